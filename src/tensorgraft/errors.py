@@ -1,0 +1,15 @@
+"""The errors of tensorgraft that are not those of a program's own framework."""
+
+from __future__ import annotations
+
+
+class BackendNotAvailableError(ImportError):
+    """An unknown backend, or one whose framework is not installed."""
+
+
+class TracedValueError(RuntimeError):
+    """A program asked for the value of something that is only being traced."""
+
+
+class FallbackError(NotImplementedError):
+    """An operator has no kernel on the device, and the user forbade the CPU fall-back."""

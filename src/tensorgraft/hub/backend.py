@@ -1,0 +1,126 @@
+"""`Backend`: what a framework must offer so that programs of every front end run on it.
+
+The methods are split by area into mix-ins. Those marked `@primitive` are required; the others are composites, written
+once on the primitives, and overridden where a framework has its own. Arguments before `/` are arrays of the backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.hub.control_flow import ControlFlow
+from tensorgraft.hub.elementwise import Elementwise
+from tensorgraft.hub.fft import FFT
+from tensorgraft.hub.indexing import Indexing
+from tensorgraft.hub.linalg import LinearAlgebra
+from tensorgraft.hub.primitive import primitive, primitives
+from tensorgraft.hub.random import Random
+from tensorgraft.hub.reduction import Reduction
+from tensorgraft.hub.shape import ShapeOps
+from tensorgraft.hub.sorting import Sorting
+from tensorgraft.hub.windowed import Windowed
+
+Array = Any
+
+
+class Backend(
+    Elementwise,
+    Reduction,
+    ShapeOps,
+    Indexing,
+    Sorting,
+    LinearAlgebra,
+    Windowed,
+    FFT,
+    Random,
+    ControlFlow,
+):
+    """One framework's arrays on one of its devices."""
+
+    name: str  # as in `tg.device(name)`
+    mutable = False  # arrays can be written in place, and views of them are views
+    compiles = False  # `compile` makes something faster than the function itself
+
+    def __init__(self, index: int = 0, platform: str | None = None) -> None:
+        """The device `index` of the framework (of the given platform, for example "gpu")."""
+        missing = [name for name, f in primitives(type(self)).items() if getattr(type(self), name) is f]
+        if missing:
+            raise TypeError(f"{type(self).__name__} lacks the primitives {', '.join(missing)}")
+        self.index = index
+        self.platform = platform
+
+    # ---- arrays ----------------------------------------------------------------------------------------------------
+
+    @primitive
+    def is_array(self, x: Any, /) -> bool:
+        raise NotImplementedError
+
+    @primitive
+    def is_traced(self, x: Array, /) -> bool:
+        """`x` stands for a value that a trace has not computed yet."""
+        raise NotImplementedError
+
+    @primitive
+    def shape(self, x: Array, /) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    @primitive
+    def asarray(self, x: np.ndarray, /) -> Array:
+        """A host array, moved to this backend's device. May share memory only where the backend never writes it."""
+        raise NotImplementedError
+
+    @primitive
+    def to_numpy(self, x: Array, /) -> np.ndarray:
+        """The values on the host; possibly a read-only view. Raises `TracedValueError` inside a trace."""
+        raise NotImplementedError
+
+    @primitive
+    def copy(self, x: Array, /) -> Array:
+        """An array with the same values whose memory is its own."""
+        raise NotImplementedError
+
+    @primitive
+    def from_dlpack(self, x: Any, /) -> Array:
+        """An array over the memory of any object with `__dlpack__`, without a copy where possible."""
+        raise NotImplementedError
+
+    # ---- programs and devices --------------------------------------------------------------------------------------
+
+    @primitive
+    def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
+        """`fn` (arrays and Python scalars in flat positional arguments -> a flat tuple of arrays), compiled once per
+        shapes and dtypes. `donate`: positions whose memory may be reused. The identity where nothing compiles."""
+        raise NotImplementedError
+
+    @primitive
+    def synchronize(self) -> None:
+        """Wait until everything that was asked for is computed."""
+        raise NotImplementedError
+
+    @primitive
+    def memory_stats(self) -> dict[str, int]:
+        """`allocated` and `peak` bytes where the framework tells them, else an empty dictionary."""
+        raise NotImplementedError
+
+    @primitive
+    def device_name(self) -> str:
+        """What a person calls the device, for example "NVIDIA H200" or "CPU"."""
+        raise NotImplementedError
+
+    @classmethod
+    def device_count(cls) -> int:
+        """How many devices this backend has; `Backend(index)` is one of them."""
+        return 1
+
+    # ---- composites ------------------------------------------------------------------------------------------------
+
+    def dtype_of(self, *operands: Any) -> np.dtype:
+        """The dtype of the first operand that is an array."""
+        for x in operands:
+            dtype = getattr(x, "dtype", None)
+            if dtype is not None:
+                return np.dtype(dtype)
+        raise TypeError("no operand is an array")

@@ -1,0 +1,32 @@
+"""Control flow on pytrees (optree) of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tensorgraft.hub.primitive import primitive
+
+Array = Any
+
+
+class ControlFlow:
+    @primitive
+    def cond(self, predicate: Array, true_fn: Callable[..., Any], false_fn: Callable[..., Any], /, *operands: Any) -> Any:
+        """`true_fn(*operands)` where the 0-d bool holds, else `false_fn(*operands)`; results of one structure."""
+        raise NotImplementedError
+
+    @primitive
+    def while_loop(self, condition: Callable[[Any], Array], body: Callable[[Any], Any], init: Any, /) -> Any:
+        raise NotImplementedError
+
+    @primitive
+    def scan(
+        self, body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, /, length: int, reverse: bool = False
+    ) -> tuple[Any, Any]:
+        """`body(carry, x) -> (carry, y)` along the first axis of every leaf of `xs`; returns (carry, stacked ys)."""
+        raise NotImplementedError
+
+    def map(self, fn: Callable[[Any], Any], xs: Any, length: int) -> Any:
+        """`fn` of every slice along the first axis, results stacked."""
+        return self.scan(lambda carry, x: (carry, fn(x)), (), xs, length=length)[1]

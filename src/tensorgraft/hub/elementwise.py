@@ -1,0 +1,179 @@
+"""Elementwise operations.
+
+Operands of one call have one dtype, or are Python scalars, which take the arrays' dtype (Array API, section "Mixing
+arrays with Python scalars"). Shapes broadcast. The result has the operands' dtype unless a method says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.primitive import primitive
+
+Array = Any
+
+# name -> kinds of dtype it takes: b(ool), i(nteger), f(loating), c(omplex)
+UNARY = {
+    "abs": "ifc",  # complex: the modulus, in the real dtype
+    "sign": "ifc",  # complex: x / |x|, 0 at 0
+    "negative": "ifc",
+    **dict.fromkeys("acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh".split(), "fc"),
+    **dict.fromkeys("exp expm1 log log1p log2 log10 sqrt rsqrt".split(), "fc"),
+    **dict.fromkeys("erf erfc erf_inv lgamma digamma bessel_i0e bessel_i1e".split(), "f"),
+    **dict.fromkeys("ceil floor trunc round".split(), "f"),  # round: halves to even
+    "bitwise_invert": "bi",
+    "real": "c",
+    "imag": "c",
+    "conj": "c",
+}
+PREDICATES = {"isnan": "fc", "isinf": "fc", "isfinite": "fc", "signbit": "f", "logical_not": "b"}
+BINARY = {
+    **dict.fromkeys("add multiply".split(), "bifc"),  # bool: logical or, and
+    "subtract": "ifc",
+    "divide": "fc",  # true division
+    "fmod": "if",  # C's: the sign of the dividend; integers by zero: unspecified
+    "pow": "ifc",  # integers wrap; negative integer exponents: unspecified
+    "atan2": "f",
+    "nextafter": "f",
+    **dict.fromkeys("maximum minimum".split(), "bif"),  # NaN wins
+    **dict.fromkeys("bitwise_and bitwise_or bitwise_xor".split(), "bi"),
+    **dict.fromkeys("bitwise_left_shift bitwise_right_shift".split(), "i"),  # right shift keeps the sign
+    **dict.fromkeys("igamma igammac zeta polygamma".split(), "f"),
+}
+COMPARISONS = {
+    **dict.fromkeys("equal not_equal".split(), "bifc"),
+    **dict.fromkeys("less less_equal greater greater_equal".split(), "bif"),
+    **dict.fromkeys("logical_and logical_or logical_xor".split(), "b"),
+}
+ELEMENTWISE = {**UNARY, **PREDICATES, **BINARY, **COMPARISONS}
+
+
+def kinds_of(dtype: np.dtype) -> str:
+    """The letter of `ELEMENTWISE` for a dtype."""
+    if dtypes.is_floating(dtype):
+        return "f"
+    return {"b": "b", "i": "i", "u": "i", "c": "c"}[dtype.kind]
+
+
+def _declare(name: str, arity: int) -> Any:
+    if arity == 1:
+
+        def method(self: Any, x: Array, /) -> Array:
+            raise NotImplementedError
+
+    else:
+
+        def method(self: Any, x: Array, y: Array, /) -> Array:  # type: ignore[misc]
+            raise NotImplementedError
+
+    method.__name__ = method.__qualname__ = name
+    return primitive(method)
+
+
+class Elementwise:
+    """Primitives: every name in `ELEMENTWISE`, and those below."""
+
+    for _name in (*UNARY, *PREDICATES):
+        locals()[_name] = _declare(_name, 1)
+    for _name in (*BINARY, *COMPARISONS):
+        locals()[_name] = _declare(_name, 2)
+    del _name
+
+    def __getattr__(self, name: str) -> Any:  # the tables' names, for type checkers; never found at run time
+        raise AttributeError(f"{type(self).__name__} has no operation {name!r}")
+
+    @primitive
+    def where(self, condition: Array, x: Array, y: Array, /) -> Array:
+        """`x` where `condition` (bool) holds, else `y`; all three broadcast."""
+        raise NotImplementedError
+
+    @primitive
+    def complex(self, real: Array, imag: Array, /) -> Array:
+        """A complex array from two floating arrays of one dtype (float32 or float64)."""
+        raise NotImplementedError
+
+    @primitive
+    def astype(self, x: Array, dtype: np.dtype, /) -> Array:
+        """`x` converted. Floating to integer truncates and, like a C cast on x86, wraps in integers narrower than
+        32 bits; NaN, infinities and values beyond int64 are unspecified. Complex to real drops the imaginary part;
+        to bool: not equal to zero. `x` itself where it has the dtype already.
+        """
+        raise NotImplementedError
+
+    @primitive
+    def bitcast(self, x: Array, dtype: np.dtype, /) -> Array:
+        """A 1-d array's bytes as another dtype: (n,) -> (n * old size / new size,). Complex and bool included."""
+        raise NotImplementedError
+
+    @primitive
+    def integer_floor_divide(self, x: Array, y: Array, /) -> Array:
+        """Integers; rounds toward minus infinity. Division by zero: unspecified."""
+        raise NotImplementedError
+
+    # ---- composites ------------------------------------------------------------------------------------------------
+
+    def square(self, x: Array) -> Array:
+        return self.multiply(x, x)
+
+    def reciprocal(self, x: Array) -> Array:
+        return self.divide(1, x)
+
+    def sigmoid(self, x: Array) -> Array:
+        return self.reciprocal(self.add(self.exp(self.negative(x)), 1))
+
+    def clip(self, x: Array, low: Any = None, high: Any = None) -> Array:
+        """`x` held between `low` and `high`, either None; NaN bounds win."""
+        if low is not None:
+            x = self.maximum(x, low)
+        return x if high is None else self.minimum(x, high)
+
+    def remainder(self, x: Array, y: Array) -> Array:
+        """The remainder of floor division: the sign of the divisor."""
+        r = self.fmod(x, y)
+        other = self.not_equal(r, 0)
+        off = self.logical_and(other, self.not_equal(self.less(r, 0), self.less(y, 0)))
+        return self.where(off, self.add(r, y), r)
+
+    def floor_divide(self, x: Array, y: Array) -> Array:
+        """The floor of the exact quotient, as CPython and PyTorch divide floats; integers by zero: unspecified."""
+        if dtypes.is_integer(self.dtype_of(x, y)):
+            return self.integer_floor_divide(x, y)
+        mod = self.fmod(x, y)
+        div = self.divide(self.subtract(x, mod), y)
+        off = self.logical_and(self.not_equal(mod, 0), self.not_equal(self.less(mod, 0), self.less(y, 0)))
+        div = self.where(off, self.subtract(div, 1), div)
+        floor = self.floor(div)
+        floor = self.where(self.greater(self.subtract(div, floor), 0.5), self.add(floor, 1), floor)
+        return self.where(self.equal(y, 0), self.divide(x, y), floor)
+
+    def hypot(self, x: Array, y: Array) -> Array:
+        a, b = self.maximum(self.abs(x), self.abs(y)), self.minimum(self.abs(x), self.abs(y))
+        ratio = self.divide(b, self.where(self.equal(a, 0), self.add(a, 1), a))
+        root = self.multiply(a, self.sqrt(self.add(self.multiply(ratio, ratio), 1)))
+        return self.where(self.isinf(a), self.abs(a), root)
+
+    def logaddexp(self, x: Array, y: Array) -> Array:
+        """log(exp(x) + exp(y)), without overflow; infinities of one sign stay."""
+        high = self.maximum(x, y)
+        gap = self.where(self.equal(x, y), self.zeros_like(high), self.negative(self.abs(self.subtract(x, y))))
+        return self.add(high, self.log1p(self.exp(gap)))
+
+    def copysign(self, x: Array, y: Array) -> Array:
+        flip = self.not_equal(self.signbit(x), self.signbit(y))
+        return self.where(flip, self.negative(x), x)
+
+    def angle(self, x: Array) -> Array:
+        """The argument of a complex number; of a real one 0 or pi."""
+        if dtypes.is_complex(self.dtype_of(x)):
+            return self.atan2(self.imag(x), self.real(x))
+        zero = self.zeros_like(x)
+        out = self.where(self.less(x, 0), self.add(zero, math.pi), zero)
+        return self.where(self.isnan(x), x, out)
+
+    def softplus(self, x: Array) -> Array:
+        return self.logaddexp(x, self.zeros_like(x))
+

@@ -1,0 +1,35 @@
+"""How primitives and composites are told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def primitive(method: F) -> F:
+    """Mark a method of the hub that every backend must write."""
+    method.is_primitive = True  # type: ignore[attr-defined]
+    return method
+
+
+def primitives(cls: type) -> dict[str, Callable[..., Any]]:
+    """The primitives that `cls` inherits or declares, by name."""
+    found = {}
+    for base in reversed(cls.__mro__):
+        for name, member in vars(base).items():
+            if getattr(member, "is_primitive", False):
+                found[name] = member
+    return found
+
+
+def composites(cls: type) -> dict[str, Callable[..., Any]]:
+    """The composites of the hub (public methods that are no primitives), by name."""
+    found = {}
+    for base in cls.__mro__:
+        if base.__module__.startswith("tensorgraft.hub"):
+            for name, member in vars(base).items():
+                if not name.startswith("_") and callable(member) and not getattr(member, "is_primitive", False):
+                    found.setdefault(name, member)
+    return found

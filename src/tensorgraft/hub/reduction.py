@@ -1,0 +1,132 @@
+"""Reductions and scans along axes.
+
+`axis` is None (all axes), an int or a tuple of ints, negative ones counted from the end. The result has the operand's
+dtype; floating sums and products accumulate in at least float32. Over nothing, a reduction gives its identity.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.primitive import primitive
+
+Array = Any
+Axis = int | tuple[int, ...] | None
+
+
+class Reduction:
+    @primitive
+    def sum(self, x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
+        raise NotImplementedError
+
+    @primitive
+    def prod(self, x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
+        raise NotImplementedError
+
+    @primitive
+    def max(self, x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
+        """The greatest value; NaN wins; over nothing `dtypes.lowest`. bool, integer, floating."""
+        raise NotImplementedError
+
+    @primitive
+    def min(self, x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
+        """The least value; NaN wins; over nothing `dtypes.highest`. bool, integer, floating."""
+        raise NotImplementedError
+
+    @primitive
+    def any(self, x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
+        """bool -> bool."""
+        raise NotImplementedError
+
+    @primitive
+    def all(self, x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
+        """bool -> bool."""
+        raise NotImplementedError
+
+    @primitive
+    def argmax(self, x: Array, /, axis: int, keepdims: bool = False) -> Array:
+        """int64 position of the first greatest value, or of the first NaN. The axis is not empty."""
+        raise NotImplementedError
+
+    @primitive
+    def argmin(self, x: Array, /, axis: int, keepdims: bool = False) -> Array:
+        raise NotImplementedError
+
+    @primitive
+    def cumsum(self, x: Array, /, axis: int) -> Array:
+        """Inclusive; for `x` of at least one dimension, like all scans."""
+        raise NotImplementedError
+
+    @primitive
+    def cumprod(self, x: Array, /, axis: int) -> Array:
+        raise NotImplementedError
+
+    @primitive
+    def cummax(self, x: Array, /, axis: int) -> Array:
+        """NaN wins from where it occurs."""
+        raise NotImplementedError
+
+    @primitive
+    def cummin(self, x: Array, /, axis: int) -> Array:
+        raise NotImplementedError
+
+    # ---- composites ------------------------------------------------------------------------------------------------
+
+    def count(self, x: Array, axis: Axis = None) -> int:
+        """How many elements one result of a reduction of `x` over `axis` sees."""
+        shape = self.shape(x)
+        if axis is None:
+            return math.prod(shape)
+        return math.prod(shape[a] for a in ((axis,) if isinstance(axis, int) else axis))
+
+    def mean(self, x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
+        """Floating or complex; NaN over nothing. Accumulated in at least float32."""
+        dtype = self.dtype_of(x)
+        wide = self.astype(x, dtypes.accumulator(dtype))
+        total = self.sum(wide, axis=axis, keepdims=keepdims)
+        n = self.count(x, axis)
+        return self.astype(self.divide(total, n) if n else self.divide(total, self.zeros_like(total)), dtype)
+
+    def var(self, x: Array, axis: Axis = None, keepdims: bool = False, correction: float = 0) -> Array:
+        """Floating or complex (then real); NaN where there are no more elements than `correction`."""
+        dtype = dtypes.real_dtype(self.dtype_of(x))
+        wide = self.astype(x, dtypes.accumulator(self.dtype_of(x)))
+        centred = self.subtract(wide, self.mean(wide, axis=axis, keepdims=True))
+        if dtypes.is_complex(self.dtype_of(x)):
+            squares = self.add(self.square(self.real(centred)), self.square(self.imag(centred)))
+        else:
+            squares = self.square(centred)
+        total = self.sum(squares, axis=axis, keepdims=keepdims)
+        n = max(self.count(x, axis) - correction, 0)
+        return self.astype(self.divide(total, n if n else self.zeros_like(total)), dtype)
+
+    def logsumexp(self, x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
+        high = self.max(x, axis=axis, keepdims=True)
+        high = self.where(self.isfinite(high), high, self.zeros_like(high))
+        total = self.log(self.sum(self.exp(self.subtract(x, high)), axis=axis, keepdims=True))
+        out = self.add(total, high)
+        if keepdims:
+            return out
+        axes = range(self.ndim(x)) if axis is None else (axis,) if isinstance(axis, int) else axis
+        return self.squeeze(out, tuple(axes))
+
+    def softmax(self, x: Array, axis: int) -> Array:
+        exps = self.exp(self.subtract(x, self.max(x, axis=axis, keepdims=True)))
+        return self.divide(exps, self.sum(exps, axis=axis, keepdims=True))
+
+    def log_softmax(self, x: Array, axis: int) -> Array:
+        shifted = self.subtract(x, self.max(x, axis=axis, keepdims=True))
+        return self.subtract(shifted, self.log(self.sum(self.exp(shifted), axis=axis, keepdims=True)))
+
+    def cumlogsumexp(self, x: Array, axis: int) -> Array:
+        """log(cumsum(exp(x))), stabilised by the running maximum (an associative scan of logaddexp)."""
+        n = self.shape(x)[axis]
+        step = 1
+        while step < n:  # Hillis and Steele 1986: log2(n) rounds
+            front = self.take_slice(x, axis, 0, step)
+            rest = self.logaddexp(self.take_slice(x, axis, step, n), self.take_slice(x, axis, 0, n - step))
+            x = self.concat([front, rest], axis=axis)
+            step *= 2
+        return x

@@ -1,0 +1,93 @@
+"""Backends by name: those of this package, and those that others register (entry points `tensorgraft.backends`).
+
+A device is written `"jax"`, `"numpy"`, `"jax:1"` (an index), or `"jax:gpu:0"` (a platform of the backend and an index).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+from dataclasses import dataclass
+
+from tensorgraft.errors import BackendNotAvailableError
+from tensorgraft.hub.backend import Backend
+
+GROUP = "tensorgraft.backends"
+# name -> (class, the package whose presence says that it can be used)
+BUILT_IN = {
+    "jax": ("tensorgraft.backends.jax:JaxBackend", "jax"),
+    "numpy": ("tensorgraft.backends.numpy:NumpyBackend", "numpy"),
+}
+
+
+@dataclass(frozen=True)
+class BackendInfo:
+    """What is known of a backend without importing its framework."""
+
+    name: str
+    entry: str  # "module:Class"
+    requires: str
+    installed: bool
+
+    @property
+    def install_command(self) -> str:
+        return f'pip install "tensorgraft[{self.name}]"'
+
+
+@functools.cache
+def known() -> dict[str, BackendInfo]:
+    """Every backend that is registered, installed or not, by name."""
+    entries = {name: value for name, (value, _) in BUILT_IN.items()}
+    entries.update({point.name: point.value for point in importlib.metadata.entry_points(group=GROUP)})
+    found = {}
+    for name, entry in entries.items():
+        requires = BUILT_IN.get(name, ("", entry.partition(":")[0].partition(".")[0]))[1]
+        found[name] = BackendInfo(name, entry, requires, importlib.util.find_spec(requires) is not None)
+    return found
+
+
+def backends() -> list[str]:
+    """The names of the backends that can be used here."""
+    return [name for name, info in known().items() if info.installed]
+
+
+def lookup(name: str) -> BackendInfo:
+    """Raises BackendNotAvailableError, which lists what there is, for a backend unknown or not installed."""
+    info = known().get(name)
+    here = ", ".join(backends())
+    if info is None:
+        raise BackendNotAvailableError(
+            f"there is no backend {name!r}. Installed: {here}."
+            f" Known: {', '.join(known())}. `tensorgraft doctor` says how to install each."
+        )
+    if not info.installed:
+        raise BackendNotAvailableError(
+            f"the backend {name!r} needs {info.requires}, which is not installed: {info.install_command}"
+            f"\nInstalled: {here}."
+        )
+    return info
+
+
+@functools.cache
+def backend_class(name: str) -> type[Backend]:
+    module, _, attribute = lookup(name).entry.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def parse(device: str) -> tuple[str, str | None, int]:
+    """ "jax:gpu:1" -> ("jax", "gpu", 1)."""
+    name, *rest = device.split(":")
+    platform = rest.pop(0) if rest and not rest[0].isdigit() else None
+    if len(rest) > 1 or (rest and not rest[0].isdigit()):
+        raise ValueError(f"{device!r} is no device: write a backend, backend:index or backend:platform:index")
+    return name, platform, int(rest[0]) if rest else 0
+
+
+@functools.cache
+def get(device: str) -> Backend:
+    """The one `Backend` object of a device."""
+    name, platform, index = parse(device)
+    cls = backend_class(name)
+    return cls(index) if platform is None else cls(index, platform)  # type: ignore[call-arg, misc]
