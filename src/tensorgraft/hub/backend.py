@@ -6,6 +6,7 @@ once on the primitives, and overridden where a framework has its own. Arguments 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -88,6 +89,12 @@ class Backend(
         raise NotImplementedError
 
     # ---- programs and devices --------------------------------------------------------------------------------------
+
+    @primitive
+    def scope(self) -> contextlib.AbstractContextManager[None]:
+        """The context in which this backend's operations are to be called (JAX: 64-bit types allowed, its device the
+        default; NumPy: floating-point warnings off). Compiled functions enter it by themselves."""
+        raise NotImplementedError
 
     @primitive
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:

@@ -12,7 +12,9 @@ Array = Any
 
 class ControlFlow:
     @primitive
-    def cond(self, predicate: Array, true_fn: Callable[..., Any], false_fn: Callable[..., Any], /, *operands: Any) -> Any:
+    def cond(
+        self, predicate: Array, true_fn: Callable[..., Any], false_fn: Callable[..., Any], /, *operands: Any
+    ) -> Any:
         """`true_fn(*operands)` where the 0-d bool holds, else `false_fn(*operands)`; results of one structure."""
         raise NotImplementedError
 

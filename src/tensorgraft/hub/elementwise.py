@@ -176,4 +176,3 @@ class Elementwise:
 
     def softplus(self, x: Array) -> Array:
         return self.logaddexp(x, self.zeros_like(x))
-

@@ -65,8 +65,12 @@ class Indexing:
         """`updates` has the shape of `indices` (torch.scatter)."""
         if not self.ndim(x):
             flat = self.put_along_axis(
-                self.reshape(x, (1,)), self.reshape(indices, (self.size(indices),)),
-                self.reshape(updates, (self.size(updates),)), 0, mode)
+                self.reshape(x, (1,)),
+                self.reshape(indices, (self.size(indices),)),
+                self.reshape(updates, (self.size(updates),)),
+                0,
+                mode,
+            )
             return self.reshape(flat, ())
         return self.scatter(x, self._grid(indices, axis), updates, mode=mode)
 

@@ -68,10 +68,17 @@ class LinearAlgebra:
 
     @primitive
     def triangular_solve(
-        self, a: Array, b: Array, /, lower: bool, left: bool = True, transpose: bool = False,
-        adjoint: bool = False, unit_diagonal: bool = False,
+        self,
+        a: Array,
+        b: Array,
+        /,
+        lower: bool,
+        left: bool = True,
+        transpose: bool = False,
+        adjoint: bool = False,
+        unit_diagonal: bool = False,
     ) -> Array:
-        """x with op(a) x = b, or x op(a) = b where not `left`; batches equal. Only the named triangle of `a` is read."""
+        """x with op(a) x = b, or x op(a) = b where not `left`; batches equal. Reads only the named triangle."""
         raise NotImplementedError
 
     @primitive

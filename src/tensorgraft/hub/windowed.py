@@ -45,7 +45,9 @@ class Windowed:
         n = len(window)
         shape = self.shape(x)
         lead, spatial = shape[:-n], shape[-n:]
-        out = tuple((s - d * (k - 1) - 1) // t + 1 for s, k, t, d in zip(spatial, window, strides, window_dilation, strict=True))
+        out = tuple(
+            (s - d * (k - 1) - 1) // t + 1 for s, k, t, d in zip(spatial, window, strides, window_dilation, strict=True)
+        )
         zeros = (0,) * len(lead)
         ones = (1,) * len(lead)
         pieces = []
