@@ -1,0 +1,44 @@
+# Every target sets up .venv by itself. PYTHON is the interpreter that makes it (3.11 or later).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CONFORMANCE ?= ../shared/conformance
+PYTEST_ARGS ?= -n auto
+
+.PHONY: demo test lint format bench conformance setup clean
+
+demo: $(STAMP)
+	$(BIN)/python examples/demo.py
+
+# The tests compare with CPU PyTorch: JAX too computes on the CPU, whatever else there is.
+test: export JAX_PLATFORMS = cpu
+test: $(STAMP)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/run.py
+
+# PyTorch's own test databases and classic models, on JAX and on NumPy. The harness lies outside this repository.
+conformance: $(STAMP)
+	$(BIN)/python tests/conformance/run.py --harness $(CONFORMANCE)
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e . --group dev
+	touch $@
+
+clean:
+	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
