@@ -1,0 +1,5 @@
+"""NumPy as a backend: eager, mutable, and nothing but NumPy (SciPy for special functions and some factorisations)."""
+
+from tensorgraft.backends.numpy.backend import NumpyBackend
+
+__all__ = ["NumpyBackend"]

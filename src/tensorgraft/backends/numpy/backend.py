@@ -1,0 +1,85 @@
+"""`NumpyBackend`: its arrays, its device, and the areas that make it up."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.backends.numpy.control_flow import NumpyControlFlow
+from tensorgraft.backends.numpy.elementwise import NumpyElementwise
+from tensorgraft.backends.numpy.fft import NumpyFFT
+from tensorgraft.backends.numpy.indexing import NumpyIndexing
+from tensorgraft.backends.numpy.linalg import NumpyLinearAlgebra
+from tensorgraft.backends.numpy.random import NumpyRandom
+from tensorgraft.backends.numpy.reduction import NumpyReduction
+from tensorgraft.backends.numpy.shape import NumpyShape
+from tensorgraft.backends.numpy.sorting import NumpySorting
+from tensorgraft.backends.numpy.windowed import NumpyWindowed
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+
+class NumpyBackend(
+    NumpyElementwise,
+    NumpyReduction,
+    NumpyShape,
+    NumpyIndexing,
+    NumpySorting,
+    NumpyLinearAlgebra,
+    NumpyWindowed,
+    NumpyFFT,
+    NumpyRandom,
+    NumpyControlFlow,
+    Backend,
+):
+    """NumPy on the CPU. Arrays are `numpy.ndarray`, or NumPy scalars where NumPy returns them."""
+
+    name = "numpy"
+    mutable = True
+    compiles = False
+
+    def __init__(self, index: int = 0, platform: str | None = None) -> None:
+        if index or platform not in (None, "cpu"):
+            asked = ":".join(map(str, filter(None, ("numpy", platform, str(index)))))
+            raise ValueError(f"{asked!r} is no device: NumPy has one, 'numpy' (or 'numpy:cpu:0')")
+        super().__init__(index, platform)
+
+    def is_array(self, x: Any, /) -> bool:
+        return isinstance(x, np.ndarray | np.generic)
+
+    def is_traced(self, x: Array, /) -> bool:
+        return False
+
+    def shape(self, x: Array, /) -> tuple[int, ...]:
+        return x.shape
+
+    def asarray(self, x: np.ndarray, /) -> Array:
+        return np.array(x, order="C")  # a copy: arrays of this backend are written in place
+
+    def to_numpy(self, x: Array, /) -> np.ndarray:
+        return np.asarray(x)
+
+    def copy(self, x: Array, /) -> Array:
+        return np.array(x, order="C")
+
+    def from_dlpack(self, x: Any, /) -> Array:
+        return np.from_dlpack(x)
+
+    def scope(self) -> contextlib.AbstractContextManager[None]:
+        return np.errstate(all="ignore")  # type: ignore[return-value]
+
+    def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
+        return np.errstate(all="ignore")(fn)
+
+    def synchronize(self) -> None:
+        return None
+
+    def memory_stats(self) -> dict[str, int]:
+        return {}
+
+    def device_name(self) -> str:
+        return "CPU"

@@ -1,0 +1,144 @@
+"""Elementwise operations: ufuncs, looked up by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.backends.numpy import special
+from tensorgraft.backends.numpy.precision import NARROW, pair, scalar, widened
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.elementwise import BINARY, COMPARISONS, ELEMENTWISE, PREDICATES, UNARY
+
+Array = Any
+
+
+def _log1p(x: Array) -> Array:
+    """NumPy's complex log1p takes the logarithm of |1 + x|, which loses small x."""
+    if x.dtype.kind != "c":
+        return np.log1p(x)
+    a, b = x.real, x.imag
+    near = 0.5 * np.log1p(a * (a + 2) + b * b)
+    out = np.log(x + 1)
+    return np.where(np.maximum(np.abs(a), np.abs(b)) < 0.5, near + 1j * out.imag, out).astype(x.dtype)
+
+
+def _pow(x: Array, y: Array) -> Array:
+    """NumPy refuses negative integer exponents; here they give the truncated reciprocal, as in C."""
+    if np.result_type(y).kind != "i" or not np.any(np.less(y, 0)):
+        return np.power(x, y)
+    odd = np.where(np.bitwise_and(y, 1) == 1, x, x * x)
+    inverse = np.where(np.abs(x) == 1, odd, np.zeros_like(x))
+    return np.where(y < 0, inverse, np.power(x, np.maximum(y, 0)))
+
+
+# Those that NumPy knows by another name, or not at all.
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(ELEMENTWISE),
+    "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
+    "log1p": _log1p,
+    "round": np.rint,
+    "real": np.real,
+    "imag": np.imag,
+    "pow": _pow,
+    **special.FUNCTIONS,
+}
+FUNCTIONS.update({name: getattr(np, name) for name, fn in FUNCTIONS.items() if fn is None})
+
+# Right in the narrow dtypes themselves: a widening would cost time (or, for nextafter, meaning).
+_EXACT = {"abs", "sign", "negative", "ceil", "floor", "trunc", "round", "nextafter", *PREDICATES, *COMPARISONS}
+
+
+def _unary(name: str) -> Callable[..., Any]:
+    fn = FUNCTIONS[name] if name in _EXACT else widened(FUNCTIONS[name])
+
+    def method(self: Any, x: Array, /) -> Array:
+        return fn(x)
+
+    return method
+
+
+def _binary(name: str) -> Callable[..., Any]:
+    fn, exact = FUNCTIONS[name], name in _EXACT
+
+    def method(self: Any, x: Array, y: Array, /) -> Array:
+        x, y = pair(x, y)
+        dtype = x.dtype
+        if not exact and dtype in NARROW:
+            return fn(x.astype(np.float32), y.astype(np.float32)).astype(dtype)
+        return fn(x, y)
+
+    return method
+
+
+class NumpyElementwise:
+    for _name in (*UNARY, *PREDICATES):
+        locals()[_name] = _unary(_name)
+    for _name in (*BINARY, *COMPARISONS):
+        locals()[_name] = _binary(_name)
+    del _name
+
+    def where(self, condition: Array, x: Array, y: Array, /) -> Array:
+        return np.where(condition, *pair(x, y))
+
+    def complex(self, real: Array, imag: Array, /) -> Array:
+        real, imag = pair(real, imag)
+        out = np.empty(np.broadcast_shapes(real.shape, imag.shape), dtypes.complex_dtype(real.dtype))
+        out.real, out.imag = real, imag
+        return out
+
+    def astype(self, x: Array, dtype: np.dtype, /) -> Array:
+        source = x.dtype
+        if source == dtype:
+            return x
+        if source.kind == "c" and dtype.kind not in "cb":
+            return self.astype(x.real, dtype)
+        if source in NARROW and dtype != dtypes.float32:
+            x, source = x.astype(np.float32), dtypes.float32
+        if dtypes.is_floating(source) and dtype.kind in "iu" and (dtype.itemsize < 4 or dtype == dtypes.uint32):
+            x = x.astype(np.int64)  # a C cast to a narrow integer is undefined where the value does not fit
+        return x.astype(dtype)
+
+    def bitcast(self, x: Array, dtype: np.dtype, /) -> Array:
+        return np.ascontiguousarray(x).view(dtype)
+
+    def integer_floor_divide(self, x: Array, y: Array, /) -> Array:
+        return np.floor_divide(*pair(x, y))
+
+    # ---- composites ------------------------------------------------------------------------------------------------
+
+    def square(self, x: Array) -> Array:
+        return np.square(x)
+
+    def sigmoid(self, x: Array) -> Array:
+        return _sigmoid(x)
+
+    def floor_divide(self, x: Array, y: Array) -> Array:
+        x, y = pair(x, y)
+        if x.dtype in NARROW:
+            return np.floor_divide(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
+        return np.floor_divide(x, y)
+
+    def clip(self, x: Array, low: Any = None, high: Any = None) -> Array:
+        low, high = (v if v is None or hasattr(v, "dtype") else scalar(v, x.dtype) for v in (low, high))
+        return x if low is None and high is None else np.clip(x, low, high)
+
+    def hypot(self, x: Array, y: Array) -> Array:
+        return _hypot(self, x, y)
+
+    def logaddexp(self, x: Array, y: Array) -> Array:
+        return _logaddexp(self, x, y)
+
+    def copysign(self, x: Array, y: Array) -> Array:
+        return np.copysign(*pair(x, y))
+
+
+FUNCTIONS.update(hypot=np.hypot, logaddexp=np.logaddexp)
+_hypot, _logaddexp = _binary("hypot"), _binary("logaddexp")
+
+
+@widened
+def _sigmoid(x: Array) -> Array:
+    return np.reciprocal(np.exp(-x) + 1)

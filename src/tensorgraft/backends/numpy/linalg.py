@@ -1,0 +1,131 @@
+"""Factorisations: `numpy.linalg` where it has them, else LAPACK and BLAS through SciPy, a matrix at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.backends.numpy import products
+from tensorgraft.backends.numpy.special import scipy
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+
+def _cholesky(x: Array) -> Array:
+    try:
+        return np.linalg.cholesky(x)
+    except np.linalg.LinAlgError:
+        if x.ndim > 2:
+            return np.stack([_cholesky(matrix) for matrix in x])
+        return np.full_like(x, np.nan)
+
+
+def _each(fn: Callable[..., tuple[Array, ...]], out: Sequence[tuple[tuple[int, ...], Any]], *operands: Array) -> Any:
+    """`fn` of every matrix of batches of equal leading axes; `out`: shapes and dtypes of its results."""
+    batch = operands[0].shape[:-2]
+    results = tuple(np.zeros(batch + shape, dtype) for shape, dtype in out)
+    if all(x.size for x in operands):
+        for at in np.ndindex(batch):
+            for result, value in zip(results, fn(*(x[at] for x in operands)), strict=True):
+                result[at] = value
+    return results
+
+
+class NumpyLinearAlgebra:
+    def dot_general(
+        self,
+        a: Array,
+        b: Array,
+        /,
+        contract: tuple[Sequence[int], Sequence[int]],
+        batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
+        dtype: np.dtype | None = None,
+    ) -> Array:
+        return products.dot_general(a, b, contract, batch, dtype)
+
+    def cholesky(self, x: Array, /) -> Array:
+        return _cholesky(x)
+
+    def qr(self, x: Array, /, full: bool = False) -> tuple[Array, Array]:
+        return tuple(np.linalg.qr(x, "complete" if full else "reduced"))  # type: ignore[return-value]
+
+    def svd(self, x: Array, /, full: bool = False) -> tuple[Array, Array, Array]:
+        return tuple(np.linalg.svd(x, full_matrices=full))  # type: ignore[return-value]
+
+    def svdvals(self, x: Array, /) -> Array:
+        return np.linalg.svd(x, compute_uv=False)
+
+    def eigh(self, x: Array, /, lower: bool = True) -> tuple[Array, Array]:
+        return tuple(np.linalg.eigh(x, "L" if lower else "U"))  # type: ignore[return-value]
+
+    def eig(self, x: Array, /) -> tuple[Array, Array]:
+        dtype = dtypes.complex_dtype(x.dtype)  # NumPy returns real arrays where all eigenvalues are real
+        values, vectors = np.linalg.eig(x)
+        return values.astype(dtype, copy=False), vectors.astype(dtype, copy=False)
+
+    def lu(self, x: Array, /) -> tuple[Array, Array, Array]:
+        m, n = x.shape[-2:]
+        k = min(m, n)
+        getrf = scipy("linalg.lapack", "lu").get_lapack_funcs("getrf", dtype=x.dtype)
+
+        def factor(a: Array) -> tuple[Array, ...]:
+            lu, pivots, _ = getrf(a)  # a positive status says that U is singular, which is no error here
+            order = np.arange(m)
+            for i, j in enumerate(pivots):
+                order[i], order[j] = order[j], order[i]
+            return lu, pivots, order
+
+        out = [((m, n), x.dtype), ((k,), np.int32), ((m,), np.int32)]
+        lu, pivots, order = _each(factor, out, x)
+        if not n:
+            order[...] = np.arange(m)
+        return lu, pivots, order
+
+    def triangular_solve(
+        self,
+        a: Array,
+        b: Array,
+        /,
+        lower: bool,
+        left: bool = True,
+        transpose: bool = False,
+        adjoint: bool = False,
+        unit_diagonal: bool = False,
+    ) -> Array:
+        trsm = scipy("linalg.blas", "triangular_solve").get_blas_funcs("trsm", dtype=b.dtype)
+        trans = 2 if adjoint else 1 if transpose else 0
+
+        def solve(a: Array, b: Array) -> tuple[Array]:
+            return (trsm(1, a, b, side=not left, lower=lower, trans_a=trans, diag=unit_diagonal),)
+
+        return _each(solve, [(b.shape[-2:], b.dtype)], a, b)[0]
+
+    def householder_product(self, a: Array, tau: Array, /) -> Array:
+        m, n = a.shape[-2:]
+        reflectors = np.tril(a, -1) + np.eye(m, n, dtype=a.dtype)
+        out = np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape).copy()
+        for i in reversed(range(tau.shape[-1])):
+            v = reflectors[..., i, None]
+            out -= tau[..., i, None, None] * v * np.matmul(v.conj().swapaxes(-1, -2), out)
+        return out
+
+    # ---- composites ------------------------------------------------------------------------------------------------
+
+    def matmul(self, a: Array, b: Array, dtype: np.dtype | None = None) -> Array:
+        return products.matmul(np.asarray(a), np.asarray(b), dtype)
+
+    def solve(self, a: Array, b: Array) -> Array:
+        try:
+            return np.linalg.solve(a, b)
+        except np.linalg.LinAlgError:  # the infinities of a singular matrix, as everywhere
+            return Backend.solve(self, a, b)  # type: ignore[arg-type]
+
+    def inv(self, x: Array) -> Array:
+        try:
+            return np.linalg.inv(x)
+        except np.linalg.LinAlgError:
+            return Backend.inv(self, x)  # type: ignore[arg-type]

@@ -1,0 +1,84 @@
+"""Reductions and scans: ufunc methods, which keep the dtype where told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.backends.numpy.precision import widen, widened
+from tensorgraft.hub import dtypes
+
+Array = Any
+Axis = int | tuple[int, ...] | None
+
+
+def _reduce(ufunc: np.ufunc, identity: Callable[[np.dtype], Any] | None = None) -> Callable[..., Any]:
+    @widened
+    def reduce(x: Array, axis: Axis, keepdims: bool) -> Array:
+        # an initial value costs a pass, so it is given only where NumPy needs one
+        if identity is not None and not x.size:
+            return ufunc.reduce(x, axis=axis, keepdims=keepdims, initial=identity(x.dtype))
+        return ufunc.reduce(x, axis=axis, keepdims=keepdims, dtype=x.dtype)
+
+    def method(self: Any, x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
+        return reduce(np.asarray(x), axis, keepdims)
+
+    return method
+
+
+def _position(find: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Any, x: Array, /, axis: int, keepdims: bool = False) -> Array:
+        return find(widen(x), axis=axis, keepdims=keepdims)
+
+    return method
+
+
+def _scan(ufunc: np.ufunc) -> Callable[..., Any]:
+    @widened
+    def accumulate(x: Array, axis: int) -> Array:
+        return ufunc.accumulate(x, axis=axis, dtype=x.dtype)
+
+    def method(self: Any, x: Array, /, axis: int) -> Array:
+        return accumulate(x, axis)
+
+    return method
+
+
+class NumpyReduction:
+    sum = _reduce(np.add)
+    prod = _reduce(np.multiply)
+    max = _reduce(np.maximum, dtypes.lowest)
+    min = _reduce(np.minimum, dtypes.highest)
+    any = _reduce(np.logical_or)
+    all = _reduce(np.logical_and)
+    argmax = _position(np.argmax)
+    argmin = _position(np.argmin)
+    cumsum = _scan(np.add)
+    cumprod = _scan(np.multiply)
+    cummax = _scan(np.maximum)
+    cummin = _scan(np.minimum)
+
+    # ---- composites ------------------------------------------------------------------------------------------------
+
+    def softmax(self, x: Array, axis: int) -> Array:
+        return _softmax(x, axis)
+
+    def log_softmax(self, x: Array, axis: int) -> Array:
+        return _log_softmax(x, axis)
+
+
+@widened
+def _softmax(x: Array, axis: int) -> Array:
+    out = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+    out = np.exp(out, out=out)
+    out /= np.sum(out, axis=axis, keepdims=True)
+    return out
+
+
+@widened
+def _log_softmax(x: Array, axis: int) -> Array:
+    out = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+    out -= np.log(np.sum(np.exp(out), axis=axis, keepdims=True))
+    return out
