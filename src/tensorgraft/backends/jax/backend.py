@@ -1,0 +1,160 @@
+"""`JaxBackend`: arrays, programs and devices of JAX."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.extend.random
+import numpy as np
+from jax import lax
+
+from tensorgraft.backends.jax.control_flow import JaxControlFlow
+from tensorgraft.backends.jax.elementwise import JaxElementwise
+from tensorgraft.backends.jax.fft import JaxFFT
+from tensorgraft.backends.jax.indexing import JaxIndexing
+from tensorgraft.backends.jax.linalg import JaxLinearAlgebra
+from tensorgraft.backends.jax.operation import Tracer, broadcast, is_weak, operation
+from tensorgraft.backends.jax.reduction import JaxReduction
+from tensorgraft.backends.jax.shape import JaxShape
+from tensorgraft.backends.jax.sorting import JaxSorting
+from tensorgraft.backends.jax.windowed import JaxWindowed
+from tensorgraft.errors import TracedValueError
+from tensorgraft.hub import Backend
+
+Array = Any
+
+
+def _threefry2x32(key: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
+    x0, x1 = broadcast(x0, x1)
+    k0, k1 = (lax.broadcast(key[i], x0.shape) for i in range(2))
+    return tuple(jax.extend.random.threefry2x32_p.bind(k0, k1, x0, x1))  # type: ignore[return-value]
+
+
+_to_device = jax.jit(lambda x: x)  # the fastest way that JAX has to move a host array
+
+
+class JaxBackend(
+    JaxElementwise,
+    JaxReduction,
+    JaxShape,
+    JaxIndexing,
+    JaxSorting,
+    JaxLinearAlgebra,
+    JaxWindowed,
+    JaxFFT,
+    JaxControlFlow,
+    Backend,
+):
+    """Arrays are `jax.Array`s or tracers. The user's configuration of JAX is never changed: 64-bit types are allowed
+    inside `scope()` only, in which every method but `scope` and `compile` is to be called."""
+
+    name = "jax"
+    compiles = True
+
+    def __init__(self, index: int = 0, platform: str | None = None) -> None:
+        super().__init__(index, platform)
+        devices = jax.devices(platform)
+        if not 0 <= index < len(devices):
+            raise ValueError(
+                f"JAX has no device {index}{f' on {platform}' if platform else ''}:"
+                f" it has {', '.join(map(str, devices))}"
+            )
+        self.device = devices[index]
+        # arrays of the default device stay uncommitted, so that they mix with sharded ones
+        self._is_default = platform is None and index == 0
+
+    # ---- arrays ----------------------------------------------------------------------------------------------------
+
+    def is_array(self, x: Any, /) -> bool:
+        return isinstance(x, jax.Array)
+
+    def is_traced(self, x: Array, /) -> bool:
+        return isinstance(x, Tracer)
+
+    def shape(self, x: Array, /) -> tuple[int, ...]:
+        return x.shape
+
+    def asarray(self, x: np.ndarray, /) -> Array:
+        # JAX on CPU may keep the host's memory, which the caller may write later: it is given a copy that is nobody's
+        x = np.array(x, order="C")
+        with jax.ensure_compile_time_eval():  # in a trace too, a constant has a value
+            return self._put(x)
+
+    def _put(self, x: np.ndarray) -> Array:
+        return _to_device(x) if self._is_default else jax.device_put(x, self.device)
+
+    def to_numpy(self, x: Array, /) -> np.ndarray:
+        if isinstance(x, Tracer):
+            raise TracedValueError(
+                f"the values of a {x.dtype} array of shape {x.shape} are asked for while a program is being traced,"
+                " and are known only when it runs.\nUse the array itself (where, cond, while_loop instead of Python's"
+                " if and while), or take this step out of the compiled function."
+            )
+        return np.asarray(x)
+
+    copy = operation(lambda x: jax.numpy.copy(x))
+
+    def from_dlpack(self, x: Any, /) -> Array:
+        return jax.dlpack.from_dlpack(x)
+
+    # ---- programs and devices --------------------------------------------------------------------------------------
+
+    def scope(self) -> contextlib.AbstractContextManager[None]:
+        return jax.enable_x64(True) if self._is_default else self._on_device()
+
+    @contextlib.contextmanager
+    def _on_device(self) -> Any:
+        with jax.enable_x64(True), jax.default_device(self.device):
+            yield
+
+    def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
+        def program(*args: Any) -> Any:
+            return jax.tree.map(_strong, fn(*args))
+
+        jitted = jax.jit(program, donate_argnums=tuple(donate), inline=True)
+        scope = self.scope
+
+        def run(*args: Any) -> Any:
+            with scope():
+                return jitted(*args)
+
+        def run_donating(*args: Any) -> Any:
+            with scope(), warnings.catch_warnings():
+                # `donate` allows, it does not ask: XLA says where it found no use for the memory
+                warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+                return jitted(*args)
+
+        return run_donating if donate else run
+
+    def synchronize(self) -> None:
+        jax.effects_barrier()
+        jax.block_until_ready([x for x in jax.live_arrays(self.device.platform) if not x.is_deleted()])
+
+    def memory_stats(self) -> dict[str, int]:
+        stats = self.device.memory_stats() or {}
+        names = {"allocated": "bytes_in_use", "peak": "peak_bytes_in_use"}
+        return {ours: stats[theirs] for ours, theirs in names.items() if theirs in stats}
+
+    def device_name(self) -> str:
+        return "CPU" if self.device.platform == "cpu" else self.device.device_kind
+
+    @classmethod
+    def device_count(cls) -> int:
+        return len(jax.devices())
+
+    # ---- composites that JAX has -----------------------------------------------------------------------------------
+
+    def dtype_of(self, *operands: Any) -> np.dtype:
+        """As the hub has it; an argument that is a Python scalar in a trace is no array."""
+        return super().dtype_of(*[x for x in operands if not is_weak(x)] or operands)
+
+    threefry2x32 = operation(_threefry2x32)
+
+
+def _strong(x: Any) -> Any:
+    """A result that is a Python scalar of the arguments becomes an array like any other."""
+    return lax.convert_element_type(x, x.dtype) if getattr(x, "weak_type", False) else x

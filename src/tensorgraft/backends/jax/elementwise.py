@@ -1,0 +1,199 @@
+"""Elementwise operations, as tables of functions of `lax`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy import special
+
+from tensorgraft.backends.jax.operation import broadcast, operation, with_one_dtype
+from tensorgraft.hub import dtypes
+
+Array = Any
+Fn = Callable[..., Array]
+
+
+def _in_float32(fn: Fn) -> Fn:
+    """`fn`, of 16-bit floats computed in float32: expansions of `lax` are not accurate in less."""
+
+    @functools.wraps(fn)
+    def wide(*xs: Array) -> Array:
+        dtype = xs[0].dtype
+        if not dtypes.is_floating(dtype) or dtype.itemsize > 2:
+            return fn(*xs)
+        return lax.convert_element_type(fn(*(lax.convert_element_type(x, np.float32) for x in xs)), dtype)
+
+    return wide
+
+
+def _for_unsigned(fn: Fn, unsigned: Fn) -> Fn:
+    return lambda x: unsigned(x) if x.dtype.kind == "u" else fn(x)
+
+
+def _for_bool(fn: Fn, logical: Fn) -> Fn:
+    return lambda x, y: logical(x, y) if x.dtype == np.bool_ else fn(x, y)
+
+
+def _log2(x: Array) -> Array:
+    """The logarithm, exact of powers of two: log(8) / log(2) is not 3 in every precision."""
+    y = jnp.log2(x)
+    if dtypes.is_complex(x.dtype):
+        return y
+    power = lax.round(y, lax.RoundingMethod.TO_NEAREST_EVEN)
+    exponent = lax.convert_element_type(lax.select(lax.is_finite(y), power, lax.full_like(y, 0)), np.int32)
+    exact = jnp.ldexp(lax.full_like(x, 1), exponent) == x
+    return y + lax.stop_gradient(lax.select(exact, power - y, lax.full_like(y, 0)))
+
+
+def _trunc(x: Array) -> Array:
+    return lax.select(x < 0, lax.ceil(x), lax.floor(x))
+
+
+def _pow(x: Array, y: Array) -> Array:
+    return jnp.power(x, y) if dtypes.is_integer(x.dtype) else lax.pow(x, y)
+
+
+def _shift_right(x: Array, y: Array) -> Array:
+    return (lax.shift_right_logical if x.dtype.kind == "u" else lax.shift_right_arithmetic)(x, y)
+
+
+def _same(x: Array) -> Array:
+    return x
+
+
+UNARY: dict[str, Fn] = {
+    "abs": _for_unsigned(lax.abs, _same),
+    "sign": lax.sign,
+    "negative": lax.neg,
+    "ceil": lax.ceil,
+    "floor": lax.floor,
+    "trunc": _trunc,
+    "round": functools.partial(lax.round, rounding_method=lax.RoundingMethod.TO_NEAREST_EVEN),
+    "bitwise_invert": lax.bitwise_not,
+    "real": lax.real,
+    "imag": lax.imag,
+    "conj": lax.conj,
+    "isnan": jnp.isnan,
+    "isinf": jnp.isinf,
+    "isfinite": jnp.isfinite,
+    "signbit": jnp.signbit,
+    "logical_not": lax.bitwise_not,
+}
+for _names in (
+    "acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh",
+    "exp expm1 log log1p sqrt rsqrt erf erfc erf_inv lgamma digamma bessel_i0e bessel_i1e",
+):
+    UNARY |= {name: _in_float32(getattr(lax, name)) for name in _names.split()}
+UNARY |= {"log2": _in_float32(_log2), "log10": _in_float32(jnp.log10)}
+
+BINARY: dict[str, Fn] = {
+    "add": _for_bool(lax.add, lax.bitwise_or),
+    "multiply": _for_bool(lax.mul, lax.bitwise_and),
+    "subtract": lax.sub,
+    "divide": lax.div,
+    "fmod": lax.rem,
+    "pow": _in_float32(_pow),
+    "atan2": _in_float32(lax.atan2),
+    "nextafter": lax.nextafter,
+    "maximum": lax.max,
+    "minimum": lax.min,
+    "bitwise_and": lax.bitwise_and,
+    "bitwise_or": lax.bitwise_or,
+    "bitwise_xor": lax.bitwise_xor,
+    "bitwise_left_shift": lax.shift_left,
+    "bitwise_right_shift": _shift_right,
+    "igamma": _in_float32(lax.igamma),
+    "igammac": _in_float32(lax.igammac),
+    "zeta": _in_float32(special.zeta),
+    "polygamma": _in_float32(lax.polygamma),
+    "equal": lax.eq,
+    "not_equal": lax.ne,
+    "less": lax.lt,
+    "less_equal": lax.le,
+    "greater": lax.gt,
+    "greater_equal": lax.ge,
+    "logical_and": lax.bitwise_and,
+    "logical_or": lax.bitwise_or,
+    "logical_xor": lax.bitwise_xor,
+    "integer_floor_divide": jnp.floor_divide,
+}
+
+
+def _binary(fn: Fn) -> Fn:
+    return lambda x, y: fn(*broadcast(*with_one_dtype(x, y)))
+
+
+def _where(condition: Array, x: Array, y: Array) -> Array:
+    return lax.select(*broadcast(condition, *with_one_dtype(x, y)))
+
+
+def _truncate(x: Array, dtype: np.dtype) -> Array:
+    """Floating to integer as x86 converts: what does not fit is the least number, narrow integers wrap."""
+    if dtype == dtypes.uint64:
+        low = lax.convert_element_type(_truncate(x, dtypes.int64), dtype)
+        return lax.select(x < 2.0**63, low, lax.convert_element_type(x, dtype))
+    if dtype == dtypes.uint32:
+        return lax.convert_element_type(_truncate(x, dtypes.int64), dtype)
+    if dtype.itemsize < 4:
+        return lax.convert_element_type(_truncate(x, dtypes.int32), dtype)
+    bound = 2.0 ** (8 * dtype.itemsize - 1)
+    if x.dtype == dtypes.float16:
+        return lax.convert_element_type(_truncate(lax.convert_element_type(x, np.float32), dtype), dtype)
+    least = lax.full_like(x, dtypes.iinfo(dtype).min, dtype)
+    return lax.select(lax.abs(x) < bound, lax.convert_element_type(x, dtype), least)
+
+
+def _astype(x: Array, dtype: np.dtype) -> Array:
+    source = x.dtype
+    if dtypes.is_complex(source) and not dtypes.is_complex(dtype) and not dtypes.is_bool(dtype):
+        return _astype(lax.real(x), dtype)
+    if dtypes.is_floating(source) and dtypes.is_integer(dtype):
+        return _truncate(x if source.itemsize > 1 else lax.convert_element_type(x, np.float32), dtype)
+    return lax.convert_element_type(x, dtype)
+
+
+def _bitcast(x: Array, dtype: np.dtype) -> Array:
+    if x.dtype == np.bool_:
+        return _bitcast(lax.convert_element_type(x, np.uint8), dtype)
+    if dtypes.is_complex(x.dtype):
+        return _bitcast(jnp.stack([lax.real(x), lax.imag(x)], axis=1).reshape(-1), dtype)
+    if dtype == np.bool_:
+        return lax.ne(_bitcast(x, dtypes.uint8), np.uint8(0))
+    if dtypes.is_complex(dtype):
+        parts = _bitcast(x, dtypes.real_dtype(dtype)).reshape(-1, 2)
+        return lax.complex(parts[:, 0], parts[:, 1])
+    if dtype.itemsize > x.dtype.itemsize:
+        x = x.reshape(-1, dtype.itemsize // x.dtype.itemsize)
+    return lax.bitcast_convert_type(x, dtype).reshape(-1)
+
+
+def _unary(fn: Fn) -> Fn:
+    return lambda x: fn(x)  # not every function of lax can be wrapped by jit as it is
+
+
+_convert = operation(_astype, ("dtype",))
+_recast = operation(_bitcast, ("dtype",))
+
+
+class JaxElementwise:
+    for _name, _fn in UNARY.items():
+        locals()[_name] = operation(_unary(_fn))
+    for _name, _fn in BINARY.items():
+        locals()[_name] = operation(_binary(_fn))
+    del _name, _fn
+
+    where = operation(_where)
+    complex = operation(lambda real, imag: lax.complex(*broadcast(real, imag)))
+
+    def astype(self, x: Array, dtype: np.dtype, /) -> Array:
+        if x.dtype == dtype and not getattr(x, "weak_type", False):
+            return x
+        return _convert(self, x, dtype=np.dtype(dtype))
+
+    def bitcast(self, x: Array, dtype: np.dtype, /) -> Array:
+        return _recast(self, x, dtype=np.dtype(dtype))

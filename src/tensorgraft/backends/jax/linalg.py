@@ -1,0 +1,112 @@
+"""Products and factorisations of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tensorgraft.backends.jax.operation import operation
+from tensorgraft.hub import dtypes
+
+Array = Any
+Axes = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def full_precision() -> lax.Precision | None:
+    """On GPU and TPU XLA rounds the factors of float32 products, unless told otherwise. The user who wants that says
+    so with `jax.default_matmul_precision`."""
+    return None if jax.config.jax_default_matmul_precision is not None else lax.Precision.HIGHEST
+
+
+def _dot_general(a: Array, b: Array, contract: Axes, batch: Axes, dtype: np.dtype | None) -> Array:
+    result = a.dtype if dtype is None else dtype
+    if a.dtype == np.bool_:
+        wide = np.dtype(np.float32) if result == np.bool_ else result  # a sum of ands is an or: it cannot cancel
+        out = _dot_general(a.astype(wide), b.astype(wide), contract, batch, None)
+        return lax.gt(out, out.dtype.type(0)) if result == np.bool_ else out
+    wide = dtypes.accumulator(result)
+    out = lax.dot_general(a, b, (contract, batch), precision=full_precision(), preferred_element_type=wide)
+    return lax.convert_element_type(out, result)
+
+
+def _cholesky(x: Array) -> Array:
+    lower = lax.linalg.cholesky(x, symmetrize_input=False)
+    if not x.shape[-1]:
+        return lower
+    failed = jnp.isnan(lower[..., -1:, -1:])
+    return jnp.where(failed, np.array(np.nan, x.dtype), lower)
+
+
+def _eigh(x: Array, lower: bool) -> tuple[Array, Array]:
+    vectors, values = lax.linalg.eigh(x, lower=lower, symmetrize_input=False)
+    return values, vectors
+
+
+def _triangular_solve(
+    a: Array, b: Array, lower: bool, left: bool, transpose: bool, adjoint: bool, unit_diagonal: bool
+) -> Array:
+    return lax.linalg.triangular_solve(
+        a,
+        b,
+        left_side=left,
+        lower=lower,
+        transpose_a=transpose or adjoint,
+        conjugate_a=adjoint,
+        unit_diagonal=unit_diagonal,
+    )
+
+
+_product = operation(_dot_general, ("contract", "batch", "dtype"))
+_qr = operation(lambda x, full: tuple(lax.linalg.qr(x, full_matrices=full)), ("full",))
+_svd = operation(lambda x, full: tuple(lax.linalg.svd(x, full_matrices=full)), ("full",))
+_spectrum = operation(_eigh, ("lower",))
+_solved = operation(_triangular_solve, ("lower", "left", "transpose", "adjoint", "unit_diagonal"))
+
+
+class JaxLinearAlgebra:
+    def dot_general(
+        self,
+        a: Array,
+        b: Array,
+        /,
+        contract: tuple[Sequence[int], Sequence[int]],
+        batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
+        dtype: np.dtype | None = None,
+    ) -> Array:
+        axes = {"contract": tuple(map(tuple, contract)), "batch": tuple(map(tuple, batch))}
+        return _product(self, a, b, **axes, dtype=dtype)
+
+    cholesky = operation(_cholesky)
+    svdvals = operation(lambda x: lax.linalg.svd(x, compute_uv=False))
+    eig = operation(lambda x: tuple(lax.linalg.eig(x, compute_left_eigenvectors=False)))
+    lu = operation(lambda x: tuple(lax.linalg.lu(x)))
+    householder_product = operation(lambda a, tau: lax.linalg.householder_product(a, tau))
+
+    def qr(self, x: Array, /, full: bool = False) -> tuple[Array, Array]:
+        return _qr(self, x, full=full)
+
+    def svd(self, x: Array, /, full: bool = False) -> tuple[Array, Array, Array]:
+        return _svd(self, x, full=full)
+
+    def eigh(self, x: Array, /, lower: bool = True) -> tuple[Array, Array]:
+        return _spectrum(self, x, lower=lower)
+
+    def triangular_solve(
+        self,
+        a: Array,
+        b: Array,
+        /,
+        lower: bool,
+        left: bool = True,
+        transpose: bool = False,
+        adjoint: bool = False,
+        unit_diagonal: bool = False,
+    ) -> Array:
+        return _solved(
+            self, a, b, lower=lower, left=left, transpose=transpose, adjoint=adjoint, unit_diagonal=unit_diagonal
+        )

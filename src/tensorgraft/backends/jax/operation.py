@@ -1,0 +1,81 @@
+"""How a function of JAX arrays becomes a method of the backend, and how operands of one call are brought together."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+Array = Any
+Tracer = jax.core.Tracer
+
+
+def operation(fn: Callable[..., Any], static: Sequence[str] = ()) -> Callable[..., Any]:
+    """A method from a function of arrays and of `static` arguments, which are hashable.
+
+    Eagerly the function is one compiled dispatch, however many `lax` operations it has. In a trace it is called as it
+    is: tracing through a jitted function costs three times as much and gives the same program.
+    """
+    eager = jax.jit(fn, static_argnames=tuple(static), inline=True)
+
+    @functools.wraps(fn)
+    def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        for x in args:
+            if isinstance(x, Tracer):
+                return fn(*args, **kwargs)
+        return eager(*args, **kwargs)
+
+    return method
+
+
+def _cast_scalar(x: Any, dtype: np.dtype) -> Array:
+    if isinstance(x, jax.Array):  # a Python scalar that is an argument of a compiled function
+        return lax.convert_element_type(x, dtype)
+    value = np.asarray(x)
+    if value.dtype.kind == "c" and dtype.kind != "c":
+        value = value.real
+    return value.astype(dtype)
+
+
+def is_weak(x: Any) -> bool:
+    """`x` is a Python scalar or stands for one."""
+    return isinstance(x, (bool, int, float, complex)) or getattr(x, "weak_type", False)
+
+
+def with_one_dtype(*operands: Any) -> list[Array]:
+    """The operands as arrays: Python scalars, traced ones included, take the dtype of the arrays."""
+    dtype = None
+    for x in operands:
+        if not is_weak(x) and (dtype is None or np.ndim(x)):  # a traced Python bool is 0-d, but not weak
+            dtype = x.dtype
+    if dtype is None:
+        return [lax.asarray(x) for x in operands]
+    return [x if getattr(x, "dtype", None) == dtype and not is_weak(x) else _one(x, dtype) for x in operands]
+
+
+def _one(x: Any, dtype: np.dtype) -> Array:
+    if is_weak(x) or (x.dtype == np.bool_ and not x.shape):
+        return _cast_scalar(x, dtype)
+    return x  # lax says that the dtypes differ
+
+
+def broadcast(*arrays: Array) -> Sequence[Array]:
+    """The arrays, in the shape to which they broadcast together."""
+    shape = np.broadcast_shapes(*{x.shape for x in arrays})
+    return [x if x.shape == shape else broadcast_to(x, shape) for x in arrays]
+
+
+def broadcast_to(x: Array, shape: tuple[int, ...]) -> Array:
+    return lax.broadcast_in_dim(x, shape, range(len(shape) - len(x.shape), len(shape)))
+
+
+def axes_of(x: Array, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    """The axes of a reduction, all non-negative."""
+    n = len(x.shape)
+    if axis is None:
+        return tuple(range(n))
+    return tuple(a % n for a in ((axis,) if isinstance(axis, int) else axis)) if n else ()

@@ -1,0 +1,73 @@
+"""Reductions and scans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jax import lax
+
+from tensorgraft.backends.jax.operation import axes_of, operation
+from tensorgraft.hub import dtypes
+
+Array = Any
+Axis = int | tuple[int, ...] | None
+Fn = Callable[..., Array]
+
+
+def _keep(out: Array, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    if not keepdims:
+        return out
+    return lax.reshape(out, tuple(1 if a in axes else n for a, n in enumerate(x.shape)))
+
+
+def _reduction(fn: Fn, logical: Fn) -> Fn:
+    """`fn(x, axes)`, 16-bit floats accumulated in float32; bool by `logical`."""
+
+    def reduce(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
+        axes = axes_of(x, axis)
+        if x.dtype == np.bool_:
+            return _keep(logical(x, axes), x, axes, keepdims)
+        wide = lax.convert_element_type(x, dtypes.accumulator(x.dtype))
+        return _keep(lax.convert_element_type(fn(wide, axes), x.dtype), x, axes, keepdims)
+
+    return reduce
+
+
+def _position(fn: Fn) -> Fn:
+    def find(x: Array, /, axis: int, keepdims: bool = False) -> Array:
+        if not x.shape:
+            return lax.full((), 0, np.int64)
+        axes = axes_of(x, axis)
+        return _keep(fn(x, axes[0], np.int64), x, axes, keepdims)
+
+    return find
+
+
+def _scan(fn: Fn) -> Fn:
+    """`fn(x, axis)` in the accumulator's dtype; bool as 0 and 1, of which sums are maxima and products minima."""
+    of_bool = {lax.cumsum: lax.cummax, lax.cumprod: lax.cummin}.get(fn, fn)
+
+    def scan(x: Array, /, axis: int) -> Array:
+        axis %= len(x.shape)
+        if x.dtype == np.bool_:
+            return lax.convert_element_type(of_bool(lax.convert_element_type(x, np.uint8), axis), np.bool_)
+        return lax.convert_element_type(fn(lax.convert_element_type(x, dtypes.accumulator(x.dtype)), axis), x.dtype)
+
+    return scan
+
+
+class JaxReduction:
+    sum = operation(_reduction(lax.reduce_sum, lax.reduce_or), ("axis", "keepdims"))
+    prod = operation(_reduction(lax.reduce_prod, lax.reduce_and), ("axis", "keepdims"))
+    max = operation(_reduction(lax.reduce_max, lax.reduce_or), ("axis", "keepdims"))
+    min = operation(_reduction(lax.reduce_min, lax.reduce_and), ("axis", "keepdims"))
+    any = operation(_reduction(lax.reduce_or, lax.reduce_or), ("axis", "keepdims"))
+    all = operation(_reduction(lax.reduce_and, lax.reduce_and), ("axis", "keepdims"))
+    argmax = operation(_position(lax.argmax), ("axis", "keepdims"))
+    argmin = operation(_position(lax.argmin), ("axis", "keepdims"))
+    cumsum = operation(_scan(lax.cumsum), ("axis",))
+    cumprod = operation(_scan(lax.cumprod), ("axis",))
+    cummax = operation(_scan(lax.cummax), ("axis",))
+    cummin = operation(_scan(lax.cummin), ("axis",))

@@ -1,0 +1,88 @@
+"""Creation, shapes and layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from tensorgraft.backends.jax.elementwise import _astype
+from tensorgraft.backends.jax.operation import broadcast_to, operation, with_one_dtype
+
+Array = Any
+Shape = tuple[int, ...]
+
+
+def _full(value: Array, shape: Shape, dtype: np.dtype) -> Array:
+    return broadcast_to(_astype(value, dtype), shape)
+
+
+def _pad(x: Array, value: Array, config: tuple[tuple[int, int, int], ...]) -> Array:
+    return lax.pad(*with_one_dtype(x, value), config)
+
+
+def _slice_update(x: Array, update: Array, start: Shape, step: Shape) -> Array:
+    if all(s == 1 for s in step):
+        return lax.dynamic_update_slice(x, update, [np.int32(s) for s in start], allow_negative_indices=False)
+    # XLA writes a strided slice as a scatter, which is slow: the update spread out and selected is elementwise
+    ends, mask = [], None
+    for axis, (n, m, at, by) in enumerate(zip(x.shape, update.shape, start, step, strict=True)):
+        ends.append((at, n - at - max((m - 1) * by + 1, 0) * (m > 0), by - 1))
+        along = np.zeros(n, bool)
+        along[at : at + m * by : by] = True
+        if not along.all():
+            here = lax.broadcast_in_dim(along, x.shape, (axis,))
+            mask = here if mask is None else lax.bitwise_and(mask, here)
+    spread = lax.pad(update, np.zeros((), x.dtype), ends)
+    return spread if mask is None else lax.select(mask, spread, x)
+
+
+def _dynamic_slice(x: Array, start: Sequence[Array], sizes: Shape) -> Array:
+    return lax.dynamic_slice(x, start, sizes, allow_negative_indices=False)
+
+
+def _dynamic_update_slice(x: Array, update: Array, start: Sequence[Array]) -> Array:
+    return lax.dynamic_update_slice(x, update, start, allow_negative_indices=False)
+
+
+_fill = operation(_full, ("shape", "dtype"))
+_padded = operation(_pad, ("config",))
+_joined = operation(lambda arrays, axis: lax.concatenate(arrays, axis), ("axis",))
+_updated = operation(_slice_update, ("start", "step"))
+_window = operation(_dynamic_slice, ("sizes",))
+_written = operation(_dynamic_update_slice)
+
+
+class JaxShape:
+    def full(self, shape: Shape, value: Any, dtype: np.dtype) -> Array:
+        if not isinstance(value, jax.Array):
+            value = np.asarray(value)
+            if value.dtype.kind == "c" and np.dtype(dtype).kind not in "cb":
+                value = value.real
+            value = value.astype(dtype)
+        return _fill(self, value, shape=tuple(shape), dtype=np.dtype(dtype))
+
+    iota = operation(lambda n, dtype: lax.iota(dtype, n), ("n", "dtype"))
+    reshape = operation(lambda x, shape: lax.reshape(x, shape), ("shape",))
+    permute_dims = operation(lambda x, axes: lax.transpose(x, axes), ("axes",))
+    broadcast_to = operation(broadcast_to, ("shape",))
+    slice = operation(lambda x, start, stop, step: lax.slice(x, start, stop, step), ("start", "stop", "step"))
+    flip = operation(lambda x, axes: lax.rev(x, axes), ("axes",))
+
+    def concat(self, arrays: Sequence[Array], /, axis: int) -> Array:
+        return _joined(self, list(arrays), axis=axis % len(arrays[0].shape))
+
+    def pad(self, x: Array, value: Any, config: Sequence[tuple[int, int, int]], /) -> Array:
+        return _padded(self, x, value, config=tuple(map(tuple, config)))
+
+    def slice_update(self, x: Array, update: Array, start: Shape, step: Shape, /) -> Array:
+        return _updated(self, x, update, start=tuple(start), step=tuple(step))
+
+    def dynamic_slice(self, x: Array, start: Sequence[Array], sizes: Shape, /) -> Array:
+        return _window(self, x, list(start), sizes=tuple(sizes))
+
+    def dynamic_update_slice(self, x: Array, update: Array, start: Sequence[Array], /) -> Array:
+        return _written(self, x, update, list(start))

@@ -1,0 +1,101 @@
+"""Convolution and windowed reductions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jax import lax
+
+from tensorgraft.backends.jax.linalg import full_precision
+from tensorgraft.backends.jax.operation import operation
+from tensorgraft.hub import dtypes
+
+Array = Any
+Ints = tuple[int, ...]
+Pads = tuple[tuple[int, int], ...]
+
+
+def _convolution(
+    x: Array,
+    w: Array,
+    strides: Ints,
+    padding: Pads,
+    lhs_dilation: Ints,
+    rhs_dilation: Ints,
+    groups: int,
+    batch_groups: int,
+) -> Array:
+    out = lax.conv_general_dilated(
+        x,
+        w,
+        strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        feature_group_count=groups,
+        batch_group_count=batch_groups,
+        precision=full_precision(),
+        preferred_element_type=dtypes.accumulator(x.dtype),
+    )
+    return lax.convert_element_type(out, x.dtype)
+
+
+_WINDOW = {"sum": lax.add, "max": lax.max, "min": lax.min}
+_IDENTITY = {"sum": lambda dtype: 0, "max": dtypes.lowest, "min": dtypes.highest}
+
+
+def _reduce_window(x: Array, kind: str, window: Ints, strides: Ints, padding: Pads, window_dilation: Ints) -> Array:
+    if x.dtype == np.bool_:
+        kind = "max" if kind == "sum" else kind
+        wide = _reduce_window(x.astype(np.uint8), kind, window, strides, padding, window_dilation)
+        return wide.astype(np.bool_)
+    dtype = dtypes.accumulator(x.dtype) if kind == "sum" else x.dtype
+    initial = np.array(_IDENTITY[kind](dtype), dtype)
+    wide = lax.reduce_window(
+        lax.convert_element_type(x, dtype), initial, _WINDOW[kind], window, strides, padding, None, window_dilation
+    )
+    return lax.convert_element_type(wide, x.dtype)
+
+
+_convolved = operation(_convolution, ("strides", "padding", "lhs_dilation", "rhs_dilation", "groups", "batch_groups"))
+_reduced = operation(_reduce_window, ("kind", "window", "strides", "padding", "window_dilation"))
+
+
+class JaxWindowed:
+    def convolution(
+        self,
+        x: Array,
+        w: Array,
+        /,
+        strides: Ints,
+        padding: Any,
+        lhs_dilation: Ints,
+        rhs_dilation: Ints,
+        groups: int = 1,
+        batch_groups: int = 1,
+    ) -> Array:
+        return _convolved(
+            self,
+            x,
+            w,
+            strides=tuple(strides),
+            padding=tuple(map(tuple, padding)),
+            lhs_dilation=tuple(lhs_dilation),
+            rhs_dilation=tuple(rhs_dilation),
+            groups=groups,
+            batch_groups=batch_groups,
+        )
+
+    def reduce_window(
+        self, x: Array, /, kind: str, window: Ints, strides: Ints, padding: Any, window_dilation: Ints
+    ) -> Array:
+        return _reduced(
+            self,
+            x,
+            kind=kind,
+            window=tuple(window),
+            strides=tuple(strides),
+            padding=tuple(map(tuple, padding)),
+            window_dilation=tuple(window_dilation),
+        )
