@@ -69,8 +69,18 @@ class NumpyBackend(
     def from_dlpack(self, x: Any, /) -> Array:
         return np.from_dlpack(x)
 
+    def strided_view(
+        self, x: Array, /, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, dtype: np.dtype
+    ) -> Array:
+        size = dtype.itemsize
+        memory = x.reshape(-1).view(np.uint8)  # the dtypes of ml_dtypes export no buffer
+        return np.ndarray(shape, dtype, memory, offset * size, tuple(n * size for n in strides))
+
+    def assign(self, view: Array, value: Array, /) -> None:
+        view[...] = value
+
     def scope(self) -> contextlib.AbstractContextManager[None]:
-        return np.errstate(all="ignore")  # type: ignore[return-value]
+        return np.errstate(all="ignore")
 
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
         return np.errstate(all="ignore")(fn)

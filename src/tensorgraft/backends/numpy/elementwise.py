@@ -35,8 +35,7 @@ def _pow(x: Array, y: Array) -> Array:
 
 
 # Those that NumPy knows by another name, or not at all.
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(ELEMENTWISE),
+_OTHERS: dict[str, Callable[..., Any]] = {
     "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
     "log1p": _log1p,
     "round": np.rint,
@@ -45,7 +44,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "pow": _pow,
     **special.FUNCTIONS,
 }
-FUNCTIONS.update({name: getattr(np, name) for name, fn in FUNCTIONS.items() if fn is None})
+FUNCTIONS = {name: _OTHERS.get(name) or getattr(np, name) for name in (*ELEMENTWISE, "hypot", "logaddexp")}
 
 # Right in the narrow dtypes themselves: a widening would cost time (or, for nextafter, meaning).
 _EXACT = {"abs", "sign", "negative", "ceil", "floor", "trunc", "round", "nextafter", *PREDICATES, *COMPARISONS}
@@ -135,7 +134,6 @@ class NumpyElementwise:
         return np.copysign(*pair(x, y))
 
 
-FUNCTIONS.update(hypot=np.hypot, logaddexp=np.logaddexp)
 _hypot, _logaddexp = _binary("hypot"), _binary("logaddexp")
 
 

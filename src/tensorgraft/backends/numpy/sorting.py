@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,14 +22,12 @@ class NumpySorting:
         if len(operands) == 1:
             return (_sorted(operands[0], axis),)
         keys = [widen(key) for key in operands[:num_keys]]
-        if num_keys == 1:
-            order = np.argsort(keys[0], axis=axis, kind="stable")
-        else:
-            order = np.lexsort(keys[::-1], axis=axis)  # which sorts by the last key first
+        # lexsort sorts by the last key first
+        order = np.lexsort(keys[::-1], axis=axis) if num_keys > 1 else np.argsort(keys[0], axis=axis, kind="stable")
         return tuple(np.take_along_axis(x, order, axis) for x in operands)
 
     def searchsorted(self, boundaries: Array, values: Array, /, right: bool = False) -> Array:
-        side = "right" if right else "left"
+        side: Literal["left", "right"] = "right" if right else "left"
         boundaries, values = widen(boundaries), widen(values)
         if np.ndim(boundaries) == 1:
             return np.asarray(np.searchsorted(boundaries, values, side=side), np.int64)
