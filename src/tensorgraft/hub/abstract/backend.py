@@ -1,0 +1,80 @@
+"""`AbstractBackend`: the tables of rules, as methods."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.hub.abstract import control_flow, elementwise, indexing, linalg, reduction, shape, windowed
+from tensorgraft.hub.abstract.array import ShapeDtype
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.primitive import primitives
+
+RULES: dict[str, Callable[..., Any]] = {}
+for _area in (elementwise, reduction, shape, indexing, linalg, windowed, control_flow):
+    RULES.update(_area.RULES)
+
+
+def _method(name: str, declared: Callable[..., Any]) -> Callable[..., Any]:
+    rule = RULES[name]
+
+    @functools.wraps(declared)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return rule(name, *args, **kwargs)
+
+    del method.is_primitive  # type: ignore[attr-defined]  # wraps copied the mark of what it implements
+    return method
+
+
+class _Rules(Backend):
+    """Those primitives that are a rule and nothing else."""
+
+    for _name, _declared in primitives(Backend).items():
+        if _name in RULES:
+            locals()[_name] = _method(_name, _declared)
+    del _name, _declared
+
+
+class AbstractBackend(_Rules):
+    """Shapes and dtypes only. Arrays are `ShapeDtype`; every operation checks its operands.
+
+    Raises ValueError (shapes, axes) or TypeError (dtypes), which say what was called, with which operands, and what
+    was expected; TracedValueError where a program asks for values.
+    """
+
+    name = "abstract"
+
+    def is_array(self, x: Any, /) -> bool:
+        return isinstance(x, ShapeDtype)
+
+    def is_traced(self, x: ShapeDtype, /) -> bool:
+        return True
+
+    def asarray(self, x: np.ndarray, /) -> ShapeDtype:
+        return ShapeDtype(x.shape, x.dtype)
+
+    def to_numpy(self, x: ShapeDtype, /) -> np.ndarray:
+        raise TracedValueError(f"{x} has a shape and a dtype, but no values")
+
+    def from_dlpack(self, x: Any, /) -> ShapeDtype:
+        return self.asarray(np.from_dlpack(x))
+
+    def scope(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
+        return fn
+
+    def synchronize(self) -> None:
+        return None
+
+    def memory_stats(self) -> dict[str, int]:
+        return {}
+
+    def device_name(self) -> str:
+        return "shapes and dtypes only"
