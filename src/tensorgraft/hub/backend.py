@@ -122,6 +122,22 @@ class Backend(
         """How many devices this backend has; `Backend(index)` is one of them."""
         return 1
 
+    # ---- mutable backends only -------------------------------------------------------------------------------------
+
+    def strided_view(
+        self, x: Array, /, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, dtype: np.dtype
+    ) -> Array:
+        """A view of the memory of the contiguous array `x`; strides and offset in elements of `dtype`."""
+        raise TypeError(f"arrays of the backend {self.name} have no views")
+
+    def assign(self, view: Array, value: Array, /) -> None:
+        """Write `value` into a view; they may overlap."""
+        raise TypeError(f"arrays of the backend {self.name} cannot be written")
+
+    def own(self, x: Array, /) -> Array:
+        """`x` itself if it is row-major and no other array shares its memory, else a copy."""
+        return x
+
     # ---- composites ------------------------------------------------------------------------------------------------
 
     def dtype_of(self, *operands: Any) -> np.dtype:

@@ -76,6 +76,10 @@ class NumpyBackend(
         memory = x.reshape(-1).view(np.uint8)  # the dtypes of ml_dtypes export no buffer
         return np.ndarray(shape, dtype, memory, offset * size, tuple(n * size for n in strides))
 
+    def own(self, x: Array, /) -> Array:
+        x = np.asarray(x)
+        return x if x.flags.c_contiguous and x.flags.owndata else np.array(x, order="C")
+
     def assign(self, view: Array, value: Array, /) -> None:
         view[...] = value
 

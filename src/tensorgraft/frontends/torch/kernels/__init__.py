@@ -1,0 +1,1 @@
+"""Kernels of ATen operators, by area. Importing a module registers its kernels (`spec.kernel`)."""

@@ -1,0 +1,5 @@
+"""The command `tensorgraft`."""
+
+from tensorgraft.cli.app import main
+
+__all__ = ["main"]

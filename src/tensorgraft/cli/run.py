@@ -1,0 +1,83 @@
+"""`tensorgraft run`: a PyTorch script with a backend in the place of the accelerator, and what to say at the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from tensorgraft.cli.script import execute
+from tensorgraft.errors import BackendNotAvailableError
+from tensorgraft.hub import registry
+
+USAGE_ERROR = 2
+
+
+def run_program(
+    program: Sequence[str], *, on: str, module: bool = False, jit_report: bool = False, strict_fallbacks: bool = False
+) -> int:
+    """Run `program` (a script or a module's name, then its arguments) on the backend `on`; returns the exit code."""
+    console = Console(stderr=True)
+    try:
+        registry.lookup(registry.parse(on)[0])
+    except (BackendNotAvailableError, ValueError) as error:
+        console.print(f"tensorgraft: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        return USAGE_ERROR
+    # Read by the PyTorch front end when it is first used, here and in processes that the program starts.
+    os.environ["TENSORGRAFT_BACKEND"] = on
+    if strict_fallbacks:
+        os.environ["TENSORGRAFT_STRICT_FALLBACKS"] = "1"
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError:
+        console.print(
+            'tensorgraft: this runs PyTorch programs, and PyTorch is not installed: pip install "tensorgraft[torch]"',
+            style="red",
+            markup=False,
+            soft_wrap=True,
+        )
+        return USAGE_ERROR
+
+    from tensorgraft.frontends.torch.accelerator import as_accelerator
+
+    # Until the process ends: what the program left to `atexit` still finds its accelerator.
+    as_accelerator(on).__enter__()
+    status = execute(program, module)
+    sys.stdout.flush()
+    print_fallbacks(console, on)
+    if jit_report:
+        print_jit_report(console)
+    return status
+
+
+def print_fallbacks(console: Console, on: str) -> None:
+    """Name the operators that ran on the CPU, the most frequent first; nothing where there were none."""
+    from tensorgraft.frontends.torch import fallbacks
+
+    counts = fallbacks()
+    if not counts:
+        return
+    table = Table(title=f"ran on the CPU, for want of a kernel on {on}", title_justify="left")
+    table.add_column("operator")
+    table.add_column("calls", justify="right")
+    for name, calls in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        table.add_row(name, str(calls))
+    console.print(table)
+
+
+def print_jit_report(console: Console) -> None:
+    """What was compiled, how often and how long that took."""
+    from tensorgraft.transforms.jit import report
+
+    table = Table(title="compiled functions", title_justify="left")
+    for heading in ("function", "programs", "compile time", "calls"):
+        table.add_column(heading, justify="left" if heading == "function" else "right")
+    for entry in report():
+        table.add_row(entry.name, str(entry.traces), f"{entry.compile_seconds:.2f} s", str(entry.calls))
+    if table.row_count:
+        console.print(table)
+    else:
+        console.print("nothing was compiled: the program calls neither torch.compile nor tg.jit")

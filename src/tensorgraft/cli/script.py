@@ -1,0 +1,137 @@
+"""Run a Python program as `python program` does: `__main__`, `sys.argv`, `sys.path`, traceback and exit code."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import runpy
+import sys
+import traceback
+import types
+from collections.abc import Sequence
+from types import TracebackType
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Our frames, but what they call is what the program called: see `_own_frames`.
+WRAPPERS = (os.path.join(PACKAGE, "frontends", "torch", "accelerator.py"), os.path.abspath(__file__))
+INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+
+
+def execute(program: Sequence[str], module: bool = False) -> int:
+    """Run `program` (a script, or with `module` a module's name, then its arguments); returns its exit code.
+
+    An exception that the program does not catch is printed to standard error as Python prints it, without the frames
+    of tensorgraft and of the framework below it.
+    """
+    try:
+        if module:
+            _run_module(program)
+        else:
+            _run_script(program)
+    except SystemExit as exit_:
+        return _exit_code(exit_.code)
+    except KeyboardInterrupt as error:
+        print_exception(error)
+        return INTERRUPTED
+    except BaseException as error:
+        print_exception(error)
+        return 1
+    return 0
+
+
+def _run_script(program: Sequence[str]) -> None:
+    path = program[0]
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+    except OSError as error:
+        print(f"tensorgraft: can't open file {os.path.abspath(path)!r}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    sys.argv[:] = program
+    # `python script.py` puts the script's folder where the folder of the command `tensorgraft` is now.
+    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    # Not runpy.run_path: it takes `__main__` away again when the script ends, before `atexit` functions run.
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None)
+    sys.modules["__main__"] = main
+    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+
+
+def _run_module(program: Sequence[str]) -> None:
+    name = program[0]
+    sys.path[0] = os.getcwd()
+    try:
+        spec = importlib.util.find_spec(name)
+    except ImportError:
+        spec = None
+    if spec is None:
+        print(f"tensorgraft: No module named {name}", file=sys.stderr)
+        raise SystemExit(1)
+    sys.argv[:] = program
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _exit_code(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code
+    print(code, file=sys.stderr)
+    return 1
+
+
+# ---- tracebacks ------------------------------------------------------------------------------------------------------
+
+
+def print_exception(error: BaseException) -> None:
+    """Print as Python does an exception that ends a program, with only the program's own frames."""
+    cut_traceback(error)
+    sys.stdout.flush()
+    traceback.print_exception(error)
+
+
+def cut_traceback(error: BaseException, seen: set[int] | None = None) -> None:
+    """Take our frames out of an exception, of its causes and of its group's members."""
+    seen = set() if seen is None else seen
+    if id(error) in seen:
+        return
+    seen.add(id(error))
+    links: list[TracebackType] = []
+    tb = error.__traceback__
+    while tb is not None:
+        links.append(tb)
+        tb = tb.tb_next
+    kept: TracebackType | None = None
+    for link, own in zip(reversed(links), reversed(_own_frames(links)), strict=True):
+        if own:
+            link.tb_next = kept
+            kept = link
+    error.__traceback__ = kept
+    for other in (error.__cause__, error.__context__, *getattr(error, "exceptions", ())):
+        if other is not None:
+            cut_traceback(other, seen)
+
+
+def _own_frames(links: Sequence[TracebackType]) -> list[bool]:
+    """Which frames belong to the program.
+
+    Ours do not, nor what we call in a framework (JAX's own frames, PyTorch's decompositions), up to where that calls
+    the program again, as `tg.jit` does.
+    """
+    own, below = [], False
+    for link in links:
+        file = link.tb_frame.f_code.co_filename
+        if file in WRAPPERS or file == "<frozen runpy>":
+            own.append(False)
+        elif file.startswith(PACKAGE):
+            below = True
+            own.append(False)
+        else:
+            below = below and (_installed(file) or file.startswith("<frozen "))
+            own.append(not below)
+    return own
+
+
+def _installed(file: str) -> bool:
+    """A file of an installed library or of Python's own, not of the program."""
+    return f"{os.sep}site-packages{os.sep}" in file or file.startswith(os.path.dirname(os.__file__) + os.sep)

@@ -1,0 +1,62 @@
+"""PyTorch's decompositions as kernels: run on tensors around traced arrays, so that a plan compiles them as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from tensorgraft.frontends.torch import schema, state
+from tensorgraft.frontends.torch.devices import slot_of_backend
+from tensorgraft.frontends.torch.spec import Spec
+from tensorgraft.frontends.torch.tensors import FROM_NUMPY, from_array, to_array
+from tensorgraft.hub.backend import Backend
+
+
+@contextlib.contextmanager
+def own_trace() -> Iterator[None]:
+    """Inside a program that a backend traces on its own, storages are not those of the capture around it."""
+    before, state.capture = state.capture, None
+    try:
+        yield
+    finally:
+        state.capture = before
+
+
+def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> Spec:
+    """A kernel out of a function on tensors that does what `op` does."""
+    sig = schema.signature(op)
+    random = torch.Tag.nondeterministic_seeded in op.tags
+
+    def fn(xp: Backend, *args: Any, **kwargs: Any) -> Any:
+        slot = slot_of_backend(xp)
+
+        def up(a: Any) -> Any:
+            if isinstance(a, np.dtype):
+                return FROM_NUMPY[a]
+            if isinstance(a, list | tuple):
+                return [up(x) for x in a]
+            return from_array(a, slot) if xp.is_array(a) else a
+
+        def down(a: Any) -> Any:
+            if isinstance(a, list | tuple):
+                return [down(x) for x in a]
+            return to_array(a) if isinstance(a, torch.Tensor) else a
+
+        with contextlib.nullcontext() if random else own_trace():
+            tensors, named = [up(a) for a in args], {name: up(a) for name, a in kwargs.items()}
+            if "device" in sig.names:
+                named["device"] = slot.device
+            made = down(decomposition(*tensors, **named))
+            if not sig.written:
+                return made
+            bound = sig.bind(tuple(tensors), named)
+            new = [down(bound[name]) for name in sig.written]
+            return (
+                new if sig.returns_written or not sig.returns else [*new, *(made if isinstance(made, list) else [made])]
+            )
+
+    return Spec(fn, decomposed=True, uncompiled=random)

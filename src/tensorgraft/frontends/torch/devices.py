@@ -1,0 +1,124 @@
+"""The torch devices `graft:0`, `graft:1`, ...: one index for each device of a backend.
+
+Index 0 is the default backend: `$TENSORGRAFT_BACKEND`, else JAX where it is installed, else NumPy. The other installed
+backends follow; further devices of a backend ("jax:1") get an index when they are asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+
+import torch
+
+from tensorgraft.hub import registry
+from tensorgraft.hub.backend import Backend
+
+TYPE = "graft"
+
+
+@dataclass(eq=False)
+class Slot:
+    """One device index."""
+
+    index: int
+    name: str  # as in `tg.device(name)`
+
+    @functools.cached_property
+    def device(self) -> torch.device:
+        return torch.device(TYPE, self.index)
+
+    @functools.cached_property
+    def backend(self) -> Backend:
+        return registry.get(self.name)
+
+    @functools.cached_property
+    def templates(self) -> dict[torch.dtype, torch.Tensor]:
+        """Empty tensors on this index, by dtype; see `tensors.template`."""
+        return {}
+
+
+def _default_name() -> str:
+    chosen = os.environ.get("TENSORGRAFT_BACKEND")
+    if chosen:
+        registry.lookup(registry.parse(chosen)[0])
+        return chosen
+    here = registry.backends()
+    return "jax" if "jax" in here else here[0]
+
+
+@functools.cache
+def slots() -> list[Slot]:
+    """All device indices so far."""
+    first = _default_name()
+    names = [first, *(name for name in registry.backends() if name != first)]
+    return [Slot(i, name) for i, name in enumerate(names)]
+
+
+def slot_named(name: str) -> Slot:
+    """The slot of a device by its tensorgraft name; made if it has none yet."""
+    for slot in slots():
+        if slot.name == name:
+            return slot
+    kind, platform, index = registry.parse(name)
+    registry.lookup(kind)
+    if platform is None and index == 0:
+        return slot_named(kind) if name != kind else _append(name)
+    count = registry.backend_class(kind).device_count()
+    if platform is None and index >= count:
+        raise ValueError(f"{name!r}: the backend {kind} has {count} device{'s' * (count != 1)} here")
+    return _append(name)
+
+
+def _append(name: str) -> Slot:
+    slot = Slot(len(slots()), name)
+    slots().append(slot)
+    return slot
+
+
+_current = 0
+
+
+def current_index() -> int:
+    """What `torch.device("graft")` means."""
+    return _current
+
+
+def set_current_index(index: int) -> None:
+    global _current
+    slot_at(index)
+    _current = index
+
+
+def slot_at(index: int | None) -> Slot:
+    """Raises RuntimeError, as PyTorch does for CUDA, where there is no such device."""
+    table = slots()
+    index = _current if index is None or index < 0 else index
+    if index >= len(table):
+        raise RuntimeError(
+            f"graft error: invalid device ordinal {index}: there are {len(table)} devices,"
+            f" {', '.join(f'{TYPE}:{s.index} = {s.name}' for s in table)}"
+        )
+    return table[index]
+
+
+def slot_of(device: torch.device | str | int | None) -> Slot:
+    """The slot that a torch device means."""
+    if device is None:
+        return slot_at(None)
+    if isinstance(device, int):
+        return slot_at(device)
+    return slot_at(torch.device(device).index)
+
+
+def slot_of_backend(backend: Backend) -> Slot:
+    """The slot whose arrays a backend object makes."""
+    found = _by_backend.get(id(backend))
+    if found is None:
+        found = next(slot for slot in slots() if registry.get(slot.name) is backend)
+        _by_backend[id(backend)] = found
+    return found
+
+
+_by_backend: dict[int, Slot] = {}

@@ -1,0 +1,169 @@
+"""How PyTorch's dispatcher reaches a kernel: the hot path of every operator.
+
+The first call of an operator with new shapes, strides, dtypes and static arguments makes a plan (`plan.py`); a later
+call with the same key runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch import fallback, generator, state
+from tensorgraft.frontends.torch.devices import TYPE, slot_of
+from tensorgraft.frontends.torch.operator import Operator
+from tensorgraft.frontends.torch.plan import device_error, make_plan, run_concrete, sharing, tensors_in, uncompiled
+from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy
+from tensorgraft.storage import Storage
+
+Tensor, Parameter = torch.Tensor, torch.nn.Parameter
+
+
+def entry(operator: Operator) -> Callable[..., Any]:
+    """The function that PyTorch's dispatcher calls for an overload."""
+    plans, sig, spec = operator.plans, operator.signature, operator.spec
+    numbers = frozenset(i for i, name in enumerate(sig.positional) if name in spec.dynamic)
+    number_names, random = spec.dynamic, spec.random
+    many_written = len(operator.writes) > 1 or any("List" in sig.types[name] for name in operator.writes)
+    returned = _returned(operator)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        cells: list[Storage] = []
+        inputs: list[Any] = []
+        key: list[Any] = []
+        backend = None
+        for i, a in enumerate(args):
+            kind = a.__class__
+            if kind is Tensor or kind is Parameter:
+                try:
+                    cell = a.untyped_storage().cell
+                except AttributeError:
+                    _add(a, key, cells, inputs, False)
+                    continue
+                if cell.backend is not backend:
+                    if backend is not None:
+                        raise device_error(operator.name, tensors_in(args, kwargs))
+                    backend = cell.backend
+                cells.append(cell)
+                key.append((a.dtype, a.shape, a.stride(), a.storage_offset()))
+            elif i in numbers and (kind is float or kind is int or kind is bool):
+                key.append(kind)
+                inputs.append(a)
+            else:
+                _add(a, key, cells, inputs, i in numbers)
+        for name, a in kwargs.items():
+            if name != "generator":
+                key.append(name)
+                _add(a, key, cells, inputs, name in number_names)
+        if many_written:
+            key.append(sharing(cells))
+        if random:
+            inputs.append(generator.draw(kwargs.get("generator"), _random_index(cells, args, kwargs)))
+        key.append(backend if backend is not None else _backend_of(cells, kwargs))
+        full = tuple(key)
+        try:
+            plan = plans[full]
+        except KeyError:
+            plan = plans[full] = make_plan(operator, args, kwargs)
+        if plan.run is None:
+            return fallback.on_cpu(operator.op, args, kwargs)
+        if plan.prepare is not None:  # `out=` tensors are resized: their storages change
+            plan.prepare(args, kwargs)
+            cells = [cell_of(t) for t in tensors_in(args, kwargs) if t.device.type == TYPE]
+        if state.capture is not None:
+            state.capture.touch(cells)
+        try:
+            arrays = plan.run(*[c.array for c in cells], *inputs)
+        except NotImplementedError:  # the backend cannot do this one, for these dtypes or shapes
+            plan.run = None
+            return fallback.on_cpu(operator.op, args, kwargs)
+        except TracedValueError:  # a decomposition that asks for values: operation by operation, then
+            if not spec.decomposed or state.capture is not None:
+                raise
+            arrays = uncompiled(plan)(*[c.array for c in cells], *inputs)
+        n = 0
+        for at in plan.written:
+            cells[at].array = arrays[n]
+            n += 1
+        if returned is not None:
+            return returned(args, kwargs)
+        results = []
+        slot = plan.slot
+        for meta in plan.results:
+            if meta is None:
+                results.append(None)
+                continue
+            cell = Storage(arrays[n], slot.backend)
+            n += 1
+            if state.capture is not None:
+                state.capture.created(cell)
+            results.append(attach(cell, slot, *meta))
+        return results[0] if plan.structure is None else plan.structure(results)
+
+    def concrete(*args: Any, **kwargs: Any) -> Any:
+        return run_concrete(operator, args, kwargs)
+
+    return concrete if spec.concrete else call
+
+
+def _returned(operator: Operator) -> Callable[..., Any] | None:
+    """Of an operator whose results are its written arguments: the function that picks them out."""
+    sig = operator.signature
+    if not sig.returns:
+        return lambda args, kwargs: None
+    if not sig.returns_written:
+        return None
+    if len(sig.returns) == 1:
+        name = sig.written[0]
+        if name in sig.positional:
+            at = sig.positional.index(name)
+            return lambda args, kwargs: args[at] if at < len(args) else kwargs[name]
+        return lambda args, kwargs: kwargs[name]
+    return lambda args, kwargs: tuple(sig.bind(args, kwargs)[name] for name in sig.written)
+
+
+def _add(a: Any, key: list[Any], cells: list[Storage], inputs: list[Any], number: bool) -> None:
+    """Add an argument to a key: tensors in lists, CPU tensors, numbers and static values."""
+    if isinstance(a, Tensor):
+        if a.device.type == TYPE:
+            cells.append(cell_of(a))
+            key.append((a.dtype, a.shape, a.stride(), a.storage_offset()))
+        else:
+            key.append((a.device, a.dtype, a.shape))
+            inputs.append(cpu_to_numpy(a) if a.device.type == "cpu" else a)
+    elif isinstance(a, list | tuple):
+        key.append(len(a))
+        for x in a:
+            _add(x, key, cells, inputs, number)
+    elif isinstance(a, float):
+        if number:
+            key.append(float)
+            inputs.append(a)
+        else:
+            key.append((float, a.hex()))
+    elif isinstance(a, int | complex):
+        if number:
+            key.append(type(a))
+            inputs.append(a)
+        else:
+            key.append((type(a), a))
+    elif not isinstance(a, torch.Generator):
+        key.append(a)
+
+
+def _backend_of(cells: list[Storage], kwargs: dict[str, Any]) -> Any:
+    """The backend of a call none of whose positional arguments is a tensor of ours."""
+    if not cells:
+        return slot_of(kwargs.get("device")).index
+    backend = cells[0].backend
+    return backend if all(c.backend is backend for c in cells) else None
+
+
+def _random_index(cells: list[Storage], args: Sequence[Any], kwargs: dict[str, Any]) -> int:
+    if cells:
+        first = next(t for t in tensors_in(args, kwargs) if t.device.type == TYPE)
+        return first.device.index
+    return slot_of(kwargs.get("device")).index

@@ -1,0 +1,126 @@
+"""New tensors: empty, filled, counted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.torch.spec import kernel
+from tensorgraft.hub import dtypes
+
+Array = Any
+
+
+def _default(xp: Any) -> np.dtype:
+    import torch
+
+    from tensorgraft.frontends.torch.tensors import numpy_dtype
+
+    return numpy_dtype(torch.get_default_dtype())
+
+
+@kernel("fill.Scalar", dynamic=("value",))
+def _fill(xp: Any, x: Array, value: Any) -> Array:
+    return xp.full(xp.shape(x), _number(xp, value, xp.dtype_of(x)), xp.dtype_of(x))
+
+
+@kernel("fill.Tensor")
+def _fill_tensor(xp: Any, x: Array, value: Array) -> Array:
+    return xp.broadcast_to(xp.astype(value, xp.dtype_of(x)), xp.shape(x))
+
+
+def _number(xp: Any, value: Any, dtype: np.dtype) -> Any:
+    if isinstance(value, int | float | complex):
+        return xp.asarray(np.asarray(value).astype(dtype))
+    return xp.astype(value, dtype)
+
+
+@kernel("zero")
+def _zero(xp: Any, x: Array) -> Array:
+    return xp.zeros_like(x)
+
+
+@kernel("full", dynamic=("fill_value",))
+def _full(xp: Any, size: list[int], fill_value: Any, dtype: np.dtype | None = None) -> Array:
+    if dtype is None:  # PyTorch infers it from the number
+        dtype = _inferred(xp, fill_value)
+    return xp.full(tuple(size), _number(xp, fill_value, dtype), dtype)
+
+
+def _inferred(xp: Any, value: Any) -> np.dtype:
+    kind = np.dtype(type(value)) if isinstance(value, int | float | complex) else xp.dtype_of(value)
+    if dtypes.is_bool(kind) or dtypes.is_integer(kind):
+        return kind
+    return dtypes.complex_dtype(_default(xp)) if dtypes.is_complex(kind) else _default(xp)
+
+
+@kernel("arange.start_step")
+def _arange(xp: Any, start: Any, end: Any, step: Any = 1, dtype: np.dtype | None = None) -> Array:
+    integers = all(isinstance(n, int) for n in (start, end, step))
+    if integers:
+        n = -(-(end - start) // step)
+    else:
+        n = math.ceil((end - start) / step)
+    dtype = dtype or (dtypes.int64 if integers else _default(xp))
+    wide = (
+        dtype if dtypes.is_integer(dtype) and integers else dtypes.int64 if dtypes.is_integer(dtype) else dtypes.float64
+    )
+    count = xp.iota(max(n, 0), dtypes.int64)
+    if dtypes.is_integer(dtype):  # PyTorch computes integer ranges with integer ends
+        values = xp.add(xp.multiply(count, int(step)), int(start))
+    else:
+        values = xp.add(xp.multiply(xp.astype(count, wide), step), start)
+    return xp.astype(values, dtype)
+
+
+@kernel("linspace")
+def _linspace(xp: Any, start: Any, end: Any, steps: int, dtype: np.dtype | None = None) -> Array:
+    complex_ends = isinstance(start, complex) or isinstance(end, complex)
+    dtype = dtype or (dtypes.complex_dtype(_default(xp)) if complex_ends else _default(xp))
+    if steps == 1:
+        return xp.full((1,), _number(xp, start, dtype), dtype)
+    count = xp.iota(steps, dtypes.int64)
+    if dtypes.is_complex(dtype):
+        wide: np.dtype = dtypes.complex128
+    else:
+        wide = dtypes.float64
+    at = xp.astype(count, wide)
+    step = (end - start) / max(steps - 1, 1)
+    left = xp.add(xp.multiply(at, step), start)
+    right = xp.subtract(end, xp.multiply(xp.subtract(steps - 1, at), step))  # symmetric, as PyTorch's
+    return xp.astype(xp.where(xp.less(count, steps // 2), left, right), dtype)
+
+
+@kernel("eye")
+def _eye(xp: Any, n: int, dtype: np.dtype | None = None) -> Array:
+    return xp.eye(n, n, dtype or _default(xp))
+
+
+@kernel("eye.m")
+def _eye_m(xp: Any, n: int, m: int, dtype: np.dtype | None = None) -> Array:
+    return xp.eye(n, m, dtype or _default(xp))
+
+
+@kernel("scalar_tensor", dynamic=("s",))
+def _scalar_tensor(xp: Any, s: Any, dtype: np.dtype | None = None) -> Array:
+    dtype = dtype or _default(xp)
+    return xp.full((), _number(xp, s, dtype), dtype)
+
+
+@kernel("_efficientzerotensor")
+def _zero_tensor(xp: Any, size: list[int], dtype: np.dtype | None = None) -> Array:
+    return xp.zeros(tuple(size), dtype or _default(xp))
+
+
+def _triangle(lower: bool) -> Any:
+    def indices(xp: Any, row: int, col: int, offset: int = 0, dtype: np.dtype | None = None) -> Array:
+        mask = np.tri(row, col, offset, dtype=bool) if lower else ~np.tri(row, col, offset - 1, dtype=bool)
+        return xp.asarray(np.stack(np.nonzero(mask)).astype(dtype or dtypes.int64))
+
+    return indices
+
+
+kernel("tril_indices")(_triangle(True))
+kernel("triu_indices")(_triangle(False))

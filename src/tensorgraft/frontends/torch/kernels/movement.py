@@ -1,0 +1,98 @@
+"""Copies, conversions and operators that move elements without looking at them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.torch.spec import kernel
+from tensorgraft.hub import dtypes
+
+Array = Any
+
+
+@kernel("clone")
+def _clone(xp: Any, x: Array) -> Array:
+    return x
+
+
+@kernel("cat")
+def _cat(xp: Any, tensors: list[Array], dim: int = 0) -> Array:
+    some = [x for x in tensors if xp.shape(x) != (0,)] or tensors[:1]  # PyTorch skips empty 1-d tensors
+    common = _common([xp.dtype_of(x) for x in tensors])
+    return xp.concat([xp.astype(x, common) for x in some], axis=dim % xp.ndim(some[0]))
+
+
+def _common(kinds: list[np.dtype]) -> np.dtype:
+    import torch
+
+    from tensorgraft.frontends.torch.tensors import FROM_NUMPY, numpy_dtype
+
+    common = FROM_NUMPY[kinds[0]]
+    for kind in kinds[1:]:
+        common = torch.promote_types(common, FROM_NUMPY[kind])
+    return numpy_dtype(common)
+
+
+@kernel("flip")
+def _flip(xp: Any, x: Array, dims: list[int]) -> Array:
+    return xp.flip(x, tuple(d % max(xp.ndim(x), 1) for d in dims)) if xp.ndim(x) else x
+
+
+@kernel("roll")
+def _roll(xp: Any, x: Array, shifts: list[int], dims: list[int] | tuple[()] = ()) -> Array:
+    if not dims:
+        flat = xp.reshape(x, (xp.size(x),))
+        return xp.reshape(xp.roll(flat, shifts[0], 0), xp.shape(x))
+    for shift, dim in zip(shifts, dims, strict=True):
+        x = xp.roll(x, shift, dim % xp.ndim(x))
+    return x
+
+
+@kernel("repeat")
+def _repeat(xp: Any, x: Array, repeats: list[int]) -> Array:
+    lead = len(repeats) - xp.ndim(x)
+    return xp.tile(xp.reshape(x, (*(1,) * lead, *xp.shape(x))), repeats)
+
+
+@kernel("constant_pad_nd", dynamic=("value",))
+def _constant_pad(xp: Any, x: Array, pad: list[int], value: Any = 0) -> Array:
+    n = xp.ndim(x)
+    config = [(0, 0, 0)] * n
+    for k in range(len(pad) // 2):
+        config[n - 1 - k] = (pad[2 * k], pad[2 * k + 1], 0)
+    dtype = xp.dtype_of(x)
+    number = np.asarray(value).astype(dtype) if isinstance(value, int | float | complex) else value
+    return xp.pad(x, xp.astype(xp.asarray(number) if isinstance(number, np.ndarray) else number, dtype), config)
+
+
+@kernel("tril")
+def _tril(xp: Any, x: Array, diagonal: int = 0) -> Array:
+    return xp.tril(x, diagonal)
+
+
+@kernel("triu")
+def _triu(xp: Any, x: Array, diagonal: int = 0) -> Array:
+    return xp.triu(x, diagonal)
+
+
+@kernel("_reshape_copy")
+def _reshape_copy(xp: Any, x: Array, size: list[int]) -> Array:
+    return xp.reshape(x, _sizes(size, xp.size(x)))
+
+
+def _sizes(size: list[int], n: int) -> tuple[int, ...]:
+    known = math.prod(s for s in size if s != -1)
+    return tuple(n // max(known, 1) if s == -1 else s for s in size)
+
+
+@kernel("view_as_real_copy")
+def _view_as_real_copy(xp: Any, x: Array) -> Array:
+    return xp.stack([xp.real(x), xp.imag(x)], axis=-1)
+
+
+@kernel("_conj_copy")
+def _conj_copy(xp: Any, x: Array) -> Array:
+    return xp.conj(x) if dtypes.is_complex(xp.dtype_of(x)) else x

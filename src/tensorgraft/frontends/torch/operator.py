@@ -1,0 +1,28 @@
+"""An overload of an ATen operator together with the kernel behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorgraft.frontends.torch import schema
+from tensorgraft.frontends.torch.spec import Spec
+
+
+@dataclass
+class Operator:
+    """`kind` says how the kernel serves the overload.
+
+    kernel: as it is; inplace and out: the kernel is the functional overload's, whose results go to the written
+    arguments.
+    """
+
+    op: schema.Overload
+    spec: Spec
+    kind: str = "kernel"
+    plans: dict[Any, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.name = schema.short_name(self.op)
+        self.signature = schema.signature(self.op)
+        self.writes = self.spec.writes or self.signature.written

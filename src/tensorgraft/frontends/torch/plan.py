@@ -1,0 +1,473 @@
+"""Plans: reads, kernel and writes of one operator call as one function that the backend compiles.
+
+PyTorch's own meta function says what comes out, with which strides, and raises PyTorch's own errors before anything
+is computed. It runs once per plan.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch._prims_common import elementwise_dtypes
+
+from tensorgraft.frontends.torch import schema, state
+from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at, slot_of
+from tensorgraft.frontends.torch.operator import Operator
+from tensorgraft.frontends.torch.tensors import (
+    FROM_NUMPY,
+    cell_of,
+    cpu_to_numpy,
+    from_array,
+    geometry_of,
+    numpy_dtype,
+    set_storage,
+    to_array,
+)
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage, contiguous_strides, is_dense, read, write
+
+Array = Any
+Tensor = torch.Tensor
+Structure = Callable[[list[Any]], Any]
+# dtype, size, strides and bytes of a new tensor; None: the operator leaves it undefined
+Result = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int] | None
+
+
+@dataclass(slots=True)
+class Plan:
+    run: Callable[..., tuple[Array, ...]] | None  # None: the backend cannot; the CPU does it
+    slot: Slot
+    written: tuple[int, ...] = ()  # which of the call's tensors get the first arrays that `run` returns
+    results: list[Result] | None = None  # the tensors made of the arrays that follow
+    structure: Structure | None = None  # puts several results together
+    prepare: Callable[..., None] | None = None  # before the run: resizes `out=` tensors
+    program: Callable[..., tuple[Array, ...]] | None = None  # `run` before it was compiled
+
+
+@dataclass(slots=True)
+class Leaf:
+    """A place in the arguments that a call fills in: its tensor or its number `index`."""
+
+    index: int
+    tensor: bool
+
+
+def sharing(cells: Sequence[Storage]) -> tuple[int, ...]:
+    """Of each tensor, the number of the first one with the same storage."""
+    first: dict[int, int] = {}
+    return tuple(first.setdefault(id(c), k) for k, c in enumerate(cells))
+
+
+def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
+    """Raises what PyTorch raises for these arguments."""
+    sig = operator.signature
+    slot = _slot(operator, args, kwargs)
+    outcome, prepare = abstract_call(operator, args, kwargs)
+    if prepare is not None:
+        prepare(args, kwargs)
+    held, given = _held(operator, args, kwargs)
+    targets = [leaf for name in operator.writes for leaf in _leaves(held.get(name))]
+    structure: Structure | None = None
+    results: list[Result] | None = []
+    if sig.returns and not sig.returns_written:
+        results, structure = _describe(outcome)
+    plan = Plan(None, slot, tuple(leaf.index for leaf in targets), results, structure, prepare)
+    ours = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
+    plan.program = _program(plan, operator, ours, held, given, targets)
+    if operator.spec.uncompiled:
+        plan.run = _in_scope(slot.backend, plan.program)
+    else:
+        plan.run = slot.backend.compile(plan.program)
+    return plan
+
+
+def uncompiled(plan: Plan) -> Callable[..., tuple[Array, ...]]:
+    """The plan's program, run as it is: for a decomposition that asks for values."""
+    assert plan.program is not None
+    plan.run = _in_scope(plan.slot.backend, plan.program)
+    return plan.run
+
+
+def _in_scope(xp: Backend, program: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*flat: Any) -> Any:
+        with xp.scope():
+            return program(*flat)
+
+    return run
+
+
+def tensors_in(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
+    """The tensors of a call, in the order in which keys, plans and cells number them."""
+    found: list[Tensor] = []
+
+    def visit(a: Any) -> None:
+        if isinstance(a, Tensor):
+            found.append(a)
+        elif isinstance(a, list | tuple):
+            for x in a:
+                visit(x)
+
+    for a in args:
+        visit(a)
+    for name, a in kwargs.items():
+        if name != "generator":
+            visit(a)
+    return found
+
+
+def device_error(op: str, tensors: Sequence[Tensor]) -> RuntimeError:
+    names = list(dict.fromkeys(str(t.device) for t in tensors))
+    return RuntimeError(
+        "Expected all tensors to be on the same device, but found at least two devices,"
+        f" {names[0]} and {names[-1]}! (when calling aten::{op})"
+    )
+
+
+def _slot(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Slot:
+    """The device of a call. Raises RuntimeError where its tensors are on several, as PyTorch does; CPU tensors are
+    allowed where they have no axes, and where the kernel says so (indices)."""
+    everything = tensors_in(args, kwargs)
+    ours = [t for t in everything if t.device.type == TYPE]
+    if not ours:
+        return slot_of(kwargs.get("device"))
+    allowed = set()
+    for name, a in operator.signature.bind(args, kwargs).items():
+        if name in operator.spec.host:
+            allowed.update(id(t) for t in tensors_in((a,), {}))
+    for t in everything:
+        stray = t.device.type != "cpu" or (t.dim() > 0 and id(t) not in allowed)
+        if t.device != ours[0].device if t.device.type == TYPE else stray:
+            raise device_error(operator.name, everything)
+    return slot_at(ours[0].device.index)
+
+
+# ---- what comes out ----------------------------------------------------------------------------------------------------
+
+
+def to_meta(args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments with meta tensors of the same sizes, strides and dtypes."""
+    seen: dict[int, Tensor] = {}
+
+    def convert(a: Any) -> Any:
+        if isinstance(a, Tensor):
+            if id(a) not in seen:
+                seen[id(a)] = torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device="meta")
+            return seen[id(a)]
+        if isinstance(a, list | tuple):
+            return [convert(x) for x in a]
+        return torch.device("meta") if isinstance(a, torch.device) else a
+
+    named = {name: convert(a) for name, a in kwargs.items() if name != "generator"}
+    return [convert(a) for a in args], named
+
+
+def abstract_call(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, Callable[..., None] | None]:
+    """(the operator's result on meta tensors, None where PyTorch cannot tell; what resizes its `out=` tensors)."""
+    sig = operator.signature
+    metas, named = to_meta(args, kwargs)
+    if not operator.spec.meta:
+        return None, None
+    if not tensors_in(args, kwargs) and "device" in sig.names:
+        named["device"] = torch.device("meta")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            outcome = operator.op(*metas, **named)
+    except NotImplementedError:
+        return None, None
+    except RuntimeError as error:
+        raise _in_aten_words(error) from None
+    if operator.kind != "out":
+        return outcome, None
+    sizes = {}
+    for name in sig.written:
+        before, after = sig.bind(args, kwargs)[name], sig.bind(tuple(metas), named)[name]
+        if before.size() != after.size():
+            sizes[name] = (tuple(after.size()), after.stride())
+    if not sizes:
+        return outcome, None
+
+    def resize(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        outs = sig.bind(args, kwargs)
+        for name, (size, stride) in sizes.items():
+            if outs[name].size() != size:
+                resize_out(outs[name], size, stride)
+
+    return outcome, resize
+
+
+_BROADCAST = re.compile(
+    r"Attempting to broadcast a dimension of length (\d+) at (-\d+)! Mismatching argument at index \d+ had"
+    r" torch.Size\(\[([\d, ]*)\]\); but expected shape should be broadcastable to \[([\d, ]*)\]"
+)
+
+
+def _in_aten_words(error: RuntimeError) -> RuntimeError:
+    """PyTorch's Python meta functions say some things in other words than its kernels."""
+    found = _BROADCAST.search(str(error))
+    if found is None:
+        return error
+    axis = int(found[2])
+    shape, expected = ([int(n) for n in text.split(",") if n.strip()] for text in (found[3], found[4]))
+    return RuntimeError(
+        f"The size of tensor a ({expected[axis]}) must match the size of tensor b ({shape[axis]})"
+        f" at non-singleton dimension {max(len(shape), len(expected)) + axis}"
+    )
+
+
+def resize_out(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> None:
+    """Make room in an `out=` tensor; warns as PyTorch does where it had elements."""
+    if out.numel():
+        warnings.warn(
+            f"An output with one or more elements was resized since it had shape {list(out.size())}, which does not"
+            f" match the required output shape {list(size)}. This behavior is deprecated, and in a future PyTorch"
+            " release outputs will not be resized unless they have zero elements. You can explicitly reuse an out"
+            " tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
+            UserWarning,
+            stacklevel=4,
+        )
+    slot = slot_at(out.device.index)
+    with slot.backend.scope():
+        array = slot.backend.zeros((math.prod(size),), numpy_dtype(out.dtype))
+    fresh = from_array(array, slot)
+    set_storage(out, fresh.untyped_storage(), 0, size, stride)
+
+
+def _describe(outcome: Any) -> tuple[list[Result] | None, Structure | None]:
+    """The new tensors of a result of the meta function, and how to put them together."""
+    if outcome is None:
+        return None, None
+    if isinstance(outcome, Tensor):
+        return [_result(outcome)], None
+    results: list[Result] = []
+
+    def visit(o: Any) -> Any:
+        if isinstance(o, list | tuple):
+            parts = [visit(x) for x in o]
+            return lambda made: [part(made) for part in parts]
+        at = len(results)
+        results.append(None if o is None else _result(o))
+        return lambda made: made[at]
+
+    build = visit(outcome)
+    return results, (lambda made: tuple(build(made))) if isinstance(outcome, tuple) else build
+
+
+def _result(meta: Tensor) -> Result:
+    size = tuple(meta.size())
+    stride = meta.stride() if is_dense(size, meta.stride()) else contiguous_strides(size)
+    return meta.dtype, size, stride, meta.numel() * meta.dtype.itemsize
+
+
+# ---- the program -------------------------------------------------------------------------------------------------------
+
+
+def _held(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    """(the arguments by name, defaults included, with leaves for tensors and inputs, numbered as in a key; the inputs:
+    dynamic numbers and CPU tensors)."""
+    tensors, inputs = 0, []
+
+    def hold(name: str, a: Any) -> Any:
+        nonlocal tensors
+        if isinstance(a, Tensor) and a.device.type == TYPE:
+            tensors += 1
+            return Leaf(tensors - 1, True)
+        if isinstance(a, Tensor) or (isinstance(a, int | float | complex) and name in operator.spec.dynamic):
+            inputs.append(a)
+            return Leaf(len(inputs) - 1, False)
+        if isinstance(a, list | tuple):
+            return [hold(name, x) for x in a]
+        return a
+
+    sig = operator.signature
+    positional = [hold(name, a) for name, a in zip(sig.positional, args, strict=False)]
+    named = {name: hold(name, a) for name, a in kwargs.items() if name != "generator"}
+    return {n: v for n, v in sig.bind(tuple(positional), named).items() if n not in schema.PLACEMENT}, inputs
+
+
+def _leaves(held: Any) -> list[Leaf]:
+    if isinstance(held, list):
+        return [leaf for x in held for leaf in _leaves(x)]
+    return [held] if isinstance(held, Leaf) else []
+
+
+def _program(
+    plan: Plan,
+    operator: Operator,
+    tensors: list[Tensor],
+    held: dict[str, Any],
+    given: list[Any],
+    targets: list[Leaf],
+) -> Callable[..., tuple[Array, ...]]:
+    """(the storages' arrays, then the inputs) -> (the written storages' new arrays, then the results)."""
+    xp, spec, sig = plan.slot.backend, operator.spec, operator.signature
+    geometries = [geometry_of(t) for t in tensors]
+    first = sharing([cell_of(t) for t in tensors])
+    dtype, promoted = _computation_dtype(operator, tensors, held, given)
+    hidden = operator.writes if operator.kind == "out" else ()
+    positional = [n for n in sig.positional if n in held and n not in hidden]
+    named = [n for n in held if n not in sig.positional and n not in hidden]
+
+    def program(*flat: Any) -> tuple[Array, ...]:
+        arrays, inputs = list(flat[: len(tensors)]), flat[len(tensors) :]
+
+        def fill(name: str, a: Any) -> Any:
+            if isinstance(a, Leaf):
+                v = read(xp, arrays[a.index], geometries[a.index]) if a.tensor else inputs[a.index]
+                if name in promoted:
+                    return as_dtype(xp, v, dtype)
+                return xp.asarray(v) if isinstance(v, np.ndarray) else v
+            if isinstance(a, list):
+                return [fill(name, x) for x in a]
+            if name in promoted and isinstance(a, int | float | complex):
+                return as_dtype(xp, a, dtype)
+            return numpy_dtype(a) if isinstance(a, torch.dtype) else a
+
+        options = {n: fill(n, held[n]) for n in named}
+        if spec.random:
+            options["key"] = _key(xp, inputs[-1])
+        made = spec.fn(xp, *[fill(n, held[n]) for n in positional], **options)
+        if plan.results is None:  # PyTorch has no meta function: the kernel's own arrays say it
+            plan.results, plan.structure = _describe_arrays(xp, made, len(targets))
+        flat_made = list(flatten(made))
+        for leaf, value in zip(targets, flat_made, strict=False):
+            if value is not None:
+                geometry = geometries[leaf.index]
+                value = xp.broadcast_to(xp.astype(value, geometry.dtype), geometry.shape)
+                at = first[leaf.index]
+                arrays[at] = write(xp, arrays[at], geometry, value)
+        new = flat_made[len(targets) :]
+        return (
+            *(arrays[first[leaf.index]] for leaf in targets),
+            *(lay_out(xp, o, r) for o, r in zip(new, plan.results, strict=True) if r is not None),
+        )
+
+    return program
+
+
+def _computation_dtype(
+    operator: Operator, tensors: list[Tensor], held: dict[str, Any], given: list[Any]
+) -> tuple[np.dtype | None, frozenset[str]]:
+    """PyTorch's computation dtype for an elementwise kernel, and the arguments that are converted to it."""
+    spec = operator.spec
+    if spec.promotion is None:
+        return None, frozenset()
+    types = operator.signature.types
+    names = spec.promote or tuple(
+        n
+        for n in held
+        if ("Tensor" in types[n] or n == "other") and not (operator.kind == "out" and n in operator.writes)
+    )
+    operands = []
+    for n in names:
+        for a in held[n] if isinstance(held[n], list) else [held[n]]:
+            if isinstance(a, Leaf):
+                operands.append(tensors[a.index] if a.tensor else given[a.index])
+            elif a is not None:
+                operands.append(a)
+    compute, _ = elementwise_dtypes(*operands, type_promotion_kind=spec.promotion)
+    return numpy_dtype(compute), frozenset(names)
+
+
+def as_dtype(xp: Backend, v: Any, dtype: np.dtype) -> Array:
+    """A number, a host array or an array of the backend as an array of a dtype; integers wrap as in C."""
+    if isinstance(v, int | float | complex | np.ndarray):
+        return xp.asarray(np.asarray(v).astype(dtype))
+    return xp.astype(v, dtype)
+
+
+def _key(xp: Backend, words: Any) -> Array:
+    """The Threefry key of a draw: its seed, with its number folded in."""
+    words = xp.asarray(words) if isinstance(words, np.ndarray) else words
+    high, low = (xp.reshape(xp.slice(words, (i,), (i + 1,), (1,)), ()) for i in (2, 3))
+    return xp.fold_in(xp.slice(words, (0,), (2,), (1,)), high, low)
+
+
+def flatten(made: Any) -> Iterator[Any]:
+    if isinstance(made, list | tuple):
+        for x in made:
+            yield from flatten(x)
+    else:
+        yield made
+
+
+def _describe_arrays(xp: Backend, made: Any, written: int) -> tuple[list[Result], Structure | None]:
+    parts = list(made) if isinstance(made, list | tuple) else [made]
+
+    def meta(a: Any) -> Any:
+        if isinstance(a, list | tuple):
+            return [meta(x) for x in a]
+        if a is None:
+            return None
+        return torch.empty(xp.shape(a), dtype=FROM_NUMPY[xp.dtype_of(a)], device="meta")
+
+    if not isinstance(made, list | tuple):
+        results, structure = _describe(meta(made))
+    else:
+        kind = tuple if isinstance(made, tuple) else list
+        results, structure = _describe(kind(meta(x) for x in parts[written:]))
+    return results or [], structure
+
+
+def lay_out(xp: Backend, array: Array, result: Result) -> Array:
+    """A result as its new storage keeps it: of the right dtype, its axes ordered by falling stride."""
+    assert result is not None
+    dtype, size, stride, _ = result
+    array = xp.astype(array, numpy_dtype(dtype))
+    if xp.shape(array) != size:
+        array = xp.broadcast_to(array, size)
+    order = tuple(sorted(range(len(size)), key=lambda d: (-stride[d], d)))
+    if order != tuple(range(len(size))) and math.prod(size) > 1:
+        array = xp.permute_dims(array, order)
+    return xp.own(array) if xp.mutable else array
+
+
+def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a kernel whose results' shapes or types depend on values: at once, uncompiled."""
+    slot = _slot(operator, args, kwargs)
+    xp, sig = slot.backend, operator.signature
+    if operator.spec.meta:
+        abstract_call(operator, args, kwargs)
+    tensors = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
+    held, given = _held(operator, args, kwargs)
+    if state.capture is not None:
+        state.capture.touch([cell_of(t) for t in tensors])
+
+    def fill(a: Any) -> Any:
+        if isinstance(a, Leaf):
+            if a.tensor:
+                return to_array(tensors[a.index])
+            v = given[a.index]
+            return xp.asarray(cpu_to_numpy(v)) if isinstance(v, Tensor) else v
+        if isinstance(a, list):
+            return [fill(x) for x in a]
+        return numpy_dtype(a) if isinstance(a, torch.dtype) else a
+
+    hidden = operator.writes if operator.kind == "out" else ()
+    positional = [n for n in sig.positional if n in held and n not in hidden]
+    named = {n: fill(held[n]) for n in held if n not in sig.positional and n not in hidden}
+    with xp.scope():
+        made = operator.spec.fn(xp, *[fill(held[n]) for n in positional], **named)
+
+    def give(a: Any) -> Any:
+        if isinstance(a, list | tuple):
+            return type(a)(give(x) for x in a)
+        return from_array(xp.own(a) if xp.mutable else a, slot) if xp.is_array(a) else a
+
+    if operator.kind != "out":
+        return give(made)
+    for name, result in zip(operator.writes, flatten(give(made)), strict=True):
+        if kwargs[name].size() != result.size():
+            resize_out(kwargs[name], tuple(result.size()), result.stride())
+        kwargs[name].copy_(result)
+    outs = tuple(kwargs[name] for name in operator.writes)
+    return outs if len(outs) > 1 else outs[0]

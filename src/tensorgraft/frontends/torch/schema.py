@@ -1,0 +1,97 @@
+"""What an operator's schema says: which arguments are written, and how in-place and `out=` overloads follow from the
+functional one."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+Overload = torch._ops.OpOverload
+
+# arguments that say where and how a result is laid out: the front end's business, not a kernel's
+PLACEMENT = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking", "generator"})
+
+
+def overload(name: str) -> Overload | None:
+    """`torch.ops.aten` overload of "add.Tensor" or "relu"; None where this PyTorch has none."""
+    packet, _, which = name.partition(".")
+    found = getattr(torch.ops.aten, packet, None)
+    return None if found is None else getattr(found, which or "default", None)
+
+
+def short_name(op: Overload) -> str:
+    """ "aten::add.Tensor" -> "add.Tensor"; "aten::relu" -> "relu"."""
+    return op.name().partition("::")[2]
+
+
+def has_composite(op: Overload) -> bool:
+    """The dispatcher takes the operator apart above autograd: a kernel of ours would cut its gradient."""
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return has(op.name(), "CompositeImplicitAutograd") and not has(op.name(), "Autograd")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The parts of a schema that dispatch needs."""
+
+    names: tuple[str, ...]
+    positional: tuple[str, ...]
+    defaults: dict[str, Any]
+    types: dict[str, str]
+    written: tuple[str, ...]  # arguments that are written, in order
+    returns_written: bool  # every result is one of them
+    returns: tuple[str, ...] = field(default=())  # types of the results
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """All arguments by name, defaults filled in."""
+        bound = dict(self.defaults)
+        bound.update(zip(self.positional, args, strict=False))
+        bound.update(kwargs)
+        return {name: bound[name] for name in self.names if name in bound}
+
+
+@functools.cache
+def signature(op: Overload) -> Signature:
+    schema = op._schema
+    arguments = schema.arguments
+    written = tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
+    returns = schema.returns
+    return Signature(
+        names=tuple(a.name for a in arguments),
+        positional=tuple(a.name for a in arguments if not a.kwarg_only),
+        defaults={a.name: a.default_value for a in arguments if a.has_default_value()},
+        types={a.name: str(a.type) for a in arguments},
+        written=written,
+        returns_written=bool(written) and all(r.alias_info is not None and r.alias_info.is_write for r in returns),
+        returns=tuple(str(r.type) for r in returns),
+    )
+
+
+def _shape_of(op: Overload, skip: tuple[str, ...] = ()) -> tuple[tuple[str, str], ...]:
+    sig = signature(op)
+    return tuple((name, sig.types[name]) for name in sig.names if name not in skip and name not in PLACEMENT)
+
+
+def derived(op: Overload) -> dict[str, Overload]:
+    """The in-place and `out=` overloads that mean the same as the functional `op`, by kind."""
+    found: dict[str, Overload] = {}
+    packet, _, which = short_name(op).partition(".")
+    inplace = overload(f"{packet}_.{which}" if which else f"{packet}_")
+    if inplace is not None and not has_composite(inplace):
+        sig = signature(inplace)
+        if sig.written == sig.names[:1] and [n for n, _ in _shape_of(inplace)] == [n for n, _ in _shape_of(op)]:
+            found["inplace"] = inplace
+    family = getattr(torch.ops.aten, packet)
+    for name in family.overloads():
+        candidate = getattr(family, name)
+        sig = signature(candidate)
+        if torch.Tag.out not in candidate.tags or has_composite(candidate):
+            continue
+        plain = tuple(n for n in signature(op).names if n not in ("dtype",) or n in sig.names)
+        mine = tuple((n, t) for n, t in _shape_of(op) if n in plain)
+        if _shape_of(candidate, skip=sig.written) == mine:
+            found["out"] = candidate
+    return found

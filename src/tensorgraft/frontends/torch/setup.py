@@ -1,0 +1,150 @@
+"""Makes the device `graft` known to PyTorch: once in a process, when `torch` is imported (entry point) or on first use.
+
+PyTorch 2.9 and later lets Python own the `PrivateUse1` dispatch key (pytorch/pytorch#157859).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.library import Library, fallthrough_kernel
+
+from tensorgraft.frontends.torch import decomposed, fallback, schema, transfer
+from tensorgraft.frontends.torch.dispatch import entry
+from tensorgraft.frontends.torch.operator import Operator
+from tensorgraft.frontends.torch.spec import SPECS, Spec
+from tensorgraft.frontends.torch.tensors import CPU_KEY
+
+KEY = "PrivateUse1"
+
+# operators that change sizes, strides and offset alone: PyTorch's CPU kernel does it for any device
+METADATA = (
+    "as_strided",
+    "view",
+    "view.dtype",
+    "unfold",
+    "_reshape_alias",
+    "view_as_real",
+    "view_as_complex",
+    "set_.source_Storage_storage_offset",
+    "set_.source_Tensor",
+)
+KERNELS = (
+    "attention",
+    "convolution",
+    "creation",
+    "elementwise",
+    "fft",
+    "foreach",
+    "indexing",
+    "linalg",
+    "loss",
+    "movement",
+    "normalization",
+    "optimizers",
+    "pooling",
+    "random",
+    "reduction",
+    "recurrent",
+    "scan",
+    "sorting",
+)
+
+_libraries: dict[str, Library] = {}  # kernels live as long as these
+
+
+def install() -> None:
+    """Register the device and its kernels. Does nothing the second time."""
+    if _libraries:
+        return
+    _libraries["aten"] = Library("aten", "IMPL")
+    _libraries["_"] = Library("_", "IMPL")
+    from tensorgraft.frontends.torch import module
+
+    module.register()
+    for name in METADATA:
+        op = schema.overload(name)
+        assert op is not None, name
+        _libraries["aten"].impl(name, _metadata(op), KEY)
+    _define_own()
+    for name, fn in transfer.DIRECT.items():
+        _libraries["aten"].impl(name, fn, KEY)
+    for area in KERNELS:
+        importlib.import_module(f"tensorgraft.frontends.torch.kernels.{area}")
+    done: set[str] = set(transfer.DIRECT)
+    for name, spec in SPECS.items():
+        op = schema.overload(name)
+        if op is None:  # an overload that this version of PyTorch lacks
+            continue
+        if schema.has_composite(op):
+            raise ValueError(f"a kernel for aten::{name} would cut its gradient: PyTorch takes it apart itself")
+        _register(Operator(op, spec), done)
+    for name, spec in SPECS.items():
+        op = schema.overload(name)
+        if op is None or spec.writes or schema.signature(op).written:
+            continue
+        for kind, other in schema.derived(op).items():
+            if schema.short_name(other) not in done:
+                _register(Operator(other, spec, kind), done)
+    _libraries["_"].fallback(fallback.boxed, KEY)
+    _libraries["_"].fallback(fallthrough_kernel, "AutocastPrivateUse1")
+
+
+def _define_own() -> None:
+    """Two operators that PyTorch has only as parts of others: conversion and assignment on one device."""
+    own = _libraries["graft"] = Library("graft", "DEF")
+    own.define("convert(Tensor self, ScalarType dtype, MemoryFormat memory_format) -> Tensor")
+    own.define("assign(Tensor(a!) self, Tensor source) -> Tensor(a!)")
+    convert, assign = torch.ops.graft.convert.default, torch.ops.graft.assign.default
+    own.impl("convert", lambda x, dtype, memory_format: x.to(dtype, memory_format=memory_format, copy=True), "Meta")
+    own.impl("assign", lambda x, source: x.copy_(source), "Meta")
+    own.impl("convert", entry(Operator(convert, Spec(lambda xp, x, dtype: xp.astype(x, dtype)))), KEY)
+    own.impl("assign", entry(Operator(assign, Spec(lambda xp, x, source: source))), KEY)
+
+
+def _metadata(op: schema.Overload) -> Callable[..., Any]:
+    redispatch = op.redispatch
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        return redispatch(CPU_KEY, *args, **kwargs)
+
+    return kernel
+
+
+def _register(operator: Operator, done: set[str]) -> Callable[..., Any]:
+    call = entry(operator)
+    _libraries["aten"].impl(operator.name, call, KEY)
+    done.add(operator.name)
+    return call
+
+
+def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
+    """An operator met for the first time without a kernel: a kernel out of PyTorch's decomposition of it, or of the
+    functional overload that it is the in-place or `out=` form of. None: there is no such thing."""
+    if op.namespace != "aten":
+        return None
+    found = fallback.decompositions().get(op)
+    if found is not None:
+        return _register(Operator(op, decomposed.decomposed_spec(op, found)), set())
+    packet, _, _ = schema.short_name(op).partition(".")
+    written = schema.signature(op).written
+    if not written:
+        return None
+    family = getattr(torch.ops.aten, packet.removesuffix("_"), None)
+    for name in family.overloads() if family is not None else ():
+        base = getattr(family, name)
+        for kind, other in schema.derived(base).items():
+            if other is op:
+                spec = _functional_spec(base)
+                return None if spec is None else _register(Operator(op, spec, kind), set())
+    return None
+
+
+def _functional_spec(base: schema.Overload) -> Spec | None:
+    spec = SPECS.get(schema.short_name(base))
+    if spec is None and (found := fallback.decompositions().get(base)) is not None:
+        spec = decomposed.decomposed_spec(base, found)
+    return spec

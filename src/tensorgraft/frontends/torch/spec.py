@@ -1,0 +1,51 @@
+"""Kernels: functions `(xp, *arguments) -> arrays` in hub operations, registered under the name of an ATen overload.
+
+A kernel sees arrays where the operator has tensors, `numpy.dtype` where it has dtypes, and none of the arguments that
+only say where and how the result is laid out (`schema.PLACEMENT`). A kernel of an operator that writes arguments
+returns first their new values (None: unchanged), in the order of the schema, then the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
+
+Kernel = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A kernel and what dispatch has to know of it."""
+
+    fn: Kernel
+    # numbers that are inputs of the compiled program: another value does not compile again
+    dynamic: frozenset[str] = frozenset()
+    promotion: PROMOTION | None = None  # operands are converted to PyTorch's computation dtype before the kernel
+    promote: tuple[str, ...] = ()  # the operands that take part; () means every tensor, and the number `other`
+    random: bool = False  # the kernel takes `key`, a Threefry key of its own
+    concrete: bool = False  # the result's shape or type depends on values: never compiled
+    meta: bool = True  # PyTorch's meta function knows the result; else the kernel's own arrays do
+    writes: tuple[str, ...] = ()  # arguments that are written though the schema does not say so
+    host: tuple[str, ...] = ()  # tensors that may be on the CPU whatever their shape (indices)
+    decomposed: bool = False  # made of a PyTorch decomposition
+    uncompiled: bool = False  # run as it is, operation by operation
+
+
+SPECS: dict[str, Spec] = {}
+
+
+def kernel(*names: str, **options: Any) -> Callable[[Kernel], Kernel]:
+    """Register a kernel for overloads of `torch.ops.aten` ("add.Tensor")."""
+    options["dynamic"] = frozenset(options.get("dynamic", ()))
+
+    def register(fn: Kernel) -> Kernel:
+        for name in names:
+            if name in SPECS:
+                raise ValueError(f"two kernels for {name}")
+            SPECS[name] = Spec(fn, **options)
+        return fn
+
+    return register

@@ -1,0 +1,192 @@
+"""Plain `torch.Tensor`s whose real storages carry a backend's arrays.
+
+The C++ storage has a size and no memory; a Python attribute of its Python object, `cell`, is the `Storage` with the
+array. The attribute lives exactly as long as the C++ storage, and survives `detach()`, `nn.Parameter()`, views and
+autograd's saved tensors, which all share the storage.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at
+from tensorgraft.hub import dtypes
+from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense, read
+
+Array = Any
+
+CPU_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+_new_storage = torch._C._construct_storage_from_data_pointer
+_new_tensor = torch._C._acc.create_empty_tensor  # type: ignore[attr-defined]
+_set = torch.ops.aten.set_.source_Storage_storage_offset.redispatch
+_alias = torch.ops.aten.alias.default.redispatch
+
+TO_NUMPY: dict[torch.dtype, np.dtype] = {
+    torch.bool: dtypes.bool_,
+    torch.int8: dtypes.int8,
+    torch.int16: dtypes.int16,
+    torch.int32: dtypes.int32,
+    torch.int64: dtypes.int64,
+    torch.uint8: dtypes.uint8,
+    torch.uint16: dtypes.uint16,
+    torch.uint32: dtypes.uint32,
+    torch.uint64: dtypes.uint64,
+    torch.float16: dtypes.float16,
+    torch.bfloat16: dtypes.bfloat16,
+    torch.float32: dtypes.float32,
+    torch.float64: dtypes.float64,
+    torch.complex64: dtypes.complex64,
+    torch.complex128: dtypes.complex128,
+    torch.float8_e4m3fn: dtypes.float8_e4m3fn,
+    torch.float8_e5m2: dtypes.float8_e5m2,
+    torch.float8_e4m3fnuz: dtypes.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz: dtypes.float8_e5m2fnuz,
+}
+FROM_NUMPY = {ours: theirs for theirs, ours in TO_NUMPY.items()}
+
+
+def numpy_dtype(dtype: torch.dtype) -> np.dtype:
+    """Raises TypeError for dtypes that no backend has (quantised ones, complex32)."""
+    try:
+        return TO_NUMPY[dtype]
+    except KeyError:
+        raise TypeError(f"tensors of {dtype} cannot be on the device {TYPE!r}") from None
+
+
+def template(slot: Slot, dtype: torch.dtype) -> torch.Tensor:
+    """An empty tensor on a device index above 0, which `create_empty_tensor` cannot make.
+
+    An empty tensor on index 0 is exported by DLPack, its device index (an int32, 12 bytes into the managed tensor
+    of the DLPack header) overwritten, and imported again.
+    """
+    found = slot.templates.get(dtype)
+    if found is None:
+        capsule = torch._C._to_dlpack(_new_tensor((0,), dtype))
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        address = pointer(capsule, b"dltensor")
+        ctypes.c_int32.from_address(address + 12).value = slot.index
+        found = torch._C._from_dlpack(capsule)
+        slot.templates[dtype] = found
+    return found
+
+
+def on_device(t: torch.Tensor) -> bool:
+    """`t` is a tensor of ours."""
+    return t.device.type == TYPE
+
+
+def cell_of(t: torch.Tensor) -> Storage:
+    """The storage behind a tensor on the device."""
+    s = t.untyped_storage()
+    try:
+        return s.cell  # type: ignore[attr-defined, no-any-return]
+    except AttributeError:
+        if t.device.type != TYPE:
+            raise TypeError(f"a tensor on {t.device} has no array of a backend") from None
+    cell = empty_cell(slot_at(t.device.index), s.nbytes())  # made by C++ (no bytes), or deserialised
+    s.cell = cell  # type: ignore[attr-defined]
+    return cell
+
+
+def empty_cell(slot: Slot, nbytes: int) -> Storage:
+    xp = slot.backend
+    with xp.scope():
+        return Storage(xp.zeros((nbytes,), dtypes.uint8), xp)
+
+
+def geometry_of(t: torch.Tensor) -> Geometry:
+    return Geometry(tuple(t.shape), t.stride(), t.storage_offset(), numpy_dtype(t.dtype))
+
+
+def attach(
+    cell: Storage, slot: Slot, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], nbytes: int
+) -> torch.Tensor:
+    """A tensor on a new storage that carries `cell`."""
+    storage = _new_storage(0, slot.device, nbytes)
+    storage.cell = cell
+    tensor = _new_tensor((0,), dtype) if slot.index == 0 else _alias(CPU_KEY, template(slot, dtype))
+    _set(CPU_KEY, tensor, storage, 0, size, stride)
+    return tensor
+
+
+def set_storage(
+    tensor: torch.Tensor,
+    storage: torch.UntypedStorage,
+    offset: int,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+) -> torch.Tensor:
+    """Make a tensor look at a storage: metadata only."""
+    return _set(CPU_KEY, tensor, storage, offset, size, stride)
+
+
+def from_array(array: Array, slot: Slot) -> torch.Tensor:
+    """A contiguous tensor over an array of the slot's backend."""
+    xp = slot.backend
+    shape = xp.shape(array)
+    dtype = FROM_NUMPY[xp.dtype_of(array)]
+    cell = Storage(array, xp)
+    if state.capture is not None:
+        state.capture.created(cell)
+    return attach(cell, slot, dtype, shape, contiguous_strides(shape), math.prod(shape) * dtype.itemsize)
+
+
+def to_array(t: torch.Tensor) -> Array:
+    """What a tensor on the device sees, as an array of its backend."""
+    cell = cell_of(t)
+    with cell.backend.scope():
+        return read(cell.backend, cell.array, geometry_of(t))
+
+
+def cpu_to_numpy(t: torch.Tensor) -> np.ndarray:
+    """A CPU tensor as a NumPy array over the same memory, also for dtypes that NumPy lacks."""
+    t = t.detach().resolve_conj().resolve_neg()
+    dtype = numpy_dtype(t.dtype)
+    if dtype.kind in "biufc" and dtype.type.__module__ == "numpy":
+        return t.numpy()
+    carrier = {1: torch.uint8, 2: torch.int16}[dtype.itemsize]
+    return t.view(carrier).numpy().view(dtype)
+
+
+def numpy_to_cpu(a: np.ndarray) -> torch.Tensor:
+    """A NumPy array as a CPU tensor over the same memory."""
+    if not a.flags.writeable:
+        a = a.copy()
+    if a.dtype.type.__module__ == ml_dtypes.__name__ or a.dtype.kind == "V":
+        carrier = {1: np.uint8, 2: np.int16}[a.dtype.itemsize]
+        return torch.from_numpy(a.view(carrier)).view(FROM_NUMPY[a.dtype])
+    return torch.from_numpy(a)
+
+
+def to_cpu(t: torch.Tensor) -> torch.Tensor:
+    """A CPU tensor with the same values and strides (where these are dense)."""
+    cell = cell_of(t)
+    xp = cell.backend
+    host = xp.to_numpy(to_array(t))
+    out = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) if is_dense(tuple(t.shape), t.stride()) else None
+    source = numpy_to_cpu(np.ascontiguousarray(host).reshape(tuple(t.shape)))
+    return source.clone() if out is None else out.copy_(source)
+
+
+def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
+    """A tensor on the device with the values, and where these are dense the strides, of a CPU tensor."""
+    xp = slot.backend
+    t = t.detach().resolve_conj().resolve_neg()
+    dense = is_dense(tuple(t.shape), t.stride())
+    order = sorted(range(t.dim()), key=lambda d: (-t.stride(d), d)) if dense else list(range(t.dim()))
+    host = cpu_to_numpy(t.permute(order))
+    with xp.scope():
+        array = xp.asarray(np.ascontiguousarray(host).reshape([t.shape[d] for d in order]))
+    stride = t.stride() if dense else contiguous_strides(tuple(t.shape))
+    cell = Storage(array, xp)
+    if state.capture is not None:
+        state.capture.created(cell)
+    return attach(cell, slot, t.dtype, tuple(t.shape), stride, t.numel() * t.element_size())

@@ -1,0 +1,231 @@
+"""Operators between devices, and on storages as such: copies, conversions, `.item()`, `resize_`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch.devices import TYPE, slot_at, slot_of
+from tensorgraft.frontends.torch.tensors import (
+    attach,
+    cell_of,
+    cpu_to_numpy,
+    from_array,
+    from_cpu,
+    numpy_dtype,
+    set_storage,
+    to_array,
+    to_cpu,
+)
+from tensorgraft.storage import Storage, contiguous_strides
+
+Tensor = torch.Tensor
+DIRECT: dict[str, Callable[..., Any]] = {}  # registered as they are, without a plan
+
+
+def direct(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        DIRECT[name] = fn
+        return fn
+
+    return register
+
+
+def _touch(*tensors: Tensor) -> None:
+    if state.capture is not None:
+        state.capture.touch([cell_of(t) for t in tensors])
+
+
+@direct("copy_")
+def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    """Between any two devices; converts the dtype, broadcasts into the target."""
+    if source.device == target.device:
+        return torch.ops.graft.assign(target, source)
+    torch.broadcast_shapes(source.shape, target.shape)  # raises where they do not fit
+    if source.device.type == TYPE:
+        _touch(source)
+        host = to_cpu(source)
+        if target.device.type != TYPE:
+            return target.copy_(host)
+        source = host
+    if source.device.type != "cpu":
+        source = source.cpu()
+    slot = slot_at(target.device.index)
+    moved = from_cpu(source.to(target.dtype) if source.dtype != target.dtype else source, slot)
+    return torch.ops.graft.assign(target, moved)
+
+
+@direct("_copy_from")
+def _copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Tensor:
+    return copy_(target, source)
+
+
+@direct("_copy_from_and_resize")
+def _copy_from_and_resize(source: Tensor, target: Tensor) -> Tensor:
+    if source.size() != target.size():
+        target.resize_(source.size())
+    return copy_(target, source)
+
+
+@direct("_to_copy")
+def _to_copy(
+    x: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> Tensor:
+    """`.to(...)`: a new tensor, on `device`, of `dtype`."""
+    device = x.device if device is None else torch.device(device)
+    dtype = dtype or x.dtype
+    if device.type == "meta":
+        return torch.empty_like(x, dtype=dtype, device=device, memory_format=memory_format or torch.preserve_format)
+    if device.type == TYPE and device.index is None:
+        device = slot_of(device).device
+    if device == x.device:
+        return torch.ops.graft.convert(x, dtype, memory_format or torch.preserve_format)
+    if x.device.type == TYPE:
+        _touch(x)
+        host = to_cpu(x)
+        return host.to(device=device, dtype=dtype, memory_format=memory_format or torch.preserve_format)
+    host = x.to("cpu", dtype, memory_format=memory_format or torch.preserve_format)
+    numpy_dtype(dtype)  # raises for dtypes that no backend has
+    return from_cpu(host, slot_of(device))
+
+
+@direct("_local_scalar_dense")
+def item(x: Tensor) -> Any:
+    """`.item()`, `bool(x)`, `int(x)`, ...: waits for the value."""
+    _touch(x)
+    cell = cell_of(x)
+    array = to_array(x)
+    if cell.backend.is_traced(array):
+        raise TracedValueError(
+            f"a tensor of {x.dtype} was asked for its value (.item(), bool(), int(), float(), `if tensor:`) inside"
+            " tg.jit, where it has none yet. Keep the value on the device (torch.where in place of `if`), return it"
+            " from the compiled function, or take it outside."
+        )
+    return cell.backend.to_numpy(array).item()
+
+
+@direct("equal")
+def equal(x: Tensor, y: Tensor) -> bool:
+    if x.device != y.device:
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, {x.device} and {y.device}!"
+        )
+    if x.shape != y.shape:
+        return False
+    return bool(torch.eq(x, y).all().item())
+
+
+@direct("is_set_to")
+def is_set_to(x: Tensor, y: Tensor) -> bool:
+    same = x.untyped_storage()._cdata == y.untyped_storage()._cdata
+    return same and x.storage_offset() == y.storage_offset() and x.shape == y.shape and x.stride() == y.stride()
+
+
+@direct("resize_")
+def resize_(x: Tensor, size: list[int], *, memory_format: torch.memory_format | None = None) -> Tensor:
+    """Elements that stay keep their values, in storage order. A storage that is too small is replaced by a larger
+    one: other views of the old one do not follow (PyTorch grows it in place)."""
+    shape = tuple(size)
+    stride = contiguous_strides(shape)
+    if memory_format in (torch.channels_last, torch.channels_last_3d):
+        stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
+    storage = x.untyped_storage()
+    needed = x.storage_offset() + (
+        math.prod(shape) and 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+    )
+    if needed * x.element_size() > storage.nbytes():
+        _touch(x)
+        cell = cell_of(x)
+        xp, dtype = cell.backend, numpy_dtype(x.dtype)
+        with xp.scope():
+            flat = xp.reshape(cell.array, (math.prod(xp.shape(cell.array)),))
+            flat = flat if xp.dtype_of(flat) == dtype else xp.bitcast(flat, dtype)
+            grown = xp.pad(flat, 0, [(0, needed - xp.shape(flat)[0], 0)])
+        storage = from_array(xp.own(grown), slot_at(x.device.index)).untyped_storage()
+    return set_storage(x, storage, x.storage_offset(), shape, stride)
+
+
+@direct("set_.source_Storage")
+def set_source_storage(x: Tensor, source: torch.UntypedStorage) -> Tensor:
+    return set_storage(x, source, 0, (source.nbytes() // x.element_size(),), (1,))
+
+
+@direct("set_")
+def set_empty(x: Tensor) -> Tensor:
+    slot = slot_at(x.device.index)
+    with slot.backend.scope():
+        empty = from_array(slot.backend.zeros((0,), numpy_dtype(x.dtype)), slot)
+    return set_storage(x, empty.untyped_storage(), 0, (0,), (1,))
+
+
+def new_empty(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: Any) -> Tensor:
+    """A tensor whose elements are zero: no backend here has uninitialised memory."""
+    slot = slot_of(device)
+    xp = slot.backend
+    n = 1 + sum((d - 1) * s for d, s in zip(size, stride, strict=True)) if 0 not in size else 0
+    array = zeros_array(xp, n, dtype)
+    cell = Storage(array, xp)
+    if state.capture is not None:
+        state.capture.created(cell)
+    return attach(cell, slot, dtype, size, stride, n * dtype.itemsize)
+
+
+def zeros_array(xp: Any, n: int, dtype: torch.dtype) -> Any:
+    """Zeros; on backends with immutable arrays one array serves all storages."""
+    if xp.mutable or state.capture is not None:
+        with xp.scope():
+            return xp.zeros((n,), numpy_dtype(dtype))
+    key = (id(xp), n, dtype)
+    found = _zeros.get(key)
+    if found is None:
+        if len(_zeros) >= 1024:
+            _zeros.clear()
+        with xp.scope():
+            found = _zeros[key] = xp.zeros((n,), numpy_dtype(dtype))
+    return found
+
+
+_zeros: dict[tuple[int, int, torch.dtype], Any] = {}
+
+
+@direct("empty.memory_format")
+def empty(
+    size: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> Tensor:
+    shape = tuple(size)
+    if any(n < 0 for n in shape) or memory_format in (torch.channels_last, torch.channels_last_3d):
+        stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
+    else:
+        stride = contiguous_strides(shape)
+    return new_empty(shape, stride, dtype or torch.get_default_dtype(), device)
+
+
+@direct("empty_strided")
+def empty_strided(
+    size: list[int],
+    stride: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> Tensor:
+    return new_empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype(), device)

@@ -1,0 +1,245 @@
+"""Storage: views and in-place writes on any backend's arrays, immutable ones included.
+
+A `Storage` holds one array of a backend. A tensor is a storage and a `Geometry`: shape, strides and offset, counted in
+elements of the tensor's dtype along the storage's elements in row-major order, as in PyTorch. `read` gives the array
+that a geometry sees; `write` gives the storage's array with new values where the geometry looks. Both are pure
+functions on immutable backends, so gradients and traces go through them; on mutable ones they are real views and real
+writes. All tensors of one storage see each write, because it replaces the storage's array.
+
+The cheap cases (whole, reshape, permutation, basic slice, broadcast) come down to reshapes, slices and transpositions,
+which compilers fold away; anything else (overlapping windows, say) is a gather or a scatter.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+Shape = tuple[int, ...]
+
+
+class Storage:
+    """One array of a backend, replaced as a whole on every write (mutable backends write into it)."""
+
+    __slots__ = ("__weakref__", "array", "backend", "shared")
+
+    def __init__(self, array: Array, backend: Backend) -> None:
+        self.array = array
+        self.backend = backend
+        self.shared = False  # its memory is known outside (DLPack, a caller's own array): never to be donated
+
+
+class Geometry(NamedTuple):
+    """Where a tensor looks in its storage; strides and offset in elements of `dtype`."""
+
+    shape: Shape
+    strides: Shape
+    offset: int
+    dtype: np.dtype
+
+
+def contiguous_strides(shape: Shape) -> Shape:
+    """Row-major strides, in elements."""
+    strides, n = [], 1
+    for extent in reversed(shape):
+        strides.append(n)
+        n *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def whole(shape: Shape, dtype: np.dtype) -> Geometry:
+    """The geometry of a contiguous array that fills its storage."""
+    return Geometry(shape, contiguous_strides(shape), 0, dtype)
+
+
+def same_strides(shape: Shape, a: Shape, b: Shape) -> bool:
+    """Strides of axes with one element mean nothing."""
+    return all(n <= 1 or x == y for n, x, y in zip(shape, a, b, strict=True))
+
+
+def read(xp: Backend, array: Array, geometry: Geometry) -> Array:
+    """The array, of the geometry's shape and dtype, that the geometry sees in a storage's `array`."""
+    shape, strides, offset, dtype = geometry
+    if xp.mutable:
+        return xp.strided_view(array, shape, strides, offset, dtype)
+    here = xp.shape(array)
+    as_is = xp.dtype_of(array) == dtype
+    if as_is and here == shape and not offset and same_strides(shape, strides, contiguous_strides(shape)):
+        return array
+    if 0 in shape:
+        return xp.zeros(shape, dtype)
+    flat = xp.reshape(array, (math.prod(here),))
+    if not as_is:
+        flat = xp.bitcast(flat, dtype)
+    plan = _plan(shape, strides, offset, xp.shape(flat)[0])
+    if plan is None:
+        return xp.gather(flat, (_positions(xp, geometry),))
+    block = _block(xp, flat, plan)
+    start, stop = plan.start, tuple(s + n for s, n in zip(plan.start, plan.extents, strict=True))
+    if stop != plan.dense or any(start):
+        block = xp.slice(block, start, stop, (1,) * len(start))
+    return plan.outward(xp, block)
+
+
+def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
+    """The storage's array with `value` (of the geometry's shape and dtype) where the geometry looks.
+
+    On a mutable backend `array` itself is changed and returned.
+    """
+    shape, strides, offset, dtype = geometry
+    if xp.mutable:
+        xp.assign(xp.strided_view(array, shape, strides, offset, dtype), value)
+        return array
+    if 0 in shape:
+        return array
+    here, inside = xp.shape(array), xp.dtype_of(array)
+    n = math.prod(here)
+    if inside == dtype and here == shape and same_strides(shape, strides, contiguous_strides(shape)):
+        return value
+    size = n if inside == dtype else n * inside.itemsize // dtype.itemsize
+    plan = _plan(shape, strides, offset, size)
+    flat = None
+    if plan is None or math.prod(plan.extents) != size:  # something of the old values stays
+        flat = xp.reshape(array, (n,))
+        if inside != dtype:
+            flat = xp.bitcast(flat, dtype)
+    if plan is None:
+        flat = xp.scatter(flat, (_positions(xp, geometry),), value)
+    else:
+        value = plan.inward(xp, value)
+        if flat is None:
+            flat = xp.reshape(value, (size,))
+        else:
+            block = value
+            if plan.extents != plan.dense:
+                block = xp.slice_update(_block(xp, flat, plan), value, plan.start, (1,) * len(plan.start))
+            region = xp.reshape(block, (math.prod(plan.dense),))
+            kept = min(plan.end, size) - plan.begin
+            if kept == size:
+                flat = region
+            else:
+                flat = xp.slice_update(flat, xp.slice(region, (0,), (kept,), (1,)), (plan.begin,), (1,))
+    if inside != dtype:
+        flat = xp.bitcast(flat, inside)
+    return xp.reshape(flat, here)
+
+
+class _Plan(NamedTuple):
+    """A geometry as a box in a dense block of the flat storage.
+
+    `flat[begin:end]`, filled up behind if the storage ends before `end`, reshaped to `dense`, holds the box that
+    begins at `start` and has `extents`; its axes are those of the geometry that move, ordered by falling stride.
+    """
+
+    begin: int
+    end: int
+    dense: Shape
+    start: Shape
+    extents: Shape
+    order: tuple[int, ...]  # the axis of the geometry that each axis of the box is
+    shape: Shape
+    still: tuple[int, ...]  # axes that do not move: of one element, or of stride 0
+    backward: tuple[int, ...]  # axes of negative stride
+
+    def outward(self, xp: Backend, box: Array) -> Array:
+        """From the box to the geometry's shape."""
+        moving = sorted(self.order)
+        if self.order:
+            extra = self.extents[len(self.order) :]
+            box = xp.reshape(box, self.extents[: len(self.order)]) if extra else box
+            perm = tuple(self.order.index(axis) for axis in moving)
+            if perm != tuple(range(len(perm))):
+                box = xp.permute_dims(box, perm)
+        kept = tuple(1 if axis in self.still else n for axis, n in enumerate(self.shape))
+        if xp.shape(box) != kept:
+            box = xp.reshape(box, kept)
+        if kept != self.shape:
+            box = xp.broadcast_to(box, self.shape)
+        return xp.flip(box, self.backward) if self.backward else box
+
+    def inward(self, xp: Backend, value: Array) -> Array:
+        """From the geometry's shape to the box; of elements in one place, the last is kept."""
+        if self.backward:
+            value = xp.flip(value, self.backward)
+        if any(self.shape[axis] != 1 for axis in self.still):
+            start = tuple(n - 1 if axis in self.still else 0 for axis, n in enumerate(self.shape))
+            value = xp.slice(value, start, self.shape, (1,) * len(start))
+        moving = sorted(self.order)
+        value = xp.reshape(value, tuple(self.shape[axis] for axis in moving))
+        perm = tuple(moving.index(axis) for axis in self.order)
+        if perm != tuple(range(len(perm))):
+            value = xp.permute_dims(value, perm)
+        return xp.reshape(value, self.extents)
+
+
+@functools.lru_cache(maxsize=65536)
+def _plan(shape: Shape, strides: Shape, offset: int, size: int) -> _Plan | None:
+    """How to see a geometry of a flat storage of `size` elements as a box; None if it is not one."""
+    backward = tuple(axis for axis, (n, s) in enumerate(zip(shape, strides, strict=True)) if s < 0 and n > 1)
+    for axis in backward:
+        offset += (shape[axis] - 1) * strides[axis]
+    steps = [abs(s) for s in strides]
+    moving = [axis for axis, n in enumerate(shape) if n != 1 and steps[axis] != 0]
+    still = tuple(axis for axis in range(len(shape)) if axis not in moving)
+    order = tuple(sorted(moving, key=lambda axis: (-steps[axis], axis)))
+    if not order:
+        return _Plan(offset, offset + 1, (1,), (0,), (1,), order, shape, still, backward)
+    # the extents of the dense block: how often each stride goes into the one before it
+    outer, inner = steps[order[0]], steps[order[-1]]
+    extents = [shape[axis] for axis in order]
+    dense, start, rest, fits = [shape[order[0]]], [0], offset % outer, True
+    for before, axis in zip(order, order[1:], strict=False):
+        ratio, remainder = divmod(steps[before], steps[axis])
+        if remainder or ratio < shape[axis]:
+            return None  # axes overlap or interleave
+        at, rest = divmod(rest, steps[axis])
+        fits &= at + shape[axis] <= ratio
+        dense.append(ratio)
+        start.append(at)
+    begin = offset // outer * outer
+    if not fits:  # an axis would wrap round the edge of the block: let the block begin at the offset itself
+        begin, start, rest = offset, [0] * len(start), 0
+    if inner > 1:
+        dense.append(inner)
+        start.append(rest)
+        extents.append(1)
+    end = begin + math.prod(dense)
+    return _Plan(begin, end, tuple(dense), tuple(start), tuple(extents), order, shape, still, backward)
+
+
+def _block(xp: Backend, flat: Array, plan: _Plan) -> Array:
+    """The dense block of a plan."""
+    (size,) = xp.shape(flat)
+    if plan.end > size:
+        flat = xp.pad(flat, 0, [(-plan.begin, plan.end - size, 0)])
+    elif plan.begin or plan.end != size:
+        flat = xp.slice(flat, (plan.begin,), (plan.end,), (1,))
+    return xp.reshape(flat, plan.dense)
+
+
+def _positions(xp: Backend, geometry: Geometry) -> Array:
+    """int64 positions in the flat storage of what the geometry sees."""
+    shape, strides, offset, _ = geometry
+    at = xp.full(shape, offset, dtypes.int64)
+    for axis, (n, stride) in enumerate(zip(shape, strides, strict=True)):
+        if n > 1 and stride:
+            along = xp.multiply(xp.iota(n, dtypes.int64), stride)
+            at = xp.add(at, xp.reshape(along, tuple(n if a == axis else 1 for a in range(len(shape)))))
+    return at
+
+
+def is_dense(shape: Shape, strides: Shape) -> bool:
+    """The elements fill a block of memory without gaps, each place once (non-overlapping and dense, in PyTorch)."""
+    expected = 1
+    for stride, n in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n != 1):
+        if stride != expected:
+            return 0 in shape
+        expected *= n
+    return True
