@@ -1,0 +1,52 @@
+"""Programs written for one tensor framework run on another, unchanged, with the meaning their own framework gives them.
+
+Frameworks are imported on first use: `import tensorgraft` loads none.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# public name -> module that has it
+_HOMES = {
+    "Backend": "tensorgraft.hub.backend",
+    "BackendNotAvailableError": "tensorgraft.errors",
+    "FallbackError": "tensorgraft.errors",
+    "TracedValueError": "tensorgraft.errors",
+    "backends": "tensorgraft.hub.registry",
+    "device": "tensorgraft.devices",
+    "from_backend_array": "tensorgraft.devices",
+    "jit": "tensorgraft.transforms.jit",
+    "set_default_device": "tensorgraft.devices",
+    "to_backend_array": "tensorgraft.devices",
+}
+_MODULES = {"torch": "tensorgraft.frontends.torch", "transforms": "tensorgraft.transforms"}
+
+__all__ = ["__version__", *_HOMES, *_MODULES]
+
+if TYPE_CHECKING:
+    from tensorgraft import transforms
+    from tensorgraft.devices import device, from_backend_array, set_default_device, to_backend_array
+    from tensorgraft.errors import BackendNotAvailableError, FallbackError, TracedValueError
+    from tensorgraft.frontends import torch
+    from tensorgraft.hub.backend import Backend
+    from tensorgraft.hub.registry import backends
+    from tensorgraft.transforms.jit import jit
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in _MODULES:
+        value = importlib.import_module(_MODULES[name])
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

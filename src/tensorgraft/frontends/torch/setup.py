@@ -62,9 +62,10 @@ def install() -> None:
         return
     _libraries["aten"] = Library("aten", "IMPL")
     _libraries["_"] = Library("_", "IMPL")
-    from tensorgraft.frontends.torch import module
+    from tensorgraft.frontends.torch import autograd, module
 
     module.register()
+    autograd.install()
     for name in METADATA:
         op = schema.overload(name)
         assert op is not None, name

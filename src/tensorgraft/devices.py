@@ -1,0 +1,67 @@
+"""Devices and backend arrays, from the user's side.
+
+In this version a device is a `torch.device` (type `graft`); PyTorch is imported on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tensorgraft.hub import registry
+
+if TYPE_CHECKING:
+    import torch
+
+
+def device(name: str) -> torch.device:
+    """The `torch.device` of a backend: `"jax"`, `"numpy"`, `"jax:1"`, `"jax:gpu:0"`.
+
+    Raises BackendNotAvailableError, which lists what is installed, for a backend unknown or not installed.
+    """
+    registry.lookup(registry.parse(name)[0])
+    from tensorgraft.frontends.torch import devices
+
+    return devices.slot_named(name).device
+
+
+def set_default_device(name: str) -> None:
+    """Make `torch.device("graft")`, without an index, mean this backend in factory functions."""
+    found = device(name)
+    from tensorgraft.frontends.torch import devices
+
+    devices.set_current_index(found.index)
+
+
+def to_backend_array(t: torch.Tensor) -> Any:
+    """The array inside a tensor on the device, as the tensor sees it (`jax.Array`, `numpy.ndarray`).
+
+    On a backend with mutable arrays it shares the tensor's memory; on others it is the value as of now. Raises
+    TypeError for a tensor that is on no device of ours.
+    """
+    from tensorgraft.frontends.torch import tensors
+
+    cell = tensors.cell_of(t)
+    cell.shared = True
+    return tensors.to_array(t)
+
+
+def from_backend_array(a: Any) -> torch.Tensor:
+    """A tensor around an array of an installed backend, on that backend's device, without a copy.
+
+    A NumPy array is shared: writes to the tensor change it. Raises TypeError for what is no array of a backend.
+    """
+    from tensorgraft.frontends.torch import devices, tensors
+
+    for slot in devices.slots():
+        if type(a).__module__.partition(".")[0] in (slot.name.partition(":")[0], "jaxlib") and slot.backend.is_array(a):
+            xp = slot.backend
+            with xp.scope():
+                if xp.mutable and not a.flags.c_contiguous:
+                    raise ValueError(
+                        f"from_backend_array shares the memory of the array, which must be row-major; this one has"
+                        f" shape {a.shape} and strides {a.strides} (bytes). numpy.ascontiguousarray makes a copy."
+                    )
+                t = tensors.from_array(a, slot)
+            tensors.cell_of(t).shared = True
+            return t
+    raise TypeError(f"{type(a).__module__}.{type(a).__qualname__} is no array of an installed backend")
