@@ -29,7 +29,7 @@ def run_program(
     # Read by the PyTorch front end when it is first used, here and in processes that the program starts.
     os.environ["TENSORGRAFT_BACKEND"] = on
     if strict_fallbacks:
-        os.environ["TENSORGRAFT_STRICT_FALLBACKS"] = "1"
+        os.environ["TENSORGRAFT_FALLBACK"] = "error"
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError:
