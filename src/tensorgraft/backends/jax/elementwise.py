@@ -9,8 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy import special
 
+from tensorgraft.backends.jax import special
 from tensorgraft.backends.jax.operation import broadcast, operation, with_one_dtype
 from tensorgraft.hub import dtypes
 
@@ -86,10 +86,10 @@ UNARY: dict[str, Fn] = {
 }
 for _names in (
     "acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh",
-    "exp expm1 log log1p sqrt rsqrt erf erfc erf_inv lgamma digamma bessel_i0e bessel_i1e",
+    "exp expm1 log log1p sqrt rsqrt erf erfc erf_inv lgamma bessel_i0e bessel_i1e",
 ):
     UNARY |= {name: _in_float32(getattr(lax, name)) for name in _names.split()}
-UNARY |= {"log2": _in_float32(_log2), "log10": _in_float32(jnp.log10)}
+UNARY |= {"log2": _in_float32(_log2), "log10": _in_float32(jnp.log10), "digamma": _in_float32(special.digamma)}
 
 BINARY: dict[str, Fn] = {
     "add": _for_bool(lax.add, lax.bitwise_or),
@@ -107,10 +107,10 @@ BINARY: dict[str, Fn] = {
     "bitwise_xor": lax.bitwise_xor,
     "bitwise_left_shift": lax.shift_left,
     "bitwise_right_shift": _shift_right,
-    "igamma": _in_float32(lax.igamma),
-    "igammac": _in_float32(lax.igammac),
+    "igamma": _in_float32(special.igamma),
+    "igammac": _in_float32(special.igammac),
     "zeta": _in_float32(special.zeta),
-    "polygamma": _in_float32(lax.polygamma),
+    "polygamma": _in_float32(special.polygamma),
     "equal": lax.eq,
     "not_equal": lax.ne,
     "less": lax.lt,

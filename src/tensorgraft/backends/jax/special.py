@@ -1,0 +1,43 @@
+"""Special functions where `lax` has no value at a pole or a limit, and SciPy has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+Array = Any
+
+
+def digamma(x: Array) -> Array:
+    return jnp.where(x == 0, jnp.copysign(jnp.inf, -x).astype(x.dtype), lax.digamma(x))
+
+
+def igamma(a: Array, x: Array) -> Array:
+    """The regularised lower incomplete gamma function; a step at 0 for `a` = 0, at infinity for `a` = infinity."""
+    edge = ((a == 0) & (x > 0)) | (jnp.isinf(a) & (a > 0) & (x >= 0) & jnp.isfinite(x))
+    safe = jnp.where(edge, 1, a)
+    return jnp.where(edge, (a == 0).astype(x.dtype), lax.igamma(safe, x))
+
+
+def igammac(a: Array, x: Array) -> Array:
+    edge = jnp.isinf(a) & (a > 0) & (x >= 0) & jnp.isfinite(x)
+    return jnp.where(edge, 1, lax.igammac(jnp.where(edge, 1, a), x)).astype(x.dtype)
+
+
+def zeta(s: Array, q: Array) -> Array:
+    """Hurwitz's zeta function, sum over n of (q + n)^-s: poles at s = 1 and at q = 0, -1, ..., NaN for s < 1."""
+    whole = jnp.isfinite(q) & (q == lax.floor(q))
+    out = jnp.where(q == jnp.inf, 0, lax.zeta(s, q))
+    out = jnp.where(s == jnp.inf, jnp.where(q < 1, jnp.inf, jnp.where(q == 1, 1, 0)), out)
+    out = jnp.where((q <= 0) & whole, jnp.inf, out)
+    out = jnp.where(s == 1, jnp.inf, jnp.where(s < 1, jnp.nan, out))
+    return jnp.where(jnp.isnan(s) | jnp.isnan(q), jnp.nan, out).astype(q.dtype)
+
+
+def polygamma(n: Array, x: Array) -> Array:
+    """The n-th derivative of digamma: (-1)^(n+1) n! zeta(n + 1, x)."""
+    sign = jnp.where(n % 2 == 0, -1, 1)
+    higher = sign * jnp.exp(lax.lgamma(n + 1)) * zeta(n + 1, x)
+    return jnp.where(n == 0, digamma(x), higher).astype(x.dtype)
