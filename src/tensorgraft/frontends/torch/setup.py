@@ -46,11 +46,13 @@ KERNELS = (
     "normalization",
     "optimizers",
     "pooling",
+    "products",
     "random",
     "reduction",
     "recurrent",
     "scan",
     "sorting",
+    "special",
 )
 
 _libraries: dict[str, Library] = {}  # kernels live as long as these

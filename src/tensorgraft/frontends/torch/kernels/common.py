@@ -1,0 +1,36 @@
+"""What many kernels need: axes as PyTorch writes them, numbers in an array's dtype, accumulation dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.hub import dtypes
+
+Array = Any
+
+
+def axes_of(dim: int | Sequence[int] | None, n: int) -> tuple[int, ...]:
+    """The axes of a reduction of a tensor with `n` axes: none given means all."""
+    if dim is None or (not isinstance(dim, int) and not len(dim)):
+        return tuple(range(n))
+    return tuple(d % n for d in ((dim,) if isinstance(dim, int) else dim)) if n else ()
+
+
+def wide(xp: Any, x: Array) -> Array:
+    """`x` in the dtype in which PyTorch computes: 16-bit floats in float32."""
+    return xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
+
+
+def number(xp: Any, value: Any, dtype: np.dtype) -> Array:
+    """A Python number, a traced one included, as a 0-d array; integers wrap as in C."""
+    if isinstance(value, int | float | complex):
+        return xp.asarray(np.asarray(value).astype(dtype))
+    return xp.astype(value, dtype)
+
+
+def at_least_1d(xp: Any, x: Array) -> Array:
+    """A 0-d array as one of one element: PyTorch lets `dim=0` of a 0-d tensor stand for that."""
+    return x if xp.ndim(x) else xp.reshape(x, (1,))

@@ -1,0 +1,143 @@
+"""Products of matrices and vectors. 16-bit floats are multiplied, summed and scaled in float32, and rounded once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.torch.kernels.common import number, wide
+from tensorgraft.frontends.torch.spec import kernel
+from tensorgraft.hub import dtypes
+
+Array = Any
+
+
+def _product(xp: Any, a: Array, b: Array, dtype: np.dtype | None = None) -> Array:
+    """a @ b of one dtype, in its accumulator's dtype."""
+    return xp.matmul(a, b, dtype or dtypes.accumulator(xp.dtype_of(a)))
+
+
+def _same(xp: Any, a: Array, b: Array, message: str = "expected m1 and m2 to have the same dtype, but got: {} != {}"):
+    if xp.dtype_of(a) != xp.dtype_of(b):
+        raise RuntimeError(message.format(*(_CPP.get(xp.dtype_of(x).name, xp.dtype_of(x).name) for x in (a, b))))
+    if dtypes.is_bool(xp.dtype_of(a)):
+        raise NotImplementedError("the CPU has no product of bool either")
+
+
+# C++'s names of dtypes, which PyTorch's messages use
+_CPP = {
+    "float32": "float",
+    "float64": "double",
+    "float16": "c10::Half",
+    "bfloat16": "c10::BFloat16",
+    "int64": "long",
+    "int32": "int",
+    "int16": "short",
+    "int8": "signed char",
+    "uint8": "unsigned char",
+    "complex64": "c10::complex<float>",
+    "complex128": "c10::complex<double>",
+}
+
+
+@kernel("mm", "bmm", "mv")
+def _matmul(xp: Any, a: Array, b: Array) -> Array:
+    _same(xp, a, b)
+    return _product(xp, a, b)
+
+
+@kernel("mm.dtype", "bmm.dtype")
+def _matmul_dtype(xp: Any, a: Array, b: Array, out_dtype: np.dtype) -> Array:
+    return _product(xp, a, b, out_dtype)
+
+
+def _plus(xp: Any, x: Array, product: Array, beta: Any, alpha: Any) -> Array:
+    """beta * x + alpha * product; with beta = 0 the values of x, NaN included, do not count."""
+    dtype = xp.dtype_of(product)
+    if alpha != 1:
+        product = xp.multiply(product, number(xp, alpha, dtype))
+    if beta == 0:
+        return product
+    x = xp.astype(x, dtype)
+    return xp.add(product, x if beta == 1 else xp.multiply(x, number(xp, beta, dtype)))
+
+
+@kernel("addmm", "baddbmm", "addmv")
+def _addmm(xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> Array:
+    _same(xp, a, b)
+    return _plus(xp, x, _product(xp, a, b), beta, alpha)
+
+
+@kernel("addmm.dtype", "baddbmm.dtype")
+def _addmm_dtype(xp: Any, x: Array, a: Array, b: Array, out_dtype: np.dtype, beta: Any = 1, alpha: Any = 1) -> Array:
+    return _plus(xp, x, _product(xp, a, b, out_dtype), beta, alpha)
+
+
+@kernel("_addmm_activation")
+def _addmm_activation(
+    xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1, use_gelu: bool = False
+) -> Array:
+    out = _addmm(xp, x, a, b, beta, alpha)
+    if not use_gelu:
+        return xp.maximum(out, 0)
+    from tensorgraft.frontends.torch.kernels.elementwise import _gelu
+
+    return _gelu(xp, out)
+
+
+@kernel("addbmm")
+def _addbmm(xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> Array:
+    _same(xp, a, b)
+    total = xp.dot_general(a, b, ((0, 2), (0, 1)), dtype=dtypes.accumulator(xp.dtype_of(a)))
+    return _plus(xp, x, total, beta, alpha)
+
+
+@kernel("addr")
+def _addr(xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> Array:
+    kinds = {xp.dtype_of(v) for v in (x, a, b)}
+    if len(kinds) > 1 or dtypes.is_bool(xp.dtype_of(x)):
+        raise NotImplementedError("addr of several dtypes or of bool")
+    outer = xp.multiply(xp.expand_dims(wide(xp, a), 1), wide(xp, b))
+    return _plus(xp, x, outer, beta, alpha)
+
+
+@kernel("dot")
+def _dot(xp: Any, a: Array, b: Array) -> Array:
+    _same(xp, a, b, "dot : expected both vectors to have same dtype, but found {} and {}")
+    return _product(xp, a, b)
+
+
+@kernel("vdot")
+def _vdot(xp: Any, a: Array, b: Array) -> Array:
+    return _dot(xp, xp.conj(a) if dtypes.is_complex(xp.dtype_of(a)) else a, b)
+
+
+@kernel("linear")
+def _linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array:
+    """x (..., in) and weight (out, in), contracted as they lie: neither is transposed."""
+    out = xp.dot_general(x, weight, ((xp.ndim(x) - 1,), (1,)) if xp.ndim(weight) > 1 else ((xp.ndim(x) - 1,), (0,)),
+                         dtype=dtypes.accumulator(xp.dtype_of(x)))  # fmt: skip
+    return out if bias is None else xp.add(out, xp.astype(bias, xp.dtype_of(out)))
+
+
+@kernel("linear_backward", meta=False)
+def _linear_backward(
+    xp: Any, x: Array, grad: Array, weight: Array, output_mask: list[bool]
+) -> tuple[Array | None, Array | None, Array | None]:
+    lead, dtype = tuple(range(xp.ndim(x) - 1)), xp.dtype_of(x)
+    wide_dtype = dtypes.accumulator(dtype)
+    if dtypes.is_complex(dtype):
+        x, weight = xp.conj(x), xp.conj(weight)
+    if xp.ndim(weight) == 1:  # (in,): one output without an axis
+        weight, grad = xp.expand_dims(weight, 0), xp.expand_dims(grad, -1)
+        flat = True
+    else:
+        flat = False
+    last = xp.ndim(grad) - 1
+    dx = xp.dot_general(grad, weight, ((last,), (0,)), dtype=wide_dtype) if output_mask[0] else None
+    dw = xp.dot_general(grad, x, (lead, lead), dtype=wide_dtype) if output_mask[1] else None
+    db = xp.sum(wide(xp, grad), axis=lead) if output_mask[2] else None
+    if flat:
+        dw, db = (None if d is None else xp.squeeze(d, 0) for d in (dw, db))
+    return tuple(None if d is None else xp.astype(d, dtype) for d in (dx, dw, db))  # type: ignore[return-value]
