@@ -26,8 +26,8 @@ class LinearAlgebra:
     ) -> Array:
         """The general product: result axes are batch, free axes of `a`, free axes of `b` (lax.dot_general).
 
-        All dtypes. `dtype` is that in which the products are accumulated and returned (the operands' if None);
-        floating sums are accumulated in at least float32; bool means or of ands.
+        All dtypes. `dtype` is that in which the products are accumulated and returned (the operands' if None, else
+        no narrower); floating sums are accumulated in at least float32; bool means or of ands.
         """
         raise NotImplementedError
 

@@ -38,6 +38,8 @@ def dot_general(
             given,
             f"{what} axes of equal extents",
         )
+    if dtype is not None and dtype.itemsize < a.dtype.itemsize:
+        fail(op, (*given, dtype), "to accumulate in a dtype no narrower than the operands'", TypeError)
     free_a = (n for i, n in enumerate(a.shape) if i not in contract[0] and i not in batch[0])
     free_b = (n for i, n in enumerate(b.shape) if i not in contract[1] and i not in batch[1])
     return ShapeDtype((*(a.shape[i] for i in batch[0]), *free_a, *free_b), a.dtype if dtype is None else dtype)
