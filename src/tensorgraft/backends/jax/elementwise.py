@@ -150,7 +150,9 @@ def _truncate(x: Array, dtype: np.dtype) -> Array:
 
 def _astype(x: Array, dtype: np.dtype) -> Array:
     source = x.dtype
-    if dtypes.is_complex(source) and not dtypes.is_complex(dtype) and not dtypes.is_bool(dtype):
+    if dtypes.is_complex(source) and dtypes.is_bool(dtype):
+        return x != 0  # XLA's conversion looks at the real part only
+    if dtypes.is_complex(source) and not dtypes.is_complex(dtype):
         return _astype(lax.real(x), dtype)
     if dtypes.is_floating(source) and dtypes.is_integer(dtype):
         return _truncate(x if source.itemsize > 1 else lax.convert_element_type(x, np.float32), dtype)

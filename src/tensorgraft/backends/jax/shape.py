@@ -40,12 +40,16 @@ def _slice_update(x: Array, update: Array, start: Shape, step: Shape) -> Array:
     return spread if mask is None else lax.select(mask, spread, x)
 
 
+def _of_one_dtype(start: Sequence[Array]) -> list[Array]:
+    return [lax.convert_element_type(at, np.int64) for at in start]
+
+
 def _dynamic_slice(x: Array, start: Sequence[Array], sizes: Shape) -> Array:
-    return lax.dynamic_slice(x, start, sizes, allow_negative_indices=False)
+    return lax.dynamic_slice(x, _of_one_dtype(start), sizes, allow_negative_indices=False)
 
 
 def _dynamic_update_slice(x: Array, update: Array, start: Sequence[Array]) -> Array:
-    return lax.dynamic_update_slice(x, update, start, allow_negative_indices=False)
+    return lax.dynamic_update_slice(x, update, _of_one_dtype(start), allow_negative_indices=False)
 
 
 _fill = operation(_full, ("shape", "dtype"))
