@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.torch import fallback, generator, state
+from tensorgraft.frontends.torch import checks, fallback, generator, state
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.plan import device_error, make_plan, run_concrete, sharing, tensors_in, uncompiled
@@ -69,6 +69,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
         except KeyError:
             plan = plans[full] = make_plan(operator, args, kwargs)
         if plan.run is None:
+            if plan.concrete:
+                return run_concrete(operator, args, kwargs)
             return fallback.on_cpu(operator.op, args, kwargs)
         if plan.prepare is not None:  # `out=` tensors are resized: their storages change
             plan.prepare(args, kwargs)
@@ -84,6 +86,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
             if not spec.decomposed or state.capture is not None:
                 raise
             arrays = uncompiled(plan)(*[c.array for c in cells], *inputs)
+        if plan.judges and state.capture is None:
+            checks.settle(plan.slot.backend, arrays, plan.judges)
         n = 0
         for at in plan.written:
             cells[at].array = arrays[n]
@@ -106,7 +110,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
     def concrete(*args: Any, **kwargs: Any) -> Any:
         return run_concrete(operator, args, kwargs)
 
-    return concrete if spec.concrete else call
+    return concrete if spec.concrete is True else call
 
 
 def _returned(operator: Operator) -> Callable[..., Any] | None:
@@ -133,7 +137,7 @@ def _add(a: Any, key: list[Any], cells: list[Storage], inputs: list[Any], number
             key.append((a.dtype, a.shape, a.stride(), a.storage_offset()))
         else:
             key.append((a.device, a.dtype, a.shape))
-            inputs.append(cpu_to_numpy(a) if a.device.type == "cpu" else a)
+            inputs.append(_host(a) if a.device.type == "cpu" else a)
     elif isinstance(a, list | tuple):
         key.append(len(a))
         for x in a:
@@ -152,6 +156,10 @@ def _add(a: Any, key: list[Any], cells: list[Storage], inputs: list[Any], number
             key.append((type(a), a))
     elif not isinstance(a, torch.Generator):
         key.append(a)
+
+
+def _host(t: Tensor) -> Any:
+    return cpu_to_numpy(t) if state.capture is None else state.capture.host_array(t, cpu_to_numpy)
 
 
 def _backend_of(cells: list[Storage], kwargs: dict[str, Any]) -> Any:

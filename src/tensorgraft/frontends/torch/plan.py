@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch._prims_common import elementwise_dtypes
 
-from tensorgraft.frontends.torch import schema, state
+from tensorgraft.frontends.torch import checks, schema, state
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at, slot_of
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.tensors import (
@@ -49,6 +49,8 @@ class Plan:
     structure: Structure | None = None  # puts several results together
     prepare: Callable[..., None] | None = None  # before the run: resizes `out=` tensors
     program: Callable[..., tuple[Array, ...]] | None = None  # `run` before it was compiled
+    concrete: bool = False  # results' shapes depend on values: there is no program
+    judges: tuple[checks.Judge, ...] = ()  # of the values that `run` returns last
 
 
 @dataclass(slots=True)
@@ -69,6 +71,8 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any])
     """Raises what PyTorch raises for these arguments."""
     sig = operator.signature
     slot = _slot(operator, args, kwargs)
+    if callable(operator.spec.concrete) and operator.spec.concrete(*args):
+        return Plan(None, slot, concrete=True)
     outcome, prepare = abstract_call(operator, args, kwargs)
     if prepare is not None:
         prepare(args, kwargs)
@@ -181,7 +185,7 @@ def abstract_call(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            outcome = operator.op(*metas, **named)
+            outcome = (operator.op if operator.spec.meta is True else operator.spec.meta)(*metas, **named)
     except NotImplementedError:
         return None, None
     except RuntimeError as error:
@@ -335,7 +339,9 @@ def _program(
         options = {n: fill(n, held[n]) for n in named}
         if spec.random:
             options["key"] = _key(xp, inputs[-1])
-        made = spec.fn(xp, *[fill(n, held[n]) for n in positional], **options)
+        with checks.collected() as pending:
+            made = spec.fn(xp, *[fill(n, held[n]) for n in positional], **options)
+        plan.judges = tuple(judge for _, judge in pending)
         if plan.results is None:  # PyTorch has no meta function: the kernel's own arrays say it
             plan.results, plan.structure = _describe_arrays(xp, made, len(targets))
         flat_made = list(flatten(made))
@@ -349,6 +355,7 @@ def _program(
         return (
             *(arrays[first[leaf.index]] for leaf in targets),
             *(lay_out(xp, o, r) for o, r in zip(new, plan.results, strict=True) if r is not None),
+            *(seen for seen, _ in pending),
         )
 
     return program
@@ -463,11 +470,12 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
             return type(a)(give(x) for x in a)
         return from_array(xp.own(a) if xp.mutable else a, slot) if xp.is_array(a) else a
 
-    if operator.kind != "out":
+    if not operator.writes:
         return give(made)
+    bound = sig.bind(args, kwargs)
     for name, result in zip(operator.writes, flatten(give(made)), strict=True):
-        if kwargs[name].size() != result.size():
-            resize_out(kwargs[name], tuple(result.size()), result.stride())
-        kwargs[name].copy_(result)
-    outs = tuple(kwargs[name] for name in operator.writes)
+        if operator.kind == "out" and bound[name].size() != result.size():
+            resize_out(bound[name], tuple(result.size()), result.stride())
+        bound[name].copy_(result)
+    outs = tuple(bound[name] for name in operator.writes)
     return outs if len(outs) > 1 else outs[0]

@@ -26,8 +26,10 @@ class Spec:
     promotion: PROMOTION | None = None  # operands are converted to PyTorch's computation dtype before the kernel
     promote: tuple[str, ...] = ()  # the operands that take part; () means every tensor, and the number `other`
     random: bool = False  # the kernel takes `key`, a Threefry key of its own
-    concrete: bool = False  # the result's shape or type depends on values: never compiled
-    meta: bool = True  # PyTorch's meta function knows the result; else the kernel's own arrays do
+    # the result's shape or type depends on values: never compiled. A function of the arguments says it call by call
+    concrete: bool | Callable[..., bool] = False
+    # who knows the result: PyTorch's meta function (True), the kernel's own arrays (False), a function of meta tensors
+    meta: bool | Callable[..., Any] = True
     writes: tuple[str, ...] = ()  # arguments that are written though the schema does not say so
     host: tuple[str, ...] = ()  # tensors that may be on the CPU whatever their shape (indices)
     decomposed: bool = False  # made of a PyTorch decomposition

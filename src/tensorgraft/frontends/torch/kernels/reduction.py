@@ -249,10 +249,3 @@ def _trace(xp: Any, x: Array) -> Array:
     if xp.ndim(x) != 2:
         raise RuntimeError("trace: expected a matrix")
     return _sum_all(xp, xp.diagonal(x))
-
-
-@kernel("equal", concrete=True, meta=False)
-def _equal(xp: Any, x: Array, y: Array) -> bool:
-    if xp.shape(x) != xp.shape(y):
-        return False
-    return bool(xp.to_numpy(xp.all(xp.equal(x, y))))

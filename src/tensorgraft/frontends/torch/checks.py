@@ -1,0 +1,48 @@
+"""Checks of values that arrays alone can answer: an index out of range, a table with too few rows.
+
+A kernel calls `check` with what is to be looked at (a small array: the least and the greatest index) and a function of
+its values on the host that raises PyTorch's error. With values at hand it is called at once. While a plan is being
+compiled the array becomes one more output of the plan's program, and is looked at after each run, before anything is
+written. Inside `tg.jit` there is nobody to raise, so nothing is checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+Judge = Callable[[np.ndarray], None]
+
+_local = threading.local()
+
+
+def check(xp: Backend, seen: Array, judge: Judge) -> None:
+    """Call `judge` with the values of `seen`, now or as soon as they are known."""
+    if not xp.is_traced(seen):
+        judge(xp.to_numpy(seen))
+    elif (pending := getattr(_local, "pending", None)) is not None:
+        pending.append((seen, judge))
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[list[tuple[Array, Judge]]]:
+    """The checks of arrays without values that are asked for inside."""
+    before = getattr(_local, "pending", None)
+    _local.pending = pending = []
+    try:
+        yield pending
+    finally:
+        _local.pending = before
+
+
+def settle(xp: Backend, arrays: Sequence[Array], judges: Sequence[Judge]) -> None:
+    """The checks of a program that has run: its last outputs."""
+    for seen, judge in zip(arrays[-len(judges) :], judges, strict=True):
+        check(xp, seen, judge)
