@@ -18,6 +18,7 @@ from tensorgraft.backends.jax.fft import JaxFFT
 from tensorgraft.backends.jax.indexing import JaxIndexing
 from tensorgraft.backends.jax.linalg import JaxLinearAlgebra
 from tensorgraft.backends.jax.operation import Tracer, broadcast, is_weak, operation
+from tensorgraft.backends.jax.program import JaxProgram
 from tensorgraft.backends.jax.reduction import JaxReduction
 from tensorgraft.backends.jax.shape import JaxShape
 from tensorgraft.backends.jax.sorting import JaxSorting
@@ -129,6 +130,15 @@ class JaxBackend(
                 return jitted(*args)
 
         return run_donating if donate else run
+
+    def trace(self, fn: Callable[[], Sequence[Array]], /) -> JaxProgram:
+        return JaxProgram(self, fn)
+
+    def eagerly(self) -> contextlib.AbstractContextManager[None]:
+        return jax.ensure_compile_time_eval()
+
+    def stand_in(self, x: Array, /) -> Array:
+        return jax.make_array_from_single_device_arrays(x.shape, x.sharding, [x])
 
     def synchronize(self) -> None:
         jax.effects_barrier()

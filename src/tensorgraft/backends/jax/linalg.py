@@ -23,6 +23,12 @@ def full_precision() -> lax.Precision | None:
     return None if jax.config.jax_default_matmul_precision is not None else lax.Precision.HIGHEST
 
 
+def _accumulates(dtype: np.dtype, wide: np.dtype) -> bool:
+    """XLA takes products of `dtype` in `wide` by itself."""
+    same_kind = dtypes.is_floating(dtype) == dtypes.is_floating(wide) and (dtype.kind == "u") == (wide.kind == "u")
+    return dtype == wide or (same_kind and dtype.itemsize < wide.itemsize)
+
+
 def _dot_general(a: Array, b: Array, contract: Axes, batch: Axes, dtype: np.dtype | None) -> Array:
     result = a.dtype if dtype is None else dtype
     if a.dtype == np.bool_:
@@ -30,6 +36,8 @@ def _dot_general(a: Array, b: Array, contract: Axes, batch: Axes, dtype: np.dtyp
         out = _dot_general(a.astype(wide), b.astype(wide), contract, batch, None)
         return lax.gt(out, out.dtype.type(0)) if result == np.bool_ else out
     wide = dtypes.accumulator(result)
+    if not _accumulates(a.dtype, wide):
+        a, b = lax.convert_element_type(a, wide), lax.convert_element_type(b, wide)
     out = lax.dot_general(a, b, (contract, batch), precision=full_precision(), preferred_element_type=wide)
     return lax.convert_element_type(out, result)
 
