@@ -9,7 +9,7 @@ import platform
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from tensorgraft.hub import registry
 
@@ -25,9 +25,7 @@ def print_report() -> None:
     own, python = version("tensorgraft"), platform.python_version()
     console.print(f"tensorgraft {own}, Python {python}, {platform.platform()}", highlight=False)
 
-    table = Table(title="backends: what computes", title_justify="left")
-    for heading in ("backend", "framework", "devices", "to install"):
-        table.add_column(heading, overflow="fold")
+    table = Table("backend", "framework", "devices", Column("to install", overflow="fold"))
     for info in registry.known().values():
         table.add_row(
             info.name,
@@ -37,9 +35,7 @@ def print_report() -> None:
         )
     console.print(table)
 
-    table = Table(title="front ends: whose programs run", title_justify="left")
-    for heading in ("front end", "framework", "to install"):
-        table.add_column(heading, overflow="fold")
+    table = Table("front end", "framework", Column("to install", overflow="fold"))
     for name, package in FRONT_ENDS.items():
         here = importlib.util.find_spec(package) is not None
         framework = f"{package} {version(package)}" if here else f"[dim]{package}[/dim]"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from tensorgraft.cli.script import execute
 from tensorgraft.errors import BackendNotAvailableError
@@ -30,6 +31,8 @@ def run_program(
     os.environ["TENSORGRAFT_BACKEND"] = on
     if strict_fallbacks:
         os.environ["TENSORGRAFT_FALLBACK"] = "error"
+    # JAX hides its own frames and says so in a note; here the frames are cut, and the note would be one of ours.
+    os.environ.setdefault("JAX_TRACEBACK_FILTERING", "off")
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError:
@@ -43,8 +46,10 @@ def run_program(
 
     from tensorgraft.frontends.torch.accelerator import as_accelerator
 
-    # Until the process ends: what the program left to `atexit` still finds its accelerator.
-    as_accelerator(on).__enter__()
+    redirected = as_accelerator(on)
+    redirected.__enter__()
+    # Undone last of all: what the program leaves to `atexit` still finds its accelerator.
+    atexit.register(redirected.__exit__, None, None, None)
     status = execute(program, module)
     sys.stdout.flush()
     print_fallbacks(console, on)
@@ -60,11 +65,10 @@ def print_fallbacks(console: Console, on: str) -> None:
     counts = fallbacks()
     if not counts:
         return
-    table = Table(title=f"ran on the CPU, for want of a kernel on {on}", title_justify="left")
-    table.add_column("operator")
-    table.add_column("calls", justify="right")
+    table = Table("operator", Column("calls", justify="right"))
     for name, calls in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         table.add_row(name, str(calls))
+    console.print(f"operators that ran on the CPU, for want of a kernel on the device of {on}:", highlight=False)
     console.print(table)
 
 
@@ -72,9 +76,9 @@ def print_jit_report(console: Console) -> None:
     """What was compiled, how often and how long that took."""
     from tensorgraft.transforms.jit import report
 
-    table = Table(title="compiled functions", title_justify="left")
-    for heading in ("function", "programs", "compile time", "calls"):
-        table.add_column(heading, justify="left" if heading == "function" else "right")
+    table = Table(
+        "compiled function", *(Column(name, justify="right") for name in ("programs", "compile time", "calls"))
+    )
     for entry in report():
         table.add_row(entry.name, str(entry.traces), f"{entry.compile_seconds:.2f} s", str(entry.calls))
     if table.row_count:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.utils._device
 
-from tensorgraft.frontends.torch import cuda_api
+from tensorgraft.frontends.torch import cuda_api, devices
 from tensorgraft.frontends.torch.devices import TYPE, slot_named
 from tensorgraft.hub import registry
 
@@ -41,6 +41,8 @@ DEVICE_TYPES = {
     torch: {"is_autocast_enabled": "device_type", "get_autocast_dtype": "device_type"},
     torch.amp: {"is_autocast_available": "device_type"},
 }
+
+CURRENT = object()  # "cuda" without an index: whatever device is the current one then
 
 
 class Visible:
@@ -85,20 +87,21 @@ class Visible:
         if device is None:
             return None
         try:
-            return self._translated[device]
+            found = self._translated[device]
         except KeyError:
-            pass
+            found = self._translated[device] = self._translation(device)
         except TypeError:  # unhashable: not a device, PyTorch says so
             return device
-        result = device
-        if isinstance(device, int) and not isinstance(device, bool):
-            result = torch.device(TYPE, self.index(device))
-        elif isinstance(device, torch.device) or (isinstance(device, str) and device.partition(":")[0] == "cuda"):
+        return devices.slot_at(None).device if found is CURRENT else found
+
+    def _translation(self, device: Any) -> Any:
+        if isinstance(device, int):
+            return torch.device(TYPE, self.index(device))
+        if isinstance(device, torch.device) or (isinstance(device, str) and device.partition(":")[0] == "cuda"):
             asked = torch.device(device)
             if asked.type == "cuda":
-                result = torch.device(TYPE) if asked.index is None else torch.device(TYPE, self.index(asked.index))
-        self._translated[device] = result
-        return result
+                return CURRENT if asked.index is None else torch.device(TYPE, self.index(asked.index))
+        return device
 
 
 class Patches(contextlib.ExitStack):
@@ -128,6 +131,8 @@ def as_accelerator(on: str) -> Iterator[None]:
     # PyTorch fills this table on first use with what `torch.empty` and the others are then; it needs the originals.
     torch.utils._device._device_constructors()
     with Patches() as patches:
+        patches.callback(devices.set_current_index, devices.current_index())
+        devices.set_current_index(visible.index(0))
         _translate_factories(patches, visible)
         _translate_moves(patches, visible)
         _translate_contexts(patches, visible)

@@ -1,0 +1,42 @@
+"""`tensorgraft doctor` says what is there, and does not fail where something is not."""
+
+import sys
+
+import pytest
+
+from tensorgraft.cli import doctor
+from tensorgraft.hub import registry
+
+
+def test_lists_backends_and_versions(tensorgraft):
+    import jax
+    import numpy
+
+    result = tensorgraft("doctor", COLUMNS="200")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert f"numpy {numpy.__version__}" in result.stdout and f"jax {jax.__version__}" in result.stdout
+    assert "torch " in result.stdout
+
+
+def test_missing_and_broken_backends_are_rows(monkeypatch, capsys):
+    known = {
+        "absent": registry.BackendInfo("absent", "absent:Backend", "absent_framework", False),
+        "broken": registry.BackendInfo("broken", "tensorgraft_no_such_module:Backend", "numpy", True),
+    }
+    monkeypatch.setattr(registry, "known", lambda: known)
+    monkeypatch.setenv("COLUMNS", "200")
+    doctor.print_report()
+    shown = capsys.readouterr().out
+    assert 'pip install "tensorgraft[absent]"' in shown
+    assert "does not work: ModuleNotFoundError: No module named 'tensorgraft_no_such_module'" in shown
+
+
+@pytest.mark.parametrize("command", [("--help",), ("run", "--help")])
+def test_help_imports_no_framework(python, command):
+    code = (
+        "import sys; from tensorgraft.cli import main; sys.argv[1:] = sys.argv[2:]\n"
+        "try: main()\n"
+        "except SystemExit: print([m for m in ('torch', 'jax', 'tensorflow') if m in sys.modules])"
+    )
+    result = python("-c", code, "-", *command)
+    assert result.stdout.splitlines()[-1] == "[]", sys.version

@@ -1,0 +1,178 @@
+"""`tensorgraft run`: the script sees what `python script.py` would show it, and the backend as its accelerator."""
+
+import pytest
+
+BACKENDS = ["numpy", "jax"]
+
+
+def lines(result):
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()
+
+
+# ---- as `python script.py` -------------------------------------------------------------------------------------------
+
+LOOKS_ROUND = """
+    import os, sys
+    print(__name__, os.path.basename(__file__), sys.argv[1:], __spec__ if "__spec__" in globals() else None)
+    print(sys.path[0] == os.path.dirname(os.path.realpath(__file__)), sys.modules["__main__"].__dict__ is globals())
+    import neighbour
+    print(neighbour.NAME)
+"""
+
+
+def test_same_surroundings_as_python(tensorgraft, python, script):
+    path = script(LOOKS_ROUND)
+    script("NAME = 'found'", "neighbour.py")
+    own = python(path, "--on", "x", "-m", "--steps=5").stdout
+    assert tensorgraft("run", "--on", "numpy", path, "--on", "x", "-m", "--steps=5").stdout == own
+    assert own.splitlines()[0] == "__main__ script.py ['--on', 'x', '-m', '--steps=5'] None"
+
+
+def test_module(tensorgraft, script):
+    script("", "package/__init__.py")
+    script("import sys; print(__name__, sys.argv[1:])", "package/tool.py")
+    assert lines(tensorgraft("run", "--on", "numpy", "-m", "package.tool", "--on", "x")) == ["__main__ ['--on', 'x']"]
+    missing = tensorgraft("run", "--on", "numpy", "-m", "package.nothing")
+    assert (missing.returncode, missing.stderr) == (1, "tensorgraft: No module named package.nothing\n")
+
+
+def test_classes_of_the_script_can_be_saved_and_found_at_exit(tensorgraft, script):
+    path = script(
+        """
+        import atexit, pickle
+        class Mine: pass
+        atexit.register(lambda: print(type(pickle.loads(pickle.dumps(Mine()))).__module__))
+        """
+    )
+    assert lines(tensorgraft("run", "--on", "numpy", path)) == ["__main__"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "said"),
+    [
+        ("raise SystemExit", 0, ""),
+        ("raise SystemExit(7)", 7, ""),
+        ("import sys; sys.exit('no data')", 1, "no data\n"),
+        ("raise KeyboardInterrupt", 130, None),
+        ("import os; os._exit(3)", 3, ""),
+        ("1 / 0", 1, None),
+    ],
+)
+def test_exit_code(tensorgraft, script, ending, code, said):
+    result = tensorgraft("run", "--on", "numpy", script(ending))
+    assert result.returncode == code
+    if said is not None:
+        assert result.stderr == said
+
+
+FAILURES = {
+    "in a function": """
+        def inner(x):
+            return {}[x]
+
+        inner("key")
+    """,
+    "chained": """
+        try:
+            1 / 0
+        except ZeroDivisionError as error:
+            raise ValueError("outer") from error
+    """,
+    "in a library": """
+        import json
+        json.loads("{")
+    """,
+    "syntax": """
+        print("never"
+    """,
+    "in a module of PyTorch": """
+        import torch
+        torch.nn.Linear(2, 3)(torch.ones(1, 5))
+    """,
+}
+
+
+@pytest.mark.parametrize("text", FAILURES.values(), ids=FAILURES)
+def test_traceback_is_the_one_python_prints(tensorgraft, python, script, text):
+    path = script(text)
+    result = tensorgraft("run", "--on", "numpy", path)
+    assert result.returncode == 1
+    assert result.stderr == python(path).stderr
+
+
+@pytest.mark.parametrize("on", BACKENDS)
+def test_traceback_of_an_operator_shows_no_frame_of_ours(tensorgraft, script, on):
+    path = script(
+        """
+        import torch
+        def forward(x):
+            return torch.nn.functional.linear(x, torch.ones(4, 7, device="cuda"))
+        forward(torch.ones(2, 3, device="cuda"))
+        """
+    )
+    result = tensorgraft("run", "--on", on, path)
+    assert result.returncode == 1
+    assert result.stderr.startswith("Traceback (most recent call last):\n")
+    assert "in forward\n" in result.stderr
+    for word in ("tensorgraft", "jax", "runpy", "importlib"):
+        assert word not in result.stderr.lower()
+    assert result.stderr.splitlines()[-1].startswith("RuntimeError: ")
+
+
+def test_no_such_script(tensorgraft):
+    result = tensorgraft("run", "--on", "numpy", "nothing.py")
+    assert result.returncode == 2
+    assert "can't open file" in result.stderr and "nothing.py" in result.stderr and "Traceback" not in result.stderr
+
+
+# ---- the backend -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("on", "said"), [("pytorch3", "there is no backend 'pytorch3'"), ("jax:x:y:z", "is no device")]
+)
+def test_unknown_backend(tensorgraft, script, on, said):
+    result = tensorgraft("run", "--on", on, script("print('never')"))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert said in result.stderr and "Traceback" not in result.stderr
+
+
+def test_backend_that_is_not_installed(tensorgraft, script, tmp_path):
+    hidden = "import sys; sys.modules['jax'] = None\nimport importlib.util as u\nfind = u.find_spec\n"
+    hidden += "u.find_spec = lambda name, package=None: None if name == 'jax' else find(name, package)\n"
+    (tmp_path / "sitecustomize.py").write_text(hidden)
+    result = tensorgraft("run", "--on", "jax", script("print('never')"), PYTHONPATH=f"{tmp_path}:{source()}")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert 'pip install "tensorgraft[jax]"' in result.stderr and "Installed: numpy" in result.stderr
+
+
+def source():
+    from tests.cli.conftest import SOURCE
+
+    return SOURCE
+
+
+def test_fallbacks_are_named_at_the_end(tensorgraft, script):
+    path = script(
+        "import torch; torch.frac(torch.ones(2)); torch.linalg.eig(torch.eye(2, device='cuda')); print('end')"
+    )
+    result = tensorgraft("run", "--on", "numpy", path, PYTHONWARNINGS="ignore")
+    if "ran on the CPU" in result.stderr:  # as long as there is no kernel
+        assert "linalg_eig" in result.stderr
+        strict = tensorgraft("run", "--on", "numpy", "--strict-fallbacks", path)
+        assert strict.returncode == 1 and "FallbackError" in strict.stderr
+    quiet = tensorgraft("run", "--on", "numpy", script("import torch; print(torch.ones(2).cuda().sum().item())"))
+    assert (quiet.stdout, quiet.stderr) == ("2.0\n", "")
+
+
+@pytest.mark.parametrize("on", BACKENDS)
+def test_what_is_left_on_the_cpu_stays_there(tensorgraft, script, on):
+    path = script(
+        """
+        import torch
+        x = torch.ones(2)
+        print(x.device, x.is_cuda, torch.nn.Linear(2, 2).weight.device, x.to("cpu").device, x.double().device)
+        """
+    )
+    assert lines(tensorgraft("run", "--on", on, path)) == ["cpu False cpu cpu cpu"]
