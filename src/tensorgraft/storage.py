@@ -28,11 +28,12 @@ Shape = tuple[int, ...]
 class Storage:
     """One array of a backend, replaced as a whole on every write (mutable backends write into it)."""
 
-    __slots__ = ("__weakref__", "array", "backend", "shared")
+    __slots__ = ("__weakref__", "array", "backend", "capture", "shared")
 
     def __init__(self, array: Array, backend: Backend) -> None:
         self.array = array
         self.backend = backend
+        self.capture: Any = None  # the trace that knows of it (front ends)
         self.shared = False  # its memory is known outside (DLPack, a caller's own array): never to be donated
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,6 +25,19 @@ from tensorgraft.hub.sorting import Sorting
 from tensorgraft.hub.windowed import Windowed
 
 Array = Any
+
+
+class Program(Protocol):
+    """What `Backend.trace` saw."""
+
+    captured: list[Array]  # the arrays from outside that the program reads, each once
+
+    @property
+    def size(self) -> int:
+        """How many operations the program has."""
+
+    def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
+        """(the captured arrays, in order, or others of their shapes and dtypes) -> the results."""
 
 
 class Backend(
@@ -121,6 +134,20 @@ class Backend(
     def device_count(cls) -> int:
         """How many devices this backend has; `Backend(index)` is one of them."""
         return 1
+
+    # ---- backends that compile only --------------------------------------------------------------------------------
+
+    def trace(self, fn: Callable[[], Sequence[Array]], /) -> Program:
+        """Run `fn` once on stand-ins for what it computes; the arrays that it takes from outside are found out."""
+        raise TypeError(f"the backend {self.name} does not trace")
+
+    def eagerly(self) -> contextlib.AbstractContextManager[None]:
+        """Inside `trace`: the context in which operations on known values are computed at once."""
+        raise TypeError(f"the backend {self.name} does not trace")
+
+    def stand_in(self, x: Array, /) -> Array:
+        """Another object for the same array, without a copy: `trace` tells captured arrays apart by identity."""
+        raise TypeError(f"the backend {self.name} does not trace")
 
     # ---- mutable backends only -------------------------------------------------------------------------------------
 

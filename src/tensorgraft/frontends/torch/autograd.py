@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.devices import TYPE
 
 
@@ -21,6 +22,8 @@ def install() -> None:
 
     def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         if any(isinstance(t, torch.Tensor) and t.device.type == TYPE for t in t_outputs):
+            if state.capture is not None:
+                state.capture.note_leaves(t_outputs)
             with disabled(False):
                 return original(t_outputs, *args, **kwargs)
         return original(t_outputs, *args, **kwargs)

@@ -107,13 +107,19 @@ def geometry_of(t: torch.Tensor) -> Geometry:
 
 
 def attach(
-    cell: Storage, slot: Slot, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], nbytes: int
+    cell: Storage,
+    slot: Slot,
+    dtype: torch.dtype,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    nbytes: int,
+    offset: int = 0,
 ) -> torch.Tensor:
     """A tensor on a new storage that carries `cell`."""
     storage = _new_storage(0, slot.device, nbytes)
     storage.cell = cell
     tensor = _new_tensor((0,), dtype) if slot.index == 0 else _alias(CPU_KEY, template(slot, dtype))
-    _set(CPU_KEY, tensor, storage, 0, size, stride)
+    _set(CPU_KEY, tensor, storage, offset, size, stride)
     return tensor
 
 
@@ -179,14 +185,22 @@ def to_cpu(t: torch.Tensor) -> torch.Tensor:
 def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
     """A tensor on the device with the values, and where these are dense the strides, of a CPU tensor."""
     xp = slot.backend
-    t = t.detach().resolve_conj().resolve_neg()
-    dense = is_dense(tuple(t.shape), t.stride())
+    shape = tuple(t.shape)
+    dense = is_dense(shape, t.stride())
     order = sorted(range(t.dim()), key=lambda d: (-t.stride(d), d)) if dense else list(range(t.dim()))
-    host = cpu_to_numpy(t.permute(order))
+
+    def host(t: torch.Tensor) -> np.ndarray:
+        inner = cpu_to_numpy(t.permute(order))
+        return np.ascontiguousarray(inner).reshape([shape[d] for d in order])
+
     with xp.scope():
-        array = xp.asarray(np.ascontiguousarray(host).reshape([t.shape[d] for d in order]))
-    stride = t.stride() if dense else contiguous_strides(tuple(t.shape))
+        if state.capture is not None:
+            array = state.capture.host_array(t, host)
+            array = xp.asarray(array) if isinstance(array, np.ndarray) else array
+        else:
+            array = xp.asarray(host(t))
+    stride = t.stride() if dense else contiguous_strides(shape)
     cell = Storage(array, xp)
     if state.capture is not None:
         state.capture.created(cell)
-    return attach(cell, slot, t.dtype, tuple(t.shape), stride, t.numel() * t.element_size())
+    return attach(cell, slot, t.dtype, shape, stride, t.numel() * t.element_size())

@@ -56,8 +56,7 @@ def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     if source.device.type != "cpu":
         source = source.cpu()
     slot = slot_at(target.device.index)
-    moved = from_cpu(source.to(target.dtype) if source.dtype != target.dtype else source, slot)
-    return torch.ops.graft.assign(target, moved)
+    return torch.ops.graft.assign(target, from_cpu(source, slot))
 
 
 @direct("_copy_from")
@@ -96,9 +95,12 @@ def _to_copy(
         _touch(x)
         host = to_cpu(x)
         return host.to(device=device, dtype=dtype, memory_format=memory_format or torch.preserve_format)
-    host = x.to("cpu", dtype, memory_format=memory_format or torch.preserve_format)
     numpy_dtype(dtype)  # raises for dtypes that no backend has
-    return from_cpu(host, slot_of(device))
+    numpy_dtype(x.dtype)
+    moved = from_cpu(x.cpu(), slot_of(device))
+    if dtype == x.dtype and memory_format in (None, torch.preserve_format):
+        return moved
+    return torch.ops.graft.convert(moved, dtype, memory_format or torch.preserve_format)
 
 
 @direct("_local_scalar_dense")
@@ -184,16 +186,15 @@ def new_empty(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype
 
 def zeros_array(xp: Any, n: int, dtype: torch.dtype) -> Any:
     """Zeros; on backends with immutable arrays one array serves all storages."""
-    if xp.mutable or state.capture is not None:
-        with xp.scope():
-            return xp.zeros((n,), numpy_dtype(dtype))
     key = (id(xp), n, dtype)
     found = _zeros.get(key)
     if found is None:
-        if len(_zeros) >= 1024:
-            _zeros.clear()
         with xp.scope():
-            found = _zeros[key] = xp.zeros((n,), numpy_dtype(dtype))
+            found = xp.zeros((n,), numpy_dtype(dtype))
+        if not (xp.mutable or xp.is_traced(found)):
+            if len(_zeros) >= 1024:
+                _zeros.clear()
+            _zeros[key] = found
     return found
 
 

@@ -1,0 +1,464 @@
+"""`tg.jit` for PyTorch programs: whatever a function does on the device, as one program of its backend.
+
+A call is traced when it comes with shapes, dtypes or Python values not seen before, or when something that a trace
+took for granted no longer holds (a module's mode, an optimizer's betas, a parameter that has another storage).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import time
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch.capture import Capture, active
+from tensorgraft.frontends.torch.devices import TYPE, slot_at, slot_of, slot_of_backend
+from tensorgraft.frontends.torch.optimizers import Stepped, optimizers_traced
+from tensorgraft.frontends.torch.tensors import attach, cell_of
+from tensorgraft.frontends.torch.watch import Schedule, watching
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage
+
+Array = Any
+Tensor = torch.Tensor
+_MOST_TRACES = 32
+
+
+@dataclass
+class Metadata:
+    """How a tensor looks at a storage."""
+
+    dtype: torch.dtype
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    nbytes: int  # of the storage
+
+    @staticmethod
+    def of(t: Tensor) -> Metadata:
+        return Metadata(t.dtype, tuple(t.size()), t.stride(), t.storage_offset(), t.untyped_storage().nbytes())
+
+    def on(self, cell: Storage) -> Tensor:
+        return attach(cell, slot_of_backend(cell.backend), self.dtype, self.size, self.stride, self.nbytes, self.offset)
+
+
+@dataclass
+class Result:
+    """One leaf of what the function returned: a new tensor, a view of an argument, or the object itself."""
+
+    value: Any = None
+    survivor: int | None = None
+    argument: int | None = None
+    metadata: Metadata | None = None
+
+
+@dataclass
+class Gradient:
+    """The gradient that a leaf has after a call."""
+
+    leaf: Callable[[Sequence[Any]], Tensor]
+    survivor: int | None
+    metadata: Metadata | None
+
+
+@dataclass
+class Trace:
+    """One traced and compiled run of the function."""
+
+    run: Callable[..., tuple[Array, ...]]
+    inputs: list[Callable[[Sequence[Any]], Any]]  # what each captured array is at a call, given its leaves
+    donated: list[int]
+    written: list[Callable[[Sequence[Any]], Storage]]
+    survivors: int
+    kept: list[tuple[int, Storage]]  # survivors that something else than results and gradients holds on to
+    results: list[Result]
+    structure: TreeSpec
+    gradients: list[Gradient]
+    draws: list[tuple[state.RandomState, int]]
+    schedule: Schedule
+    guards: list[Callable[[Sequence[Any]], bool]]
+    held: list[Any]  # objects that guards know by identity
+
+    def holds(self, leaves: Sequence[Any]) -> bool:
+        return all(guard(leaves) for guard in self.guards)
+
+
+@dataclass
+class Report:
+    """What `tg.jit` did with one function."""
+
+    name: str
+    traces: int = 0
+    calls: int = 0
+    trace_seconds: float = 0.0
+    compile_seconds: float = 0.0  # of the first calls of the traces, which compile
+    operations: list[int] = field(default_factory=list)  # of each traced program
+
+
+class Compiled:
+    """A function compiled by `tg.jit`."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, fn, updated=())
+        self.fn = fn
+        self.traces: dict[Any, list[Trace]] = {}
+        self.leaves: list[Tensor] = []  # that have been given gradients by earlier traces
+        self.report = Report(getattr(fn, "__qualname__", type(fn).__name__))
+        reports.append(self.report)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.report.calls += 1
+        if state.capture is not None:  # inside another compiled function: it compiles this one with the rest
+            return self.fn(*args, **kwargs)
+        leaves, structure = tree_flatten((args, kwargs))
+        backend = self._backend(leaves)
+        if not backend.compiles:
+            return self.fn(*args, **kwargs)
+        key = (structure, backend, _surroundings(self.fn), *map(_leaf_key, leaves), _sharing(leaves))
+        known = self.traces.setdefault(key, [])
+        for found in known:
+            if found.holds(leaves):
+                return _run(found, backend, leaves)
+        if sum(map(len, self.traces.values())) >= _MOST_TRACES:
+            raise RuntimeError(
+                f"tg.jit has traced {self.report.name} {_MOST_TRACES} times: its shapes or Python arguments change with"
+                " every call. Pass what changes as tensors on the device, and keep shapes the same (pad them)."
+            )
+        made = self._trace(backend, args, kwargs, leaves)
+        known.append(made)
+        start = time.perf_counter()
+        out = _run(made, backend, leaves, first=True)
+        self.report.compile_seconds += time.perf_counter() - start
+        return out
+
+    def _backend(self, leaves: Sequence[Any]) -> Backend:
+        for leaf in leaves:
+            if isinstance(leaf, Tensor) and leaf.device.type == TYPE:
+                return cell_of(leaf).backend
+        for value in _captured_objects(self.fn):
+            if isinstance(value, torch.nn.Module):
+                for p in value.parameters():
+                    if p.device.type == TYPE:
+                        return cell_of(p).backend
+            elif isinstance(value, Tensor) and value.device.type == TYPE:
+                return cell_of(value).backend
+        return slot_of(None).backend
+
+    def _trace(self, backend: Backend, args: Any, kwargs: Any, leaves: list[Any]) -> Trace:
+        start = time.perf_counter()
+        capture = Capture(backend)
+        schedule, stepped = Schedule(), []
+        ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
+        for i, t in enumerate(leaves):
+            if isinstance(t, Tensor) and t.device.type == "cpu":
+                capture.fed_tensors[id(t)] = functools.partial(_current_leaf, i)
+        for i, t in ours:
+            if t.requires_grad and not t.is_leaf:
+                raise RuntimeError(
+                    f"argument {i} of {self.report.name}, of shape {tuple(t.shape)}, has a history of its own"
+                    " (grad_fn): tg.jit does not differentiate through its arguments yet. Pass x.detach(), or compute"
+                    " it inside."
+                )
+        entry_gradients = {id(t): t.grad for t in self.leaves}
+        seen: dict[str, Any] = {}
+
+        def traced() -> list[Array]:
+            with active(capture), contextlib.ExitStack() as stack:
+                stack.enter_context(optimizers_traced(capture, schedule, stepped))
+                stack.enter_context(watching(capture, schedule))
+                out = self.fn(*args, **kwargs)
+                flat, structure = tree_flatten(out)
+                seen["identical"] = [next((i for i, t in ours if t is o), None) for o in flat]
+                flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
+                del out
+                seen["flat"], seen["structure"] = flat, structure
+                for t in flat:
+                    if isinstance(t, Tensor) and t.device.type == TYPE:
+                        capture.touch([cell_of(t)])
+                seen["written"] = [t for t in capture.touched if t.cell.array is not t.stand_in]
+                seen["survivors"] = capture.survivors()
+                return [t.cell.array for t in seen["written"]] + [c.array for c in seen["survivors"]]
+
+        try:
+            program = backend.trace(traced)
+            made = self._assemble(capture, program, seen, leaves, ours, schedule, stepped, entry_gradients)
+        except BaseException:
+            capture.restore_gradients()
+            raise
+        finally:
+            capture.restore()
+        self.leaves = [leaf.tensor for leaf in capture.leaves.values()]
+        self.report.traces += 1
+        self.report.operations.append(program.size)
+        self.report.trace_seconds += time.perf_counter() - start
+        return made
+
+    def _assemble(
+        self,
+        capture: Capture,
+        program: Any,
+        seen: dict[str, Any],
+        leaves: list[Any],
+        ours: list[tuple[int, Tensor]],
+        schedule: Schedule,
+        stepped: list[Stepped],
+        entry_gradients: dict[int, Tensor | None],
+    ) -> Trace:
+        argument_of = {id(cell_of(t)): i for i, t in reversed(ours)}
+        place = {id(t): i for i, t in ours}
+
+        def getter(cell: Storage) -> Callable[[Sequence[Any]], Storage]:
+            i = argument_of.get(id(cell))
+            return (lambda leaves: cell) if i is None else (lambda leaves: cell_of(leaves[i]))
+
+        sources: dict[int, Callable[[Sequence[Any]], Any]] = {}
+        positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
+        for t in capture.touched:
+            get = getter(t.cell)
+            sources[id(t.stand_in)] = lambda leaves, get=get: get(leaves).array
+        for f in capture.feeds:
+            sources[id(f.stand_in)] = lambda leaves, f=f: f.value()
+        inputs = [sources.get(id(a), lambda leaves, a=a: a) for a in program.captured]
+        donated = [positions[id(t.stand_in)] for t in seen["written"] if id(t.stand_in) in positions]
+
+        survivors: list[Storage] = seen["survivors"]
+        number = {id(c): k for k, c in enumerate(survivors)}
+        claimed: set[int] = set()
+        results = []
+        for o, identical in zip(seen["flat"], seen["identical"], strict=True):
+            if identical is not None:
+                results.append(Result(argument=identical))
+            elif isinstance(o, Tensor) and o.device.type == TYPE:
+                cell = cell_of(o)
+                if id(cell) in number:
+                    claimed.add(number[id(cell)])
+                    results.append(Result(survivor=number[id(cell)], metadata=Metadata.of(o)))
+                elif id(cell) in argument_of:
+                    results.append(Result(argument=argument_of[id(cell)], metadata=Metadata.of(o)))
+                else:
+                    results.append(Result(value=o))
+            else:
+                results.append(Result(value=o))
+
+        guards: list[Callable[[Sequence[Any]], bool]] = []
+        gradients = []
+        for leaf in capture.leaves.values():
+            tensor, after = leaf.tensor, leaf.tensor.grad
+            at = place.get(id(tensor))
+            get_leaf = (lambda leaves, t=tensor: t) if at is None else (lambda leaves, i=at: leaves[i])
+            reset = leaf.reset or (leaf.before is None and entry_gradients.get(id(tensor)) is not None)
+            if not reset:
+                guards.append(_gradient_guard(get_leaf, leaf.before))
+            if after is not None and after is not leaf.before:
+                k = number.get(id(cell_of(after)))
+                if k is not None:
+                    claimed.add(k)
+                    gradients.append(Gradient(get_leaf, k, Metadata.of(after)))
+            elif after is None and (reset or leaf.before is not None):
+                gradients.append(Gradient(get_leaf, None, None))
+        guards += _module_guards(capture.modules.values())
+        guards += [lambda leaves, s=s: s.holds() for s in stepped]
+        for ref, version in capture.host_reads.values():
+            if ref() is not None:
+                guards.append(lambda leaves, r=ref, v=version: (t := r()) is not None and t._version == v)
+
+        # drop this frame's hold on what only results and gradients refer to
+        kept = [(k, c) for k, c in enumerate(survivors) if k not in claimed]
+        return Trace(
+            run=program.compile(donated),
+            inputs=inputs,
+            donated=donated,
+            written=[getter(t.cell) for t in seen["written"]],
+            survivors=len(survivors),
+            kept=kept,
+            results=results,
+            structure=seen["structure"],
+            gradients=gradients,
+            draws=[(source, n) for source, _, n in capture.draws.values()],
+            schedule=schedule,
+            guards=guards,
+            held=[_captured_objects(self.fn)],
+        )
+
+
+_leaves_now: Sequence[Any] = ()
+
+
+def _current_leaf(i: int) -> Tensor:
+    """Argument leaf `i` of the call that is being run (for feeds)."""
+    return _leaves_now[i]
+
+
+def _run(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool = False) -> Any:
+    global _leaves_now
+    if not first:
+        for call in trace.schedule.before:
+            call()
+    _leaves_now = leaves
+    try:
+        arrays = [source(leaves) for source in trace.inputs]
+    finally:
+        _leaves_now = ()
+    for k in trace.donated:
+        # whoever else holds the array (another storage, a caller) must not lose it
+        if sys.getrefcount(arrays[k]) > 3 or isinstance(arrays[k], np.ndarray):
+            with backend.scope():
+                arrays[k] = backend.copy(arrays[k])
+    made = trace.run(*arrays)
+    del arrays
+    for source, n in trace.draws:
+        source.offset += n
+    for get, array in zip(trace.written, made, strict=False):
+        cell = get(leaves)
+        cell.array = array
+        cell.shared = False
+    new = made[len(trace.written) :]
+    for k, cell in trace.kept:
+        cell.array = new[k]
+    cells: dict[int, Storage] = {}
+
+    def tensor(k: int, metadata: Metadata) -> Tensor:
+        if k not in cells:
+            cells[k] = Storage(new[k], backend)
+            return metadata.on(cells[k])
+        return metadata.on(cells[k])
+
+    for gradient in trace.gradients:
+        leaf = gradient.leaf(leaves)
+        with torch.no_grad():
+            leaf.grad = None if gradient.survivor is None else tensor(gradient.survivor, gradient.metadata)
+    flat = []
+    for result in trace.results:
+        if result.survivor is not None:
+            assert result.metadata is not None
+            flat.append(tensor(result.survivor, result.metadata))
+        elif result.argument is not None:
+            given = leaves[result.argument]
+            m = result.metadata
+            flat.append(given if m is None else given.detach().as_strided(m.size, m.stride, m.offset))
+        else:
+            flat.append(result.value)
+    if not first:
+        for call in trace.schedule.after:
+            call()
+    return tree_unflatten(flat, trace.structure)
+
+
+# ---- what a trace depends on -------------------------------------------------------------------------------------------
+
+
+def _leaf_key(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor):
+        geometry = (leaf.dtype, leaf.shape, leaf.stride(), leaf.storage_offset(), leaf.requires_grad)
+        if leaf.device.type != TYPE:
+            return leaf.device.type, *geometry
+        array = cell_of(leaf).array
+        return TYPE, *geometry, array.shape, array.dtype
+    if isinstance(leaf, int | float | complex | str | bytes | type(None) | torch.dtype | torch.device):
+        return type(leaf), leaf
+    try:
+        hash(leaf)
+    except TypeError:
+        raise TypeError(
+            f"an argument of a compiled function is a {type(leaf).__qualname__}, which is neither a tensor nor"
+            " hashable, so that calls cannot be told apart by it: pass tensors, numbers, strings, or containers of them"
+        ) from None
+    return type(leaf), leaf
+
+
+def _sharing(leaves: Sequence[Any]) -> tuple[int, ...]:
+    """Which arguments share a storage."""
+    first: dict[int, int] = {}
+    return tuple(
+        first.setdefault(id(cell_of(t)), i)
+        for i, t in enumerate(leaves)
+        if isinstance(t, Tensor) and t.device.type == TYPE
+    )
+
+
+def _captured_objects(fn: Callable[..., Any]) -> list[Any]:
+    """What a function reaches by its closure, its globals and the object it is a method of."""
+    found = []
+    if isinstance(fn, torch.nn.Module):
+        return [fn]
+    if isinstance(fn, types.MethodType):
+        found.append(fn.__self__)
+        fn = fn.__func__
+    if isinstance(fn, functools.partial):
+        return [*_captured_objects(fn.func), *fn.args, *fn.keywords.values()]
+    code = getattr(fn, "__code__", None)
+    if code is None:
+        return [fn]
+    for cell in fn.__closure__ or ():  # type: ignore[attr-defined]
+        with contextlib.suppress(ValueError):  # a variable that is not bound yet
+            found.append(cell.cell_contents)
+    for name in code.co_names:
+        if name in fn.__globals__:  # type: ignore[attr-defined]
+            found.append(fn.__globals__[name])  # type: ignore[attr-defined]
+    return found
+
+
+def _surroundings(fn: Callable[..., Any]) -> tuple[Any, ...]:
+    """Modes of PyTorch, and the Python values that the function reaches: others trace again."""
+    values = tuple(
+        (type(v), v) if isinstance(v, int | float | str | bool | type(None)) else id(v) for v in _captured_objects(fn)
+    )
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        torch.is_autocast_enabled(TYPE),
+        torch.get_autocast_dtype(TYPE),
+        torch.are_deterministic_algorithms_enabled(),
+        values,
+    )
+
+
+def _gradient_guard(get: Callable[[Sequence[Any]], Tensor], before: Tensor | None) -> Callable[[Sequence[Any]], bool]:
+    if before is None:
+        return lambda leaves: get(leaves).grad is None
+    cell = cell_of(before)
+    return lambda leaves: (g := get(leaves).grad) is not None and cell_of(g) is cell
+
+
+def _module_guards(modules: Any) -> list[Callable[[Sequence[Any]], bool]]:
+    """Modules that ran keep their modes, and their parameters and buffers their identities and storages."""
+    held = []
+    for module in modules:
+        tensors = []
+        for table in (module._parameters, module._buffers):
+            for name, t in table.items():
+                cell = cell_of(t) if t is not None and t.device.type == TYPE else None
+                tensors.append((table, name, t, cell, t is not None and t.requires_grad))
+        held.append((module, module.training, tensors))
+
+    def holds(leaves: Sequence[Any]) -> bool:
+        for module, training, tensors in held:
+            if module.training is not training:
+                return False
+            for table, name, t, cell, requires_grad in tensors:
+                if table.get(name) is not t:
+                    return False
+                if t is not None and (t.requires_grad is not requires_grad):
+                    return False
+                if cell is not None and t.untyped_storage().cell is not cell:
+                    return False
+        return True
+
+    return [holds]
+
+
+reports: list[Report] = []

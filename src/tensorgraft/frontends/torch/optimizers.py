@@ -1,0 +1,138 @@
+"""Optimizers inside a trace: their Python numbers become inputs of the program.
+
+For the time of `step()` every group is `capturable` and `foreach`, its learning rate is a tensor that is fed at every
+call, and step counters are on the device, so that nothing the host changes from step to step is baked in. Any other
+number of a group (betas, weight decay, momentum) is a constant: another value traces again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from tensorgraft.frontends.torch.capture import Capture, paused
+from tensorgraft.frontends.torch.devices import TYPE, slot_of_backend
+from tensorgraft.frontends.torch.tensors import cell_of, from_array
+from tensorgraft.frontends.torch.watch import Schedule
+from tensorgraft.storage import Storage
+
+Optimizer = torch.optim.Optimizer
+
+
+@dataclass
+class Stepped:
+    """An optimizer whose `step` was traced, and what the trace took for granted of it."""
+
+    optimizer: Optimizer
+    numbers: list[dict[str, Any]] = field(default_factory=list)
+    state: list[tuple[torch.Tensor, dict[str, Any], dict[str, Storage | None]]] = field(default_factory=list)
+
+    def holds(self) -> bool:
+        """The optimizer is still as the trace saw it."""
+        if [_numbers(group) for group in self.optimizer.param_groups] != self.numbers:
+            return False
+        for p, entries, cells in self.state:
+            if self.optimizer.state.get(p) is not entries or len(entries) != len(cells):
+                return False
+            for name, cell in cells.items():
+                value = entries.get(name)
+                if isinstance(value, torch.Tensor) and value.device.type == TYPE:
+                    if cell_of(value) is not cell:
+                        return False
+                elif cell is not None:
+                    return False
+        return True
+
+
+def _numbers(group: dict[str, Any]) -> dict[str, Any]:
+    """The hyper-parameters that are constants of a trace."""
+    left_out = ("params", "lr", "initial_lr", "capturable", "foreach", "fused", "param_names")
+    return {k: v for k, v in group.items() if k not in left_out and not isinstance(v, torch.Tensor)}
+
+
+@contextlib.contextmanager
+def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Stepped]) -> Iterator[None]:
+    saved: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    rates: dict[tuple[int, int], torch.Tensor] = {}
+
+    def rate(optimizer: Optimizer, n: int) -> torch.Tensor:
+        """The learning rate of a group as a tensor that is fed."""
+        at = (id(optimizer), n)
+        if at not in rates:
+
+            def now() -> np.ndarray:
+                return np.asarray(float(optimizer.param_groups[n]["lr"]), np.float64)
+
+            rates[at] = from_array(capture.feed(now, now()), slot_of_backend(capture.backend))
+        return rates[at]
+
+    def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        schedule.stepped = True
+        with paused():
+            _prepare(optimizer)
+        if all(s.optimizer is not optimizer for s in stepped):
+            found = Stepped(optimizer, [_numbers(group) for group in optimizer.param_groups])
+            for p, entries in optimizer.state.items():
+                found.state.append((p, entries, {name: _cell(value) for name, value in entries.items()}))
+            stepped.append(found)
+        for n, group in enumerate(optimizer.param_groups):
+            saved.append((group, {k: group[k] for k in ("lr", "capturable", "foreach", "fused") if k in group}))
+            if not isinstance(group["lr"], torch.Tensor) or group["lr"].device.type != TYPE:
+                group["lr"] = rate(optimizer, n)
+            for name, value in (("capturable", True), ("foreach", True), ("fused", False)):
+                if name in group:
+                    group[name] = value
+        torch.compiler._is_compiling_flag = True
+
+    def restore(*_: Any) -> None:
+        torch.compiler._is_compiling_flag = False
+        while saved:
+            group, values = saved.pop()
+            group.update(values)
+
+    handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(restore)]
+    try:
+        yield
+    finally:
+        restore()
+        for handle in handles:
+            handle.remove()
+
+
+def _cell(value: Any) -> Storage | None:
+    return cell_of(value) if isinstance(value, torch.Tensor) and value.device.type == TYPE else None
+
+
+def _prepare(optimizer: Optimizer) -> None:
+    """Make the state that the first step would make, so that it is there before the trace, and put step counters on
+    the device."""
+    for group in optimizer.param_groups:
+        if "capturable" in group:
+            held = group["capturable"]
+            group["capturable"] = True
+        init = getattr(optimizer, "_init_group", None)
+        try:
+            if init is not None:
+                lists = len(inspect.signature(init).parameters) - 1
+                init(group, *([] for _ in range(lists)))
+        finally:
+            if "capturable" in group:
+                group["capturable"] = held
+        for p in group["params"]:
+            entries = optimizer.state.get(p)
+            if entries is None or p.device.type != TYPE:
+                continue
+            for name, value in entries.items():
+                if isinstance(value, torch.Tensor) and value.device.type == "cpu":
+                    entries[name] = value.to(p.device)
+            if "momentum_buffer" in entries and entries["momentum_buffer"] is None and not group["dampening"]:
+                entries["momentum_buffer"] = torch.zeros_like(p)  # then momentum * buffer + grad is the first step
+            elif isinstance(optimizer, torch.optim.SGD) and group["momentum"] and not group["dampening"]:
+                entries.setdefault("momentum_buffer", torch.zeros_like(p))

@@ -1,0 +1,152 @@
+"""What a trace must not miss: CPU tensors, modules' modes, `zero_grad`, learning-rate schedulers.
+
+Each context below is active while a function is traced, and undone after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch import schema
+from tensorgraft.frontends.torch.capture import Capture
+
+
+class HostWatch(TorchDispatchMode):
+    """Notes the CPU tensors that a traced function reads, and refuses what would be baked in silently: writes to CPU
+    tensors from outside, and random numbers drawn on the CPU."""
+
+    def __init__(self, capture: Capture) -> None:
+        super().__init__()
+        self.capture = capture
+        self.made: dict[int, weakref.ref[torch.Tensor]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        host = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.device.type == "cpu"]
+        if host:
+            written = schema.signature(func).written
+            targets = {id(t) for n, a in schema.signature(func).bind(args, kwargs).items() if n in written
+                       for t in tree_leaves(a)}  # fmt: skip
+            for t in host:
+                if self._inside(t):
+                    continue
+                if id(t) in targets:
+                    raise TracedValueError(
+                        f"{func} writes a CPU tensor of shape {tuple(t.shape)} inside tg.jit. Only the first call would"
+                        " do so: the compiled program does not run it. Move the tensor to the device, or write it"
+                        " outside of the compiled function."
+                    )
+                if id(t) in self.capture.fed_tensors:
+                    if func is torch.ops.aten._local_scalar_dense.default:
+                        raise TracedValueError(
+                            "an argument of the compiled function, a CPU tensor, is asked for its value (.item(), `if`)"
+                            " inside tg.jit, where it would be baked in. Pass a Python number: another value then"
+                            " compiles again."
+                        )
+                else:
+                    self.capture.host_reads[id(t)] = (weakref.ref(t), t._version)
+        out = func(*args, **kwargs)
+        made = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and t.device.type == "cpu"]
+        if made and torch.Tag.nondeterministic_seeded in func.tags:
+            raise TracedValueError(
+                f"{func} draws random numbers on the CPU inside tg.jit: the compiled program would repeat those of the"
+                " first call. Draw them on the device (device=...), or pass them as an argument."
+            )
+        for t in made:
+            self.made[id(t)] = weakref.ref(t)
+        return out
+
+    def _inside(self, t: torch.Tensor) -> bool:
+        ref = self.made.get(id(t))
+        return ref is not None and ref() is t
+
+
+@dataclass
+class Schedule:
+    """The `scheduler.step()` calls of a traced function: they are the host's, and run at every call."""
+
+    before: list[Callable[[], Any]] = field(default_factory=list)  # those before the first optimizer step
+    after: list[Callable[[], Any]] = field(default_factory=list)
+    stepped: bool = False  # an optimizer has stepped
+
+
+@contextlib.contextmanager
+def watching(capture: Capture, schedule: Schedule) -> Iterator[None]:
+    """All watches on one trace, but for the optimizers' (see `optimizers.py`)."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(HostWatch(capture))
+        handle = torch.nn.modules.module.register_module_forward_pre_hook(
+            lambda module, _: capture.modules.setdefault(id(module), module) and None
+        )
+        stack.callback(handle.remove)
+        stack.enter_context(_zero_grad(capture))
+        stack.enter_context(_schedulers(schedule))
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
+    original = owner.__dict__[name]
+    setattr(owner, name, functools.wraps(original)(wrap(original)))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+@contextlib.contextmanager
+def _zero_grad(capture: Capture) -> Iterator[None]:
+    def wrap(original: Any) -> Any:
+        def zero_grad(self: Any, set_to_none: bool = True) -> None:
+            if set_to_none:
+                groups = getattr(self, "param_groups", None)
+                tensors = self.parameters() if groups is None else (p for g in groups for p in g["params"])
+                capture.note_reset(list(tensors))
+            original(self, set_to_none)
+
+        return zero_grad
+
+    with _replaced(torch.optim.Optimizer, "zero_grad", wrap), _replaced(torch.nn.Module, "zero_grad", wrap):
+        yield
+
+
+@contextlib.contextmanager
+def _schedulers(schedule: Schedule) -> Iterator[None]:
+    """Note the outermost calls of schedulers' `step`."""
+    depth = 0
+
+    def wrap(original: Any) -> Any:
+        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+            nonlocal depth
+            if not depth:
+                calls = schedule.after if schedule.stepped else schedule.before
+                calls.append(functools.partial(original, self, *args, **kwargs))
+            depth += 1
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                depth -= 1
+
+        return step
+
+    def family(cls: type) -> Iterator[type]:
+        yield cls
+        for sub in cls.__subclasses__():
+            yield from family(sub)
+
+    with contextlib.ExitStack() as stack:
+        for cls in dict.fromkeys(family(LRScheduler)):
+            if "step" in cls.__dict__:
+                stack.enter_context(_replaced(cls, "step", wrap))
+        yield
