@@ -41,6 +41,13 @@ class Feed:
 
     stand_in: Array
     value: Callable[[], np.ndarray]
+    traced: np.ndarray | None = None  # the value at the time of the trace, which the call that traced goes with
+
+    def take(self) -> np.ndarray:
+        if self.traced is None:
+            return self.value()
+        value, self.traced = self.traced, None
+        return value
 
 
 @dataclass
@@ -109,11 +116,12 @@ class Capture:
 
     # ---- what the host gives ------------------------------------------------------------------------------------------
 
-    def feed(self, value: Callable[[], np.ndarray], example: np.ndarray) -> Array:
-        """An input whose value the host gives at every call."""
+    def feed(self, value: Callable[[], np.ndarray], example: np.ndarray, at_trace: bool = False) -> Array:
+        """An input whose value the host gives at every call. `at_trace`: the call that traces takes the example, since
+        the traced function itself may change the value afterwards (a scheduler does)."""
         with self.backend.eagerly():
             stand_in = self.backend.asarray(example)
-        self.feeds.append(Feed(stand_in, value))
+        self.feeds.append(Feed(stand_in, value, example if at_trace else None))
         return stand_in
 
     def draw(self, source: RandomState) -> Array:

@@ -230,7 +230,7 @@ class Compiled:
             get = getter(t.cell)
             sources[id(t.stand_in)] = lambda leaves, get=get: get(leaves).array
         for f in capture.feeds:
-            sources[id(f.stand_in)] = lambda leaves, f=f: f.value()
+            sources[id(f.stand_in)] = lambda leaves, f=f: f.take()
         inputs = [sources.get(id(a), lambda leaves, a=a: a) for a in program.captured]
         donated = [positions[id(t.stand_in)] for t in seen["written"] if id(t.stand_in) in positions]
 

@@ -70,7 +70,7 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
             def now() -> np.ndarray:
                 return np.asarray(float(optimizer.param_groups[n]["lr"]), np.float64)
 
-            rates[at] = from_array(capture.feed(now, now()), slot_of_backend(capture.backend))
+            rates[at] = from_array(capture.feed(now, now(), at_trace=True), slot_of_backend(capture.backend))
         return rates[at]
 
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
