@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.backends.numpy import special
-from tensorgraft.backends.numpy.precision import NARROW, pair, scalar, widened
+from tensorgraft.backends.numpy.precision import NARROW, pair, widened
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.elementwise import BINARY, COMPARISONS, ELEMENTWISE, PREDICATES, UNARY
 
@@ -119,10 +119,6 @@ class NumpyElementwise:
         if x.dtype in NARROW:
             return np.floor_divide(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
         return np.floor_divide(x, y)
-
-    def clip(self, x: Array, low: Any = None, high: Any = None) -> Array:
-        low, high = (v if v is None or hasattr(v, "dtype") else scalar(v, x.dtype) for v in (low, high))
-        return x if low is None and high is None else np.clip(x, low, high)
 
     def hypot(self, x: Array, y: Array) -> Array:
         return _hypot(self, x, y)

@@ -1,0 +1,247 @@
+"""The table of composites: like `cases.py`, one row each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.special as sp
+from tests.hub.cases import FLOATS, LAYOUT, Case, of
+from tests.hub.draw import Draw
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.random import Random
+
+FLOAT = (dtypes.float32, dtypes.bfloat16, dtypes.float64)
+ORDERED = (dtypes.float32, dtypes.int8, dtypes.bfloat16, dtypes.bool_)
+DIVISION = (dtypes.float32, dtypes.int32, dtypes.bfloat16, dtypes.float64, dtypes.uint8)
+
+
+def _one(d: Draw) -> tuple[Any, ...]:
+    return (d.array(),)
+
+
+def _two(d: Draw) -> tuple[Any, ...]:
+    return tuple(map(d.array, d.broadcastable(2)))
+
+
+def _divided(d: Draw) -> tuple[Any, ...]:
+    first, second = d.broadcastable(2)
+    divisor = d.array(second, low=1, high=4)
+    sign = -1 if d.flag() and d.dtype.kind != "u" else 1
+    return d.array(first, low=-9, high=9), np.asarray(divisor * np.asarray(sign, d.dtype), d.dtype)
+
+
+def _clipped(d: Draw) -> tuple[Any, ...]:
+    return d.array(), d.one_of((None, -1.5, d.array((), low=-2, high=-1))), d.one_of((None, 1, d.array((), low=1)))
+
+
+def _along(d: Draw) -> tuple[Any, ...]:
+    """An array that is not empty, and one of its axes."""
+    x = d.array(d.shape(1, smallest=1))
+    return x, d.axis(x.ndim)
+
+
+def _reduced(d: Draw) -> tuple[Any, ...]:
+    x = d.array(d.shape(smallest=1))
+    return x, d.axes(x.ndim), d.flag()
+
+
+def _taken_along(d: Draw) -> tuple[Any, ...]:
+    """Indices of as many axes as the array, none but `axis` longer than its own."""
+    x, axis = _along(d)
+    shape = [d.int(0, n) for n in x.shape]
+    shape[axis] = d.int(0, 5)
+    return x, d.indices(x.shape[axis], tuple(shape)), axis
+
+
+def _put_along(d: Draw) -> tuple[Any, ...]:
+    x, at, axis = _taken_along(d)
+    return x, at, d.array(at.shape), axis, "add"
+
+
+def _put_along_axis(x: Any, at: Any, updates: Any, axis: int, mode: str) -> Any:
+    out = x.copy()
+    for place in np.ndindex(at.shape):
+        to = list(place)
+        to[axis] = at[place]
+        out[tuple(to)] += updates[place]
+    return out
+
+
+def _grid(at: Any, axis: int) -> tuple[Any, ...]:
+    grid = list(np.indices(at.shape))
+    grid[axis] = at
+    return tuple(grid)
+
+
+def _stable_argsort(x: Any, axis: int, descending: bool) -> Any:
+    key = np.where(np.isnan(x), np.inf, x) if x.dtype.kind == "f" else x.astype(np.int64)
+    return np.argsort(-key if descending else key, axis=axis, kind="stable")
+
+
+def _multiplied(d: Draw) -> tuple[Any, ...]:
+    m, k, n = (d.int(0, 3) for _ in range(3))
+    lead_a, lead_b = d.broadcastable(2)
+    a = d.array((k,) if d.int(0, 3) == 0 else (*lead_a, m, k))
+    b = d.array((k,) if d.int(0, 3) == 0 else (*lead_b, k, n))
+    return a, b
+
+
+def _system(d: Draw) -> tuple[Any, ...]:
+    n = d.int(1, 4)
+    batch = d.shape(0, 1)
+    a = d.array((*batch, n, n)) + 9 * np.eye(n, dtype=d.dtype)
+    return a, d.array((*batch, n, d.int(0, 3)))
+
+
+def _factored(d: Draw) -> tuple[Any, ...]:
+    """L U of a matrix whose rows are permuted, the permutation, a right-hand side."""
+    a, b = _system(d)
+    n = a.shape[-1]
+    permutation = np.broadcast_to(np.array(d.permutation(n), np.int32), a.shape[:-1])
+    return a, permutation, b
+
+
+def _lu_solve(lu: Any, permutation: Any, b: Any) -> Any:
+    n = lu.shape[-1]
+    x = (np.tril(lu, -1) + np.eye(n)) @ np.triu(lu)
+    return np.linalg.solve(x, np.take_along_axis(b, permutation[..., None].astype(np.int64), -2))
+
+
+def _patches(d: Draw) -> tuple[Any, ...]:
+    x = d.array((*d.shape(0, 1), d.int(5, 7), d.int(5, 7)))
+    return x, *(tuple(d.int(1, most) for _ in range(2)) for most in (3, 2, 2))
+
+
+def _window_patches(x: Any, window: Any, strides: Any, dilation: Any) -> Any:
+    spread = tuple(d * (k - 1) + 1 for k, d in zip(window, dilation, strict=True))
+    seen = np.lib.stride_tricks.sliding_window_view(x, spread, (-2, -1))
+    seen = seen[..., :: strides[0], :: strides[1], :: dilation[0], :: dilation[1]]
+    return np.moveaxis(seen, (-2, -1), (-4, -3)).reshape(*x.shape[:-2], -1, *seen.shape[-4:-2])
+
+
+def _sizes(d: Draw) -> tuple[Any, ...]:
+    x, axis = _along(d)
+    at = d.int(0, x.shape[axis])
+    return x, [at, x.shape[axis] - at], axis
+
+
+def _unit_axes(d: Draw) -> tuple[Any, ...]:
+    shape = list(d.shape(1))
+    axis = d.axis(len(shape))
+    shape[axis] = 1
+    return d.array(tuple(shape)), axis
+
+
+def _step(d: Draw) -> tuple[Any, ...]:
+    x, axis = _along(d)
+    start = d.int(0, x.shape[axis])
+    return x, axis, start, d.int(start, x.shape[axis]), d.int(1, 3)
+
+
+def _taken(d: Draw) -> tuple[Any, ...]:
+    x, axis = _along(d)
+    return x, d.indices(x.shape[axis], d.shape()), axis
+
+
+def _matrices(d: Draw) -> tuple[Any, ...]:
+    return d.array(d.shape(2)), d.int(-3, 3)
+
+
+def _diagonal(d: Draw) -> tuple[Any, ...]:
+    return d.array(d.shape(2, smallest=1)), d.int(-3, 3)
+
+
+COMPOSITES = {
+    "square": Case((*FLOAT, dtypes.int8, dtypes.complex64), _one, np.square),
+    "reciprocal": Case((*FLOAT, dtypes.complex64), lambda d: (d.array(low=1),), lambda x: 1 / x),
+    "sigmoid": Case(FLOAT, _one, sp.expit),
+    "clip": Case(FLOAT, _clipped, np.clip),
+    "remainder": Case(DIVISION, _divided, np.remainder),
+    "floor_divide": Case(DIVISION, _divided, np.floor_divide),
+    "hypot": Case(FLOAT, _two, np.hypot),
+    "logaddexp": Case(FLOAT, _two, np.logaddexp),
+    "copysign": Case(FLOAT, _two, np.copysign),
+    "angle": Case((*FLOAT, dtypes.complex64), _one, lambda x: np.angle(x + 0)),  # -0.0 is not negative here
+    "softplus": Case(FLOAT, _one, lambda x: np.logaddexp(x, 0)),
+    "mean": Case((*FLOAT, dtypes.complex64), _reduced, lambda x, axis, keep: np.mean(x, axis, keepdims=keep), 32),
+    "var": Case((*FLOAT, dtypes.complex64), _reduced, lambda x, axis, keep: np.var(x, axis, keepdims=keep), 64),
+    "logsumexp": Case(FLOAT, _reduced, lambda x, axis, keep: np.log(np.sum(np.exp(x), axis, keepdims=keep)), 32),
+    "softmax": Case(FLOAT, _along, sp.softmax, 32),
+    "log_softmax": Case(FLOAT, _along, sp.log_softmax, 32),
+    "cumlogsumexp": Case(FLOAT, _along, np.logaddexp.accumulate, 32),
+    "zeros": Case(LAYOUT, lambda d: (d.shape(), d.dtype), np.zeros),
+    "ones": Case(LAYOUT, lambda d: (d.shape(), d.dtype), np.ones),
+    "zeros_like": Case(LAYOUT, _one, np.zeros_like),
+    "ones_like": Case(LAYOUT, _one, np.ones_like),
+    "full_like": Case(LAYOUT, lambda d: (d.array(), 1), np.full_like),
+    "eye": Case(
+        LAYOUT, lambda d: (d.int(0, 4), d.int(0, 4), d.dtype, d.int(-3, 3)), lambda n, m, t, k: np.eye(n, m, k, bool)
+    ),
+    "expand_dims": Case(LAYOUT, lambda d: (x := d.array(), d.axis(x.ndim + 1)), np.expand_dims),
+    "squeeze": Case(LAYOUT, _unit_axes, np.squeeze),
+    "moveaxis": Case(LAYOUT, lambda d: (x := d.array(d.shape(1)), d.axis(x.ndim), d.axis(x.ndim)), np.moveaxis),
+    "swapaxes": Case(LAYOUT, lambda d: (x := d.array(d.shape(1)), d.axis(x.ndim), d.axis(x.ndim)), np.swapaxes),
+    "matrix_transpose": Case(LAYOUT, lambda d: (d.array(d.shape(2)),), np.matrix_transpose),
+    "stack": Case(LAYOUT, lambda d: ([x := d.array(), d.array(x.shape)], d.axis(x.ndim + 1)), np.stack),
+    "take_slice": Case(LAYOUT, _step, lambda x, axis, *at: x[(slice(None),) * (axis % x.ndim) + (slice(*at),)]),
+    "split": Case(LAYOUT, _sizes, lambda x, sizes, axis: np.split(x, sizes[:1], axis)),
+    "unstack": Case(LAYOUT, _along, lambda x, axis: [x.take(i, axis) for i in range(x.shape[axis])]),
+    "roll": Case(LAYOUT, lambda d: (x := d.array(d.shape(1)), d.int(-9, 9), d.axis(x.ndim)), np.roll),
+    "tile": Case(LAYOUT, lambda d: (x := d.array(), [d.int(0, 3) for _ in x.shape]), np.tile),
+    "triangle_mask": Case(
+        (dtypes.bool_,), lambda d: (d.int(0, 4), d.int(0, 4), d.int(-4, 4)), lambda n, m, k: np.tri(n, m, k, bool)
+    ),
+    "tril": Case(LAYOUT, _matrices, np.tril),
+    "triu": Case(LAYOUT, _matrices, np.triu),
+    "diagonal": Case(LAYOUT, _diagonal, lambda x, k: np.diagonal(x, k, -2, -1)),
+    "take": Case(LAYOUT, _taken, np.take),
+    "take_along_axis": Case(LAYOUT, _taken_along, lambda x, at, axis: x[_grid(at, axis)]),
+    "put_along_axis": Case((*FLOAT, dtypes.int8), _put_along, _put_along_axis, 32),
+    "one_hot": Case(
+        LAYOUT,
+        lambda d: (d.indices(n := d.int(1, 5), d.shape()), n, d.dtype),
+        lambda at, n, dtype: at[..., None] == np.arange(n),
+    ),
+    "argsort": Case(ORDERED, lambda d: (*_along(d), d.flag()), _stable_argsort),
+    "sort_with_indices": Case(
+        ORDERED,
+        lambda d: (*_along(d), d.flag()),
+        lambda x, axis, down: (np.take_along_axis(x, at := _stable_argsort(x, axis, down), axis), at),
+    ),
+    "top_k": Case(
+        ORDERED,
+        lambda d: (x := d.array(d.shape(1, smallest=1)), d.int(1, x.shape[-1]), -1, d.flag()),
+        lambda x, k, axis, most: (
+            np.take_along_axis(x, at := _stable_argsort(x, axis, most)[..., :k], axis),
+            at,
+        ),
+    ),
+    "matmul": Case(of("bifc"), _multiplied, np.matmul, 64),
+    "inverse_permutation": Case((dtypes.int64,), lambda d: (np.array(d.permutation(5)),), np.argsort),
+    "lu_solve": Case(FLOATS, _factored, _lu_solve, 512),
+    "solve": Case((*FLOATS, dtypes.complex64), _system, np.linalg.solve, 512),
+    "inv": Case((*FLOATS, dtypes.complex64), lambda d: _system(d)[:1], np.linalg.inv, 512),
+    "parity": Case(
+        (dtypes.int32,),
+        lambda d: (np.array([[d.int(i, 3) for i in range(4)]], np.int32),),
+        lambda pivots: np.sum(pivots != np.arange(4), -1),
+    ),
+    "window_patches": Case(LAYOUT, _patches, _window_patches),
+}
+# Of shapes, memory and traces; random numbers and `map` have tests of their own.
+ELSEWHERE = {
+    "trace",
+    "eagerly",
+    "stand_in",
+    "strided_view",
+    "assign",
+    "own",
+    "dtype_of",
+    "count",
+    "size",
+    "ndim",
+    "map",
+}
+ELSEWHERE |= {name for name in vars(Random) if not name.startswith("_")}

@@ -1,0 +1,124 @@
+"""Random numbers: the cipher's published vectors, equal bits on every backend, and distributions that are right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+from tests.hub.checks import ABSTRACT, BACKENDS, backend, shapes, to_host
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.abstract import ShapeDtype
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.random import Random
+
+KEY = np.array([0x243F6A88, 7], np.uint32)
+# Random123's known answers (kat_vectors) of threefry2x32 with 20 rounds: key, counter, result
+VECTORS = [
+    ((0x00000000, 0x00000000), (0x00000000, 0x00000000), (0x6B200159, 0x99BA4EFE)),
+    ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+    ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
+]
+SHAPE = (3, 7)
+# integers on the inside: equal to the bit
+EXACT: dict[str, tuple[Any, ...]] = {
+    "random_bits": (SHAPE,),
+    "random_uint64": (SHAPE,),
+    "uniform float16": (SHAPE, dtypes.float16),
+    "uniform bfloat16": (SHAPE, dtypes.bfloat16),
+    "uniform float32": (SHAPE, dtypes.float32),
+    "uniform float64": (SHAPE, dtypes.float64),
+    "randint int8": (SHAPE, -5, 5, dtypes.int8),
+    "randint int64": (SHAPE, -(2**63), 2**63 - 1, dtypes.int64),
+    "randint uint64": (SHAPE, 0, 2**64, dtypes.uint64),
+    "permutation": (23,),
+}
+# through logarithms and the like: equal to a few units in the last place
+CLOSE: dict[str, tuple[Any, ...]] = {
+    "normal float32": (SHAPE, dtypes.float32),
+    "normal float64": (SHAPE, dtypes.float64),
+    "normal bfloat16": (SHAPE, dtypes.bfloat16),
+    "exponential float32": (SHAPE, dtypes.float32),
+}
+
+
+def draw(xp: Backend, row: str, arguments: tuple[Any, ...]) -> Any:
+    with xp.scope():
+        return to_host(xp, getattr(xp, row.partition(" ")[0])(xp.asarray(KEY), *arguments))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize(("key", "counter", "wanted"), VECTORS)
+def test_known_answers(name: str, key: Any, counter: Any, wanted: Any) -> None:
+    xp = backend(name)
+    for cipher in (xp.threefry2x32, lambda *x: Random.threefry2x32(xp, *x)):  # the override and its composite
+        with xp.scope():
+            found = cipher(*(xp.asarray(np.array(x, np.uint32)) for x in (key, counter[:1], counter[1:])))
+            assert tuple(int(xp.to_numpy(x)[0]) for x in found) == wanted
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_override_of_bits_agrees_with_its_composite(name: str) -> None:
+    xp = backend(name)
+    for shape in ((), (0,), (5, 4), (20_000,)):  # the last takes more than one block
+        with xp.scope():
+            found = to_host(xp, xp.random_bits(xp.asarray(KEY), shape))
+            wanted = to_host(xp, Random.random_bits(xp, xp.asarray(KEY), shape))
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("row", [*EXACT, *CLOSE])
+def test_backends_agree(name: str, row: str) -> None:
+    arguments = {**EXACT, **CLOSE}[row]
+    found, wanted = draw(backend(name), row, arguments), draw(backend("numpy"), row, arguments)
+    rule = getattr(ABSTRACT, row.partition(" ")[0])(ShapeDtype((2,), dtypes.uint32), *arguments)
+    assert shapes(found) == rule
+    if row in EXACT:
+        np.testing.assert_array_equal(found, wanted)
+    else:
+        eps = float(dtypes.finfo(found.dtype).eps)
+        np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=32 * eps, atol=32 * eps)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_keys_of_their_own(name: str) -> None:
+    xp = backend(name)
+    with xp.scope():
+        keys = [
+            xp.to_numpy(xp.fold_in(xp.asarray(KEY), xp.full((), high, dtypes.uint32), xp.full((), low, dtypes.uint32)))
+            for high, low in ((0, 0), (0, 1), (1, 0))
+        ]
+    assert len({tuple(key) for key in keys}) == 3
+    assert all(key.shape == (2,) and key.dtype == np.uint32 for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("row", "arguments", "distribution"),
+    [
+        ("uniform", (dtypes.float32,), scipy.stats.uniform),
+        ("uniform", (dtypes.float64,), scipy.stats.uniform),
+        ("normal", (dtypes.float32,), scipy.stats.norm),
+        ("normal", (dtypes.float64,), scipy.stats.norm),
+        ("exponential", (dtypes.float32,), scipy.stats.expon),
+    ],
+)
+def test_distributions(row: str, arguments: tuple[Any, ...], distribution: Any) -> None:
+    x = draw(backend("numpy"), row, ((20_000,), *arguments)).astype(np.float64)
+    assert np.all(np.isfinite(x))
+    assert scipy.stats.kstest(x, distribution.cdf).pvalue > 1e-3
+    assert abs(np.corrcoef(x[:-1], x[1:])[0, 1]) < 0.03
+
+
+def test_uniform_stays_below_one() -> None:
+    x = draw(backend("numpy"), "uniform", ((200_000,), dtypes.bfloat16)).astype(np.float32)
+    assert x.min() >= 0 and x.max() < 1
+
+
+def test_randint_and_permutation_cover_their_range() -> None:
+    x = draw(backend("numpy"), "randint", ((1000,), -3, 4, dtypes.int32))
+    assert set(x.tolist()) == set(range(-3, 4))
+    p = draw(backend("numpy"), "permutation", (100,))
+    assert sorted(p.tolist()) == list(range(100)) != p.tolist()
