@@ -37,6 +37,7 @@ KERNELS = (
     "convolution",
     "creation",
     "elementwise",
+    "embedding",
     "fft",
     "foreach",
     "indexing",
@@ -50,7 +51,10 @@ KERNELS = (
     "random",
     "reduction",
     "recurrent",
+    "resampling",
     "scan",
+    "scatter",
+    "softmax",
     "sorting",
     "special",
 )

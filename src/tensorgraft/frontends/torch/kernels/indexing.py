@@ -1,1 +1,323 @@
-"""Kernels."""
+"""Advanced indexing: `x[i, :, j]`, masks, and their writes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.torch.checks import check
+from tensorgraft.frontends.torch.kernels.bounds import out_of_bounds, within
+from tensorgraft.frontends.torch.kernels.common import number
+from tensorgraft.frontends.torch.spec import kernel
+from tensorgraft.hub import dtypes
+
+Array = Any
+Indices = Sequence[Array | None]
+
+
+def _masks(indices: Any) -> list[Any]:
+    """Which of the tensors of an index are masks."""
+    import torch
+
+    return [i for i in indices if i is not None and i.dtype in (torch.bool, torch.uint8)]
+
+
+def _reads_mask(x: Any, indices: Any, *_: Any) -> bool:
+    return bool(_masks(indices))
+
+
+def _mixes_masks(x: Any, indices: Any, *_: Any) -> bool:
+    """Masks beside other indices are expanded to positions; a mask alone is a matter of `where`."""
+    return bool(_masks(indices)) and sum(i is not None for i in indices) > 1
+
+
+def _is_mask(xp: Any, index: Array) -> bool:
+    return xp.dtype_of(index) in (dtypes.bool_, dtypes.uint8)
+
+
+def _check_mask(xp: Any, x: Array, mask: Array, at: int, axis: int) -> None:
+    shape, whole = xp.shape(mask), xp.shape(x)
+    if shape != whole[axis : axis + len(shape)]:
+        raise IndexError(
+            f"The shape of the mask {list(shape)} at index {at} does not match the shape of the indexed tensor"
+            f" {list(whole)} at index {axis}"
+        )
+
+
+def _positions(xp: Any, x: Array, indices: Indices) -> list[tuple[int, Array]]:
+    """(axis, int64 indices in bounds) of an index; masks are expanded, so they must have values."""
+    found: list[tuple[int, Array]] = []
+    axis, shape = 0, xp.shape(x)
+    for at, index in enumerate(indices):
+        if index is None:
+            axis += 1
+        elif _is_mask(xp, index):
+            _check_mask(xp, x, index, at, axis)
+            mask = xp.astype(index, dtypes.bool_)
+            if not xp.ndim(mask):  # x[True] has a new first axis: not an ATen index
+                raise NotImplementedError("a mask without axes")
+            for where in xp.nonzero(mask):
+                found.append((axis, where))
+                axis += 1
+        else:
+            n = shape[axis]
+            if not n and xp.size(index):
+                raise IndexError("index is out of bounds for dimension with size 0")
+            # ATen counts the axes that are indexed
+            found.append((axis, within(xp, index, n, out_of_bounds(IndexError, len(found), n), wrap=True)))
+            axis += 1
+    return found
+
+
+def _front(axes: Sequence[int], n: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(the order of axes that brings the indexed ones to the front, those that are not)."""
+    rest = tuple(a for a in range(n) if a not in axes)
+    return (*axes, *rest), rest
+
+
+def _place(axes: Sequence[int], k: int, rest: int) -> tuple[int, ...]:
+    """The order of (k index axes, `rest` axes) -> PyTorch's result: index axes stay where neighbours were indexed."""
+    adjacent = all(b - a == 1 for a, b in itertools.pairwise(axes))
+    before = axes[0] if adjacent else 0
+    return (*range(k, k + before), *range(k), *range(k + before, k + rest))
+
+
+def _common_shape(xp: Any, arrays: Sequence[Array]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*map(xp.shape, arrays))
+    except ValueError:
+        shapes = ", ".join(str(list(xp.shape(a))) for a in arrays)
+        raise IndexError(
+            f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
+        ) from None
+
+
+def _index(xp: Any, x: Array, indices: Indices) -> Array:
+    found = _positions(xp, x, indices)
+    if not found:
+        return x
+    if len(found) == 1:
+        axis, index = found[0]
+        return xp.take(x, index, axis)
+    axes, arrays = zip(*found, strict=True)
+    order, rest = _front(axes, xp.ndim(x))
+    k = len(_common_shape(xp, arrays))
+    return xp.permute_dims(xp.gather(xp.permute_dims(x, order), arrays), _place(axes, k, len(rest)))
+
+
+kernel("index.Tensor", host=("indices",), concrete=_reads_mask)(_index)
+kernel("_unsafe_index.Tensor", host=("indices",), concrete=_reads_mask)(_index)
+
+
+def _value_error(values: Sequence[int], result: Sequence[int]) -> RuntimeError:
+    return RuntimeError(
+        f"shape mismatch: value tensor of shape {list(values)} cannot be broadcast to indexing result of shape"
+        f" {list(result)}"
+    )
+
+
+def _expand(xp: Any, values: Array, shape: tuple[int, ...]) -> Array:
+    try:
+        fits = np.broadcast_shapes(xp.shape(values), shape) == shape
+    except ValueError:
+        fits = False
+    given = xp.shape(values)
+    if not fits and len(given) > len(shape) and all(n == 1 for n in given[: len(given) - len(shape)]):
+        return _expand(xp, xp.reshape(values, given[len(given) - len(shape) :]), shape)
+    if not fits:
+        raise _value_error(given, shape)
+    return xp.broadcast_to(values, shape)
+
+
+def _put_masked(xp: Any, x: Array, mask: Array, axis: int, values: Array, accumulate: bool) -> Array:
+    """`x[:, mask] = values`, where the mask begins at `axis`; no shape depends on the mask."""
+    _check_mask(xp, x, mask, axis, axis)
+    shape, k = xp.shape(x), xp.ndim(mask)
+    before, after = shape[:axis], shape[axis + k :]
+    mask = xp.astype(mask, dtypes.bool_)
+    original = given = xp.shape(values)
+    while len(given) > len(before) + 1 + len(after) and given[0] == 1:
+        given = given[1:]
+    values = xp.reshape(values, given)
+    along = len(given) - len(after) - 1  # the axis of `values` that runs over the true elements
+    rows = given[along] if along >= 0 else 1
+    if rows != 1:
+        flat = xp.astype(xp.reshape(mask, (xp.size(mask),)), dtypes.int64)
+
+        def judge(count: np.ndarray) -> None:
+            if int(count) != rows:
+                raise _value_error(original, (*before, int(count), *after))
+
+        check(xp, xp.sum(flat), judge)
+        if not rows:
+            return x
+        at = xp.clip(xp.subtract(xp.cumsum(flat, axis=0), 1), 0, rows - 1)
+        values = xp.take(values, at, along)
+        given = (*given[:along], *xp.shape(mask), *given[along + 1 :])
+    elif along >= 0:
+        given = (*given[:along], *(1,) * k, *given[along + 1 :])
+    values = _expand(xp, xp.reshape(values, given), shape)
+    mask = xp.reshape(mask, (*(1,) * axis, *xp.shape(mask), *(1,) * len(after)))
+    return xp.where(mask, xp.add(x, values) if accumulate else values, x)
+
+
+def _index_put(xp: Any, x: Array, indices: Indices, values: Array, accumulate: bool = False) -> Array:
+    if xp.dtype_of(values) != xp.dtype_of(x):
+        if xp.ndim(values):
+            raise NotImplementedError("values of another dtype")
+        values = xp.astype(values, xp.dtype_of(x))
+    given = [(at, i) for at, i in enumerate(indices) if i is not None]
+    if len(given) == 1 and _is_mask(xp, given[0][1]) and xp.ndim(given[0][1]):
+        at, mask = given[0]
+        return _put_masked(xp, x, mask, at, values, accumulate)
+    found = _positions(xp, x, indices)
+    if not found:
+        return xp.add(x, values) if accumulate else _expand(xp, values, xp.shape(x))
+    axes, arrays = zip(*found, strict=True)
+    order, rest = _front(axes, xp.ndim(x))
+    lead, shape = _common_shape(xp, arrays), xp.shape(x)
+    place = _place(axes, len(lead), len(rest))
+    target = (*lead, *(shape[a] for a in rest))  # of the values, index axes in front
+    values = _expand(xp, values, tuple(target[a] for a in place))
+    values = xp.permute_dims(values, _inverse(place))
+    if not math.prod(target):
+        return x
+    out = xp.scatter(xp.permute_dims(x, order), arrays, values, mode="add" if accumulate else "set")
+    return xp.permute_dims(out, _inverse(order))
+
+
+def _inverse(order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(order.index(a) for a in range(len(order)))
+
+
+kernel("index_put", host=("indices",), concrete=_mixes_masks)(_index_put)
+kernel("_unsafe_index_put", host=("indices",), concrete=_mixes_masks)(_index_put)
+
+
+@kernel("_index_put_impl_", host=("indices",), concrete=_mixes_masks)
+def _index_put_impl(
+    xp: Any, x: Array, indices: Indices, values: Array, accumulate: bool = False, unsafe: bool = False
+) -> list[Array]:
+    return [_index_put(xp, x, indices, values, accumulate)]
+
+
+# ---- masks ---------------------------------------------------------------------------------------------------------
+
+
+def _check_bool(xp: Any, name: str, mask: Array) -> None:
+    if not dtypes.is_bool(xp.dtype_of(mask)):
+        raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {xp.dtype_of(mask)}")
+
+
+@kernel("masked_fill.Scalar", dynamic=("value",))
+def _masked_fill(xp: Any, x: Array, mask: Array, value: Any) -> Array:
+    _check_bool(xp, "masked_fill_", mask)
+    return xp.where(mask, number(xp, value, xp.dtype_of(x)), x)
+
+
+@kernel("masked_fill.Tensor")
+def _masked_fill_tensor(xp: Any, x: Array, mask: Array, value: Array) -> Array:
+    _check_bool(xp, "masked_fill_", mask)
+    return xp.where(mask, xp.astype(value, xp.dtype_of(x)), x)
+
+
+@kernel("masked_select", concrete=True, meta=False)
+def _masked_select(xp: Any, x: Array, mask: Array) -> Array:
+    if not dtypes.is_bool(xp.dtype_of(mask)):
+        raise RuntimeError("masked_select: expected BoolTensor for mask")
+    shape = np.broadcast_shapes(xp.shape(x), xp.shape(mask))
+    n = math.prod(shape)
+    flat, chosen = (xp.reshape(xp.broadcast_to(a, shape), (n,)) for a in (x, mask))
+    return xp.gather(flat, xp.nonzero(chosen))
+
+
+@kernel("masked_scatter")
+def _masked_scatter(xp: Any, x: Array, mask: Array, source: Array) -> Array:
+    if not dtypes.is_bool(xp.dtype_of(mask)):
+        raise RuntimeError("masked_scatter_ only supports boolean masks")
+    if xp.dtype_of(source) != xp.dtype_of(x):
+        raise RuntimeError("masked_scatter: expected self and source to have same dtypes")
+    shape = np.broadcast_shapes(xp.shape(x), xp.shape(mask))
+    x, mask = xp.broadcast_to(x, shape), xp.broadcast_to(mask, shape)
+    n, rows = math.prod(shape), xp.size(source)
+    flat = xp.astype(xp.reshape(mask, (n,)), dtypes.int64)
+
+    def judge(count: np.ndarray) -> None:
+        if int(count) > rows:
+            raise RuntimeError("Number of elements of source < number of ones in mask")
+
+    check(xp, xp.sum(flat), judge)
+    if not rows or not n:
+        return x
+    at = xp.clip(xp.subtract(xp.cumsum(flat, axis=0), 1), 0, rows - 1)
+    return xp.where(mask, xp.reshape(xp.take(xp.reshape(source, (rows,)), at, 0), shape), x)
+
+
+@kernel("nonzero", concrete=True, meta=False)
+def _nonzero(xp: Any, x: Array) -> Array:
+    if not xp.ndim(x):
+        return xp.zeros((int(bool(xp.to_numpy(x))), 0), dtypes.int64)
+    return xp.stack(xp.nonzero(xp.astype(x, dtypes.bool_)), axis=1)
+
+
+@kernel("nonzero_static")
+def _nonzero_static(xp: Any, x: Array, size: int, fill_value: int = -1) -> Array:
+    """The first `size` positions: true elements sort before false ones; those too many are `fill_value`."""
+    shape, n = xp.shape(x), xp.size(x)
+    mask = xp.reshape(xp.astype(x, dtypes.bool_), (n,))
+    first = min(size, n)
+    flat = xp.take_slice(xp.argsort(xp.astype(xp.logical_not(mask), dtypes.uint8)), 0, 0, first)
+    columns = []
+    for axis in range(len(shape)):
+        step = math.prod(shape[axis + 1 :])
+        columns.append(xp.fmod(xp.integer_floor_divide(flat, max(step, 1)), max(shape[axis], 1)))
+    if not columns:
+        return xp.zeros((size, 0), dtypes.int64)
+    table = xp.stack(columns, axis=1)
+    real = xp.less(xp.iota(first, dtypes.int64), xp.sum(xp.astype(mask, dtypes.int64)))
+    table = xp.where(xp.expand_dims(real, 1), table, xp.full((), fill_value, dtypes.int64))
+    return xp.pad(table, xp.full((), fill_value, dtypes.int64), ((0, size - first, 0), (0, 0, 0)))
+
+
+# ---- flat positions --------------------------------------------------------------------------------------------------
+
+
+def _flat(xp: Any, x: Array, index: Array) -> Array:
+    n = xp.size(x)
+    return within(
+        xp,
+        index,
+        n,
+        lambda bad: IndexError(f"out of range: tried to access index {bad} on a tensor of {n} elements."),
+        wrap=True,
+    )
+
+
+@kernel("take")
+def _take(xp: Any, x: Array, index: Array) -> Array:
+    if not xp.size(x) and xp.size(index):
+        raise IndexError("take(): tried to take from an empty tensor")
+    return xp.gather(xp.reshape(x, (xp.size(x),)), (_flat(xp, x, index),))
+
+
+@kernel("put")
+def _put(xp: Any, x: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
+    if xp.size(index) != xp.size(source):
+        raise RuntimeError(
+            "put_(): Expected source and index to have the same number of elements, but got"
+            f" source.numel() = {xp.size(source)}, index.numel() = {xp.size(index)}"
+        )
+    if not xp.size(index):
+        return x
+    at = xp.reshape(_flat(xp, x, index), (xp.size(index),))
+    flat = xp.scatter(
+        xp.reshape(x, (xp.size(x),)),
+        (at,),
+        xp.reshape(source, (xp.size(source),)),
+        mode="add" if accumulate else "set",
+    )
+    return xp.reshape(flat, xp.shape(x))

@@ -1,0 +1,35 @@
+"""Indices. PyTorch takes negative ones in some operators and refuses those out of range; the hub does neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.torch.checks import check
+from tensorgraft.hub import dtypes
+
+Array = Any
+Refusal = Callable[[int], Exception]  # the error about one index
+
+
+def out_of_bounds(kind: type[Exception], dim: int, n: int, prefix: str = "") -> Refusal:
+    """ATen's words about an index that is out of range for an axis of extent `n`."""
+    return lambda bad: kind(f"{prefix}index {bad} is out of bounds for dimension {dim} with size {n}")
+
+
+def within(xp: Any, index: Array, n: int, refuse: Refusal, wrap: bool = False) -> Array:
+    """`index` as int64 in [0, n); negative ones count from the end where `wrap`. Raises what `refuse` gives."""
+    index = xp.astype(index, dtypes.int64)
+    if not xp.size(index):
+        return index
+    low = -n if wrap else 0
+
+    def judge(ends: np.ndarray) -> None:
+        least, greatest = map(int, ends)
+        if least < low or greatest >= n:
+            raise refuse(least if least < low else greatest)
+
+    check(xp, xp.stack([xp.min(index), xp.max(index)]), judge)
+    return xp.where(xp.less(index, 0), xp.add(index, n), index) if wrap else index
