@@ -123,10 +123,9 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
                 block = xp.slice_update(_block(xp, flat, plan), value, plan.start, (1,) * len(plan.start))
             region = xp.reshape(block, (math.prod(plan.dense),))
             kept = min(plan.end, size) - plan.begin
-            if kept == size:
-                flat = region
-            else:
-                flat = xp.slice_update(flat, xp.slice(region, (0,), (kept,), (1,)), (plan.begin,), (1,))
+            if kept != plan.end - plan.begin:
+                region = xp.slice(region, (0,), (kept,), (1,))
+            flat = region if kept == size else xp.slice_update(flat, region, (plan.begin,), (1,))
     if inside != dtype:
         flat = xp.bitcast(flat, inside)
     return xp.reshape(flat, here)
