@@ -7,7 +7,6 @@ is computed. It runs once per plan.
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -71,6 +70,7 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any])
     """Raises what PyTorch raises for these arguments."""
     sig = operator.signature
     slot = _slot(operator, args, kwargs)
+    _check_overlap(operator, args, kwargs)
     if callable(operator.spec.concrete) and operator.spec.concrete(*args):
         return Plan(None, slot, concrete=True)
     outcome, prepare = abstract_call(operator, args, kwargs)
@@ -152,21 +152,32 @@ def _slot(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return slot_at(ours[0].device.index)
 
 
+def _check_overlap(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A tensor of which several elements are one in memory (an expanded one) cannot be written."""
+    bound = operator.signature.bind(args, kwargs)
+    for t in tensors_in([bound.get(name) for name in operator.writes], {}):
+        if torch._debug_has_internal_overlap(t) == 1:
+            raise RuntimeError(
+                "unsupported operation: more than one element of the written-to tensor refers to a single memory"
+                " location. Please clone() the tensor before performing the operation."
+            )
+
+
 # ---- what comes out ----------------------------------------------------------------------------------------------------
 
 
-def to_meta(args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments with meta tensors of the same sizes, strides and dtypes."""
+def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta") -> tuple[list[Any], dict[str, Any]]:
+    """The arguments with meta tensors (or zeros) of the same sizes, strides and dtypes."""
     seen: dict[int, Tensor] = {}
 
     def convert(a: Any) -> Any:
         if isinstance(a, Tensor):
             if id(a) not in seen:
-                seen[id(a)] = torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device="meta")
+                seen[id(a)] = torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device=device).zero_()
             return seen[id(a)]
         if isinstance(a, list | tuple):
             return [convert(x) for x in a]
-        return torch.device("meta") if isinstance(a, torch.device) else a
+        return torch.device(device) if isinstance(a, torch.device) else a
 
     named = {name: convert(a) for name, a in kwargs.items() if name != "generator"}
     return [convert(a) for a in args], named
@@ -188,8 +199,8 @@ def abstract_call(
             outcome = (operator.op if operator.spec.meta is True else operator.spec.meta)(*metas, **named)
     except NotImplementedError:
         return None, None
-    except RuntimeError as error:
-        raise _in_aten_words(error) from None
+    except Exception as error:
+        outcome = _ask_the_cpu(operator, args, kwargs, error)
     if operator.kind != "out":
         return outcome, None
     sizes = {}
@@ -209,23 +220,18 @@ def abstract_call(
     return outcome, resize
 
 
-_BROADCAST = re.compile(
-    r"Attempting to broadcast a dimension of length (\d+) at (-\d+)! Mismatching argument at index \d+ had"
-    r" torch.Size\(\[([\d, ]*)\]\); but expected shape should be broadcastable to \[([\d, ]*)\]"
-)
+# of a failed call's tensors together: beyond, the CPU is not asked
+_SMALL = 1 << 24
 
 
-def _in_aten_words(error: RuntimeError) -> RuntimeError:
-    """PyTorch's Python meta functions say some things in other words than its kernels."""
-    found = _BROADCAST.search(str(error))
-    if found is None:
-        return error
-    axis = int(found[2])
-    shape, expected = ([int(n) for n in text.split(",") if n.strip()] for text in (found[3], found[4]))
-    return RuntimeError(
-        f"The size of tensor a ({expected[axis]}) must match the size of tensor b ({shape[axis]})"
-        f" at non-singleton dimension {max(len(shape), len(expected)) + axis}"
-    )
+def _ask_the_cpu(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
+    """PyTorch's Python meta functions say some things in other words than its kernels, and refuse some that these do.
+    So where one fails, the CPU's kernel has the last word, on zeros."""
+    if sum(t.numel() for t in tensors_in(args, kwargs)) > _SMALL:
+        raise error from None
+    zeros, named = to_meta(args, kwargs, "cpu")
+    with torch.random.fork_rng(devices=[]):
+        return operator.op(*zeros, **named)
 
 
 def resize_out(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> None:
