@@ -62,7 +62,12 @@ def signature(op: Overload) -> Signature:
     return Signature(
         names=tuple(a.name for a in arguments),
         positional=tuple(a.name for a in arguments if not a.kwarg_only),
-        defaults={a.name: a.default_value for a in arguments if a.has_default_value()},
+        # the one default dtype of a schema (`dtype=long`) is given as its number
+        defaults={
+            a.name: torch.int64 if a.name == "dtype" and a.default_value == 4 else a.default_value
+            for a in arguments
+            if a.has_default_value()
+        },
         types={a.name: str(a.type) for a in arguments},
         written=written,
         returns_written=bool(written) and all(r.alias_info is not None and r.alias_info.is_write for r in returns),

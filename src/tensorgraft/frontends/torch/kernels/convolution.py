@@ -1,1 +1,102 @@
-"""Kernels."""
+"""Convolutions. `F.conv*` and `F.conv_transpose*` all come to `convolution`, whose gradient is `convolution_backward`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tensorgraft.frontends.torch.spec import kernel
+from tensorgraft.hub import dtypes
+
+Array = Any
+Ints = tuple[int, ...]
+
+
+@kernel("convolution", "convolution_overrideable")
+def _convolution(
+    xp: Any,
+    x: Array,
+    w: Array,
+    bias: Array | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Array:
+    n = xp.ndim(w) - 2
+    stride, padding, dilation = (_each(v, n) for v in (stride, padding, dilation))
+    if transposed:
+        out = _backwards(xp, x, w, stride, padding, dilation, _each(output_padding, n), groups)
+    else:
+        out = _forwards(xp, x, w, stride, padding, dilation, groups)
+    if bias is not None:
+        out = xp.add(out, xp.reshape(xp.astype(bias, xp.dtype_of(out)), (1, xp.shape(bias)[0], *(1,) * n)))
+    return out
+
+
+@kernel("convolution_backward", "convolution_backward_overrideable")
+def _convolution_backward(
+    xp: Any,
+    grad: Array,
+    x: Array,
+    w: Array,
+    *rest: Any,
+) -> tuple[Array | None, ...]:
+    """`rest`: (bias sizes,) stride, padding, dilation, transposed, output padding, groups, output mask."""
+    stride, padding, dilation, transposed, _, groups, mask = rest[-7:]
+    n = xp.ndim(w) - 2
+    stride, padding, dilation = (_each(v, n) for v in (stride, padding, dilation))
+    grad_x = grad_w = grad_bias = None
+    if mask[0] and transposed:
+        grad_x = _forwards(xp, grad, w, stride, padding, dilation, groups)
+    elif mask[0]:
+        taken = zip(xp.shape(x)[2:], xp.shape(grad)[2:], xp.shape(w)[2:], stride, padding, dilation, strict=True)
+        rest_padding = tuple(i - ((o - 1) * s - 2 * p + d * (k - 1) + 1) for i, o, k, s, p, d in taken)
+        grad_x = _backwards(xp, grad, w, stride, padding, dilation, rest_padding, groups)
+    if mask[1]:
+        wide, narrow = (grad, x) if transposed else (x, grad)
+        grad_w = _weights(xp, wide, narrow, xp.shape(w)[2:], stride, padding, dilation, groups)
+    if mask[2]:
+        wide = xp.astype(grad, dtypes.accumulator(xp.dtype_of(grad)))
+        grad_bias = xp.sum(wide, axis=(0, *range(2, n + 2)))
+    return grad_x, grad_w, grad_bias
+
+
+def _each(values: Sequence[int], n: int) -> Ints:
+    return tuple(values) * n if len(values) == 1 else tuple(values)
+
+
+def _forwards(xp: Any, x: Array, w: Array, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Array:
+    return xp.convolution(x, w, stride, [(p, p) for p in padding], (1,) * len(stride), dilation, groups)
+
+
+def _backwards(
+    xp: Any, x: Array, w: Array, stride: Ints, padding: Ints, dilation: Ints, output_padding: Ints, groups: int
+) -> Array:
+    """The transpose of a convolution in its images: x (N, C, ...), w (C, O / groups, ...) -> (N, O, ...)."""
+    c, o, *taps = xp.shape(w)
+    n = len(taps)
+    parts = xp.reshape(w, (groups, c // groups, o, *taps))
+    swapped = xp.reshape(xp.swapaxes(parts, 1, 2), (groups * o, c // groups, *taps))
+    swapped = xp.flip(swapped, tuple(range(2, n + 2)))
+    pads = []
+    for k, d, p, extra in zip(taps, dilation, padding, output_padding, strict=True):
+        reach = d * (k - 1) - p
+        pads.append((reach, reach + extra))
+    return xp.convolution(x, swapped, (1,) * n, pads, stride, dilation, groups)
+
+
+def _weights(
+    xp: Any, x: Array, grad: Array, taps: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Array:
+    """The gradient in the weights (O, C / groups, taps) of a convolution of x (N, C, ...) to grad (N, O, ...): the
+    convolution of the one with the other, channels in the place of the batch."""
+    pads = []
+    inner = zip(xp.shape(x)[2:], xp.shape(grad)[2:], taps, stride, padding, dilation, strict=True)
+    for i, o, k, s, p, d in inner:
+        pads.append((p, s * (o - 1) + 1 + d * (k - 1) - i - p))
+    lhs, rhs = xp.swapaxes(x, 0, 1), xp.swapaxes(grad, 0, 1)
+    found = xp.convolution(lhs, rhs, dilation, pads, (1,) * len(taps), stride, 1, groups)
+    return xp.swapaxes(found, 0, 1)

@@ -1,1 +1,372 @@
-"""Kernels."""
+"""Pooling over windows, and its gradients.
+
+A window is a product of intervals, so every pooling goes axis by axis: a sum of extents in place of their product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.torch.spec import kernel
+from tensorgraft.hub import dtypes
+
+Array = Any
+Ints = tuple[int, ...]
+
+
+def _each(values: Sequence[int], n: int) -> Ints:
+    return tuple(values) * n if len(values) == 1 else tuple(values)
+
+
+def output_extent(n: int, k: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
+    """How many windows an axis has. With `ceil_mode` one may hang over the end, but none begins in the padding."""
+    span = n + 2 * padding - dilation * (k - 1) - 1
+    out = (span + (stride - 1 if ceil_mode else 0)) // stride + 1
+    if ceil_mode and (out - 1) * stride >= n + padding:
+        out -= 1
+    return out
+
+
+# ---- maximum ---------------------------------------------------------------------------------------------------------
+
+Candidate = Callable[[Array], Array]  # from an array to what the j-th place of each window along one axis sees
+
+
+def _best_along(
+    xp: Any, values: Array, at: Array, pieces: Sequence[tuple[Candidate, Array | None, Array | None]]
+) -> Any:
+    """(greatest value, its position) along one axis; the first of equals, but the last NaN, as on the CPU.
+
+    `pieces`: for each place in the windows what it sees, whether it is inside the image (None: everywhere), and
+    whether it is the first place inside.
+    """
+    best = best_at = None
+    low = dtypes.lowest(xp.dtype_of(values))
+    for look, inside, first in pieces:
+        value, where = look(values), look(at)
+        if inside is not None:
+            value = xp.where(inside, value, xp.full_like(value, low))
+        if best is None:
+            best, best_at = value, where
+            continue
+        better = xp.greater(value, best)
+        if dtypes.is_floating(xp.dtype_of(value)):
+            better = xp.logical_or(better, xp.isnan(value))
+        if first is not None:
+            better = xp.logical_or(better, first)
+        best = xp.where(better, value, best)
+        best_at = xp.where(better, where, best_at)
+    return best, best_at
+
+
+def _flat_positions(xp: Any, spatial: Ints, ndim: int) -> Array:
+    """int64 row-major positions in an image, with leading axes of extent 1."""
+    at = xp.reshape(xp.iota(math.prod(spatial), dtypes.int64), spatial)
+    return xp.reshape(at, (1,) * (ndim - len(spatial)) + spatial)
+
+
+def _strided(xp: Any, axis: int, start: int, out: int, stride: int) -> Candidate:
+    """Every `stride`-th place from `start`, `out` of them; what lies outside is the nearest edge (and is masked)."""
+
+    def look(x: Array) -> Array:
+        n = xp.shape(x)[axis]
+        if start >= 0 and start + (out - 1) * stride < n:
+            return xp.take_slice(x, axis, start, start + (out - 1) * stride + 1, stride)
+        at = np.clip(start + np.arange(out) * stride, 0, n - 1)
+        return xp.take(x, xp.asarray(at), axis)
+
+    return look
+
+
+def _window_pieces(
+    xp: Any, ndim: int, axis: int, n: int, k: int, stride: int, pad: int, gap: int, out: int
+) -> list[Any]:
+    along = tuple(out if a == axis else 1 for a in range(ndim))
+    places = np.arange(out) * stride - pad + np.arange(k)[:, None] * gap
+    inside = (places >= 0) & (places < n)
+    pieces = []
+    for j in range(k):
+        if not inside[j].any():
+            continue
+        first = inside[j] & ~inside[:j].any(axis=0)
+        pieces.append(
+            (
+                _strided(xp, axis, j * gap - pad, out, stride),
+                None if inside[j].all() else xp.asarray(inside[j].reshape(along)),
+                xp.asarray(first.reshape(along)) if first.any() else None,
+            )
+        )
+    return pieces
+
+
+def _max_pool(d: int) -> Any:
+    def pool(
+        xp: Any,
+        x: Array,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        dilation: Sequence[int] = (1,),
+        ceil_mode: bool = False,
+    ) -> tuple[Array, Array]:
+        ndim, shape = xp.ndim(x), xp.shape(x)
+        stride = stride or kernel_size
+        sizes = zip(*(_each(v, d) for v in (kernel_size, stride, padding, dilation)), strict=True)
+        at, axes = _flat_positions(xp, shape[-d:], ndim), range(ndim - d, ndim)
+        for axis, (k, s, p, g) in reversed(list(zip(axes, sizes, strict=True))):
+            n = shape[axis]
+            out = output_extent(n, k, s, p, g, ceil_mode)
+            x, at = _best_along(xp, x, at, _window_pieces(xp, ndim, axis, n, k, s, p, g, out))
+        return x, xp.broadcast_to(at, xp.shape(x))
+
+    return pool
+
+
+kernel("max_pool2d_with_indices")(_max_pool(2))
+kernel("max_pool3d_with_indices")(_max_pool(3))
+
+
+def _scattered(xp: Any, grad: Array, indices: Array, shape: Ints, d: int) -> Array:
+    """`grad` summed into zeros of `shape` at the flat positions in its last `d` axes."""
+    lead, inner = math.prod(shape[: len(shape) - d]), math.prod(shape[len(shape) - d :])
+    if not lead or not xp.size(grad):
+        return xp.zeros(shape, xp.dtype_of(grad))
+    wide = xp.reshape(xp.astype(grad, dtypes.accumulator(xp.dtype_of(grad))), (lead, xp.size(grad) // lead))
+    at = xp.reshape(xp.astype(indices, dtypes.int64), xp.shape(wide))
+    rows = xp.reshape(xp.iota(lead, dtypes.int64), (lead, 1))
+    out = xp.scatter(xp.zeros((lead, inner), xp.dtype_of(wide)), (rows, at), wide, mode="add")
+    return xp.reshape(out, shape)
+
+
+def _max_backward(d: int) -> Any:
+    """`rest`: the window, and last the indices."""
+    return lambda xp, grad, x, *rest: _scattered(xp, grad, rest[-1], xp.shape(x), d)
+
+
+kernel("max_pool2d_with_indices_backward")(_max_backward(2))
+kernel("max_pool3d_with_indices_backward")(_max_backward(3))
+kernel("adaptive_max_pool2d_backward", "fractional_max_pool2d_backward")(_max_backward(2))
+kernel("adaptive_max_pool3d_backward")(_max_backward(3))
+kernel("fractional_max_pool3d_backward", meta=lambda grad, x, *rest: torch_empty_like(x))(_max_backward(3))
+
+
+def torch_empty_like(x: Any) -> Any:
+    import torch
+
+    return torch.empty_like(x)
+
+
+def _intervals(n: int, out: int) -> tuple[np.ndarray, np.ndarray]:
+    """(starts, ends) of the windows of an adaptive pooling."""
+    i = np.arange(out)
+    return i * n // max(out, 1), -((-(i + 1) * n) // max(out, 1))
+
+
+def _adaptive_max(d: int) -> Any:
+    def pool(xp: Any, x: Array, output_size: Sequence[int]) -> tuple[Array, Array]:
+        ndim, shape = xp.ndim(x), xp.shape(x)
+        at = _flat_positions(xp, shape[-d:], ndim)
+        for axis, out in reversed(list(zip(range(ndim - d, ndim), _each(output_size, d), strict=True))):
+            n = shape[axis]
+            if out and n % out == 0:
+                pieces = _window_pieces(xp, ndim, axis, n, n // out, n // out, 0, 1, out)
+            else:
+                starts, ends = _intervals(n, out)
+                places = [np.minimum(starts + j, ends - 1) for j in range(int((ends - starts).max(initial=1)))]
+                pieces = [
+                    ((lambda v, p=p, axis=axis: xp.take(v, xp.asarray(p), axis)), None, None) for p in places
+                ]  # the last place again does not win against itself
+            x, at = _best_along(xp, x, at, pieces)
+        return x, xp.broadcast_to(at, xp.shape(x))
+
+    return pool
+
+
+kernel("adaptive_max_pool2d")(_adaptive_max(2))
+kernel("adaptive_max_pool3d")(_adaptive_max(3))
+
+
+def _fractional_max(d: int) -> Any:
+    """Graham 2014. `samples` (N, C, d) in [0, 1) shift the windows, the last axis first."""
+
+    def pool(
+        xp: Any, x: Array, kernel_size: Sequence[int], output_size: Sequence[int], samples: Array
+    ) -> tuple[Array, Array]:
+        ndim, shape = xp.ndim(x), xp.shape(x)
+        lead = shape[: ndim - d]
+        at = xp.broadcast_to(_flat_positions(xp, shape[-d:], ndim), shape)
+        wide = xp.reshape(samples, ((1,) * (4 - ndim + d - 2)) + xp.shape(samples)) if False else samples
+        for t, axis in enumerate(reversed(range(ndim - d, ndim))):
+            n, k, out = shape[axis], kernel_size[axis - ndim + d], output_size[axis - ndim + d]
+            u = xp.reshape(xp.take_slice(wide, -1, t, t + 1), (*_samples_lead(xp, wide, lead), *(1,) * d))
+            u = xp.astype(u, dtypes.accumulator(xp.dtype_of(u)))
+            starts = _fractional_starts(xp, u, n, k, out, tuple(out if a == axis else 1 for a in range(ndim)))
+            pieces = []
+            for j in range(k):
+
+                def look(v: Array, j: int = j, axis: int = axis, starts: Array = starts) -> Array:
+                    where = tuple(
+                        s if a != axis else m
+                        for a, (s, m) in enumerate(zip(xp.shape(v), xp.shape(starts), strict=True))
+                    )
+                    return xp.take_along_axis(v, xp.broadcast_to(xp.add(starts, j), where), axis)
+
+                pieces.append((look, None, None))
+            x, at = _best_along(xp, x, at, pieces)
+        return x, at
+
+    return pool
+
+
+def _samples_lead(xp: Any, samples: Array, lead: Ints) -> Ints:
+    return lead if len(lead) == 2 else xp.shape(samples)[1:2]
+
+
+def _fractional_starts(xp: Any, u: Array, n: int, k: int, out: int, along: Ints) -> Array:
+    """int64 first places of the windows; the last window ends with the image."""
+    dtype = xp.dtype_of(u)
+    i = xp.reshape(xp.astype(xp.iota(out, dtypes.int64), dtype), along)
+    alpha = xp.full((), (n - k) / (out - 1) if out > 1 else 0.0, dtype)
+    starts = xp.subtract(xp.floor(xp.multiply(xp.add(i, u), alpha)), xp.floor(xp.multiply(u, alpha)))
+    last = xp.reshape(xp.equal(xp.iota(out, dtypes.int64), out - 1), along)
+    return xp.where(last, xp.full((), n - k, dtypes.int64), xp.astype(starts, dtypes.int64))
+
+
+kernel("fractional_max_pool2d")(_fractional_max(2))
+kernel("fractional_max_pool3d")(_fractional_max(3))
+
+
+# ---- mean ------------------------------------------------------------------------------------------------------------
+
+
+def _divisors(n: int, k: int, s: int, p: int, out: int, count_include_pad: bool) -> np.ndarray:
+    """How many places each window along an axis counts."""
+    start = np.arange(out) * s - p
+    end = np.minimum(start + k, n + p)
+    return end - start if count_include_pad else np.minimum(end, n) - np.maximum(start, 0)
+
+
+def _divided(
+    xp: Any, x: Array, d: int, counts: list[np.ndarray], divisor_override: int | None, dtype: np.dtype
+) -> Array:
+    if divisor_override is not None:
+        by = np.asarray(divisor_override)
+    else:
+        by = np.ones((), np.int64)
+        for axis, count in enumerate(counts):
+            by = by * count.reshape([len(count) if a == axis else 1 for a in range(d)])
+    if dtypes.is_integer(dtype):
+        return xp.integer_floor_divide(x, xp.asarray(by.astype(dtype)))
+    if by.size and (by == by.flat[0]).all():
+        return xp.divide(x, float(by.flat[0]))
+    return xp.divide(x, xp.asarray(by.astype(dtype)))
+
+
+def _avg_pool(d: int) -> Any:
+    def pool(
+        xp: Any,
+        x: Array,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Array:
+        ndim, shape = xp.ndim(x), xp.shape(x)
+        stride = stride or kernel_size
+        ks, ss, ps = (_each(v, d) for v in (kernel_size, stride, padding))
+        pads, counts = [], []
+        for n, k, s, p in zip(shape[-d:], ks, ss, ps, strict=True):
+            out = output_extent(n, k, s, p, 1, ceil_mode)
+            pads.append((p, (out - 1) * s + k - n - p))
+            counts.append(_divisors(n, k, s, p, out, count_include_pad))
+        wide = xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
+        lead = (1,) * (ndim - d)
+        wide = xp.pad(wide, 0, [*[(0, 0, 0)] * (ndim - d), *((lo, hi, 0) for lo, hi in pads)])
+        sums = xp.reduce_window(wide, "sum", lead + ks, lead + ss, [(0, 0)] * ndim, (1,) * ndim)
+        return _divided(xp, sums, d, counts, divisor_override, xp.dtype_of(wide))
+
+    return pool
+
+
+def _avg_backward(d: int) -> Any:
+    def backward(
+        xp: Any,
+        grad: Array,
+        x: Array,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: int | None,
+    ) -> Array:
+        ndim, shape = xp.ndim(x), xp.shape(x)
+        stride = stride or kernel_size
+        ks, ss, ps = (_each(v, d) for v in (kernel_size, stride, padding))
+        pads, counts = [], []
+        for n, out, k, s, p in zip(shape[-d:], xp.shape(grad)[-d:], ks, ss, ps, strict=True):
+            counts.append(_divisors(n, k, s, p, out, count_include_pad))
+            low = k - 1 - p
+            pads.append((low, n + k - 1 - low - (out - 1) * s - 1, s - 1))
+        wide = xp.astype(grad, dtypes.accumulator(xp.dtype_of(grad)))
+        wide = _divided(xp, wide, d, counts, divisor_override, xp.dtype_of(wide))
+        wide = xp.pad(wide, 0, [*[(0, 0, 0)] * (ndim - d), *pads])
+        lead = (1,) * (ndim - d)
+        return xp.reduce_window(wide, "sum", lead + ks, (1,) * ndim, [(0, 0)] * ndim, (1,) * ndim)
+
+    return backward
+
+
+def _adaptive_means(n: int, out: int, dtype: np.dtype) -> np.ndarray:
+    """(out, n): row i averages window i."""
+    starts, ends = _intervals(n, out)
+    at = np.arange(n)
+    inside = (at >= starts[:, None]) & (at < ends[:, None])
+    return (inside / np.maximum(ends - starts, 1)[:, None]).astype(dtype)
+
+
+def _adaptive_avg(d: int) -> Any:
+    def pool(xp: Any, x: Array, output_size: Sequence[int]) -> Array:
+        wide = xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
+        for axis, out in zip(range(xp.ndim(x) - d, xp.ndim(x)), _each(output_size, d), strict=True):
+            shape = xp.shape(wide)
+            n = shape[axis]
+            if out and n % out == 0:
+                wide = xp.mean(xp.reshape(wide, (*shape[:axis], out, n // out, *shape[axis + 1 :])), axis=axis + 1)
+            else:
+                means = xp.asarray(_adaptive_means(n, out, xp.dtype_of(wide)))
+                wide = xp.moveaxis(xp.dot_general(wide, means, ((axis,), (1,))), -1, axis)
+        return wide
+
+    return pool
+
+
+def _adaptive_avg_backward(d: int) -> Any:
+    def backward(xp: Any, grad: Array, x: Array) -> Array:
+        wide = xp.astype(grad, dtypes.accumulator(xp.dtype_of(grad)))
+        for axis in range(xp.ndim(x) - d, xp.ndim(x)):
+            shape, n = xp.shape(wide), xp.shape(x)[axis]
+            out = shape[axis]
+            if out and n % out == 0:
+                spread = xp.expand_dims(xp.divide(wide, n // out), axis + 1)
+                spread = xp.broadcast_to(spread, (*shape[: axis + 1], n // out, *shape[axis + 1 :]))
+                wide = xp.reshape(spread, (*shape[:axis], n, *shape[axis + 1 :]))
+            else:
+                means = xp.asarray(_adaptive_means(n, out, xp.dtype_of(wide)))
+                wide = xp.moveaxis(xp.dot_general(wide, means, ((axis,), (0,))), -1, axis)
+        return wide
+
+    return backward
+
+
+for _d in (2, 3):
+    kernel(f"avg_pool{_d}d")(_avg_pool(_d))
+    kernel(f"avg_pool{_d}d_backward")(_avg_backward(_d))
+    kernel(f"_adaptive_avg_pool{_d}d")(_adaptive_avg(_d))
+    kernel(f"_adaptive_avg_pool{_d}d_backward")(_adaptive_avg_backward(_d))

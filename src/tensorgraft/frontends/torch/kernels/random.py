@@ -1,1 +1,183 @@
-"""Kernels."""
+"""Random numbers. Bounds and parameters are inputs of the compiled program: another value does not compile again."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.torch.spec import kernel
+from tensorgraft.hub import dtypes
+
+Array = Any
+
+
+def _inner(dtype: np.dtype) -> np.dtype:
+    """The real dtype in which numbers for a tensor of `dtype` are drawn."""
+    real = dtypes.real_dtype(dtype)
+    return dtypes.accumulator(real) if dtypes.is_floating(real) else dtypes.float64
+
+
+def _number(xp: Any, value: Any, dtype: np.dtype) -> Array:
+    """A Python number, or the traced one that stands for it, as a 0-d array."""
+    if isinstance(value, bool | int | float):
+        return xp.asarray(np.asarray(value).astype(dtype))
+    return xp.astype(value, dtype)
+
+
+def _normals(xp: Any, key: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """Standard normal; complex numbers have a variance of 1 in all."""
+    if dtypes.is_complex(dtype):
+        parts = xp.normal(key, (2, *shape), dtypes.real_dtype(dtype))
+        parts = xp.multiply(parts, math.sqrt(0.5))
+        return xp.complex(*(xp.squeeze(part, 0) for part in xp.split(parts, [1, 1], 0)))
+    return xp.normal(key, shape, _inner(dtype))
+
+
+# ---- in place: each writes `self` ------------------------------------------------------------------------------------
+
+
+@kernel("normal_", random=True, dynamic=("mean", "std"))
+def _normal(xp: Any, x: Array, mean: Any = 0.0, std: Any = 1.0, *, key: Array) -> Array:
+    z = _normals(xp, key, xp.shape(x), xp.dtype_of(x))
+    dtype = xp.dtype_of(z)
+    return xp.add(xp.multiply(z, _number(xp, std, dtype)), _number(xp, mean, dtype))
+
+
+@kernel("uniform_", random=True, dynamic=("from", "to"))
+def _uniform(xp: Any, x: Array, low: Any = 0.0, high: Any = 1.0, *, key: Array) -> Array:
+    dtype = xp.dtype_of(x)
+    if dtypes.is_complex(dtype):
+        raise NotImplementedError("uniform_ of complex tensors")
+    inner = _inner(dtype)
+    low, high = _number(xp, low, inner), _number(xp, high, inner)
+    return xp.add(xp.multiply(xp.astype(xp.uniform(key, xp.shape(x), dtype), inner), xp.subtract(high, low)), low)
+
+
+@kernel("exponential_", random=True, dynamic=("lambd",))
+def _exponential(xp: Any, x: Array, rate: Any = 1.0, *, key: Array) -> Array:
+    inner = _inner(xp.dtype_of(x))
+    return xp.divide(xp.exponential(key, xp.shape(x), inner), _number(xp, rate, inner))
+
+
+@kernel("log_normal_", random=True, dynamic=("mean", "std"))
+def _log_normal(xp: Any, x: Array, mean: Any = 1.0, std: Any = 2.0, *, key: Array) -> Array:
+    return xp.exp(_normal(xp, x, mean, std, key=key))
+
+
+@kernel("cauchy_", random=True, dynamic=("median", "sigma"))
+def _cauchy(xp: Any, x: Array, median: Any = 0.0, sigma: Any = 1.0, *, key: Array) -> Array:
+    inner = _inner(xp.dtype_of(x))
+    angle = xp.multiply(xp.subtract(xp.uniform(key, xp.shape(x), inner), 0.5), math.pi)
+    return xp.add(xp.multiply(xp.tan(angle), _number(xp, sigma, inner)), _number(xp, median, inner))
+
+
+@kernel("geometric_", random=True, dynamic=("p",))
+def _geometric(xp: Any, x: Array, p: Any, *, key: Array) -> Array:
+    """The number of trials until the first success: at least 1."""
+    inner = _inner(xp.dtype_of(x))
+    spent = xp.negative(xp.exponential(key, xp.shape(x), inner))
+    return xp.maximum(xp.ceil(xp.divide(spent, xp.log1p(xp.negative(_number(xp, p, inner))))), 1)
+
+
+@kernel("bernoulli_.float", random=True, dynamic=("p",))
+def _bernoulli(xp: Any, x: Array, p: Any = 0.5, *, key: Array) -> Array:
+    return xp.less(xp.uniform(key, xp.shape(x), dtypes.float64), _number(xp, p, dtypes.float64))
+
+
+@kernel("bernoulli_.Tensor", random=True)
+def _bernoulli_each(xp: Any, x: Array, p: Array, *, key: Array) -> Array:
+    p = xp.astype(p, dtypes.float64 if xp.dtype_of(p) == dtypes.float64 else dtypes.float32)
+    return xp.less(xp.uniform(key, xp.shape(x), xp.dtype_of(p)), p)
+
+
+# ---- integers --------------------------------------------------------------------------------------------------------
+
+
+def _last_random(dtype: np.dtype) -> int:
+    """The greatest number of `random_()`: that up to which a dtype holds every integer."""
+    if dtypes.is_bool(dtype):
+        return 1
+    if dtypes.is_integer(dtype):
+        return int(min(dtypes.iinfo(dtype).max, dtypes.iinfo(dtypes.int64).max))
+    return 2 ** (dtypes.finfo(dtype).nmant + 1)
+
+
+def _integers(xp: Any, key: Array, x: Array, low: Any, span: Array) -> Array:
+    """`low` + 64 random bits modulo `span` (uint64), which is wrapped: every range of 64-bit integers is right."""
+    at = xp.fmod(xp.random_uint64(key, xp.shape(x)), span)
+    found = xp.add(xp.astype(at, dtypes.int64), _number(xp, low, dtypes.int64))
+    return xp.astype(found, xp.dtype_of(x))
+
+
+def _unsigned(xp: Any, value: Any) -> Array:
+    return xp.astype(_number(xp, value, dtypes.int64), dtypes.uint64)
+
+
+@kernel("random_", random=True)
+def _random(xp: Any, x: Array, *, key: Array) -> Array:
+    return _integers(xp, key, x, 0, xp.full((), _last_random(xp.dtype_of(x)) + 1, dtypes.uint64))
+
+
+@kernel("random_.to", random=True, dynamic=("to",))
+def _random_to(xp: Any, x: Array, high: Any, *, key: Array) -> Array:
+    return _integers(xp, key, x, 0, _unsigned(xp, high))
+
+
+@kernel("random_.from", random=True, dynamic=("from", "to"))
+def _random_from(xp: Any, x: Array, low: Any, high: Any = None, *, key: Array) -> Array:
+    if high is not None:
+        return _integers(xp, key, x, low, xp.subtract(_unsigned(xp, high), _unsigned(xp, low)))
+    last = xp.full((), _last_random(xp.dtype_of(x)), dtypes.uint64)
+    span = xp.add(xp.subtract(last, _unsigned(xp, low)), xp.full((), 1, dtypes.uint64))
+    whole = xp.equal(span, xp.zeros_like(span))  # 2^64 of them: any bits
+    bits = xp.random_uint64(key, xp.shape(x))
+    at = xp.where(whole, bits, xp.fmod(bits, xp.where(whole, xp.ones_like(span), span)))
+    found = xp.add(xp.astype(at, dtypes.int64), _number(xp, low, dtypes.int64))
+    return xp.astype(found, xp.dtype_of(x))
+
+
+@kernel("randperm", "randperm.generator", random=True)
+def _randperm(xp: Any, n: int, dtype: np.dtype | None = None, *, key: Array) -> Array:
+    return xp.astype(xp.permutation(key, n), dtype or dtypes.int64)
+
+
+# ---- new tensors -----------------------------------------------------------------------------------------------------
+
+
+@kernel("normal.Tensor_float", random=True, dynamic=("std",))
+def _normal_about(xp: Any, mean: Array, std: Any = 1.0, *, key: Array) -> Array:
+    return _shifted(xp, mean, std, xp.shape(mean), key)
+
+
+@kernel("normal.float_Tensor", random=True, dynamic=("mean",))
+def _normal_scaled(xp: Any, mean: Any, std: Array, *, key: Array) -> Array:
+    return _shifted(xp, mean, std, xp.shape(std), key)
+
+
+@kernel("normal.Tensor_Tensor", random=True)
+def _normal_both(xp: Any, mean: Array, std: Array, *, key: Array) -> Array:
+    return _shifted(xp, mean, std, tuple(np.broadcast_shapes(xp.shape(mean), xp.shape(std))), key)
+
+
+def _shifted(xp: Any, mean: Any, std: Any, shape: tuple[int, ...], key: Array) -> Array:
+    dtype = next(xp.dtype_of(v) for v in (mean, std) if xp.is_array(v) and (xp.shape(v) or shape == ()))
+    z = _normals(xp, key, shape, dtype)
+    inner = xp.dtype_of(z)
+    return xp.add(xp.multiply(z, _number(xp, std, inner)), _number(xp, mean, inner))
+
+
+@kernel("multinomial", random=True)
+def _multinomial(xp: Any, weights: Array, num_samples: int, replacement: bool = False, *, key: Array) -> Array:
+    """Without replacement the order of exponential races (Efraimidis and Spirakis 2006); with it the inverse of the
+    distribution function."""
+    p = xp.astype(weights, _inner(xp.dtype_of(weights)))
+    if not replacement or num_samples == 1:
+        races = xp.divide(p, xp.exponential(key, xp.shape(p), xp.dtype_of(p)))
+        races = xp.where(xp.equal(p, 0), xp.full_like(p, -1.0), races)
+        return xp.top_k(races, num_samples, -1)[1]
+    total = xp.cumsum(p, xp.ndim(p) - 1)
+    last = xp.take_slice(total, -1, xp.shape(p)[-1] - 1, xp.shape(p)[-1])
+    u = xp.multiply(xp.uniform(key, (*xp.shape(p)[:-1], num_samples), xp.dtype_of(p)), last)
+    return xp.clip(xp.searchsorted(total, u, right=True), 0, xp.shape(p)[-1] - 1)
