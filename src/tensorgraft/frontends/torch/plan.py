@@ -152,8 +152,13 @@ def _slot(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return slot_at(ours[0].device.index)
 
 
+_IDEMPOTENT = frozenset({"fill_.Scalar", "fill_.Tensor", "zero_", "masked_fill_.Scalar", "masked_fill_.Tensor"})
+
+
 def _check_overlap(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """A tensor of which several elements are one in memory (an expanded one) cannot be written."""
+    if operator.name in _IDEMPOTENT:
+        return
     bound = operator.signature.bind(args, kwargs)
     for t in tensors_in([bound.get(name) for name in operator.writes], {}):
         if torch._debug_has_internal_overlap(t) == 1:
@@ -173,7 +178,11 @@ def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta") -> tuple[li
     def convert(a: Any) -> Any:
         if isinstance(a, Tensor):
             if id(a) not in seen:
-                seen[id(a)] = torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device=device).zero_()
+                like = torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device="meta")
+                if device != "meta":
+                    elements = like.untyped_storage().nbytes() // like.itemsize
+                    like = torch.zeros(elements, dtype=a.dtype).as_strided(a.size(), a.stride())
+                seen[id(a)] = like
             return seen[id(a)]
         if isinstance(a, list | tuple):
             return [convert(x) for x in a]
@@ -230,8 +239,11 @@ def _ask_the_cpu(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     if sum(t.numel() for t in tensors_in(args, kwargs)) > _SMALL:
         raise error from None
     zeros, named = to_meta(args, kwargs, "cpu")
-    with torch.random.fork_rng(devices=[]):
-        return operator.op(*zeros, **named)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return operator.op(*zeros, **named)
+    except Exception as of_cpu:
+        raise of_cpu from None
 
 
 def resize_out(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> None:
