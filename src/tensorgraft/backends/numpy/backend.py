@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tensorgraft.backends.numpy.control_flow import NumpyControlFlow
+from tensorgraft.backends.numpy.dlpack import from_dlpack
 from tensorgraft.backends.numpy.elementwise import NumpyElementwise
 from tensorgraft.backends.numpy.fft import NumpyFFT
 from tensorgraft.backends.numpy.indexing import NumpyIndexing
@@ -21,6 +23,23 @@ from tensorgraft.backends.numpy.windowed import NumpyWindowed
 from tensorgraft.hub.backend import Backend
 
 Array = Any
+
+
+def _references_to_base(x: np.ndarray) -> int:
+    base = x.base
+    return sys.getrefcount(base)
+
+
+_OF_A_SOLE_VIEW = _references_to_base(np.zeros(2).reshape(1, 2))
+
+
+def _is_sole_view(x: np.ndarray) -> bool:
+    """`x` is all of an array that nobody else holds, as results of operations are that end in a reshape."""
+    base = x.base
+    if type(base) is not np.ndarray or not base.flags.owndata or base.nbytes != x.nbytes or not x.flags.writeable:
+        return False
+    del base
+    return _references_to_base(x) == _OF_A_SOLE_VIEW
 
 
 class NumpyBackend(
@@ -67,7 +86,7 @@ class NumpyBackend(
         return np.array(x, order="C")
 
     def from_dlpack(self, x: Any, /) -> Array:
-        return np.from_dlpack(x)
+        return from_dlpack(x)
 
     def strided_view(
         self, x: Array, /, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, dtype: np.dtype
@@ -78,7 +97,9 @@ class NumpyBackend(
 
     def own(self, x: Array, /) -> Array:
         x = np.asarray(x)
-        return x if x.flags.c_contiguous and x.flags.owndata else np.array(x, order="C")
+        if x.flags.c_contiguous and (x.flags.owndata or _is_sole_view(x)):
+            return x
+        return np.array(x, order="C")
 
     def assign(self, view: Array, value: Array, /) -> None:
         view[...] = value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,30 @@ def _reduce(ufunc: np.ufunc, identity: Callable[[np.dtype], Any] | None = None) 
     return method
 
 
+_BLOCK = 512
+
+
+def _sum_of_rows(x: Array) -> Array:
+    """The sum along the first axis, in blocks: NumPy adds pairwise along the last axis only, and row after row along
+    others, where the error grows with their number."""
+    if len(x) <= 2 * _BLOCK:
+        return np.add.reduce(x, axis=0, dtype=x.dtype)
+    return _sum_of_rows(
+        np.stack([np.add.reduce(x[i : i + _BLOCK], axis=0, dtype=x.dtype) for i in range(0, len(x), _BLOCK)])
+    )
+
+
+@widened
+def _sum(x: Array, axis: Axis, keepdims: bool) -> Array:
+    if axis is not None and x.size and x.flags.c_contiguous and dtypes.is_inexact(x.dtype):
+        axes = sorted(a % x.ndim for a in ((axis,) if isinstance(axis, int) else axis))
+        k = len(axes)
+        rows = math.prod(x.shape[:k])
+        if axes == list(range(k)) and k < x.ndim and rows > 2 * _BLOCK:
+            return _sum_of_rows(x.reshape(rows, *x.shape[k:])).reshape((1,) * (k * keepdims) + x.shape[k:])
+    return np.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype)
+
+
 def _position(find: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, x: Array, /, axis: int, keepdims: bool = False) -> Array:
         return find(widen(x), axis=axis, keepdims=keepdims)
@@ -47,7 +72,9 @@ def _scan(ufunc: np.ufunc) -> Callable[..., Any]:
 
 
 class NumpyReduction:
-    sum = _reduce(np.add)
+    def sum(self, x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
+        return _sum(np.asarray(x), axis, keepdims)
+
     prod = _reduce(np.multiply)
     max = _reduce(np.maximum, dtypes.lowest)
     min = _reduce(np.minimum, dtypes.highest)
