@@ -150,7 +150,9 @@ def test_all_who_share_a_storage_see_a_write():
         xp = registry.get(name)
         with xp.scope():
             storage = Storage(xp.asarray(np.zeros((2, 3), np.float32)), xp)
-            storage.array = write(xp, storage.array, Geometry((2,), (3,), 2, dtypes.float32), xp.asarray(np.ones(2, np.float32)))
+            storage.array = write(
+                xp, storage.array, Geometry((2,), (3,), 2, dtypes.float32), xp.asarray(np.ones(2, np.float32))
+            )
             seen = xp.to_numpy(read(xp, storage.array, Geometry((3, 2), (1, 3), 0, dtypes.float32)))
         np.testing.assert_array_equal(seen, [[0, 0], [0, 0], [1, 1]])
 

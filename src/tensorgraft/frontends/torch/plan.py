@@ -209,7 +209,7 @@ def abstract_call(
     except NotImplementedError:
         return None, None
     except Exception as error:
-        outcome = _ask_the_cpu(operator, args, kwargs, error)
+        outcome, metas, named = _ask_the_cpu(operator, args, kwargs, error)
     if operator.kind != "out":
         return outcome, None
     sizes = {}
@@ -233,15 +233,17 @@ def abstract_call(
 _SMALL = 1 << 24
 
 
-def _ask_the_cpu(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
+def _ask_the_cpu(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> tuple[Any, list[Any], dict[str, Any]]:
     """PyTorch's Python meta functions say some things in other words than its kernels, and refuse some that these do.
-    So where one fails, the CPU's kernel has the last word, on zeros."""
+    So where one fails, the CPU's kernel has the last word, on zeros: (its result, its arguments)."""
     if sum(t.numel() for t in tensors_in(args, kwargs)) > _SMALL:
         raise error from None
     zeros, named = to_meta(args, kwargs, "cpu")
     try:
         with torch.random.fork_rng(devices=[]):
-            return operator.op(*zeros, **named)
+            return operator.op(*zeros, **named), zeros, named
     except Exception as of_cpu:
         raise of_cpu from None
 
