@@ -128,7 +128,7 @@ def _dynamic_updated(d: Draw) -> tuple[Any, ...]:
 
 def _indices(d: Draw, shape: tuple[int, ...]) -> list[np.ndarray]:
     grids = d.broadcastable(len(shape)) if shape else []
-    dtype = d.one_of((dtypes.int32, dtypes.int64))
+    dtype = d.one_of((dtypes.int32, dtypes.int64, dtypes.uint8, dtypes.uint64))
     return [d.indices(n, s, dtype) for n, s in zip(shape, grids, strict=True)]
 
 

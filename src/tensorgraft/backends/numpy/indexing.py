@@ -40,7 +40,7 @@ def _accumulate(x: Array, updates: Array, rows: Array, ufunc: np.ufunc) -> Array
 class NumpyIndexing:
     def gather(self, x: Array, indices: Sequence[Array], /) -> Array:
         if len(indices) == 1:
-            return np.take(x, indices[0], axis=0)
+            return self.take(x, indices[0], 0)
         out = x[tuple(indices)]
         return out if any(map(np.ndim, indices)) else np.array(out)  # 0-d indices give a view
 
@@ -70,4 +70,4 @@ class NumpyIndexing:
     # ---- composites ------------------------------------------------------------------------------------------------
 
     def take(self, x: Array, indices: Array, axis: int) -> Array:
-        return np.take(x, indices, axis=axis)
+        return np.take(x, indices.astype(np.intp, copy=False), axis=axis)  # which refuses uint64
