@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -78,6 +79,7 @@ def _append(name: str) -> Slot:
 
 
 _current = 0
+on_change: list[Callable[[int], None]] = []  # called with the new current index
 
 
 def current_index() -> int:
@@ -89,6 +91,8 @@ def set_current_index(index: int) -> None:
     global _current
     slot_at(index)
     _current = index
+    for listener in on_change:
+        listener(index)
 
 
 def slot_at(index: int | None) -> Slot:

@@ -70,10 +70,20 @@ def install() -> None:
         return
     _libraries["aten"] = Library("aten", "IMPL")
     _libraries["_"] = Library("_", "IMPL")
-    from tensorgraft.frontends.torch import autograd, module
+    from tensorgraft.frontends.torch import (
+        autograd,
+        conversion,
+        dlpack,
+        generator,
+        module,
+        runtime,
+        serialization,
+        storages,
+    )
 
     module.register()
-    autograd.install()
+    for part in (autograd, conversion, dlpack, generator, runtime, serialization, storages):
+        part.install()
     for name in METADATA:
         op = schema.overload(name)
         assert op is not None, name

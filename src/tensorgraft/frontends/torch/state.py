@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,18 @@ capture: Capture | None = None
 class RandomState:
     """The random numbers of one device: draw number `offset` of the stream `seed` (Threefry, counter-based)."""
 
-    seed: int = field(default_factory=lambda: time.time_ns() & 0x7FFFFFFFFFFFFFFF)
+    seed: int = field(default_factory=lambda: unknown_seed())
     offset: int = 0
+
+    def reseed(self, seed: int) -> None:
+        self.seed, self.offset = seed & 0xFFFFFFFFFFFFFFFF, 0
+
+    def to_bytes(self) -> bytes:
+        """16 bytes: seed and offset."""
+        return b"".join((n & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little") for n in (self.seed, self.offset))
+
+    def from_bytes(self, state: bytes) -> None:
+        self.seed, self.offset = (int.from_bytes(state[at : at + 8], "little") for at in (0, 8))
 
     def words(self) -> np.ndarray:
         """uint32 (4,): the seed and the offset, high word first."""
@@ -38,10 +48,24 @@ class RandomState:
 
 
 random_states: dict[int, RandomState] = {}
+_seed_of_all: int | None = None  # what `torch.manual_seed` said last, for devices that are used later
 
 
 def random_state(index: int) -> RandomState:
     """The random state of a device index."""
     if index not in random_states:
-        random_states[index] = RandomState()
+        random_states[index] = RandomState() if _seed_of_all is None else RandomState(_seed_of_all)
     return random_states[index]
+
+
+def seed_all(seed: int) -> None:
+    """Seed every device."""
+    global _seed_of_all
+    _seed_of_all = seed & 0xFFFFFFFFFFFFFFFF
+    for one in random_states.values():
+        one.reseed(seed)
+
+
+def unknown_seed() -> int:
+    """63 bits that differ from program to program."""
+    return int.from_bytes(os.urandom(8), "little") >> 1

@@ -185,6 +185,8 @@ def to_cpu(t: torch.Tensor) -> torch.Tensor:
 def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
     """A tensor on the device with the values, and where these are dense the strides, of a CPU tensor."""
     xp = slot.backend
+    if type(t) is torch.nn.UninitializedParameter or type(t) is torch.nn.UninitializedBuffer:  # has no shape to ask for
+        t = torch.empty(0, dtype=t.dtype)
     shape = tuple(t.shape)
     dense = is_dense(shape, t.stride())
     order = sorted(range(t.dim()), key=lambda d: (-t.stride(d), d)) if dense else list(range(t.dim()))

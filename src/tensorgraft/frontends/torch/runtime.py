@@ -1,0 +1,101 @@
+"""`torch.accelerator` on the device: what its Python functions ask of C++, answered by the device module.
+
+PyTorch's C++ half of a Python device knows one index and has no allocator, streams or events. A process has one
+accelerator, which is ours, so the functions of `torch._C` behind `torch.accelerator` are simply replaced.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch import devices, module, streams
+from tensorgraft.frontends.torch.tensors import TO_NUMPY
+
+
+def _nested_stats(index: int) -> dict[str, Any]:
+    """As `torch.accelerator.memory_stats` expects it: {"allocated_bytes": {"all": {"current": ...}}}."""
+    nested: dict[str, Any] = {}
+    for name, figure in module.memory_stats(index).items():
+        kind, pool, metric = name.split(".")
+        nested.setdefault(kind, {}).setdefault(pool, {})[metric] = figure
+    return nested
+
+
+ACCELERATOR: dict[str, Callable[..., Any]] = {
+    "getDeviceIndex": module.current_device,
+    "setDeviceIndex": module.set_device,
+    "exchangeDevice": module.exchange_device,
+    "maybeExchangeDevice": module.exchange_device,
+    "synchronizeDevice": module.synchronize,
+    "getStream": module.current_stream,
+    "setStream": module.set_stream,
+    "getDeviceCapability": lambda index: {"supported_dtypes": set(TO_NUMPY)},
+    "isAllocatorInitialized": lambda: True,
+    "emptyCache": module.empty_cache,
+    "emptyHostCache": lambda: None,
+    "getDeviceStats": _nested_stats,
+    "resetPeakStats": module.reset_peak_memory_stats,
+    "resetAccumulatedStats": module.reset_accumulated_memory_stats,
+    "getMemoryInfo": module.mem_get_info,
+}
+
+
+def install() -> None:
+    for name, function in ACCELERATOR.items():
+        name = f"_accelerator_{name}"
+        if hasattr(torch._C, name):  # those that this PyTorch has
+            setattr(torch._C, name, function)
+    streams.install()
+    devices.on_change.append(_follow_current)
+    torch.Tensor.pin_memory = _pin_memory(torch.Tensor.pin_memory)  # type: ignore[method-assign]
+
+
+def _pin_memory(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A backend needs no pinned memory: the tensor itself, wherever PyTorch would pin for the device."""
+
+    def pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
+        if device is not None and torch.device(device).type != devices.TYPE:
+            return original(self, device)
+        return self
+
+    return functools.wraps(original)(pin_memory)
+
+
+# ---- the current device ----------------------------------------------------------------------------------------------
+
+# Functions in which C++ makes index 0 of "graft" without an index.
+_RESOLVED = {torch: ("tensor", "as_tensor", "asarray"), torch.Tensor: ("to", "new_tensor")}
+_originals: list[tuple[Any, str, Callable[..., Any]]] = []
+
+
+def _follow_current(index: int) -> None:
+    """While another device than index 0 is the current one, say its index where C++ would put 0."""
+    if bool(index) == bool(_originals):
+        return
+    if not index:
+        while _originals:
+            setattr(*_originals.pop())
+        return
+    for owner, names in _RESOLVED.items():
+        for name in names:
+            original = getattr(owner, name)
+            _originals.append((owner, name, original))
+            setattr(owner, name, _resolving(original))
+
+
+def _resolving(original: Callable[..., Any]) -> Callable[..., Any]:
+    def resolve(device: Any) -> Any:
+        if isinstance(device, str | torch.device) and str(device) == devices.TYPE:
+            return devices.slot_at(None).device
+        return device
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if "device" in kwargs:
+            kwargs["device"] = resolve(kwargs["device"])
+        return original(*(resolve(a) if isinstance(a, str | torch.device) else a for a in args), **kwargs)
+
+    return functools.wraps(original)(call)
