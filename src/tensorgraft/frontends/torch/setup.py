@@ -35,12 +35,13 @@ METADATA = (
 KERNELS = (
     "attention",
     "convolution",
+    "counting",
     "creation",
+    "distance",
     "dropout",
     "elementwise",
     "embedding",
     "fft",
-    "foreach",
     "indexing",
     "linalg",
     "loss",
@@ -59,6 +60,7 @@ KERNELS = (
     "softmax",
     "sorting",
     "special",
+    "foreach",  # last: derived from the others
 )
 
 _libraries: dict[str, Library] = {}  # kernels live as long as these

@@ -1,10 +1,13 @@
-"""Convolutions. `F.conv*` and `F.conv_transpose*` all come to `convolution`, whose gradient is `convolution_backward`."""
+"""Convolutions: `F.conv*` and `F.conv_transpose*` come to `convolution`, its gradient is `convolution_backward`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
+from tensorgraft.frontends.torch.kernels.masks import masked
 from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
@@ -12,7 +15,7 @@ Array = Any
 Ints = tuple[int, ...]
 
 
-@kernel("convolution", "convolution_overrideable")
+@kernel("convolution")
 def _convolution(
     xp: Any,
     x: Array,
@@ -36,7 +39,7 @@ def _convolution(
     return out
 
 
-@kernel("convolution_backward", "convolution_backward_overrideable")
+@kernel("convolution_backward", meta=masked(torch.ops.aten.convolution_backward.default))
 def _convolution_backward(
     xp: Any,
     grad: Array,
@@ -44,7 +47,7 @@ def _convolution_backward(
     w: Array,
     *rest: Any,
 ) -> tuple[Array | None, ...]:
-    """`rest`: (bias sizes,) stride, padding, dilation, transposed, output padding, groups, output mask."""
+    """`rest`: bias sizes, stride, padding, dilation, transposed, output padding, groups, output mask."""
     stride, padding, dilation, transposed, _, groups, mask = rest[-7:]
     n = xp.ndim(w) - 2
     stride, padding, dilation = (_each(v, n) for v in (stride, padding, dilation))

@@ -1,1 +1,124 @@
-"""Kernels."""
+"""`_foreach_*`: the kernel of one tensor's operator over lists, as one plan, so as one compiled program.
+
+Each is derived from its base operator ("_foreach_add.List" from "add.Tensor"): the arguments agree by position, and
+every element is promoted as the base operator would promote it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch._prims_common import elementwise_dtypes
+
+from tensorgraft.frontends.torch import schema
+from tensorgraft.frontends.torch.plan import as_dtype
+from tensorgraft.frontends.torch.spec import PROMOTION, SPECS, Spec, kernel
+from tensorgraft.frontends.torch.tensors import FROM_NUMPY, numpy_dtype
+from tensorgraft.hub import dtypes
+
+Array = Any
+
+# the operator behind `_foreach_<name>`, where it is not `<name>`
+BASES = {"maximum": "clamp_min", "minimum": "clamp_max"}
+# overload of `_foreach_<name>` -> overloads of `<name>` that do the same to one tensor, the first that exists
+OVERLOADS = {
+    "default": ("",),
+    "Scalar": (".Scalar", ".Tensor_Scalar", ""),
+    "ScalarList": (".Scalar", ".Tensor_Scalar", ""),
+    "List": (".Tensor", ".Tensor_Tensor", ""),
+    "Tensor": (".Tensor",),
+    "ScalarAndTensor": (".Scalar",),
+}
+# these take a list of numbers as one tensor, or tensors of several devices: PyTorch does them one by one
+LEFT_OUT = {"_foreach_addcmul.Tensor", "_foreach_addcdiv.Tensor", "_foreach_copy", "_foreach_norm.Scalar"}
+
+
+def _kind(xp: Any, v: Any) -> Any:
+    """What promotion looks at: the type of a number, or (dtype, has axes)."""
+    if isinstance(v, bool | int | float | complex):
+        return type(v)
+    dtype = xp.dtype_of(v)
+    if getattr(v, "weak_type", False):  # stands for a number
+        return {"b": bool, "i": int, "u": int, "f": float, "c": complex}[dtype.kind]
+    return dtype, bool(xp.shape(v))
+
+
+@functools.lru_cache(maxsize=4096)
+def _promoted(promotion: PROMOTION, kinds: tuple[Any, ...]) -> np.dtype:
+    operands = [
+        kind(1) if isinstance(kind, type) else torch.empty((1,) * kind[1], dtype=FROM_NUMPY[kind[0]], device="meta")
+        for kind in kinds
+    ]
+    return numpy_dtype(elementwise_dtypes(*operands, type_promotion_kind=promotion)[0])
+
+
+def _applied(xp: Any, base: Spec, sig: schema.Signature, args: list[Any], kwargs: dict[str, Any]) -> Array:
+    """The base operator's kernel on one element, its operands promoted."""
+    if base.promotion is None:
+        return base.fn(xp, *args, **kwargs)
+    given = dict(zip(sig.names, args, strict=False))
+    names = base.promote or tuple(n for n in given if "Tensor" in sig.types[n] or n == "other")
+    names = tuple(n for n in names if given.get(n) is not None)
+    dtype = _promoted(base.promotion, tuple(_kind(xp, given[n]) for n in names))
+    given.update({n: as_dtype(xp, given[n], dtype) for n in names})
+    return base.fn(xp, *given.values(), **kwargs)
+
+
+def _lifted(base: Spec, sig: schema.Signature) -> Callable[..., list[Array]]:
+    def each(xp: Any, *args: Any, **kwargs: Any) -> list[Array]:
+        n = next(len(a) for a in args if isinstance(a, list))
+        return [_applied(xp, base, sig, [a[i] if isinstance(a, list) else a for a in args], kwargs) for i in range(n)]
+
+    return each
+
+
+def derive() -> None:
+    """Register what follows from the kernels that are there."""
+    for name in _functional_names():
+        packet, _, which = name.partition(".")
+        if name in LEFT_OUT or name in SPECS:
+            continue
+        stem = packet.removeprefix("_foreach_")
+        stem = BASES.get(stem, stem)
+        found = next((stem + o for o in OVERLOADS.get(which or "default", ()) if stem + o in SPECS), None)
+        op = schema.overload(name)
+        if found is None or op is None or (base_op := schema.overload(found)) is None:
+            continue
+        base, sig, mine = SPECS[found], schema.signature(base_op), schema.signature(op)
+        dynamic = {m for m, b in zip(mine.names, sig.names, strict=False) if b in base.dynamic}
+        kernel(name, dynamic=dynamic)(_lifted(base, sig))
+
+
+def _functional_names() -> list[str]:
+    schemas = torch._C._jit_get_all_schemas()
+    names = {
+        s.name.removeprefix("aten::") + (f".{s.overload_name}" if s.overload_name else "")
+        for s in schemas
+        if s.name.startswith("aten::_foreach_")
+    }
+    return sorted(n for n in names if not n.partition(".")[0].endswith("_") and "out" not in n.partition(".")[2])
+
+
+def _norm(xp: Any, x: Array, ord: float) -> Array:
+    size = xp.abs(xp.astype(x, dtypes.accumulator(xp.dtype_of(x))))
+    if ord == float("inf"):
+        return xp.max(size) if xp.size(size) else xp.zeros((), xp.dtype_of(size))
+    if ord == 2:
+        return xp.sqrt(xp.sum(xp.multiply(size, size)))
+    if ord == 1:
+        return xp.sum(size)
+    if ord == 0:
+        return xp.sum(xp.astype(xp.not_equal(size, 0), xp.dtype_of(size)))
+    return xp.pow(xp.sum(xp.pow(size, ord)), 1 / ord)
+
+
+@kernel("_foreach_norm.Scalar")
+def _foreach_norm(xp: Any, tensors: list[Array], ord: float = 2, dtype: np.dtype | None = None) -> list[Array]:
+    return [_norm(xp, x if dtype is None else xp.astype(x, dtype), ord) for x in tensors]
+
+
+derive()

@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch.kernels.masks import masked
 from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
+aten = torch.ops.aten
 Array = Any
 Axes = tuple[int, ...]
 
@@ -60,7 +62,7 @@ def _meta(op: Any, *parameters: int) -> Any:
 # ---- over the last axes ----------------------------------------------------------------------------------------------
 
 
-@kernel("native_layer_norm", meta=_meta(torch.ops.aten.native_layer_norm.default, 2, 3))
+@kernel("native_layer_norm", meta=_meta(aten.native_layer_norm.default, 2, 3))
 def _layer_norm(
     xp: Any, x: Array, normalized_shape: Sequence[int], weight: Array | None, bias: Array | None, eps: float
 ) -> tuple[Array, Array, Array]:
@@ -72,7 +74,7 @@ def _layer_norm(
     return _affine(xp, normal, _wide(xp, weight, x), _wide(xp, bias, x)), mean, rstd
 
 
-@kernel("native_layer_norm_backward")
+@kernel("native_layer_norm_backward", meta=masked(aten.native_layer_norm_backward.default))
 def _layer_norm_backward(
     xp: Any,
     grad: Array,
@@ -110,7 +112,7 @@ def _rms_norm(
     return _affine(xp, xp.multiply(wide, rstd), _wide(xp, weight, x), None), rstd
 
 
-@kernel("_fused_rms_norm_backward")
+@kernel("_fused_rms_norm_backward", meta=masked(aten._fused_rms_norm_backward.default))
 def _rms_norm_backward(
     xp: Any,
     grad: Array,
@@ -137,7 +139,7 @@ def _rms_norm_backward(
 # ---- over groups of channels -----------------------------------------------------------------------------------------
 
 
-@kernel("native_group_norm", meta=_meta(torch.ops.aten.native_group_norm.default, 1, 2))
+@kernel("native_group_norm", meta=_meta(aten.native_group_norm.default, 1, 2))
 def _group_norm(
     xp: Any,
     x: Array,
@@ -158,7 +160,7 @@ def _group_norm(
     return out, xp.reshape(mean, (n, group)), xp.reshape(rstd, (n, group))
 
 
-@kernel("native_group_norm_backward")
+@kernel("native_group_norm_backward", meta=masked(aten.native_group_norm_backward.default))
 def _group_norm_backward(
     xp: Any,
     grad: Array,
@@ -300,6 +302,11 @@ def _batch_norm_with_update(
     return *running, *made, xp.zeros((0,), dtypes.uint8)
 
 
+def _gradients_meta(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | None, *rest: Any) -> Any:
+    of_channels = x.new_empty((x.shape[1],), dtype=(x if weight is None else weight).dtype)
+    return torch.empty_like(x), of_channels, torch.empty_like(of_channels)
+
+
 def _batch_norm_gradients(
     xp: Any,
     grad: Array,
@@ -331,10 +338,10 @@ def _batch_norm_gradients(
     return grad_x, grad_weight, grad_bias
 
 
-kernel("native_batch_norm_backward")(_batch_norm_gradients)
+kernel("native_batch_norm_backward", meta=masked(_gradients_meta))(_batch_norm_gradients)
 
 
-@kernel("batch_norm_backward")
+@kernel("batch_norm_backward", meta=masked(_gradients_meta))
 def _batch_norm_backward(
     xp: Any,
     grad: Array,
