@@ -220,9 +220,19 @@ class Compiled:
         argument_of = {id(cell_of(t)): i for i, t in reversed(ours)}
         place = {id(t): i for i, t in ours}
 
+        gradient_of = {}
+        for leaf in capture.leaves.values():
+            if leaf.before is not None and not leaf.reset:
+                gradient_of[id(cell_of(leaf.before))] = _getter_of(leaf.tensor, place)
+
         def getter(cell: Storage) -> Callable[[Sequence[Any]], Storage]:
-            i = argument_of.get(id(cell))
-            return (lambda leaves: cell) if i is None else (lambda leaves: cell_of(leaves[i]))
+            """How to find at a later call what this storage was at the traced one."""
+            i, get_leaf = argument_of.get(id(cell)), gradient_of.get(id(cell))
+            if i is not None:
+                return lambda leaves: cell_of(leaves[i])
+            if get_leaf is not None:
+                return lambda leaves: cell_of(get_leaf(leaves).grad)  # type: ignore[arg-type]
+            return lambda leaves: cell
 
         sources: dict[int, Callable[[Sequence[Any]], Any]] = {}
         positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
@@ -257,8 +267,7 @@ class Compiled:
         gradients = []
         for leaf in capture.leaves.values():
             tensor, after = leaf.tensor, leaf.tensor.grad
-            at = place.get(id(tensor))
-            get_leaf = (lambda leaves, t=tensor: t) if at is None else (lambda leaves, i=at: leaves[i])
+            get_leaf = _getter_of(tensor, place)
             reset = leaf.reset or (leaf.before is None and entry_gradients.get(id(tensor)) is not None)
             if not reset:
                 guards.append(_gradient_guard(get_leaf, leaf.before))
@@ -427,11 +436,17 @@ def _surroundings(fn: Callable[..., Any]) -> tuple[Any, ...]:
     )
 
 
+def _getter_of(leaf: Tensor, place: dict[int, int]) -> Callable[[Sequence[Any]], Tensor]:
+    at = place.get(id(leaf))
+    return (lambda leaves: leaf) if at is None else (lambda leaves: leaves[at])
+
+
 def _gradient_guard(get: Callable[[Sequence[Any]], Tensor], before: Tensor | None) -> Callable[[Sequence[Any]], bool]:
+    """A leaf has no gradient before the call, or one that looks the same."""
     if before is None:
         return lambda leaves: get(leaves).grad is None
-    cell = cell_of(before)
-    return lambda leaves: (g := get(leaves).grad) is not None and cell_of(g) is cell
+    key = _leaf_key(before)
+    return lambda leaves: (g := get(leaves).grad) is not None and _leaf_key(g) == key
 
 
 def _module_guards(modules: Any) -> list[Callable[[Sequence[Any]], bool]]:
