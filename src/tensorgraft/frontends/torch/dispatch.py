@@ -70,7 +70,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
             plan = plans[full] = make_plan(operator, args, kwargs)
         if plan.run is None:
             if plan.concrete:
-                return run_concrete(operator, args, kwargs)
+                return concrete(*args, **kwargs)
             return fallback.on_cpu(operator.op, args, kwargs)
         if plan.prepare is not None:  # `out=` tensors are resized: their storages change
             plan.prepare(args, kwargs)
@@ -108,7 +108,10 @@ def entry(operator: Operator) -> Callable[..., Any]:
         return results[0] if plan.structure is None else plan.structure(results)
 
     def concrete(*args: Any, **kwargs: Any) -> Any:
-        return run_concrete(operator, args, kwargs)
+        try:
+            return run_concrete(operator, args, kwargs)
+        except NotImplementedError:
+            return fallback.on_cpu(operator.op, args, kwargs)
 
     return concrete if spec.concrete is True else call
 

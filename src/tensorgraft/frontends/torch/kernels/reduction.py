@@ -16,7 +16,7 @@ Array = Any
 Dim = int | Sequence[int] | None
 
 
-def _summable(xp: Any, x: Array, dtype: np.dtype | None) -> Array:
+def summable(xp: Any, x: Array, dtype: np.dtype | None) -> Array:
     """`x` in the dtype of its sums: integers and bool in int64, unless told otherwise."""
     if dtype is None and not dtypes.is_inexact(xp.dtype_of(x)):
         dtype = dtypes.int64
@@ -29,12 +29,12 @@ def _drop_nan(xp: Any, x: Array) -> Array:
 
 @kernel("sum")
 def _sum_all(xp: Any, x: Array, dtype: np.dtype | None = None) -> Array:
-    return xp.sum(_summable(xp, x, dtype))
+    return xp.sum(summable(xp, x, dtype))
 
 
 @kernel("sum.dim_IntList")
 def _sum(xp: Any, x: Array, dim: Dim, keepdim: bool = False, dtype: np.dtype | None = None) -> Array:
-    x = _summable(xp, x, dtype)
+    x = summable(xp, x, dtype)
     return xp.sum(x, axis=axes_of(dim, xp.ndim(x)), keepdims=keepdim)
 
 
@@ -56,12 +56,12 @@ def _mean(xp: Any, x: Array, dim: Dim, keepdim: bool = False, dtype: np.dtype | 
 
 @kernel("prod")
 def _prod_all(xp: Any, x: Array, dtype: np.dtype | None = None) -> Array:
-    return xp.prod(_summable(xp, x, dtype))
+    return xp.prod(summable(xp, x, dtype))
 
 
 @kernel("prod.dim_int")
 def _prod(xp: Any, x: Array, dim: int, keepdim: bool = False, dtype: np.dtype | None = None) -> Array:
-    x = _summable(xp, x, dtype)
+    x = summable(xp, x, dtype)
     return xp.prod(x, axis=axes_of(dim, xp.ndim(x)), keepdims=keepdim)
 
 

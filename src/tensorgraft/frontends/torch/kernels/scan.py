@@ -1,1 +1,64 @@
-"""Kernels."""
+"""Scans: running sums, products and extremes. A 0-d tensor is one of one element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.torch.kernels.common import at_least_1d, wide
+from tensorgraft.frontends.torch.kernels.reduction import summable
+from tensorgraft.frontends.torch.spec import kernel
+from tensorgraft.hub import dtypes
+
+Array = Any
+
+
+def _scan(method: str) -> Callable[..., Array]:
+    def scan(xp: Any, x: Array, dim: int, dtype: np.dtype | None = None) -> Array:
+        shape = xp.shape(x)
+        x = at_least_1d(xp, summable(xp, x, dtype))
+        return xp.reshape(getattr(xp, method)(x, axis=dim % xp.ndim(x)), shape)
+
+    return scan
+
+
+kernel("cumsum")(_scan("cumsum"))
+kernel("cumprod")(_scan("cumprod"))
+
+
+def _running(method: str) -> Callable[..., tuple[Array, Array]]:
+    """The extreme so far and where it is: of equal ones the last, of NaN, which stays, too."""
+
+    def scan(xp: Any, x: Array, dim: int) -> tuple[Array, Array]:
+        shape, dtype = xp.shape(x), xp.dtype_of(x)
+        x = at_least_1d(xp, x)
+        axis = dim % xp.ndim(x)
+        if dtypes.is_bool(dtype):
+            x = xp.astype(x, dtypes.uint8)
+        best = getattr(xp, method)(x, axis=axis)
+        here = xp.equal(x, best)
+        if dtypes.is_floating(dtype):
+            here = xp.logical_or(here, xp.isnan(x))
+        along = tuple(n if a == axis else 1 for a, n in enumerate(xp.shape(x)))
+        at = xp.reshape(xp.iota(along[axis], dtypes.int64), along)
+        indices = xp.cummax(xp.where(here, at, xp.zeros_like(at)), axis=axis)
+        return xp.reshape(xp.astype(best, dtype), shape), xp.reshape(indices, shape)
+
+    return scan
+
+
+for _name in ("cummax", "cummin"):
+    kernel(_name)(_running(_name))
+
+
+@kernel("logcumsumexp", "_logcumsumexp")
+def _logcumsumexp(xp: Any, x: Array, dim: int) -> Array:
+    if dtypes.is_complex(xp.dtype_of(x)):
+        raise NotImplementedError("logcumsumexp of complex numbers")
+    shape = xp.shape(x)
+    if not xp.size(x):
+        return x
+    x = at_least_1d(xp, wide(xp, x))
+    return xp.reshape(xp.cumlogsumexp(x, dim % xp.ndim(x)), shape)

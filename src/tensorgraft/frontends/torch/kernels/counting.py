@@ -1,0 +1,194 @@
+"""What is there, and how often: unique values and histograms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.torch.spec import kernel
+from tensorgraft.hub import dtypes
+
+Array = Any
+Triple = tuple[Array, Array, Array]
+
+# ---- unique values: the number of them is known from the values alone ------------------------------------------------
+
+
+def _runs(xp: Any, changes: Array, inverse: bool, counts: bool) -> Triple:
+    """(positions where runs start, the run of each element, the length of each run); those not asked for are empty."""
+    n = xp.size(changes)
+    (starts,) = xp.nonzero(changes)
+    none = xp.zeros((0,), dtypes.int64)
+    run = xp.subtract(xp.cumsum(xp.astype(changes, dtypes.int64), axis=0), 1) if inverse else none
+    if not counts:
+        return starts, run, none
+    ends = xp.concat([xp.take_slice(starts, 0, 1, xp.size(starts)), xp.full((min(n, 1),), n, dtypes.int64)], axis=0)
+    return starts, run, xp.subtract(ends, starts)
+
+
+def _changes(xp: Any, rows: Array) -> Array:
+    """bool (n,): whether a row (n, ...) differs from the one before it."""
+    n = xp.shape(rows)[0]
+    differs = xp.not_equal(xp.take_slice(rows, 0, 1, n), xp.take_slice(rows, 0, 0, max(n - 1, 0)))
+    if xp.ndim(rows) > 1:
+        differs = xp.any(differs, axis=tuple(range(1, xp.ndim(rows))))
+    return xp.concat([xp.full((min(n, 1),), True, dtypes.bool_), differs], axis=0)
+
+
+def _unique(xp: Any, x: Array, sorted: bool = True, inverse: bool = False, counts: bool = False) -> Triple:
+    if dtypes.is_complex(xp.dtype_of(x)):
+        raise NotImplementedError("complex numbers have no order")
+    n = xp.size(x)
+    values, order = xp.sort_with_indices(xp.reshape(x, (n,)), 0)
+    starts, run, lengths = _runs(xp, _changes(xp, values), inverse, counts)
+    if inverse:
+        run = xp.reshape(xp.scatter(xp.zeros((n,), dtypes.int64), (order,), run) if n else run, xp.shape(x))
+    return xp.gather(values, (starts,)), run, lengths
+
+
+kernel("_unique2", concrete=True, meta=False)(_unique)
+
+
+@kernel("_unique", concrete=True, meta=False)
+def _unique_pair(xp: Any, x: Array, sorted: bool = True, return_inverse: bool = False) -> tuple[Array, Array]:
+    return _unique(xp, x, sorted, return_inverse)[:2]
+
+
+def _consecutive(xp: Any, rows: Array, inverse: bool, counts: bool) -> Triple:
+    starts, run, lengths = _runs(xp, _changes(xp, rows), inverse, counts)
+    return xp.gather(rows, (starts,)), run, lengths
+
+
+def _consecutive_along(xp: Any, x: Array, dim: int, return_inverse: bool, return_counts: bool) -> Triple:
+    values, run, lengths = _consecutive(xp, xp.moveaxis(x, dim, 0), return_inverse, return_counts)
+    return xp.moveaxis(values, 0, dim), run, lengths
+
+
+@kernel("unique_consecutive", concrete=True, meta=False)
+def _unique_consecutive(
+    xp: Any, x: Array, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Triple:
+    if dim is not None and xp.ndim(x):
+        return _consecutive_along(xp, x, dim, return_inverse, return_counts)
+    values, run, lengths = _consecutive(xp, xp.reshape(x, (xp.size(x),)), return_inverse, return_counts)
+    return values, xp.reshape(run, xp.shape(x)) if return_inverse else run, lengths
+
+
+@kernel("unique_dim_consecutive", concrete=True, meta=False)
+def _unique_dim_consecutive(
+    xp: Any, x: Array, dim: int, return_inverse: bool = False, return_counts: bool = False
+) -> Triple:
+    return _consecutive_along(xp, x, dim, return_inverse, return_counts)
+
+
+@kernel("unique_dim", concrete=True, meta=False)
+def _unique_dim(
+    xp: Any, x: Array, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> Triple:
+    if dtypes.is_complex(xp.dtype_of(x)) or not xp.ndim(x) or not xp.size(x):
+        raise NotImplementedError("unique rows of complex numbers or of nothing")
+    rows = xp.moveaxis(x, dim, 0)
+    n = xp.shape(rows)[0]
+    keys = np.reshape(xp.to_numpy(rows), (n, -1))
+    keys = keys.astype(np.float32) if keys.dtype.kind == "V" or keys.dtype == dtypes.bfloat16 else keys
+    order = xp.asarray(np.lexsort(keys.T[::-1]).astype(np.int64))
+    values, run, lengths = _consecutive(xp, xp.take(rows, order, 0), return_inverse, return_counts)
+    if return_inverse:
+        run = xp.scatter(xp.zeros((n,), dtypes.int64), (order,), run)
+    return xp.moveaxis(values, 0, dim), run, lengths
+
+
+# ---- histograms ------------------------------------------------------------------------------------------------------
+
+
+@kernel("bincount", concrete=True, meta=False)
+def _bincount(xp: Any, x: Array, weights: Array | None = None, minlength: int = 0) -> Array:
+    if minlength < 0:
+        raise RuntimeError("minlength should be >= 0")
+    if xp.ndim(x) == 1 and not xp.size(x):
+        return xp.zeros((minlength,), dtypes.int64)
+    if xp.ndim(x) != 1 or not dtypes.is_integer(xp.dtype_of(x)) or int(xp.to_numpy(xp.min(x))) < 0:
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    if weights is not None and xp.shape(weights) != xp.shape(x):
+        raise RuntimeError("weights should be 1-d and have the same length as input")
+    n = max(int(xp.to_numpy(xp.max(x))) + 1, minlength)
+    if weights is None:
+        weights = xp.full(xp.shape(x), 1, dtypes.int64)
+    elif xp.dtype_of(weights) != dtypes.float32:
+        weights = xp.astype(weights, dtypes.float64)
+    zeros = xp.zeros((n,), xp.dtype_of(weights))
+    return xp.scatter(zeros, (xp.astype(x, dtypes.int64),), weights, mode="add")
+
+
+def _ends(xp: Any, x: Array, given: tuple[float, float] | None, margin: float) -> tuple[Array, Array]:
+    """The ends of a histogram: the given ones or those of the data, moved apart by `margin` where they are equal."""
+    dtype = xp.dtype_of(x)
+    if given is not None:
+        low, high = (xp.full((), v, dtype) for v in given)
+    else:
+        low, high = (xp.min(x), xp.max(x)) if xp.size(x) else (xp.full((), v, dtype) for v in (0, 0))
+    same = xp.equal(low, high)
+    return xp.where(same, xp.subtract(low, margin), low), xp.where(same, xp.add(high, margin), high)
+
+
+@kernel("histc")
+def _histc(xp: Any, x: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array:
+    if not math.isfinite(min) or not math.isfinite(max):
+        raise RuntimeError(f"torch.histc: range of [{min}, {max}] is not finite")
+    dtype = xp.dtype_of(x)
+    if not dtypes.is_floating(dtype):
+        raise NotImplementedError("histc of integers")
+    x = xp.astype(xp.reshape(x, (xp.size(x),)), dtypes.accumulator(dtype))
+    low, high = _ends(xp, x, (min, max) if min != max else None, 1)
+    inside = xp.logical_and(xp.greater_equal(x, low), xp.less_equal(x, high))
+    safe = xp.where(inside, x, low)
+    at = xp.divide(xp.multiply(xp.subtract(safe, low), bins), xp.subtract(high, low))
+    at = xp.minimum(xp.astype(at, dtypes.int64), bins - 1)
+    zeros = xp.zeros((bins,), xp.dtype_of(x))
+    return xp.scatter(zeros, (at,), xp.astype(inside, xp.dtype_of(x)), mode="add")
+
+
+def _histogram(xp: Any, x: Array, edges: Array, weight: Array | None, density: bool) -> tuple[Array, Array]:
+    """Bins are half open, the last one closed."""
+    dtype, n = xp.dtype_of(x), xp.shape(edges)[0] - 1
+    x = xp.reshape(x, (xp.size(x),))
+    last = xp.take_slice(edges, 0, n, n + 1)
+    inside = xp.logical_and(xp.greater_equal(x, xp.take_slice(edges, 0, 0, 1)), xp.less_equal(x, last))
+    at = xp.clip(xp.subtract(xp.searchsorted(edges, x, right=True), 1), 0, n - 1)
+    amount = xp.ones_like(x) if weight is None else xp.reshape(weight, (xp.size(weight),))
+    zeros = xp.zeros((n,), dtype)
+    hist = xp.scatter(zeros, (at,), xp.where(inside, amount, xp.zeros_like(amount)), mode="add")
+    if density:
+        widths = xp.subtract(xp.take_slice(edges, 0, 1, n + 1), xp.take_slice(edges, 0, 0, n))
+        hist = xp.divide(hist, xp.multiply(xp.sum(hist), widths))
+    return hist, edges
+
+
+@kernel("histogram.bins_tensor", meta=False)
+def _histogram_edges(
+    xp: Any, x: Array, bins: Array, weight: Array | None = None, density: bool = False
+) -> tuple[Array, Array]:
+    return _histogram(xp, x, bins, weight, density)
+
+
+@kernel("histogram.bin_ct", meta=False)
+def _histogram_count(
+    xp: Any,
+    x: Array,
+    bins: int = 100,
+    range: list[float] | None = None,
+    weight: Array | None = None,
+    density: bool = False,
+) -> tuple[Array, Array]:
+    dtype = xp.dtype_of(x)
+    if not xp.size(x) and range is None:
+        range = [0.0, 1.0]
+    low, high = _ends(xp, x, None if range is None else (range[0], range[1]), 0.5)
+    at = xp.astype(xp.iota(bins + 1, dtypes.int64), dtype)
+    step = xp.divide(xp.subtract(high, low), bins)
+    left = xp.add(xp.multiply(at, step), low)
+    right = xp.subtract(high, xp.multiply(xp.subtract(bins, at), step))
+    edges = xp.where(xp.less(at, (bins + 1) // 2), left, right)  # symmetric, as torch.linspace
+    return _histogram(xp, x, edges, weight, density)
