@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.extend.random
 import numpy as np
 from jax import lax
 
@@ -17,7 +16,7 @@ from tensorgraft.backends.jax.elementwise import JaxElementwise
 from tensorgraft.backends.jax.fft import JaxFFT
 from tensorgraft.backends.jax.indexing import JaxIndexing
 from tensorgraft.backends.jax.linalg import JaxLinearAlgebra
-from tensorgraft.backends.jax.operation import Tracer, broadcast, is_weak, operation
+from tensorgraft.backends.jax.operation import Tracer, is_weak, operation
 from tensorgraft.backends.jax.program import JaxProgram
 from tensorgraft.backends.jax.reduction import JaxReduction
 from tensorgraft.backends.jax.shape import JaxShape
@@ -27,12 +26,6 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend
 
 Array = Any
-
-
-def _threefry2x32(key: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
-    x0, x1 = broadcast(x0, x1)
-    k0, k1 = (lax.broadcast(key[i], x0.shape) for i in range(2))
-    return tuple(jax.extend.random.threefry2x32_p.bind(k0, k1, x0, x1))  # type: ignore[return-value]
 
 
 _to_device = jax.jit(lambda x: x)  # the fastest way that JAX has to move a host array
@@ -100,7 +93,13 @@ class JaxBackend(
     copy = operation(lambda x: jax.numpy.copy(x))
 
     def from_dlpack(self, x: Any, /) -> Array:
-        return jax.dlpack.from_dlpack(x)
+        try:
+            return jax.dlpack.from_dlpack(x)
+        except (BufferError, jax.errors.JaxRuntimeError):  # read-only or strided: XLA's arrays are neither
+            values = np.asarray(x)
+            if values.dtype.kind == "O":
+                raise
+            return self.asarray(values)
 
     # ---- programs and devices --------------------------------------------------------------------------------------
 
@@ -161,8 +160,6 @@ class JaxBackend(
     def dtype_of(self, *operands: Any) -> np.dtype:
         """As the hub has it; an argument that is a Python scalar in a trace is no array."""
         return super().dtype_of(*[x for x in operands if not is_weak(x)] or operands)
-
-    threefry2x32 = operation(_threefry2x32)
 
 
 def _strong(x: Any) -> Any:

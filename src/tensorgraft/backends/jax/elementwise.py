@@ -125,7 +125,11 @@ BINARY: dict[str, Fn] = {
 
 
 def _binary(fn: Fn) -> Fn:
-    return lambda x, y: fn(*broadcast(*with_one_dtype(x, y)))
+    def method(x: Any, y: Any) -> Array:
+        x, y = with_one_dtype(x, y)
+        return fn(x, y) if not x.shape or not y.shape else fn(*broadcast(x, y))  # lax takes scalars as they are
+
+    return method
 
 
 def _where(condition: Array, x: Array, y: Array) -> Array:

@@ -29,11 +29,11 @@ def _accumulates(dtype: np.dtype, wide: np.dtype) -> bool:
     return dtype == wide or (same_kind and dtype.itemsize < wide.itemsize)
 
 
-def _dot_general(a: Array, b: Array, contract: Axes, batch: Axes, dtype: np.dtype | None) -> Array:
+def dot_general(a: Array, b: Array, contract: Axes, batch: Axes, dtype: np.dtype | None) -> Array:
     result = a.dtype if dtype is None else dtype
     if a.dtype == np.bool_:
         wide = np.dtype(np.float32) if result == np.bool_ else result  # a sum of ands is an or: it cannot cancel
-        out = _dot_general(a.astype(wide), b.astype(wide), contract, batch, None)
+        out = dot_general(a.astype(wide), b.astype(wide), contract, batch, None)
         return lax.gt(out, out.dtype.type(0)) if result == np.bool_ else out
     wide = dtypes.accumulator(result)
     if not _accumulates(a.dtype, wide):
@@ -69,7 +69,7 @@ def _triangular_solve(
     )
 
 
-_product = operation(_dot_general, ("contract", "batch", "dtype"))
+_product = operation(dot_general, ("contract", "batch", "dtype"))
 _qr = operation(lambda x, full: tuple(lax.linalg.qr(x, full_matrices=full)), ("full",))
 _svd = operation(lambda x, full: tuple(lax.linalg.svd(x, full_matrices=full)), ("full",))
 _spectrum = operation(_eigh, ("lower",))

@@ -40,7 +40,9 @@ def _position(fn: Fn) -> Fn:
         if not x.shape:
             return lax.full((), 0, np.int64)
         axes = axes_of(x, axis)
-        return _keep(fn(x, axes[0], np.int64), x, axes, keepdims)
+        # int64 positions inside would be lost where the program is part of one that is lowered without 64-bit types
+        inner = np.dtype(np.int32 if x.shape[axes[0]] < 2**31 else np.int64)
+        return _keep(lax.convert_element_type(fn(x, axes[0], inner), np.int64), x, axes, keepdims)
 
     return find
 

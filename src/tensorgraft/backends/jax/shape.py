@@ -44,10 +44,6 @@ def _of_one_dtype(start: Sequence[Array]) -> list[Array]:
     return [lax.convert_element_type(at, np.int64) for at in start]
 
 
-def _positions(start: Sequence[Array]) -> list[Array]:
-    return [lax.convert_element_type(at, np.int64) for at in start]  # lax wants one dtype
-
-
 def _dynamic_slice(x: Array, start: Sequence[Array], sizes: Shape) -> Array:
     return lax.dynamic_slice(x, _of_one_dtype(start), sizes, allow_negative_indices=False)
 

@@ -11,6 +11,8 @@ import numpy as np
 from jax import lax
 
 from tensorgraft.backends.jax.operation import operation
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.sorting import Sorting
 
 Array = Any
 
@@ -33,7 +35,18 @@ _sorted = operation(
 )
 
 
-class JaxSorting:
+def _top_k(x: Array, k: int, axis: int) -> tuple[Array, Array]:
+    # the order of lax.top_k is total: it tells zeros and NaNs of one sign from those of the other
+    keys = lax.convert_element_type(x, np.float32)
+    keys = jnp.where(keys == 0, 0, jnp.where(jnp.isnan(keys), jnp.nan, keys))
+    at = lax.top_k(keys, k, axis=axis)[1].astype(np.int64)
+    return jnp.take_along_axis(x, at, axis, mode="promise_in_bounds"), at
+
+
+_greatest = operation(_top_k, ("k", "axis"))
+
+
+class JaxSorting(Sorting):
     _search = operation(_searchsorted, ("right",))
 
     def searchsorted(self, boundaries: Array, values: Array, /, right: bool = False) -> Array:
@@ -41,3 +54,9 @@ class JaxSorting:
 
     def sort(self, operands: Sequence[Array], /, axis: int = -1, num_keys: int = 1) -> tuple[Array, ...]:
         return _sorted(self, tuple(operands), axis=axis % len(operands[0].shape), num_keys=num_keys)
+
+    def top_k(self, x: Array, k: int, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
+        # XLA has more than a sort for float32 only, and only for the greatest
+        if not largest or not x.shape or dtypes.accumulator(x.dtype) != np.float32:
+            return super().top_k(x, k, axis, largest)
+        return _greatest(self, x, k=k, axis=axis % len(x.shape))

@@ -9,6 +9,7 @@ from jax import lax
 
 from tensorgraft.backends.jax.linalg import full_precision
 from tensorgraft.backends.jax.operation import operation
+from tensorgraft.backends.jax.patches import rewritten
 from tensorgraft.hub import dtypes
 
 Array = Any
@@ -25,7 +26,15 @@ def _convolution(
     rhs_dilation: Ints,
     groups: int,
     batch_groups: int,
+    cpu: bool,
 ) -> Array:
+    dtype = x.dtype
+    if cpu:
+        wide = dtypes.accumulator(dtype)
+        arrays = lax.convert_element_type(x, wide), lax.convert_element_type(w, wide)
+        out = rewritten(*arrays, strides, padding, lhs_dilation, rhs_dilation, groups, batch_groups)
+        if out is not None:
+            return lax.convert_element_type(out, dtype)
     out = lax.conv_general_dilated(
         x,
         w,
@@ -36,9 +45,9 @@ def _convolution(
         feature_group_count=groups,
         batch_group_count=batch_groups,
         precision=full_precision(),
-        preferred_element_type=dtypes.accumulator(x.dtype),
+        preferred_element_type=dtypes.accumulator(dtype),
     )
-    return lax.convert_element_type(out, x.dtype)
+    return lax.convert_element_type(out, dtype)
 
 
 _WINDOW = {"sum": lax.add, "max": lax.max, "min": lax.min}
@@ -58,7 +67,9 @@ def _reduce_window(x: Array, kind: str, window: Ints, strides: Ints, padding: Pa
     return lax.convert_element_type(wide, x.dtype)
 
 
-_convolved = operation(_convolution, ("strides", "padding", "lhs_dilation", "rhs_dilation", "groups", "batch_groups"))
+_convolved = operation(
+    _convolution, ("strides", "padding", "lhs_dilation", "rhs_dilation", "groups", "batch_groups", "cpu")
+)
 _reduced = operation(_reduce_window, ("kind", "window", "strides", "padding", "window_dilation"))
 
 
@@ -85,6 +96,7 @@ class JaxWindowed:
             rhs_dilation=tuple(rhs_dilation),
             groups=groups,
             batch_groups=batch_groups,
+            cpu=self.device.platform == "cpu",  # type: ignore[attr-defined]
         )
 
     def reduce_window(

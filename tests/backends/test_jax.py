@@ -1,0 +1,347 @@
+"""What is particular to the JAX backend; its operations are tested with all others in tests/hub."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from jax import lax
+
+from tensorgraft.backends.jax import JaxBackend
+from tensorgraft.errors import TracedValueError
+from tensorgraft.hub import Backend, dtypes
+
+xp = JaxBackend()
+
+
+def host(x: jax.Array) -> np.ndarray:
+    return np.asarray(x)
+
+
+# ---- the user's configuration ---------------------------------------------------------------------------------------
+
+
+def test_the_users_configuration_is_unchanged() -> None:
+    before = dict(jax.config.values)
+    with xp.scope():
+        assert xp.asarray(np.arange(3.0)).dtype == np.float64
+    xp.compile(lambda x: (xp.add(x, 1),))(np.arange(3.0))
+    assert dict(jax.config.values) == before
+    assert not jax.config.jax_enable_x64
+    assert jnp.arange(3.0).dtype == jnp.float32
+
+
+def test_the_scope_ends_with_an_error() -> None:
+    with pytest.raises(ZeroDivisionError), xp.scope():
+        _ = 1 / 0
+    assert jnp.ones(1).dtype == jnp.float32
+
+
+def test_import_changes_no_configuration() -> None:
+    code = """
+import jax
+before = dict(jax.config.values)
+import tensorgraft.backends.jax
+assert dict(jax.config.values) == before
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+# ---- Python scalars -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [*dtypes.FLOATING, dtypes.complex64])
+def test_a_scalar_argument_takes_the_arrays_dtype(dtype: np.dtype) -> None:
+    x = np.asarray([1, 2], dtype)
+    times = xp.compile(lambda x, s: (xp.multiply(x, s), xp.subtract(s, x), xp.where(xp.equal(x, x), x, s)))
+    for out, wanted in zip(times(x, 0.5), ([0.5, 1], [-0.5, -1.5], [1, 2]), strict=True):
+        assert out.dtype == dtype and not out.weak_type
+        assert (host(out) == np.asarray(wanted, dtype)).all()
+
+
+def test_scalar_arguments_are_not_baked_in() -> None:
+    traces = []
+
+    def fn(x, s):
+        traces.append(s)
+        return (xp.add(x, s),)
+
+    program = xp.compile(fn)
+    x = np.ones(2, np.float32)
+    assert [float(program(x, s)[0][0]) for s in (1.0, 2.0, 3.5)] == [2.0, 3.0, 4.5]
+    assert len(traces) == 1
+
+
+def test_a_bool_argument_with_integers() -> None:
+    out = xp.compile(lambda x, s: (xp.add(x, s),))(np.arange(3, dtype=np.int8), True)[0]
+    assert out.dtype == np.int8 and host(out).tolist() == [1, 2, 3]
+
+
+def test_a_scalar_that_is_returned_is_an_array_like_any_other() -> None:
+    out = xp.compile(lambda s: (s,))(2.5)[0]
+    assert out.dtype == np.float64 and not out.weak_type
+
+
+def test_scalars_out_of_range_wrap() -> None:
+    with xp.scope():
+        out = xp.add(xp.asarray(np.zeros(1, np.uint8)), -1)
+    assert out.dtype == np.uint8 and int(out[0]) == 255
+
+
+def test_the_dtype_of_operands_is_that_of_the_array() -> None:
+    seen = []
+    xp.compile(lambda s, x: (seen.append(xp.dtype_of(s, x)), xp.add(x, s))[1:])(1.5, np.ones(1, np.float16))
+    assert seen == [dtypes.float16]
+
+
+# ---- programs -------------------------------------------------------------------------------------------------------
+
+
+def test_donated_arrays_are_gone_and_unused_ones_make_no_noise() -> None:
+    with xp.scope():
+        x, y = (xp.copy(xp.asarray(np.ones(4, np.float32))) for _ in range(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        out = xp.compile(lambda x, y: (xp.add(x, 1),), donate=(0, 1))(x, y)[0]  # one result, two donations
+    assert x.is_deleted() and host(out).tolist() == [2] * 4
+
+
+def test_compiled_functions_are_inlined_in_other_traces() -> None:
+    double = xp.compile(lambda x: (xp.multiply(x, 2),))
+    x = jnp.arange(3, dtype=jnp.float32)
+    jaxpr = jax.make_jaxpr(double)(x)
+    assert [e.primitive.name for e in jaxpr.eqns] == ["mul"]
+    out = jax.jit(lambda x: double(x)[0] + 1)(x)
+    assert out.dtype == jnp.float32 and host(out).tolist() == [1, 3, 5]
+    assert host(jax.grad(lambda x: double(x)[0].sum())(x)).tolist() == [2, 2, 2]
+    assert host(jax.vmap(lambda x: double(x)[0])(x)).tolist() == [0, 2, 4]
+
+
+def test_operations_leave_no_calls_in_a_trace() -> None:
+    with xp.scope():
+        jaxpr = jax.make_jaxpr(lambda x: xp.softmax(xp.add(x, 1), 0))(np.ones(3, np.float32))
+    assert not {"jit", "pjit", "convert_element_type"} & {e.primitive.name for e in jaxpr.eqns}
+
+
+IN_32_BITS = {
+    "argmax": lambda x: xp.argmax(xp.astype(x, dtypes.float32), axis=0),  # of float64: JAX itself fails
+    "argsort": lambda x: xp.argsort(x),
+    "cumsum": lambda x: xp.cumsum(x, axis=0),
+    "gather": lambda x: xp.gather(x, (xp.iota(2, dtypes.int64),)),
+    "iota": lambda x: xp.multiply(xp.iota(2, dtypes.int64), 2**40),
+    "scatter": lambda x: xp.scatter(x, (xp.iota(1, dtypes.int64),), xp.full((1,), 7, dtypes.float64), mode="add"),
+    "searchsorted": lambda x: xp.searchsorted(x, x),
+    "sigmoid": lambda x: xp.sigmoid(x),
+    "sum": lambda x: xp.sum(x),
+    "top_k": lambda x: xp.top_k(x, 1)[1],
+    "uniform": lambda x: xp.uniform(xp.iota(2, dtypes.uint32), (3,), dtypes.float64),
+}
+
+
+@pytest.mark.parametrize("name", IN_32_BITS)
+def test_64_bit_programs_inside_a_32_bit_trace(name: str) -> None:
+    program = xp.compile(lambda x: (IN_32_BITS[name](x),))
+    with xp.scope():
+        x = xp.asarray(np.asarray([1.0, 1 + 1e-12]))
+    wanted = program(x)[0]
+    found = jax.jit(program)(x)[0]
+    assert found.dtype == wanted.dtype and found.dtype.itemsize == 8
+    assert host(found).tolist() == host(wanted).tolist()
+
+
+def test_constants_have_values_in_a_trace() -> None:
+    values = []
+
+    def fn(x):
+        values.append(xp.to_numpy(xp.asarray(np.asarray([1, 2]))).tolist())
+        return (x,)
+
+    xp.compile(fn)(np.ones(1))
+    assert values == [[1, 2]]
+
+
+@pytest.mark.parametrize("ask", [xp.to_numpy, xp.nonzero])
+def test_values_that_are_traced_are_errors(ask) -> None:
+    with pytest.raises(TracedValueError, match=r"bool array of shape \(3,\).*traced"):
+        xp.compile(lambda x: (ask(x),))(np.ones(3, bool))
+
+
+# ---- memory ---------------------------------------------------------------------------------------------------------
+
+
+def test_host_arrays_are_copied() -> None:
+    with xp.scope():
+        source = np.zeros(1 << 16)
+        x = xp.asarray(source)
+        source += 1
+        assert not host(x).any()
+
+
+def test_host_arrays_of_any_layout() -> None:
+    source = np.arange(12).reshape(3, 4).T[::-1]
+    with xp.scope():
+        assert (host(xp.asarray(source)) == source).all()
+
+
+def test_values_on_the_host_cannot_be_written() -> None:
+    with xp.scope():
+        assert not xp.to_numpy(xp.asarray(np.zeros(3))).flags.writeable
+
+
+STRIDED = [
+    torch.arange(12.0).reshape(3, 4),
+    torch.arange(12.0).reshape(3, 4).T,
+    torch.arange(12.0).reshape(3, 4)[:, ::2],
+    torch.arange(9.0)[1:],
+    torch.arange(3).to(torch.int64),
+    torch.tensor([True, False]),
+    torch.tensor(2.0, dtype=torch.bfloat16),
+    torch.zeros(0, 3),
+]
+
+
+@pytest.mark.parametrize("t", STRIDED, ids=lambda t: f"{t.dtype}-{tuple(t.stride())}")
+def test_dlpack(t: torch.Tensor) -> None:
+    with xp.scope():
+        x = xp.from_dlpack(t)
+    assert x.shape == tuple(t.shape)
+    assert host(x).astype(np.float64).tolist() == t.double().tolist()
+
+
+def test_dlpack_of_a_read_only_array() -> None:
+    source = np.arange(3.0)
+    source.flags.writeable = False
+    with xp.scope():
+        assert host(xp.from_dlpack(source)).tolist() == [0, 1, 2]
+
+
+def test_devices() -> None:
+    assert xp.device_name() == ("CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind)
+    assert JaxBackend.device_count() == len(jax.devices())
+    with pytest.raises(ValueError, match="JAX has no device 99: it has"):
+        JaxBackend(99)
+    assert set(xp.memory_stats()) <= {"allocated", "peak"}
+
+
+def test_a_named_device_holds_its_arrays() -> None:
+    cpu = JaxBackend(0, "cpu")
+    with cpu.scope():
+        x = cpu.add(cpu.asarray(np.arange(3.0)), cpu.iota(3, dtypes.float64))
+    assert x.devices() == {jax.devices("cpu")[0]} and x.dtype == np.float64
+    cpu.synchronize()
+
+
+# ---- operations that are not XLA's own ------------------------------------------------------------------------------
+
+CONVOLUTIONS = {  # x, w, strides, padding, lhs dilation, rhs dilation, groups, batch groups
+    "window beyond image": ((2, 6, 2, 2), (4, 6, 3, 3), (1, 1), [(1, 1)] * 2, (1, 1), (1, 1), 1, 1),
+    "its input gradient": ((2, 6, 2, 2), (4, 6, 3, 3), (1, 1), [(1, 2), (2, 1)], (2, 2), (1, 1), 1, 1),
+    "window beyond image, groups": ((2, 6, 2, 2), (4, 3, 3, 3), (1, 2), [(1, 1)] * 2, (1, 1), (1, 1), 2, 1),
+    "one axis": ((2, 6, 3), (4, 6, 5), (2,), [(3, 2)], (1,), (1,), 1, 1),
+    "three axes": ((2, 2, 2, 2, 2), (4, 2, 3, 2, 3), (1, 1, 1), [(1, 1)] * 3, (1, 1, 1), (1, 1, 1), 1, 1),
+    "depthwise": ((2, 6, 9, 7), (6, 1, 3, 2), (2, 1), [(1, 1), (0, 2)], (1, 1), (2, 3), 6, 1),
+    "depthwise, two filters a channel": ((2, 3, 9, 7), (6, 1, 3, 2), (1, 1), [(1, 1), (0, 2)], (1, 1), (1, 1), 3, 1),
+    "depthwise, padding cut off": ((2, 6, 9, 7), (6, 1, 3, 2), (1, 1), [(-1, 1), (0, -2)], (2, 1), (1, 1), 6, 1),
+    "batch groups": ((6, 4, 8, 8), (9, 4, 7, 7), (1, 1), [(1, 1)] * 2, (1, 1), (1, 1), 1, 3),
+    "batch groups of one": ((6, 4, 8, 8), (6, 4, 4, 4), (1, 1), [(1, 1)] * 2, (1, 1), (2, 2), 1, 6),
+    "batch groups of one, two filters": ((3, 4, 8, 8), (6, 4, 8, 8), (1, 1), [(1, 1)] * 2, (1, 1), (1, 1), 1, 3),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float64), np.dtype(np.int32), dtypes.bfloat16], ids=str)
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolutions_as_products_are_xlas(case: str, dtype: np.dtype) -> None:
+    sx, sw, *rest, groups, batches = CONVOLUTIONS[case]
+    random = np.random.default_rng(0)
+    with xp.scope():
+        x, w = (xp.asarray(random.integers(-3, 4, s).astype(dtype)) for s in (sx, sw))  # no rounding
+        program = xp.compile(lambda x, w: (xp.convolution(x, w, *rest, groups=groups, batch_groups=batches),))
+        if xp.device.platform == "cpu":
+            assert "conv_general_dilated" not in str(jax.make_jaxpr(program)(x, w))
+        own = lax.conv_general_dilated(
+            x, w, *rest, feature_group_count=groups, batch_group_count=batches, preferred_element_type=np.float32
+        ) if dtype == dtypes.bfloat16 else lax.conv_general_dilated(
+            x, w, *rest, feature_group_count=groups, batch_group_count=batches
+        )  # fmt: skip
+    out = program(x, w)[0]
+    assert out.dtype == dtype and out.shape == own.shape
+    assert (host(out) == host(own).astype(dtype)).all()
+
+
+@pytest.mark.parametrize(
+    "dtype", [dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64, dtypes.int32], ids=str
+)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_top_k_is_the_composite(dtype: np.dtype, axis: int) -> None:
+    special = [1, 0.0, -0.0, 0.0, 2, 2] + [np.nan, -np.nan, np.inf, -np.inf] * dtypes.is_floating(dtype)
+    values = np.random.default_rng(0).choice(special, (9, 8)).astype(dtype)
+    with xp.scope():
+        x = xp.asarray(values)
+        found, wanted = xp.top_k(x, 6, axis), Backend.top_k(xp, x, 6, axis)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(host(a).astype(np.float64), host(b).astype(np.float64))
+        assert (np.signbit(host(a)) == np.signbit(host(b)))[~np.isnan(host(a).astype(np.float64))].all()
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.float64), dtypes.bfloat16], ids=str)
+def test_logarithms_of_powers_are_exact(dtype: np.dtype) -> None:
+    powers = np.arange(-30, 31)
+    with xp.scope():
+        out = xp.log2(xp.asarray(np.ldexp(1.0, powers).astype(dtype)))
+    assert (host(out).astype(np.float64) == powers).all()
+
+
+def test_floating_numbers_become_integers_as_on_x86() -> None:
+    values = np.asarray([300.7, -129.5, 3e9, -3e9, np.nan], np.float32)
+    with xp.scope():
+        x = xp.asarray(values)
+        for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
+            wanted = torch.from_numpy(values).to(dtype).numpy()
+            assert (host(xp.astype(x, wanted.dtype)) == wanted).all()
+
+
+def test_float32_products_are_not_rounded() -> None:
+    with xp.scope():
+        jaxpr = str(jax.make_jaxpr(lambda x: xp.dot_general(x, x, ((1,), (0,))))(np.ones((2, 2), np.float32)))
+        with jax.default_matmul_precision("bfloat16"):  # unless the user says so
+            rounded = str(jax.make_jaxpr(lambda x: xp.dot_general(x, x, ((1,), (0,))))(np.ones((2, 2), np.float32)))
+    assert "HIGHEST" in jaxpr and "HIGHEST" not in rounded
+
+
+def test_gradients_of_updates_and_logarithms() -> None:
+    with xp.scope():
+        x, u = xp.asarray(np.arange(1.0, 7.0).reshape(2, 3)), xp.asarray(np.ones((2, 2)))
+        gx, gu = jax.grad(lambda x, u: (xp.slice_update(x, u, (0, 0), (1, 2)) * x).sum(), (0, 1))(x, u)
+        assert host(gu).tolist() == [[1, 3], [4, 6]] and host(gx).tolist() == [[1, 4, 1], [1, 10, 1]]
+        slope = jax.grad(lambda x: xp.log2(x).sum())(xp.asarray(np.asarray([1.0, 3.0, 8.0])))
+        np.testing.assert_allclose(host(slope), 1 / (np.asarray([1, 3, 8]) * np.log(2)))
+
+
+def test_structures_of_control_flow_are_checked() -> None:
+    with xp.scope():
+        zero = xp.asarray(np.zeros(()))
+        with pytest.raises(TypeError, match="scan: the body returns the structure"):
+            xp.scan(lambda c, x: ((c, c), x), zero, xp.asarray(np.zeros(3)), length=3)
+        with pytest.raises(TypeError, match="cond: the branches return different structures"):
+            xp.cond(xp.asarray(np.asarray(True)), lambda x: (x,), lambda x: [x], zero)
+
+
+def test_float8() -> None:
+    with xp.scope():
+        x = xp.astype(xp.asarray(np.asarray([1.0, 2.5, 300.0], np.float32)), dtypes.float8_e4m3fn)
+        assert x.dtype == dtypes.float8_e4m3fn
+        assert host(xp.astype(x, dtypes.int32)).tolist() == [1, 2, 288]
+        assert host(xp.bitcast(x, dtypes.uint8)).tolist() == np.asarray(x).view(np.uint8).tolist()
+        out = xp.dot_general(x, x, ((0,), (0,)), dtype=dtypes.float32)
+    assert float(out) == 1 + 2.5**2 + 288**2
+    assert np.dtype(ml_dtypes.float8_e4m3fn) == x.dtype
