@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,10 +24,8 @@ def _searchsorted(boundaries: Array, values: Array, right: bool) -> Array:
 
     if boundaries.ndim == 1:
         return search(boundaries, values)
-    lead = boundaries.shape[:-1]
-    flat = jax.vmap(search)(
-        boundaries.reshape(-1, boundaries.shape[-1]), values.reshape(-1, *values.shape[len(lead) :])
-    )
+    rows = math.prod(boundaries.shape[:-1])
+    flat = jax.vmap(search)(boundaries.reshape(rows, boundaries.shape[-1]), values.reshape(rows, values.shape[-1]))
     return flat.reshape(values.shape)
 
 
