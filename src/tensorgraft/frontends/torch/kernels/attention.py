@@ -1,1 +1,117 @@
-"""Kernels."""
+"""The fused operators that `nn.MultiheadAttention` and `nn.TransformerEncoderLayer` call in evaluation, as functions
+on tensors: a plan compiles each of them as a whole. (`F.scaled_dot_product_attention` needs no kernel of its own.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from tensorgraft.frontends.torch import schema
+from tensorgraft.frontends.torch.decomposed import decomposed_spec
+from tensorgraft.frontends.torch.spec import SPECS, kernel
+
+Tensor = torch.Tensor
+SOURCE, PADDING = 0, 1  # what a mask is of: pairs of places (L, S), or places of each sample (N, S); else (N, H, L, S)
+
+
+def _hidden(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
+    """A mask that broadcasts against (N, H, L, S); true where a place is not seen."""
+    if mask is None:
+        return None
+    mask = mask.bool()
+    if mask_type == PADDING and mask.dim() == 2:
+        return mask[:, None, None, :]
+    return mask
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    weights, biases = qkv_weight.chunk(3), qkv_bias.chunk(3)
+    heads = [
+        F.linear(x, w, b).unflatten(-1, (num_head, -1)).transpose(1, 2)
+        for x, w, b in zip((query, key, value), weights, biases, strict=True)
+    ]
+    q, k, v = heads
+    scores = (q / math.sqrt(embed_dim // num_head)) @ k.transpose(-2, -1)
+    hidden = _hidden(mask, mask_type)
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, -math.inf)
+    seen = torch._safe_softmax(scores, -1) if hidden is not None else scores.softmax(-1)
+    out = F.linear((seen @ v).transpose(1, 2).flatten(2), proj_weight, proj_bias)
+    if not need_weights:
+        return out, None
+    return out, seen.mean(1) if average_attn_weights else seen
+
+
+def _encoder_layer(
+    src: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Tensor,
+    norm_bias_1: Tensor,
+    norm_weight_2: Tensor,
+    norm_bias_2: Tensor,
+    ffn_weight_1: Tensor,
+    ffn_bias_1: Tensor,
+    ffn_weight_2: Tensor,
+    ffn_bias_2: Tensor,
+    mask: Tensor | None = None,
+    mask_type: int | None = None,
+) -> Tensor:
+    def attend(x: Tensor) -> Tensor:
+        projections = (qkv_weight, qkv_bias, proj_weight, proj_bias)
+        return _attention(x, x, x, embed_dim, num_heads, *projections, mask, False, True, mask_type)[0]
+
+    def feed_forward(x: Tensor) -> Tensor:
+        inner = F.linear(x, ffn_weight_1, ffn_bias_1)
+        return F.linear(F.gelu(inner) if use_gelu else F.relu(inner), ffn_weight_2, ffn_bias_2)
+
+    def norm_1(x: Tensor) -> Tensor:
+        return F.layer_norm(x, (embed_dim,), norm_weight_1, norm_bias_1, eps)
+
+    def norm_2(x: Tensor) -> Tensor:
+        return F.layer_norm(x, (embed_dim,), norm_weight_2, norm_bias_2, eps)
+
+    if norm_first:
+        x = src + attend(norm_1(src))
+        return x + feed_forward(norm_2(x))
+    x = norm_1(src + attend(src))
+    return norm_2(x + feed_forward(x))
+
+
+for _name, _fn in {"_native_multi_head_attention": _attention, "_transformer_encoder_layer_fwd": _encoder_layer}.items():
+    _op = schema.overload(_name)
+    if _op is not None:
+        SPECS[_name] = dataclasses.replace(decomposed_spec(_op, _fn), meta=_fn)
+
+
+@kernel("_nested_tensor_from_mask_left_aligned", concrete=True, meta=False)
+def _left_aligned(xp: Any, x: Any, mask: Any) -> bool:
+    """No: `nn.TransformerEncoder` would make a nested tensor, which the device has not. It masks the padding instead,
+    whose own outputs are then not zero."""
+    return False

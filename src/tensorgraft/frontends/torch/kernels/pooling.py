@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
@@ -151,13 +152,7 @@ kernel("max_pool2d_with_indices_backward")(_max_backward(2))
 kernel("max_pool3d_with_indices_backward")(_max_backward(3))
 kernel("adaptive_max_pool2d_backward", "fractional_max_pool2d_backward")(_max_backward(2))
 kernel("adaptive_max_pool3d_backward")(_max_backward(3))
-kernel("fractional_max_pool3d_backward", meta=lambda grad, x, *rest: torch_empty_like(x))(_max_backward(3))
-
-
-def torch_empty_like(x: Any) -> Any:
-    import torch
-
-    return torch.empty_like(x)
+kernel("fractional_max_pool3d_backward", meta=lambda grad, x, *rest: torch.empty_like(x))(_max_backward(3))
 
 
 def _intervals(n: int, out: int) -> tuple[np.ndarray, np.ndarray]:
@@ -191,39 +186,36 @@ kernel("adaptive_max_pool3d")(_adaptive_max(3))
 
 
 def _fractional_max(d: int) -> Any:
-    """Graham 2014. `samples` (N, C, d) in [0, 1) shift the windows, the last axis first."""
+    """Graham 2014. `samples` (N, C, d) in [0, 1) shift the windows; in two dimensions the last axis takes the first."""
 
     def pool(
         xp: Any, x: Array, kernel_size: Sequence[int], output_size: Sequence[int], samples: Array
     ) -> tuple[Array, Array]:
         ndim, shape = xp.ndim(x), xp.shape(x)
-        lead = shape[: ndim - d]
+        lead = shape[: ndim - d] if ndim == d + 2 else xp.shape(samples)[1:2]
         at = xp.broadcast_to(_flat_positions(xp, shape[-d:], ndim), shape)
-        wide = xp.reshape(samples, ((1,) * (4 - ndim + d - 2)) + xp.shape(samples)) if False else samples
-        for t, axis in enumerate(reversed(range(ndim - d, ndim))):
-            n, k, out = shape[axis], kernel_size[axis - ndim + d], output_size[axis - ndim + d]
-            u = xp.reshape(xp.take_slice(wide, -1, t, t + 1), (*_samples_lead(xp, wide, lead), *(1,) * d))
+        for i in reversed(range(d)):
+            axis, n, k, out = ndim - d + i, shape[ndim - d + i], kernel_size[i], output_size[i]
+            t = d - 1 - i if d == 2 else i
+            u = xp.reshape(xp.take_slice(samples, -1, t, t + 1), (*lead, *(1,) * d))
             u = xp.astype(u, dtypes.accumulator(xp.dtype_of(u)))
             starts = _fractional_starts(xp, u, n, k, out, tuple(out if a == axis else 1 for a in range(ndim)))
-            pieces = []
-            for j in range(k):
-
-                def look(v: Array, j: int = j, axis: int = axis, starts: Array = starts) -> Array:
-                    where = tuple(
-                        s if a != axis else m
-                        for a, (s, m) in enumerate(zip(xp.shape(v), xp.shape(starts), strict=True))
-                    )
-                    return xp.take_along_axis(v, xp.broadcast_to(xp.add(starts, j), where), axis)
-
-                pieces.append((look, None, None))
+            pieces = [(_shifted(xp, axis, starts, j), None, None) for j in range(k)]
             x, at = _best_along(xp, x, at, pieces)
         return x, at
 
     return pool
 
 
-def _samples_lead(xp: Any, samples: Array, lead: Ints) -> Ints:
-    return lead if len(lead) == 2 else xp.shape(samples)[1:2]
+def _shifted(xp: Any, axis: int, starts: Array, j: int) -> Candidate:
+    """What the windows that begin at `starts` see at place `j`."""
+
+    def look(x: Array) -> Array:
+        shape = list(xp.shape(x))
+        shape[axis] = xp.shape(starts)[axis]
+        return xp.take_along_axis(x, xp.broadcast_to(xp.add(starts, j), tuple(shape)), axis)
+
+    return look
 
 
 def _fractional_starts(xp: Any, u: Array, n: int, k: int, out: int, along: Ints) -> Array:
