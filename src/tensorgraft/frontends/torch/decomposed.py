@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,6 +31,18 @@ def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> S
     """A kernel out of a function on tensors that does what `op` does."""
     sig = schema.signature(op)
     random = torch.Tag.nondeterministic_seeded in op.tags
+    entered = threading.local()
+
+    @contextlib.contextmanager
+    def descending() -> Iterator[None]:
+        """Some decompositions come down to the operator itself: the CPU computes that one."""
+        entered.depth = getattr(entered, "depth", 0) + 1
+        try:
+            if entered.depth > 3:
+                raise NotImplementedError(f"PyTorch's decomposition of {op.name()} comes down to itself")
+            yield
+        finally:
+            entered.depth -= 1
 
     def fn(xp: Backend, *args: Any, **kwargs: Any) -> Any:
         slot = slot_of_backend(xp)
@@ -46,7 +59,7 @@ def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> S
                 return [down(x) for x in a]
             return to_array(a) if isinstance(a, torch.Tensor) else a
 
-        with contextlib.nullcontext() if random else own_trace():
+        with descending(), contextlib.nullcontext() if random else own_trace():
             tensors, named = [up(a) for a in args], {name: up(a) for name, a in kwargs.items()}
             if "device" in sig.names:
                 named["device"] = slot.device

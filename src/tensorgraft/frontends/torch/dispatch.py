@@ -79,7 +79,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
             state.capture.touch(cells)
         try:
             arrays = plan.run(*[c.array for c in cells], *inputs)
-        except NotImplementedError:  # the backend cannot do this one, for these dtypes or shapes
+        except (NotImplementedError, RecursionError):  # the backend cannot; a decomposition comes down to itself
             plan.run = None
             return fallback.on_cpu(operator.op, args, kwargs)
         except TracedValueError:  # a decomposition that asks for values: operation by operation, then

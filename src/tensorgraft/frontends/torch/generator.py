@@ -38,7 +38,7 @@ class GeneratorType(type(_Generator)):  # type: ignore[misc]
         return type.__subclasscheck__(_Generator, sub)
 
 
-class Generator(_Generator, metaclass=GeneratorType):  # type: ignore[misc]
+class Generator(_Generator, metaclass=GeneratorType):
     """`torch.Generator`. One for the device is a generator of the CPU underneath: PyTorch lets no Python device make
     its own. It has the CPU generator's state, and kernels of the device draw their keys from it."""
 

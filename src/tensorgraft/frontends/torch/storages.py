@@ -231,6 +231,11 @@ def setitem(self: UntypedStorage, index: Any, value: Any) -> None:
         raise RuntimeError(f"can't index a UntypedStorage with {type(index).__name__}")
 
 
+@method("__delitem__")
+def delitem(self: UntypedStorage, index: Any) -> None:
+    raise TypeError("'UntypedStorage' object doesn't support item deletion")
+
+
 @method("tolist")
 def tolist(self: UntypedStorage) -> list[int]:
     return as_bytes(self).tolist()
@@ -306,13 +311,15 @@ def refuse(self: UntypedStorage, *args: Any, **kwargs: Any) -> Any:
 
 
 @method("_write_file")
-def write_file(self: UntypedStorage, *args: Any) -> None:
-    cpu(self)._write_file(*args)
+def write_file(self: UntypedStorage, file: Any, is_real_file: bool, save_size: bool, element_size: int) -> None:
+    cpu(self)._write_file(file, is_real_file, save_size, element_size)
 
 
 @method("_set_from_file")
-def set_from_file(self: UntypedStorage, *args: Any) -> UntypedStorage:
+def set_from_file(
+    self: UntypedStorage, file: Any, offset: int | None, is_real_file: bool, element_size: int
+) -> UntypedStorage:
     host = UntypedStorage(self.nbytes())
-    host._set_from_file(*args)
+    host._set_from_file(file, offset, is_real_file, element_size)
     self.copy_(host)
     return self
