@@ -41,6 +41,7 @@ KERNELS = (
     "dropout",
     "elementwise",
     "embedding",
+    "factorization",
     "fft",
     "indexing",
     "linalg",

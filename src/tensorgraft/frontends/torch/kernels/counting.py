@@ -31,7 +31,7 @@ def _runs(xp: Any, changes: Array, inverse: bool, counts: bool) -> Triple:
 def _changes(xp: Any, rows: Array) -> Array:
     """bool (n,): whether a row (n, ...) differs from the one before it."""
     n = xp.shape(rows)[0]
-    differs = xp.not_equal(xp.take_slice(rows, 0, 1, n), xp.take_slice(rows, 0, 0, max(n - 1, 0)))
+    differs = xp.not_equal(xp.take_slice(rows, 0, min(n, 1), n), xp.take_slice(rows, 0, 0, max(n - 1, 0)))
     if xp.ndim(rows) > 1:
         differs = xp.any(differs, axis=tuple(range(1, xp.ndim(rows))))
     return xp.concat([xp.full((min(n, 1),), True, dtypes.bool_), differs], axis=0)
