@@ -1,6 +1,6 @@
 """Train a convolutional classifier on scikit-learn's handwritten digits.
 
-python digits.py --steps 300
+python digits.py --steps 250
 """
 
 import argparse
@@ -65,6 +65,24 @@ def forever(loader):
         yield from loader
 
 
+def training(model, lr, steps):
+    """The learning-rate schedule, and the function that makes one step of training."""
+    device = model.classify.weight.device
+    # The learning rate is a tensor so that the scheduler can change it without a new compilation of the step.
+    lr = torch.tensor(lr, device=device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=1e-2, capturable=device.type != "cpu")
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(1 - step / steps, 0.0))
+
+    def train_step(images, labels, keep):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(images, keep), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return scheduler, train_step
+
+
 @torch.no_grad()
 def accuracy(model, images, labels):
     model.eval()
@@ -75,7 +93,7 @@ def accuracy(model, images, labels):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=250)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)
@@ -90,18 +108,7 @@ def main():
     test_images, test_labels = test_images.to(device), test_labels.to(device)
 
     model = Net().to(device)
-    # The learning rate is a tensor so that the scheduler can change it without a new compilation of the step.
-    lr = torch.tensor(args.lr, device=device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=1e-2, capturable=device.type != "cpu")
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(1 - step / args.steps, 0.0))
-
-    def train_step(images, labels, keep):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(images, keep), labels)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
+    scheduler, train_step = training(model, args.lr, args.steps)
     if args.compile:
         train_step = torch.compile(train_step)
 

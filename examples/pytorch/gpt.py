@@ -1,6 +1,6 @@
 """Train a small character-level GPT on a text file.
 
-python gpt.py --steps 200 --text ../data/text.txt
+python gpt.py --steps 150 --text ../data/text.txt
 """
 
 import argparse
@@ -78,6 +78,31 @@ def batch(codes, size, block, generator):
     return windows[:, :-1], windows[:, 1:]
 
 
+def training(model, lr, steps, warm_up):
+    """The learning-rate schedule, and the function that makes one step of training."""
+    device = model.token.weight.device
+    # The learning rate is a tensor so that the scheduler can change it without a new compilation of the step.
+    lr = torch.tensor(lr, device=device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), capturable=device.type != "cpu")
+
+    def schedule(step):
+        if step < warm_up:
+            return (step + 1) / warm_up
+        return 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(steps - warm_up, 1)))
+
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
+
+    def train_step(inputs, targets):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss.detach()
+
+    return scheduler, train_step
+
+
 @torch.no_grad()
 def accuracy(model, codes, device, size=16):
     """How often the likeliest next character is the right one, on text that was held out."""
@@ -96,7 +121,7 @@ def accuracy(model, codes, device, size=16):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--text", default=TEXT)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--warm-up", type=int, default=20)
@@ -111,25 +136,7 @@ def main():
     characters, train, test = load(args.text)
 
     model = GPT(len(characters)).to(device)
-    # The learning rate is a tensor so that the scheduler can change it without a new compilation of the step.
-    lr = torch.tensor(args.lr, device=device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), capturable=device.type != "cpu")
-
-    def schedule(step):
-        if step < args.warm_up:
-            return (step + 1) / args.warm_up
-        return 0.5 * (1 + math.cos(math.pi * (step - args.warm_up) / max(args.steps - args.warm_up, 1)))
-
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
-
-    def train_step(inputs, targets):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return loss.detach()
-
+    scheduler, train_step = training(model, args.lr, args.steps, args.warm_up)
     if args.compile:
         train_step = torch.compile(train_step)
 
