@@ -15,7 +15,8 @@ class JaxControlFlow:
     def cond(
         self, predicate: Array, true_fn: Callable[..., Any], false_fn: Callable[..., Any], /, *operands: Any
     ) -> Any:
-        leaves, tree = optree.tree_flatten(operands)
+        leaves: list[Any]
+        leaves, tree = optree.tree_flatten(operands)  # type: ignore[arg-type]
         trees: list[Any] = []
 
         def flat(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,7 +20,8 @@ Axes = tuple[tuple[int, ...], tuple[int, ...]]
 def full_precision() -> lax.Precision | None:
     """On GPU and TPU XLA rounds the factors of float32 products, unless told otherwise. The user who wants that says
     so with `jax.default_matmul_precision`."""
-    return None if jax.config.jax_default_matmul_precision is not None else lax.Precision.HIGHEST
+    chosen = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
+    return lax.Precision.HIGHEST if chosen is None else None
 
 
 def _accumulates(dtype: np.dtype, wide: np.dtype) -> bool:

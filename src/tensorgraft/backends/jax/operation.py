@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -53,7 +54,7 @@ def with_one_dtype(*operands: Any) -> list[Array]:
         if not is_weak(x) and (dtype is None or np.ndim(x)):  # a traced Python bool is 0-d, but not weak
             dtype = x.dtype
     if dtype is None:
-        return [lax.asarray(x) for x in operands]
+        return [jnp.asarray(x) for x in operands]
     return [x if getattr(x, "dtype", None) == dtype and not is_weak(x) else _one(x, dtype) for x in operands]
 
 

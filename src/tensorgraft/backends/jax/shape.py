@@ -21,7 +21,8 @@ def _full(value: Array, shape: Shape, dtype: np.dtype) -> Array:
 
 
 def _pad(x: Array, value: Array, config: tuple[tuple[int, int, int], ...]) -> Array:
-    return lax.pad(*with_one_dtype(x, value), config)
+    x, value = with_one_dtype(x, value)
+    return lax.pad(x, value, config)
 
 
 def _slice_update(x: Array, update: Array, start: Shape, step: Shape) -> Array:
