@@ -53,7 +53,9 @@ def _convolution_backward(
     stride, padding, dilation = (_each(v, n) for v in (stride, padding, dilation))
     grad_x = grad_w = grad_bias = None
     if mask[0] and transposed:
-        grad_x = _forwards(xp, grad, w, stride, padding, dilation, groups)
+        full = _forwards(xp, grad, w, stride, padding, dilation, groups)
+        # output padding may have made room for one more
+        grad_x = xp.slice(full, (0,) * (n + 2), (*xp.shape(full)[:2], *xp.shape(x)[2:]), (1,) * (n + 2))
     elif mask[0]:
         taken = zip(xp.shape(x)[2:], xp.shape(grad)[2:], xp.shape(w)[2:], stride, padding, dilation, strict=True)
         rest_padding = tuple(i - ((o - 1) * s - 2 * p + d * (k - 1) + 1) for i, o, k, s, p, d in taken)
