@@ -16,24 +16,22 @@ _HOMES = {
     "BackendNotAvailableError": "tensorgraft.errors",
     "FallbackError": "tensorgraft.errors",
     "TracedValueError": "tensorgraft.errors",
-    "backends": "tensorgraft.hub.registry",
     "device": "tensorgraft.devices",
     "from_backend_array": "tensorgraft.devices",
     "jit": "tensorgraft.transforms.jit",
     "set_default_device": "tensorgraft.devices",
     "to_backend_array": "tensorgraft.devices",
 }
-_MODULES = {"torch": "tensorgraft.frontends.torch", "transforms": "tensorgraft.transforms"}
+_MODULES = {"backends": "tensorgraft.backends", "torch": "tensorgraft.frontends.torch", "transforms": "tensorgraft.transforms"}
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 
 if TYPE_CHECKING:
-    from tensorgraft import transforms
+    from tensorgraft import backends, transforms
     from tensorgraft.devices import device, from_backend_array, set_default_device, to_backend_array
     from tensorgraft.errors import BackendNotAvailableError, FallbackError, TracedValueError
     from tensorgraft.frontends import torch
     from tensorgraft.hub.backend import Backend
-    from tensorgraft.hub.registry import backends
     from tensorgraft.transforms.jit import jit
 
 

@@ -71,6 +71,7 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any])
     sig = operator.signature
     slot = _slot(operator, args, kwargs)
     _check_overlap(operator, args, kwargs)
+    _check_dim(operator, args, kwargs)
     if callable(operator.spec.concrete) and operator.spec.concrete(*args):
         return Plan(None, slot, concrete=True)
     outcome, prepare = abstract_call(operator, args, kwargs)
@@ -166,6 +167,17 @@ def _check_overlap(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, 
                 "unsupported operation: more than one element of the written-to tensor refers to a single memory"
                 " location. Please clone() the tensor before performing the operation."
             )
+
+
+def _check_dim(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """`dim` is an axis of the first tensor: some of PyTorch's meta functions leave that to the kernel."""
+    sig = operator.signature
+    if sig.types.get("dim") != "int" or sig.types.get(sig.names[0]) != "Tensor" or "stack" in operator.name:
+        return
+    bound = sig.bind(args, kwargs)
+    n, dim = max(bound[sig.names[0]].dim(), 1), bound["dim"]
+    if not -n <= dim < n:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {dim})")
 
 
 # ---- what comes out ----------------------------------------------------------------------------------------------------

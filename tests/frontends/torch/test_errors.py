@@ -1,0 +1,114 @@
+"""Bad input raises what CPU PyTorch raises, before anything is changed."""
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import tensorgraft as tg
+
+DEVICES = tg.backends()
+
+
+def tensor(device, *shape, dtype=torch.float32):
+    n = torch.Size(shape).numel()
+    return torch.arange(n, dtype=dtype).reshape(shape).clone().to(device)
+
+
+# name -> (program, whether the text is PyTorch's own to the letter)
+PROGRAMS = {
+    "shapes that do not fit": (lambda d: tensor(d, 4, 6) + tensor(d, 3, 6), True),
+    "inner extents of a product": (lambda d: tensor(d, 4, 6) @ tensor(d, 5, 2), True),
+    "dtypes of a product": (lambda d: tensor(d, 2, 2) @ tensor(d, 2, 2, dtype=torch.float64), False),
+    "batches of a product": (lambda d: torch.bmm(tensor(d, 2, 3, 4), tensor(d, 3, 4, 5)), False),
+    "view of a transposed tensor": (lambda d: tensor(d, 4, 6).t().view(24), True),
+    "view of another size": (lambda d: tensor(d, 4, 6).view(5, 5), True),
+    "reshape to another size": (lambda d: tensor(d, 4, 6).reshape(7, -1), True),
+    "in place on a leaf": (lambda d: tensor(d, 3).requires_grad_().add_(1), True),
+    "in place of another shape": (lambda d: tensor(d, 3).add_(tensor(d, 2, 3)), True),
+    "in place of a wider dtype": (lambda d: tensor(d, 3, dtype=torch.int64).add_(1.5), True),
+    "a write through an expanded view": (lambda d: tensor(d, 1, 3).expand(2, 3).add_(1), True),
+    "a dimension out of range": (lambda d: tensor(d, 4, 6).sum(2), True),
+    "a dimension twice": (lambda d: tensor(d, 4, 6).sum((0, 0)), False),
+    "an index out of range": (lambda d: tensor(d, 4, 6)[4], True),
+    "an index tensor out of range": (lambda d: tensor(d, 4)[torch.tensor([1, 9]).to(d)], True),
+    "index_select out of range": (lambda d: tensor(d, 4).index_select(0, torch.tensor([9]).to(d)), False),
+    "gather out of range": (lambda d: tensor(d, 4).gather(0, torch.tensor([9]).to(d)), False),
+    "embedding out of range": (lambda d: F.embedding(torch.tensor([9]).to(d), tensor(d, 4, 2)), True),
+    "a boolean mask of another shape": (lambda d: tensor(d, 4, 6)[torch.ones(5, dtype=torch.bool).to(d)], True),
+    "cat of other ranks": (lambda d: torch.cat([tensor(d, 2, 3), tensor(d, 3)]), False),
+    "stack of other shapes": (lambda d: torch.stack([tensor(d, 2), tensor(d, 3)]), True),
+    "channels of a convolution": (lambda d: F.conv2d(tensor(d, 1, 3, 8, 8), tensor(d, 4, 2, 3, 3)), False),
+    "backward of a tensor that needs no gradient": (lambda d: tensor(d, 3).sum().backward(), True),
+    "backward of a vector": (lambda d: (tensor(d, 3).requires_grad_() * 2).backward(), True),
+    "backward twice": (lambda d: [y.backward() for y in [tensor(d, 3).requires_grad_().sin().sum()] * 2], True),
+    "the truth of several elements": (lambda d: bool(tensor(d, 3)), True),
+    "item of several elements": (lambda d: tensor(d, 3).item(), True),
+    "softmax of a dimension out of range": (lambda d: tensor(d, 3).softmax(1), True),
+    "a singular matrix": (lambda d: torch.linalg.inv(torch.zeros(2, 2).to(d)), False),
+    "out= of a narrower dtype": (
+        lambda d: torch.add(tensor(d, 3), 1.5, out=torch.empty(3, dtype=torch.int64, device=d)),
+        True,
+    ),
+    "squeeze of a dimension out of range": (lambda d: tensor(d, 3).squeeze(4), True),
+    "a probability above one": (lambda d: F.dropout(tensor(d, 3), 1.5), True),
+    "a negative size": (lambda d: torch.empty(-1, device=d), False),
+}
+
+
+@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("what", PROGRAMS)
+def test_the_same_error_as_on_the_cpu(name, what):
+    program, same_text = PROGRAMS[what]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(Exception) as native:
+            program("cpu")
+        with pytest.raises(Exception) as ours:
+            program(tg.device(name))
+    assert isinstance(ours.value, native.type), f"{ours.value!r}, on the CPU {native.value!r}"
+    if same_text:
+        assert str(ours.value).splitlines()[0] == str(native.value).splitlines()[0]
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_operands_on_two_devices(name):
+    here = tg.device(name)
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device, but found at least two"):
+        torch.ones(3).to(here) + torch.ones(3)
+    assert (torch.ones(3).to(here) * torch.tensor(2.0)).tolist() == [2.0] * 3  # a CPU scalar is allowed, as on CUDA
+    for other in tg.backends():
+        if other != name:
+            with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+                torch.ones(3).to(here) + torch.ones(3).to(tg.device(other))
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_failed_write_changes_nothing(name):
+    x = torch.arange(3.0).to(tg.device(name))
+    version = x._version
+    for bad in (lambda: x.add_(torch.ones(2, 3, device=x.device)), lambda: x.copy_(torch.ones(4))):
+        with pytest.raises(RuntimeError):
+            bad()
+    assert x.tolist() == [0.0, 1.0, 2.0]
+    assert x._version - version <= 2
+
+
+def test_an_unknown_backend():
+    with pytest.raises(tg.BackendNotAvailableError, match=r"there is no backend 'quantum'\. Installed: .*numpy"):
+        tg.device("quantum")
+
+
+def test_a_backend_that_is_not_installed(monkeypatch):
+    from tensorgraft.hub import registry
+
+    absent = registry.BackendInfo("jax", "nowhere:Backend", "no_such_package", installed=False)
+    monkeypatch.setattr(registry, "known", lambda: {"jax": absent})
+    with pytest.raises(tg.BackendNotAvailableError, match=r'pip install "tensorgraft\[jax\]"'):
+        registry.lookup("jax")
+
+
+def test_a_device_index_that_does_not_exist():
+    with pytest.raises(RuntimeError, match="invalid device ordinal 99"):
+        torch.empty(2, device="graft:99")
