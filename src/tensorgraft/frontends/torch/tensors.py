@@ -148,8 +148,12 @@ def from_array(array: Array, slot: Slot) -> torch.Tensor:
 def to_array(t: torch.Tensor) -> Array:
     """What a tensor on the device sees, as an array of its backend."""
     cell = cell_of(t)
-    with cell.backend.scope():
-        return read(cell.backend, cell.array, geometry_of(t))
+    xp = cell.backend
+    with xp.scope():
+        array = read(xp, cell.array, geometry_of(t))
+        if t.is_conj():  # a view whose conjugation, or negation, is still to be done
+            array = xp.conj(array)
+        return xp.negative(array) if t.is_neg() else array
 
 
 def cpu_to_numpy(t: torch.Tensor) -> np.ndarray:
