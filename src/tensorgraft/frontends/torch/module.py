@@ -20,7 +20,7 @@ from torch.utils.backend_registration import (
     generate_methods_for_privateuse1_backend,
 )
 
-from tensorgraft.frontends.torch import devices, state
+from tensorgraft.frontends.torch import devices, forking, state
 from tensorgraft.frontends.torch.generator import Generator
 from tensorgraft.frontends.torch.streams import Event, Stream
 
@@ -174,22 +174,12 @@ def synchronize(device: Device = None) -> None:
 
 
 def _is_in_bad_fork() -> bool:
-    return _forked
+    return forking.in_bad_fork()
 
 
 def _is_compiled() -> bool:
     return True
 
-
-_forked = False
-
-
-def _after_fork() -> None:
-    global _forked
-    _forked = any("backend" in vars(slot) and slot.name.startswith("jax") for slot in devices.slots())
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 # ---- random numbers --------------------------------------------------------------------------------------------------
 

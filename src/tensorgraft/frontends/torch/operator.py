@@ -9,6 +9,9 @@ from tensorgraft.frontends.torch import schema
 from tensorgraft.frontends.torch.spec import Spec
 
 
+all_plans: list[dict[Any, Any]] = []  # of every operator
+
+
 @dataclass
 class Operator:
     """`kind` says how the kernel serves the overload.
@@ -23,6 +26,7 @@ class Operator:
     plans: dict[Any, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        all_plans.append(self.plans)
         self.name = schema.short_name(self.op)
         self.signature = schema.signature(self.op)
         self.writes = self.spec.writes or self.signature.written

@@ -37,7 +37,7 @@ def _reduce(original: Callable[..., Any]) -> Callable[..., Any]:
     def reduce_storage(storage: torch.UntypedStorage) -> Any:
         if storage.device.type != TYPE:
             return original(storage)
-        return _from_bytes, (bytes(storage.tolist()), str(storage.device))
+        return _from_bytes, (storages.as_bytes(storage).cpu().numpy().tobytes(), str(storage.device))
 
     return reduce_storage
 

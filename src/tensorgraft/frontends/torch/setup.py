@@ -77,6 +77,7 @@ def install() -> None:
         autograd,
         conversion,
         dlpack,
+        forking,
         generator,
         module,
         runtime,
@@ -85,7 +86,7 @@ def install() -> None:
     )
 
     module.register()
-    for part in (autograd, conversion, dlpack, generator, runtime, serialization, storages):
+    for part in (autograd, conversion, dlpack, forking, generator, runtime, serialization, storages):
         part.install()
     for name in METADATA:
         op = schema.overload(name)

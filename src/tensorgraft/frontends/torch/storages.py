@@ -44,6 +44,7 @@ def install() -> None:
     UntypedStorage.__new__ = new  # type: ignore[method-assign]
     UntypedStorage.copy_ = _copy(UntypedStorage.copy_)  # type: ignore[method-assign]
     torch.Tensor.data_ptr = _tensor_data_ptr(torch.Tensor.data_ptr)  # type: ignore[method-assign]
+    torch.Tensor.new = _tensor_new(torch.Tensor.new)  # type: ignore[method-assign]
 
 
 def method(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -136,6 +137,24 @@ def _tensor_data_ptr(original: Callable[..., int]) -> Callable[..., int]:
 @method("new")
 def new(self: UntypedStorage) -> UntypedStorage:
     return UntypedStorage(0, device=self.device)
+
+
+def _tensor_new(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`x.new(...)`, which C++ makes on index 0."""
+
+    def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.device.type != TYPE or kwargs.get("device", self.device) != self.device:
+            return original(self, *args, **kwargs)
+        content = args[0] if args else 0
+        if isinstance(content, UntypedStorage | torch.TypedStorage):
+            return self.new_empty(0).set_(content)  # type: ignore[call-overload, no-any-return]
+        if isinstance(content, torch.Tensor):
+            return content.detach()
+        if isinstance(content, int | torch.Size):
+            return self.new_empty(content if isinstance(content, torch.Size) else args or (0,))
+        return self.new_tensor(content)
+
+    return functools.wraps(original)(new)
 
 
 @method("clone", "__copy__")
