@@ -35,6 +35,7 @@ METADATA = (
 KERNELS = (
     "attention",
     "convolution",
+    "ctc",
     "counting",
     "creation",
     "distance",
@@ -43,6 +44,7 @@ KERNELS = (
     "embedding",
     "factorization",
     "fft",
+    "grid_sampler",
     "indexing",
     "linalg",
     "loss",
@@ -139,6 +141,8 @@ def _metadata(op: schema.Overload) -> Callable[..., Any]:
 
 def _register(operator: Operator, done: set[str]) -> Callable[..., Any]:
     call = entry(operator)
+    if operator.name == "clone":
+        call = transfer.resolving(call)
     _libraries["aten"].impl(operator.name, call, KEY)
     done.add(operator.name)
     return call

@@ -59,6 +59,19 @@ def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     return torch.ops.graft.assign(target, from_cpu(source, slot))
 
 
+def resolving(clone: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`clone`, which is also how PyTorch does the conjugation or negation of a lazy view (resolve_conj, resolve_neg)."""
+
+    def call(x: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
+        if x.is_conj():
+            x = torch.ops.aten._conj_physical(torch.ops.aten._conj(x))
+        if x.is_neg():
+            x = torch.ops.aten.neg(torch.ops.aten._neg_view(x))
+        return clone(x, memory_format=memory_format)
+
+    return call
+
+
 @direct("_copy_from")
 def _copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Tensor:
     return copy_(target, source)
