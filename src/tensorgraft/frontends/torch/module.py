@@ -26,6 +26,8 @@ from tensorgraft.frontends.torch.streams import Event, Stream
 
 Device = torch.device | str | int | None
 
+_initialized = True  # `torch.utils.checkpoint` asks before it keeps the random state
+
 __all__ = [
     "DeviceProperties",
     "Event",

@@ -8,7 +8,6 @@ from typing import Any
 from tensorgraft.frontends.torch import schema
 from tensorgraft.frontends.torch.spec import Spec
 
-
 all_plans: list[dict[Any, Any]] = []  # of every operator
 
 

@@ -45,6 +45,7 @@ def install() -> None:
     UntypedStorage.copy_ = _copy(UntypedStorage.copy_)  # type: ignore[method-assign]
     torch.Tensor.data_ptr = _tensor_data_ptr(torch.Tensor.data_ptr)  # type: ignore[method-assign]
     torch.Tensor.new = _tensor_new(torch.Tensor.new)  # type: ignore[method-assign]
+    torch.Tensor.new_tensor = _tensor_new_tensor(torch.Tensor.new_tensor)  # type: ignore[method-assign]
 
 
 def method(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -155,6 +156,17 @@ def _tensor_new(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
         return self.new_tensor(content)
 
     return functools.wraps(original)(new)
+
+
+def _tensor_new_tensor(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`x.new_tensor(...)`, likewise."""
+
+    def new_tensor(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.device.type == TYPE and kwargs.get("device") is None:
+            kwargs["device"] = self.device
+        return original(self, *args, **kwargs)
+
+    return functools.wraps(original)(new_tensor)
 
 
 @method("clone", "__copy__")
