@@ -71,16 +71,9 @@ class Visible:
             )
         return slot_named(self.names[ordinal]).index
 
-    def ordinal(self, device: torch.device | str | int | None) -> int:
-        """Which of the visible devices is meant; None is the current one."""
-        if isinstance(device, int):
-            return device
-        index = None if device is None else torch.device(device).index
-        if index is None:
-            return cuda_api.current_ordinal(self)
-        if torch.device(device).type == TYPE:  # type: ignore[arg-type]
-            return [slot_named(name).index for name in self.names].index(index)
-        return index
+    @property
+    def indices(self) -> list[int]:
+        return [self.index(i) for i in range(len(self.names))]
 
     def translate(self, device: Any) -> Any:
         """`device`, or the `graft` device where it says CUDA."""
@@ -192,7 +185,7 @@ def _translate_moves(patches: Patches, visible: Visible) -> None:
         patches.wrap(owner, "to", to)
     patches.wrap(torch.Tensor, "cuda", tensor_cuda)
     patches.wrap(torch.nn.Module, "cuda", module_cuda)
-    is_cuda = torch.Tensor.is_cuda
+    is_cuda: Any = torch.Tensor.is_cuda
     patches.set(
         torch.Tensor,
         "is_cuda",
@@ -201,7 +194,7 @@ def _translate_moves(patches: Patches, visible: Visible) -> None:
 
 
 def _translate_contexts(patches: Patches, visible: Visible) -> None:
-    """`with torch.device("cuda"):`, `torch.set_default_device`, `torch.load`."""
+    """What else takes a device: `with torch.device("cuda"):`, default devices, `torch.load`, generators and events."""
 
     def device_context(original: Callable[..., Any]) -> Callable[..., Any]:
         return lambda self, device: original(self, visible.translate(device))
@@ -212,6 +205,15 @@ def _translate_contexts(patches: Patches, visible: Visible) -> None:
 
         return default_restore_location
 
+    def new(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda cls, device=None, **options: original(cls, visible.translate(device), **options)
+
+    def generator(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda cls, device="cpu": original(cls, visible.translate(device))
+
+    patches.wrap(torch.Event, "__new__", new)
+    patches.wrap(torch.Stream, "__new__", new)
+    patches.wrap(torch.Generator, "__new__", generator)
     patches.wrap(torch.utils._device.DeviceContext, "__init__", device_context)
     patches.wrap(torch.serialization, "default_restore_location", restore)
 

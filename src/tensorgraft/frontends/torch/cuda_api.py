@@ -1,35 +1,37 @@
 """The module `torch.cuda` of a program whose CUDA is a backend (see `accelerator`).
 
-What the device module of `graft` has under the same name is taken from there; the rest is here: device numbers, streams
-and events (work on a backend is in order: one stream), legacy tensor types, and what has no meaning here and does
-nothing.
+What the device module of `graft` has under the same name is taken from there; the rest is here: device numbers, the
+questions that only CUDA answers, legacy tensor types, and what has no meaning here and does nothing.
 """
 
 from __future__ import annotations
 
-import contextlib
-import time
+import importlib
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._pytree import tree_map
 
-from tensorgraft.frontends.torch import devices
+from tensorgraft.frontends.torch import devices, module
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.accelerator import Patches, Visible
 
-# Taken from the device module of `graft`, where it has them.
+# Taken from the device module: those that take a device, and the others.
+ON_A_DEVICE = """
+    current_stream default_stream get_device_name get_rng_state max_memory_allocated max_memory_reserved mem_get_info
+    memory_allocated memory_reserved memory_stats memory_summary reset_accumulated_memory_stats
+    reset_peak_memory_stats set_device set_rng_state synchronize
+"""
 SHARED = """
-    empty_cache get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all max_memory_allocated
-    max_memory_reserved mem_get_info memory_allocated memory_reserved memory_stats memory_summary
-    reset_peak_memory_stats seed seed_all set_rng_state set_rng_state_all synchronize
+    Event Stream device_of empty_cache get_rng_state_all init initial_seed is_available is_bf16_supported
+    is_initialized manual_seed manual_seed_all seed seed_all set_rng_state_all set_stream stream
 """
 # No meaning here: nothing is done.
 NOTHING = """
-    init ipc_collect reset_accumulated_memory_stats reset_max_memory_allocated reset_max_memory_cached
-    set_per_process_memory_fraction set_stream set_sync_debug_mode
+    ipc_collect reset_max_memory_allocated reset_max_memory_cached set_per_process_memory_fraction set_sync_debug_mode
 """
 # The compute capability that scripts read to find out whether there is bfloat16: the first that has it.
 CAPABILITY = (8, 0)
@@ -55,29 +57,26 @@ def current_ordinal(visible: Visible) -> int:
 
 def install(patches: Patches, visible: Visible) -> None:
     """Make `torch.cuda` the backend's until the patches are undone."""
-    module = torch.get_device_module(devices.TYPE)
+    for name in ON_A_DEVICE.split():
+        patches.set(torch.cuda, name, _on_visible(getattr(module, name), visible))
     for name in SHARED.split():
-        if hasattr(module, name):
-            patches.set(torch.cuda, name, _on_visible(getattr(module, name), visible))
+        patches.set(torch.cuda, name, getattr(module, name))
     for name in NOTHING.split():
         patches.set(torch.cuda, name, lambda *args, **kwargs: None)
-    for name, value in _functions(visible).items():
-        patches.set(torch.cuda, name, value)
-    # PyTorch's own code (DataParallel, fork_rng) asks the device module: it is to see the same devices.
-    patches.set(module, "device_count", lambda: len(visible.names))
-    for owner in (torch._utils, torch.nn.parallel.data_parallel):
-        patches.set(owner, "_get_available_device_type", lambda: devices.TYPE)
     for name in ("range_push", "range_pop", "mark"):
         patches.set(torch.cuda.nvtx, name, lambda *args, **kwargs: None)
-    _install_legacy_types(patches, visible)
-    _install_generator(patches)
+    for name, value in _functions(visible).items():
+        patches.set(torch.cuda, name, value)
+    patches.set(torch.accelerator, "device_count", lambda: len(visible.names))
+    _install_parallel(patches, visible)
+    _install_legacy_types(patches)
 
 
 def _on_visible(function: Callable[..., Any], visible: Visible) -> Callable[..., Any]:
     """`function` of the device module, given CUDA's devices."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        args = tuple(visible.translate(a) if isinstance(a, (str, torch.device)) else a for a in args)
+        args = tuple(visible.translate(a) if isinstance(a, (str, torch.device, int)) else a for a in args)
         if kwargs.get("device") is not None:
             kwargs["device"] = visible.translate(kwargs["device"])
         return function(*args, **kwargs)
@@ -86,123 +85,57 @@ def _on_visible(function: Callable[..., Any], visible: Visible) -> Callable[...,
 
 
 def _functions(visible: Visible) -> dict[str, Any]:
-    def slot(device: Any = None) -> devices.Slot:
-        return devices.slot_at(visible.index(visible.ordinal(device)))
-
-    def set_device(device: Any) -> None:
-        devices.set_current_index(slot(device).index)
-
-    class Device:
+    class Device(module.device):
         """`with torch.cuda.device(index):`; a negative index or None changes nothing."""
 
         def __init__(self, device: Any) -> None:
-            self.device = None if device is None or device == -1 else device
-
-        def __enter__(self) -> None:
-            self.previous = devices.current_index()
-            if self.device is not None:
-                set_device(self.device)
-
-        def __exit__(self, *exception: object) -> None:
-            devices.set_current_index(self.previous)
+            super().__init__(device if isinstance(device, int) and device < 0 else visible.translate(device))
 
     def get_device_properties(device: Any = None) -> types.SimpleNamespace:
+        found = module.get_device_properties(visible.translate(device))
+        major, minor = CAPABILITY
         return types.SimpleNamespace(
-            name=get_device_name(device),
-            major=CAPABILITY[0],
-            minor=CAPABILITY[1],
-            total_memory=slot(device).backend.memory_stats().get("limit", 0),
-            multi_processor_count=1,
+            name=found.name, total_memory=found.total_memory, major=major, minor=minor, multi_processor_count=1
         )
 
-    def get_device_name(device: Any = None) -> str:
-        return slot(device).backend.device_name()
-
     return {
-        "is_available": lambda: True,
-        "is_initialized": lambda: True,
-        "is_bf16_supported": lambda including_emulation=True: True,
-        "is_tf32_supported": lambda: False,
-        "is_current_stream_capturing": lambda: False,
+        "device": Device,
         "device_count": lambda: len(visible.names),
         "current_device": lambda: current_ordinal(visible),
-        "set_device": set_device,
-        "device": Device,
-        "device_of": lambda tensor: Device(tensor.device if tensor.device.type == devices.TYPE else None),
-        "get_device_name": get_device_name,
         "get_device_properties": get_device_properties,
         "get_device_capability": lambda device=None: CAPABILITY,
         "get_arch_list": list,
-        "Event": lambda *args, **kwargs: Event(torch.get_device_module(devices.TYPE).synchronize),
-        "Stream": Stream,
-        "ExternalStream": Stream,
-        "current_stream": Stream,
-        "default_stream": Stream,
-        "stream": stream,
+        "is_current_stream_capturing": lambda: False,
+        "is_tf32_supported": lambda: False,
     }
 
 
-# ---- streams and events ----------------------------------------------------------------------------------------------
+def _install_parallel(patches: Patches, visible: Visible) -> None:
+    """What PyTorch's own code asks about all devices. `DataParallel` keeps to the first: its results are the same."""
 
+    def scatter(self: Any, inputs: Any, kwargs: Any, device_ids: Any) -> Any:
+        def move(x: Any) -> Any:
+            return x.to(self.src_device_obj) if isinstance(x, torch.Tensor) else x
 
-class Stream:
-    """The one stream: what is asked for on it is done in order."""
+        return (tree_map(move, inputs),), (tree_map(move, kwargs or {}),)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
+    # not the function of the same name, which hides it
+    parallel = importlib.import_module("torch.nn.parallel.data_parallel")
+    for name, value in {
+        "_get_available_device_type": lambda: devices.TYPE,
+        "_get_all_device_indices": lambda: visible.indices[:1],
+        "_check_balance": lambda ids: None,
+    }.items():
+        patches.set(parallel, name, value)
+    patches.set(torch.nn.DataParallel, "scatter", scatter)
 
-    def synchronize(self) -> None:
-        torch.get_device_module(devices.TYPE).synchronize()
+    def fork_rng(original: Callable[..., Any]) -> Callable[..., Any]:
+        def fork_rng(devices: Any = None, *args: Any, **kwargs: Any) -> Any:
+            return original(visible.indices if devices is None else devices, *args, **kwargs)
 
-    def query(self) -> bool:
-        return True
+        return fork_rng
 
-    def wait_stream(self, stream: Stream) -> None:
-        pass
-
-    def wait_event(self, event: Event) -> None:
-        pass
-
-    def record_event(self, event: Event | None = None) -> Event:
-        event = Event(self.synchronize) if event is None else event
-        event.record()
-        return event
-
-
-@contextlib.contextmanager
-def stream(which: Stream | None = None) -> Iterator[None]:
-    """`with torch.cuda.stream(s):`."""
-    yield
-
-
-class Event:
-    """A moment in the work of the device: recording it waits until what was asked for so far is done."""
-
-    def __init__(self, synchronize: Callable[[], None]) -> None:
-        self._synchronize = synchronize
-        self._time: float | None = None
-
-    def record(self, stream: Stream | None = None) -> None:
-        self._synchronize()
-        self._time = time.perf_counter()
-
-    def elapsed_time(self, end: Event) -> float:
-        """Milliseconds from this event to `end`."""
-        if self._time is None or end._time is None:
-            raise ValueError("Both events must be recorded before calculating elapsed time.")
-        return (end._time - self._time) * 1e3
-
-    def synchronize(self) -> None:
-        self._synchronize()
-
-    def wait(self, stream: Stream | None = None) -> None:
-        pass
-
-    def query(self) -> bool:
-        return True
-
-
-# ---- classes ---------------------------------------------------------------------------------------------------------
+    patches.wrap(torch.random, "fork_rng", fork_rng)
 
 
 class _LegacyType(type):
@@ -218,7 +151,7 @@ class _LegacyType(type):
         return isinstance(x, torch.Tensor) and x.device.type == devices.TYPE and x.dtype == cls.dtype
 
 
-def _install_legacy_types(patches: Patches, visible: Visible) -> None:
+def _install_legacy_types(patches: Patches) -> None:
     classes: dict[str, _LegacyType] = {}
     for name, dtype in LEGACY.items():
         fields = {"dtype": dtype, "make": staticmethod(getattr(torch, name))}
@@ -250,19 +183,3 @@ def _install_legacy_types(patches: Patches, visible: Visible) -> None:
 
     patches.wrap(torch.Tensor, "type", type_)
     patches.wrap(torch, "set_default_tensor_type", set_default)
-
-
-def _install_generator(patches: Patches) -> None:
-    original = torch.Generator
-
-    class GeneratorType(type):
-        def __instancecheck__(cls, x: object) -> bool:
-            return isinstance(x, original)
-
-    class Generator(metaclass=GeneratorType):
-        """`torch.Generator`; one for CUDA is a generator of the CPU, which the kernels of `graft` accept."""
-
-        def __new__(cls, device: Any = "cpu") -> Any:
-            return original("cpu" if torch.device(device).type == "cuda" else device)
-
-    patches.set(torch, "Generator", Generator)
