@@ -349,6 +349,7 @@ def _program(
     geometries = [geometry_of(t) for t in tensors]
     first = sharing([cell_of(t) for t in tensors])
     dtype, promoted = _computation_dtype(operator, tensors, held, given)
+    contiguous = spec.contiguous and tensors[0].is_contiguous()
     hidden = operator.writes if operator.kind == "out" else ()
     positional = [n for n in sig.positional if n in held and n not in hidden]
     named = [n for n in held if n not in sig.positional and n not in hidden]
@@ -369,6 +370,8 @@ def _program(
             return numpy_dtype(a) if isinstance(a, torch.dtype) else a
 
         options = {n: fill(n, held[n]) for n in named}
+        if spec.contiguous:
+            options["contiguous"] = contiguous
         if spec.random:
             options["key"] = _key(xp, inputs[-1])
         with checks.collected() as pending:

@@ -33,6 +33,7 @@ class Spec:
     writes: tuple[str, ...] = ()  # arguments that are written though the schema does not say so
     host: tuple[str, ...] = ()  # tensors that may be on the CPU whatever their shape (indices)
     decomposed: bool = False  # made of a PyTorch decomposition
+    contiguous: bool = False  # the kernel takes `contiguous`: whether its first tensor is row-major
     uncompiled: bool = False  # run as it is, operation by operation
 
 

@@ -51,7 +51,15 @@ def _slope(xp: Any, gap: Array, p: float, distance: Array) -> Array:
 def _cdist_backward(xp: Any, grad: Array, x: Array, y: Array, p: float, cdist: Array) -> Array:
     gap = _differences(xp, x, y)
     slope = _slope(xp, gap, p, xp.expand_dims(cdist, -1))
-    return xp.sum(xp.multiply(xp.expand_dims(grad, -1), slope), axis=-2)
+    return _summed_to(xp, xp.sum(xp.multiply(xp.expand_dims(grad, -1), slope), axis=-2), xp.shape(x))
+
+
+def _summed_to(xp: Any, x: Array, shape: tuple[int, ...]) -> Array:
+    """The transpose of broadcasting from `shape`."""
+    lead = xp.ndim(x) - len(shape)
+    axes = [a for a, n in enumerate(shape) if n == 1 and xp.shape(x)[lead + a] != 1]
+    x = xp.sum(x, axis=(*range(lead), *(lead + a for a in axes)), keepdims=True)
+    return xp.reshape(x, shape)
 
 
 def _pairs(xp: Any, n: int) -> tuple[Array, Array]:

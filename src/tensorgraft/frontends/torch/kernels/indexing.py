@@ -213,9 +213,25 @@ def _check_bool(xp: Any, name: str, mask: Array) -> None:
         raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {xp.dtype_of(mask)}")
 
 
+def _check_fits(xp: Any, value: Any, dtype: np.dtype) -> None:
+    info = dtypes.iinfo(dtype)
+    name = f"{dtype.name}_t" if dtype.itemsize > 1 else dtype.name
+
+    def judge(given: np.ndarray) -> None:
+        if not info.min <= given <= info.max:  # NaN is not
+            raise RuntimeError(f"value cannot be converted to type {name} without overflow")
+
+    if isinstance(value, int | float):
+        judge(np.asarray(value))
+    elif dtypes.is_floating(xp.dtype_of(value)):
+        check(xp, xp.astype(value, dtypes.float64), judge)
+
+
 @kernel("masked_fill.Scalar", dynamic=("value",))
 def _masked_fill(xp: Any, x: Array, mask: Array, value: Any) -> Array:
     _check_bool(xp, "masked_fill_", mask)
+    if dtypes.is_integer(xp.dtype_of(x)):
+        _check_fits(xp, value, xp.dtype_of(x))
     return xp.where(mask, number(xp, value, xp.dtype_of(x)), x)
 
 

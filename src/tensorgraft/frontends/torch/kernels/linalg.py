@@ -95,16 +95,22 @@ def _sign_of(xp: Any, pivots: Array, dtype: np.dtype) -> Array:
     return xp.astype(xp.subtract(1, xp.multiply(odd, 2)), dtype)
 
 
-@kernel("_linalg_det")
-def _det(xp: Any, a: Array) -> tuple[Array, Array, Array]:
-    packed, pivots, _ = lu(xp, a)
+def _det_factors(xp: Any, a: Array, contiguous: bool) -> tuple[Array, Array]:
+    """LU and pivots as the backward formulas of `det` expect them: of the transpose where A is real and row-major."""
+    flip = contiguous and not dtypes.is_complex(xp.dtype_of(a))
+    return lu(xp, xp.matrix_transpose(a) if flip else a)[:2]
+
+
+@kernel("_linalg_det", contiguous=True)
+def _det(xp: Any, a: Array, contiguous: bool) -> tuple[Array, Array, Array]:
+    packed, pivots = _det_factors(xp, a, contiguous)
     sign = _sign_of(xp, pivots, xp.dtype_of(a))
     return xp.multiply(xp.prod(xp.diagonal(packed), axis=-1), sign), packed, pivots
 
 
-@kernel("_linalg_slogdet")
-def _slogdet(xp: Any, a: Array) -> tuple[Array, Array, Array, Array]:
-    packed, pivots, _ = lu(xp, a)
+@kernel("_linalg_slogdet", contiguous=True)
+def _slogdet(xp: Any, a: Array, contiguous: bool) -> tuple[Array, Array, Array, Array]:
+    packed, pivots = _det_factors(xp, a, contiguous)
     diagonal = xp.diagonal(packed)
     sign = xp.multiply(xp.prod(xp.sign(diagonal), axis=-1), _sign_of(xp, pivots, xp.dtype_of(a)))
     return sign, xp.sum(xp.log(xp.abs(diagonal)), axis=-1), packed, pivots
@@ -162,9 +168,10 @@ def _lstsq(
     """By the singular value decomposition, whatever the driver; what is returned beside the solution depends on it."""
     refuse_narrow(xp, a, b)
     driver = driver or "gelsy"
-    m, n = xp.shape(a)[-2:]
-    if driver not in ("gelsy", "gels", "gelsd", "gelss") or xp.dtype_of(a) != xp.dtype_of(b) or not xp.size(a):
+    known = driver in ("gelsy", "gels", "gelsd", "gelss") and xp.dtype_of(a) == xp.dtype_of(b)
+    if not known or xp.ndim(a) < 2 or not xp.ndim(b) or not xp.size(a):
         raise NotImplementedError("the CPU says what is wrong, or knows what to do with nothing")
+    m, n = xp.shape(a)[-2:]
     vector = xp.ndim(b) == 1 or (xp.ndim(b) == xp.ndim(a) - 1 and xp.shape(b) == xp.shape(a)[:-1])
     right = xp.expand_dims(b, -1) if vector else b
     if xp.shape(right)[-2] != m:

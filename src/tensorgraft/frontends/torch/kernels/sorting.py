@@ -162,13 +162,20 @@ def _as_array(xp: Any, x: Any, like: Array) -> Array:
     return xp.full((), x, dtypes.float64)
 
 
+def _check_boundaries(xp: Any, boundaries: Array) -> None:
+    if xp.ndim(boundaries) != 1:
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({xp.ndim(boundaries)})")
+
+
 @kernel("bucketize.Tensor")
 def _bucketize(xp: Any, x: Array, boundaries: Array, out_int32: bool = False, right: bool = False) -> Array:
+    _check_boundaries(xp, boundaries)
     return _searchsorted(xp, boundaries, x, out_int32, right)
 
 
 @kernel("bucketize.Scalar")
 def _bucketize_scalar(xp: Any, x: Any, boundaries: Array, out_int32: bool = False, right: bool = False) -> Array:
+    _check_boundaries(xp, boundaries)
     return _searchsorted(xp, boundaries, _as_array(xp, x, boundaries), out_int32, right)
 
 
