@@ -26,7 +26,7 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python -m benchmarks.run
 
 # PyTorch's own test databases and classic models, on JAX and on NumPy. The harness lies outside this repository.
 conformance: $(STAMP)
