@@ -26,11 +26,13 @@ def entry(operator: Operator) -> Callable[..., Any]:
     """The function that PyTorch's dispatcher calls for an overload."""
     plans, sig, spec = operator.plans, operator.signature, operator.spec
     numbers = frozenset(i for i, name in enumerate(sig.positional) if name in spec.dynamic)
-    number_names, random = spec.dynamic, spec.random
+    number_names, random, check = spec.dynamic, spec.random, spec.check
     many_written = len(operator.writes) > 1 or any("List" in sig.types[name] for name in operator.writes)
     returned = _returned(operator)
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if check is not None:
+            check(*args, **kwargs)
         cells: list[Storage] = []
         inputs: list[Any] = []
         key: list[Any] = []

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+import torch
 
 from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
@@ -35,17 +36,69 @@ def _normals(xp: Any, key: Array, shape: tuple[int, ...], dtype: np.dtype) -> Ar
     return xp.normal(key, shape, _inner(dtype))
 
 
+# ---- what PyTorch refuses --------------------------------------------------------------------------------------------
+
+
+def _refuse(condition: bool, message: str) -> None:
+    if condition:
+        raise RuntimeError(message)
+
+
+def _check_uniform(x: Any, low: float = 0.0, high: float = 1.0, **_: Any) -> None:
+    _refuse(low > high, f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
+
+
+def _check_normal(x: Any, mean: float = 0.0, std: float = 1.0, **_: Any) -> None:
+    _refuse(std < 0, f"normal expects std >= 0.0, but found std {std:g}")
+
+
+def _check_log_normal(x: Any, mean: float = 1.0, std: float = 2.0, **_: Any) -> None:
+    _refuse(std <= 0, f"log_normal_ expects std > 0.0, but found std={std:g}")
+
+
+def _check_exponential(x: Any, rate: float = 1.0, **_: Any) -> None:
+    _refuse(rate <= 0, f"exponential_ expects lambda > 0.0, but found lambda={rate:g}")
+
+
+def _check_cauchy(x: Any, median: float = 0.0, sigma: float = 1.0, **_: Any) -> None:
+    _refuse(sigma <= 0, f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
+
+
+def _check_geometric(x: Any, p: float, **_: Any) -> None:
+    _refuse(not 0 < p < 1, f"geometric_ expects p to be in (0, 1), but got p={p:g}")
+
+
+def _check_bernoulli(x: Any, p: float = 0.5, **_: Any) -> None:
+    _refuse(not 0 <= p <= 1, f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
+
+
+def _check_range(x: Any, low: int, high: int | None = None, **_: Any) -> None:
+    if high is not None:
+        _refuse(low >= high, f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    if not x.dtype.is_floating_point:
+        info = (0, 1) if x.dtype == torch.bool else (torch.iinfo(x.dtype).min, torch.iinfo(x.dtype).max)
+        _refuse(not info[0] <= low <= info[1], f"from is out of bounds for {x.dtype}")
+        _refuse(high is not None and not info[0] < high <= info[1] + 1, f"to - 1 is out of bounds for {x.dtype}")
+
+
+def _check_multinomial(weights: Any, num_samples: int, replacement: bool = False, **_: Any) -> None:
+    _refuse(not 1 <= weights.dim() <= 2, "prob_dist must be 1 or 2 dim")
+    _refuse(num_samples <= 0, "cannot sample n_sample <= 0 samples")
+    too_many = not replacement and num_samples > weights.shape[-1]
+    _refuse(too_many, "cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+
+
 # ---- in place: each writes `self` ------------------------------------------------------------------------------------
 
 
-@kernel("normal_", random=True, dynamic=("mean", "std"))
+@kernel("normal_", random=True, check=_check_normal, dynamic=("mean", "std"))
 def _normal(xp: Any, x: Array, mean: Any = 0.0, std: Any = 1.0, *, key: Array) -> Array:
     z = _normals(xp, key, xp.shape(x), xp.dtype_of(x))
     dtype = xp.dtype_of(z)
     return xp.add(xp.multiply(z, _number(xp, std, dtype)), _number(xp, mean, dtype))
 
 
-@kernel("uniform_", random=True, dynamic=("from", "to"))
+@kernel("uniform_", random=True, check=_check_uniform, dynamic=("from", "to"))
 def _uniform(xp: Any, x: Array, low: Any = 0.0, high: Any = 1.0, *, key: Array) -> Array:
     dtype = xp.dtype_of(x)
     if dtypes.is_complex(dtype):
@@ -55,25 +108,25 @@ def _uniform(xp: Any, x: Array, low: Any = 0.0, high: Any = 1.0, *, key: Array) 
     return xp.add(xp.multiply(xp.astype(xp.uniform(key, xp.shape(x), dtype), inner), xp.subtract(high, low)), low)
 
 
-@kernel("exponential_", random=True, dynamic=("lambd",))
+@kernel("exponential_", random=True, check=_check_exponential, dynamic=("lambd",))
 def _exponential(xp: Any, x: Array, rate: Any = 1.0, *, key: Array) -> Array:
     inner = _inner(xp.dtype_of(x))
     return xp.divide(xp.exponential(key, xp.shape(x), inner), _number(xp, rate, inner))
 
 
-@kernel("log_normal_", random=True, dynamic=("mean", "std"))
+@kernel("log_normal_", random=True, check=_check_log_normal, dynamic=("mean", "std"))
 def _log_normal(xp: Any, x: Array, mean: Any = 1.0, std: Any = 2.0, *, key: Array) -> Array:
     return xp.exp(_normal(xp, x, mean, std, key=key))
 
 
-@kernel("cauchy_", random=True, dynamic=("median", "sigma"))
+@kernel("cauchy_", random=True, check=_check_cauchy, dynamic=("median", "sigma"))
 def _cauchy(xp: Any, x: Array, median: Any = 0.0, sigma: Any = 1.0, *, key: Array) -> Array:
     inner = _inner(xp.dtype_of(x))
     angle = xp.multiply(xp.subtract(xp.uniform(key, xp.shape(x), inner), 0.5), math.pi)
     return xp.add(xp.multiply(xp.tan(angle), _number(xp, sigma, inner)), _number(xp, median, inner))
 
 
-@kernel("geometric_", random=True, dynamic=("p",))
+@kernel("geometric_", random=True, check=_check_geometric, dynamic=("p",))
 def _geometric(xp: Any, x: Array, p: Any, *, key: Array) -> Array:
     """The number of trials until the first success: at least 1."""
     inner = _inner(xp.dtype_of(x))
@@ -81,7 +134,7 @@ def _geometric(xp: Any, x: Array, p: Any, *, key: Array) -> Array:
     return xp.maximum(xp.ceil(xp.divide(spent, xp.log1p(xp.negative(_number(xp, p, inner))))), 1)
 
 
-@kernel("bernoulli_.float", random=True, dynamic=("p",))
+@kernel("bernoulli_.float", random=True, check=_check_bernoulli, dynamic=("p",))
 def _bernoulli(xp: Any, x: Array, p: Any = 0.5, *, key: Array) -> Array:
     return xp.less(xp.uniform(key, xp.shape(x), dtypes.float64), _number(xp, p, dtypes.float64))
 
@@ -120,12 +173,12 @@ def _random(xp: Any, x: Array, *, key: Array) -> Array:
     return _integers(xp, key, x, 0, xp.full((), _last_random(xp.dtype_of(x)) + 1, dtypes.uint64))
 
 
-@kernel("random_.to", random=True, dynamic=("to",))
+@kernel("random_.to", random=True, check=lambda x, high, **_: _check_range(x, 0, high), dynamic=("to",))
 def _random_to(xp: Any, x: Array, high: Any, *, key: Array) -> Array:
     return _integers(xp, key, x, 0, _unsigned(xp, high))
 
 
-@kernel("random_.from", random=True, dynamic=("from", "to"))
+@kernel("random_.from", random=True, check=_check_range, dynamic=("from", "to"))
 def _random_from(xp: Any, x: Array, low: Any, high: Any = None, *, key: Array) -> Array:
     if high is not None:
         return _integers(xp, key, x, low, xp.subtract(_unsigned(xp, high), _unsigned(xp, low)))
@@ -168,7 +221,7 @@ def _shifted(xp: Any, mean: Any, std: Any, shape: tuple[int, ...], key: Array) -
     return xp.add(xp.multiply(z, _number(xp, std, inner)), _number(xp, mean, inner))
 
 
-@kernel("multinomial", random=True)
+@kernel("multinomial", random=True, check=_check_multinomial)
 def _multinomial(xp: Any, weights: Array, num_samples: int, replacement: bool = False, *, key: Array) -> Array:
     """Without replacement the order of exponential races (Efraimidis and Spirakis 2006); with it the inverse of the
     distribution function."""
