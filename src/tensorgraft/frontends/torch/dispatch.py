@@ -16,7 +16,7 @@ from tensorgraft.frontends.torch import checks, fallback, generator, state
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.plan import device_error, make_plan, run_concrete, sharing, tensors_in, uncompiled
-from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy
+from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy, maker
 from tensorgraft.storage import Storage
 
 Tensor, Parameter = torch.Tensor, torch.nn.Parameter
@@ -70,6 +70,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
             plan = plans[full]
         except KeyError:
             plan = plans[full] = make_plan(operator, args, kwargs)
+        if plan.make is not None and state.capture is None:  # nothing but one new tensor comes of it
+            return plan.make(plan.run(*[c.array for c in cells], *inputs)[0])
         if plan.run is None:
             if plan.concrete:
                 return concrete(*args, **kwargs)
@@ -90,6 +92,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
             arrays = uncompiled(plan)(*[c.array for c in cells], *inputs)
         if plan.judges and state.capture is None:
             checks.settle(plan.slot.backend, arrays, plan.judges)
+        if plan.simple:
+            plan.make = maker(plan.slot, *plan.results[0])
         n = 0
         for at in plan.written:
             cells[at].array = arrays[n]

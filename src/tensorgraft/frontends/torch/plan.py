@@ -50,6 +50,13 @@ class Plan:
     program: Callable[..., tuple[Array, ...]] | None = None  # `run` before it was compiled
     concrete: bool = False  # results' shapes depend on values: there is no program
     judges: tuple[checks.Judge, ...] = ()  # of the values that `run` returns last
+    make: Callable[[Array], Tensor] | None = None  # of a simple plan that has run: its array as a tensor
+
+    @property
+    def simple(self) -> bool:
+        """One new tensor is all that comes of it."""
+        single = self.results is not None and len(self.results) == 1 and self.results[0] is not None
+        return single and self.structure is None and not (self.written or self.judges or self.prepare)
 
 
 @dataclass(slots=True)

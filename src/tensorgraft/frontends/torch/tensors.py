@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -121,6 +122,24 @@ def attach(
     tensor = _new_tensor((0,), dtype) if slot.index == 0 else _alias(CPU_KEY, template(slot, dtype))
     _set(CPU_KEY, tensor, storage, offset, size, stride)
     return tensor
+
+
+def maker(
+    slot: Slot, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], nbytes: int
+) -> Callable[[Array], torch.Tensor]:
+    """`attach` for many arrays that look the same: the hot path of operators with one result."""
+    device, backend = slot.device, slot.backend
+    if slot.index:
+        return lambda array: attach(Storage(array, backend), slot, dtype, size, stride, nbytes)
+
+    def make(array: Array) -> torch.Tensor:
+        storage = _new_storage(0, device, nbytes)
+        storage.cell = Storage(array, backend)
+        tensor = _new_tensor((0,), dtype)
+        _set(CPU_KEY, tensor, storage, 0, size, stride)
+        return tensor
+
+    return make
 
 
 def set_storage(
