@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 import torch
+from benchmarks.measure import Row, interleaved
 
 import tensorgraft as tg
-from benchmarks.measure import Row, interleaved
 
 CALLS, ROUNDS = 2000, 15
 LIMIT = 3.5

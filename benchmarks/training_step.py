@@ -14,10 +14,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import torch
-
-import tensorgraft as tg
 from benchmarks import by_hand
 from benchmarks.measure import Row, interleaved
+
+import tensorgraft as tg
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "pytorch"
 CHECKED, CALLS, ROUNDS = 5, 5, 15
