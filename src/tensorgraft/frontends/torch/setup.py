@@ -143,6 +143,8 @@ def _register(operator: Operator, done: set[str]) -> Callable[..., Any]:
     call = entry(operator)
     if operator.name == "clone":
         call = transfer.resolving(call)
+    elif torch._C._dispatch_has_kernel_for_dispatch_key(operator.op.name(), "Conjugate"):
+        call = transfer.resolved(operator.signature, call)
     _libraries["aten"].impl(operator.name, call, KEY)
     done.add(operator.name)
     return call

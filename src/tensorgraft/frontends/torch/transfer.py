@@ -11,6 +11,7 @@ import torch
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.devices import TYPE, slot_at, slot_of
+from tensorgraft.frontends.torch.schema import Signature
 from tensorgraft.frontends.torch.tensors import (
     attach,
     cell_of,
@@ -44,6 +45,12 @@ def _touch(*tensors: Tensor) -> None:
 @direct("copy_")
 def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     """Between any two devices; converts the dtype, broadcasts into the target."""
+    if target.is_conj():  # what a lazy view is to show, written through the view of the same memory without it
+        copy_(torch.ops.aten._conj(target), torch.ops.aten._conj(source) if source.is_complex() else source)
+        return target
+    if target.is_neg():
+        copy_(torch.ops.aten._neg_view(target), torch.ops.aten._neg_view(source))
+        return target
     if source.device == target.device:
         return torch.ops.graft.assign(target, source)
     torch.broadcast_shapes(source.shape, target.shape)  # raises where they do not fit
@@ -70,6 +77,25 @@ def resolving(clone: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return clone(x, memory_format=memory_format)
 
     return call
+
+
+def resolved(signature: Signature, call: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel of an operator to which PyTorch gives lazy conjugates as they are (matrix products, whose BLAS has a
+    flag for them)."""
+
+    def resolve(*args: Any, **kwargs: Any) -> Any:
+        lazy = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor) and (t.is_conj() or t.is_neg())]
+        if not lazy:
+            return call(*args, **kwargs)
+        plain = {id(t): t.resolve_conj().resolve_neg() for t in lazy}
+        made = call(*[plain.get(id(a), a) for a in args], **{n: plain.get(id(a), a) for n, a in kwargs.items()})
+        bound = signature.bind(args, kwargs)
+        for name in signature.written:
+            if id(bound[name]) in plain:
+                return bound[name].copy_(made)
+        return made
+
+    return resolve
 
 
 @direct("_copy_from")
