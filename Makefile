@@ -30,6 +30,7 @@ bench: $(STAMP)
 
 # PyTorch's own test databases and classic models, on JAX and on NumPy. The harness lies outside this repository.
 conformance: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --group conformance
 	$(BIN)/python tests/conformance/run.py --harness $(CONFORMANCE)
 
 setup: $(STAMP)

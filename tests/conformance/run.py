@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 # area -> (folder, command); {out} is the result without suffix
 AREAS = {
-    "models": ("models", "run.py --subject graft_adapter --match ^classic/ --out {out}"),
+    "models": ("models", "run.py --subject graft_adapter --fresh --match ^classic/ --jobs 2 --out {out}"),
     "opinfo": (
         "opinfo",
         "op_info.py --adapter graft --modes forward --dtypes float32 --samples 5 --split all --json {out}.json",
