@@ -1,5 +1,6 @@
 """The device module, `torch.accelerator`, random state, streams, events, identity and printing of tensors."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import tensorgraft as tg
-import tensorgraft.frontends.torch  # noqa: F401
+import tensorgraft.frontends.torch
 
 graft = torch.get_device_module("graft")
 DTYPES = [
@@ -132,7 +133,7 @@ def test_rng_state(device):
     first = torch.rand(5, device=device)
     graft.set_rng_state_all(states)
     assert torch.equal(first, torch.rand(5, device=device))
-    with pytest.raises(TypeError, match="RNG state must be a torch.ByteTensor"):
+    with pytest.raises(TypeError, match=r"RNG state must be a torch\.ByteTensor"):
         graft.set_rng_state(torch.ones(16), device)
     with pytest.raises(RuntimeError, match="RNG state is wrong size"):
         graft.set_rng_state(state[:3], device)
@@ -147,7 +148,9 @@ def test_fork_rng(device):
 
 def test_generator(device):
     g = torch.Generator(device=device).manual_seed(7)
-    assert g.device == device and isinstance(g, torch.Generator) and isinstance(torch.default_generator, torch.Generator)
+    assert (
+        g.device == device and isinstance(g, torch.Generator) and isinstance(torch.default_generator, torch.Generator)
+    )
     first = torch.randn(4, device=device, generator=g)
     assert not torch.equal(first, torch.randn(4, device=device, generator=g))
     assert torch.equal(first, torch.randn(4, device=device, generator=g.manual_seed(7)))
@@ -203,7 +206,7 @@ def test_identity(device):
 def test_addresses_do_not_overlap(device):
     tensors = [torch.zeros(n, device=device) for n in (1, 100, 1000, 3)]
     spans = sorted((t.data_ptr(), t.data_ptr() + t.untyped_storage().nbytes()) for t in tensors)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
