@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from tensorgraft.frontends.torch.checks import check
 from tensorgraft.frontends.torch.spec import PROMOTION, kernel
 from tensorgraft.hub import dtypes
 
@@ -55,17 +58,8 @@ def _huber_slope(xp: Any, x: Array, y: Array, delta: float) -> Array:
     return xp.clip(xp.subtract(x, y), -delta, delta)
 
 
-def _soft_margin(xp: Any, x: Array, y: Array) -> Array:
-    return xp.log1p(xp.exp(xp.negative(xp.multiply(x, y))))
-
-
-def _soft_margin_slope(xp: Any, x: Array, y: Array) -> Array:
-    z = xp.exp(xp.negative(xp.multiply(x, y)))
-    return xp.divide(xp.negative(xp.multiply(y, z)), xp.add(z, 1))
-
-
 Rule = Callable[..., Array]
-# name -> (loss, its derivative in the input, where the number stands: after the reduction)
+# name -> (loss, its derivative in the input)
 PAIRWISE: dict[str, tuple[Rule, Rule]] = {
     "mse_loss": (
         lambda xp, x, y: xp.square(xp.subtract(x, y)),
@@ -73,7 +67,6 @@ PAIRWISE: dict[str, tuple[Rule, Rule]] = {
     ),
     "smooth_l1_loss": (_smooth_l1, _smooth_l1_slope),
     "huber_loss": (_huber, _huber_slope),
-    "soft_margin_loss": (_soft_margin, _soft_margin_slope),
 }
 DEFAULTS = {"smooth_l1_loss": (1.0,), "huber_loss": (1.0,)}
 
@@ -152,12 +145,28 @@ def _class_weights(
     return safe, xp.where(ignored, xp.zeros_like(w), w)
 
 
+def _check_targets(xp: Any, target: Array, ignore_index: int, classes: int) -> None:
+    """Raises IndexError, as PyTorch does, for a class that there is not."""
+    if not xp.size(target):
+        return
+    target = xp.astype(target, dtypes.int64)
+    named = xp.where(xp.equal(target, ignore_index), xp.zeros_like(target), target)
+
+    def judge(bounds: np.ndarray) -> None:
+        for bound in bounds.tolist():
+            if not 0 <= bound < classes:
+                raise IndexError(f"Target {bound} is out of bounds.")
+
+    check(xp, xp.stack([xp.min(named), xp.max(named)]), judge)
+
+
 @kernel("nll_loss_forward", "nll_loss2d_forward")
 def _nll(
     xp: Any, x: Array, target: Array, weight: Array | None, reduction: int, ignore_index: int
 ) -> tuple[Array, Array]:
     axis = 0 if xp.ndim(x) == 1 else 1
     target = xp.reshape(target, ()) if axis == 0 else target
+    _check_targets(xp, target, ignore_index, xp.shape(x)[axis])
     safe, w = _class_weights(xp, x, target, weight, ignore_index, axis)
     picked = xp.squeeze(xp.take_along_axis(x, xp.expand_dims(safe, axis), axis), axis)
     zero = xp.zeros_like(w)  # 0 * inf, where a target is ignored, is 0
