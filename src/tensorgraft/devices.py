@@ -12,6 +12,8 @@ from tensorgraft.hub import registry
 if TYPE_CHECKING:
     import torch
 
+    from tensorgraft.frontends.torch.devices import Slot
+
 
 def device(name: str) -> torch.device:
     """The `torch.device` of a backend: `"jax"`, `"numpy"`, `"jax:1"`, `"jax:gpu:0"`.
@@ -48,20 +50,37 @@ def to_backend_array(t: torch.Tensor) -> Any:
 def from_backend_array(a: Any) -> torch.Tensor:
     """A tensor around an array of an installed backend, on that backend's device, without a copy.
 
-    A NumPy array is shared: writes to the tensor change it. Raises TypeError for what is no array of a backend.
+    A NumPy array is shared: writes to the tensor change it (one that cannot be written is copied). Raises TypeError
+    for what is no array of a backend or of a dtype that PyTorch lacks, ValueError for a NumPy array that is not
+    row-major.
     """
     from tensorgraft.frontends.torch import devices, tensors
 
-    for slot in devices.slots():
-        if type(a).__module__.partition(".")[0] in (slot.name.partition(":")[0], "jaxlib") and slot.backend.is_array(a):
-            xp = slot.backend
-            with xp.scope():
-                if xp.mutable and not a.flags.c_contiguous:
-                    raise ValueError(
-                        f"from_backend_array shares the memory of the array, which must be row-major; this one has"
-                        f" shape {a.shape} and strides {a.strides} (bytes). numpy.ascontiguousarray makes a copy."
-                    )
-                t = tensors.from_array(a, slot)
-            tensors.cell_of(t).shared = True
-            return t
-    raise TypeError(f"{type(a).__module__}.{type(a).__qualname__} is no array of an installed backend")
+    slot = _slot_of(a, devices.slots())
+    if slot is None:
+        raise TypeError(f"{type(a).__module__}.{type(a).__qualname__} is no array of an installed backend")
+    xp = slot.backend
+    if xp.dtype_of(a) not in tensors.FROM_NUMPY:
+        raise TypeError(f"PyTorch has no tensors of {a.dtype}")
+    with xp.scope():
+        if xp.mutable and not a.flags.c_contiguous:
+            raise ValueError(
+                f"from_backend_array shares the memory of the array, which must be row-major; this one has"
+                f" shape {a.shape} and strides {a.strides} (bytes). numpy.ascontiguousarray makes a copy."
+            )
+        if xp.mutable and not a.flags.writeable:  # a scalar, or the memory of something immutable
+            a = xp.copy(a)
+        t = tensors.from_array(a, slot)
+    tensors.cell_of(t).shared = True
+    return t
+
+
+def _slot_of(a: Any, slots: list[Slot]) -> Slot | None:
+    """The device that an array is on: of several of one backend, the one that the array names."""
+    package = type(a).__module__.partition(".")[0]
+    found = [s for s in slots if package in (s.name.partition(":")[0], "jaxlib") and s.backend.is_array(a)]
+    placed = getattr(a, "devices", None)
+    if callable(placed):
+        devices = placed()
+        found = [s for s in found if getattr(s.backend, "device", None) in devices] or found
+    return found[0] if found else None

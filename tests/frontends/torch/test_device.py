@@ -283,9 +283,60 @@ def test_numpy_arrays_are_shared():
     assert t[0, 0].item() == 9
 
 
+def test_numpy_arrays_that_cannot_be_shared():
+    import numpy as np
+
+    with pytest.raises(ValueError, match="must be row-major"):
+        tg.from_backend_array(np.zeros((2, 3)).T)
+    with pytest.raises(TypeError, match="no tensors of"):
+        tg.from_backend_array(np.array(["a"]))
+    fixed = np.zeros(2)
+    fixed.flags.writeable = False
+    for a in (fixed, np.float32(0)):
+        t = tg.from_backend_array(a)
+        t += 1
+        assert t.dtype == torch.from_numpy(np.array(a)).dtype and np.all(a == 0)
+
+
 def test_tensor_devices_come_from_the_entry_point_too():
     code = "import torch, tensorgraft.frontends.torch.autoload as a; a.autoload(); print(torch.ones(2, device='graft'))"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     out = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, env=env)
     assert not out.returncode, out.stderr
     assert out.stdout.strip() == "tensor([1., 1.], device='graft:0')"
+
+
+def test_checkpoint_inside_a_compiled_step():
+    device = tg.device("jax")
+    x = torch.ones(16, device=device)
+
+    def step(w):
+        w.grad = None
+        y = checkpoint(lambda w: nn.functional.dropout(w * x, 0.5).square(), w, use_reentrant=False)
+        y.sum().backward()
+        return y.detach(), w.grad, torch.rand(3, device=device)
+
+    def run(function):
+        torch.manual_seed(0)
+        w = torch.ones(16, device=device, requires_grad=True)
+        return [t.tolist() for _ in range(3) for t in function(w)]
+
+    assert run(tg.jit(step)) == run(step)
+
+
+def test_seeding_inside_a_compiled_function():
+    device = tg.device("jax")
+    state = torch.graft.get_rng_state(device)
+    torch.rand(1, device=device)
+
+    def seeded(x):
+        torch.manual_seed(0)
+        return x + 1
+
+    def reset(x):
+        torch.graft.set_rng_state(state, device)
+        return x + 1
+
+    for function in (seeded, reset):
+        with pytest.raises(tg.TracedValueError, match="outside"):
+            tg.jit(function)(torch.ones(2, device=device))

@@ -68,6 +68,7 @@ class Capture:
     leaves: dict[int, Leaf] = field(default_factory=dict)
     draws: dict[int, tuple[RandomState, Array, int]] = field(default_factory=dict)
     reset: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = field(default_factory=dict)  # by `zero_grad`
+    marks: set[tuple[int, int]] = field(default_factory=set)  # random states that were asked for: (whose, offset)
     modules: dict[int, torch.nn.Module] = field(default_factory=dict)
     host_reads: dict[int, tuple[weakref.ref[torch.Tensor], int]] = field(default_factory=dict)
     fed_tensors: dict[int, Callable[[], torch.Tensor]] = field(default_factory=dict)  # CPU arguments, by id
@@ -137,6 +138,25 @@ class Capture:
         high = xp.add(high, xp.astype(xp.less(ahead, low), dtypes.uint32))
         return xp.concat([xp.slice(words, (0,), (2,), (1,)), high, ahead], axis=0)
 
+    def mark_draws(self, source: RandomState) -> int:
+        """The offset that a random state has reached, for `rewind_draws`."""
+        held = self.draws.get(id(source))
+        offset = source.offset + (0 if held is None else held[2])
+        self.marks.add((id(source), offset))
+        return offset
+
+    def rewind_draws(self, source: RandomState, seed: int, offset: int) -> None:
+        """Go back to a random state that was asked for inside (checkpointing does). Raises TracedValueError for one
+        from outside, which would be that of the first call for ever."""
+        if seed != source.seed or (id(source), offset) not in self.marks:
+            raise TracedValueError(
+                "a random state from outside is set inside tg.jit, where a program is compiled whose random numbers go"
+                " on from call to call: set it outside"
+            )
+        if id(source) in self.draws:
+            _, words, _ = self.draws[id(source)]
+            self.draws[id(source)] = (source, words, offset - source.offset)
+
     def draw_from(self, generator: torch.Generator) -> Array:
         """The words of a generator of the program: a new seed from it at every call."""
         from tensorgraft.frontends.torch.generator import seed_from
@@ -183,7 +203,9 @@ class active:
 
     def __enter__(self) -> Capture:
         if state.capture is not None:
-            raise RuntimeError("tg.jit inside tg.jit: call the function itself, the outer one compiles it with the rest")
+            raise RuntimeError(
+                "tg.jit inside tg.jit: call the function itself, the outer one compiles it with the rest"
+            )
         state.capture = self.capture
         return self.capture
 
@@ -204,5 +226,3 @@ class paused:
     def __exit__(self, *exc: Any) -> None:
         state.capture = self._capture
         self._eager.__exit__(*exc)
-
-

@@ -214,7 +214,7 @@ def initial_seed() -> int:
 
 def get_rng_state(device: Device = devices.TYPE) -> torch.Tensor:
     """uint8 (16,), on the CPU: the seed and the number of draws since."""
-    return torch.frombuffer(bytearray(state.random_state(_slot(device).index).to_bytes()), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(state.random_state(_slot(device).index).get_state()), dtype=torch.uint8)
 
 
 def set_rng_state(new_state: torch.Tensor, device: Device = devices.TYPE) -> None:
@@ -223,7 +223,7 @@ def set_rng_state(new_state: torch.Tensor, device: Device = devices.TYPE) -> Non
         raise TypeError("RNG state must be a torch.ByteTensor")
     if new_state.numel() != 16:
         raise RuntimeError("RNG state is wrong size")
-    state.random_state(_slot(device).index).from_bytes(bytes(new_state.tolist()))
+    state.random_state(_slot(device).index).set_state(bytes(new_state.tolist()))
 
 
 def get_rng_state_all() -> list[torch.Tensor]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tensorgraft.errors import TracedValueError
+
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.capture import Capture
 
@@ -24,14 +26,24 @@ class RandomState:
     offset: int = 0
 
     def reseed(self, seed: int) -> None:
+        if capture is not None:
+            raise TracedValueError(
+                "the device is seeded inside tg.jit, where a program is compiled whose random numbers go on from call"
+                " to call: seed it outside"
+            )
         self.seed, self.offset = seed & 0xFFFFFFFFFFFFFFFF, 0
 
-    def to_bytes(self) -> bytes:
+    def get_state(self) -> bytes:
         """16 bytes: seed and offset."""
-        return b"".join((n & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little") for n in (self.seed, self.offset))
+        offset = self.offset if capture is None else capture.mark_draws(self)
+        return b"".join((n & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little") for n in (self.seed, offset))
 
-    def from_bytes(self, state: bytes) -> None:
-        self.seed, self.offset = (int.from_bytes(state[at : at + 8], "little") for at in (0, 8))
+    def set_state(self, saved: bytes) -> None:
+        seed, offset = (int.from_bytes(saved[at : at + 8], "little") for at in (0, 8))
+        if capture is None:
+            self.seed, self.offset = seed, offset
+        else:
+            capture.rewind_draws(self, seed, offset)
 
     def words(self) -> np.ndarray:
         """uint32 (4,): the seed and the offset, high word first."""

@@ -44,7 +44,7 @@ def install() -> None:
     UntypedStorage.__new__ = new  # type: ignore[method-assign]
     UntypedStorage.copy_ = _copy(UntypedStorage.copy_)  # type: ignore[method-assign]
     torch.Tensor.data_ptr = _tensor_data_ptr(torch.Tensor.data_ptr)  # type: ignore[method-assign]
-    torch.Tensor.new = _tensor_new(torch.Tensor.new)  # type: ignore[method-assign]
+    torch.Tensor.new = _tensor_new(torch.Tensor.new)  # type: ignore[method-assign, assignment]
     torch.Tensor.new_tensor = _tensor_new_tensor(torch.Tensor.new_tensor)  # type: ignore[method-assign]
 
 
@@ -148,7 +148,7 @@ def _tensor_new(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
             return original(self, *args, **kwargs)
         content = args[0] if args else 0
         if isinstance(content, UntypedStorage | torch.TypedStorage):
-            return self.new_empty(0).set_(content)  # type: ignore[call-overload, no-any-return]
+            return self.new_empty(0).set_(content)
         if isinstance(content, torch.Tensor):
             return content.detach()
         if isinstance(content, int | torch.Size):
