@@ -238,6 +238,16 @@ def test_making_tensors(device):
     assert made["new"].new(2, 3).shape == (2, 3) and made["new"].new().shape == (0,)
 
 
+def test_inference_mode_ends(device):
+    for dtype in (torch.float64, torch.float16):  # the first tensors of a dtype
+        with torch.inference_mode():
+            assert torch.ones(2, device=device, dtype=dtype).is_inference()
+            assert (torch.ones(2, device=device, dtype=dtype) * 2).is_inference()
+        x = torch.ones(2, device=device, dtype=dtype, requires_grad=True)
+        (x * x).sum().backward()
+        assert x.grad.tolist() == [2, 2] and not x.is_inference()
+
+
 def test_to_numpy_says_what_to_do(device):
     x = torch.ones(2, device=device)
     with pytest.raises(TypeError, match=rf"can't convert {device} device type tensor to numpy. Use Tensor.cpu\(\)"):

@@ -35,8 +35,8 @@ class Slot:
         return registry.get(self.name)
 
     @functools.cached_property
-    def templates(self) -> dict[torch.dtype, torch.Tensor]:
-        """Empty tensors on this index, by dtype; see `tensors.template`."""
+    def templates(self) -> dict[tuple[torch.dtype, bool], torch.Tensor]:
+        """Empty tensors on this index, by dtype and inference mode; see `tensors.template`."""
         return {}
 
 

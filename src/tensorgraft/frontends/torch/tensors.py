@@ -65,9 +65,11 @@ def template(slot: Slot, dtype: torch.dtype) -> torch.Tensor:
     """An empty tensor on a device index above 0, which `create_empty_tensor` cannot make.
 
     An empty tensor on index 0 is exported by DLPack, its device index (an int32, 12 bytes into the managed tensor
-    of the DLPack header) overwritten, and imported again.
+    of the DLPack header) overwritten, and imported again. What is made of a template is an inference tensor, as
+    PyTorch has them, if the template is one: there is one for inside and one for outside of inference mode.
     """
-    found = slot.templates.get(dtype)
+    key = (dtype, torch.is_inference_mode_enabled())
+    found = slot.templates.get(key)
     if found is None:
         capsule = torch._C._to_dlpack(_new_tensor((0,), dtype))
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -75,7 +77,7 @@ def template(slot: Slot, dtype: torch.dtype) -> torch.Tensor:
         address = pointer(capsule, b"dltensor")
         ctypes.c_int32.from_address(address + 12).value = slot.index
         found = torch._C._from_dlpack(capsule)
-        slot.templates[dtype] = found
+        slot.templates[key] = found
     return found
 
 
