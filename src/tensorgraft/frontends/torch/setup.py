@@ -51,6 +51,7 @@ KERNELS = (
     "movement",
     "normalization",
     "optimizers",
+    "polynomials",
     "pooling",
     "products",
     "random",
@@ -155,7 +156,7 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
     functional overload that it is the in-place or `out=` form of. None: there is no such thing."""
     if op.namespace != "aten":
         return None
-    found = fallback.decompositions().get(op)
+    found = None if torch.Tag.out in op.tags else fallback.decompositions().get(op)  # `out=` is resized by a plan
     if found is not None:
         return _register(Operator(op, decomposed.decomposed_spec(op, found)), set())
     packet, _, _ = schema.short_name(op).partition(".")
@@ -168,7 +169,8 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
         for kind, other in schema.derived(base).items():
             if other is op:
                 spec = _functional_spec(base)
-                return None if spec is None else _register(Operator(op, spec, kind), set())
+                derives = spec is not None and not spec.writes
+                return _register(Operator(op, spec, kind), set()) if derives else None
     return None
 
 
