@@ -68,23 +68,26 @@ def _pin_memory(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
 # ---- the current device ----------------------------------------------------------------------------------------------
 
 # Functions in which C++ makes index 0 of "graft" without an index.
-_RESOLVED = {torch: ("tensor", "as_tensor", "asarray"), torch.Tensor: ("to", "new_tensor")}
-_originals: list[tuple[Any, str, Callable[..., Any]]] = []
+_RESOLVED = {torch: ("tensor", "as_tensor", "asarray"), torch.Tensor: ("to",)}
+_replaced: list[tuple[Any, str, Callable[..., Any], Callable[..., Any]]] = []  # (owner, name, original, ours)
 
 
 def _follow_current(index: int) -> None:
     """While another device than index 0 is the current one, say its index where C++ would put 0."""
-    if bool(index) == bool(_originals):
+    if bool(index) == bool(_replaced):
         return
     if not index:
-        while _originals:
-            setattr(*_originals.pop())
+        while _replaced:
+            owner, name, original, ours = _replaced.pop()
+            if vars(owner)[name] is ours:  # else somebody has put back theirs
+                setattr(owner, name, original)
         return
     for owner, names in _RESOLVED.items():
         for name in names:
             original = getattr(owner, name)
-            _originals.append((owner, name, original))
-            setattr(owner, name, _resolving(original))
+            ours = _resolving(original)
+            _replaced.append((owner, name, original, ours))
+            setattr(owner, name, ours)
 
 
 def _resolving(original: Callable[..., Any]) -> Callable[..., Any]:
