@@ -51,7 +51,6 @@ KERNELS = (
     "movement",
     "normalization",
     "optimizers",
-    "polynomials",
     "pooling",
     "products",
     "random",

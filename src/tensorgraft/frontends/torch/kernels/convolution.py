@@ -15,7 +15,19 @@ Array = Any
 Ints = tuple[int, ...]
 
 
-@kernel("convolution")
+def _meta(x: torch.Tensor, w: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, *rest: Any) -> Any:
+    """Raises what PyTorch raises, and its meta function does not."""
+    for wrong, message in (
+        (any(s <= 0 for s in stride), "non-positive stride is not supported"),
+        (any(p < 0 for p in padding), "negative padding is not supported"),
+        (any(d <= 0 for d in dilation), "dilation should be greater than zero"),
+    ):
+        if wrong:
+            raise RuntimeError(message)
+    return torch.ops.aten.convolution.default(x, w, bias, stride, padding, dilation, *rest)
+
+
+@kernel("convolution", meta=_meta)
 def _convolution(
     xp: Any,
     x: Array,

@@ -211,7 +211,7 @@ def _margins(xp: Any, x: Array, target: Array, margin: float, weight: Array | No
     return z, hot, xp.expand_dims(w, 1)
 
 
-@kernel("multi_margin_loss", meta=False)
+@kernel("multi_margin_loss")
 def _multi_margin(
     xp: Any,
     x: Array,
@@ -282,7 +282,7 @@ def _multilabel_margins(xp: Any, x: Array, target: Array) -> tuple[Array, Array,
     return z, xp.logical_and(counts, xp.greater(z, 0)), safe
 
 
-@kernel("multilabel_margin_loss_forward", meta=False)
+@kernel("multilabel_margin_loss_forward")
 def _multilabel_margin(xp: Any, x: Array, target: Array, reduction: int) -> tuple[Array, Array]:
     rows, targets = _wide(xp, _rows(xp, x)), _rows(xp, target)
     z, counts, _ = _multilabel_margins(xp, rows, targets)

@@ -81,8 +81,12 @@ def _check_range(x: Any, low: int, high: int | None = None, **_: Any) -> None:
         _refuse(high is not None and not info[0] < high <= info[1] + 1, f"to - 1 is out of bounds for {x.dtype}")
 
 
-def _check_multinomial(weights: Any, num_samples: int, replacement: bool = False, **_: Any) -> None:
+def _check_multinomial(weights: Any, num_samples: int, replacement: bool = False, out: Any = None, **_: Any) -> None:
+    wrong = out is not None and out.dtype != torch.int64
+    _refuse(wrong, f"multinomial expects Long tensor out, got: {out is not None and out.dtype}")
     _refuse(not 1 <= weights.dim() <= 2, "prob_dist must be 1 or 2 dim")
+    wrong = not weights.dtype.is_floating_point
+    _refuse(wrong, f"multinomial only supports floating-point dtypes for input, got: {weights.dtype}")
     _refuse(num_samples <= 0, "cannot sample n_sample <= 0 samples")
     too_many = not replacement and num_samples > weights.shape[-1]
     _refuse(too_many, "cannot sample n_sample > prob_dist.size(-1) samples without replacement")
