@@ -51,6 +51,7 @@ KERNELS = (
     "movement",
     "normalization",
     "optimizers",
+    "polynomials",
     "pooling",
     "products",
     "random",
