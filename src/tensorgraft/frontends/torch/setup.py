@@ -34,6 +34,8 @@ METADATA = (
 )
 KERNELS = (
     "attention",
+    "average_pooling",
+    "batch_norm",
     "convolution",
     "ctc",
     "counting",
@@ -48,6 +50,7 @@ KERNELS = (
     "indexing",
     "linalg",
     "loss",
+    "margin_loss",
     "movement",
     "normalization",
     "optimizers",
@@ -169,8 +172,9 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
         for kind, other in schema.derived(base).items():
             if other is op:
                 spec = _functional_spec(base)
-                derives = spec is not None and not spec.writes
-                return _register(Operator(op, spec, kind), set()) if derives else None
+                if spec is None or spec.writes:
+                    return None
+                return _register(Operator(op, spec, kind), set())
     return None
 
 

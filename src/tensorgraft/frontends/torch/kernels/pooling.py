@@ -1,4 +1,4 @@
-"""Pooling over windows, and its gradients.
+"""The greatest value in windows, and where it is.
 
 A window is a product of intervals, so every pooling goes axis by axis: a sum of extents in place of their product.
 """
@@ -19,7 +19,7 @@ Array = Any
 Ints = tuple[int, ...]
 
 
-def _each(values: Sequence[int], n: int) -> Ints:
+def each(values: Sequence[int], n: int) -> Ints:
     return tuple(values) * n if len(values) == 1 else tuple(values)
 
 
@@ -31,8 +31,6 @@ def output_extent(n: int, k: int, stride: int, padding: int, dilation: int, ceil
         out -= 1
     return out
 
-
-# ---- maximum ---------------------------------------------------------------------------------------------------------
 
 Candidate = Callable[[Array], Array]  # from an array to what the j-th place of each window along one axis sees
 
@@ -116,7 +114,7 @@ def _max_pool(d: int) -> Any:
     ) -> tuple[Array, Array]:
         ndim, shape = xp.ndim(x), xp.shape(x)
         stride = stride or kernel_size
-        sizes = zip(*(_each(v, d) for v in (kernel_size, stride, padding, dilation)), strict=True)
+        sizes = zip(*(each(v, d) for v in (kernel_size, stride, padding, dilation)), strict=True)
         at, axes = _flat_positions(xp, shape[-d:], ndim), range(ndim - d, ndim)
         for axis, (k, s, p, g) in reversed(list(zip(axes, sizes, strict=True))):
             n = shape[axis]
@@ -155,7 +153,7 @@ kernel("adaptive_max_pool3d_backward")(_max_backward(3))
 kernel("fractional_max_pool3d_backward", meta=lambda grad, x, *rest: torch.empty_like(x))(_max_backward(3))
 
 
-def _intervals(n: int, out: int) -> tuple[np.ndarray, np.ndarray]:
+def intervals(n: int, out: int) -> tuple[np.ndarray, np.ndarray]:
     """(starts, ends) of the windows of an adaptive pooling."""
     i = np.arange(out)
     return i * n // max(out, 1), -((-(i + 1) * n) // max(out, 1))
@@ -165,12 +163,12 @@ def _adaptive_max(d: int) -> Any:
     def pool(xp: Any, x: Array, output_size: Sequence[int]) -> tuple[Array, Array]:
         ndim, shape = xp.ndim(x), xp.shape(x)
         at = _flat_positions(xp, shape[-d:], ndim)
-        for axis, out in reversed(list(zip(range(ndim - d, ndim), _each(output_size, d), strict=True))):
+        for axis, out in reversed(list(zip(range(ndim - d, ndim), each(output_size, d), strict=True))):
             n = shape[axis]
             if out and n % out == 0:
                 pieces = _window_pieces(xp, ndim, axis, n, n // out, n // out, 0, 1, out)
             else:
-                starts, ends = _intervals(n, out)
+                starts, ends = intervals(n, out)
                 places = [np.minimum(starts + j, ends - 1) for j in range(int((ends - starts).max(initial=1)))]
                 pieces = [
                     ((lambda v, p=p, axis=axis: xp.take(v, xp.asarray(p), axis)), None, None) for p in places
@@ -230,135 +228,3 @@ def _fractional_starts(xp: Any, u: Array, n: int, k: int, out: int, along: Ints)
 
 kernel("fractional_max_pool2d")(_fractional_max(2))
 kernel("fractional_max_pool3d")(_fractional_max(3))
-
-
-# ---- mean ------------------------------------------------------------------------------------------------------------
-
-
-def _divisors(n: int, k: int, s: int, p: int, out: int, count_include_pad: bool) -> np.ndarray:
-    """How many places each window along an axis counts."""
-    start = np.arange(out) * s - p
-    end = np.minimum(start + k, n + p)
-    return end - start if count_include_pad else np.minimum(end, n) - np.maximum(start, 0)
-
-
-def _divided(
-    xp: Any, x: Array, d: int, counts: list[np.ndarray], divisor_override: int | None, dtype: np.dtype
-) -> Array:
-    if divisor_override is not None:
-        by = np.asarray(divisor_override)
-    else:
-        by = np.ones((), np.int64)
-        for axis, count in enumerate(counts):
-            by = by * count.reshape([len(count) if a == axis else 1 for a in range(d)])
-    if dtypes.is_integer(dtype):
-        return xp.integer_floor_divide(x, xp.asarray(by.astype(dtype)))
-    if by.size and (by == by.flat[0]).all():
-        return xp.divide(x, float(by.flat[0]))
-    return xp.divide(x, xp.asarray(by.astype(dtype)))
-
-
-def _avg_pool(d: int) -> Any:
-    def pool(
-        xp: Any,
-        x: Array,
-        kernel_size: Sequence[int],
-        stride: Sequence[int] = (),
-        padding: Sequence[int] = (0,),
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> Array:
-        ndim, shape = xp.ndim(x), xp.shape(x)
-        stride = stride or kernel_size
-        ks, ss, ps = (_each(v, d) for v in (kernel_size, stride, padding))
-        pads, counts = [], []
-        for n, k, s, p in zip(shape[-d:], ks, ss, ps, strict=True):
-            out = output_extent(n, k, s, p, 1, ceil_mode)
-            pads.append((p, (out - 1) * s + k - n - p))
-            counts.append(_divisors(n, k, s, p, out, count_include_pad))
-        wide = xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
-        lead = (1,) * (ndim - d)
-        wide = xp.pad(wide, 0, [*[(0, 0, 0)] * (ndim - d), *((lo, hi, 0) for lo, hi in pads)])
-        sums = xp.reduce_window(wide, "sum", lead + ks, lead + ss, [(0, 0)] * ndim, (1,) * ndim)
-        return _divided(xp, sums, d, counts, divisor_override, xp.dtype_of(wide))
-
-    return pool
-
-
-def _avg_backward(d: int) -> Any:
-    def backward(
-        xp: Any,
-        grad: Array,
-        x: Array,
-        kernel_size: Sequence[int],
-        stride: Sequence[int],
-        padding: Sequence[int],
-        ceil_mode: bool,
-        count_include_pad: bool,
-        divisor_override: int | None,
-    ) -> Array:
-        ndim, shape = xp.ndim(x), xp.shape(x)
-        stride = stride or kernel_size
-        ks, ss, ps = (_each(v, d) for v in (kernel_size, stride, padding))
-        pads, counts = [], []
-        for n, out, k, s, p in zip(shape[-d:], xp.shape(grad)[-d:], ks, ss, ps, strict=True):
-            counts.append(_divisors(n, k, s, p, out, count_include_pad))
-            low = k - 1 - p
-            pads.append((low, n + k - 1 - low - (out - 1) * s - 1, s - 1))
-        wide = xp.astype(grad, dtypes.accumulator(xp.dtype_of(grad)))
-        wide = _divided(xp, wide, d, counts, divisor_override, xp.dtype_of(wide))
-        wide = xp.pad(wide, 0, [*[(0, 0, 0)] * (ndim - d), *pads])
-        lead = (1,) * (ndim - d)
-        return xp.reduce_window(wide, "sum", lead + ks, (1,) * ndim, [(0, 0)] * ndim, (1,) * ndim)
-
-    return backward
-
-
-def _adaptive_means(n: int, out: int, dtype: np.dtype) -> np.ndarray:
-    """(out, n): row i averages window i."""
-    starts, ends = _intervals(n, out)
-    at = np.arange(n)
-    inside = (at >= starts[:, None]) & (at < ends[:, None])
-    return (inside / np.maximum(ends - starts, 1)[:, None]).astype(dtype)
-
-
-def _adaptive_avg(d: int) -> Any:
-    def pool(xp: Any, x: Array, output_size: Sequence[int]) -> Array:
-        wide = xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
-        for axis, out in zip(range(xp.ndim(x) - d, xp.ndim(x)), _each(output_size, d), strict=True):
-            shape = xp.shape(wide)
-            n = shape[axis]
-            if out and n % out == 0:
-                wide = xp.mean(xp.reshape(wide, (*shape[:axis], out, n // out, *shape[axis + 1 :])), axis=axis + 1)
-            else:
-                means = xp.asarray(_adaptive_means(n, out, xp.dtype_of(wide)))
-                wide = xp.moveaxis(xp.dot_general(wide, means, ((axis,), (1,))), -1, axis)
-        return wide
-
-    return pool
-
-
-def _adaptive_avg_backward(d: int) -> Any:
-    def backward(xp: Any, grad: Array, x: Array) -> Array:
-        wide = xp.astype(grad, dtypes.accumulator(xp.dtype_of(grad)))
-        for axis in range(xp.ndim(x) - d, xp.ndim(x)):
-            shape, n = xp.shape(wide), xp.shape(x)[axis]
-            out = shape[axis]
-            if out and n % out == 0:
-                spread = xp.expand_dims(xp.divide(wide, n // out), axis + 1)
-                spread = xp.broadcast_to(spread, (*shape[: axis + 1], n // out, *shape[axis + 1 :]))
-                wide = xp.reshape(spread, (*shape[:axis], n, *shape[axis + 1 :]))
-            else:
-                means = xp.asarray(_adaptive_means(n, out, xp.dtype_of(wide)))
-                wide = xp.moveaxis(xp.dot_general(wide, means, ((axis,), (0,))), -1, axis)
-        return wide
-
-    return backward
-
-
-for _d in (2, 3):
-    kernel(f"avg_pool{_d}d")(_avg_pool(_d))
-    kernel(f"avg_pool{_d}d_backward")(_avg_backward(_d))
-    kernel(f"_adaptive_avg_pool{_d}d")(_adaptive_avg(_d))
-    kernel(f"_adaptive_avg_pool{_d}d_backward")(_adaptive_avg_backward(_d))
