@@ -22,9 +22,27 @@ _HOMES = {
     "set_default_device": "tensorgraft.devices",
     "to_backend_array": "tensorgraft.devices",
 }
-_MODULES = {"backends": "tensorgraft.backends", "torch": "tensorgraft.frontends.torch", "transforms": "tensorgraft.transforms"}
+_MODULES = {
+    "backends": "tensorgraft.backends",
+    "torch": "tensorgraft.frontends.torch",
+    "transforms": "tensorgraft.transforms",
+}
 
-__all__ = ["__version__", *_HOMES, *_MODULES]
+__all__ = [
+    "Backend",
+    "BackendNotAvailableError",
+    "FallbackError",
+    "TracedValueError",
+    "__version__",
+    "backends",
+    "device",
+    "from_backend_array",
+    "jit",
+    "set_default_device",
+    "to_backend_array",
+    "torch",
+    "transforms",
+]
 
 if TYPE_CHECKING:
     from tensorgraft import backends, transforms

@@ -13,6 +13,7 @@ which compilers fold away; anything else (overlapping windows, say) is a gather 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -195,7 +196,7 @@ def _plan(shape: Shape, strides: Shape, offset: int, size: int) -> _Plan | None:
     outer, inner = steps[order[0]], steps[order[-1]]
     extents = [shape[axis] for axis in order]
     dense, start, rest, fits = [shape[order[0]]], [0], offset % outer, True
-    for before, axis in zip(order, order[1:], strict=False):
+    for before, axis in itertools.pairwise(order):
         ratio, remainder = divmod(steps[before], steps[axis])
         if remainder or ratio < shape[axis]:
             return None  # axes overlap or interleave

@@ -21,10 +21,12 @@ UNARY = {
     "abs": "ifc",  # complex: the modulus, in the real dtype
     "sign": "ifc",  # complex: x / |x|, 0 at 0
     "negative": "ifc",
-    **dict.fromkeys("acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh".split(), "fc"),
-    **dict.fromkeys("exp expm1 log log1p log2 log10 sqrt rsqrt".split(), "fc"),
-    **dict.fromkeys("erf erfc erf_inv lgamma digamma bessel_i0e bessel_i1e".split(), "f"),
-    **dict.fromkeys("ceil floor trunc round".split(), "f"),  # round: halves to even
+    **dict.fromkeys(
+        ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan", "tanh"], "fc"
+    ),
+    **dict.fromkeys(["exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt"], "fc"),
+    **dict.fromkeys(["erf", "erfc", "erf_inv", "lgamma", "digamma", "bessel_i0e", "bessel_i1e"], "f"),
+    **dict.fromkeys(["ceil", "floor", "trunc", "round"], "f"),  # round: halves to even
     "bitwise_invert": "bi",
     "real": "c",
     "imag": "c",
@@ -32,22 +34,22 @@ UNARY = {
 }
 PREDICATES = {"isnan": "fc", "isinf": "fc", "isfinite": "fc", "signbit": "f", "logical_not": "b"}
 BINARY = {
-    **dict.fromkeys("add multiply".split(), "bifc"),  # bool: logical or, and
+    **dict.fromkeys(["add", "multiply"], "bifc"),  # bool: logical or, and
     "subtract": "ifc",
     "divide": "fc",  # true division
     "fmod": "if",  # C's: the sign of the dividend; integers by zero: unspecified
     "pow": "ifc",  # integers wrap; negative integer exponents: unspecified
     "atan2": "f",
     "nextafter": "f",
-    **dict.fromkeys("maximum minimum".split(), "bif"),  # NaN wins
-    **dict.fromkeys("bitwise_and bitwise_or bitwise_xor".split(), "bi"),
-    **dict.fromkeys("bitwise_left_shift bitwise_right_shift".split(), "i"),  # right shift keeps the sign
-    **dict.fromkeys("igamma igammac zeta polygamma".split(), "f"),
+    **dict.fromkeys(["maximum", "minimum"], "bif"),  # NaN wins
+    **dict.fromkeys(["bitwise_and", "bitwise_or", "bitwise_xor"], "bi"),
+    **dict.fromkeys(["bitwise_left_shift", "bitwise_right_shift"], "i"),  # right shift keeps the sign
+    **dict.fromkeys(["igamma", "igammac", "zeta", "polygamma"], "f"),
 }
 COMPARISONS = {
-    **dict.fromkeys("equal not_equal".split(), "bifc"),
-    **dict.fromkeys("less less_equal greater greater_equal".split(), "bif"),
-    **dict.fromkeys("logical_and logical_or logical_xor".split(), "b"),
+    **dict.fromkeys(["equal", "not_equal"], "bifc"),
+    **dict.fromkeys(["less", "less_equal", "greater", "greater_equal"], "bif"),
+    **dict.fromkeys(["logical_and", "logical_or", "logical_xor"], "b"),
 }
 ELEMENTWISE = {**UNARY, **PREDICATES, **BINARY, **COMPARISONS}
 

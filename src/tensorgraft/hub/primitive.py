@@ -10,7 +10,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def primitive(method: F) -> F:
     """Mark a method of the hub that every backend must write."""
-    method.is_primitive = True  # type: ignore[attr-defined]
+    method.is_primitive = True
     return method
 
 
@@ -26,7 +26,7 @@ def primitives(cls: type) -> dict[str, Callable[..., Any]]:
 
 def composites(cls: type) -> dict[str, Callable[..., Any]]:
     """The composites of the hub (public methods that are no primitives), by name."""
-    found = {}
+    found: dict[str, Callable[..., Any]] = {}
     for base in cls.__mro__:
         if base.__module__.startswith("tensorgraft.hub"):
             for name, member in vars(base).items():

@@ -90,4 +90,4 @@ def get(device: str) -> Backend:
     """The one `Backend` object of a device."""
     name, platform, index = parse(device)
     cls = backend_class(name)
-    return cls(index) if platform is None else cls(index, platform)  # type: ignore[call-arg, misc]
+    return cls(index) if platform is None else cls(index, platform)

@@ -166,10 +166,12 @@ class ShapeOps:
         return self.greater_equal(self.add(rows, k), self.iota(m, dtypes.int64))
 
     def tril(self, x: Array, k: int = 0) -> Array:
-        return self.where(self.triangle_mask(*self.shape(x)[-2:], k), x, self.zeros_like(x))
+        n, m = self.shape(x)[-2:]
+        return self.where(self.triangle_mask(n, m, k), x, self.zeros_like(x))
 
     def triu(self, x: Array, k: int = 0) -> Array:
-        return self.where(self.triangle_mask(*self.shape(x)[-2:], k - 1), self.zeros_like(x), x)
+        n, m = self.shape(x)[-2:]
+        return self.where(self.triangle_mask(n, m, k - 1), self.zeros_like(x), x)
 
     def diagonal(self, x: Array, offset: int = 0) -> Array:
         """The diagonals of the last two axes, as a last axis."""

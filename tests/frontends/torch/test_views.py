@@ -1,4 +1,4 @@
-"""Random chains of views and writes, on the device and on the CPU: shapes, strides, offsets, values and aliasing agree."""
+"""Random chains of views and writes, on the device and on the CPU: geometry, values and aliasing agree."""
 
 import hypothesis.strategies as st
 import pytest

@@ -29,4 +29,4 @@ def install() -> None:
         return original(t_outputs, *args, **kwargs)
 
     torch.autograd.graph._engine_run_backward = run_backward
-    torch.autograd._engine_run_backward = run_backward  # type: ignore[attr-defined]
+    torch.autograd._engine_run_backward = run_backward

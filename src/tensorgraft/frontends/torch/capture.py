@@ -73,7 +73,7 @@ class Capture:
     host_reads: dict[int, tuple[weakref.ref[torch.Tensor], int]] = field(default_factory=dict)
     fed_tensors: dict[int, Callable[[], torch.Tensor]] = field(default_factory=dict)  # CPU arguments, by id
 
-    # ---- storages ---------------------------------------------------------------------------------------------------
+    # ---- storages -------------------------------------------------------------------------------------------------
 
     def touch(self, cells: Sequence[Storage]) -> None:
         """Kernels call this before they read or write storages."""
@@ -115,7 +115,7 @@ class Capture:
         for cell in self.survivors():
             cell.capture = None
 
-    # ---- what the host gives ------------------------------------------------------------------------------------------
+    # ---- what the host gives --------------------------------------------------------------------------------------
 
     def feed(self, value: Callable[[], np.ndarray], example: np.ndarray, at_trace: bool = False) -> Array:
         """An input whose value the host gives at every call. `at_trace`: the call that traces takes the example, since
@@ -169,7 +169,7 @@ class Capture:
         value = self.fed_tensors.get(id(t))
         return view(t) if value is None else self.feed(lambda: view(value()), view(t))
 
-    # ---- gradients ------------------------------------------------------------------------------------------------------
+    # ---- gradients ------------------------------------------------------------------------------------------------
 
     def note_leaves(self, roots: Sequence[Any]) -> None:
         """Before a backward pass: remember the leaves that it reaches, and the gradients that they have."""

@@ -35,7 +35,8 @@ def check(xp: Backend, seen: Array, judge: Judge) -> None:
 def collected() -> Iterator[list[tuple[Array, Judge]]]:
     """The checks of arrays without values that are asked for inside."""
     before = getattr(_local, "pending", None)
-    _local.pending = pending = []
+    pending: list[Any] = []
+    _local.pending = pending
     try:
         yield pending
     finally:

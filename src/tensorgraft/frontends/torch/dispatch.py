@@ -19,7 +19,8 @@ from tensorgraft.frontends.torch.plan import device_error, make_plan, run_concre
 from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy, maker
 from tensorgraft.storage import Storage
 
-Tensor, Parameter = torch.Tensor, torch.nn.Parameter
+Tensor = torch.Tensor
+Parameter = torch.nn.Parameter
 
 
 def entry(operator: Operator) -> Callable[..., Any]:
@@ -100,7 +101,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
             n += 1
         if returned is not None:
             return returned(args, kwargs)
-        results = []
+        results: list[Any] = []
         slot = plan.slot
         for meta in plan.results:
             if meta is None:

@@ -41,7 +41,6 @@ def set_fallback(mode: str) -> None:
 @functools.cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """PyTorch's own decompositions (imported on first use: they are slow to load)."""
-    import torch._refs
     from torch._decomp import decomposition_table
 
     return decomposition_table

@@ -11,6 +11,7 @@ import functools
 import sys
 import time
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,10 +20,9 @@ import numpy as np
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import state
-from tensorgraft.frontends.torch.capture import Capture, active
-from tensorgraft.frontends.torch.devices import TYPE, slot_at, slot_of, slot_of_backend
+from tensorgraft.frontends.torch.capture import Capture, Feed, active
+from tensorgraft.frontends.torch.devices import TYPE, slot_of, slot_of_backend
 from tensorgraft.frontends.torch.optimizers import Stepped, optimizers_traced
 from tensorgraft.frontends.torch.tensors import attach, cell_of
 from tensorgraft.frontends.torch.watch import Schedule, watching
@@ -46,7 +46,7 @@ class Metadata:
 
     @staticmethod
     def of(t: Tensor) -> Metadata:
-        return Metadata(t.dtype, tuple(t.size()), t.stride(), t.storage_offset(), t.untyped_storage().nbytes())
+        return Metadata(t.dtype, tuple(t.size()), t.stride(), int(t.storage_offset()), t.untyped_storage().nbytes())
 
     def on(self, cell: Storage) -> Tensor:
         return attach(cell, slot_of_backend(cell.backend), self.dtype, self.size, self.stride, self.nbytes, self.offset)
@@ -160,7 +160,8 @@ class Compiled:
     def _trace(self, backend: Backend, args: Any, kwargs: Any, leaves: list[Any]) -> Trace:
         start = time.perf_counter()
         capture = Capture(backend)
-        schedule, stepped = Schedule(), []
+        schedule = Schedule()
+        stepped: list[Stepped] = []
         ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
         for i, t in enumerate(leaves):
             if isinstance(t, Tensor) and t.device.type == "cpu":
@@ -237,11 +238,10 @@ class Compiled:
         sources: dict[int, Callable[[Sequence[Any]], Any]] = {}
         positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
         for t in capture.touched:
-            get = getter(t.cell)
-            sources[id(t.stand_in)] = lambda leaves, get=get: get(leaves).array
+            sources[id(t.stand_in)] = _array_in(getter(t.cell))
         for f in capture.feeds:
-            sources[id(f.stand_in)] = lambda leaves, f=f: f.take()
-        inputs = [sources.get(id(a), lambda leaves, a=a: a) for a in program.captured]
+            sources[id(f.stand_in)] = _fed_by(f)
+        inputs = [sources.get(id(a)) or _constant(a) for a in program.captured]
         donated = [positions[id(t.stand_in)] for t in seen["written"] if id(t.stand_in) in positions]
 
         survivors: list[Storage] = seen["survivors"]
@@ -279,10 +279,8 @@ class Compiled:
             elif after is None and (reset or leaf.before is not None):
                 gradients.append(Gradient(get_leaf, None, None))
         guards += _module_guards(capture.modules.values())
-        guards += [lambda leaves, s=s: s.holds() for s in stepped]
-        for ref, version in capture.host_reads.values():
-            if ref() is not None:
-                guards.append(lambda leaves, r=ref, v=version: (t := r()) is not None and t._version == v)
+        guards += [_optimizer_guard(s) for s in stepped]
+        guards += [_host_guard(ref, version) for ref, version in capture.host_reads.values() if ref() is not None]
 
         # drop this frame's hold on what only results and gradients refer to
         kept = [(k, c) for k, c in enumerate(survivors) if k not in claimed]
@@ -348,7 +346,10 @@ def _run(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool = Fa
     for gradient in trace.gradients:
         leaf = gradient.leaf(leaves)
         with torch.no_grad():
-            leaf.grad = None if gradient.survivor is None else tensor(gradient.survivor, gradient.metadata)
+            if gradient.survivor is None or gradient.metadata is None:
+                leaf.grad = None
+            else:
+                leaf.grad = tensor(gradient.survivor, gradient.metadata)
     flat = []
     for result in trace.results:
         if result.survivor is not None:
@@ -366,7 +367,22 @@ def _run(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool = Fa
     return tree_unflatten(flat, trace.structure)
 
 
-# ---- what a trace depends on -------------------------------------------------------------------------------------------
+# ---- inputs ------------------------------------------------------------------------------------------------------
+
+
+def _array_in(get: Callable[[Sequence[Any]], Storage]) -> Callable[[Sequence[Any]], Array]:
+    return lambda leaves: get(leaves).array
+
+
+def _fed_by(feed: Feed) -> Callable[[Sequence[Any]], Array]:
+    return lambda leaves: feed.take()
+
+
+def _constant(array: Array) -> Callable[[Sequence[Any]], Array]:
+    return lambda leaves: array
+
+
+# ---- what a trace depends on -------------------------------------------------------------------------------------
 
 
 def _leaf_key(leaf: Any) -> Any:
@@ -411,12 +427,12 @@ def _captured_objects(fn: Callable[..., Any]) -> list[Any]:
     code = getattr(fn, "__code__", None)
     if code is None:
         return [fn]
-    for cell in fn.__closure__ or ():  # type: ignore[attr-defined]
+    for cell in fn.__closure__ or ():
         with contextlib.suppress(ValueError):  # a variable that is not bound yet
             found.append(cell.cell_contents)
     for name in code.co_names:
-        if name in fn.__globals__:  # type: ignore[attr-defined]
-            found.append(fn.__globals__[name])  # type: ignore[attr-defined]
+        if name in fn.__globals__:
+            found.append(fn.__globals__[name])
     return found
 
 
@@ -447,6 +463,15 @@ def _gradient_guard(get: Callable[[Sequence[Any]], Tensor], before: Tensor | Non
         return lambda leaves: get(leaves).grad is None
     key = _leaf_key(before)
     return lambda leaves: (g := get(leaves).grad) is not None and _leaf_key(g) == key
+
+
+def _optimizer_guard(stepped: Stepped) -> Callable[[Sequence[Any]], bool]:
+    return lambda leaves: stepped.holds()
+
+
+def _host_guard(ref: weakref.ref[Tensor], version: int) -> Callable[[Sequence[Any]], bool]:
+    """A CPU tensor that was read is still there, and has not been written since."""
+    return lambda leaves: (t := ref()) is not None and t._version == version
 
 
 def _module_guards(modules: Any) -> list[Callable[[Sequence[Any]], bool]]:

@@ -29,6 +29,7 @@ from tensorgraft.frontends.torch.tensors import (
     set_storage,
     to_array,
 )
+from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, contiguous_strides, is_dense, read, write
 
@@ -149,7 +150,7 @@ def _slot(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     ours = [t for t in everything if t.device.type == TYPE]
     if not ours:
         return slot_of(kwargs.get("device"))
-    allowed = set()
+    allowed: set[int] = set()
     for name, a in operator.signature.bind(args, kwargs).items():
         if name in operator.spec.host:
             allowed.update(id(t) for t in tensors_in((a,), {}))
@@ -187,7 +188,7 @@ def _check_dim(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
         raise IndexError(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {dim})")
 
 
-# ---- what comes out ----------------------------------------------------------------------------------------------------
+# ---- what comes out ----------------------------------------------------------------------------------------------
 
 
 def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta") -> tuple[list[Any], dict[str, Any]]:
@@ -311,7 +312,7 @@ def _result(meta: Tensor) -> Result:
     return meta.dtype, size, stride, meta.numel() * meta.dtype.itemsize
 
 
-# ---- the program -------------------------------------------------------------------------------------------------------
+# ---- the program -------------------------------------------------------------------------------------------------
 
 
 def _held(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
@@ -405,11 +406,11 @@ def _program(
 
 def _computation_dtype(
     operator: Operator, tensors: list[Tensor], held: dict[str, Any], given: list[Any]
-) -> tuple[np.dtype | None, frozenset[str]]:
+) -> tuple[np.dtype, frozenset[str]]:
     """PyTorch's computation dtype for an elementwise kernel, and the arguments that are converted to it."""
     spec = operator.spec
     if spec.promotion is None:
-        return None, frozenset()
+        return dtypes.bool_, frozenset()  # no argument is converted
     types = operator.signature.types
     names = spec.promote or tuple(
         n

@@ -25,7 +25,7 @@ Array = Any
 
 CPU_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _new_storage = torch._C._construct_storage_from_data_pointer
-_new_tensor = torch._C._acc.create_empty_tensor  # type: ignore[attr-defined]
+_new_tensor = torch._C._acc.create_empty_tensor
 _set = torch.ops.aten.set_.source_Storage_storage_offset.redispatch
 _alias = torch.ops.aten.alias.default.redispatch
 
@@ -90,7 +90,7 @@ def cell_of(t: torch.Tensor) -> Storage:
     """The storage behind a tensor on the device."""
     s = t.untyped_storage()
     try:
-        return s.cell  # type: ignore[attr-defined, no-any-return]
+        return s.cell  # type: ignore[attr-defined]
     except AttributeError:
         if t.device.type != TYPE:
             raise TypeError(f"a tensor on {t.device} has no array of a backend") from None
@@ -106,7 +106,7 @@ def empty_cell(slot: Slot, nbytes: int) -> Storage:
 
 
 def geometry_of(t: torch.Tensor) -> Geometry:
-    return Geometry(tuple(t.shape), t.stride(), t.storage_offset(), numpy_dtype(t.dtype))
+    return Geometry(tuple(t.shape), t.stride(), int(t.storage_offset()), numpy_dtype(t.dtype))
 
 
 def attach(
@@ -120,7 +120,7 @@ def attach(
 ) -> torch.Tensor:
     """A tensor on a new storage that carries `cell`."""
     storage = _new_storage(0, slot.device, nbytes)
-    storage.cell = cell
+    storage.cell = cell  # type: ignore[attr-defined]
     tensor = _new_tensor((0,), dtype) if slot.index == 0 else _alias(CPU_KEY, template(slot, dtype))
     _set(CPU_KEY, tensor, storage, offset, size, stride)
     return tensor
@@ -136,7 +136,7 @@ def maker(
 
     def make(array: Array) -> torch.Tensor:
         storage = _new_storage(0, device, nbytes)
-        storage.cell = Storage(array, backend)
+        storage.cell = Storage(array, backend)  # type: ignore[attr-defined]
         tensor = _new_tensor((0,), dtype)
         _set(CPU_KEY, tensor, storage, 0, size, stride)
         return tensor
@@ -214,7 +214,7 @@ def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
         t = torch.empty(0, dtype=t.dtype)
     shape = tuple(t.shape)
     dense = is_dense(shape, t.stride())
-    order = sorted(range(t.dim()), key=lambda d: (-t.stride(d), d)) if dense else list(range(t.dim()))
+    order = sorted(range(t.dim()), key=lambda d: (-t.stride()[d], d)) if dense else list(range(t.dim()))
 
     def host(t: torch.Tensor) -> np.ndarray:
         inner = cpu_to_numpy(t.permute(order))

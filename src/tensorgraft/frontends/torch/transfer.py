@@ -15,7 +15,6 @@ from tensorgraft.frontends.torch.schema import Signature
 from tensorgraft.frontends.torch.tensors import (
     attach,
     cell_of,
-    cpu_to_numpy,
     from_array,
     from_cpu,
     numpy_dtype,
@@ -67,7 +66,7 @@ def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
 
 
 def resolving(clone: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`clone`, which is also how PyTorch does the conjugation or negation of a lazy view (resolve_conj, resolve_neg)."""
+    """`clone`, which is also how PyTorch conjugates or negates a lazy view (resolve_conj, resolve_neg)."""
 
     def call(x: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
         if x.is_conj():
@@ -183,9 +182,8 @@ def resize_(x: Tensor, size: list[int], *, memory_format: torch.memory_format | 
     if memory_format in (torch.channels_last, torch.channels_last_3d):
         stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
     storage = x.untyped_storage()
-    needed = x.storage_offset() + (
-        math.prod(shape) and 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
-    )
+    offset = int(x.storage_offset())
+    needed = offset + (math.prod(shape) and 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True)))
     if needed * x.element_size() > storage.nbytes():
         _touch(x)
         cell = cell_of(x)
@@ -195,7 +193,7 @@ def resize_(x: Tensor, size: list[int], *, memory_format: torch.memory_format | 
             flat = flat if xp.dtype_of(flat) == dtype else xp.bitcast(flat, dtype)
             grown = xp.pad(flat, 0, [(0, needed - xp.shape(flat)[0], 0)])
         storage = from_array(xp.own(grown), slot_at(x.device.index)).untyped_storage()
-    return set_storage(x, storage, x.storage_offset(), shape, stride)
+    return set_storage(x, storage, offset, shape, stride)
 
 
 @direct("set_.source_Storage")

@@ -86,9 +86,11 @@ def watching(capture: Capture, schedule: Schedule) -> Iterator[None]:
     """All watches on one trace, but for the optimizers' (see `optimizers.py`)."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(HostWatch(capture))
-        handle = torch.nn.modules.module.register_module_forward_pre_hook(
-            lambda module, _: capture.modules.setdefault(id(module), module) and None
-        )
+
+        def note_module(module: torch.nn.Module, _: Any) -> None:
+            capture.modules[id(module)] = module
+
+        handle = torch.nn.modules.module.register_module_forward_pre_hook(note_module)
         stack.callback(handle.remove)
         stack.enter_context(_zero_grad(capture))
         stack.enter_context(_schedulers(schedule))
@@ -140,10 +142,10 @@ def _schedulers(schedule: Schedule) -> Iterator[None]:
 
         return step
 
-    def family(cls: type) -> Iterator[type]:
+    def family(cls: type[LRScheduler]) -> Iterator[type[LRScheduler]]:
         yield cls
-        for sub in cls.__subclasses__():
-            yield from family(sub)
+        for derived in cls.__subclasses__():
+            yield from family(derived)
 
     with contextlib.ExitStack() as stack:
         for cls in dict.fromkeys(family(LRScheduler)):

@@ -27,7 +27,7 @@ def _method(name: str, declared: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return rule(name, *args, **kwargs)
 
-    del method.is_primitive  # type: ignore[attr-defined]  # wraps copied the mark of what it implements
+    del method.is_primitive  # wraps copied the mark of what it implements
     return method
 
 

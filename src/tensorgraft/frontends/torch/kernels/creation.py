@@ -59,10 +59,7 @@ def _inferred(xp: Any, value: Any) -> np.dtype:
 @kernel("arange.start_step")
 def _arange(xp: Any, start: Any, end: Any, step: Any = 1, dtype: np.dtype | None = None) -> Array:
     integers = all(isinstance(n, int) for n in (start, end, step))
-    if integers:
-        n = -(-(end - start) // step)
-    else:
-        n = math.ceil((end - start) / step)
+    n = -(-(end - start) // step) if integers else math.ceil((end - start) / step)
     dtype = dtype or (dtypes.int64 if integers else _default(xp))
     wide = (
         dtype if dtypes.is_integer(dtype) and integers else dtypes.int64 if dtypes.is_integer(dtype) else dtypes.float64

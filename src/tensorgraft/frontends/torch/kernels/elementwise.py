@@ -24,7 +24,7 @@ def _inexact(xp: Any, x: Array) -> bool:
     return dtypes.is_inexact(xp.dtype_of(x))
 
 
-# ---- of one tensor ---------------------------------------------------------------------------------------------------
+# ---- of one tensor -----------------------------------------------------------------------------------------------
 
 
 def _unary(table: dict[str, str | Callable[..., Any]], promotion: PROMOTION, **options: Any) -> None:
@@ -147,7 +147,7 @@ def _logit(xp: Any, x: Array, eps: float | None = None) -> Array:
     return xp.log(xp.divide(x, xp.subtract(1, x)))
 
 
-# ---- of several --------------------------------------------------------------------------------------------------------
+# ---- of several --------------------------------------------------------------------------------------------------
 
 BOTH = ("self", "other")
 
@@ -390,7 +390,7 @@ def _polygamma(xp: Any, n: int, x: Array) -> Array:
     return xp.digamma(x) if n == 0 else xp.polygamma(xp.full_like(x, n), x)
 
 
-# ---- activations ---------------------------------------------------------------------------------------------------------
+# ---- activations -------------------------------------------------------------------------------------------------
 
 
 def _tanh_gelu(xp: Any, x: Array) -> tuple[Array, Array]:
