@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -104,7 +105,11 @@ def _encoder_layer(
     return norm_2(x + feed_forward(x))
 
 
-for _name, _fn in {"_native_multi_head_attention": _attention, "_transformer_encoder_layer_fwd": _encoder_layer}.items():
+FUSED: dict[str, Callable[..., Any]] = {
+    "_native_multi_head_attention": _attention,
+    "_transformer_encoder_layer_fwd": _encoder_layer,
+}
+for _name, _fn in FUSED.items():
     _op = schema.overload(_name)
     if _op is not None:
         SPECS[_name] = dataclasses.replace(decomposed_spec(_op, _fn), meta=_fn)

@@ -107,10 +107,14 @@ def _batch_norm_no_stats(
     return tuple(_batch_norm(xp, x, weight, bias, None, None, True, momentum, eps)[1])
 
 
-@kernel(
-    "_batch_norm_with_update",
-    meta=lambda *args: (*_batch_norm_meta(*args[:5], True, *args[5:]), args[0].new_empty((0,), dtype=torch.uint8)),
-)
+def _update_meta(
+    x: torch.Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
+) -> tuple[torch.Tensor, ...]:
+    made = _batch_norm_meta(x, weight, bias, running_mean, running_var, True, momentum, eps)
+    return *made, x.new_empty((0,), dtype=torch.uint8)
+
+
+@kernel("_batch_norm_with_update", meta=_update_meta)
 def _batch_norm_with_update(
     xp: Any,
     x: Array,

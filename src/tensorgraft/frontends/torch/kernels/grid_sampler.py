@@ -169,7 +169,8 @@ def _grid_sampler_backward(
     mask: Sequence[bool],
 ) -> tuple[Array | None, Array | None]:
     of = _sampling(xp, x, grid, interpolation_mode, padding_mode, align_corners)
-    n, c, d = *xp.shape(x)[:2], len(of.spatial)
+    n, c = xp.shape(x)[:2]
+    d = len(of.spatial)
     q = xp.shape(of.axes[0][0].place)[1]
     grads = xp.permute_dims(xp.reshape(xp.astype(grad, xp.dtype_of(of.pixels)), (n, c, q)), (0, 2, 1))
     grad_pixels, slopes = xp.zeros_like(of.pixels), [xp.zeros((n, q), xp.dtype_of(grads)) for _ in range(d)]

@@ -45,7 +45,7 @@ def _lstm_cell(
     cy = xp.add(xp.multiply(f, _wide(xp, cx, cx)), xp.multiply(i, g))
     hy = xp.multiply(o, xp.tanh(cy))
     made = (hy, cy, xp.concat([i, f, g, o], axis=1))
-    return tuple(xp.astype(v, xp.dtype_of(cx)) for v in made)  # type: ignore[return-value]
+    return tuple(xp.astype(v, xp.dtype_of(cx)) for v in made)
 
 
 @kernel("_thnn_fused_lstm_cell_backward_impl", meta=False)

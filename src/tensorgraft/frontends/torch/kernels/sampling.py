@@ -117,7 +117,7 @@ def _rejection(xp: Any, key: Array, mean: Array, deviation: Array, log_mass: Cal
 
 def _keys(xp: Any, key: Array) -> tuple[Array, Array]:
     zero = xp.zeros((), dtypes.uint32)
-    return tuple(xp.fold_in(key, xp.full((), n, dtypes.uint32), zero) for n in (1 << 30, 1 << 29))  # type: ignore
+    return tuple(xp.fold_in(key, xp.full((), n, dtypes.uint32), zero) for n in (1 << 30, 1 << 29))
 
 
 @kernel("poisson", random=True)
