@@ -24,6 +24,11 @@ def _inexact(xp: Any, x: Array) -> bool:
     return dtypes.is_inexact(xp.dtype_of(x))
 
 
+def _in_double(xp: Any, method: Callable[[Array], Array], x: Array) -> Array:
+    """Near its poles a function loses all digits of single precision (its reflection has tan(pi x) in it)."""
+    return xp.astype(method(xp.astype(x, dtypes.float64)), xp.dtype_of(x))
+
+
 # ---- of one tensor -----------------------------------------------------------------------------------------------
 
 
@@ -41,7 +46,7 @@ _unary(
         "erfc": "erfc",
         "erfinv": "erf_inv",
         "lgamma": "lgamma",
-        "digamma": "digamma",
+        "digamma": lambda xp, x: _in_double(xp, xp.digamma, x),
         "reciprocal": "reciprocal",
         "sigmoid": "sigmoid",
         "special_i0e": "bessel_i0e",
@@ -387,7 +392,9 @@ def _polar(xp: Any, size: Array, angle: Array) -> Array:
 
 @kernel("polygamma", promotion=FLOAT, promote=("self",))
 def _polygamma(xp: Any, n: int, x: Array) -> Array:
-    return xp.digamma(x) if n == 0 else xp.polygamma(xp.full_like(x, n), x)
+    if n == 0:
+        return _in_double(xp, xp.digamma, x)
+    return _in_double(xp, lambda wide: xp.polygamma(xp.full_like(wide, n), wide), x)
 
 
 # ---- activations -------------------------------------------------------------------------------------------------
