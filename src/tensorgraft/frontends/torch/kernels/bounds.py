@@ -24,12 +24,15 @@ def within(xp: Any, index: Array, n: int, refuse: Refusal, wrap: bool = False) -
     index = xp.astype(index, dtypes.int64)
     if not xp.size(index):
         return index
-    low = -n if wrap else 0
+    low, size = -n if wrap else 0, xp.size(index)
+    flat = xp.reshape(index, (size,))
+    bad = xp.logical_or(xp.less(flat, low), xp.greater_equal(flat, n))
+    # the first bad one, as the CPU reports it; the last of all where there is none
+    first = xp.min(xp.where(bad, xp.iota(size, dtypes.int64), xp.full((), size - 1, dtypes.int64)))
 
-    def judge(ends: np.ndarray) -> None:
-        least, greatest = map(int, ends)
-        if least < low or greatest >= n:
-            raise refuse(least if least < low else greatest)
+    def judge(found: np.ndarray) -> None:
+        if not low <= int(found) < n:
+            raise refuse(int(found))
 
-    check(xp, xp.stack([xp.min(index), xp.max(index)]), judge)
+    check(xp, xp.gather(flat, (first,)), judge)
     return xp.where(xp.less(index, 0), xp.add(index, n), index) if wrap else index

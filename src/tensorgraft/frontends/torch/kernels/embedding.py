@@ -179,6 +179,28 @@ def _bag_backward(
     return xp.astype(xp.scatter(table, (indices,), rows, mode="add"), dtype)
 
 
+@kernel("_embedding_bag_backward", host=HOST, meta=False)
+def _bag_backward_any(
+    xp: Any,
+    grad: Array,
+    indices: Array,
+    offsets: Array,
+    offset2bag: Array,
+    bag_size: Array,
+    maximum_indices: Array,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Array | None,
+    padding_idx: int = -1,
+) -> Array:
+    if sparse:
+        raise NotImplementedError("sparse gradients")
+    rest = (num_weights, scale_grad_by_freq, mode, per_sample_weights, padding_idx)
+    return _bag_backward(xp, grad, indices, offset2bag, bag_size, maximum_indices, *rest)
+
+
 @kernel("_embedding_bag_per_sample_weights_backward", meta=False)
 def _bag_weights_backward(
     xp: Any,
