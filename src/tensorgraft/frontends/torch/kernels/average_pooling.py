@@ -31,7 +31,8 @@ def _divided(
         for axis, count in enumerate(counts):
             by = by * count.reshape([len(count) if a == axis else 1 for a in range(d)])
     if dtypes.is_integer(dtype):
-        return xp.integer_floor_divide(x, xp.asarray(by.astype(dtype)))
+        size = xp.integer_floor_divide(xp.abs(x), xp.asarray(np.abs(by).astype(dtype)))  # truncated, as C divides
+        return xp.where(xp.not_equal(xp.less(x, 0), xp.asarray(by < 0)), xp.negative(size), size)
     if by.size and (by == by.flat[0]).all():
         return xp.divide(x, float(by.flat[0]))
     return xp.divide(x, xp.asarray(by.astype(dtype)))

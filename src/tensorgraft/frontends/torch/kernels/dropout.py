@@ -27,7 +27,8 @@ def _dropout(xp: Any, x: Array, p: float, train: bool | None, key: Array) -> tup
 
 @kernel("native_dropout_backward", dynamic=("scale",))
 def _dropout_backward(xp: Any, grad: Array, mask: Array, scale: Any) -> Array:
-    return xp.where(xp.astype(mask, dtypes.bool_), xp.multiply(grad, scale), xp.zeros_like(grad))
+    wide = grad if dtypes.is_inexact(xp.dtype_of(grad)) else xp.astype(grad, dtypes.float64)
+    return xp.where(xp.astype(mask, dtypes.bool_), xp.multiply(wide, scale), xp.zeros_like(wide))
 
 
 def _rrelu(

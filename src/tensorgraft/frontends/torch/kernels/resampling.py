@@ -142,17 +142,30 @@ def _read(xp: Any, x: Array, axis: int, taps: Taps) -> Array:
     return total
 
 
+def _read_fixed(xp: Any, x: Array, axis: int, taps: Taps) -> Array:
+    """Bytes by 16-bit fixed-point weights, as the CPU (and PIL) read them: rounded and clipped after every axis."""
+    assert taps.weights is not None
+    top, digits = float(taps.weights.max(initial=0.0)), 0
+    while digits < 22 and int(0.5 + top * (1 << (digits + 1))) < 1 << 15:
+        digits += 1
+    scaled = taps.weights.astype(np.float64) * (1 << digits)
+    weights = np.trunc(scaled + np.where(scaled < 0, -0.5, 0.5))
+    total = xp.add(_read(xp, x, axis, Taps(taps.places, weights)), 1 << (digits - 1))
+    return xp.clip(xp.bitwise_right_shift(total, xp.full((), digits, dtypes.int32)), 0, 255)
+
+
 def _forwards(rule: Rule, d: int, aligned: bool) -> Any:
     def fn(xp: Any, x: Array, output_size: Sequence[int], *rest: Any) -> Array:
         dtype = xp.dtype_of(x)
         tables = _tables(xp, rule, xp.shape(x)[-d:], output_size, rest, aligned, dtype)
         copies = all(t.weights is None for t in tables)
-        wide = x if copies else xp.astype(x, dtypes.accumulator(dtype) if dtypes.is_floating(dtype) else dtypes.float32)
+        whole = dtypes.is_integer(dtype) and not copies  # uint8
+        wide = x if copies else xp.astype(x, dtypes.int32 if whole else dtypes.accumulator(dtype))
         for axis, taps in reversed(list(zip(range(xp.ndim(x) - d, xp.ndim(x)), tables, strict=True))):
-            wide = _read(xp, wide, axis, taps)
-        if not copies and dtypes.is_integer(dtype):
-            info = dtypes.iinfo(dtype)
-            wide = xp.clip(xp.floor(xp.add(wide, 0.5)), int(info.min), int(info.max))
+            if not whole:
+                wide = _read(xp, wide, axis, taps)
+            elif taps.places.shape[1] != xp.shape(x)[axis]:
+                wide = _read_fixed(xp, wide, axis, taps)
         return wide
 
     return fn
