@@ -35,8 +35,8 @@ WAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # what stands befo
 NATIVE = "PyTorch"
 CURVES_WITHIN = 1e-3
 ACCURACY_WITHIN = 0.01
-# Every run computes on one core: with more, the threads of PyTorch and NumPy spin while they wait for one another, and on
-# a machine that has other work their times say nothing.
+# Every run computes on one core: with more, the threads of PyTorch and NumPy spin while they wait for one another,
+# and on a machine that has other work their times say nothing.
 ONE_CORE = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
