@@ -48,6 +48,7 @@ KERNELS = (
     "fft",
     "grid_sampler",
     "indexing",
+    "integers",
     "linalg",
     "loss",
     "margin_loss",

@@ -213,32 +213,45 @@ def _check_bool(xp: Any, name: str, mask: Array) -> None:
         raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {xp.dtype_of(mask)}")
 
 
+# what PyTorch's messages call them
+_C_NAMES = {dtypes.float32: "float", dtypes.float64: "double", dtypes.bfloat16: "c10::BFloat16"} | {
+    dtype: f"{dtype.name}_t" for dtype in dtypes.INTEGER
+}
+
+
 def _check_fits(xp: Any, value: Any, dtype: np.dtype) -> None:
-    info = dtypes.iinfo(dtype)
-    name = f"{dtype.name}_t" if dtype.itemsize > 1 else dtype.name
+    """A number that no element could hold: beyond the integers, or complex."""
+    low, high = (-np.inf, np.inf)
+    if dtypes.is_integer(dtype):
+        low, high = float(dtypes.iinfo(dtype).min), float(dtypes.iinfo(dtype).max)
 
-    def judge(given: np.ndarray) -> None:
-        if not info.min <= given <= info.max:  # NaN is not
-            raise RuntimeError(f"value cannot be converted to type {name} without overflow")
+    def judge(parts: np.ndarray) -> None:
+        real, imaginary = map(float, parts)
+        fits = low <= real <= high or not dtypes.is_integer(dtype)  # no comparison with NaN holds
+        if not fits or imaginary:
+            raise RuntimeError(f"value cannot be converted to type {_C_NAMES.get(dtype, dtype.name)} without overflow")
 
-    if isinstance(value, int | float):
-        judge(np.asarray(value))
-    elif dtypes.is_floating(xp.dtype_of(value)):
-        check(xp, xp.astype(value, dtypes.float64), judge)
+    if isinstance(value, int | float | complex):
+        judge(np.array([complex(value).real, complex(value).imag]))
+        return
+    kind = xp.dtype_of(value)
+    if dtypes.is_complex(kind):
+        check(xp, xp.stack([xp.real(value), xp.imag(value)]), judge)
+    elif dtypes.is_floating(kind) and dtypes.is_integer(dtype):
+        check(xp, xp.stack([xp.astype(value, dtypes.float64), xp.zeros((), dtypes.float64)]), judge)
 
 
 @kernel("masked_fill.Scalar", dynamic=("value",))
 def _masked_fill(xp: Any, x: Array, mask: Array, value: Any) -> Array:
     _check_bool(xp, "masked_fill_", mask)
-    if dtypes.is_integer(xp.dtype_of(x)):
+    if not dtypes.is_complex(xp.dtype_of(x)):
         _check_fits(xp, value, xp.dtype_of(x))
     return xp.where(mask, number(xp, value, xp.dtype_of(x)), x)
 
 
 @kernel("masked_fill.Tensor")
 def _masked_fill_tensor(xp: Any, x: Array, mask: Array, value: Array) -> Array:
-    _check_bool(xp, "masked_fill_", mask)
-    return xp.where(mask, xp.astype(value, xp.dtype_of(x)), x)
+    return _masked_fill(xp, x, mask, value)
 
 
 @kernel("masked_select", concrete=True, meta=False)
