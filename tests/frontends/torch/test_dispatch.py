@@ -179,3 +179,15 @@ def test_the_users_jax_configuration_stays():
     assert tg.to_backend_array(x * 2.0).dtype == jnp.float32
     assert jax.config.jax_enable_x64 is before
     assert jnp.arange(3).dtype == (jnp.int64 if before else jnp.int32)
+
+
+def test_plans_do_not_hold_tensors(device):
+    import weakref
+
+    from tensorgraft.frontends.torch.tensors import cell_of
+
+    x = torch.ones(7, 3, device=device)
+    out = torch.softmax(x * 3, 1) @ x.t()  # new shapes: new plans
+    cells = [weakref.ref(cell_of(t)) for t in (x, out)]
+    del x, out
+    assert [cell() for cell in cells] == [None, None]

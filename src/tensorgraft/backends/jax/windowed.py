@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -61,10 +63,35 @@ def _reduce_window(x: Array, kind: str, window: Ints, strides: Ints, padding: Pa
         return wide.astype(np.bool_)
     dtype = dtypes.accumulator(x.dtype) if kind == "sum" else x.dtype
     initial = np.array(_IDENTITY[kind](dtype), dtype)
-    wide = lax.reduce_window(
-        lax.convert_element_type(x, dtype), initial, _WINDOW[kind], window, strides, padding, None, window_dilation
-    )
+    wide = lax.convert_element_type(x, dtype)
+    if 0 not in x.shape and math.prod(window) <= _SMALL_WINDOW:
+        wide = _by_slices(wide, initial, _WINDOW[kind], window, strides, padding, window_dilation)
+    else:
+        wide = lax.reduce_window(wide, initial, _WINDOW[kind], window, strides, padding, None, window_dilation)
     return lax.convert_element_type(wide, x.dtype)
+
+
+# XLA's reduce-window is a scalar loop on the CPU: 2 x 2 over (16, 64, 56, 56) takes it 6.7 ms, four slices 0.3 ms
+_SMALL_WINDOW = 27
+
+
+def _by_slices(
+    x: Array, initial: Any, combine: Any, window: Ints, strides: Ints, padding: Pads, window_dilation: Ints
+) -> Array:
+    """A windowed reduction as one slice for each place in the window."""
+    x = lax.pad(x, initial, [(low, high, 0) for low, high in padding])
+    spans = [(k - 1) * d + 1 for k, d in zip(window, window_dilation, strict=True)]
+    counts = [max((n - span) // s + 1, 0) for n, span, s in zip(x.shape, spans, strides, strict=True)]
+    if 0 in counts:
+        return lax.full(counts, initial, x.dtype)
+    out = None
+    for at in itertools.product(*map(range, window)):
+        start = [i * d for i, d in zip(at, window_dilation, strict=True)]
+        stop = [b + (c - 1) * s + 1 for b, c, s in zip(start, counts, strides, strict=True)]
+        piece = lax.slice(x, start, stop, strides)
+        out = piece if out is None else combine(out, piece)
+    assert out is not None
+    return out
 
 
 _convolved = operation(

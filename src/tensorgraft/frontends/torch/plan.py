@@ -361,9 +361,10 @@ def _program(
     hidden = operator.writes if operator.kind == "out" else ()
     positional = [n for n in sig.positional if n in held and n not in hidden]
     named = [n for n in held if n not in sig.positional and n not in hidden]
+    count = len(tensors)  # the program outlives the call: it must not hold on to the tensors
 
     def program(*flat: Any) -> tuple[Array, ...]:
-        arrays, inputs = list(flat[: len(tensors)]), flat[len(tensors) :]
+        arrays, inputs = list(flat[:count]), flat[count:]
 
         def fill(name: str, a: Any) -> Any:
             if isinstance(a, Leaf):

@@ -66,6 +66,15 @@ def _avg_pool(d: int) -> Any:
     return pool
 
 
+def _spread(xp: Any, x: Array, factors: tuple[int, ...]) -> Array:
+    """Every element of the last axes repeated."""
+    shape, d = xp.shape(x), len(factors)
+    lead, rest = shape[:-d], shape[-d:]
+    x = xp.reshape(x, (*lead, *(m for n in rest for m in (n, 1))))
+    x = xp.broadcast_to(x, (*lead, *(m for n, k in zip(rest, factors, strict=True) for m in (n, k))))
+    return xp.reshape(x, (*lead, *(n * k for n, k in zip(rest, factors, strict=True))))
+
+
 def _avg_backward(d: int) -> Any:
     def backward(
         xp: Any,
@@ -88,6 +97,12 @@ def _avg_backward(d: int) -> Any:
             pads.append((low, n + k - 1 - low - (out - 1) * s - 1, s - 1))
         wide = xp.astype(grad, dtypes.accumulator(xp.dtype_of(grad)))
         wide = _divided(xp, wide, d, counts, divisor_override, xp.dtype_of(wide))
+        if (
+            ks == ss
+            and not any(ps)
+            and all(n == o * k for n, o, k in zip(shape[-d:], xp.shape(grad)[-d:], ks, strict=True))
+        ):
+            return _spread(xp, wide, ks)  # tiles: every place is in one window
         wide = xp.pad(wide, 0, [*[(0, 0, 0)] * (ndim - d), *pads])
         lead = (1,) * (ndim - d)
         return xp.reduce_window(wide, "sum", lead + ks, (1,) * ndim, [(0, 0)] * ndim, (1,) * ndim)
