@@ -12,6 +12,7 @@ import torch
 
 from tensorgraft.frontends.torch import schema, state
 from tensorgraft.frontends.torch.devices import slot_of_backend
+from tensorgraft.frontends.torch.nested import map_nested
 from tensorgraft.frontends.torch.spec import Spec
 from tensorgraft.frontends.torch.tensors import FROM_NUMPY, from_array, to_array
 from tensorgraft.hub.backend import Backend
@@ -50,24 +51,21 @@ def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> S
         def up(a: Any) -> Any:
             if isinstance(a, np.dtype):
                 return FROM_NUMPY[a]
-            if isinstance(a, list | tuple):
-                return [up(x) for x in a]
             return from_array(a, slot) if xp.is_array(a) else a
 
         def down(a: Any) -> Any:
-            if isinstance(a, list | tuple):
-                return [down(x) for x in a]
             return to_array(a) if isinstance(a, torch.Tensor) else a
 
         with descending(), contextlib.nullcontext() if random else own_trace():
-            tensors, named = [up(a) for a in args], {name: up(a) for name, a in kwargs.items()}
+            tensors = map_nested(up, args)
+            named = {name: map_nested(up, a) for name, a in kwargs.items()}
             if "device" in sig.names:
                 named["device"] = slot.device
-            made = down(decomposition(*tensors, **named))
+            made = map_nested(down, decomposition(*tensors, **named))
             if not sig.written:
                 return made
             bound = sig.bind(tuple(tensors), named)
-            new = [down(bound[name]) for name in sig.written]
+            new = [map_nested(down, bound[name]) for name in sig.written]
             return (
                 new if sig.returns_written or not sig.returns else [*new, *(made if isinstance(made, list) else [made])]
             )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch._prims_common import elementwise_dtypes
 
 from tensorgraft.frontends.torch import checks, schema, state
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at, slot_of
+from tensorgraft.frontends.torch.nested import flatten, map_nested
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.tensors import (
     FROM_NUMPY,
@@ -118,21 +120,8 @@ def _in_scope(xp: Backend, program: Callable[..., Any]) -> Callable[..., Any]:
 
 def tensors_in(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
     """The tensors of a call, in the order in which keys, plans and cells number them."""
-    found: list[Tensor] = []
-
-    def visit(a: Any) -> None:
-        if isinstance(a, Tensor):
-            found.append(a)
-        elif isinstance(a, list | tuple):
-            for x in a:
-                visit(x)
-
-    for a in args:
-        visit(a)
-    for name, a in kwargs.items():
-        if name != "generator":
-            visit(a)
-    return found
+    given = [*args, *(a for name, a in kwargs.items() if name != "generator")]
+    return [a for a in flatten(given) if isinstance(a, Tensor)]
 
 
 def device_error(op: str, tensors: Sequence[Tensor]) -> RuntimeError:
@@ -204,12 +193,10 @@ def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta") -> tuple[li
                     like = torch.zeros(elements, dtype=a.dtype).as_strided(a.size(), a.stride())
                 seen[id(a)] = like
             return seen[id(a)]
-        if isinstance(a, list | tuple):
-            return [convert(x) for x in a]
         return torch.device(device) if isinstance(a, torch.device) else a
 
-    named = {name: convert(a) for name, a in kwargs.items() if name != "generator"}
-    return [convert(a) for a in args], named
+    named = {name: map_nested(convert, a) for name, a in kwargs.items() if name != "generator"}
+    return map_nested(convert, args), named
 
 
 def abstract_call(
@@ -328,13 +315,11 @@ def _held(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         if isinstance(a, Tensor) or (isinstance(a, int | float | complex) and name in operator.spec.dynamic):
             inputs.append(a)
             return Leaf(len(inputs) - 1, False)
-        if isinstance(a, list | tuple):
-            return [hold(name, x) for x in a]
         return a
 
     sig = operator.signature
-    positional = [hold(name, a) for name, a in zip(sig.positional, args, strict=False)]
-    named = {name: hold(name, a) for name, a in kwargs.items() if name != "generator"}
+    positional = [map_nested(partial(hold, name), a) for name, a in zip(sig.positional, args, strict=False)]
+    named = {name: map_nested(partial(hold, name), a) for name, a in kwargs.items() if name != "generator"}
     return {n: v for n, v in sig.bind(tuple(positional), named).items() if n not in schema.PLACEMENT}, inputs
 
 
@@ -366,17 +351,18 @@ def _program(
     def program(*flat: Any) -> tuple[Array, ...]:
         arrays, inputs = list(flat[:count]), flat[count:]
 
-        def fill(name: str, a: Any) -> Any:
+        def one(name: str, a: Any) -> Any:
             if isinstance(a, Leaf):
                 v = read(xp, arrays[a.index], geometries[a.index]) if a.tensor else inputs[a.index]
                 if name in promoted:
                     return as_dtype(xp, v, dtype)
                 return xp.asarray(v) if isinstance(v, np.ndarray) else v
-            if isinstance(a, list):
-                return [fill(name, x) for x in a]
             if name in promoted and isinstance(a, int | float | complex):
                 return as_dtype(xp, a, dtype)
             return numpy_dtype(a) if isinstance(a, torch.dtype) else a
+
+        def fill(name: str, a: Any) -> Any:  # lists of ATen do not nest
+            return [one(name, x) for x in a] if isinstance(a, list) else one(name, a)
 
         options = {n: fill(n, held[n]) for n in named}
         if spec.contiguous:
@@ -443,14 +429,6 @@ def _key(xp: Backend, words: Any) -> Array:
     return xp.fold_in(xp.slice(words, (0,), (2,), (1,)), high, low)
 
 
-def flatten(made: Any) -> Iterator[Any]:
-    if isinstance(made, list | tuple):
-        for x in made:
-            yield from flatten(x)
-    else:
-        yield made
-
-
 def _describe_arrays(xp: Backend, made: Any, written: int) -> tuple[list[Result], Structure | None]:
     parts = list(made) if isinstance(made, list | tuple) else [made]
 
@@ -499,25 +477,22 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
                 return to_array(tensors[a.index])
             v = given[a.index]
             return xp.asarray(cpu_to_numpy(v)) if isinstance(v, Tensor) else v
-        if isinstance(a, list):
-            return [fill(x) for x in a]
         return numpy_dtype(a) if isinstance(a, torch.dtype) else a
 
     hidden = operator.writes if operator.kind == "out" else ()
     positional = [n for n in sig.positional if n in held and n not in hidden]
-    named = {n: fill(held[n]) for n in held if n not in sig.positional and n not in hidden}
+    named = {n: map_nested(fill, held[n]) for n in held if n not in sig.positional and n not in hidden}
     with xp.scope():
-        made = operator.spec.fn(xp, *[fill(held[n]) for n in positional], **named)
+        made = operator.spec.fn(xp, *[map_nested(fill, held[n]) for n in positional], **named)
 
     def give(a: Any) -> Any:
-        if isinstance(a, list | tuple):
-            return type(a)(give(x) for x in a)
         return from_array(xp.own(a) if xp.mutable else a, slot) if xp.is_array(a) else a
 
+    given_back = map_nested(give, made)
     if not operator.writes:
-        return give(made)
+        return tuple(given_back) if isinstance(made, tuple) else given_back
     bound = sig.bind(args, kwargs)
-    for name, result in zip(operator.writes, flatten(give(made)), strict=True):
+    for name, result in zip(operator.writes, flatten(given_back), strict=True):
         if operator.kind == "out" and bound[name].size() != result.size():
             resize_out(bound[name], tuple(result.size()), result.stride())
         bound[name].copy_(result)
