@@ -67,10 +67,7 @@ def forever(loader):
 
 def training(model, lr, steps):
     """The learning-rate schedule, and the function that makes one step of training."""
-    device = model.classify.weight.device
-    # The learning rate is a tensor so that the scheduler can change it without a new compilation of the step.
-    lr = torch.tensor(lr, device=device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=1e-2, capturable=device.type != "cpu")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=1e-2)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(1 - step / steps, 0.0))
 
     def train_step(images, labels, keep):

@@ -80,10 +80,7 @@ def batch(codes, size, block, generator):
 
 def training(model, lr, steps, warm_up):
     """The learning-rate schedule, and the function that makes one step of training."""
-    device = model.token.weight.device
-    # The learning rate is a tensor so that the scheduler can change it without a new compilation of the step.
-    lr = torch.tensor(lr, device=device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), capturable=device.type != "cpu")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95))
 
     def schedule(step):
         if step < warm_up:

@@ -78,6 +78,12 @@ def _append(name: str) -> Slot:
     return slot
 
 
+def in_use() -> bool:
+    """The program has asked for a device of ours, by name or by `$TENSORGRAFT_BACKEND`: that PyTorch has loaded the
+    front end (an entry point) says nothing."""
+    return bool(os.environ.get("TENSORGRAFT_BACKEND")) or slots.cache_info().currsize > 0
+
+
 _current = 0
 on_change: list[Callable[[int], None]] = []  # called with the new current index
 

@@ -45,6 +45,7 @@ ACCELERATOR: dict[str, Callable[..., Any]] = {
 
 
 def install() -> None:
+    torch._C._accelerator_getAccelerator = _accelerator(torch._C._accelerator_getAccelerator)
     for name, function in ACCELERATOR.items():
         name = f"_accelerator_{name}"
         if hasattr(torch._C, name):  # those that this PyTorch has
@@ -52,6 +53,19 @@ def install() -> None:
     streams.install()
     devices.on_change.append(_follow_current)
     torch.Tensor.pin_memory = _pin_memory(torch.Tensor.pin_memory)  # type: ignore[method-assign]
+
+
+def _accelerator(original: Callable[[], torch.device | None]) -> Callable[[], torch.device | None]:
+    """PyTorch takes a registered device of Python's for the accelerator. A script that never asked for ours does not
+    get it for being installed."""
+
+    def get_accelerator() -> torch.device | None:
+        if devices.in_use():
+            return original()
+        others = (kind for kind in ("cuda", "xpu", "mps") if getattr(torch, kind).is_available())
+        return next(map(torch.device, others), None)
+
+    return get_accelerator
 
 
 def _pin_memory(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
