@@ -37,6 +37,10 @@ OPTIMIZERS = {
     "adamw_amsgrad": lambda p: torch.optim.AdamW(p, lr=1e-2, amsgrad=True),
     "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-3, momentum=0.5),
     "nadam": lambda p: torch.optim.NAdam(p, lr=1e-2),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=1e-2),
+    "radam": lambda p: torch.optim.RAdam(p, lr=1e-2),
+    "adadelta": lambda p: torch.optim.Adadelta(p),
+    "asgd": lambda p: torch.optim.ASGD(p, lr=1e-2),
 }
 
 

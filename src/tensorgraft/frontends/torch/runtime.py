@@ -45,7 +45,7 @@ ACCELERATOR: dict[str, Callable[..., Any]] = {
 
 
 def install() -> None:
-    torch._C._accelerator_getAccelerator = _accelerator(torch._C._accelerator_getAccelerator)
+    torch._C._accelerator_getAccelerator = _accelerator(torch._C._accelerator_getAccelerator)  # type: ignore[assignment]
     for name, function in ACCELERATOR.items():
         name = f"_accelerator_{name}"
         if hasattr(torch._C, name):  # those that this PyTorch has
