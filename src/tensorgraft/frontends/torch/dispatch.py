@@ -14,8 +14,9 @@ import torch
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import checks, fallback, generator, state
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
+from tensorgraft.frontends.torch.nested import tensors_in
 from tensorgraft.frontends.torch.operator import Operator
-from tensorgraft.frontends.torch.plan import device_error, make_plan, run_concrete, sharing, tensors_in, uncompiled
+from tensorgraft.frontends.torch.plan import device_error, make_plan, run_concrete, sharing, uncompiled
 from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy, maker
 from tensorgraft.storage import Storage
 

@@ -11,7 +11,6 @@ import functools
 import sys
 import time
 import types
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +22,17 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.capture import Capture, Feed, active
 from tensorgraft.frontends.torch.devices import TYPE, slot_of, slot_of_backend
+from tensorgraft.frontends.torch.guards import (
+    captured_objects,
+    getter_of,
+    gradient_guard,
+    host_guard,
+    leaf_key,
+    module_guards,
+    optimizer_guard,
+    sharing,
+    surroundings,
+)
 from tensorgraft.frontends.torch.optimizers import Stepped, optimizers_traced
 from tensorgraft.frontends.torch.tensors import attach, cell_of
 from tensorgraft.frontends.torch.watch import Schedule, watching
@@ -127,7 +137,7 @@ class Compiled:
         backend = self._backend(leaves)
         if not backend.compiles:
             return self.fn(*args, **kwargs)
-        key = (structure, backend, _surroundings(self.fn), *map(_leaf_key, leaves), _sharing(leaves))
+        key = (structure, backend, surroundings(self.fn), *map(leaf_key, leaves), sharing(leaves))
         known = self.traces.setdefault(key, [])
         for found in known:
             if found.holds(leaves):
@@ -148,7 +158,7 @@ class Compiled:
         for leaf in leaves:
             if isinstance(leaf, Tensor) and leaf.device.type == TYPE:
                 return cell_of(leaf).backend
-        for value in _captured_objects(self.fn):
+        for value in captured_objects(self.fn):
             if isinstance(value, torch.nn.Module):
                 for p in value.parameters():
                     if p.device.type == TYPE:
@@ -224,7 +234,7 @@ class Compiled:
         gradient_of = {}
         for leaf in capture.leaves.values():
             if leaf.before is not None and not leaf.reset:
-                gradient_of[id(cell_of(leaf.before))] = _getter_of(leaf.tensor, place)
+                gradient_of[id(cell_of(leaf.before))] = getter_of(leaf.tensor, place)
 
         def getter(cell: Storage) -> Callable[[Sequence[Any]], Storage]:
             """How to find at a later call what this storage was at the traced one."""
@@ -267,10 +277,10 @@ class Compiled:
         gradients = []
         for leaf in capture.leaves.values():
             tensor, after = leaf.tensor, leaf.tensor.grad
-            get_leaf = _getter_of(tensor, place)
+            get_leaf = getter_of(tensor, place)
             reset = leaf.reset or (leaf.before is None and entry_gradients.get(id(tensor)) is not None)
             if not reset:
-                guards.append(_gradient_guard(get_leaf, leaf.before))
+                guards.append(gradient_guard(get_leaf, leaf.before))
             if after is not None and after is not leaf.before:
                 k = number.get(id(cell_of(after)))
                 if k is not None:
@@ -278,9 +288,9 @@ class Compiled:
                     gradients.append(Gradient(get_leaf, k, Metadata.of(after)))
             elif after is None and (reset or leaf.before is not None):
                 gradients.append(Gradient(get_leaf, None, None))
-        guards += _module_guards(capture.modules.values())
-        guards += [_optimizer_guard(s) for s in stepped]
-        guards += [_host_guard(ref, version) for ref, version in capture.host_reads.values() if ref() is not None]
+        guards += module_guards(capture.modules.values())
+        guards += [optimizer_guard(s) for s in stepped]
+        guards += [host_guard(ref, version) for ref, version in capture.host_reads.values() if ref() is not None]
 
         # drop this frame's hold on what only results and gradients refer to
         kept = [(k, c) for k, c in enumerate(survivors) if k not in claimed]
@@ -297,7 +307,7 @@ class Compiled:
             draws=[(source, n) for source, _, n in capture.draws.values()],
             schedule=schedule,
             guards=guards,
-            held=[_captured_objects(self.fn)],
+            held=[captured_objects(self.fn)],
         )
 
 
@@ -380,125 +390,6 @@ def _fed_by(feed: Feed) -> Callable[[Sequence[Any]], Array]:
 
 def _constant(array: Array) -> Callable[[Sequence[Any]], Array]:
     return lambda leaves: array
-
-
-# ---- what a trace depends on -------------------------------------------------------------------------------------
-
-
-def _leaf_key(leaf: Any) -> Any:
-    if isinstance(leaf, Tensor):
-        geometry = (leaf.dtype, leaf.shape, leaf.stride(), leaf.storage_offset(), leaf.requires_grad)
-        if leaf.device.type != TYPE:
-            return leaf.device.type, *geometry
-        array = cell_of(leaf).array
-        return TYPE, *geometry, array.shape, array.dtype
-    if isinstance(leaf, int | float | complex | str | bytes | type(None) | torch.dtype | torch.device):
-        return type(leaf), leaf
-    try:
-        hash(leaf)
-    except TypeError:
-        raise TypeError(
-            f"an argument of a compiled function is a {type(leaf).__qualname__}, which is neither a tensor nor"
-            " hashable, so that calls cannot be told apart by it: pass tensors, numbers, strings, or containers of them"
-        ) from None
-    return type(leaf), leaf
-
-
-def _sharing(leaves: Sequence[Any]) -> tuple[int, ...]:
-    """Which arguments share a storage."""
-    first: dict[int, int] = {}
-    return tuple(
-        first.setdefault(id(cell_of(t)), i)
-        for i, t in enumerate(leaves)
-        if isinstance(t, Tensor) and t.device.type == TYPE
-    )
-
-
-def _captured_objects(fn: Callable[..., Any]) -> list[Any]:
-    """What a function reaches by its closure, its globals and the object it is a method of."""
-    found = []
-    if isinstance(fn, torch.nn.Module):
-        return [fn]
-    if isinstance(fn, types.MethodType):
-        found.append(fn.__self__)
-        fn = fn.__func__
-    if isinstance(fn, functools.partial):
-        return [*_captured_objects(fn.func), *fn.args, *fn.keywords.values()]
-    code = getattr(fn, "__code__", None)
-    if code is None:
-        return [fn]
-    for cell in fn.__closure__ or ():
-        with contextlib.suppress(ValueError):  # a variable that is not bound yet
-            found.append(cell.cell_contents)
-    for name in code.co_names:
-        if name in fn.__globals__:
-            found.append(fn.__globals__[name])
-    return found
-
-
-def _surroundings(fn: Callable[..., Any]) -> tuple[Any, ...]:
-    """Modes of PyTorch, and the Python values that the function reaches: others trace again."""
-    values = tuple(
-        (type(v), v) if isinstance(v, int | float | str | bool | type(None)) else id(v) for v in _captured_objects(fn)
-    )
-    return (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        torch.get_default_dtype(),
-        torch.is_autocast_enabled(TYPE),
-        torch.get_autocast_dtype(TYPE),
-        torch.are_deterministic_algorithms_enabled(),
-        values,
-    )
-
-
-def _getter_of(leaf: Tensor, place: dict[int, int]) -> Callable[[Sequence[Any]], Tensor]:
-    at = place.get(id(leaf))
-    return (lambda leaves: leaf) if at is None else (lambda leaves: leaves[at])
-
-
-def _gradient_guard(get: Callable[[Sequence[Any]], Tensor], before: Tensor | None) -> Callable[[Sequence[Any]], bool]:
-    """A leaf has no gradient before the call, or one that looks the same."""
-    if before is None:
-        return lambda leaves: get(leaves).grad is None
-    key = _leaf_key(before)
-    return lambda leaves: (g := get(leaves).grad) is not None and _leaf_key(g) == key
-
-
-def _optimizer_guard(stepped: Stepped) -> Callable[[Sequence[Any]], bool]:
-    return lambda leaves: stepped.holds()
-
-
-def _host_guard(ref: weakref.ref[Tensor], version: int) -> Callable[[Sequence[Any]], bool]:
-    """A CPU tensor that was read is still there, and has not been written since."""
-    return lambda leaves: (t := ref()) is not None and t._version == version
-
-
-def _module_guards(modules: Any) -> list[Callable[[Sequence[Any]], bool]]:
-    """Modules that ran keep their modes, and their parameters and buffers their identities and storages."""
-    held = []
-    for module in modules:
-        tensors = []
-        for table in (module._parameters, module._buffers):
-            for name, t in table.items():
-                cell = cell_of(t) if t is not None and t.device.type == TYPE else None
-                tensors.append((table, name, t, cell, t is not None and t.requires_grad))
-        held.append((module, module.training, tensors))
-
-    def holds(leaves: Sequence[Any]) -> bool:
-        for module, training, tensors in held:
-            if module.training is not training:
-                return False
-            for table, name, t, cell, requires_grad in tensors:
-                if table.get(name) is not t:
-                    return False
-                if t is not None and (t.requires_grad is not requires_grad):
-                    return False
-                if cell is not None and t.untyped_storage().cell is not cell:
-                    return False
-        return True
-
-    return [holds]
 
 
 reports: list[Report] = []

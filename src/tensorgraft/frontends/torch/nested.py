@@ -6,8 +6,10 @@ garbage collector runs. These are functions of the module, and close over nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import torch
 
 
 def map_nested(fn: Callable[[Any], Any], a: Any) -> Any:
@@ -22,3 +24,9 @@ def flatten(a: Any) -> Iterator[Any]:
             yield from flatten(x)
     else:
         yield a
+
+
+def tensors_in(args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors of a call, in the order in which keys, plans and cells number them."""
+    given = [*args, *(a for name, a in kwargs.items() if name != "generator")]
+    return [a for a in flatten(given) if isinstance(a, torch.Tensor)]

@@ -33,6 +33,7 @@ METADATA = (
     "set_.source_Tensor",
 )
 KERNELS = (
+    "activations",
     "attention",
     "average_pooling",
     "batch_norm",

@@ -160,13 +160,13 @@ BOTH = ("self", "other")
 def _scaled(method: str) -> Callable[..., Any]:
     def fn(xp: Any, x: Array, y: Array, alpha: Any = 1) -> Array:
         if not (isinstance(alpha, int | float) and alpha == 1):
-            y = xp.multiply(y, _like(xp, alpha, y))
+            y = xp.multiply(y, like(xp, alpha, y))
         return getattr(xp, method)(x, y)
 
     return fn
 
 
-def _like(xp: Any, number: Any, x: Array) -> Array:
+def like(xp: Any, number: Any, x: Array) -> Array:
     """A number (possibly a traced one) in the dtype of an array."""
     dtype = xp.dtype_of(x)
     if isinstance(number, int | float | complex):
@@ -338,7 +338,7 @@ def _pow_exponent(xp: Any, x: Array, y: Array) -> Array:
 
 @kernel("lerp.Scalar", dynamic=("weight",), promotion=DEFAULT, promote=("self", "end"))
 def _lerp_scalar(xp: Any, x: Array, y: Array, weight: Any) -> Array:
-    return _lerp(xp, x, y, _like(xp, weight, x))
+    return _lerp(xp, x, y, like(xp, weight, x))
 
 
 @kernel("lerp.Tensor", promotion=DEFAULT)
@@ -351,12 +351,12 @@ def _lerp(xp: Any, x: Array, y: Array, weight: Array) -> Array:
 
 @kernel("addcmul", dynamic=("value",), promotion=DEFAULT, promote=("self", "tensor1", "tensor2"))
 def _addcmul(xp: Any, x: Array, a: Array, b: Array, value: Any = 1) -> Array:
-    return xp.add(x, xp.multiply(xp.multiply(_like(xp, value, x), a), b))
+    return xp.add(x, xp.multiply(xp.multiply(like(xp, value, x), a), b))
 
 
 @kernel("addcdiv", dynamic=("value",), promotion=DEFAULT, promote=("self", "tensor1", "tensor2"))
 def _addcdiv(xp: Any, x: Array, a: Array, b: Array, value: Any = 1) -> Array:
-    return xp.add(x, xp.multiply(_like(xp, value, x), xp.divide(a, b)))
+    return xp.add(x, xp.multiply(like(xp, value, x), xp.divide(a, b)))
 
 
 @kernel("where.self", promotion=DEFAULT, promote=("self", "other"))
@@ -395,63 +395,3 @@ def _polygamma(xp: Any, n: int, x: Array) -> Array:
     if n == 0:
         return _in_double(xp, xp.digamma, x)
     return _in_double(xp, lambda wide: xp.polygamma(xp.full_like(wide, n), wide), x)
-
-
-# ---- activations -------------------------------------------------------------------------------------------------
-
-
-def _tanh_gelu(xp: Any, x: Array) -> tuple[Array, Array]:
-    inner = xp.multiply(xp.add(x, xp.multiply(xp.multiply(xp.multiply(x, x), x), 0.044715)), math.sqrt(2 / math.pi))
-    return inner, xp.tanh(inner)
-
-
-@kernel("gelu", promotion=DEFAULT)
-def _gelu(xp: Any, x: Array, approximate: str = "none") -> Array:
-    if approximate == "tanh":
-        return xp.multiply(xp.multiply(x, 0.5), xp.add(_tanh_gelu(xp, x)[1], 1))
-    return xp.multiply(xp.multiply(x, 0.5), xp.add(xp.erf(xp.multiply(x, math.sqrt(0.5))), 1))
-
-
-@kernel("gelu_backward", promotion=DEFAULT)
-def _gelu_backward(xp: Any, grad: Array, x: Array, approximate: str = "none") -> Array:
-    if approximate == "tanh":
-        _, t = _tanh_gelu(xp, x)
-        slope = xp.multiply(xp.add(xp.multiply(xp.multiply(x, x), 3 * 0.044715), 1), math.sqrt(2 / math.pi))
-        right = xp.multiply(xp.multiply(xp.multiply(x, 0.5), xp.subtract(1, xp.multiply(t, t))), slope)
-        return xp.multiply(grad, xp.add(xp.multiply(xp.add(t, 1), 0.5), right))
-    cdf = xp.multiply(xp.add(xp.erf(xp.multiply(x, math.sqrt(0.5))), 1), 0.5)
-    pdf = xp.multiply(xp.exp(xp.multiply(xp.multiply(x, x), -0.5)), 1 / math.sqrt(2 * math.pi))
-    return xp.multiply(grad, xp.add(cdf, xp.multiply(x, pdf)))
-
-
-@kernel("silu", promotion=DEFAULT)
-def _silu(xp: Any, x: Array) -> Array:
-    return xp.divide(x, xp.add(xp.exp(xp.negative(x)), 1))
-
-
-@kernel("silu_backward", promotion=DEFAULT)
-def _silu_backward(xp: Any, grad: Array, x: Array) -> Array:
-    s = xp.sigmoid(x)
-    return xp.multiply(xp.multiply(grad, s), xp.add(xp.multiply(x, xp.subtract(1, s)), 1))
-
-
-@kernel("threshold_backward", promotion=DEFAULT, promote=("grad_output", "self"))
-def _threshold_backward(xp: Any, grad: Array, x: Array, threshold: float) -> Array:
-    return xp.where(xp.less_equal(x, threshold), xp.zeros_like(grad), grad)
-
-
-@kernel("tanh_backward", promotion=DEFAULT)
-def _tanh_backward(xp: Any, grad: Array, out: Array) -> Array:
-    out = xp.conj(out) if dtypes.is_complex(xp.dtype_of(out)) else out
-    return xp.multiply(grad, xp.subtract(1, xp.multiply(out, out)))
-
-
-@kernel("sigmoid_backward", promotion=DEFAULT)
-def _sigmoid_backward(xp: Any, grad: Array, out: Array) -> Array:
-    out = xp.conj(out) if dtypes.is_complex(xp.dtype_of(out)) else out
-    return xp.multiply(grad, xp.multiply(xp.subtract(1, out), out))
-
-
-@kernel("leaky_relu", dynamic=("negative_slope",), promotion=DEFAULT)
-def _leaky_relu(xp: Any, x: Array, negative_slope: Any = 0.01) -> Array:
-    return xp.where(xp.greater(x, 0), x, xp.multiply(x, _like(xp, negative_slope, x)))

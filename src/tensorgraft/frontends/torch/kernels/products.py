@@ -81,7 +81,7 @@ def _addmm_activation(
     out = _addmm(xp, x, a, b, beta, alpha)
     if not use_gelu:
         return xp.maximum(out, 0)
-    from tensorgraft.frontends.torch.kernels.elementwise import _gelu
+    from tensorgraft.frontends.torch.kernels.activations import _gelu
 
     return _gelu(xp, out)
 

@@ -1,0 +1,140 @@
+"""What an operator call will give, before anything is computed: PyTorch's meta functions, and PyTorch's own errors."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.devices import slot_at
+from tensorgraft.frontends.torch.nested import map_nested, tensors_in
+from tensorgraft.frontends.torch.operator import Operator
+from tensorgraft.frontends.torch.tensors import from_array, numpy_dtype, set_storage
+from tensorgraft.storage import contiguous_strides, is_dense
+
+Tensor = torch.Tensor
+Structure = Callable[[list[Any]], Any]
+# dtype, size, strides and bytes of a new tensor; None: the operator leaves it undefined
+Result = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int] | None
+
+
+def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta") -> tuple[list[Any], dict[str, Any]]:
+    """The arguments with meta tensors (or zeros) of the same sizes, strides and dtypes."""
+    seen: dict[int, Tensor] = {}
+
+    def convert(a: Any) -> Any:
+        if isinstance(a, Tensor):
+            if id(a) not in seen:
+                like = torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device="meta")
+                if device != "meta":
+                    elements = like.untyped_storage().nbytes() // like.itemsize
+                    like = torch.zeros(elements, dtype=a.dtype).as_strided(a.size(), a.stride())
+                seen[id(a)] = like
+            return seen[id(a)]
+        return torch.device(device) if isinstance(a, torch.device) else a
+
+    named = {name: map_nested(convert, a) for name, a in kwargs.items() if name != "generator"}
+    return map_nested(convert, args), named
+
+
+def abstract_call(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, Callable[..., None] | None]:
+    """(the operator's result on meta tensors, None where PyTorch cannot tell; what resizes its `out=` tensors)."""
+    sig = operator.signature
+    metas, named = to_meta(args, kwargs)
+    if not operator.spec.meta:
+        return None, None
+    if not tensors_in(args, kwargs) and "device" in sig.names:
+        named["device"] = torch.device("meta")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            outcome = (operator.op if operator.spec.meta is True else operator.spec.meta)(*metas, **named)
+    except NotImplementedError:
+        return None, None
+    except Exception as error:
+        outcome, metas, named = _ask_the_cpu(operator, args, kwargs, error)
+    if operator.kind != "out":
+        return outcome, None
+    sizes = {}
+    for name in sig.written:
+        before, after = sig.bind(args, kwargs)[name], sig.bind(tuple(metas), named)[name]
+        if before.size() != after.size():
+            sizes[name] = (tuple(after.size()), after.stride())
+    if not sizes:
+        return outcome, None
+
+    def resize(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        outs = sig.bind(args, kwargs)
+        for name, (size, stride) in sizes.items():
+            if outs[name].size() != size:
+                resize_out(outs[name], size, stride)
+
+    return outcome, resize
+
+
+# of a failed call's tensors together: beyond, the CPU is not asked
+_SMALL = 1 << 24
+
+
+def _ask_the_cpu(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> tuple[Any, list[Any], dict[str, Any]]:
+    """PyTorch's Python meta functions say some things in other words than its kernels, and refuse some that these do.
+    So where one fails, the CPU's kernel has the last word, on zeros: (its result, its arguments)."""
+    if sum(t.numel() for t in tensors_in(args, kwargs)) > _SMALL:
+        raise error from None
+    zeros, named = to_meta(args, kwargs, "cpu")
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return operator.op(*zeros, **named), zeros, named
+    except Exception as of_cpu:
+        raise of_cpu from None
+
+
+def resize_out(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> None:
+    """Make room in an `out=` tensor; warns as PyTorch does where it had elements."""
+    if out.numel():
+        warnings.warn(
+            f"An output with one or more elements was resized since it had shape {list(out.size())}, which does not"
+            f" match the required output shape {list(size)}. This behavior is deprecated, and in a future PyTorch"
+            " release outputs will not be resized unless they have zero elements. You can explicitly reuse an out"
+            " tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
+            UserWarning,
+            stacklevel=4,
+        )
+    slot = slot_at(out.device.index)
+    with slot.backend.scope():
+        array = slot.backend.zeros((math.prod(size),), numpy_dtype(out.dtype))
+    fresh = from_array(array, slot)
+    set_storage(out, fresh.untyped_storage(), 0, size, stride)
+
+
+def describe(outcome: Any) -> tuple[list[Result] | None, Structure | None]:
+    """The new tensors of a result of the meta function, and how to put them together."""
+    if outcome is None:
+        return None, None
+    if isinstance(outcome, Tensor):
+        return [_result(outcome)], None
+    results: list[Result] = []
+
+    def visit(o: Any) -> Any:
+        if isinstance(o, list | tuple):
+            parts = [visit(x) for x in o]
+            return lambda made: [part(made) for part in parts]
+        at = len(results)
+        results.append(None if o is None else _result(o))
+        return lambda made: made[at]
+
+    build = visit(outcome)
+    return results, (lambda made: tuple(build(made))) if isinstance(outcome, tuple) else build
+
+
+def _result(meta: Tensor) -> Result:
+    size = tuple(meta.size())
+    stride = meta.stride() if is_dense(size, meta.stride()) else contiguous_strides(size)
+    return meta.dtype, size, stride, meta.numel() * meta.dtype.itemsize
