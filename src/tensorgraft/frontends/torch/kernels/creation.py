@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.frontends.torch.kernels.common import number
 from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
@@ -23,18 +24,12 @@ def _default(xp: Any) -> np.dtype:
 
 @kernel("fill.Scalar", dynamic=("value",))
 def _fill(xp: Any, x: Array, value: Any) -> Array:
-    return xp.full(xp.shape(x), _number(xp, value, xp.dtype_of(x)), xp.dtype_of(x))
+    return xp.full(xp.shape(x), number(xp, value, xp.dtype_of(x)), xp.dtype_of(x))
 
 
 @kernel("fill.Tensor")
 def _fill_tensor(xp: Any, x: Array, value: Array) -> Array:
     return xp.broadcast_to(xp.astype(value, xp.dtype_of(x)), xp.shape(x))
-
-
-def _number(xp: Any, value: Any, dtype: np.dtype) -> Any:
-    if isinstance(value, int | float | complex):
-        return xp.asarray(np.asarray(value).astype(dtype))
-    return xp.astype(value, dtype)
 
 
 @kernel("zero")
@@ -46,7 +41,7 @@ def _zero(xp: Any, x: Array) -> Array:
 def _full(xp: Any, size: list[int], fill_value: Any, dtype: np.dtype | None = None) -> Array:
     if dtype is None:  # PyTorch infers it from the number
         dtype = _inferred(xp, fill_value)
-    return xp.full(tuple(size), _number(xp, fill_value, dtype), dtype)
+    return xp.full(tuple(size), number(xp, fill_value, dtype), dtype)
 
 
 def _inferred(xp: Any, value: Any) -> np.dtype:
@@ -77,7 +72,7 @@ def _linspace(xp: Any, start: Any, end: Any, steps: int, dtype: np.dtype | None 
     complex_ends = isinstance(start, complex) or isinstance(end, complex)
     dtype = dtype or (dtypes.complex_dtype(_default(xp)) if complex_ends else _default(xp))
     if steps == 1:
-        return xp.full((1,), _number(xp, start, dtype), dtype)
+        return xp.full((1,), number(xp, start, dtype), dtype)
     count = xp.iota(steps, dtypes.int64)
     if dtypes.is_complex(dtype):
         wide: np.dtype = dtypes.complex128
@@ -103,7 +98,7 @@ def _eye_m(xp: Any, n: int, m: int, dtype: np.dtype | None = None) -> Array:
 @kernel("scalar_tensor", dynamic=("s",))
 def _scalar_tensor(xp: Any, s: Any, dtype: np.dtype | None = None) -> Array:
     dtype = dtype or _default(xp)
-    return xp.full((), _number(xp, s, dtype), dtype)
+    return xp.full((), number(xp, s, dtype), dtype)
 
 
 @kernel("_efficientzerotensor")

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from tensorgraft.frontends.torch.kernels.common import number
 from tensorgraft.frontends.torch.spec import PROMOTION, kernel
 from tensorgraft.hub import dtypes
 
@@ -166,12 +165,9 @@ def _scaled(method: str) -> Callable[..., Any]:
     return fn
 
 
-def like(xp: Any, number: Any, x: Array) -> Array:
+def like(xp: Any, value: Any, x: Array) -> Array:
     """A number (possibly a traced one) in the dtype of an array."""
-    dtype = xp.dtype_of(x)
-    if isinstance(number, int | float | complex):
-        return xp.asarray(np.asarray(number).astype(dtype))
-    return xp.astype(number, dtype)
+    return number(xp, value, xp.dtype_of(x))
 
 
 def _swapped_scaled(xp: Any, x: Array, y: Array, alpha: Any = 1) -> Array:

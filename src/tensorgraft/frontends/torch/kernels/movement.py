@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.frontends.torch.kernels.common import number
 from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
@@ -63,9 +64,7 @@ def _constant_pad(xp: Any, x: Array, pad: list[int], value: Any = 0) -> Array:
     config = [(0, 0, 0)] * n
     for k in range(len(pad) // 2):
         config[n - 1 - k] = (pad[2 * k], pad[2 * k + 1], 0)
-    dtype = xp.dtype_of(x)
-    number = np.asarray(value).astype(dtype) if isinstance(value, int | float | complex) else value
-    return xp.pad(x, xp.astype(xp.asarray(number) if isinstance(number, np.ndarray) else number, dtype), config)
+    return xp.pad(x, number(xp, value, xp.dtype_of(x)), config)
 
 
 @kernel("tril")

@@ -55,7 +55,7 @@ def _matmul_dtype(xp: Any, a: Array, b: Array, out_dtype: np.dtype) -> Array:
 def _plus(xp: Any, x: Array, product: Array, beta: Any, alpha: Any) -> Array:
     """beta * x + alpha * product; with beta = 0 the values of x, NaN included, do not count."""
     dtype = xp.dtype_of(product)
-    if alpha != 1:
+    if not (isinstance(alpha, int | float | complex) and alpha == 1):  # traced: another value, the same program
         product = xp.multiply(product, number(xp, alpha, dtype))
     if beta == 0:
         return product
@@ -63,18 +63,18 @@ def _plus(xp: Any, x: Array, product: Array, beta: Any, alpha: Any) -> Array:
     return xp.add(product, x if beta == 1 else xp.multiply(x, number(xp, beta, dtype)))
 
 
-@kernel("addmm", "baddbmm", "addmv")
+@kernel("addmm", "baddbmm", "addmv", dynamic=("alpha",))
 def _addmm(xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> Array:
     _same(xp, a, b)
     return _plus(xp, x, _product(xp, a, b), beta, alpha)
 
 
-@kernel("addmm.dtype", "baddbmm.dtype")
+@kernel("addmm.dtype", "baddbmm.dtype", dynamic=("alpha",))
 def _addmm_dtype(xp: Any, x: Array, a: Array, b: Array, out_dtype: np.dtype, beta: Any = 1, alpha: Any = 1) -> Array:
     return _plus(xp, x, _product(xp, a, b, out_dtype), beta, alpha)
 
 
-@kernel("_addmm_activation")
+@kernel("_addmm_activation", dynamic=("alpha",))
 def _addmm_activation(
     xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1, use_gelu: bool = False
 ) -> Array:
@@ -86,14 +86,14 @@ def _addmm_activation(
     return _gelu(xp, out)
 
 
-@kernel("addbmm")
+@kernel("addbmm", dynamic=("alpha",))
 def _addbmm(xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> Array:
     _same(xp, a, b)
     total = xp.dot_general(a, b, ((0, 2), (0, 1)), dtype=dtypes.accumulator(xp.dtype_of(a)))
     return _plus(xp, x, total, beta, alpha)
 
 
-@kernel("addr")
+@kernel("addr", dynamic=("alpha",))
 def _addr(xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> Array:
     kinds = {xp.dtype_of(v) for v in (x, a, b)}
     if len(kinds) > 1 or dtypes.is_bool(xp.dtype_of(x)):
