@@ -285,3 +285,21 @@ def test_leaf_arguments_get_gradients(device):
         x = torch.full((3,), n).to(device).requires_grad_()
         run(x)
         assert x.grad.tolist() == [2 * n] * 3
+
+
+def test_other_threads_go_on_eagerly(device):
+    from concurrent.futures import ThreadPoolExecutor
+
+    x = torch.ones(3).to(device)
+    outside = torch.zeros(3).to(device)
+
+    def program(x):
+        y = x * 2
+        with ThreadPoolExecutor(1) as pool:  # not a part of the program
+            pool.submit(lambda: outside.add_(1)).result()
+        return y + 1
+
+    run = tg.jit(program)
+    for _ in range(3):
+        assert run(x).tolist() == [3.0] * 3
+    assert outside.tolist() == [1.0] * 3

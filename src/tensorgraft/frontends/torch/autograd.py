@@ -22,8 +22,8 @@ def install() -> None:
 
     def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         if any(isinstance(t, torch.Tensor) and t.device.type == TYPE for t in t_outputs):
-            if state.capture is not None:
-                state.capture.note_leaves(t_outputs)
+            if state.now.capture is not None:
+                state.now.capture.note_leaves(t_outputs)
             with disabled(False):
                 return original(t_outputs, *args, **kwargs)
         return original(t_outputs, *args, **kwargs)

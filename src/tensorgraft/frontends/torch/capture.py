@@ -202,27 +202,27 @@ class active:
         self.capture = capture
 
     def __enter__(self) -> Capture:
-        if state.capture is not None:
+        if state.now.capture is not None:
             raise RuntimeError(
                 "tg.jit inside tg.jit: call the function itself, the outer one compiles it with the rest"
             )
-        state.capture = self.capture
+        state.now.capture = self.capture
         return self.capture
 
     def __exit__(self, *_: object) -> None:
-        state.capture = None
+        state.now.capture = None
 
 
 class paused:
     """Inside a capture: compute at once, on storages that the capture will find as if they had been there before."""
 
     def __enter__(self) -> None:
-        self._capture = state.capture
+        self._capture = state.now.capture
         assert self._capture is not None
         self._eager = self._capture.backend.eagerly()
         self._eager.__enter__()
-        state.capture = None
+        state.now.capture = None
 
     def __exit__(self, *exc: Any) -> None:
-        state.capture = self._capture
+        state.now.capture = self._capture
         self._eager.__exit__(*exc)

@@ -21,11 +21,11 @@ from tensorgraft.hub.backend import Backend
 @contextlib.contextmanager
 def own_trace() -> Iterator[None]:
     """Inside a program that a backend traces on its own, storages are not those of the capture around it."""
-    before, state.capture = state.capture, None
+    before, state.now.capture = state.now.capture, None
     try:
         yield
     finally:
-        state.capture = before
+        state.now.capture = before
 
 
 def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> Spec:

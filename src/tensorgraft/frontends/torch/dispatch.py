@@ -72,7 +72,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
             plan = plans[full]
         except KeyError:
             plan = plans[full] = make_plan(operator, args, kwargs)
-        if plan.make is not None and state.capture is None:  # nothing but one new tensor comes of it
+        if plan.make is not None and state.now.capture is None:  # nothing but one new tensor comes of it
             return plan.make(plan.run(*[c.array for c in cells], *inputs)[0])
         if plan.run is None:
             if plan.concrete:
@@ -81,18 +81,18 @@ def entry(operator: Operator) -> Callable[..., Any]:
         if plan.prepare is not None:  # `out=` tensors are resized: their storages change
             plan.prepare(args, kwargs)
             cells = [cell_of(t) for t in tensors_in(args, kwargs) if t.device.type == TYPE]
-        if state.capture is not None:
-            state.capture.touch(cells)
+        if state.now.capture is not None:
+            state.now.capture.touch(cells)
         try:
             arrays = plan.run(*[c.array for c in cells], *inputs)
         except (NotImplementedError, RecursionError):  # the backend cannot; a decomposition comes down to itself
             plan.run = None
             return fallback.on_cpu(operator.op, args, kwargs)
         except TracedValueError:  # a decomposition that asks for values: operation by operation, then
-            if not spec.decomposed or state.capture is not None:
+            if not spec.decomposed or state.now.capture is not None:
                 raise
             arrays = uncompiled(plan)(*[c.array for c in cells], *inputs)
-        if plan.judges and state.capture is None:
+        if plan.judges and state.now.capture is None:
             checks.settle(plan.slot.backend, arrays, plan.judges)
         if plan.simple:
             plan.make = maker(plan.slot, *plan.results[0])
@@ -110,8 +110,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 continue
             cell = Storage(arrays[n], slot.backend)
             n += 1
-            if state.capture is not None:
-                state.capture.created(cell)
+            if state.now.capture is not None:
+                state.now.capture.created(cell)
             results.append(attach(cell, slot, *meta))
         return results[0] if plan.structure is None else plan.structure(results)
 
@@ -170,7 +170,7 @@ def _add(a: Any, key: list[Any], cells: list[Storage], inputs: list[Any], number
 
 
 def _host(t: Tensor) -> Any:
-    return cpu_to_numpy(t) if state.capture is None else state.capture.host_array(t, cpu_to_numpy)
+    return cpu_to_numpy(t) if state.now.capture is None else state.now.capture.host_array(t, cpu_to_numpy)
 
 
 def _backend_of(cells: list[Storage], kwargs: dict[str, Any]) -> Any:

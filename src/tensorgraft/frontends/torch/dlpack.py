@@ -25,7 +25,7 @@ def exported(t: torch.Tensor) -> Any:
     if t.is_conj():
         raise BufferError("Can't export tensors with the conjugate bit set")
     cell = cell_of(t)
-    if state.capture is not None:
+    if state.now.capture is not None:
         raise TracedValueError("a tensor is exported by DLPack inside tg.jit, where it has no value yet")
     xp, array = cell.backend, to_array(t)
     cell.shared = True

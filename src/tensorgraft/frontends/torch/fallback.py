@@ -60,7 +60,7 @@ def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     Raises FallbackError where the user forbade it, TracedValueError inside a trace.
     """
     name = schema.short_name(op)
-    if state.capture is not None:
+    if state.now.capture is not None:
         raise TracedValueError(
             f"aten::{name} has no kernel on the device {TYPE!r}, and inside tg.jit its arguments have no values yet"
             " that the CPU could compute with. Call it outside of the compiled function."

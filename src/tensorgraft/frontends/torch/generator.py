@@ -20,8 +20,8 @@ def draw(generator: torch.Generator | None, index: int) -> Any:
     """
     if generator is None:
         return random_state(index).draw()
-    if state.capture is not None:
-        return state.capture.draw_from(generator)
+    if state.now.capture is not None:
+        return state.now.capture.draw_from(generator)
     return RandomState(seed=seed_from(generator)).words()
 
 

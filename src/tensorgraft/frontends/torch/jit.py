@@ -131,7 +131,7 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.report.calls += 1
-        if state.capture is not None:  # inside another compiled function: it compiles this one with the rest
+        if state.now.capture is not None:  # inside another compiled function: it compiles this one with the rest
             return self.fn(*args, **kwargs)
         leaves, structure = tree_flatten((args, kwargs))
         backend = self._backend(leaves)
@@ -311,24 +311,20 @@ class Compiled:
         )
 
 
-_leaves_now: Sequence[Any] = ()
-
-
 def _current_leaf(i: int) -> Tensor:
     """Argument leaf `i` of the call that is being run (for feeds)."""
-    return _leaves_now[i]
+    return state.now.leaves[i]
 
 
 def _run(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool = False) -> Any:
-    global _leaves_now
     if not first:
         for call in trace.schedule.before:
             call()
-    _leaves_now = leaves
+    state.now.leaves = leaves
     try:
         arrays = [source(leaves) for source in trace.inputs]
     finally:
-        _leaves_now = ()
+        state.now.leaves = ()
     for k in trace.donated:
         # whoever else holds the array (another storage, a caller) must not lose it
         if sys.getrefcount(arrays[k]) > 3 or isinstance(arrays[k], np.ndarray):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +15,15 @@ from tensorgraft.errors import TracedValueError
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.capture import Capture
 
-# The capture that is being traced; kernels tell it which storages they touch. One at a time: JAX traces are per
-# thread, and so is everything that a trace runs (the autograd engine included, see `autograd.py`).
-capture: Capture | None = None
+
+class _Thread(threading.local):
+    # The capture that is being traced; kernels tell it which storages they touch. JAX traces are per thread, and so is
+    # everything that a trace runs (the autograd engine included, see `autograd.py`).
+    capture: Capture | None = None
+    leaves: Sequence[Any] = ()  # the arguments of the compiled function that is being called
+
+
+now = _Thread()
 
 
 @dataclass
@@ -26,7 +34,7 @@ class RandomState:
     offset: int = 0
 
     def reseed(self, seed: int) -> None:
-        if capture is not None:
+        if now.capture is not None:
             raise TracedValueError(
                 "the device is seeded inside tg.jit, where a program is compiled whose random numbers go on from call"
                 " to call: seed it outside"
@@ -35,15 +43,15 @@ class RandomState:
 
     def get_state(self) -> bytes:
         """16 bytes: seed and offset."""
-        offset = self.offset if capture is None else capture.mark_draws(self)
+        offset = self.offset if now.capture is None else now.capture.mark_draws(self)
         return b"".join((n & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little") for n in (self.seed, offset))
 
     def set_state(self, saved: bytes) -> None:
         seed, offset = (int.from_bytes(saved[at : at + 8], "little") for at in (0, 8))
-        if capture is None:
+        if now.capture is None:
             self.seed, self.offset = seed, offset
         else:
-            capture.rewind_draws(self, seed, offset)
+            now.capture.rewind_draws(self, seed, offset)
 
     def words(self) -> np.ndarray:
         """uint32 (4,): the seed and the offset, high word first."""
@@ -52,8 +60,8 @@ class RandomState:
 
     def draw(self) -> Any:
         """The words of the next draw: a host array, or a traced one inside a capture."""
-        if capture is not None:
-            return capture.draw(self)
+        if now.capture is not None:
+            return now.capture.draw(self)
         words = self.words()
         self.offset += 1
         return words

@@ -76,8 +76,8 @@ def _create(content: Any = 0, *, device: Any, allocator: Any = None) -> UntypedS
         raise RuntimeError(f"UntypedStorage(): the size must not be negative; got {content}")
     slot = slot_of(device)
     cell = empty_cell(slot, content)
-    if state.capture is not None:
-        state.capture.created(cell)
+    if state.now.capture is not None:
+        state.now.capture.created(cell)
     return attach(cell, slot, torch.uint8, (content,), (1,), content).untyped_storage()
 
 
@@ -87,8 +87,8 @@ def as_bytes(storage: UntypedStorage) -> torch.Tensor:
         return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
     slot = slot_at(storage.device.index)
     cell = empty_cell(slot, 0)
-    if state.capture is not None:
-        state.capture.created(cell)
+    if state.now.capture is not None:
+        state.now.capture.created(cell)
     return set_storage(attach(cell, slot, torch.uint8, (0,), (1,), 0), storage, 0, (storage.nbytes(),), (1,))
 
 
@@ -96,7 +96,7 @@ def reinterpret(storage: UntypedStorage, dtype: torch.dtype) -> None:
     """Keep the bytes of a storage as an array of `dtype`, so that reading tensors of that dtype converts nothing."""
     cell = cell_of(as_bytes(storage))
     xp, wanted = cell.backend, numpy_dtype(dtype)
-    if xp.mutable or state.capture is not None or xp.dtype_of(cell.array) == wanted:
+    if xp.mutable or state.now.capture is not None or xp.dtype_of(cell.array) == wanted:
         return
     if storage.nbytes() % wanted.itemsize == 0:
         with xp.scope():
@@ -173,13 +173,13 @@ def _tensor_new_tensor(original: Callable[..., torch.Tensor]) -> Callable[..., t
 def clone(self: UntypedStorage) -> UntypedStorage:
     source = as_bytes(self)
     cell = cell_of(source)
-    if state.capture is not None:
-        state.capture.touch([cell])
+    if state.now.capture is not None:
+        state.now.capture.touch([cell])
     xp = cell.backend
     with xp.scope():
         copy = Storage(xp.copy(cell.array), xp)
-    if state.capture is not None:
-        state.capture.created(copy)
+    if state.now.capture is not None:
+        state.now.capture.created(copy)
     n = self.nbytes()
     return attach(copy, slot_at(self.device.index), torch.uint8, (n,), (1,), n).untyped_storage()
 

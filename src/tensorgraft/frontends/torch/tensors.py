@@ -161,8 +161,8 @@ def from_array(array: Array, slot: Slot) -> torch.Tensor:
     shape = xp.shape(array)
     dtype = FROM_NUMPY[xp.dtype_of(array)]
     cell = Storage(array, xp)
-    if state.capture is not None:
-        state.capture.created(cell)
+    if state.now.capture is not None:
+        state.now.capture.created(cell)
     return attach(cell, slot, dtype, shape, contiguous_strides(shape), math.prod(shape) * dtype.itemsize)
 
 
@@ -221,13 +221,13 @@ def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
         return np.ascontiguousarray(inner).reshape([shape[d] for d in order])
 
     with xp.scope():
-        if state.capture is not None:
-            array = state.capture.host_array(t, host)
+        if state.now.capture is not None:
+            array = state.now.capture.host_array(t, host)
             array = xp.asarray(array) if isinstance(array, np.ndarray) else array
         else:
             array = xp.asarray(host(t))
     stride = t.stride() if dense else contiguous_strides(shape)
     cell = Storage(array, xp)
-    if state.capture is not None:
-        state.capture.created(cell)
+    if state.now.capture is not None:
+        state.now.capture.created(cell)
     return attach(cell, slot, t.dtype, shape, stride, t.numel() * t.element_size())

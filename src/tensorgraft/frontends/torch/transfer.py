@@ -37,8 +37,8 @@ def direct(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def _touch(*tensors: Tensor) -> None:
-    if state.capture is not None:
-        state.capture.touch([cell_of(t) for t in tensors])
+    if state.now.capture is not None:
+        state.now.capture.touch([cell_of(t) for t in tensors])
 
 
 @direct("copy_")
@@ -216,8 +216,8 @@ def new_empty(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype
     n = 1 + sum((d - 1) * s for d, s in zip(size, stride, strict=True)) if 0 not in size else 0
     array = zeros_array(xp, n, dtype)
     cell = Storage(array, xp)
-    if state.capture is not None:
-        state.capture.created(cell)
+    if state.now.capture is not None:
+        state.now.capture.created(cell)
     return attach(cell, slot, dtype, size, stride, n * dtype.itemsize)
 
 
