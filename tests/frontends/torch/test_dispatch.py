@@ -191,3 +191,23 @@ def test_plans_do_not_hold_tensors(device):
     cells = [weakref.ref(cell_of(t)) for t in (x, out)]
     del x, out
     assert [cell() for cell in cells] == [None, None]
+
+
+def test_a_plan_knows_which_arguments_share_a_storage(device):
+    # PyTorch calls one `out=` kernel for both: with the input as output, and with another
+    x = torch.linspace(-2, 2, 9)
+    in_place, given = x.to(device), x.to(device)
+    same(torch.ops.aten.elu_(in_place), torch.nn.functional.elu(x))
+    same(torch.nn.functional.elu(given), torch.nn.functional.elu(x))
+    same(given, x)  # not written
+    out = torch.zeros(9, device=device)
+    same(torch.sin(out, out=out), torch.zeros(9))
+    torch.sin(given, out=out)
+    same(given, x)
+    same(out, x.sin())
+    base = torch.arange(6.0)
+    for a, b in ((slice(0, 3), slice(3, 6)), (slice(0, 3), slice(0, 3))):
+        host, there = base.clone(), base.to(device)
+        host[a].add_(host[b])
+        there[a].add_(there[b])
+        same(there, host)

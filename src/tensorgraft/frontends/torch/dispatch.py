@@ -29,7 +29,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
     plans, sig, spec = operator.plans, operator.signature, operator.spec
     numbers = frozenset(i for i, name in enumerate(sig.positional) if name in spec.dynamic)
     number_names, random, check = spec.dynamic, spec.random, spec.check
-    many_written = len(operator.writes) > 1 or any("List" in sig.types[name] for name in operator.writes)
+    writes = bool(operator.writes)
     returned = _returned(operator)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -62,7 +62,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
             if name != "generator":
                 key.append(name)
                 _add(a, key, cells, inputs, name in number_names)
-        if many_written:
+        if writes and len(cells) > 1:  # who shares a storage with what is written is part of the program
             key.append(sharing(cells))
         if random:
             inputs.append(generator.draw(kwargs.get("generator"), _random_index(cells, args, kwargs)))
