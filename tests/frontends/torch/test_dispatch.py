@@ -211,3 +211,12 @@ def test_a_plan_knows_which_arguments_share_a_storage(device):
         host[a].add_(host[b])
         there[a].add_(there[b])
         same(there, host)
+
+
+def test_out_is_resized_where_only_the_results_tell(device):
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    outs = (torch.empty(0, device=device), torch.empty(0, device=device))
+    torch.geqrf(x.to(device), out=outs)
+    for ours, native in zip(outs, torch.geqrf(x), strict=True):
+        assert ours.shape == native.shape
+        torch.testing.assert_close(ours.cpu(), native, rtol=1e-4, atol=1e-5)

@@ -80,6 +80,8 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any])
     if callable(operator.spec.concrete) and operator.spec.concrete(*args):
         return Plan(None, slot, concrete=True)
     outcome, prepare = abstract_call(operator, args, kwargs)
+    if outcome is None and operator.kind == "out":  # only the results say how large the `out=` tensors must be
+        return Plan(None, slot, concrete=True)
     if prepare is not None:
         prepare(args, kwargs)
     held, given = _held(operator, args, kwargs)
