@@ -303,3 +303,13 @@ def test_other_threads_go_on_eagerly(device):
     for _ in range(3):
         assert run(x).tolist() == [3.0] * 3
     assert outside.tolist() == [1.0] * 3
+
+
+def test_memory_exported_by_dlpack_is_not_donated(device):
+    x = torch.ones(4).to(device) * 2
+    seen = torch.from_dlpack(x.__dlpack__())
+    run = tg.jit(lambda: x.add_(1))
+    for _ in range(2):
+        run()
+    assert x.tolist() == [4.0] * 4
+    assert seen.tolist() == [2.0] * 4

@@ -81,8 +81,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
         if plan.prepare is not None:  # `out=` tensors are resized: their storages change
             plan.prepare(args, kwargs)
             cells = [cell_of(t) for t in tensors_in(args, kwargs) if t.device.type == TYPE]
-        if state.now.capture is not None:
-            state.now.capture.touch(cells)
+        state.touch(*cells)
         try:
             arrays = plan.run(*[c.array for c in cells], *inputs)
         except (NotImplementedError, RecursionError):  # the backend cannot; a decomposition comes down to itself
@@ -110,8 +109,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 continue
             cell = Storage(arrays[n], slot.backend)
             n += 1
-            if state.now.capture is not None:
-                state.now.capture.created(cell)
+            state.created(cell)
             results.append(attach(cell, slot, *meta))
         return results[0] if plan.structure is None else plan.structure(results)
 

@@ -13,6 +13,7 @@ import torch
 
 from tensorgraft.frontends.torch.devices import TYPE
 from tensorgraft.frontends.torch.optimizers import Stepped
+from tensorgraft.frontends.torch.plan import sharing
 from tensorgraft.frontends.torch.tensors import cell_of
 
 Tensor = torch.Tensor
@@ -37,14 +38,9 @@ def leaf_key(leaf: Any) -> Any:
     return type(leaf), leaf
 
 
-def sharing(leaves: Sequence[Any]) -> tuple[int, ...]:
+def shared_arguments(leaves: Sequence[Any]) -> tuple[int, ...]:
     """Which arguments share a storage."""
-    first: dict[int, int] = {}
-    return tuple(
-        first.setdefault(id(cell_of(t)), i)
-        for i, t in enumerate(leaves)
-        if isinstance(t, Tensor) and t.device.type == TYPE
-    )
+    return sharing([cell_of(t) for t in leaves if isinstance(t, Tensor) and t.device.type == TYPE])
 
 
 def captured_objects(fn: Callable[..., Any]) -> list[Any]:

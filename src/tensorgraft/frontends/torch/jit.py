@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
@@ -30,7 +29,7 @@ from tensorgraft.frontends.torch.guards import (
     leaf_key,
     module_guards,
     optimizer_guard,
-    sharing,
+    shared_arguments,
     surroundings,
 )
 from tensorgraft.frontends.torch.optimizers import Stepped, optimizers_traced
@@ -87,9 +86,8 @@ class Trace:
 
     run: Callable[..., tuple[Array, ...]]
     inputs: list[Callable[[Sequence[Any]], Any]]  # what each captured array is at a call, given its leaves
-    donated: list[int]
+    donated: list[tuple[int, Callable[[Sequence[Any]], Storage]]]  # positions of inputs, and the storages they are of
     written: list[Callable[[Sequence[Any]], Storage]]
-    survivors: int
     kept: list[tuple[int, Storage]]  # survivors that something else than results and gradients holds on to
     results: list[Result]
     structure: TreeSpec
@@ -137,7 +135,7 @@ class Compiled:
         backend = self._backend(leaves)
         if not backend.compiles:
             return self.fn(*args, **kwargs)
-        key = (structure, backend, surroundings(self.fn), *map(leaf_key, leaves), sharing(leaves))
+        key = (structure, backend, surroundings(self.fn), *map(leaf_key, leaves), shared_arguments(leaves))
         known = self.traces.setdefault(key, [])
         for found in known:
             if found.holds(leaves):
@@ -252,7 +250,7 @@ class Compiled:
         for f in capture.feeds:
             sources[id(f.stand_in)] = _fed_by(f)
         inputs = [sources.get(id(a)) or _constant(a) for a in program.captured]
-        donated = [positions[id(t.stand_in)] for t in seen["written"] if id(t.stand_in) in positions]
+        donated = [(positions[id(t.stand_in)], getter(t.cell)) for t in seen["written"] if id(t.stand_in) in positions]
 
         survivors: list[Storage] = seen["survivors"]
         number = {id(c): k for k, c in enumerate(survivors)}
@@ -295,11 +293,10 @@ class Compiled:
         # drop this frame's hold on what only results and gradients refer to
         kept = [(k, c) for k, c in enumerate(survivors) if k not in claimed]
         return Trace(
-            run=program.compile(donated),
+            run=program.compile([k for k, _ in donated]),
             inputs=inputs,
             donated=donated,
             written=[getter(t.cell) for t in seen["written"]],
-            survivors=len(survivors),
             kept=kept,
             results=results,
             structure=seen["structure"],
@@ -325,9 +322,9 @@ def _run(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool = Fa
         arrays = [source(leaves) for source in trace.inputs]
     finally:
         state.now.leaves = ()
-    for k in trace.donated:
-        # whoever else holds the array (another storage, a caller) must not lose it
-        if sys.getrefcount(arrays[k]) > 3 or isinstance(arrays[k], np.ndarray):
+    for k, get in trace.donated:
+        # whoever else holds the array (another storage, a caller, DLPack) must not lose it
+        if sys.getrefcount(arrays[k]) > 3 or get(leaves).shared:
             with backend.scope():
                 arrays[k] = backend.copy(arrays[k])
     made = trace.run(*arrays)
@@ -346,7 +343,6 @@ def _run(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool = Fa
     def tensor(k: int, metadata: Metadata) -> Tensor:
         if k not in cells:
             cells[k] = Storage(new[k], backend)
-            return metadata.on(cells[k])
         return metadata.on(cells[k])
 
     for gradient in trace.gradients:

@@ -337,8 +337,7 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
         abstract_call(operator, args, kwargs)
     tensors = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
     held, given = _held(operator, args, kwargs)
-    if state.now.capture is not None:
-        state.now.capture.touch([cell_of(t) for t in tensors])
+    state.touch(*map(cell_of, tensors))
 
     def fill(a: Any) -> Any:
         if isinstance(a, Leaf):

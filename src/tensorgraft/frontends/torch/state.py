@@ -14,6 +14,7 @@ from tensorgraft.errors import TracedValueError
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.capture import Capture
+    from tensorgraft.storage import Storage
 
 
 class _Thread(threading.local):
@@ -24,6 +25,19 @@ class _Thread(threading.local):
 
 
 now = _Thread()
+
+
+def created(cell: Storage) -> Storage:
+    """Tell the capture under way, if any, of a storage that was just made; gives it back."""
+    if now.capture is not None:
+        now.capture.created(cell)
+    return cell
+
+
+def touch(*cells: Storage) -> None:
+    """Tell the capture under way, if any, of storages that are about to be read or written."""
+    if now.capture is not None:
+        now.capture.touch(cells)
 
 
 @dataclass

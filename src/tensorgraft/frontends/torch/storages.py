@@ -76,8 +76,7 @@ def _create(content: Any = 0, *, device: Any, allocator: Any = None) -> UntypedS
         raise RuntimeError(f"UntypedStorage(): the size must not be negative; got {content}")
     slot = slot_of(device)
     cell = empty_cell(slot, content)
-    if state.now.capture is not None:
-        state.now.capture.created(cell)
+    state.created(cell)
     return attach(cell, slot, torch.uint8, (content,), (1,), content).untyped_storage()
 
 
@@ -87,8 +86,7 @@ def as_bytes(storage: UntypedStorage) -> torch.Tensor:
         return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
     slot = slot_at(storage.device.index)
     cell = empty_cell(slot, 0)
-    if state.now.capture is not None:
-        state.now.capture.created(cell)
+    state.created(cell)
     return set_storage(attach(cell, slot, torch.uint8, (0,), (1,), 0), storage, 0, (storage.nbytes(),), (1,))
 
 
@@ -173,13 +171,10 @@ def _tensor_new_tensor(original: Callable[..., torch.Tensor]) -> Callable[..., t
 def clone(self: UntypedStorage) -> UntypedStorage:
     source = as_bytes(self)
     cell = cell_of(source)
-    if state.now.capture is not None:
-        state.now.capture.touch([cell])
+    state.touch(cell)
     xp = cell.backend
     with xp.scope():
-        copy = Storage(xp.copy(cell.array), xp)
-    if state.now.capture is not None:
-        state.now.capture.created(copy)
+        copy = state.created(Storage(xp.copy(cell.array), xp))
     n = self.nbytes()
     return attach(copy, slot_at(self.device.index), torch.uint8, (n,), (1,), n).untyped_storage()
 

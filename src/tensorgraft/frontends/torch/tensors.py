@@ -160,9 +160,7 @@ def from_array(array: Array, slot: Slot) -> torch.Tensor:
     xp = slot.backend
     shape = xp.shape(array)
     dtype = FROM_NUMPY[xp.dtype_of(array)]
-    cell = Storage(array, xp)
-    if state.now.capture is not None:
-        state.now.capture.created(cell)
+    cell = state.created(Storage(array, xp))
     return attach(cell, slot, dtype, shape, contiguous_strides(shape), math.prod(shape) * dtype.itemsize)
 
 
@@ -227,7 +225,5 @@ def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
         else:
             array = xp.asarray(host(t))
     stride = t.stride() if dense else contiguous_strides(shape)
-    cell = Storage(array, xp)
-    if state.now.capture is not None:
-        state.now.capture.created(cell)
+    cell = state.created(Storage(array, xp))
     return attach(cell, slot, t.dtype, shape, stride, t.numel() * t.element_size())

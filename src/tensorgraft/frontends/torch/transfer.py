@@ -37,8 +37,7 @@ def direct(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def _touch(*tensors: Tensor) -> None:
-    if state.now.capture is not None:
-        state.now.capture.touch([cell_of(t) for t in tensors])
+    state.touch(*map(cell_of, tensors))
 
 
 @direct("copy_")
@@ -215,9 +214,7 @@ def new_empty(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype
     xp = slot.backend
     n = 1 + sum((d - 1) * s for d, s in zip(size, stride, strict=True)) if 0 not in size else 0
     array = zeros_array(xp, n, dtype)
-    cell = Storage(array, xp)
-    if state.now.capture is not None:
-        state.now.capture.created(cell)
+    cell = state.created(Storage(array, xp))
     return attach(cell, slot, dtype, size, stride, n * dtype.itemsize)
 
 

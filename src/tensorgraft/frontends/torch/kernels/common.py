@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.frontends.torch.plan import as_dtype
 from tensorgraft.hub import dtypes
 
 Array = Any
@@ -26,9 +27,7 @@ def wide(xp: Any, x: Array) -> Array:
 
 def number(xp: Any, value: Any, dtype: np.dtype) -> Array:
     """A Python number, a traced one included, as a 0-d array; integers wrap as in C."""
-    if isinstance(value, int | float | complex):
-        return xp.asarray(np.asarray(value).astype(dtype))
-    return xp.astype(value, dtype)
+    return as_dtype(xp, value, dtype)
 
 
 def at_least_1d(xp: Any, x: Array) -> Array:
