@@ -5,7 +5,7 @@ Only the words for a device are translated, where Python hands them over: `"cuda
 operators are not touched, so that a call without a device costs nothing more. A `torch.device("cuda")` stays what it is
 in the script's hands, which may compare its `type` with `"cuda"`; tensors are on `graft`.
 
-`torch.accelerator` needs no translation: `graft` is PyTorch's accelerator once the front end is there.
+`torch.accelerator` needs no translation: it offers `graft` to a program that runs with `$TENSORGRAFT_BACKEND`.
 """
 
 from __future__ import annotations

@@ -169,20 +169,6 @@ kernel("native_batch_norm_backward", meta=masked(_gradients_meta))(_batch_norm_g
 
 
 @kernel("batch_norm_backward", meta=masked(_gradients_meta))
-def _batch_norm_backward(
-    xp: Any,
-    grad: Array,
-    x: Array,
-    weight: Array | None,
-    running_mean: Array | None,
-    running_var: Array | None,
-    saved_mean: Array | None,
-    saved_rstd: Array | None,
-    update: bool,
-    eps: float,
-    mask: Sequence[bool],
-    reserve: Array,
-) -> tuple[Array | None, ...]:
-    return _batch_norm_gradients(
-        xp, grad, x, weight, running_mean, running_var, saved_mean, saved_rstd, update, eps, mask
-    )
+def _batch_norm_backward(xp: Any, *arguments: Any) -> tuple[Array | None, ...]:
+    """The same arguments, and last what the forward pass kept for its backend."""
+    return _batch_norm_gradients(xp, *arguments[:-1])
