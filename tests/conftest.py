@@ -1,12 +1,32 @@
-"""What all tests share: JAX on the CPU, repeatable hypothesis runs."""
+"""What all tests share: JAX on the CPU, repeatable hypothesis runs, the options of the conformance run."""
 
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "repeatable", deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("conformance", "PyTorch's own databases on every backend (tests/conformance)")
+    group.addoption("--conformance", choices=["sample", "full"], default="sample", help="how many of the cases")
+    group.addoption("--backends", default="jax,numpy", help="on which backends")
+    group.addoption("--modes", default="", help="these modes alone (forward,backward,...)")
+    group.addoption("--dtypes", default="", help="these dtypes alone")
+    group.addoption("--samples", type=int, default=3, help="samples of each operator")
+    group.addoption("--cpu-limit", type=int, default=120, help="seconds of CPU time for a case")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # where the reports of all processes arrive
+        from tests.conformance.collector import Collector
+
+        config.pluginmanager.register(Collector(config))
+    if config.getoption("--conformance") == "full":  # XLA's optimisations are not what is judged; compiling is the time
+        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"

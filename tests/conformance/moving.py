@@ -44,8 +44,9 @@ class Move:
         storage = t.untyped_storage()
         key = (storage._cdata, t.dtype)
         if key not in self._storages:
-            whole = torch.empty(0, dtype=t.dtype).set_(storage, 0, (storage.nbytes() // t.itemsize,), (1,))
-            self._storages[key] = whole.to(self.device)
+            whole = torch.empty(0, dtype=t.dtype, device=t.device)
+            whole.set_(storage, 0, (storage.nbytes() // t.itemsize,), (1,))
+            self._storages[key] = whole.to(self.device, copy=True)
         view = self._storages[key].as_strided(t.size(), t.stride(), t.storage_offset())
         return view if view.dtype is t.dtype else view.view(t.dtype)
 

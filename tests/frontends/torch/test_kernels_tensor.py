@@ -167,6 +167,7 @@ case("searchsorted right", lambda x, v: torch.searchsorted(x.unique(), v, right=
 case("bucketize", lambda x: torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0], device=x.device)), M, grad=False)
 case("isin", lambda x: torch.isin(x, torch.tensor([1, 3], device=x.device)), J)
 case("histc", lambda x: torch.histc(x, 5), M, grad=False)
+case("histc of a range", lambda x: torch.histc(x * 1.7, 7, min=-2, max=3), M, grad=False)
 case("histogram", lambda x: torch.histogram(x, 4, range=(-1.0, 1.0), density=True), M, grad=False)
 case("bincount", lambda x, w: torch.bincount(x, w, minlength=9), L, _random(7), grad=False)
 

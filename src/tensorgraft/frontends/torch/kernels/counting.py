@@ -138,13 +138,17 @@ def _histc(xp: Any, x: Array, bins: int = 100, min: float = 0, max: float = 0) -
     if not math.isfinite(min) or not math.isfinite(max):
         raise RuntimeError(f"torch.histc: range of [{min}, {max}] is not finite")
     dtype = xp.dtype_of(x)
-    if not dtypes.is_floating(dtype):
-        raise NotImplementedError("histc of integers")
-    x = xp.astype(xp.reshape(x, (xp.size(x),)), dtypes.accumulator(dtype))
+    if not (dtypes.is_floating(dtype) or dtypes.is_integer(dtype)):
+        raise NotImplementedError(f"histc of {dtype}")
+    divide = xp.divide
+    wide = dtypes.accumulator(dtype)
+    if dtypes.is_integer(dtype):  # as CUDA does, which programs rely on that ask for any device but the CPU
+        min, max, divide, wide = int(min), int(max), xp.floor_divide, dtypes.int64
+    x = xp.astype(xp.reshape(x, (xp.size(x),)), wide)
     low, high = _ends(xp, x, (min, max) if min != max else None, 1)
     inside = xp.logical_and(xp.greater_equal(x, low), xp.less_equal(x, high))
     safe = xp.where(inside, x, low)
-    at = xp.divide(xp.multiply(xp.subtract(safe, low), bins), xp.subtract(high, low))
+    at = divide(xp.multiply(xp.subtract(safe, low), bins), xp.subtract(high, low))
     at = xp.minimum(xp.astype(at, dtypes.int64), bins - 1)
     zeros = xp.zeros((bins,), xp.dtype_of(x))
     return xp.scatter(zeros, (at,), xp.astype(inside, xp.dtype_of(x)), mode="add")

@@ -1,0 +1,40 @@
+"""Gathers the outcomes of the conformance cases from all processes: a table at the end, and a JSON file of a full run."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance import page
+
+RESULTS = Path(__file__).parents[2] / "out" / "conformance"
+
+
+class Collector:
+    def __init__(self, config: pytest.Config) -> None:
+        self.full = config.getoption("--conformance") == "full"
+        self.found: dict[str, page.Results] = defaultdict(dict)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Each case leaves one outcome: that of its call, or of what kept it from being called."""
+        for name, value in report.user_properties:
+            if name == "conformance" and (report.when == "call" or report.failed):
+                backend, key, fell = value
+                outcome = "xfailed" if hasattr(report, "wasxfail") and report.skipped else report.outcome
+                crash = getattr(report.longrepr, "reprcrash", None)
+                message = crash.message if report.failed and crash is not None else ""
+                self.found[backend][key] = {"outcome": outcome, "fallbacks": fell, "message": message[:400]}
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        for backend, results in sorted(self.found.items()):
+            terminalreporter.section(f"conformance on {backend}")
+            terminalreporter.write_line(page.table(results))
+            if self.full:
+                RESULTS.mkdir(parents=True, exist_ok=True)
+                path = RESULTS / f"{backend}.json"
+                before = json.loads(path.read_text()) if path.exists() else {}
+                path.write_text(json.dumps(before | results, indent=0, sort_keys=True))

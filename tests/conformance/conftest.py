@@ -1,0 +1,93 @@
+"""The conformance run as pytest cases: parametrisation, limits of CPU time and memory, known failures."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import signal
+from collections import Counter
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tensorgraft as tg
+from tests.conformance import cases
+
+MEMORY = 3 << 30  # of a process, in bytes, at which compiled programs are dropped
+_before: pytest.StashKey[Counter[str]] = pytest.StashKey()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case" not in metafunc.fixturenames:
+        return
+    option = metafunc.config.getoption
+    modes, dtypes = (set(filter(None, option(name).split(","))) for name in ("--modes", "--dtypes"))
+    marked = []
+    for backend in option("--backends").split(","):
+        failures = cases.known_failures(backend)
+        for case in metafunc.module.CASES(backend):
+            if (modes and case.mode not in modes) or (dtypes and case.dtype not in dtypes):
+                continue
+            if option("--conformance") == "sample" and not case.in_sample:
+                continue
+            reason = cases.known(case, failures)
+            # one process for an operator: its programs are compiled once
+            marks: list[Any] = [pytest.mark.xdist_group(f"{case.name} {backend}")]
+            marks += [pytest.mark.xfail(reason=reason)] if reason else []
+            marked.append(pytest.param(case, id=f"{case.mode}-{case.dtype}-{case.name}-{backend}", marks=marks))
+    metafunc.parametrize("case", marked)
+
+
+@pytest.fixture
+def device(case: cases.Case) -> torch.device:
+    return tg.device(case.backend)
+
+
+@pytest.fixture
+def samples(request: pytest.FixtureRequest) -> int:
+    return request.config.getoption("--samples")
+
+
+@pytest.fixture(autouse=True)
+def limited(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A limit in CPU time, so that a busy machine makes no failures; and one of memory between cases."""
+    limit = request.config.getoption("--cpu-limit")
+
+    def over(signum: int, frame: Any) -> None:
+        raise TimeoutError(f"more than {limit} s of CPU time")
+
+    request.node.stash[_before] = Counter(tg.torch.fallbacks())
+    handler = signal.signal(signal.SIGPROF, over)
+    signal.setitimer(signal.ITIMER_PROF, limit)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, handler)
+    if int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() > MEMORY:
+        _drop_programs()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Say in the report which case it is, and what ran on the CPU in it."""
+    report = yield
+    case = getattr(item, "callspec", None) and item.callspec.params.get("case")
+    if case is not None:
+        fell = sorted(Counter(tg.torch.fallbacks()) - item.stash.get(_before, Counter()))
+        report.user_properties.append(("conformance", [case.backend, case.key, fell]))
+    return report
+
+
+def _drop_programs() -> None:
+    import jax
+
+    from tensorgraft.frontends.torch.operator import all_plans
+
+    for plans in all_plans:
+        plans.clear()
+    jax.clear_caches()
+    gc.collect()
