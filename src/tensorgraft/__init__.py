@@ -16,6 +16,8 @@ _HOMES = {
     "BackendNotAvailableError": "tensorgraft.errors",
     "FallbackError": "tensorgraft.errors",
     "TracedValueError": "tensorgraft.errors",
+    "autocast": "tensorgraft.precision",
+    "autocast_policy": "tensorgraft.precision",
     "device": "tensorgraft.devices",
     "from_backend_array": "tensorgraft.devices",
     "jit": "tensorgraft.transforms.jit",
@@ -24,6 +26,7 @@ _HOMES = {
 }
 _MODULES = {
     "backends": "tensorgraft.backends",
+    "precision": "tensorgraft.precision",
     "torch": "tensorgraft.frontends.torch",
     "transforms": "tensorgraft.transforms",
 }
@@ -34,10 +37,13 @@ __all__ = [
     "FallbackError",
     "TracedValueError",
     "__version__",
+    "autocast",
+    "autocast_policy",
     "backends",
     "device",
     "from_backend_array",
     "jit",
+    "precision",
     "set_default_device",
     "to_backend_array",
     "torch",
@@ -45,11 +51,12 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from tensorgraft import backends, transforms
+    from tensorgraft import backends, precision, transforms
     from tensorgraft.devices import device, from_backend_array, set_default_device, to_backend_array
     from tensorgraft.errors import BackendNotAvailableError, FallbackError, TracedValueError
     from tensorgraft.frontends import torch
     from tensorgraft.hub.backend import Backend
+    from tensorgraft.precision import autocast, autocast_policy
     from tensorgraft.transforms.jit import jit
 
 

@@ -72,6 +72,7 @@ class Capture:
     modules: dict[int, torch.nn.Module] = field(default_factory=dict)
     host_reads: dict[int, tuple[weakref.ref[torch.Tensor], int]] = field(default_factory=dict)
     fed_tensors: dict[int, Callable[[], torch.Tensor]] = field(default_factory=dict)  # CPU arguments, by id
+    casts: dict[Any, Any] = field(default_factory=dict)  # of weights, by autocast: this program's own
 
     # ---- storages -------------------------------------------------------------------------------------------------
 

@@ -56,7 +56,8 @@ def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> S
         def down(a: Any) -> Any:
             return to_array(a) if isinstance(a, torch.Tensor) else a
 
-        with descending(), contextlib.nullcontext() if random else own_trace():
+        # the operator is below autocast, and so is what it is made of: its plan is used in and out of a region
+        with descending(), torch._C._DisableAutocast(), contextlib.nullcontext() if random else own_trace():
             tensors = map_nested(up, args)
             named = {name: map_nested(up, a) for name, a in kwargs.items()}
             if "device" in sig.names:

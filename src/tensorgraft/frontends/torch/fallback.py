@@ -103,7 +103,8 @@ def compute_on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str,
         slot = slot_of(None)
         if "device" in schema.signature(op).names:
             host_kwargs["device"] = torch.device("cpu")
-    result = op(*host_args, **host_kwargs)
+    with torch._C._DisableAutocast():  # the CPU's own: the operator has been cast by the device's table
+        result = op(*host_args, **host_kwargs)
     given = schema.signature(op).bind(args, kwargs)
     sent = {id(low): high for high, low in pairs.values()}
     for name in schema.signature(op).written:

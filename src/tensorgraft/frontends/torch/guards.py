@@ -15,6 +15,7 @@ from tensorgraft.frontends.torch.devices import TYPE
 from tensorgraft.frontends.torch.optimizers import Stepped
 from tensorgraft.frontends.torch.plan import sharing
 from tensorgraft.frontends.torch.tensors import cell_of
+from tensorgraft.precision import policy
 
 Tensor = torch.Tensor
 
@@ -76,6 +77,8 @@ def surroundings(fn: Callable[..., Any]) -> tuple[Any, ...]:
         torch.get_default_dtype(),
         torch.is_autocast_enabled(TYPE),
         torch.get_autocast_dtype(TYPE),
+        torch.is_autocast_cache_enabled(),
+        policy(),
         torch.are_deterministic_algorithms_enabled(),
         values,
     )

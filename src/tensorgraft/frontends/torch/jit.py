@@ -197,6 +197,7 @@ class Compiled:
                 for t in flat:
                     if isinstance(t, Tensor) and t.device.type == TYPE:
                         capture.touch([cell_of(t)])
+                capture.casts.clear()  # autocast's, which nothing after this call may use
                 seen["written"] = [t for t in capture.touched if t.cell.array is not t.stand_in]
                 seen["survivors"] = capture.survivors()
                 return [t.cell.array for t in seen["written"]] + [c.array for c in seen["survivors"]]

@@ -82,6 +82,7 @@ def install() -> None:
     _libraries["aten"] = Library("aten", "IMPL")
     _libraries["_"] = Library("_", "IMPL")
     from tensorgraft.frontends.torch import (
+        autocast,
         autograd,
         conversion,
         dlpack,
@@ -94,7 +95,7 @@ def install() -> None:
     )
 
     module.register()
-    for part in (autograd, conversion, dlpack, forking, generator, runtime, serialization, storages):
+    for part in (autocast, autograd, conversion, dlpack, forking, generator, runtime, serialization, storages):
         part.install()
     for name in METADATA:
         op = schema.overload(name)

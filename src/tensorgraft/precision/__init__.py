@@ -1,0 +1,7 @@
+"""Mixed precision: one set of tables for every front end."""
+
+from tensorgraft.precision.operations import autocasting
+from tensorgraft.precision.policies import POLICIES
+from tensorgraft.precision.state import Region, autocast, autocast_policy, current, policy
+
+__all__ = ["POLICIES", "Region", "autocast", "autocast_policy", "autocasting", "current", "policy"]
