@@ -53,6 +53,9 @@ PROGRAMS = {
     ),
     "squeeze of a dimension out of range": (lambda d: tensor(d, 3).squeeze(4), True),
     "a probability above one": (lambda d: F.dropout(tensor(d, 3), 1.5), True),
+    "an integer to a negative power": (lambda d: tensor(d, 3, dtype=torch.int64) ** -1, True),
+    "an integer to a negative power in place": (lambda d: tensor(d, 3, dtype=torch.int64).pow_(-1), True),
+    "integers to a negative power": (lambda d: torch._foreach_pow([tensor(d, 3, dtype=torch.int64)], -1), True),
     "a negative size": (lambda d: torch.empty(-1, device=d), False),
 }
 

@@ -28,7 +28,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
     """The function that PyTorch's dispatcher calls for an overload."""
     plans, sig, spec = operator.plans, operator.signature, operator.spec
     numbers = frozenset(i for i, name in enumerate(sig.positional) if name in spec.dynamic)
-    number_names, random, check = spec.dynamic, spec.random, spec.check
+    number_names, random = spec.dynamic, spec.random
+    check = spec.check if spec.dynamic else None  # else it belongs to the plan
     writes = bool(operator.writes)
     returned = _returned(operator)
 
@@ -64,14 +65,14 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 _add(a, key, cells, inputs, name in number_names)
         if writes and len(cells) > 1:  # who shares a storage with what is written is part of the program
             key.append(sharing(cells))
-        if random:
-            inputs.append(generator.draw(kwargs.get("generator"), _random_index(cells, args, kwargs)))
         key.append(backend if backend is not None else _backend_of(cells, kwargs))
         full = tuple(key)
         try:
             plan = plans[full]
         except KeyError:
             plan = plans[full] = make_plan(operator, args, kwargs)
+        if random:
+            inputs.append(generator.draw(kwargs.get("generator"), _random_index(cells, args, kwargs)))
         if plan.make is not None and state.now.capture is None:  # nothing but one new tensor comes of it
             return plan.make(plan.run(*[c.array for c in cells], *inputs)[0])
         if plan.run is None:

@@ -20,6 +20,7 @@ from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at, slot_of
 from tensorgraft.frontends.torch.nested import flatten, map_nested, tensors_in
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.outcome import Result, Structure, abstract_call, describe, resize_out
+from tensorgraft.frontends.torch.overlap import check_overlap
 from tensorgraft.frontends.torch.tensors import (
     FROM_NUMPY,
     cell_of,
@@ -75,7 +76,9 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any])
     """Raises what PyTorch raises for these arguments."""
     sig = operator.signature
     slot = _slot(operator, args, kwargs)
-    _check_overlap(operator, args, kwargs)
+    if operator.spec.check is not None and not operator.spec.dynamic:
+        operator.spec.check(*args, **kwargs)
+    check_overlap(operator, args, kwargs)
     _check_dim(operator, args, kwargs)
     if callable(operator.spec.concrete) and operator.spec.concrete(*args):
         return Plan(None, slot, concrete=True)
@@ -139,22 +142,6 @@ def _slot(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         if t.device != ours[0].device if t.device.type == TYPE else stray:
             raise device_error(operator.name, everything)
     return slot_at(ours[0].device.index)
-
-
-_IDEMPOTENT = frozenset({"fill_.Scalar", "fill_.Tensor", "zero_", "masked_fill_.Scalar", "masked_fill_.Tensor"})
-
-
-def _check_overlap(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """A tensor of which several elements are one in memory (an expanded one) cannot be written."""
-    if operator.name in _IDEMPOTENT:
-        return
-    bound = operator.signature.bind(args, kwargs)
-    for t in tensors_in([bound.get(name) for name in operator.writes], {}):
-        if torch._debug_has_internal_overlap(t) == 1:
-            raise RuntimeError(
-                "unsupported operation: more than one element of the written-to tensor refers to a single memory"
-                " location. Please clone() the tensor before performing the operation."
-            )
 
 
 def _check_dim(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -333,6 +320,7 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     """Run a kernel whose results' shapes or types depend on values: at once, uncompiled."""
     slot = _slot(operator, args, kwargs)
     xp, sig = slot.backend, operator.signature
+    check_overlap(operator, args, kwargs)
     if operator.spec.meta:
         abstract_call(operator, args, kwargs)
     tensors = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]

@@ -84,10 +84,18 @@ def derived(op: Overload) -> dict[str, Overload]:
     """The in-place and `out=` overloads that mean the same as the functional `op`, by kind."""
     found: dict[str, Overload] = {}
     packet, _, which = short_name(op).partition(".")
-    inplace = overload(f"{packet}_.{which}" if which else f"{packet}_")
-    if inplace is not None and not has_composite(inplace):
+    shape = _shape_of(op)
+    same_name = overload(f"{packet}_.{which}" if which else f"{packet}_")
+    if same_name is not None:
+        candidates = [same_name]
+    else:  # "pow_.Scalar" is what "pow.Tensor_Scalar" is in place
+        written = getattr(torch.ops.aten, f"{packet}_", None)
+        candidates = [] if written is None else [getattr(written, name) for name in written.overloads()]
+        candidates = [c for c in candidates if [t for _, t in _shape_of(c)] == [t for _, t in shape]]
+    for inplace in candidates:
         sig = signature(inplace)
-        if sig.written == sig.names[:1] and [n for n, _ in _shape_of(inplace)] == [n for n, _ in _shape_of(op)]:
+        names_agree = [n for n, _ in _shape_of(inplace)] == [n for n, _ in shape]
+        if not has_composite(inplace) and sig.written == sig.names[:1] and names_agree:
             found["inplace"] = inplace
     family = getattr(torch.ops.aten, packet)
     for name in family.overloads():

@@ -30,7 +30,8 @@ class Spec:
     concrete: bool | Callable[..., bool] = False
     # who knows the result: PyTorch's meta function (True), the kernel's own arrays (False), a function of meta tensors
     meta: bool | Callable[..., Any] = True
-    check: Callable[..., None] | None = None  # raises for numbers that the operator refuses, before every call
+    # raises for what the operator refuses: before every call where numbers are inputs (`dynamic`), else once a plan
+    check: Callable[..., None] | None = None
     writes: tuple[str, ...] = ()  # arguments that are written though the schema does not say so
     host: tuple[str, ...] = ()  # tensors that may be on the CPU whatever their shape (indices)
     decomposed: bool = False  # made of a PyTorch decomposition

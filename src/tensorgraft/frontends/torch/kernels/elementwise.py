@@ -327,7 +327,19 @@ def _general_pow(xp: Any, x: Array, y: Array) -> Array:
     return xp.pow(x, y)
 
 
-@kernel("pow.Tensor_Scalar", promotion=PROMOTION.BOOL_TO_LONG, promote=("self", "exponent"))
+def _check_exponent(x: Any, exponent: Any, **_: Any) -> None:
+    integral = not (x.is_floating_point() or x.is_complex())
+    if integral and isinstance(exponent, int) and exponent < 0:
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+
+
+@kernel(
+    "pow.Tensor_Scalar",
+    "pow_.Scalar",
+    promotion=PROMOTION.BOOL_TO_LONG,
+    promote=("self", "exponent"),
+    check=_check_exponent,
+)
 def _pow_exponent(xp: Any, x: Array, y: Array) -> Array:
     return _general_pow(xp, x, y)
 

@@ -27,8 +27,8 @@ BASES = {"maximum": "clamp_min", "minimum": "clamp_max"}
 # overload of `_foreach_<name>` -> overloads of `<name>` that do the same to one tensor, the first that exists
 OVERLOADS = {
     "default": ("",),
-    "Scalar": (".Scalar", ".Tensor_Scalar", ""),
-    "ScalarList": (".Scalar", ".Tensor_Scalar", ""),
+    "Scalar": (".Tensor_Scalar", ".Scalar", ""),
+    "ScalarList": (".Tensor_Scalar", ".Scalar", ""),
     "List": (".Tensor", ".Tensor_Tensor", ""),
     "Tensor": (".Tensor",),
     "ScalarAndTensor": (".Scalar",),
@@ -68,12 +68,22 @@ def _applied(xp: Any, base: Spec, sig: schema.Signature, args: list[Any], kwargs
     return base.fn(xp, *given.values(), **kwargs)
 
 
-def _lifted(base: Spec, sig: schema.Signature) -> Callable[..., list[Array]]:
-    def each(xp: Any, *args: Any, **kwargs: Any) -> list[Array]:
-        n = next(len(a) for a in args if isinstance(a, list))
-        return [_applied(xp, base, sig, [a[i] if isinstance(a, list) else a for a in args], kwargs) for i in range(n)]
+def _each(args: tuple[Any, ...]) -> list[list[Any]]:
+    """The arguments of the base operator, element by element."""
+    n = next(len(a) for a in args if isinstance(a, list | tuple))
+    return [[a[i] if isinstance(a, list | tuple) else a for a in args] for i in range(n)]
 
-    return each
+
+def _lifted(base: Spec, sig: schema.Signature) -> Callable[..., list[Array]]:
+    return lambda xp, *args, **kwargs: [_applied(xp, base, sig, one, kwargs) for one in _each(args)]
+
+
+def _lifted_check(check: Callable[..., None]) -> Callable[..., None]:
+    def all_of_them(*args: Any, **kwargs: Any) -> None:
+        for one in _each(args):
+            check(*one)
+
+    return all_of_them
 
 
 def derive() -> None:
@@ -90,7 +100,8 @@ def derive() -> None:
             continue
         base, sig, mine = SPECS[found], schema.signature(base_op), schema.signature(op)
         dynamic = {m for m, b in zip(mine.names, sig.names, strict=False) if b in base.dynamic}
-        kernel(name, dynamic=dynamic)(_lifted(base, sig))
+        check = None if base.check is None or base.dynamic else _lifted_check(base.check)
+        kernel(name, dynamic=dynamic, check=check)(_lifted(base, sig))
 
 
 def _functional_names() -> list[str]:

@@ -1,0 +1,95 @@
+"""Tensors that share memory with what an operator writes.
+
+What PyTorch allows differs from operator to operator, and its meta functions do not look. So where a call writes into
+memory that it also reads, the CPU's own kernel is asked, on zeros that overlap in the same way: once for each plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.nested import map_nested, tensors_in
+from tensorgraft.frontends.torch.operator import Operator
+
+Tensor = torch.Tensor
+
+_IDEMPOTENT = frozenset({"fill_.Scalar", "fill_.Tensor", "zero_", "masked_fill_.Scalar", "masked_fill_.Tensor"})
+_LARGEST = 1 << 26  # bytes of a call's storages together: beyond, the CPU is not asked
+
+
+def check_overlap(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises RuntimeError where PyTorch refuses to write into memory that the tensors of a call share."""
+    if not operator.writes:
+        return
+    bound = operator.signature.bind(args, kwargs)
+    written = tensors_in([bound.get(name) for name in operator.writes], {})
+    for t in written:
+        if torch._debug_has_internal_overlap(t) == 1 and operator.name not in _IDEMPOTENT:
+            raise RuntimeError(
+                "unsupported operation: more than one element of the written-to tensor refers to a single memory"
+                " location. Please clone() the tensor before performing the operation."
+            )
+    if _meet(written, tensors_in(args, kwargs)):
+        _ask_the_cpu(operator, args, kwargs)
+
+
+def _span(t: Tensor) -> tuple[int, int]:
+    """The bytes of its storage between a tensor's first and last element."""
+    begin = int(t.storage_offset())
+    end = begin + 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    return begin * t.itemsize, end * t.itemsize
+
+
+def _meet(written: list[Tensor], everything: list[Tensor]) -> bool:
+    """An argument that is written and another one have memory in common."""
+    if len(everything) < 2:
+        return False
+    by_storage: dict[int, list[Tensor]] = {}
+    for t in everything:
+        if t.numel():
+            by_storage.setdefault(t.untyped_storage()._cdata, []).append(t)
+    for t in written:
+        begin, end = _span(t)
+        neighbours = by_storage.get(t.untyped_storage()._cdata, [])
+        if sum(begin < high and low < end for low, high in map(_span, neighbours)) > 1:  # one of them is `t` itself
+            return True
+    return False
+
+
+def _ask_the_cpu(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    storages: dict[int, torch.UntypedStorage] = {}
+    tensors: dict[int, Tensor] = {}
+    sizes = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors_in(args, kwargs)}
+    if sum(sizes.values()) > _LARGEST:
+        return
+
+    def zeros(a: Any) -> Any:
+        if isinstance(a, torch.device):
+            return torch.device("cpu")
+        if not isinstance(a, Tensor):
+            return a
+        if id(a) not in tensors:
+            at = a.untyped_storage()._cdata
+            if at not in storages:
+                storages[at] = torch.zeros(sizes[at], dtype=torch.uint8).untyped_storage()
+            empty = torch.empty(0, dtype=a.dtype)
+            tensors[id(a)] = empty.set_(storages[at], a.storage_offset(), a.size(), a.stride())
+        return tensors[id(a)]
+
+    ask: Callable[..., Any] = operator.op
+    if operator.op is torch.ops.graft.assign.default:
+        ask = torch.ops.aten.copy_.default
+    with torch.random.fork_rng(devices=[]):
+        host = map_nested(zeros, args), {n: map_nested(zeros, a) for n, a in kwargs.items() if n != "generator"}
+        try:
+            ask(*host[0], **host[1])
+        except Exception as refusal:  # zeros may be no valid input: only what is said of memory counts
+            if not str(refusal).startswith("unsupported operation: "):
+                return
+            message = str(refusal)
+        else:
+            return
+    raise RuntimeError(message)
