@@ -109,6 +109,26 @@ def _lu_solve(lu: Any, permutation: Any, b: Any) -> Any:
     return np.linalg.solve(x, np.take_along_axis(b, permutation[..., None].astype(np.int64), -2))
 
 
+def _grouped(d: Draw) -> tuple[Any, ...]:
+    """Matrices of which rows, columns or the contracted axis are in groups, some of them empty or of none."""
+    m, k, n, groups = d.int(0, 9), d.int(1, 4), d.int(1, 3), d.int(1, 4)
+    ends = np.array(sorted(d.int(0, m) for _ in range(groups)), np.int32)
+    shapes = d.one_of((((m, k), (groups, k, n)), ((groups, n, k), (k, m)), ((n, m), (m, k))))
+    return *map(d.array, shapes), ends
+
+
+def _grouped_matmul(a: Any, b: Any, ends: Any) -> Any:
+    out = np.zeros((len(ends), a.shape[0], b.shape[1]) if a.ndim == b.ndim else (a.shape[-2], b.shape[-1]))
+    for i, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        if a.ndim == b.ndim:
+            out[i] = a[:, start:end] @ b[start:end]
+        elif a.ndim == 2:
+            out[start:end] = a[start:end] @ b[i]
+        else:
+            out[:, start:end] = a[i] @ b[:, start:end]
+    return out
+
+
 def _patches(d: Draw) -> tuple[Any, ...]:
     x = d.array((*d.shape(0, 1), d.int(5, 7), d.int(5, 7)))
     return x, *(tuple(d.int(1, most) for _ in range(2)) for most in (3, 2, 2))
@@ -219,6 +239,7 @@ COMPOSITES = {
         ),
     ),
     "matmul": Case(of("bifc"), _multiplied, np.matmul, 64),
+    "grouped_matmul": Case(FLOAT, _grouped, _grouped_matmul, 64),
     "inverse_permutation": Case((dtypes.int64,), lambda d: (np.array(d.permutation(5)),), np.argsort),
     "lu_solve": Case(FLOATS, _factored, _lu_solve, 512),
     "solve": Case((*FLOATS, dtypes.complex64), _system, np.linalg.solve, 512),

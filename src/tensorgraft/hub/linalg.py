@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -105,6 +106,56 @@ class LinearAlgebra:
         n = len(batch)
         lead = tuple(range(n))
         return self.dot_general(a, b, ((n + 1,), (n,)), (lead, lead), dtype=dtype)
+
+    def grouped_matmul(self, a: Array, b: Array, ends: Array, dtype: np.dtype | None = None) -> Array:
+        """Products of groups of different sizes, as in mixtures of experts; groups end at ascending `ends` (g,).
+
+        (m, k) x (g, k, n) -> (m, n): rows are in groups; (g, m, k) x (k, n) -> (m, n): columns are; (m, k) x (k, n) ->
+        (g, m, n): the contracted axis is. What is behind the last group counts for nothing and becomes zeros.
+        """
+        if self.ndim(a) == 3:
+            swapped = self.grouped_matmul(self.swapaxes(b, 0, 1), self.swapaxes(a, 1, 2), ends, dtype)
+            return self.swapaxes(swapped, 0, 1)
+        dtype = self.dtype_of(a) if dtype is None else dtype
+        wide, groups, n = dtypes.accumulator(dtype), self.shape(ends)[0], self.shape(b)[-1]
+        contracted = self.ndim(b) == 2
+        rows = self.swapaxes(a, 0, 1) if contracted else a
+        m, k = self.shape(rows)
+        if not groups or not m:
+            return self.zeros((groups, k, n) if contracted else (m, n), dtype)
+        # Groups are cut into blocks of one size, of which each has one matrix: shapes do not depend on values, and
+        # at most twice the work is done. The size is about a group's mean.
+        size = 1 << max(0, math.ceil(m / groups) - 1).bit_length()
+        count = min(m // size + groups, m)
+        ends = self.astype(ends, dtypes.int64)
+        starts = self.concat([self.zeros((1,), dtypes.int64), self.take_slice(ends, 0, 0, groups - 1)], axis=0)
+        blocks = self.integer_floor_divide(self.add(self.subtract(ends, starts), size - 1), size)
+        behind = self.cumsum(blocks, axis=0)
+        first = self.subtract(behind, blocks)
+        number = self.iota(count, dtypes.int64)
+        group = self.minimum(self.searchsorted(behind, number, right=True), groups - 1)
+        start = self.add(
+            self.take(starts, group, 0), self.multiply(self.subtract(number, self.take(first, group, 0)), size)
+        )
+        at = self.add(self.expand_dims(start, 1), self.iota(size, dtypes.int64))
+        inside = self.expand_dims(self.less(at, self.expand_dims(self.take(ends, group, 0), 1)), 2)
+        at = self.minimum(at, m - 1)
+
+        def blocked(x: Array) -> Array:
+            taken = self.take(x, at, 0)
+            return self.where(inside, taken, self.zeros_like(taken))
+
+        if contracted:
+            parts = self.dot_general(blocked(rows), blocked(b), ((1,), (1,)), ((0,), (0,)), dtype=wide)
+            return self.astype(self.scatter(self.zeros((groups, k, n), wide), (group,), parts, mode="add"), dtype)
+        parts = self.dot_general(blocked(rows), self.take(b, group, 0), ((2,), (1,)), ((0,), (0,)), dtype=wide)
+        row = self.iota(m, dtypes.int64)
+        home = self.searchsorted(ends, row, right=True)
+        grouped = self.expand_dims(self.less(home, groups), 1)
+        home = self.minimum(home, groups - 1)
+        place = self.add(self.multiply(self.take(first, home, 0), size), self.subtract(row, self.take(starts, home, 0)))
+        out = self.take(self.reshape(parts, (count * size, n)), self.minimum(place, count * size - 1), 0)
+        return self.astype(self.where(grouped, out, self.zeros_like(out)), dtype)
 
     def inverse_permutation(self, p: Array) -> Array:
         return self.argsort(p, axis=-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -46,6 +47,21 @@ class NumpyLinearAlgebra:
         dtype: np.dtype | None = None,
     ) -> Array:
         return products.dot_general(a, b, contract, batch, dtype)
+
+    def grouped_matmul(self, a: Array, b: Array, ends: Array, dtype: np.dtype | None = None) -> Array:
+        dtype = a.dtype if dtype is None else dtype
+        edges = [0, *np.asarray(ends).tolist()]
+        groups = [slice(start, end) for start, end in itertools.pairwise(edges)]
+        if a.ndim == 2 and b.ndim == 2:
+            made = [products.matmul(a[:, g], b[g], dtype) for g in groups]
+            return np.stack(made) if groups else np.zeros((0, a.shape[0], b.shape[1]), dtype)
+        out = np.zeros((a.shape[-2], b.shape[-1]), dtype)
+        for i, g in enumerate(groups):
+            if a.ndim == 2:
+                out[g] = products.matmul(a[g], b[i], dtype)
+            else:
+                out[:, g] = products.matmul(a[i], b[:, g], dtype)
+        return out
 
     def cholesky(self, x: Array, /) -> Array:
         return _cholesky(x)

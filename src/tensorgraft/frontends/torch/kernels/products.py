@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from tensorgraft.frontends.torch.kernels.common import number, wide
 from tensorgraft.frontends.torch.spec import kernel
@@ -141,3 +142,40 @@ def _linear_backward(
     if flat:
         dw, db = (None if d is None else xp.squeeze(d, 0) for d in (dw, db))
     return tuple(None if d is None else xp.astype(d, dtype) for d in (dx, dw, db))  # type: ignore[return-value]
+
+
+# ---- groups of rows with a matrix each (mixture of experts) ----------------------------------------------------------
+
+
+def _grouped_result(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    """The tensor that PyTorch's CPU kernel returns; its meta function describes CUDA's, which takes bfloat16 only.
+    (Strides need not be multiples of 16 bytes, which the CPU asks for though its results need not be either.)"""
+    names = {torch.float32, torch.bfloat16, torch.float16}
+    for which, t in (("a", a), ("b", b)):
+        if t.dtype not in names:
+            kind = str(t.dtype).removeprefix("torch.").replace("float64", "Double").capitalize()
+            raise RuntimeError(f"Expected mat_{which} to be Float32, BFloat16 or Float16 matrix, got {kind}")
+    flat_a, flat_b = a.dim() == 2, b.dim() == 2
+    if (offs is not None) != (flat_a or flat_b):
+        raise RuntimeError("Have to provide offsets if there is a 2d matrix, or no offset if both matrices are 3d")
+    if not (flat_a and flat_b) and a.size(-1) != b.size(-2):
+        raise RuntimeError("contraction dimension of mat_a and mat_b must match")
+    if bias is not None:
+        raise RuntimeError("Bias not supported yet")
+    if out_dtype is not None and out_dtype != a.dtype:
+        raise RuntimeError("Grouped gemm output dtype must match `mat_a` dtype")
+    if offs is not None and offs.dtype != torch.int32:
+        raise RuntimeError("Offsets have to be int32")
+    groups = offs.size(0) if offs is not None else a.size(0)
+    if any(t.dim() == 3 and t.size(0) != groups for t in (a, b)):
+        raise RuntimeError("matrix batch sizes have to match" if flat_a or flat_b else "batched dimension has to match")
+    lead = (groups,) if flat_a == flat_b else ()
+    return a.new_empty((*lead, a.size(-2), b.size(-1)))
+
+
+@kernel("_grouped_mm", meta=_grouped_result)
+def _grouped_mm(
+    xp: Any, a: Array, b: Array, offs: Array | None = None, bias: None = None, out_dtype: np.dtype | None = None
+) -> Array:
+    _same(xp, a, b)
+    return _product(xp, a, b) if offs is None else xp.grouped_matmul(a, b, offs)
