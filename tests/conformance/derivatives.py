@@ -13,11 +13,10 @@ from unittest import mock
 
 import torch
 import torch.autograd.forward_ad as fwd
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
-
 from tests.conformance.compare import compare, plain
 from tests.conformance.modes import UNINITIALISED, Skip
 from tests.conformance.moving import Move, double
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 Tensor = torch.Tensor
 LARGEST_JACOBIAN = 4096  # elements
@@ -84,19 +83,29 @@ def gradgrad(op: Any, sample: Any, move: Move) -> None:
 
 
 def forward_ad(op: Any, sample: Any, move: Move) -> None:
-    """Forward mode, and where OpInfo says that it can be, its result backwards."""
+    """Forward mode; and through the backward pass, where OpInfo says that it can be."""
 
-    def both(f: Function) -> Any:
-        tangents = [t.requires_grad_() for t in f.random_like(f.inputs)]
+    def along(f: Function) -> Any:
+        tangents = f.random_like(f.inputs)
         with fwd.dual_level():
             duals = [fwd.make_dual(x, t) for x, t in zip(f.inputs, tangents, strict=True)]
-            made = [fwd.unpack_dual(t) for t in f(*duals)]
-            along = _zeros_for_none([d.tangent for d in made], [d.primal for d in made])
-        if op.supports_fwgrad_bwgrad and any(t.requires_grad for t in along):
-            return along, _gradients(f, along, (*f.inputs, *tangents))
-        return along
+            outs = f(*duals)
+            made = [_tangent(t) for t in outs]
+            outs = [t for t in outs if t.requires_grad]
+            if op.supports_fwgrad_bwgrad and outs:
+                cotangents = [
+                    fwd.make_dual(*pair) for pair in zip(f.random_like(outs), f.random_like(outs), strict=True)
+                ]
+                grads = torch.autograd.grad(outs, duals, cotangents, create_graph=True, allow_unused=True)
+                made += [_tangent(t) for t in _zeros_for_none(grads, f.inputs)]
+        return made
 
-    _check(op, sample, move, both)
+    _check(op, sample, move, along)
+
+
+def _tangent(t: Tensor) -> Tensor:
+    primal, tangent = fwd.unpack_dual(t)
+    return torch.zeros_like(primal) if tangent is None else tangent
 
 
 def jvp(op: Any, sample: Any, move: Move) -> None:
