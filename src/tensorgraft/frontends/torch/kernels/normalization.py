@@ -190,3 +190,25 @@ def _group_norm_backward(
     if mask[2]:
         grad_bias = xp.reshape(xp.sum(grad, axis=(0, 3)), (c,))
     return grad_x, grad_weight, grad_bias
+
+
+# ---- weights as a direction and a length for each index of `dim` -----------------------------------------------------
+
+
+def _other_axes(xp: Any, v: Array, dim: int) -> tuple[int, ...]:
+    return tuple(axis for axis in range(xp.ndim(v)) if axis != dim)
+
+
+@kernel("_weight_norm_interface")
+def _weight_norm(xp: Any, v: Array, g: Array, dim: int = 0) -> tuple[Array, Array]:
+    v, g = widened(xp, v), widened(xp, g)
+    norm = xp.sqrt(xp.sum(xp.multiply(v, v), axis=_other_axes(xp, v, dim), keepdims=True))
+    return xp.multiply(v, xp.divide(g, norm)), norm
+
+
+@kernel("_weight_norm_interface_backward")
+def _weight_norm_backward(xp: Any, grad: Array, v: Array, g: Array, norm: Array, dim: int) -> tuple[Array, Array]:
+    grad, v, g, norm = (widened(xp, x) for x in (grad, v, g, norm))
+    along = xp.divide(xp.sum(xp.multiply(grad, v), axis=_other_axes(xp, v, dim), keepdims=True), norm)
+    across = xp.subtract(grad, xp.multiply(v, xp.divide(along, norm)))
+    return xp.multiply(xp.divide(g, norm), across), along
