@@ -46,12 +46,14 @@ def _attention(
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     weights, biases = qkv_weight.chunk(3), qkv_bias.chunk(3)
+    wide = torch.promote_types(query.dtype, torch.float32)  # of low precision, products are rounded before the biases
+    scale = (1 / math.sqrt(embed_dim // num_head), 1, 1)
     heads = [
-        F.linear(x, w, b).unflatten(-1, (num_head, -1)).transpose(1, 2)
-        for x, w, b in zip((query, key, value), weights, biases, strict=True)
+        ((F.linear(x, w).to(wide) + b.to(wide)) * s).to(x.dtype).unflatten(-1, (num_head, -1)).transpose(1, 2)
+        for x, w, b, s in zip((query, key, value), weights, biases, scale, strict=True)
     ]
     q, k, v = heads
-    scores = (q / math.sqrt(embed_dim // num_head)) @ k.transpose(-2, -1)
+    scores = q @ k.transpose(-2, -1)
     hidden = _hidden(mask, mask_type)
     if hidden is not None:
         scores = scores.masked_fill(hidden, -math.inf)

@@ -51,6 +51,10 @@ def _convolution(
     return out
 
 
+# what `torch._convolution` comes to on a device that is none of PyTorch's own
+kernel("convolution_overrideable", meta=_meta)(_convolution)
+
+
 @kernel("convolution_backward", meta=masked(torch.ops.aten.convolution_backward.default))
 def _convolution_backward(
     xp: Any,
@@ -59,7 +63,8 @@ def _convolution_backward(
     w: Array,
     *rest: Any,
 ) -> tuple[Array | None, ...]:
-    """`rest`: bias sizes, stride, padding, dilation, transposed, output padding, groups, output mask."""
+    """`rest`: bias sizes (not of the overrideable form), stride, padding, dilation, transposed, output padding, groups,
+    output mask."""
     stride, padding, dilation, transposed, _, groups, mask = rest[-7:]
     n = xp.ndim(w) - 2
     stride, padding, dilation = (_each(v, n) for v in (stride, padding, dilation))
@@ -79,6 +84,14 @@ def _convolution_backward(
         wide = xp.astype(grad, dtypes.accumulator(xp.dtype_of(grad)))
         grad_bias = xp.sum(wide, axis=(0, *range(2, n + 2)))
     return grad_x, grad_w, grad_bias
+
+
+def _overrideable(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
+    outputs = w.shape[1] * rest[-2] if rest[3] else w.shape[0]
+    return torch.ops.aten.convolution_backward.default(grad, x, w, [outputs], *rest)
+
+
+kernel("convolution_backward_overrideable", meta=masked(_overrideable))(_convolution_backward)
 
 
 def _each(values: Sequence[int], n: int) -> Ints:
