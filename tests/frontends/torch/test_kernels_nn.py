@@ -112,6 +112,10 @@ for _reduction in ("none", "mean", "sum"):
         torch.tensor([[3, 0, -1, 1], [1, 2, 3, -1]]),
         reduction=_reduction,
     )
+    labels = torch.tensor([3, 0, -1, 1])
+    case(f"multilabel_margin of a sample {_reduction}", F.multilabel_margin_loss, S((4,)), labels, reduction=_reduction)
+    label = torch.tensor(2)
+    case(f"multi_margin of a sample {_reduction}", F.multi_margin_loss, S((4,)), label, reduction=_reduction)
     case(
         f"ctc_loss {_reduction}",
         lambda x, *a, **k: F.ctc_loss(x.log_softmax(-1), *a, **k),

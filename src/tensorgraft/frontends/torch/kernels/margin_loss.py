@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from tensorgraft.frontends.torch.kernels.loss import MEAN, NONE, reduced, widened
 from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
 Array = Any
+
+
+def _meta(packet: Callable[..., Any]) -> Callable[..., Any]:
+    """PyTorch's meta function, but a sample without a batch has a loss without axes, as on the CPU."""
+
+    def meta(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        made = packet(x, *args, **kwargs)
+        loss = made[0] if isinstance(made, tuple) else made
+        if x.dim() < 2:
+            loss.resize_(())
+        return made
+
+    return meta
 
 
 def _margins(xp: Any, x: Array, target: Array, margin: float, weight: Array | None) -> tuple[Array, ...]:
@@ -21,7 +37,7 @@ def _margins(xp: Any, x: Array, target: Array, margin: float, weight: Array | No
     return z, hot, xp.expand_dims(w, 1)
 
 
-@kernel("multi_margin_loss")
+@kernel("multi_margin_loss", meta=_meta(torch.ops.aten.multi_margin_loss))
 def _multi_margin(
     xp: Any,
     x: Array,
@@ -92,7 +108,7 @@ def _multilabel_margins(xp: Any, x: Array, target: Array) -> tuple[Array, Array,
     return z, xp.logical_and(counts, xp.greater(z, 0)), safe
 
 
-@kernel("multilabel_margin_loss_forward")
+@kernel("multilabel_margin_loss_forward", meta=_meta(torch.ops.aten.multilabel_margin_loss_forward))
 def _multilabel_margin(xp: Any, x: Array, target: Array, reduction: int) -> tuple[Array, Array]:
     rows, targets = widened(xp, _rows(xp, x)), _rows(xp, target)
     z, counts, _ = _multilabel_margins(xp, rows, targets)
