@@ -1,4 +1,4 @@
-"""Gathers the outcomes of the conformance cases from all processes: a table at the end, and a JSON file of a full run."""
+"""Gathers the outcomes of the conformance cases from all processes: a table, and a JSON file of a full run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.conformance import page
 
 RESULTS = Path(__file__).parents[2] / "out" / "conformance"

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conformance import cases
 
 import tensorgraft as tg
-from tests.conformance import cases
 
 MEMORY = 3 << 30  # of a process, in bytes, at which compiled programs are dropped
 _before: pytest.StashKey[Counter[str]] = pytest.StashKey()

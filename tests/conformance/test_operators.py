@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-
-from tests.conformance import cases, modes
+from tests.conformance import cases, derivatives, modes
 from tests.conformance.moving import Move
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -22,7 +21,7 @@ def test_operator(case: cases.Case, device: torch.device, samples: int) -> None:
     else:
         found = list(op.sample_inputs("cpu", dtype, requires_grad=case.mode in DERIVATIVES and case.mode != "vmap"))
         found = found[:: max(1, len(found) // samples)][:samples]
-    check = getattr(modes, case.mode)
+    check = getattr(derivatives if case.mode in DERIVATIVES else modes, case.mode)
     compared = 0
     for sample in found:
         try:
