@@ -221,9 +221,9 @@ def _fractional_starts(xp: Any, u: Array, n: int, k: int, out: int, along: Ints)
     dtype = xp.dtype_of(u)
     i = xp.reshape(xp.astype(xp.iota(out, dtypes.int64), dtype), along)
     alpha = xp.full((), (n - k) / (out - 1) if out > 1 else 0.0, dtype)
-    starts = xp.subtract(xp.floor(xp.multiply(xp.add(i, u), alpha)), xp.floor(xp.multiply(u, alpha)))
+    first, shift = (xp.astype(xp.multiply(v, alpha), dtypes.int64) for v in (xp.add(i, u), u))
     last = xp.reshape(xp.equal(xp.iota(out, dtypes.int64), out - 1), along)
-    return xp.where(last, xp.full((), n - k, dtypes.int64), xp.astype(starts, dtypes.int64))
+    return xp.where(last, xp.full((), n - k, dtypes.int64), xp.subtract(first, shift))
 
 
 kernel("fractional_max_pool2d")(_fractional_max(2))
