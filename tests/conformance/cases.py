@@ -87,20 +87,31 @@ def _declared(op: Any, mode: str, dtype: torch.dtype) -> bool:
 
 
 def module_cases(backend: str) -> Iterator[Case]:
+    for name, info in modules().items():
+        if torch.float32 in info.dtypes:
+            for mode in MODULE_MODES:
+                yield Case("modules", mode, "float32", name, backend)
+
+
+@functools.cache
+def modules() -> dict[str, Any]:
     from torch.testing._internal.common_modules import module_db
 
-    for info in module_db:
-        for mode in MODULE_MODES:
-            if "float32" in {str(d).removeprefix("torch.") for d in info.dtypes}:
-                yield Case("modules", mode, "float32", info.name, backend)
+    return {info.name: info for info in module_db}
 
 
 def optimizer_cases(backend: str) -> Iterator[Case]:
+    for name, info in optimizers().items():
+        ways = {"default", "forloop", *info.supported_impls} - {"differentiable"}
+        for way in sorted(ways | ({"capturable"} if info.has_capturable_arg else set())):
+            yield Case("optimizers", way, "float32", name, backend)
+
+
+@functools.cache
+def optimizers() -> dict[str, Any]:
     from torch.testing._internal.common_optimizers import optim_db
 
-    for info in optim_db:
-        for way in ("default", "forloop", *info.supported_impls):
-            yield Case("optimizers", way, "float32", info.optim_cls.__name__, backend)
+    return {info.optim_cls.__name__: info for info in optim_db}
 
 
 def known_failures(backend: str) -> list[tuple[str, str]]:
