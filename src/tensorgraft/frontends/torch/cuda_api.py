@@ -27,7 +27,8 @@ ON_A_DEVICE = """
 """
 SHARED = """
     Event Stream device_of empty_cache get_rng_state_all init initial_seed is_available is_bf16_supported
-    is_initialized manual_seed manual_seed_all seed seed_all set_rng_state_all set_stream stream
+    is_current_stream_capturing is_initialized manual_seed manual_seed_all seed seed_all set_rng_state_all set_stream
+    stream
 """
 # No meaning here: nothing is done.
 NOTHING = """
@@ -105,7 +106,6 @@ def _functions(visible: Visible) -> dict[str, Any]:
         "get_device_properties": get_device_properties,
         "get_device_capability": lambda device=None: CAPABILITY,
         "get_arch_list": list,
-        "is_current_stream_capturing": lambda: False,
         "is_tf32_supported": lambda: False,
     }
 

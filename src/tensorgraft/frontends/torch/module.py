@@ -48,6 +48,7 @@ __all__ = [
     "initial_seed",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
     "manual_seed",
     "manual_seed_all",
@@ -313,6 +314,11 @@ default_stream = current_stream
 
 def set_stream(stream: Stream) -> None:
     """Nothing to do: there is one stream."""
+
+
+def is_current_stream_capturing() -> bool:
+    """Whether `tg.jit` is tracing: operations are recorded, and no tensor has a value to ask for."""
+    return state.now.capture is not None
 
 
 @contextlib.contextmanager

@@ -52,6 +52,7 @@ def install() -> None:
             setattr(torch._C, name, function)
     streams.install()
     devices.on_change.append(_follow_current)
+    torch.cuda.is_current_stream_capturing = _capturing(torch.cuda.is_current_stream_capturing)
     torch.Tensor.pin_memory = _pin_memory(torch.Tensor.pin_memory)  # type: ignore[method-assign]
 
 
@@ -66,6 +67,12 @@ def _accelerator(original: Callable[[], torch.device | None]) -> Callable[[], to
         return next(map(torch.device, others), None)
 
     return get_accelerator
+
+
+def _capturing(original: Callable[[], bool]) -> Callable[[], bool]:
+    """Libraries ask this before they ask a tensor for its value (transformers, of its masks): the capture of a CUDA
+    graph is to them what a trace of `tg.jit` is here."""
+    return functools.wraps(original)(lambda: module.is_current_stream_capturing() or original())
 
 
 def _pin_memory(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
