@@ -1,0 +1,40 @@
+"""The tables of `precision` are those of the installed PyTorch, and the device's kernels those of the tables."""
+
+import pytest
+from tests.precision import oracle
+
+import tensorgraft as tg
+from tensorgraft.precision.policies import DEFAULT_DTYPES, KINDS, POLICIES
+
+SIZES = {"cuda": 119, "cpu": 127, "xla": 66}
+
+
+def drift(device):
+    """Overload -> (our kind, PyTorch's), where they differ."""
+    ours, theirs = POLICIES[device], oracle.table(device)
+    both = {name: (ours.get(name), theirs.get(name)) for name in sorted({*ours, *theirs})}
+    return {name: pair for name, pair in both.items() if pair[0] != pair[1]}
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_the_installed_pytorch_has_these_tables(device, monkeypatch):
+    """Fails when PyTorch changes: then the table in `precision/policies.py` is to follow."""
+    assert drift(device) == {}
+    monkeypatch.delitem(POLICIES[device], "mm")
+    monkeypatch.setitem(POLICIES[device], "prelu", "fp32")
+    monkeypatch.setitem(POLICIES[device], "relu", "promote")
+    lower = "lower_precision_fp"
+    assert drift(device) == {"mm": (None, lower), "prelu": ("fp32", lower), "relu": ("promote", None)}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_kernels_are_those_of_the_policy(policy):
+    with tg.autocast_policy(policy):
+        assert oracle.table("graft") == POLICIES[policy]
+    assert oracle.table("graft") == POLICIES["cuda"]
+
+
+def test_tables_are_well_formed():
+    assert {name: len(table) for name, table in POLICIES.items()} == SIZES
+    assert all(kind in KINDS for table in POLICIES.values() for kind in table.values())
+    assert set(DEFAULT_DTYPES) == set(POLICIES)
