@@ -22,14 +22,14 @@ def drawn(*shape, dtype=F32):
 
 A, B, V = drawn(4, 4), drawn(4, 4), drawn(4)
 SPD = A @ A.T + np.eye(4, dtype=F32)
-I = np.array([[0, 1, 2, 3]])
+INDICES = np.array([[0, 1, 2, 3]])
 # operation -> arguments of it, none of them in low precision
 ARGUMENTS = {
     "matmul": (A, B),
     "dot_general": (A, B, ((1,), (0,))),
     "convolution": (drawn(1, 2, 5, 5), drawn(3, 2, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1)),
     "pow": (A, B),
-    "put_along_axis": (A, I, V[None], 0, "add"),
+    "put_along_axis": (A, INDICES, V[None], 0, "add"),
     "atan2": (A, B),
     "sum": (A, 0),
     "prod": (A, 0),
@@ -40,12 +40,12 @@ ARGUMENTS = {
     "cumprod": (A, 1),
     "concat": ([A, B], 0),
     "stack": ([A, B], 0),
-    "scatter": (A, (I[0],), B),
+    "scatter": (A, (INDICES[0],), B),
     "cholesky": (SPD,),
     "eigh": (SPD,),
     "triangular_solve": (SPD, B, True),
     "householder_product": (A, V),
-    "lu_solve": (SPD, I[0].astype(np.int32), B),
+    "lu_solve": (SPD, INDICES[0].astype(np.int32), B),
     "solve": (SPD, B),
     "fft": (A.astype(dtypes.complex64), 0),
     "ifft": (A.astype(dtypes.complex64), 0),

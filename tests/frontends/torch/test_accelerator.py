@@ -179,8 +179,39 @@ def test_autocast(make):
     a = torch.ones(4, 4, device="cuda")
     with make("cuda", dtype=torch.bfloat16):
         assert torch.is_autocast_enabled() and torch.is_autocast_enabled("cuda")
-        assert (a @ a).sum().item() == 64
+        assert (a @ a).dtype == torch.bfloat16 and (a @ a).sum().item() == 64
+        assert torch.get_autocast_gpu_dtype() == torch.bfloat16
+    with make("cuda"):
+        assert torch.get_autocast_dtype("cuda") == (a @ a).dtype == torch.float16
     assert not torch.is_autocast_enabled()
+    torch.set_autocast_enabled(True)
+    assert torch.is_autocast_enabled("cuda") and (a @ a).dtype == torch.float16
+    torch.set_autocast_enabled("cuda", False)
+    assert not torch.is_autocast_enabled()
+
+
+def test_autocast_of_a_function_of_its_own():
+    seen = []
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            seen.append(((x @ x).dtype, torch.is_autocast_enabled("cuda")))
+            return x * x
+
+        @staticmethod
+        @torch.amp.custom_bwd(device_type="cuda")
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            seen.append(((x @ x).dtype, torch.is_autocast_enabled()))
+            return 2 * x * grad
+
+    x = torch.ones(2, 2, device="cuda", dtype=torch.float16, requires_grad=True)
+    with torch.autocast("cuda"):
+        Square.apply(x).sum().backward()
+    assert seen == [(torch.float32, False)] * 2 and x.grad.tolist() == [[2, 2], [2, 2]]
 
 
 def test_grad_scaler():

@@ -38,7 +38,7 @@ FACTORIES = {
 }
 # Functions whose first argument, or the keyword after the name, is a device type.
 DEVICE_TYPES = {
-    torch: {"is_autocast_enabled": "device_type", "get_autocast_dtype": "device_type"},
+    torch: dict.fromkeys(["is_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype"], "device_type"),
     torch.amp: {"is_autocast_available": "device_type"},
 }
 
@@ -235,6 +235,29 @@ def _translate_autocast(patches: Patches) -> None:
 
         return wrapper
 
+    def named(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if kwargs.get("device_type") == "cuda":
+                kwargs["device_type"] = TYPE
+            return original(*args, **kwargs)
+
+        return call
+
+    def set_enabled(original: Callable[..., Any]) -> Callable[..., Any]:
+        """`(enabled)` means CUDA, `(device_type, enabled)` says it."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not kwargs and len(args) == 1:
+                args = ("cuda", *args)
+            return typed("device_type", 0)(original)(*args, **kwargs)
+
+        return call
+
+    patches.wrap(torch, "set_autocast_enabled", set_enabled)
+    patches.set(torch, "get_autocast_gpu_dtype", lambda: torch.get_autocast_dtype(TYPE))
+    patches.set(torch, "set_autocast_gpu_dtype", lambda dtype: torch.set_autocast_dtype(TYPE, dtype))
+    for name in ("custom_fwd", "custom_bwd"):
+        patches.wrap(torch.amp, name, named)
     patches.wrap(torch.amp.autocast, "__init__", typed("device_type", 1))
     patches.wrap(torch.amp.GradScaler, "__init__", typed("device", 1))
     for owner, names in DEVICE_TYPES.items():
