@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import tensorgraft as tg
+from tensorgraft.frontends.torch.order import overlaps_itself
 
 # name -> what is done to a tensor of 12 elements
 PROGRAMS = {
@@ -49,3 +50,69 @@ def outcome(program, x):
 def test_overlap(name, device):
     x = torch.arange(12.0)
     assert outcome(PROGRAMS[name], x.to(device)) == outcome(PROGRAMS[name], x.clone())
+
+
+# name -> what is done to overlapping windows `v` of a tensor, and to `o`, of the same shape
+WINDOWS = {
+    "number": lambda v, o: v.add_(100).mul_(2),
+    "tensor": lambda v, o: v.add_(o),
+    "broadcast tensor": lambda v, o: v.mul_(o[..., :1]),
+    "two tensors": lambda v, o: v.addcmul_(o, o),
+    "copy": lambda v, o: v.copy_(o),
+    "copy of other strides": lambda v, o: v.copy_(o.transpose(0, -1).contiguous().transpose(0, -1)),
+    "copy of integers": lambda v, o: v.copy_(o.int()),
+    "setitem": lambda v, o: v.__setitem__(Ellipsis, o),
+    "out": lambda v, o: torch.mul(o, o, out=v),
+    "out that is read": lambda v, o: torch.where(o > 0, v, o, out=v),
+    "computed in double": lambda v, o: v.sub_(o.double()),
+    "masked_fill_": lambda v, o: v.masked_fill_(o > 5, 2.0),
+    "foreach": lambda v, o: torch._foreach_mul_([v, o], 2),
+}
+VIEWS = {
+    "rows": lambda x: x.unfold(0, 3, 1),
+    "columns": lambda x: x.unfold(1, 3, 2).permute(2, 0, 1),
+    "both": lambda x: x.unfold(0, 2, 1).unfold(1, 3, 1),
+    "one axis": lambda x: x[1].unfold(0, 4, 1),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows(name, view, device):
+    """They are written in the order of one thread of the CPU."""
+    x = torch.arange(1.0, 31.0).reshape(5, 6)
+    o = torch.randint(-9, 9, VIEWS[view](x).shape, generator=torch.Generator().manual_seed(0)).float()
+
+    def after(x, o):
+        WINDOWS[name](VIEWS[view](x), o)
+        return x.tolist()
+
+    assert after(x.to(device), o.to(device)) == after(x.clone(), o)
+
+
+def test_gradient_through_windows(device):
+    def gradient(leaf):
+        y = leaf * 1.0
+        windows = y.unfold(0, 3, 1)
+        windows.mul_(3)
+        y.mul_(leaf)
+        (windows * windows).sum().backward()
+        return leaf.grad.tolist()
+
+    x = torch.arange(1.0, 9.0)
+    assert gradient(x.to(device).requires_grad_()) == gradient(x.clone().requires_grad_())
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "expected"),
+    [
+        ((3, 2), (1, 1), True),
+        ((3, 2), (2, 1), False),
+        ((4, 3), (2, 3), True),
+        ((3, 2), (2, 3), False),
+        ((2, 0), (1, 1), False),
+        ((3,), (0,), True),
+    ],
+)
+def test_overlaps_itself(shape, strides, expected):
+    assert overlaps_itself(shape, strides) is expected

@@ -19,6 +19,7 @@ from tensorgraft.frontends.torch import checks, schema, state
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at, slot_of
 from tensorgraft.frontends.torch.nested import flatten, map_nested, tensors_in
 from tensorgraft.frontends.torch.operator import Operator
+from tensorgraft.frontends.torch.order import Step, write_step, write_steps
 from tensorgraft.frontends.torch.outcome import Result, Structure, abstract_call, describe, resize_out
 from tensorgraft.frontends.torch.overlap import check_overlap
 from tensorgraft.frontends.torch.tensors import (
@@ -32,7 +33,7 @@ from tensorgraft.frontends.torch.tensors import (
 )
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
-from tensorgraft.storage import Storage, read, write
+from tensorgraft.storage import Geometry, Storage, read, write
 
 Array = Any
 Tensor = torch.Tensor
@@ -203,9 +204,17 @@ def _program(
     positional = [n for n in sig.positional if n in held and n not in hidden]
     named = [n for n in held if n not in sig.positional and n not in hidden]
     count = len(tensors)  # the program outlives the call: it must not hold on to the tensors
+    orders = _orders(operator, geometries, first, held, targets, dtype)
+    rounds = max((len(order) for order in orders if order is not None), default=1)
 
     def program(*flat: Any) -> tuple[Array, ...]:
         arrays, inputs = list(flat[:count]), flat[count:]
+        made: tuple[Array, ...] = ()
+        for turn in range(rounds):
+            made = once(arrays, inputs, turn)
+        return (*(arrays[first[leaf.index]] for leaf in targets), *made)
+
+    def once(arrays: list[Array], inputs: tuple[Any, ...], turn: int) -> tuple[Array, ...]:
 
         def one(name: str, a: Any) -> Any:
             if isinstance(a, Leaf):
@@ -231,20 +240,43 @@ def _program(
         if plan.results is None:  # PyTorch has no meta function: the kernel's own arrays say it
             plan.results, plan.structure = _describe_arrays(xp, made, len(targets))
         flat_made = list(flatten(made))
-        for leaf, value in zip(targets, flat_made, strict=False):
-            if value is not None:
+        for leaf, order, value in zip(targets, orders, flat_made, strict=False):
+            if value is not None and turn < (1 if order is None else len(order)):
                 geometry = geometries[leaf.index]
                 value = xp.broadcast_to(xp.astype(value, geometry.dtype), geometry.shape)
                 at = first[leaf.index]
-                arrays[at] = write(xp, arrays[at], geometry, value)
+                if order is None:
+                    arrays[at] = write(xp, arrays[at], geometry, value)
+                else:
+                    arrays[at] = write_step(xp, arrays[at], geometry, value, order[turn])
         new = flat_made[len(targets) :]
         return (
-            *(arrays[first[leaf.index]] for leaf in targets),
             *(lay_out(xp, o, r) for o, r in zip(new, plan.results, strict=True) if r is not None),
             *(seen for seen, _ in pending),
         )
 
     return program
+
+
+def _orders(
+    operator: Operator,
+    geometries: list[Geometry],
+    first: tuple[int, ...],
+    held: dict[str, Any],
+    targets: list[Leaf],
+    dtype: np.dtype,
+) -> list[list[Step] | None]:
+    """Of each written tensor, in which steps; None: at once."""
+    hidden = operator.writes if operator.kind == "out" else ()
+    seen = {first[leaf.index] for name, a in held.items() if name not in hidden for leaf in _leaves(a) if leaf.tensor}
+    orders = []
+    for leaf in targets:
+        target = geometries[leaf.index]
+        others = [g for k, g in enumerate(geometries) if k != leaf.index]
+        # where PyTorch computes in another dtype it reads everything first
+        apart = operator.spec.promotion is not None and dtype != target.dtype
+        orders.append(write_steps(operator, target, others, first[leaf.index] in seen and not apart))
+    return orders
 
 
 def _computation_dtype(
