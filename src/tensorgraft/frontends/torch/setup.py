@@ -34,6 +34,7 @@ METADATA = (
 )
 KERNELS = (
     "activations",
+    "assertions",
     "attention",
     "average_pooling",
     "batch_norm",
@@ -48,6 +49,7 @@ KERNELS = (
     "factorization",
     "fft",
     "grid_sampler",
+    "indefinite",
     "indexing",
     "integers",
     "linalg",
@@ -56,6 +58,7 @@ KERNELS = (
     "movement",
     "normalization",
     "optimizers",
+    "pathwise",
     "polynomials",
     "pooling",
     "products",
@@ -66,6 +69,7 @@ KERNELS = (
     "sampling",
     "scan",
     "scatter",
+    "segments",
     "softmax",
     "sorting",
     "special",
@@ -102,10 +106,10 @@ def install() -> None:
         assert op is not None, name
         _libraries["aten"].impl(name, _metadata(op), KEY)
     _define_own()
-    for name, fn in transfer.DIRECT.items():
-        _libraries["aten"].impl(name, fn, KEY)
     for area in KERNELS:
         importlib.import_module(f"tensorgraft.frontends.torch.kernels.{area}")
+    for name, fn in transfer.DIRECT.items():
+        _libraries["aten"].impl(name, fn, KEY)
     done: set[str] = set(transfer.DIRECT)
     for name, spec in SPECS.items():
         op = schema.overload(name)

@@ -67,3 +67,12 @@ def _sigmoid_backward(xp: Any, grad: Array, out: Array) -> Array:
 @kernel("leaky_relu", dynamic=("negative_slope",), promotion=DEFAULT)
 def _leaky_relu(xp: Any, x: Array, negative_slope: Any = 0.01) -> Array:
     return xp.where(xp.greater(x, 0), x, xp.multiply(x, like(xp, negative_slope, x)))
+
+
+def _shrink_backward(xp: Any, grad: Array, x: Array, lambd: float) -> Array:
+    inside = xp.logical_and(xp.greater_equal(x, -lambd), xp.less_equal(x, lambd))
+    return xp.where(inside, xp.zeros_like(grad), grad)
+
+
+kernel("hardshrink_backward", promotion=DEFAULT, promote=("grad_out", "self"))(_shrink_backward)
+kernel("softshrink_backward", promotion=DEFAULT, promote=("grad_output", "self"))(_shrink_backward)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import numpy as np
+import torch
 
 from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
 Array = Any
+Tensor = torch.Tensor
 Triple = tuple[Array, Array, Array]
 
 # ---- unique values: the number of them is known from the values alone ------------------------------------------------
@@ -87,10 +90,14 @@ def _unique_dim_consecutive(
 def _unique_dim(
     xp: Any, x: Array, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> Triple:
-    if dtypes.is_complex(xp.dtype_of(x)) or not xp.ndim(x) or not xp.size(x):
-        raise NotImplementedError("unique rows of complex numbers or of nothing")
+    if dtypes.is_complex(xp.dtype_of(x)) or not xp.ndim(x):
+        raise NotImplementedError("unique rows of complex numbers or of a number")
     rows = xp.moveaxis(x, dim, 0)
     n = xp.shape(rows)[0]
+    if not xp.size(x):
+        if n:
+            raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
+        return x, xp.zeros((0,), dtypes.int64), xp.zeros((0,), dtypes.int64)
     keys = np.reshape(xp.to_numpy(rows), (n, -1))
     keys = keys.astype(np.float32) if keys.dtype.kind == "V" or keys.dtype == dtypes.bfloat16 else keys
     order = xp.asarray(np.lexsort(keys.T[::-1]).astype(np.int64))
@@ -154,27 +161,49 @@ def _histc(xp: Any, x: Array, bins: int = 100, min: float = 0, max: float = 0) -
     return xp.scatter(zeros, (at,), xp.astype(inside, xp.dtype_of(x)), mode="add")
 
 
-def _histogram(xp: Any, x: Array, edges: Array, weight: Array | None, density: bool) -> tuple[Array, Array]:
-    """Bins are half open, the last one closed."""
-    dtype, n = xp.dtype_of(x), xp.shape(edges)[0] - 1
-    x = xp.reshape(x, (xp.size(x),))
+def _bin_of(xp: Any, edges: Array, x: Array) -> tuple[Array, Array]:
+    """(the bin of each of `x` (n,), whether it is in any): bins are half open, the last one closed."""
+    n = xp.shape(edges)[0] - 1
     last = xp.take_slice(edges, 0, n, n + 1)
     inside = xp.logical_and(xp.greater_equal(x, xp.take_slice(edges, 0, 0, 1)), xp.less_equal(x, last))
-    at = xp.clip(xp.subtract(xp.searchsorted(edges, x, right=True), 1), 0, n - 1)
-    amount = xp.ones_like(x) if weight is None else xp.reshape(weight, (xp.size(weight),))
-    zeros = xp.zeros((n,), dtype)
-    hist = xp.scatter(zeros, (at,), xp.where(inside, amount, xp.zeros_like(amount)), mode="add")
+    return xp.clip(xp.subtract(xp.searchsorted(edges, x, right=True), 1), 0, n - 1), inside
+
+
+def _histogram(xp: Any, points: Array, edges: list[Array], weight: Array | None, density: bool) -> Array:
+    """How many of `points` (..., d), or how much of their weight, is in each of the boxes between `edges`."""
+    d = len(edges)
+    n = xp.size(points) // d
+    points = xp.reshape(points, (n, d))
+    found = [_bin_of(xp, e, xp.squeeze(xp.take_slice(points, 1, k, k + 1), 1)) for k, e in enumerate(edges)]
+    inside = functools.reduce(xp.logical_and, [inside for _, inside in found])
+    amount = xp.full((n,), 1, xp.dtype_of(points)) if weight is None else xp.reshape(weight, (n,))
+    room = xp.zeros(tuple(xp.shape(e)[0] - 1 for e in edges), xp.dtype_of(points))
+    hist = xp.scatter(room, [at for at, _ in found], xp.where(inside, amount, xp.zeros_like(amount)), mode="add")
     if density:
-        widths = xp.subtract(xp.take_slice(edges, 0, 1, n + 1), xp.take_slice(edges, 0, 0, n))
-        hist = xp.divide(hist, xp.multiply(xp.sum(hist), widths))
-    return hist, edges
+        hist = xp.divide(hist, xp.sum(hist))
+        for k, e in enumerate(edges):
+            count = xp.shape(e)[0] - 1
+            widths = xp.subtract(xp.take_slice(e, 0, 1, count + 1), xp.take_slice(e, 0, 0, count))
+            hist = xp.divide(hist, xp.reshape(widths, tuple(count if a == k else 1 for a in range(d))))
+    return hist
+
+
+def _edges(xp: Any, x: Array, bins: int, given: tuple[float, float] | None) -> Array:
+    """`bins` bins of one width over the range that is given or that of `x`; symmetric, as torch.linspace."""
+    dtype = xp.dtype_of(x)
+    low, high = _ends(xp, x, (0.0, 1.0) if given is None and not xp.size(x) else given, 0.5)
+    at = xp.astype(xp.iota(bins + 1, dtypes.int64), dtype)
+    step = xp.divide(xp.subtract(high, low), bins)
+    left = xp.add(xp.multiply(at, step), low)
+    right = xp.subtract(high, xp.multiply(xp.subtract(bins, at), step))
+    return xp.where(xp.less(at, (bins + 1) // 2), left, right)
 
 
 @kernel("histogram.bins_tensor", meta=False)
-def _histogram_edges(
+def _histogram_tensor(
     xp: Any, x: Array, bins: Array, weight: Array | None = None, density: bool = False
 ) -> tuple[Array, Array]:
-    return _histogram(xp, x, bins, weight, density)
+    return _histogram(xp, x, [bins], weight, density), bins
 
 
 @kernel("histogram.bin_ct", meta=False)
@@ -186,13 +215,77 @@ def _histogram_count(
     weight: Array | None = None,
     density: bool = False,
 ) -> tuple[Array, Array]:
-    dtype = xp.dtype_of(x)
-    if not xp.size(x) and range is None:
-        range = [0.0, 1.0]
-    low, high = _ends(xp, x, None if range is None else (range[0], range[1]), 0.5)
-    at = xp.astype(xp.iota(bins + 1, dtypes.int64), dtype)
-    step = xp.divide(xp.subtract(high, low), bins)
-    left = xp.add(xp.multiply(at, step), low)
-    right = xp.subtract(high, xp.multiply(xp.subtract(bins, at), step))
-    edges = xp.where(xp.less(at, (bins + 1) // 2), left, right)  # symmetric, as torch.linspace
-    return _histogram(xp, x, edges, weight, density)
+    return _histogram_tensor(xp, x, _edges(xp, x, bins, _pair(range, 0)), weight, density)
+
+
+def _pair(ends: list[float] | None, k: int) -> tuple[float, float] | None:
+    return None if ends is None else (ends[2 * k], ends[2 * k + 1])
+
+
+# ---- of points in several dimensions ---------------------------------------------------------------------------------
+
+
+def _boxes_meta(x: Tensor, bins: list[int], range: list[float] | None, weight: Tensor | None) -> None:
+    """Where PyTorch refuses the arguments, something is raised and the CPU asked for the words."""
+    if x.dim() < 2 or x.shape[-1] != len(bins) or not x.dtype.is_floating_point or any(b < 1 for b in bins):
+        raise RuntimeError("histogramdd: the bins do not fit")
+    if range is not None and (
+        len(range) != 2 * len(bins) or any(a > b for a, b in zip(range[::2], range[1::2], strict=False))
+    ):
+        raise RuntimeError("histogramdd: the range does not fit")
+    if weight is not None and (weight.shape != x.shape[:-1] or weight.dtype != x.dtype):
+        raise RuntimeError("histogramdd: the weights do not fit")
+
+
+def _edges_meta(
+    x: Tensor, bins: list[int], *, range: list[float] | None = None, weight: Tensor | None = None, density: bool = False
+) -> list[Tensor]:
+    _boxes_meta(x, bins, range, weight)
+    return [x.new_empty((n + 1,)) for n in bins]
+
+
+@kernel("_histogramdd_bin_edges", meta=_edges_meta)
+def _all_edges(
+    xp: Any,
+    x: Array,
+    bins: list[int],
+    *,
+    range: list[float] | None = None,
+    weight: Array | None = None,
+    density: bool = False,
+) -> list[Array]:
+    return [_edges(xp, xp.take_slice(x, -1, k, k + 1), n, _pair(range, k)) for k, n in enumerate(bins)]
+
+
+def _counts_meta(
+    x: Tensor, bins: list[int], *, range: list[float] | None = None, weight: Tensor | None = None, density: bool = False
+) -> Tensor:
+    _boxes_meta(x, bins, range, weight)
+    return x.new_empty(bins)
+
+
+@kernel("_histogramdd_from_bin_cts", meta=_counts_meta)
+def _histogram_counts(
+    xp: Any,
+    x: Array,
+    bins: list[int],
+    *,
+    range: list[float] | None = None,
+    weight: Array | None = None,
+    density: bool = False,
+) -> Array:
+    return _histogram(xp, x, _all_edges(xp, x, bins, range=range), weight, density)
+
+
+def _tensors_meta(x: Tensor, bins: list[Tensor], *, weight: Tensor | None = None, density: bool = False) -> Tensor:
+    _boxes_meta(x, [b.numel() - 1 for b in bins], None, weight)
+    if any(b.dim() != 1 or b.dtype != x.dtype for b in bins):
+        raise RuntimeError("histogramdd: the bins do not fit")
+    return x.new_empty([b.numel() - 1 for b in bins])
+
+
+@kernel("_histogramdd_from_bin_tensors", meta=_tensors_meta)
+def _histogram_tensors(
+    xp: Any, x: Array, bins: list[Array], *, weight: Array | None = None, density: bool = False
+) -> Array:
+    return _histogram(xp, x, bins, weight, density)

@@ -1,9 +1,12 @@
-"""Number theory, and the bits of floating-point numbers."""
+"""Number theory, and the bits of numbers."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
+from tensorgraft.frontends.torch.kernels.common import axes_of
 from tensorgraft.frontends.torch.spec import PROMOTION, kernel
 from tensorgraft.hub import dtypes
 
@@ -56,3 +59,25 @@ def _frexp(xp: Any, x: Array) -> tuple[Array, Array]:
     mantissa = xp.where(plain, x, mantissa)
     exponent = xp.where(plain, xp.zeros_like(exponent), exponent)
     return xp.reshape(mantissa, shape), xp.astype(xp.reshape(exponent, shape), dtypes.int32)
+
+
+@kernel("hash_tensor")
+def _hash_tensor(xp: Any, x: Array, dim: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0) -> Array:
+    """The exclusive or, uint64, of the bits that numbers have in 64 bits (floats in double precision)."""
+    dtype, shape = xp.dtype_of(x), xp.shape(x)
+    if dtypes.is_complex(dtype):
+        raise NotImplementedError("hash_tensor of complex numbers")
+    if mode:
+        raise RuntimeError(f"Unknown hash_tensor mode: {mode}")
+    axes = axes_of(dim, len(shape))
+    kept = tuple(a for a in range(len(shape)) if a not in axes)
+    wide = dtypes.float64 if dtypes.is_floating(dtype) else dtypes.uint64
+    x = xp.permute_dims(x, (*axes, *kept)) if shape else x
+    bits = xp.bitcast(xp.astype(xp.reshape(x, (xp.size(x),)), wide), dtypes.uint64)
+    rest = tuple(shape[a] for a in kept)
+    bits = xp.reshape(bits, (math.prod(shape[a] for a in axes), math.prod(rest)))
+    while (n := xp.shape(bits)[0]) != 1:
+        half = (n + 1) // 2
+        other = xp.pad(xp.take_slice(bits, 0, half, n), 0, [(0, max(2 * half - n, 1 - half), 0), (0, 0, 0)])
+        bits = xp.bitwise_xor(xp.take_slice(bits, 0, 0, half), other) if n else other
+    return xp.reshape(bits, tuple(1 if a in axes else s for a, s in enumerate(shape)) if keepdim else rest)

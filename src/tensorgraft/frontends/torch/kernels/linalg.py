@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.frontends.torch.kernels.common import wide
 from tensorgraft.frontends.torch.kernels.factorization import (
     adjoint,
     check_errors,
@@ -206,7 +207,9 @@ _PADE = {dtypes.float32: (7, 3.925724783138660), dtypes.float64: (13, 5.37192035
 
 @kernel("linalg_matrix_exp")
 def _matrix_exp(xp: Any, a: Array) -> Array:
-    refuse_narrow(xp, a)
+    a = wide(xp, a)
+    if not dtypes.is_inexact(xp.dtype_of(a)):
+        raise NotImplementedError(f"matrix_exp of {xp.dtype_of(a)}")
     if not xp.size(a):
         return a
     dtype, n = xp.dtype_of(a), xp.shape(a)[-1]

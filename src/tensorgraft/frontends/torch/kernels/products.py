@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tensorgraft.frontends.torch.kernels.common import number, wide
-from tensorgraft.frontends.torch.spec import kernel
+from tensorgraft.frontends.torch.spec import PROMOTION, kernel
 from tensorgraft.hub import dtypes
 
 Array = Any
@@ -94,13 +94,14 @@ def _addbmm(xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1
     return _plus(xp, x, total, beta, alpha)
 
 
-@kernel("addr", dynamic=("alpha",))
+@kernel("addr", dynamic=("alpha",), promotion=PROMOTION.DEFAULT, promote=("self", "vec1", "vec2"))
 def _addr(xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> Array:
-    kinds = {xp.dtype_of(v) for v in (x, a, b)}
-    if len(kinds) > 1 or dtypes.is_bool(xp.dtype_of(x)):
-        raise NotImplementedError("addr of several dtypes or of bool")
-    outer = xp.multiply(xp.expand_dims(wide(xp, a), 1), wide(xp, b))
-    return _plus(xp, x, outer, beta, alpha)
+    return _plus(xp, x, xp.multiply(xp.expand_dims(a, 1), b), beta, alpha)
+
+
+@kernel("_int_mm")
+def _int_mm(xp: Any, a: Array, b: Array) -> Array:
+    return xp.matmul(a, b, dtypes.int32)
 
 
 @kernel("dot")

@@ -105,8 +105,10 @@ def _normal(xp: Any, x: Array, mean: Any = 0.0, std: Any = 1.0, *, key: Array) -
 @kernel("uniform_", random=True, check=_check_uniform, dynamic=("from", "to"))
 def _uniform(xp: Any, x: Array, low: Any = 0.0, high: Any = 1.0, *, key: Array) -> Array:
     dtype = xp.dtype_of(x)
-    if dtypes.is_complex(dtype):
-        raise NotImplementedError("uniform_ of complex tensors")
+    if dtypes.is_complex(dtype):  # both parts
+        parts = xp.zeros((2, *xp.shape(x)), dtypes.real_dtype(dtype))
+        parts = xp.split(_uniform(xp, parts, low, high, key=key), [1, 1], 0)
+        return xp.complex(*(xp.squeeze(part, 0) for part in parts))
     inner = _inner(dtype)
     low, high = _number(xp, low, inner), _number(xp, high, inner)
     return xp.add(xp.multiply(xp.astype(xp.uniform(key, xp.shape(x), dtype), inner), xp.subtract(high, low)), low)

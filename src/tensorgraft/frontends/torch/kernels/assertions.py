@@ -1,0 +1,34 @@
+"""`torch._assert_async`: looked at when the value is known, never inside `tg.jit`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.torch.checks import check
+from tensorgraft.frontends.torch.spec import kernel
+
+Array = Any
+
+
+@kernel("_assert_async", "_assert_async.msg", meta=False)
+def _assert_async(
+    xp: Any, x: Array, message: str = "Expected Tensor with single nonzero value, but got zero"
+) -> tuple[()]:
+    if xp.size(x) != 1:
+        words = "more than one value" if xp.size(x) else "no values"
+        raise RuntimeError(f"Boolean value of Tensor with {words} is ambiguous")
+
+    def judge(value: np.ndarray) -> None:
+        if not value.reshape(())[()]:
+            raise RuntimeError(message)
+
+    check(xp, x, judge)
+    return ()
+
+
+@kernel("_functional_assert_async.msg", meta=False)
+def _functional_assert_async(xp: Any, x: Array, message: str, token: Array) -> Array:
+    _assert_async(xp, x, message)
+    return token
