@@ -51,9 +51,7 @@ def check_backward(module: torch.nn.Module, given: Any, device: torch.device) ->
     cotangents = [torch.randn_like(t) for t in here.differentiable()]
     if not cotangents:
         raise Skip("no gradient")
-    torch.autograd.backward(here.differentiable(), cotangents)
-    torch.autograd.backward(there.differentiable(), [c.to(device) for c in cotangents])
-    compare(here.gradients(), there.gradients(), "gradients")
+    compare(here.gradients(cotangents), there.gradients([c.to(device) for c in cotangents]), "gradients")
 
 
 def check_transfer(module: torch.nn.Module, given: Any, device: torch.device) -> None:
@@ -85,10 +83,14 @@ class _Ran:
     def differentiable(self) -> list[torch.Tensor]:
         return [t for t in tree_leaves(self.result) if isinstance(t, torch.Tensor) and t.requires_grad]
 
-    def gradients(self) -> list[torch.Tensor]:
+    def gradients(self, cotangents: list[torch.Tensor]) -> list[torch.Tensor]:
         given = [t for t in tree_leaves((self.args, self.kwargs)) if isinstance(t, torch.Tensor) and t.requires_grad]
-        leaves = [*self.module.parameters(), *(t for t in given if t.is_leaf)]
-        return [torch.zeros_like(t) if t.grad is None else t.grad for t in leaves]
+        parameters = [p for p in self.module.parameters() if p.requires_grad]
+        return list(
+            torch.autograd.grad(
+                self.differentiable(), [*parameters, *given], cotangents, allow_unused=True, materialize_grads=True
+            )
+        )
 
 
 def _run(module: torch.nn.Module, given: Any, device: torch.device) -> tuple[_Ran, _Ran, bool]:

@@ -190,7 +190,9 @@ def _fractional_max(d: int) -> Any:
         xp: Any, x: Array, kernel_size: Sequence[int], output_size: Sequence[int], samples: Array
     ) -> tuple[Array, Array]:
         ndim, shape = xp.ndim(x), xp.shape(x)
-        lead = shape[: ndim - d] if ndim == d + 2 else xp.shape(samples)[1:2]
+        lead = shape[: ndim - d]
+        if ndim == d + 1:  # one image: the first samples, whatever there is
+            samples = xp.take_slice(samples, 0, 0, 1)
         at = xp.broadcast_to(_flat_positions(xp, shape[-d:], ndim), shape)
         for i in reversed(range(d)):
             axis, n, k, out = ndim - d + i, shape[ndim - d + i], kernel_size[i], output_size[i]
