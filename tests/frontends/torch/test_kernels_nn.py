@@ -160,7 +160,7 @@ _samples = torch.rand(2, 4, 2, generator=torch.Generator().manual_seed(5))
 case("fractional_max_pool2d", torch.ops.aten.fractional_max_pool2d, X2, [2, 2], [3, 4], _samples)
 _samples = torch.rand(2, 4, 3, generator=torch.Generator().manual_seed(5))
 case("fractional_max_pool3d", torch.ops.aten.fractional_max_pool3d, X3, [2, 2, 2], [3, 2, 4], _samples)
-case("fractional_max_pool3d of one", torch.ops.aten.fractional_max_pool3d, X3[0], [2, 2, 2], [3, 2, 4], _samples)
+case("fractional_max_pool3d of one", torch.ops.aten.fractional_max_pool3d, S((4, 6, 5, 7)), [2, 2, 2], [3, 2, 4], _samples)
 case("lp_pool2d", F.lp_pool2d, S((1, 2, 4, 4)), 2, 2)
 case("max_unpool2d", F.max_unpool2d, S((1, 1, 2, 2)), torch.tensor([[[[0, 3], [9, 14]]]]), 2)
 
