@@ -73,6 +73,7 @@ KERNELS = (
     "softmax",
     "sorting",
     "special",
+    "tangents",
     "foreach",  # last: derived from the others
 )
 
