@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CONFORMANCE ?= ../shared/conformance
-PYTEST_ARGS ?= -n auto
+PYTEST_ARGS ?= -n auto --dist loadgroup
 
-.PHONY: demo test lint format bench conformance setup clean
+.PHONY: demo test lint format bench conformance harness setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -28,10 +28,16 @@ format: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.run
 
-# PyTorch's own test databases and classic models, on JAX and on NumPy. The harness lies outside this repository.
+# PyTorch's own test databases on every backend, whole; `make test` runs a sample. Writes docs/conformance.md.
+conformance: export JAX_PLATFORMS = cpu
 conformance: $(STAMP)
+	$(BIN)/python -m pytest tests/conformance --conformance=full -q --no-header --tb=no -r fE $(PYTEST_ARGS); \
+	  status=$$?; $(BIN)/python -m tests.conformance.page; exit $$status
+
+# Other people's models and programs. The harness lies outside this repository.
+harness: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt --group conformance
-	$(BIN)/python tests/conformance/run.py --harness $(CONFORMANCE)
+	$(BIN)/python tests/conformance/harness.py --harness $(CONFORMANCE)
 
 setup: $(STAMP)
 

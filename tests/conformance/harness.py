@@ -1,4 +1,4 @@
-"""Other people's suites on every backend: `make conformance`.
+"""Other people's suites on every backend: `make harness`.
 
 Calls a folder of harnesses that is not part of this repository (`--harness`): `models/` trains classic networks, and
 `opinfo/` runs the operator database in PyTorch's wheel. Results go to `out/conformance/`.
