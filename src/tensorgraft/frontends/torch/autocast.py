@@ -7,6 +7,7 @@ policies in use only; all others fall through without a call of Python.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -242,6 +243,16 @@ def _follow(region: Region) -> torch.autocast:
     )
 
 
+def _fast_path(original: Callable[[], bool]) -> Callable[[], bool]:
+    """`nn.MultiheadAttention` and `nn.TransformerEncoderLayer` have fused operators for evaluation, without rows in
+    CUDA's table, and leave them alone where CUDA's autocast is enabled. The CPU's table has one."""
+
+    def get_fastpath_enabled() -> bool:
+        return original() and not (torch.is_autocast_enabled(TYPE) and precision.policy() != "cpu")
+
+    return functools.wraps(original)(get_fastpath_enabled)
+
+
 def install() -> None:
     """Register the kernels of the default policy, and follow `tg.autocast` and `tg.autocast_policy`."""
     original = torch.clear_autocast_cache
@@ -251,6 +262,8 @@ def install() -> None:
         original()
 
     torch.clear_autocast_cache = clear_autocast_cache
+    mha = torch.backends.mha
+    mha.get_fastpath_enabled = _fast_path(mha.get_fastpath_enabled)
     precision.followers.append(_follow)
     precision.on_policies.append(serve)
     serve(precision.policies_in_use(), only=True)
