@@ -30,6 +30,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
     numbers = frozenset(i for i, name in enumerate(sig.positional) if name in spec.dynamic)
     number_names, random = spec.dynamic, spec.random
     check = spec.check if spec.dynamic else None  # else it belongs to the plan
+    generator_at = sig.positional.index("generator") if "generator" in sig.positional else len(sig.positional)
     writes = bool(operator.writes)
     returned = _returned(operator)
 
@@ -72,7 +73,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
         except KeyError:
             plan = plans[full] = make_plan(operator, args, kwargs)
         if random:
-            inputs.append(generator.draw(kwargs.get("generator"), _random_index(cells, args, kwargs)))
+            given = args[generator_at] if len(args) > generator_at else kwargs.get("generator")
+            inputs.append(generator.draw(given, _random_index(cells, args, kwargs)))
         if plan.make is not None and state.now.capture is None:  # nothing but one new tensor comes of it
             return plan.make(plan.run(*[c.array for c in cells], *inputs)[0])
         if plan.run is None:

@@ -34,10 +34,11 @@ def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta") -> tuple[li
                     like = torch.zeros(elements, dtype=a.dtype).as_strided(a.size(), a.stride())
                 seen[id(a)] = like
             return seen[id(a)]
+        if isinstance(a, torch.Generator):  # of another device; what is drawn does not matter
+            return None
         return torch.device(device) if isinstance(a, torch.device) else a
 
-    named = {name: map_nested(convert, a) for name, a in kwargs.items() if name != "generator"}
-    return map_nested(convert, args), named
+    return map_nested(convert, args), {name: map_nested(convert, a) for name, a in kwargs.items()}
 
 
 def abstract_call(

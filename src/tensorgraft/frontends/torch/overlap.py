@@ -70,7 +70,7 @@ def _ask_the_cpu(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
         if isinstance(a, torch.device):
             return torch.device("cpu")
         if not isinstance(a, Tensor):
-            return a
+            return None if isinstance(a, torch.Generator) else a
         if id(a) not in tensors:
             at = a.untyped_storage()._cdata
             if at not in storages:
@@ -83,7 +83,7 @@ def _ask_the_cpu(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     if operator.op is torch.ops.graft.assign.default:
         ask = torch.ops.aten.copy_.default
     with torch.random.fork_rng(devices=[]):
-        host = map_nested(zeros, args), {n: map_nested(zeros, a) for n, a in kwargs.items() if n != "generator"}
+        host = map_nested(zeros, args), {n: map_nested(zeros, a) for n, a in kwargs.items()}
         try:
             ask(*host[0], **host[1])
         except Exception as refusal:  # zeros may be no valid input: only what is said of memory counts
