@@ -67,22 +67,36 @@ def _arange(xp: Any, start: Any, end: Any, step: Any = 1, dtype: np.dtype | None
     return xp.astype(values, dtype)
 
 
-@kernel("linspace")
-def _linspace(xp: Any, start: Any, end: Any, steps: int, dtype: np.dtype | None = None) -> Array:
-    complex_ends = isinstance(start, complex) or isinstance(end, complex)
-    dtype = dtype or (dtypes.complex_dtype(_default(xp)) if complex_ends else _default(xp))
-    if steps == 1:
-        return xp.full((1,), number(xp, start, dtype), dtype)
+def _spaced(xp: Any, start: Any, end: Any, steps: int, dtype: np.dtype) -> Array:
+    """`steps` numbers from `start` to `end`, in double precision; the ends as `dtype` has them where it is integer."""
+    if dtypes.is_integer(dtype):
+        start, end = int(start), int(end)
     count = xp.iota(steps, dtypes.int64)
-    if dtypes.is_complex(dtype):
-        wide: np.dtype = dtypes.complex128
-    else:
-        wide = dtypes.float64
-    at = xp.astype(count, wide)
+    at = xp.astype(count, dtypes.complex128 if dtypes.is_complex(dtype) else dtypes.float64)
+    if steps == 1:
+        return xp.full_like(at, start)
     step = (end - start) / max(steps - 1, 1)
     left = xp.add(xp.multiply(at, step), start)
     right = xp.subtract(end, xp.multiply(xp.subtract(steps - 1, at), step))  # symmetric, as PyTorch's
-    return xp.astype(xp.where(xp.less(count, steps // 2), left, right), dtype)
+    return xp.where(xp.less(count, steps // 2), left, right)
+
+
+def _between(xp: Any, start: Any, end: Any, dtype: np.dtype | None) -> np.dtype:
+    complex_ends = isinstance(start, complex) or isinstance(end, complex)
+    return dtype or (dtypes.complex_dtype(_default(xp)) if complex_ends else _default(xp))
+
+
+@kernel("linspace")
+def _linspace(xp: Any, start: Any, end: Any, steps: int, dtype: np.dtype | None = None) -> Array:
+    dtype = _between(xp, start, end, dtype)
+    return xp.astype(_spaced(xp, start, end, steps, dtype), dtype)
+
+
+@kernel("logspace")
+def _logspace(xp: Any, start: Any, end: Any, steps: int, base: float = 10.0, dtype: np.dtype | None = None) -> Array:
+    dtype = _between(xp, start, end, dtype)
+    exponents = _spaced(xp, start, end, steps, dtype)
+    return xp.astype(xp.pow(xp.full_like(exponents, base), exponents), dtype)
 
 
 @kernel("eye")

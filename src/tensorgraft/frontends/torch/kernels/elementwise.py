@@ -6,7 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from tensorgraft.frontends.torch.kernels.common import number
+from tensorgraft.frontends.torch.kernels.logarithms import complex_logaddexp
 from tensorgraft.frontends.torch.spec import PROMOTION, kernel
 from tensorgraft.hub import dtypes
 
@@ -208,8 +211,8 @@ def _fmax(best: str) -> Callable[..., Any]:
     return fn
 
 
-def _pow(xp: Any, x: Array, y: Array) -> Array:
-    return xp.pow(x, y)
+def _logaddexp(xp: Any, x: Array, y: Array) -> Array:
+    return complex_logaddexp(xp, x, y) if dtypes.is_complex(xp.dtype_of(x)) else xp.logaddexp(x, y)
 
 
 _binary({"mul.Tensor mul.Scalar": "multiply"}, DEFAULT)
@@ -228,7 +231,7 @@ _binary(
         "bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor": "bitwise_xor",
         "hypot": "hypot",
         "nextafter": "nextafter",
-        "logaddexp": lambda xp, x, y: xp.logaddexp(x, y),
+        "logaddexp": lambda xp, x, y: _logaddexp(xp, x, y),
     },
     DEFAULT,
 )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.torch.kernels.common import at_least_1d, wide
+from tensorgraft.frontends.torch.kernels.logarithms import complex_logaddexp
 from tensorgraft.frontends.torch.kernels.reduction import summable
 from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
@@ -65,34 +66,12 @@ def _logcumsumexp(xp: Any, x: Array, dim: int) -> Array:
 
 
 def _complex_logcumsumexp(xp: Any, x: Array, axis: int) -> Array:
-    """One after the other, the greater real part before the logarithm. Of two infinite ones of one sign the negative
-    stay, as their angle means nothing, and the positive are added as vectors of infinite length."""
+    """One after the other."""
 
     def add(total: Array, x: Array) -> tuple[Array, Array]:
-        swap = xp.less(xp.real(total), xp.real(x))
-        high, low = xp.where(swap, x, total), xp.where(swap, total, x)
-        real = xp.real(high)
-        same = xp.logical_and(xp.equal(real, xp.real(low)), xp.isinf(real))
-        gap = xp.subtract(low, xp.where(same, xp.zeros_like(high), high))
-        out = xp.add(high, xp.log1p(xp.exp(gap)))
-        infinite = xp.where(xp.less(real, 0), total, _sum_of_infinite(xp, high, low))
-        out = xp.where(same, infinite, out)
-        bad = xp.logical_or(xp.isnan(total), xp.isnan(x))
-        out = xp.where(bad, xp.full_like(out, complex(np.nan, np.nan)), out)
+        out = complex_logaddexp(xp, total, x)
         return out, out
 
     moved = xp.moveaxis(x, axis, 0)
     start = xp.full(xp.shape(moved)[1:], complex(-np.inf, 0.0), xp.dtype_of(x))
     return xp.moveaxis(xp.scan(add, start, moved, length=xp.shape(moved)[0])[1], 0, axis)
-
-
-def _sum_of_infinite(xp: Any, x: Array, y: Array) -> Array:
-    """log(exp(x) + exp(y)) of x and y with a real part of plus infinity."""
-
-    def long(part: Array) -> Array:
-        return xp.where(xp.equal(part, 0), part, xp.multiply(part, np.inf))
-
-    real, imag = (xp.add(*(long(f(xp.imag(v))) for v in (x, y))) for f in (xp.cos, xp.sin))
-    either = xp.logical_or(xp.isinf(real), xp.isinf(imag))
-    size = xp.where(either, xp.full_like(real, np.inf), xp.full_like(real, np.nan))
-    return xp.complex(size, xp.atan2(imag, real))

@@ -1,0 +1,36 @@
+"""log(exp(x) + exp(y)) of complex numbers, as the CPU has it for infinite ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+
+def complex_logaddexp(xp: Any, x: Array, y: Array) -> Array:
+    """The greater real part before the logarithm. Of two infinite ones of one sign the negative stay, as their angle
+    means nothing, and the positive are added as vectors of infinite length."""
+    swap = xp.less(xp.real(x), xp.real(y))
+    high, low = xp.where(swap, y, x), xp.where(swap, x, y)
+    real = xp.real(high)
+    same = xp.logical_and(xp.equal(real, xp.real(low)), xp.isinf(real))
+    gap = xp.subtract(low, xp.where(same, xp.zeros_like(high), high))
+    out = xp.add(high, xp.log1p(xp.exp(gap)))
+    infinite = xp.where(xp.less(real, 0), x, _sum_of_infinite(xp, high, low))
+    out = xp.where(same, infinite, out)
+    bad = xp.logical_or(xp.isnan(x), xp.isnan(y))
+    return xp.where(bad, xp.full_like(out, complex(np.nan, np.nan)), out)
+
+
+def _sum_of_infinite(xp: Any, x: Array, y: Array) -> Array:
+    """log(exp(x) + exp(y)) of x and y with a real part of plus infinity."""
+
+    def long(part: Array) -> Array:
+        return xp.where(xp.equal(part, 0), part, xp.multiply(part, np.inf))
+
+    real, imag = (xp.add(*(long(f(xp.imag(v))) for v in (x, y))) for f in (xp.cos, xp.sin))
+    either = xp.logical_or(xp.isinf(real), xp.isinf(imag))
+    size = xp.where(either, xp.full_like(real, np.inf), xp.full_like(real, np.nan))
+    return xp.complex(size, xp.atan2(imag, real))
