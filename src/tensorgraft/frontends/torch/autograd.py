@@ -1,8 +1,11 @@
-"""Backward passes on the calling thread, and forward mode through operators that have a kernel in place of a composite.
+"""Backward passes on the calling thread, and operators that are taken apart above autograd.
 
 The autograd engine runs the backward pass of another device on a thread of its own, which has no trace of JAX's, and
 knows only device index 0. `set_multithreading_enabled(False)` is per thread and per call, so the one Python function
 through which `backward` and `grad` go is wrapped.
+
+An operator with a kernel has its own derivative formula, where on the CPU those of its parts may count: that of
+`linear` knows no forward mode, and its double backward no complex numbers. There it goes in parts here too.
 """
 
 from __future__ import annotations
@@ -17,13 +20,19 @@ from torch.library import Library
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.devices import TYPE
 
-# a kernel makes autograd take the operator's own derivative formula, and this one's knows no forward mode
-_COMPOSITE_IN_FORWARD_MODE = ("linear",)
+_library = Library("aten", "IMPL")
 
 
 def install() -> None:
     _wrap_engine()
     _wrap_forward_mode()
+    _library.impl("tensor_split.tensor_indices_or_sections", _tensor_split, "AutogradPrivateUse1")
+    _library.impl("tensor_split.tensor_indices_or_sections", _tensor_split, "PrivateUse1")
+
+
+def _tensor_split(x: Any, where: Any, dim: int = 0) -> Any:
+    """PyTorch takes it apart for any device, and wants the numbers on the CPU."""
+    return torch.ops.aten.tensor_split.tensor_indices_or_sections.decompose(x, where.cpu(), dim)
 
 
 def _wrap_engine() -> None:
@@ -31,20 +40,24 @@ def _wrap_engine() -> None:
     original = torch.autograd.graph._engine_run_backward
     disabled = torch.autograd.set_multithreading_enabled
 
-    def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def run_backward(
+        t_outputs: Any, grads: Any, keep_graph: bool, create_graph: bool, *args: Any, **kwargs: Any
+    ) -> Any:
         if any(isinstance(t, torch.Tensor) and t.device.type == TYPE for t in t_outputs):
+            if create_graph:
+                _double_backward()
             if state.now.capture is not None:
                 state.now.capture.note_leaves(t_outputs)
             with disabled(False):
-                return original(t_outputs, *args, **kwargs)
-        return original(t_outputs, *args, **kwargs)
+                return original(t_outputs, grads, keep_graph, create_graph, *args, **kwargs)
+        return original(t_outputs, grads, keep_graph, create_graph, *args, **kwargs)
 
     torch.autograd.graph._engine_run_backward = run_backward
     torch.autograd._engine_run_backward = run_backward
 
 
 def _wrap_forward_mode() -> None:
-    """While there are dual tensors of ours, such operators are taken apart above autograd, as on the CPU."""
+    """While there are dual tensors of ours, `linear` is taken apart."""
     make_dual, exit_dual_level = forward_ad.make_dual, forward_ad.exit_dual_level
     taken_apart: list[Library] = []
 
@@ -54,8 +67,7 @@ def _wrap_forward_mode() -> None:
             taken_apart.append(library)
             with warnings.catch_warnings():  # PyTorch notes the first kernel in a process that replaces another
                 warnings.simplefilter("ignore")
-                for name in _COMPOSITE_IN_FORWARD_MODE:
-                    library.impl(name, getattr(torch.ops.aten, name).default.decompose, "AutogradPrivateUse1")
+                library.impl("linear", torch.ops.aten.linear.default.decompose, "AutogradPrivateUse1")
         return make_dual(tensor, tangent, level=level)
 
     def leave(*, level: int | None = None) -> None:
@@ -64,3 +76,22 @@ def _wrap_forward_mode() -> None:
             taken_apart.pop()._destroy()
 
     forward_ad.make_dual, forward_ad.exit_dual_level = make, leave
+
+
+def _double_backward() -> None:
+    """From the first gradient that is to be differentiated on, `linear_backward` is taken apart where that is done."""
+    if "aten/linear_backward/AutogradPrivateUse1" in _library._op_impls:
+        return
+    fused = torch.ops.aten.linear_backward.default
+
+    def linear_backward(x: Any, grad: Any, weight: Any, output_mask: list[bool]) -> tuple[Any, Any, Any]:
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            with torch._C._AutoDispatchBelowAutograd():
+                return fused(x, grad, weight, output_mask)
+        rows, columns = x.reshape(-1, x.shape[-1]), grad.reshape(-1, weight.shape[0] if weight.ndim > 1 else 1)
+        dx = (columns @ weight.reshape(-1, x.shape[-1]).conj()).reshape(x.shape) if output_mask[0] else None
+        dw = (columns.t() @ rows.conj()).reshape(weight.shape) if output_mask[1] else None
+        db = columns.sum(0).reshape(weight.shape[:-1]) if output_mask[2] else None
+        return dx, dw, db
+
+    _library.impl("linear_backward", linear_backward, "AutogradPrivateUse1")
