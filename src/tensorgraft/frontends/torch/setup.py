@@ -89,6 +89,7 @@ def install() -> None:
     from tensorgraft.frontends.torch import (
         autocast,
         autograd,
+        checkpoints,
         conversion,
         dlpack,
         forking,
@@ -100,7 +101,8 @@ def install() -> None:
     )
 
     module.register()
-    for part in (autocast, autograd, conversion, dlpack, forking, generator, runtime, serialization, storages):
+    parts = (autocast, autograd, checkpoints, conversion, dlpack, forking, generator, runtime, serialization, storages)
+    for part in parts:
         part.install()
     for name in METADATA:
         op = schema.overload(name)
