@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 FORWARD_DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool", "complex64")
 MODES: dict[str, tuple[str, ...]] = {
     "forward": FORWARD_DTYPES,
@@ -29,6 +27,7 @@ MODES: dict[str, tuple[str, ...]] = {
     "jacrev": ("float32",),
 }
 MODULE_MODES = ("forward", "backward", "transfer")
+KNOWN = Path(__file__).parent / "known"
 # of a thousand cases, in the sample that `make test` runs
 SAMPLE = {"jax": 25, "numpy": 60}
 
@@ -54,7 +53,7 @@ def operator_cases(backend: str) -> Iterator[Case]:
     for name, op in operators().items():
         for mode, dtypes in MODES.items():
             for dtype in dtypes:
-                if _declared(op, mode, getattr(torch, dtype)):
+                if _declared(op, mode, dtype):
                     yield Case("operators", mode, dtype, name, backend)
 
 
@@ -66,8 +65,11 @@ def operators() -> dict[str, Any]:
     return {op.name + ("." + op.variant_test_name if op.variant_test_name else ""): op for op in op_db}
 
 
-def _declared(op: Any, mode: str, dtype: torch.dtype) -> bool:
+def _declared(op: Any, mode: str, dtype_name: str) -> bool:
     """OpInfo says that the operator has this."""
+    import torch
+
+    dtype = getattr(torch, dtype_name)
     if mode == "error":
         return op.error_inputs_func is not None
     if dtype not in op.supported_dtypes("cpu"):
@@ -88,9 +90,8 @@ def _declared(op: Any, mode: str, dtype: torch.dtype) -> bool:
 
 def module_cases(backend: str) -> Iterator[Case]:
     for name, info in modules().items():
-        if torch.float32 in info.dtypes:
-            for mode in MODULE_MODES:
-                yield Case("modules", mode, "float32", name, backend)
+        for mode in MODULE_MODES if "torch.float32" in map(str, info.dtypes) else ():
+            yield Case("modules", mode, "float32", name, backend)
 
 
 @functools.cache
@@ -114,12 +115,18 @@ def optimizers() -> dict[str, Any]:
     return {info.optim_cls.__name__: info for info in optim_db}
 
 
+@functools.cache
+def fallback_reasons() -> dict[str, str]:
+    """Operator -> why it runs on the CPU."""
+    return tomllib.loads((KNOWN / "fallbacks.toml").read_text())
+
+
 def known_failures(backend: str) -> list[tuple[str, str]]:
     """(pattern of `Case.key`, reason) of what is known to fail on a backend."""
-    path = Path(__file__).parent / "known" / f"{backend}.toml"
-    table = tomllib.loads(path.read_text())
+    table = tomllib.loads((KNOWN / f"{backend}.toml").read_text())
     return [(pattern, reason) for reason, patterns in table.items() for pattern in patterns]
 
 
-def known(case: Case, failures: list[tuple[str, str]]) -> str | None:
-    return next((reason for pattern, reason in failures if fnmatch.fnmatchcase(case.key, pattern)), None)
+def known(key: str, failures: list[tuple[str, str]]) -> str | None:
+    """The reason why the case of this key is known to fail."""
+    return next((reason for pattern, reason in failures if fnmatch.fnmatchcase(key, pattern)), None)

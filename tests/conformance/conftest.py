@@ -33,7 +33,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 continue
             if option("--conformance") == "sample" and not case.in_sample:
                 continue
-            reason = cases.known(case, failures)
+            reason = cases.known(case.key, failures)
             # one process for an operator: its programs are compiled once
             marks: list[Any] = [pytest.mark.xdist_group(f"{case.name} {backend}")]
             marks += [pytest.mark.xfail(reason=reason)] if reason else []
@@ -69,6 +69,17 @@ def limited(request: pytest.FixtureRequest) -> Iterator[None]:
         signal.signal(signal.SIGPROF, handler)
     if int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() > MEMORY:
         _drop_programs()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """A case in which an operator ran on the CPU without a reason in `known/fallbacks.toml` fails."""
+    result = yield
+    if _before in pyfuncitem.stash:
+        fell = Counter(tg.torch.fallbacks()) - pyfuncitem.stash[_before]
+        unexplained = sorted(set(fell) - set(cases.fallback_reasons()))
+        assert not unexplained, f"ran on the CPU: {', '.join(unexplained)}"
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

@@ -152,7 +152,7 @@ def inplace(op: Any, sample: Any, move: Move) -> None:
     variants = [v for v in (op.get_inplace(), op.get_inplace_operator()) if v is not None]
     for fn in variants:
         arguments = Move(torch.device("cpu"))((sample.input, sample.args, sample.kwargs))
-        there = Move(move.device)((sample.input, sample.args, sample.kwargs))
+        there = move.afresh()((sample.input, sample.args, sample.kwargs))
         random = not op.get_inplace() or is_random(op.op, (sample.input, sample.args, sample.kwargs))
         expected = on_cpu(fn, arguments)
         actual = fn(there[0], *there[1], **there[2])
@@ -193,7 +193,7 @@ def out(op: Any, sample: Any, move: Move) -> None:
     }
     for kind, make in kinds.items():
         here = [make(t.detach()) for t in tensors]
-        there = Move(move.device)(here)
+        there = move.afresh()(here)
         try:
             want, warned = call(here, arguments)
         except Exception:  # not every operator takes every `out=`; error inputs are another mode
@@ -222,7 +222,7 @@ def strides(op: Any, sample: Any, move: Move) -> None:
         if permuted:
             arguments = _reordered(arguments)
         expected = [t for t in tree_leaves(on_cpu(op.op, arguments)) if isinstance(t, Tensor)]
-        x, args, kwargs = Move(move.device)(arguments)
+        x, args, kwargs = move.afresh()(arguments)
         actual = [t for t in tree_leaves(op.op(x, *args, **kwargs)) if isinstance(t, Tensor)]
         for want, got in zip(expected, actual, strict=True):
             if want.numel() < 2 or want.shape != got.shape:  # the strides of single elements mean nothing

@@ -7,6 +7,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+from tests.conformance.cases import fallback_reasons, known, known_failures
+
 ROOT = Path(__file__).parents[2]
 Results = dict[str, dict[str, Any]]  # `Case.key` -> outcome, fallbacks, message
 
@@ -49,7 +51,9 @@ def table(results: Results) -> str:
         lines.append(f"{database:<11}{mode:<12}{dtype:<10} {share(outcomes)}")
     fell = fallbacks(results)
     lines.append(f"on the CPU for want of a kernel: {len(fell)} operators")
-    lines += [f"  aten::{name} (in {', '.join(sorted(where)[:3])})" for name, where in sorted(fell.items())]
+    reasons = fallback_reasons()
+    for name, where in sorted(fell.items()):
+        lines.append(f"  aten::{name} (in {', '.join(sorted(where)[:3])}): {reasons.get(name, 'no reason')}")
     return "\n".join(lines)
 
 
@@ -78,8 +82,9 @@ def markdown(by_backend: dict[str, Results]) -> str:
     ]
     for backend, results in by_backend.items():
         failed = sorted(key for key, r in results.items() if r["outcome"] in ("failed", "xfailed"))
+        reasons = known_failures(backend)
         lines += ["", f"## What fails on {backend}", ""]
-        lines += [f"- {key}" for key in failed] or ["Nothing."]
+        lines += [f"- {key}: {known(key, reasons) or 'no reason'}" for key in failed] or ["Nothing."]
     return "\n".join(lines) + "\n"
 
 
