@@ -94,20 +94,22 @@ class Arguments:
         self.given = [i for i, n in enumerate(sig.positional) if sig.types[n] in ("Tensor", "List[Tensor]")]
         self.named = [n for n in sig.names if n not in sig.positional and sig.types[n] == "Optional[Tensor]"]
 
-    def cast(self, args: Sequence[Any], kwargs: dict[str, Any], dtype: torch.dtype) -> list[Any]:
+    def cast(self, args: Sequence[Any], kwargs: dict[str, Any], dtype: torch.dtype) -> Sequence[Any]:
         """The positional arguments; those given by name are exchanged in place."""
         for name in self.named:
             if kwargs.get(name) is not None:
                 kwargs[name] = cast(kwargs[name], dtype)
-        new = list(args)
-        n = len(new)  # defaults at the end are left out
+        new = None
+        n = len(args)  # defaults at the end are left out
         for i in self.tensors:
-            if i < n and new[i] is not None:
-                new[i] = cast(new[i], dtype)
+            if i < n and (t := args[i]) is not None and t.dtype is not dtype:
+                new = new or list(args)
+                new[i] = cast(t, dtype)
         for i in self.lists:
             if i < n:
-                new[i] = [cast(t, dtype) for t in new[i]]
-        return new
+                new = new or list(args)
+                new[i] = [cast(t, dtype) for t in args[i]]
+        return new or args
 
     def widest(self, args: Sequence[Any]) -> torch.dtype:
         """float32 if any argument has it, else the region's dtype. Raises RuntimeError for a third one."""

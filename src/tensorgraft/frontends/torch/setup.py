@@ -140,7 +140,8 @@ def _define_own() -> None:
     convert, assign = torch.ops.graft.convert.default, torch.ops.graft.assign.default
     own.impl("convert", lambda x, dtype, memory_format: x.to(dtype, memory_format=memory_format, copy=True), "Meta")
     own.impl("assign", lambda x, source: x.copy_(source), "Meta")
-    own.impl("convert", entry(Operator(convert, Spec(lambda xp, x, dtype: xp.astype(x, dtype)))), KEY)
+    transfer.kernels["convert"] = entry(Operator(convert, Spec(lambda xp, x, dtype: xp.astype(x, dtype))))
+    own.impl("convert", transfer.kernels["convert"], KEY)
     own.impl("assign", entry(Operator(assign, Spec(lambda xp, x, source: source))), KEY)
 
 

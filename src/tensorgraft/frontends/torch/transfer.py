@@ -26,6 +26,7 @@ from tensorgraft.storage import Storage, contiguous_strides
 
 Tensor = torch.Tensor
 DIRECT: dict[str, Callable[..., Any]] = {}  # registered as they are, without a plan
+kernels: dict[str, Callable[..., Any]] = {}  # of the operators of our own, for where nothing lies between
 
 
 def direct(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -127,7 +128,8 @@ def _to_copy(
     if device.type == TYPE and device.index is None:
         device = slot_of(device).device
     if device == x.device:
-        return torch.ops.graft.convert(x, dtype, memory_format or torch.preserve_format)
+        convert = kernels["convert"] if not (x.is_conj() or x.is_neg()) else torch.ops.graft.convert
+        return convert(x, dtype, memory_format or torch.preserve_format)
     if x.device.type == TYPE:
         _touch(x)
         host = to_cpu(x)
