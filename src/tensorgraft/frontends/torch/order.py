@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from tensorgraft.frontends.torch.iteration import aligned, fastest_first
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Shape, read, write
@@ -39,8 +40,8 @@ def write_steps(
     shape, strides, offset, _ = target
     if not overlaps_itself(shape, strides):
         return None
-    aligned = [_aligned(strides, shape, shape), *(_aligned(g.strides, g.shape, shape) for g in operands)]
-    outermost_first = _iteration(shape, [s for s in aligned if s is not None])[::-1]
+    along = [aligned(strides, shape, shape), *(aligned(g.strides, g.shape, shape) for g in operands)]
+    outermost_first = fastest_first(shape, [s for s in along if s is not None])[::-1]
     elements = np.arange(math.prod(shape)).reshape(shape).transpose(outermost_first).reshape(-1)
     places = offset + _places(shape, strides).transpose(outermost_first).reshape(-1)
     turn, last = _turns(places)
@@ -85,42 +86,6 @@ def _places(shape: Shape, strides: Shape) -> np.ndarray:
         ),
         np.zeros(shape, np.int64),
     )
-
-
-def _aligned(strides: Shape, own: Shape, shape: Shape) -> Shape | None:
-    """An operand's strides along the axes of `shape`, to which it is broadcast; None: it is no such operand."""
-    missing = len(shape) - len(own)
-    if missing < 0 or any(n not in (1, m) for n, m in zip(own, shape[missing:], strict=True)):
-        return None
-    return (0,) * missing + tuple(
-        0 if n == 1 and m != 1 else s for n, m, s in zip(own, shape[missing:], strides, strict=True)
-    )
-
-
-def _iteration(shape: Shape, operands: Sequence[Shape]) -> list[int]:
-    """The axes in the order of PyTorch's TensorIterator, the fastest first (its `reorder_dimensions`)."""
-
-    def slower(a: int, b: int) -> int:
-        for strides in operands:
-            if strides[a] == 0 or strides[b] == 0:
-                continue
-            if strides[a] != strides[b]:
-                return 1 if strides[a] > strides[b] else -1
-            if shape[a] > shape[b]:
-                return 1
-        return 0
-
-    order = list(reversed(range(len(shape))))
-    for i in range(1, len(order)):  # an insertion sort in which some pairs have no order
-        at = i
-        for before in reversed(range(i)):
-            verdict = slower(order[before], order[at])
-            if verdict > 0:
-                order[before], order[at] = order[at], order[before]
-                at = before
-            elif verdict < 0:
-                break
-    return order
 
 
 def _turns(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from tensorgraft.frontends.torch.devices import slot_at
+from tensorgraft.frontends.torch.iteration import result_strides
 from tensorgraft.frontends.torch.nested import map_nested, tensors_in
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.tensors import from_array, numpy_dtype, set_storage
-from tensorgraft.storage import contiguous_strides, is_dense
+from tensorgraft.storage import contiguous_strides, is_dense, same_strides
 
 Tensor = torch.Tensor
 Structure = Callable[[list[Any]], Any]
@@ -60,7 +61,7 @@ def abstract_call(
     except Exception as error:
         outcome, metas, named = _ask_the_cpu(operator, args, kwargs, error)
     if operator.kind != "out":
-        return outcome, None
+        return _as_iterated(operator, metas, named, outcome), None
     sizes = {}
     for name in sig.written:
         before, after = sig.bind(args, kwargs)[name], sig.bind(tuple(metas), named)[name]
@@ -76,6 +77,18 @@ def abstract_call(
                 resize_out(outs[name], size, stride)
 
     return outcome, resize
+
+
+def _as_iterated(operator: Operator, args: list[Any], kwargs: dict[str, Any], outcome: Any) -> Any:
+    """The result of an elementwise operator, with the strides of PyTorch's iterator: those of its meta functions that
+    are written in Python have strides of their own."""
+    if operator.spec.promotion is None or operator.spec.meta is not True or not isinstance(outcome, Tensor):
+        return outcome
+    shape = tuple(outcome.shape)
+    strides = result_strides(shape, tensors_in(args, kwargs))
+    if strides is None or not outcome.numel() or same_strides(shape, strides, outcome.stride()):
+        return outcome
+    return torch.empty_strided(shape, strides, dtype=outcome.dtype, device="meta")
 
 
 # of a failed call's tensors together: beyond, the CPU is not asked
