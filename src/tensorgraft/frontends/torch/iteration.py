@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tensorgraft.storage import Shape, contiguous_strides
+from tensorgraft.storage import Shape, contiguous_strides, is_dense
 
 Tensor = torch.Tensor
 
@@ -60,7 +60,7 @@ def result_strides(shape: Shape, operands: Sequence[Tensor]) -> Shape | None:
             return _strides(shape, (1, 3, 2, 0))
         first = operands[0]
         alike = all(t.stride() == first.stride() for t in operands)
-        if alike and torch._prims_common.is_non_overlapping_and_dense(first):
+        if alike and is_dense(shape, first.stride()):
             return first.stride()
     return _strides(shape, fastest_first(shape, [s for s in strides if s is not None]))
 
