@@ -1,5 +1,6 @@
 """Bad input raises what CPU PyTorch raises, before anything is changed."""
 
+import math
 import warnings
 
 import pytest
@@ -14,6 +15,10 @@ DEVICES = tg.backends()
 def tensor(device, *shape, dtype=torch.float32):
     n = torch.Size(shape).numel()
     return torch.arange(n, dtype=dtype).reshape(shape).clone().to(device)
+
+
+def numbers(device, *values):
+    return torch.tensor(values).to(device)
 
 
 # name -> (program, whether the text is PyTorch's own to the letter)
@@ -56,6 +61,34 @@ PROGRAMS = {
     "an integer to a negative power": (lambda d: tensor(d, 3, dtype=torch.int64) ** -1, True),
     "an integer to a negative power in place": (lambda d: tensor(d, 3, dtype=torch.int64).pow_(-1), True),
     "integers to a negative power": (lambda d: torch._foreach_pow([tensor(d, 3, dtype=torch.int64)], -1), True),
+    "a division of integers by zero": (lambda d: tensor(d, 3, dtype=torch.int64) // 0, True),
+    "a division of integers by a tensor": (lambda d: tensor(d, 2, dtype=torch.int64) % numbers(d, 0, 1), True),
+    "a truncated division": (
+        lambda d: torch.div(tensor(d, 2, dtype=torch.int64), numbers(d, 1, 0), rounding_mode="trunc"),
+        True,
+    ),
+    "a loss of no probability": (lambda d: F.binary_cross_entropy(numbers(d, 0.5, 1.5), numbers(d, 0.0, 1.0)), True),
+    "a loss of no target": (lambda d: F.binary_cross_entropy(numbers(d, 0.5, 0.5), numbers(d, 0.0, 2.0)), True),
+    "probabilities above one": (lambda d: torch.bernoulli(numbers(d, 0.5, 1.5)), True),
+    "a negative deviation": (lambda d: torch.normal(0.0, numbers(d, 1.0, -1.0)), True),
+    "a negative rate": (lambda d: torch.poisson(numbers(d, 1.0, -1.0)), True),
+    "a negative weight": (lambda d: torch.multinomial(numbers(d, 1.0, -1.0), 1), True),
+    "weights without a sum": (lambda d: torch.multinomial(numbers(d, 0.0, 0.0), 2, True), True),
+    "an infinite weight": (lambda d: torch.multinomial(numbers(d, 1.0, math.inf), 2, True), True),
+    "a class out of range": (lambda d: F.multi_margin_loss(tensor(d, 2, 3), numbers(d, 0, 5)), True),
+    "a label out of range": (lambda d: F.multilabel_margin_loss(tensor(d, 1, 3), numbers(d, 5, 0, -1)[None]), True),
+    "a bag that begins late": (
+        lambda d: F.embedding_bag(numbers(d, 1, 2), tensor(d, 3, 2), numbers(d, 1)),
+        True,
+    ),
+    "a bag that ends late": (lambda d: F.embedding_bag(numbers(d, 1, 2), tensor(d, 3, 2), numbers(d, 0, 5)), True),
+    "parts of two dtypes": (lambda d: torch.complex(tensor(d, 3), tensor(d, 3).double()), True),
+    "parts of a wider dtype than out=": (
+        lambda d: torch.complex(*[tensor(d, 3).double()] * 2, out=torch.empty(3, dtype=torch.complex64, device=d)),
+        True,
+    ),
+    "narrow_copy of a dimension out of range": (lambda d: torch.narrow_copy(tensor(d, 3), 3, 0, 1), False),
+    "an empty out= that is read": (lambda d: [torch.cat((x, tensor(d, 3)), out=x) for x in [tensor(d, 0)]], True),
     "a negative size": (lambda d: torch.empty(-1, device=d), False),
 }
 

@@ -31,6 +31,17 @@ def check(xp: Backend, seen: Array, judge: Judge) -> None:
         pending.append((seen, judge))
 
 
+def require(xp: Backend, *requirements: tuple[Array, str]) -> None:
+    """Of each (booleans, message): RuntimeError with the message unless all are true."""
+    messages = [message for _, message in requirements]
+
+    def judge(held: np.ndarray) -> None:
+        if not held.all():
+            raise RuntimeError(messages[int(held.argmin())])
+
+    check(xp, xp.stack([xp.all(held) for held, _ in requirements]), judge)
+
+
 @contextlib.contextmanager
 def collected() -> Iterator[list[tuple[Array, Judge]]]:
     """The checks of arrays without values that are asked for inside."""

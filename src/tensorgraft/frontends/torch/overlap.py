@@ -6,6 +6,7 @@ memory that it also reads, the CPU's own kernel is asked, on zeros that overlap 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,9 @@ def _meet(written: list[Tensor], everything: list[Tensor]) -> bool:
     if len(everything) < 2:
         return False
     by_storage: dict[int, list[Tensor]] = {}
+    same = Counter(map(id, everything))
+    if any(same[id(t)] > 1 for t in written):  # also of an empty one, for which room is made before it is read
+        return True
     for t in everything:
         if t.numel():
             by_storage.setdefault(t.untyped_storage()._cdata, []).append(t)

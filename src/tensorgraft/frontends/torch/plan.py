@@ -80,10 +80,10 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any])
     if operator.spec.check is not None and not operator.spec.dynamic:
         operator.spec.check(*args, **kwargs)
     check_overlap(operator, args, kwargs)
-    _check_dim(operator, args, kwargs)
     if callable(operator.spec.concrete) and operator.spec.concrete(*args):
         return Plan(None, slot, concrete=True)
     outcome, prepare = abstract_call(operator, args, kwargs)
+    _check_dim(operator, args, kwargs)
     if outcome is None and operator.kind == "out":  # only the results say how large the `out=` tensors must be
         return Plan(None, slot, concrete=True)
     if prepare is not None:

@@ -142,7 +142,7 @@ def _define_own() -> None:
     own.impl("assign", lambda x, source: x.copy_(source), "Meta")
     transfer.kernels["convert"] = entry(Operator(convert, Spec(lambda xp, x, dtype: xp.astype(x, dtype))))
     own.impl("convert", transfer.kernels["convert"], KEY)
-    own.impl("assign", entry(Operator(assign, Spec(lambda xp, x, source: source))), KEY)
+    own.impl("assign", entry(Operator(assign, Spec(lambda xp, source: source), "out")), KEY)
 
 
 def _metadata(op: schema.Overload) -> Callable[..., Any]:

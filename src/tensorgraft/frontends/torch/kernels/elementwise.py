@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch.checks import require
 from tensorgraft.frontends.torch.kernels.common import number
 from tensorgraft.frontends.torch.kernels.logarithms import complex_logaddexp
 from tensorgraft.frontends.torch.spec import PROMOTION, kernel
@@ -69,12 +70,17 @@ def _integers_stay(method: str) -> Callable[..., Any]:
     return lambda xp, x: getattr(xp, method)(x) if _inexact(xp, x) else x
 
 
+def _conj(xp: Any, x: Array) -> Array:
+    return xp.conj(x) if dtypes.is_complex(xp.dtype_of(x)) else x
+
+
 _unary({name: _integers_stay(name) for name in ("ceil", "floor", "trunc", "round")}, DEFAULT)
 _unary(
     {
         "neg": "negative",
         "bitwise_not": "bitwise_invert",
-        "_conj_physical": lambda xp, x: xp.conj(x) if dtypes.is_complex(xp.dtype_of(x)) else x,
+        "_conj_physical": lambda xp, x: _conj(xp, x),
+        "conj_physical_": lambda xp, x: _conj(xp, x),
         "relu": lambda xp, x: xp.maximum(x, 0),
         "sgn": lambda xp, x: _sign(xp, x),
         "sign": lambda xp, x: _sign(xp, x),
@@ -189,14 +195,6 @@ def _binary(table: dict[str, str | Callable[..., Any]], promotion: PROMOTION, na
         kernel(*ops.split(), dynamic=names, promotion=promotion, promote=names)(fn)
 
 
-def _remainder(xp: Any, x: Array, y: Array) -> Array:
-    if dtypes.is_integer(xp.dtype_of(x)):
-        return xp.remainder(x, y)
-    r = xp.fmod(x, y)
-    off = xp.logical_and(xp.not_equal(r, 0), xp.not_equal(xp.less(r, 0), xp.less(y, 0)))
-    return xp.where(off, xp.add(r, y), r)
-
-
 def _logical(method: str) -> Callable[..., Any]:
     return lambda xp, x, y: getattr(xp, method)(xp.astype(x, dtypes.bool_), xp.astype(y, dtypes.bool_))
 
@@ -219,13 +217,10 @@ _binary({"mul.Tensor mul.Scalar": "multiply"}, DEFAULT)
 _binary({"div.Tensor div.Scalar": "divide"}, FLOAT)
 _binary(
     {
-        "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": _remainder,
-        "fmod.Tensor fmod.Scalar": "fmod",
         "maximum": "maximum",
         "minimum": "minimum",
         "fmax": _fmax("maximum"),
         "fmin": _fmax("minimum"),
-        "floor_divide floor_divide.Scalar": "floor_divide",
         "bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor": "bitwise_and",
         "bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor": "bitwise_or",
         "bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor": "bitwise_xor",
@@ -290,8 +285,49 @@ for _side in ("left", "right"):
     _binary({" ".join(_ops): _shift(f"bitwise_{_side}_shift")}, DEFAULT)
 
 
+def _remainder(xp: Any, x: Array, y: Array) -> Array:
+    if dtypes.is_integer(xp.dtype_of(x)):
+        return xp.remainder(x, y)
+    r = xp.fmod(x, y)
+    off = xp.logical_and(xp.not_equal(r, 0), xp.not_equal(xp.less(r, 0), xp.less(y, 0)))
+    return xp.where(off, xp.add(r, y), r)
+
+
+def _zero(number: Any) -> bool:
+    """The integer 0: a Python number, or a CPU tensor that stands for one."""
+    if isinstance(number, torch.Tensor):
+        known = number.device.type == "cpu" and not number.dim() and not number.is_floating_point()
+        return known and not number.is_complex() and number.item() == 0
+    return isinstance(number, int) and number == 0
+
+
+def _check_divisor(x: Any, other: Any, rounding_mode: str | None = "floor", **_: Any) -> None:
+    inexact = isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex() or not x.numel())
+    if _zero(other) and rounding_mode is not None and not inexact:
+        raise RuntimeError("ZeroDivisionError")
+
+
+def _division(fn: Callable[[Any, Array, Array], Array]) -> Callable[..., Array]:
+    """`fn`, which raises where integers are divided by an array with a 0 (numbers are looked at before)."""
+
+    def divide(xp: Any, x: Array, y: Array) -> Array:
+        if dtypes.is_integer(xp.dtype_of(y)) and xp.shape(y) and 0 not in xp.shape(x):
+            require(xp, (xp.not_equal(y, 0), "ZeroDivisionError"))
+        return fn(xp, x, y)
+
+    return divide
+
+
+for _names, _fn in {
+    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": _remainder,
+    "fmod.Tensor fmod.Scalar": lambda xp, x, y: xp.fmod(x, y),
+    "floor_divide floor_divide.Scalar": lambda xp, x, y: xp.floor_divide(x, y),
+}.items():
+    kernel(*_names.split(), dynamic=BOTH, promotion=DEFAULT, promote=BOTH, check=_check_divisor)(_division(_fn))
+
+
 def _rounded_division(promotion: PROMOTION, *names: str) -> None:
-    @kernel(*names, dynamic=("other",), promotion=promotion, promote=BOTH)
+    @kernel(*names, dynamic=("other",), promotion=promotion, promote=BOTH, check=_check_divisor)
     def divide(xp: Any, x: Array, y: Array, rounding_mode: str | None = None) -> Array:
         if rounding_mode is None:
             dtype = xp.dtype_of(x)
@@ -299,9 +335,9 @@ def _rounded_division(promotion: PROMOTION, *names: str) -> None:
                 x, y = xp.astype(x, dtypes.float32), xp.astype(y, dtypes.float32)
             return xp.divide(x, y)
         if rounding_mode == "floor":
-            return xp.floor_divide(x, y)
+            return _division(lambda xp, x, y: xp.floor_divide(x, y))(xp, x, y)
         if dtypes.is_integer(xp.dtype_of(x)):
-            return xp.integer_floor_divide(xp.subtract(x, xp.fmod(x, y)), y)
+            return _division(lambda xp, x, y: xp.integer_floor_divide(xp.subtract(x, xp.fmod(x, y)), y))(xp, x, y)
         return xp.trunc(xp.divide(x, y))
 
 
@@ -389,7 +425,21 @@ kernel("clamp_max", "clamp_max.Tensor", dynamic=("max",), promotion=DEFAULT, pro
 )
 
 
-@kernel("complex", promotion=None)
+_SCALAR_NAMES = {torch.float16: "Half", torch.float32: "Float", torch.float64: "Double"}
+
+
+def _check_parts(real: torch.Tensor, imag: torch.Tensor, out: torch.Tensor | None = None) -> None:
+    a, b = _SCALAR_NAMES.get(real.dtype), _SCALAR_NAMES.get(imag.dtype)
+    if a is None or b is None:
+        return  # PyTorch's meta function refuses these
+    if a != b:
+        raise RuntimeError(f"Expected object of scalar type {a} but got scalar type {b} for second argument")
+    if out is not None and out.dtype != real.dtype.to_complex():
+        got = "Complex" + _SCALAR_NAMES[out.dtype.to_real()] if out.dtype.is_complex else str(out.dtype)
+        raise RuntimeError(f"Expected object of scalar type Complex{a} but got scalar type {got} for argument 'out'")
+
+
+@kernel("complex", promotion=None, check=_check_parts)
 def _complex(xp: Any, real: Array, imag: Array) -> Array:
     if xp.dtype_of(real) == dtypes.float16:
         raise NotImplementedError("complex32")

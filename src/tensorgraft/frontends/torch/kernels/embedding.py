@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from tensorgraft.frontends.torch.checks import check
 from tensorgraft.frontends.torch.kernels.bounds import within
 from tensorgraft.frontends.torch.kernels.common import wide
 from tensorgraft.frontends.torch.kernels.reduction import vector_norm
@@ -70,6 +73,21 @@ def _embedding_renorm(xp: Any, weight: Array, indices: Array, max_norm: float, n
 # ---- bags ----------------------------------------------------------------------------------------------------------
 
 
+def _check_offsets(xp: Any, offsets: Array, n: int) -> None:
+    def judge(ends: np.ndarray) -> None:
+        first, last = ends.tolist()
+        if first != 0:
+            raise RuntimeError(
+                "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0."
+                f" However, got {first}"
+            )
+        if last > n:
+            raise RuntimeError(f"offsets[-1] can not be greater than input's length {n} but got offsets[-1] of {last}")
+
+    if rows := xp.shape(offsets)[0]:
+        check(xp, xp.gather(offsets, (xp.asarray(np.array([0, rows - 1])),)), judge)
+
+
 def _bag(
     xp: Any,
     weight: Array,
@@ -89,6 +107,7 @@ def _bag(
     indices = within(xp, indices, rows, lambda bad: RuntimeError(
         f"Index 0 of input takes value {bad} which is not in the valid range [0, {rows})"
     ))  # fmt: skip
+    _check_offsets(xp, offsets, n)
     starts = xp.take_slice(xp.astype(offsets, dtypes.int64), 0, 0, bags)
     index_dtype = dtypes.int64
     if not n or not bags:

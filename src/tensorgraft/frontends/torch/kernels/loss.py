@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.torch.checks import check
+from tensorgraft.frontends.torch.checks import check, require
 from tensorgraft.frontends.torch.spec import PROMOTION, kernel
 from tensorgraft.hub import dtypes
 
@@ -95,8 +95,17 @@ def _weighted(xp: Any, x: Array, weight: Array | None) -> Array:
     return x if weight is None else xp.multiply(x, widened(xp, weight))
 
 
+def _unit(xp: Any, x: Array) -> Array:
+    return xp.logical_and(xp.greater_equal(x, 0), xp.less_equal(x, 1))
+
+
 @kernel("binary_cross_entropy")
 def _bce(xp: Any, x: Array, y: Array, weight: Array | None = None, reduction: int = MEAN) -> Array:
+    require(
+        xp,
+        (_unit(xp, x), "all elements of input should be between 0 and 1"),
+        (_unit(xp, y), "all elements of target should be between 0 and 1"),
+    )
     x, y = widened(xp, x), widened(xp, y)
     low = -100.0  # as PyTorch, so that log(0) times 0 is 0
     yes = xp.multiply(y, xp.maximum(xp.log(x), low))

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch.checks import require
+from tensorgraft.frontends.torch.kernels.bounds import within
 from tensorgraft.frontends.torch.kernels.loss import MEAN, NONE, reduced, widened
 from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
@@ -29,7 +31,8 @@ def _meta(packet: Callable[..., Any]) -> Callable[..., Any]:
 
 def _margins(xp: Any, x: Array, target: Array, margin: float, weight: Array | None) -> tuple[Array, ...]:
     """(margin violations (N, C), the target's one-hot, the weight of each sample)."""
-    x, target = widened(xp, x), xp.astype(target, dtypes.int64)
+    x = widened(xp, x)
+    target = within(xp, target, xp.shape(x)[1], lambda bad: RuntimeError("target out of range"))
     at = xp.expand_dims(target, 1)
     z = xp.add(xp.subtract(x, xp.take_along_axis(x, at, 1)), margin)
     hot = xp.equal(at, xp.iota(xp.shape(x)[1], dtypes.int64))
@@ -91,10 +94,11 @@ def _of_rows(xp: Any, slope: Array, grad: Array, reduction: int) -> Array:
 
 def _label_sets(xp: Any, target: Array) -> tuple[Array, Array]:
     """(which entries of (N, C) are labels: those before the first -1; which classes they name)."""
-    target = xp.astype(target, dtypes.int64)
+    target, classes = xp.astype(target, dtypes.int64), xp.shape(target)[1]
+    inside = xp.logical_and(xp.greater_equal(target, -1), xp.less(target, classes))
+    require(xp, (inside, "argument #2 'target' is out of range"))
     before = xp.cumsum(xp.astype(xp.less(target, 0), dtypes.int64), 1)
     valid = xp.equal(before, 0)
-    classes = xp.shape(target)[1]
     hot = xp.equal(xp.expand_dims(target, 2), xp.iota(classes, dtypes.int64))
     return valid, xp.any(xp.logical_and(hot, xp.expand_dims(valid, 2)), axis=1)
 

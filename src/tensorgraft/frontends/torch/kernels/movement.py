@@ -26,6 +26,12 @@ def _cat(xp: Any, tensors: list[Array], dim: int = 0) -> Array:
     return xp.concat([xp.astype(x, common) for x in some], axis=dim % xp.ndim(some[0]))
 
 
+@kernel("narrow_copy")
+def _narrow_copy(xp: Any, x: Array, dim: int, start: int, length: int) -> Array:
+    dim, start = dim % xp.ndim(x), start + xp.shape(x)[dim] * (start < 0)
+    return xp.take_slice(x, dim, start, start + length)
+
+
 def _common(kinds: list[np.dtype]) -> np.dtype:
     import torch
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tensorgraft.frontends.torch.checks import require
 from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
@@ -88,6 +89,7 @@ def _check_multinomial(weights: Any, num_samples: int, replacement: bool = False
     wrong = not weights.dtype.is_floating_point
     _refuse(wrong, f"multinomial only supports floating-point dtypes for input, got: {weights.dtype}")
     _refuse(num_samples <= 0, "cannot sample n_sample <= 0 samples")
+    _refuse(weights.shape[-1] > 1 << 24, "number of categories cannot exceed 2^24")
     too_many = not replacement and num_samples > weights.shape[-1]
     _refuse(too_many, "cannot sample n_sample > prob_dist.size(-1) samples without replacement")
 
@@ -148,6 +150,14 @@ def _bernoulli(xp: Any, x: Array, p: Any = 0.5, *, key: Array) -> Array:
 @kernel("bernoulli_.Tensor", random=True)
 def _bernoulli_each(xp: Any, x: Array, p: Array, *, key: Array) -> Array:
     p = xp.astype(p, dtypes.float64 if xp.dtype_of(p) == dtypes.float64 else dtypes.float32)
+    require(
+        xp,
+        (
+            xp.logical_and(xp.greater_equal(p, 0), xp.less_equal(p, 1)),
+            "Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message be improved?  If so,"
+            " please report an enhancement request to PyTorch.)",
+        ),
+    )
     return xp.less(xp.uniform(key, xp.shape(x), xp.dtype_of(p)), p)
 
 
@@ -212,12 +222,18 @@ def _normal_about(xp: Any, mean: Array, std: Any = 1.0, *, key: Array) -> Array:
 
 @kernel("normal.float_Tensor", random=True, dynamic=("mean",))
 def _normal_scaled(xp: Any, mean: Any, std: Array, *, key: Array) -> Array:
+    _check_deviations(xp, std)
     return _shifted(xp, mean, std, xp.shape(std), key)
 
 
 @kernel("normal.Tensor_Tensor", random=True)
 def _normal_both(xp: Any, mean: Array, std: Array, *, key: Array) -> Array:
+    _check_deviations(xp, std)
     return _shifted(xp, mean, std, tuple(np.broadcast_shapes(xp.shape(mean), xp.shape(std))), key)
+
+
+def _check_deviations(xp: Any, std: Array) -> None:
+    require(xp, (xp.greater_equal(std, 0), "normal expects all elements of std >= 0.0"))
 
 
 def _shifted(xp: Any, mean: Any, std: Any, shape: tuple[int, ...], key: Array) -> Array:
@@ -227,11 +243,23 @@ def _shifted(xp: Any, mean: Any, std: Any, shape: tuple[int, ...], key: Array) -
     return xp.add(xp.multiply(z, _number(xp, std, inner)), _number(xp, mean, inner))
 
 
+def _check_weights(xp: Any, p: Array, replacement: bool) -> None:
+    positive, finite = xp.greater_equal(p, 0), xp.isfinite(p)
+    some = xp.not_equal(xp.sum(p, axis=-1), 0), "invalid multinomial distribution (sum of probabilities <= 0)"
+    if replacement:
+        words = "invalid multinomial distribution (encountering probability entry "
+        require(xp, (positive, f"{words}< 0)"), (finite, f"{words}= infinity or NaN)"), some)
+    else:
+        valid = xp.logical_and(positive, finite)
+        require(xp, (valid, "probability tensor contains either `inf`, `nan` or element < 0"), some)
+
+
 @kernel("multinomial", random=True, check=_check_multinomial)
 def _multinomial(xp: Any, weights: Array, num_samples: int, replacement: bool = False, *, key: Array) -> Array:
     """Without replacement the order of exponential races (Efraimidis and Spirakis 2006); with it the inverse of the
     distribution function."""
     p = xp.astype(weights, _inner(xp.dtype_of(weights)))
+    _check_weights(xp, p, replacement and num_samples > 1)
     if not replacement or num_samples == 1:
         races = xp.divide(p, xp.exponential(key, xp.shape(p), xp.dtype_of(p)))
         races = xp.where(xp.equal(p, 0), xp.full_like(p, -1.0), races)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from tensorgraft.frontends.torch.checks import require
 from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
@@ -122,6 +123,7 @@ def _keys(xp: Any, key: Array) -> tuple[Array, Array]:
 
 @kernel("poisson", random=True)
 def _poisson(xp: Any, rate: Array, *, key: Array) -> Array:
+    require(xp, (xp.greater_equal(rate, 0), "invalid Poisson rate, expected rate to be non-negative"))
     lam = xp.astype(rate, dtypes.float64)
     small_key, large_key = _keys(xp, key)
     large = xp.greater_equal(lam, 10)
