@@ -465,33 +465,57 @@ def test_checkpoint(weight, use_reentrant):
         assert torch.equal(a, b)
 
 
-def train(where, scaler_device, steps=4):
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "adam": lambda p: torch.optim.Adam(p, lr=1e-2),
+    "adam, fused": lambda p: torch.optim.Adam(p, lr=1e-2, fused=True),
+}
+
+
+def scaled(where, make, clip=True, compile_it=lambda f: f, steps=5):
+    """Scale and parameters after each step of a training whose third step overflows, and is left out."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3)).to(where)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    scaler = torch.amp.GradScaler(scaler_device, init_scale=2.0**10, growth_interval=2)
-    history = []
-    for i in range(steps):
-        x = drawn(8, 6, seed=i).to(where) * (1e5 if i == 2 else 1)  # overflows once: that step is left out
+    optimizer = make(model.parameters())
+    scaler = torch.amp.GradScaler(torch.device(where).type, init_scale=2.0**10, growth_interval=2)
+
+    def step(x, y):
         optimizer.zero_grad()
         with on(where, F16):
-            loss = F.cross_entropy(model(x), torch.arange(8, device=where) % 3)
+            loss = F.cross_entropy(model(x), y)
         scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if clip:
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         scaler.step(optimizer)
         scaler.update()
+
+    run, history = compile_it(step), []
+    for i in range(steps):
+        run(drawn(8, 6, seed=i).to(where) * (1e5 if i == 2 else 1), (torch.arange(8) % 3).to(where))
         history.append((scaler.get_scale(), [p.detach().cpu().clone() for p in model.parameters()]))
-    return history
+    return history, run
 
 
-def test_grad_scaler(device):
-    with tg.autocast_policy("cpu"):
-        found = train(device, "graft")
-    wanted = train("cpu", "cpu")
-    assert [s for s, _ in found] == [s for s, _ in wanted] and len({s for s, _ in found}) > 1
+def compare_scaled(found, wanted, **tolerance):
+    assert [s for s, _ in found] == [s for s, _ in wanted] == [1024, 2048, 1024, 1024, 2048]
     for (_, a), (_, b) in zip(found, wanted, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-2, atol=2e-3)
+        torch.testing.assert_close(a, b, **tolerance)
+    assert all(map(torch.equal, found[1][1], found[2][1]))  # the step that overflowed
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_grad_scaler(device, name):
+    with tg.autocast_policy("cpu"):
+        found, _ = scaled(device, OPTIMIZERS[name], clip=name == "sgd")
+    compare_scaled(found, scaled("cpu", OPTIMIZERS[name], clip=name == "sgd")[0], rtol=1e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_grad_scaler_compiled(jax_device, name):
+    found, run = scaled(jax_device, OPTIMIZERS[name], name == "sgd", tg.jit)
+    compare_scaled(found, scaled(jax_device, OPTIMIZERS[name], name == "sgd")[0], rtol=1e-2, atol=2e-3)
+    assert run.report.traces == 1
 
 
 # ---- compiled --------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from tensorgraft.frontends.torch.guards import (
     surroundings,
 )
 from tensorgraft.frontends.torch.optimizers import Stepped, optimizers_traced
+from tensorgraft.frontends.torch.scaling import scalers_traced
 from tensorgraft.frontends.torch.tensors import attach, cell_of
 from tensorgraft.frontends.torch.watch import Schedule, watching
 from tensorgraft.hub.backend import Backend
@@ -188,6 +189,7 @@ class Compiled:
             with active(capture), contextlib.ExitStack() as stack:
                 stack.enter_context(optimizers_traced(capture, schedule, stepped))
                 stack.enter_context(watching(capture, schedule))
+                stack.enter_context(scalers_traced())
                 out = self.fn(*args, **kwargs)
                 flat, structure = tree_flatten(out)
                 seen["identical"] = [next((i for i, t in ours if t is o), None) for o in flat]
