@@ -16,6 +16,7 @@ ROOT = Path(tensorgraft.__file__).parent
 FORBIDDEN = {
     "hub": ("tensorgraft.frontends", "tensorgraft.backends", "jax", "torch", "tensorflow", "scipy"),
     "backends": ("tensorgraft.frontends",),
+    "precision": ("tensorgraft.frontends", "tensorgraft.backends", "jax", "torch", "tensorflow"),
 }
 FRAMEWORKS = {"jax", "torch", "tensorflow"}
 
