@@ -26,7 +26,7 @@ Tensor = torch.Tensor
 Kernel = Callable[..., Any]
 
 KEY = "AutocastPrivateUse1"
-_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+_KEYS = torch._C.DispatchKeySet(torch._C._dispatch_key_parse(KEY))
 _Excluded = torch._C._ExcludeDispatchKeyGuard
 _low = torch.get_autocast_dtype
 
