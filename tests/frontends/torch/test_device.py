@@ -238,6 +238,14 @@ def test_making_tensors(device):
     assert made["new"].new(2, 3).shape == (2, 3) and made["new"].new().shape == (0,)
 
 
+def test_more_axes_than_arrays_have(device):
+    x = torch.arange(6.0).reshape([2] + [1] * 70 + [3]).transpose(0, -1)
+    y = x.to(device)
+    assert (y.shape, y.stride()) == (x.shape, x.stride())
+    assert torch.equal(y.cpu(), x) and y.cpu().stride() == x.stride()
+    assert torch.equal(y[1].cpu(), x[1]) and torch.equal(y.squeeze().cpu(), x.squeeze())
+
+
 def test_inference_mode_ends(device):
     for dtype in (torch.float64, torch.float16):  # the first tensors of a dtype
         with torch.inference_mode():
@@ -308,8 +316,15 @@ def test_numpy_arrays_that_cannot_be_shared():
         assert t.dtype == torch.from_numpy(np.array(a)).dtype and np.all(a == 0)
 
 
-def test_tensor_devices_come_from_the_entry_point_too():
-    code = "import torch, tensorgraft.frontends.torch.autoload as a; a.autoload(); print(torch.ones(2, device='graft'))"
+@pytest.mark.parametrize(
+    "start",
+    [
+        "import torch, tensorgraft.frontends.torch.autoload as a; a.autoload()",
+        "import tensorgraft; tensorgraft.torch.fallbacks(); import torch",
+    ],
+)
+def test_tensor_devices_come_from_the_entry_point_too(start):
+    code = f"{start}; print(torch.ones(2, device='graft'))"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     out = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, env=env)
     assert not out.returncode, out.stderr

@@ -89,6 +89,7 @@ PROGRAMS = {
     ),
     "narrow_copy of a dimension out of range": (lambda d: torch.narrow_copy(tensor(d, 3), 3, 0, 1), False),
     "an empty out= that is read": (lambda d: [torch.cat((x, tensor(d, 3)), out=x) for x in [tensor(d, 0)]], True),
+    "the least along one of 65 axes": (lambda d: torch.ones([1] * 65).to(d).amin(-1), True),
     "a negative size": (lambda d: torch.empty(-1, device=d), False),
 }
 

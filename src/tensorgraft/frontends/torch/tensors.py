@@ -50,6 +50,7 @@ TO_NUMPY: dict[torch.dtype, np.dtype] = {
     torch.float8_e4m3fnuz: dtypes.float8_e4m3fnuz,
     torch.float8_e5m2fnuz: dtypes.float8_e5m2fnuz,
 }
+MOST_AXES = 64  # of an array of NumPy; tensors may have more
 FROM_NUMPY = {ours: theirs for theirs, ours in TO_NUMPY.items()}
 
 
@@ -197,6 +198,9 @@ def numpy_to_cpu(a: np.ndarray) -> torch.Tensor:
 
 def to_cpu(t: torch.Tensor) -> torch.Tensor:
     """A CPU tensor with the same values and strides (where these are dense)."""
+    if t.dim() > MOST_AXES:
+        few = to_cpu(t.squeeze())
+        return few.as_strided(t.shape, t.stride()) if is_dense(tuple(t.shape), t.stride()) else few.reshape(t.shape)
     cell = cell_of(t)
     xp = cell.backend
     host = xp.to_numpy(to_array(t))
@@ -215,7 +219,10 @@ def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
     order = sorted(range(t.dim()), key=lambda d: (-t.stride()[d], d)) if dense else list(range(t.dim()))
 
     def host(t: torch.Tensor) -> np.ndarray:
-        inner = cpu_to_numpy(t.permute(order))
+        inner = t.permute(order)
+        if t.dim() > MOST_AXES:  # a storage's array may have any shape
+            return np.ascontiguousarray(cpu_to_numpy(inner.reshape(-1)))
+        inner = cpu_to_numpy(inner)
         return np.ascontiguousarray(inner).reshape([shape[d] for d in order])
 
     with xp.scope():
