@@ -1,5 +1,7 @@
 """The PyTorch front end: the device `graft`, whose tensors are plain `torch.Tensor`s computed by any backend."""
 
+import torch  # noqa: F401  (first: it loads the device itself, which must not find `setup` half imported)
+
 from tensorgraft.frontends.torch import setup
 from tensorgraft.frontends.torch.fallback import FallbackWarning, fallbacks, set_fallback
 

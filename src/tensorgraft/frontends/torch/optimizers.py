@@ -15,12 +15,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.optim import _adafactor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.adafactor import adafactor
 from tensorgraft.frontends.torch.capture import Capture, paused
 from tensorgraft.frontends.torch.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.tensors import cell_of, from_array
-from tensorgraft.frontends.torch.watch import Schedule
+from tensorgraft.frontends.torch.watch import Schedule, replaced
 from tensorgraft.storage import Storage
 
 Optimizer = torch.optim.Optimizer
@@ -34,12 +39,20 @@ class Stepped:
     numbers: list[dict[str, Any]] = field(default_factory=list)
     state: list[tuple[torch.Tensor, dict[str, Any], dict[str, Storage | None]]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.numbers = [_numbers(group) for group in self.optimizer.param_groups]
+        for group in self.optimizer.param_groups:
+            for p in group["params"]:
+                entries = self.optimizer.state.get(p) or {}
+                self.state.append((p, entries, {name: _cell(value) for name, value in entries.items()}))
+
     def holds(self) -> bool:
         """The optimizer is still as the trace saw it."""
         if [_numbers(group) for group in self.optimizer.param_groups] != self.numbers:
             return False
         for p, entries, cells in self.state:
-            if self.optimizer.state.get(p) is not entries or len(entries) != len(cells):
+            found = self.optimizer.state.get(p) or {}
+            if len(found) != len(cells) or (cells and found is not entries):
                 return False
             for name, cell in cells.items():
                 value = entries.get(name)
@@ -60,6 +73,7 @@ def _numbers(group: dict[str, Any]) -> dict[str, Any]:
 @contextlib.contextmanager
 def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Stepped]) -> Iterator[None]:
     saved: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    counts: list[dict[int, dict[str, Any]]] = []
     rates: dict[tuple[int, int], torch.Tensor] = {}
 
     def rate(optimizer: Optimizer, n: int) -> torch.Tensor:
@@ -68,20 +82,24 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
         if at not in rates:
 
             def now() -> np.ndarray:
-                return np.asarray(float(optimizer.param_groups[n]["lr"]), np.float64)
+                with _disable_current_modes():  # a CPU tensor: read anew at every call, no constant
+                    return np.asarray(float(optimizer.param_groups[n]["lr"]), np.float64)
 
             rates[at] = from_array(capture.feed(now, now(), at_trace=True), slot_of_backend(capture.backend))
         return rates[at]
 
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise TracedValueError(
+                "LBFGS decides by values how often it evaluates its function, and where: no program does that. Compile"
+                " the closure that it is given (tg.jit(closure)), and call step() outside."
+            )
         schedule.stepped = True
         with paused():
             _prepare(optimizer)
         if all(s.optimizer is not optimizer for s in stepped):
-            found = Stepped(optimizer, [_numbers(group) for group in optimizer.param_groups])
-            for p, entries in optimizer.state.items():
-                found.state.append((p, entries, {name: _cell(value) for name, value in entries.items()}))
-            stepped.append(found)
+            stepped.append(Stepped(optimizer))
+        counts.append({id(p): _counts(entries) for p, entries in optimizer.state.items()})
         for n, group in enumerate(optimizer.param_groups):
             saved.append((group, {k: group[k] for k in ("lr", "capturable", "foreach", "fused") if k in group}))
             if not isinstance(group["lr"], torch.Tensor) or group["lr"].device.type != TYPE:
@@ -97,13 +115,56 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
             group, values = saved.pop()
             group.update(values)
 
-    handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(restore)]
+    def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        restore()
+        _refuse_counts(optimizer, counts.pop())
+
+    handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
     try:
-        yield
+        with replaced(_adafactor, "adafactor", lambda _: adafactor), ScaledSums():
+            yield
     finally:
         restore()
         for handle in handles:
             handle.remove()
+
+
+def _counts(entries: Any) -> dict[str, Any]:
+    """The Python numbers that an optimizer keeps for a parameter."""
+    if not isinstance(entries, dict):
+        return {}
+    return {name: v for name, v in entries.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+
+
+def _refuse_counts(optimizer: Optimizer, before: dict[int, dict[str, Any]]) -> None:
+    """Raises TracedValueError where a step has changed Python numbers, and puts them back."""
+    changed = set()
+    for p, entries in optimizer.state.items():
+        for name, value in before.get(id(p), {}).items():
+            if entries.get(name) != value:
+                changed.add(name)
+                entries[name] = value
+    if changed:
+        raise TracedValueError(
+            f"{type(optimizer).__name__} counts {', '.join(sorted(changed))} in Python, inside tg.jit: the compiled"
+            " program would repeat the first step. Keep it as a tensor on the device, torch.zeros((), device=p.device),"
+            " or call step() outside."
+        )
+
+
+class ScaledSums(TorchFunctionMode):
+    """`p.add_(update, alpha=-lr)`, `p.addcdiv_(m, v, value=-lr)`: a factor that is a tensor (the learning rate is, in a
+    trace) is multiplied with the operand, where PyTorch would ask for its value."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        factor = _FACTORS.get(getattr(func, "__name__", "").rstrip("_"))
+        if factor is not None and isinstance(kwargs.get(factor), torch.Tensor) and len(args) > 1:
+            args = (args[0], args[1] * kwargs.pop(factor), *args[2:])
+        return func(*args, **kwargs)
+
+
+_FACTORS = {"add": "alpha", "sub": "alpha", "subtract": "alpha", "addcmul": "value", "addcdiv": "value"}
 
 
 def _cell(value: Any) -> Storage | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from tensorgraft.errors import TracedValueError
@@ -98,7 +98,7 @@ def watching(capture: Capture, schedule: Schedule) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
+def replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
     original = owner.__dict__[name]
     setattr(owner, name, functools.wraps(original)(wrap(original)))
     try:
@@ -119,7 +119,7 @@ def _zero_grad(capture: Capture) -> Iterator[None]:
 
         return zero_grad
 
-    with _replaced(torch.optim.Optimizer, "zero_grad", wrap), _replaced(torch.nn.Module, "zero_grad", wrap):
+    with replaced(torch.optim.Optimizer, "zero_grad", wrap), replaced(torch.nn.Module, "zero_grad", wrap):
         yield
 
 
@@ -136,7 +136,8 @@ def _schedulers(schedule: Schedule) -> Iterator[None]:
                 calls.append(functools.partial(original, self, *args, **kwargs))
             depth += 1
             try:
-                return original(self, *args, **kwargs)
+                with _disable_current_modes():  # a learning rate may be a CPU tensor, which it writes
+                    return original(self, *args, **kwargs)
             finally:
                 depth -= 1
 
@@ -150,5 +151,5 @@ def _schedulers(schedule: Schedule) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for cls in dict.fromkeys(family(LRScheduler)):
             if "step" in cls.__dict__:
-                stack.enter_context(_replaced(cls, "step", wrap))
+                stack.enter_context(replaced(cls, "step", wrap))
         yield
