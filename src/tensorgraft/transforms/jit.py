@@ -17,13 +17,15 @@ def jit(fn: Callable[..., Any]) -> Callable[..., Any]:
         fn: a function or a module of a PyTorch program on the device `graft`.
 
     Returns:
-        A function with the arguments and results of `fn`. Its results are detached: gradients are those that a
-        `backward()` inside left in `.grad`.
+        A function with the arguments and results of `fn`. Its results can be differentiated once, by a compiled
+        backward pass that keeps the activations which PyTorch would.
 
     Raises:
         TracedValueError: from a call, where `fn` asks for the value of a tensor (`.item()`, `if tensor:`) or does what
             only its first call would do (draw random numbers on the CPU, write a CPU tensor). Every tensor is then as
             it was before the call.
+        RuntimeError: where the history of a tensor from outside goes on inside (pass it as an argument), or a backward
+            pass is to be differentiated again.
     """
     from tensorgraft.frontends.torch.jit import Compiled
 

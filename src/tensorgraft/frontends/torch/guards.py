@@ -22,7 +22,7 @@ Tensor = torch.Tensor
 
 def leaf_key(leaf: Any) -> Any:
     if isinstance(leaf, Tensor):
-        geometry = (leaf.dtype, leaf.shape, leaf.stride(), leaf.storage_offset(), leaf.requires_grad)
+        geometry = (leaf.dtype, leaf.shape, leaf.stride(), leaf.storage_offset(), leaf.requires_grad, leaf.is_leaf)
         if leaf.device.type != TYPE:
             return leaf.device.type, *geometry
         array = cell_of(leaf).array

@@ -20,7 +20,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.capture import Capture, Feed, active
-from tensorgraft.frontends.torch.devices import TYPE, slot_of, slot_of_backend
+from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.guards import (
     captured_objects,
     getter_of,
@@ -32,9 +32,11 @@ from tensorgraft.frontends.torch.guards import (
     shared_arguments,
     surroundings,
 )
+from tensorgraft.frontends.torch.metadata import Metadata
 from tensorgraft.frontends.torch.optimizers import Stepped, optimizers_traced
 from tensorgraft.frontends.torch.scaling import scalers_traced
-from tensorgraft.frontends.torch.tensors import attach, cell_of
+from tensorgraft.frontends.torch.tape import Tape, record
+from tensorgraft.frontends.torch.tensors import cell_of
 from tensorgraft.frontends.torch.watch import Schedule, watching
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
@@ -42,24 +44,6 @@ from tensorgraft.storage import Storage
 Array = Any
 Tensor = torch.Tensor
 _MOST_TRACES = 32
-
-
-@dataclass
-class Metadata:
-    """How a tensor looks at a storage."""
-
-    dtype: torch.dtype
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-    nbytes: int  # of the storage
-
-    @staticmethod
-    def of(t: Tensor) -> Metadata:
-        return Metadata(t.dtype, tuple(t.size()), t.stride(), int(t.storage_offset()), t.untyped_storage().nbytes())
-
-    def on(self, cell: Storage) -> Tensor:
-        return attach(cell, slot_of_backend(cell.backend), self.dtype, self.size, self.stride, self.nbytes, self.offset)
 
 
 @dataclass
@@ -97,6 +81,9 @@ class Trace:
     schedule: Schedule
     guards: list[Callable[[Sequence[Any]], bool]]
     held: list[Any]  # objects that guards know by identity
+    tape: Tape | None  # of the results that a backward pass outside may begin at
+    roots: list[int]  # their places among the results
+    ends: list[Callable[[Sequence[Any]], Tensor]]  # what the tape's leaves are at a call
 
     def holds(self, leaves: Sequence[Any]) -> bool:
         return all(guard(leaves) for guard in self.guards)
@@ -146,7 +133,7 @@ class Compiled:
                 f"tg.jit has traced {self.report.name} {_MOST_TRACES} times: its shapes or Python arguments change with"
                 " every call. Pass what changes as tensors on the device, and keep shapes the same (pad them)."
             )
-        made = self._trace(backend, args, kwargs, leaves)
+        made = self._trace(backend, leaves, structure)
         known.append(made)
         start = time.perf_counter()
         out = _run(made, backend, leaves, first=True)
@@ -166,7 +153,7 @@ class Compiled:
                 return cell_of(value).backend
         return slot_of(None).backend
 
-    def _trace(self, backend: Backend, args: Any, kwargs: Any, leaves: list[Any]) -> Trace:
+    def _trace(self, backend: Backend, leaves: list[Any], structure: TreeSpec) -> Trace:
         start = time.perf_counter()
         capture = Capture(backend)
         schedule = Schedule()
@@ -175,13 +162,14 @@ class Compiled:
         for i, t in enumerate(leaves):
             if isinstance(t, Tensor) and t.device.type == "cpu":
                 capture.fed_tensors[id(t)] = functools.partial(_current_leaf, i)
-        for i, t in ours:
-            if t.requires_grad and not t.is_leaf:
-                raise RuntimeError(
-                    f"argument {i} of {self.report.name}, of shape {tuple(t.shape)}, has a history of its own"
-                    " (grad_fn): tg.jit does not differentiate through its arguments yet. Pass x.detach(), or compute"
-                    " it inside."
-                )
+        given = list(leaves)
+        cut: dict[int, int] = {}  # arguments without the history that they came with
+        for k, (i, t) in enumerate(ours):
+            if t.requires_grad and not t.is_leaf:  # its history is not the function's: autograd goes on there later
+                given[i] = t.detach().requires_grad_()
+                ours[k] = (i, given[i])
+                cut[id(given[i])] = i
+        args, kwargs = tree_unflatten(given, structure)
         entry_gradients = {id(t): t.grad for t in self.leaves}
         seen: dict[str, Any] = {}
 
@@ -190,22 +178,33 @@ class Compiled:
                 stack.enter_context(optimizers_traced(capture, schedule, stepped))
                 stack.enter_context(watching(capture, schedule))
                 stack.enter_context(scalers_traced())
+                first_node = torch.autograd._get_sequence_nr()
                 out = self.fn(*args, **kwargs)
-                flat, structure = tree_flatten(out)
+                flat, seen["structure"] = tree_flatten(out)
                 seen["identical"] = [next((i for i, t in ours if t is o), None) for o in flat]
+                seen["roots"], seen["tape"] = record(flat, seen["identical"], first_node)
                 flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
                 del out
-                seen["flat"], seen["structure"] = flat, structure
+                seen["flat"] = flat
                 for t in flat:
                     if isinstance(t, Tensor) and t.device.type == TYPE:
                         capture.touch([cell_of(t)])
                 capture.casts.clear()  # autocast's, which nothing after this call may use
                 seen["written"] = [t for t in capture.touched if t.cell.array is not t.stand_in]
                 seen["survivors"] = capture.survivors()
-                return [t.cell.array for t in seen["written"]] + [c.array for c in seen["survivors"]]
+                tape = seen["tape"]
+                residuals = [] if tape is None else tape.arrays
+                return [t.cell.array for t in seen["written"]] + [c.array for c in seen["survivors"]] + residuals
 
         try:
             program = backend.trace(traced)
+            for leaf in capture.leaves.values():
+                if (at := cut.get(id(leaf.tensor))) is not None:
+                    raise RuntimeError(
+                        f"argument {at} of {self.report.name}, of shape {tuple(leaf.tensor.shape)}, has a history of its"
+                        " own (grad_fn), in which a backward() inside tg.jit cannot go on: return the loss and call its"
+                        " backward() outside, or pass x.detach().requires_grad_()."
+                    )
             made = self._assemble(capture, program, seen, leaves, ours, schedule, stepped, entry_gradients)
         except BaseException:
             capture.restore_gradients()
@@ -293,6 +292,10 @@ class Compiled:
         guards += [optimizer_guard(s) for s in stepped]
         guards += [host_guard(ref, version) for ref, version in capture.host_reads.values() if ref() is not None]
 
+        tape: Tape | None = seen["tape"]
+        if tape is not None:
+            outputs = len(seen["written"]) + len(survivors)
+            tape.locate({a: k for a, k in positions.items() if k not in dict(donated)}, outputs)
         # drop this frame's hold on what only results and gradients refer to
         kept = [(k, c) for k, c in enumerate(survivors) if k not in claimed]
         return Trace(
@@ -308,6 +311,9 @@ class Compiled:
             schedule=schedule,
             guards=guards,
             held=[captured_objects(self.fn)],
+            tape=tape,
+            roots=seen["roots"],
+            ends=[] if tape is None else [getter_of(t, place) for t in tape.leaves],
         )
 
 
@@ -331,6 +337,7 @@ def _run(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool = Fa
             with backend.scope():
                 arrays[k] = backend.copy(arrays[k])
     made = trace.run(*arrays)
+    residuals = None if trace.tape is None else trace.tape.residuals(arrays, made)
     del arrays
     for source, n in trace.draws:
         source.offset += n
@@ -369,6 +376,11 @@ def _run(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool = Fa
     if not first:
         for call in trace.schedule.after:
             call()
+    if trace.tape is not None and residuals is not None:
+        ends = [get(leaves) for get in trace.ends]
+        results = trace.tape.attach(backend, residuals, [flat[i] for i in trace.roots], ends)
+        for i, result in zip(trace.roots, results, strict=True):
+            flat[i] = result
     return tree_unflatten(flat, trace.structure)
 
 
