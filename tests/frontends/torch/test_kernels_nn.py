@@ -160,7 +160,14 @@ _samples = torch.rand(2, 4, 2, generator=torch.Generator().manual_seed(5))
 case("fractional_max_pool2d", torch.ops.aten.fractional_max_pool2d, X2, [2, 2], [3, 4], _samples)
 _samples = torch.rand(2, 4, 3, generator=torch.Generator().manual_seed(5))
 case("fractional_max_pool3d", torch.ops.aten.fractional_max_pool3d, X3, [2, 2, 2], [3, 2, 4], _samples)
-case("fractional_max_pool3d of one", torch.ops.aten.fractional_max_pool3d, S((4, 6, 5, 7)), [2, 2, 2], [3, 2, 4], _samples)
+case(
+    "fractional_max_pool3d of one",
+    torch.ops.aten.fractional_max_pool3d,
+    S((4, 6, 5, 7)),
+    [2, 2, 2],
+    [3, 2, 4],
+    _samples,
+)
 case("lp_pool2d", F.lp_pool2d, S((1, 2, 4, 4)), 2, 2)
 case("max_unpool2d", F.max_unpool2d, S((1, 1, 2, 2)), torch.tensor([[[[0, 3], [9, 14]]]]), 2)
 
@@ -382,38 +389,6 @@ def test_foreach(name, device):
 
 # ---- random numbers --------------------------------------------------------------------------------------------------
 
-N = 20_000
-MOMENTS = {  # what is drawn -> (mean, variance)
-    "normal_": (lambda x: x.normal_(2, 3), 2, 9),
-    "uniform_": (lambda x: x.uniform_(-1, 3), 1, 16 / 12),
-    "exponential_": (lambda x: x.exponential_(2), 0.5, 0.25),
-    "geometric_": (lambda x: x.geometric_(0.4), 2.5, 3.75),
-    "log_normal_": (lambda x: x.log_normal_(0, 0.5), np.exp(0.125), (np.exp(0.25) - 1) * np.exp(0.25)),
-    "bernoulli_": (lambda x: x.bernoulli_(0.3), 0.3, 0.21),
-    "bernoulli": (lambda x: torch.bernoulli(x + 0.3), 0.3, 0.21),
-    "random_": (lambda x: x.random_(3, 7), 4.5, 1.25),
-    "randint": (lambda x: torch.randint(6, x.shape, device=x.device).float(), 2.5, 35 / 12),
-    "poisson": (lambda x: torch.poisson(x + 3), 3, 3),
-    "poisson of many": (lambda x: torch.poisson(x + 30), 30, 30),
-    "binomial": (lambda x: torch.binomial(x + 9, x + 0.7), 6.3, 1.89),
-    "binomial of many": (lambda x: torch.binomial(x + 90, x + 0.7), 63, 18.9),
-    "gamma": (lambda x: torch._standard_gamma(x + 2.5), 2.5, 2.5),
-    "gamma below 1": (lambda x: torch._standard_gamma(x + 0.4), 0.4, 0.4),
-    "normal": (lambda x: torch.normal(x + 1, x + 2), 1, 4),
-    "multinomial": (lambda x: torch.multinomial(torch.tensor([1.0, 3.0]).to(x), len(x), True).float(), 0.75, 0.1875),
-    "dropout": (lambda x: F.dropout(x + 1, 0.2), 1, 0.25),
-}
-
-
-@pytest.mark.parametrize("name", MOMENTS)
-def test_moments(name, device):
-    draw, mean, variance = MOMENTS[name]
-    torch.manual_seed(0)
-    x = draw(torch.zeros(N, device=device)).cpu().double()
-    error = np.sqrt(variance / N)
-    assert abs(x.mean().item() - mean) < 5 * error
-    assert abs(x.var().item() / variance - 1) < 0.1
-
 
 def test_the_same_seed_gives_the_same_numbers(device):
     torch.manual_seed(3)
@@ -429,7 +404,7 @@ RANGES = {torch.uint8: 255, torch.int8: 127, torch.int64: 2**63 - 1, torch.float
 
 @pytest.mark.parametrize("dtype", RANGES, ids=str)
 def test_random_covers_the_range_of_the_dtype(dtype, device):
-    x = torch.zeros(N, dtype=dtype, device=device).random_().cpu().double()
+    x = torch.zeros(20_000, dtype=dtype, device=device).random_().cpu().double()
     assert 0 <= x.min() <= 0.01 * RANGES[dtype] and 0.99 * RANGES[dtype] <= x.max() <= RANGES[dtype]
 
 
