@@ -328,3 +328,24 @@ def test_indices_on_the_cpu(device):
     assert_close(x.to(device)[x > 0].cpu(), x[x > 0])
     with pytest.raises(IndexError, match="index 7 is out of bounds for dimension 0 with size 3"):
         x.to(device)[i + 5]
+
+
+OUTS = {
+    "linspace": lambda out: torch.linspace(4.3, -3, 50, out=out),
+    "logspace": lambda out: torch.logspace(0, 1.2, 4, 5.0, out=out),
+    "arange": lambda out: torch.arange(0.5, 6, 1.5, out=out),
+    "eye": lambda out: torch.eye(3, out=out),
+    "full": lambda out: torch.full((2,), 3, out=out),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float64])
+@pytest.mark.parametrize("name", OUTS)
+def test_out_decides_the_dtype(name, dtype, device):
+    made, expected = (OUTS[name](torch.empty(0, dtype=dtype, device=d)) for d in (device, "cpu"))
+    assert_close(made.cpu(), expected)
+
+
+def test_arange_of_numbers_that_are_cut(device):
+    assert torch.arange(5.9, dtype=torch.int64, device=device).tolist() == [0, 1, 2, 3, 4]
+    assert torch.arange(5.9, dtype=torch.int32, device=device).tolist() == [0, 1, 2, 3, 4, 5]

@@ -22,6 +22,7 @@ class Operator:
     op: schema.Overload
     spec: Spec
     kind: str = "kernel"
+    base: schema.Overload | None = None  # the functional overload behind an inplace or out one
     plans: dict[Any, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -29,3 +30,5 @@ class Operator:
         self.name = schema.short_name(self.op)
         self.signature = schema.signature(self.op)
         self.writes = self.spec.writes or self.signature.written
+        known = self.kind == "out" and self.base is not None and "dtype" in schema.signature(self.base).names
+        self.dtype_of_out = known and "dtype" not in self.signature.names  # the kernel's `dtype` is that of `out=`

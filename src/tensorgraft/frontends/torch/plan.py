@@ -232,6 +232,8 @@ def _program(
         options = {n: fill(n, held[n]) for n in named}
         if spec.contiguous:
             options["contiguous"] = contiguous
+        if operator.dtype_of_out:
+            options["dtype"] = geometries[targets[0].index].dtype
         if spec.random:
             options["key"] = _key(xp, inputs[-1])
         with checks.collected() as pending:

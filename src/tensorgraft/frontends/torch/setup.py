@@ -127,7 +127,7 @@ def install() -> None:
             continue
         for kind, other in schema.derived(op).items():
             if schema.short_name(other) not in done:
-                _register(Operator(other, spec, kind), done)
+                _register(Operator(other, spec, kind, op), done)
     _libraries["_"].fallback(fallback.boxed, KEY)
     _libraries["_"].fallback(fallthrough_kernel, "AutocastPrivateUse1")
 
@@ -185,7 +185,7 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
                 spec = _functional_spec(base)
                 if spec is None or spec.writes:
                     return None
-                return _register(Operator(op, spec, kind), set())
+                return _register(Operator(op, spec, kind, base), set())
     return None
 
 

@@ -54,8 +54,10 @@ def _inferred(xp: Any, value: Any) -> np.dtype:
 @kernel("arange.start_step")
 def _arange(xp: Any, start: Any, end: Any, step: Any = 1, dtype: np.dtype | None = None) -> Array:
     integers = all(isinstance(n, int) for n in (start, end, step))
-    n = -(-(end - start) // step) if integers else math.ceil((end - start) / step)
     dtype = dtype or (dtypes.int64 if integers else _default(xp))
+    if dtype == dtypes.int64 and not integers:  # PyTorch cuts them before it counts, for this dtype alone
+        start, end, step, integers = int(start), int(end), int(step), True
+    n = -(-(end - start) // step) if integers else math.ceil((end - start) / step)
     wide = (
         dtype if dtypes.is_integer(dtype) and integers else dtypes.int64 if dtypes.is_integer(dtype) else dtypes.float64
     )
