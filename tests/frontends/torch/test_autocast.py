@@ -628,8 +628,9 @@ def test_what_is_below_autocast_is_computed_alike_in_a_region(device):
         assert inside.dtype == plain.dtype and torch.equal(inside.cpu(), plain.cpu())
 
 
-def test_attention_in_evaluation(device):
+def test_attention_in_evaluation():
     """Its fused operators are for the policy that has a row of them."""
+    device = tg.device("numpy")
     x = drawn(2, 3, 8)
     for module in (nn.MultiheadAttention(8, 2, batch_first=True), nn.TransformerEncoderLayer(8, 2, 16)):
         module = module.to(device).eval()
@@ -655,8 +656,9 @@ def test_transforms_and_tracing(device):
     torch.testing.assert_close(grad.cpu(), X.sum(0)[:, None].expand(6, 6), rtol=2e-2, atol=2e-2)
 
 
-def test_recurrent_layers(device):
-    for layer in (nn.LSTM(6, 5), nn.RNN(6, 5)):
+def test_recurrent_layers():
+    device = tg.device("numpy")
+    for layer in (nn.LSTM(6, 5), nn.GRU(6, 5), nn.RNN(6, 5)):
         host = copy.deepcopy(layer)
         there = layer.to(device)
         with on(device):
