@@ -11,8 +11,10 @@ import torch
 
 from tensorgraft.frontends.torch.devices import slot_at
 from tensorgraft.frontends.torch.iteration import result_strides
+from tensorgraft.frontends.torch.layouts import LAYOUTS, strided
 from tensorgraft.frontends.torch.nested import map_nested, tensors_in
 from tensorgraft.frontends.torch.operator import Operator
+from tensorgraft.frontends.torch.order import overlaps_itself
 from tensorgraft.frontends.torch.tensors import from_array, numpy_dtype, set_storage
 from tensorgraft.storage import contiguous_strides, is_dense, same_strides
 
@@ -61,12 +63,14 @@ def abstract_call(
     except Exception as error:
         outcome, metas, named = _ask_the_cpu(operator, args, kwargs, error)
     if operator.kind != "out":
-        return _as_iterated(operator, metas, named, outcome), None
+        return _as_on_the_cpu(operator, metas, named, outcome), None
     sizes = {}
+    made = sig.bind(tuple(metas), named)
+    operands = tensors_in([a for name, a in made.items() if name not in sig.written], {})
     for name in sig.written:
-        before, after = sig.bind(args, kwargs)[name], sig.bind(tuple(metas), named)[name]
+        before, after = sig.bind(args, kwargs)[name], made[name]
         if before.size() != after.size():
-            sizes[name] = (tuple(after.size()), after.stride())
+            sizes[name] = (tuple(after.size()), _iterated(operator, after, operands).stride())
     if not sizes:
         return outcome, None
 
@@ -79,16 +83,23 @@ def abstract_call(
     return outcome, resize
 
 
-def _as_iterated(operator: Operator, args: list[Any], kwargs: dict[str, Any], outcome: Any) -> Any:
-    """The result of an elementwise operator, with the strides of PyTorch's iterator: those of its meta functions that
-    are written in Python have strides of their own."""
-    if operator.spec.promotion is None or operator.spec.meta is not True or not isinstance(outcome, Tensor):
+def _as_on_the_cpu(operator: Operator, args: list[Any], kwargs: dict[str, Any], outcome: Any) -> Any:
+    """The result with the strides that the CPU gives it. Those of elementwise operators are PyTorch's iterator's: its
+    meta functions that are written in Python have others."""
+    rule = LAYOUTS.get(operator.name)
+    if rule is not None:
+        return rule(outcome, *args, **kwargs)
+    return _iterated(operator, outcome, tensors_in(args, kwargs)) if isinstance(outcome, Tensor) else outcome
+
+
+def _iterated(operator: Operator, outcome: Tensor, operands: list[Tensor]) -> Tensor:
+    if operator.spec.promotion is None or operator.spec.meta is not True or not outcome.numel():
         return outcome
     shape = tuple(outcome.shape)
-    strides = result_strides(shape, tensors_in(args, kwargs))
-    if strides is None or not outcome.numel() or same_strides(shape, strides, outcome.stride()):
+    strides = result_strides(shape, operands)
+    if strides is None or same_strides(shape, strides, outcome.stride()):
         return outcome
-    return torch.empty_strided(shape, strides, dtype=outcome.dtype, device="meta")
+    return strided(outcome, strides)
 
 
 # of a failed call's tensors together: beyond, the CPU is not asked
@@ -149,6 +160,8 @@ def describe(outcome: Any) -> tuple[list[Result] | None, Structure | None]:
 
 
 def _result(meta: Tensor) -> Result:
-    size = tuple(meta.size())
-    stride = meta.stride() if is_dense(size, meta.stride()) else contiguous_strides(size)
-    return meta.dtype, size, stride, meta.numel() * meta.dtype.itemsize
+    size, stride = tuple(meta.size()), meta.stride()
+    if not is_dense(size, stride) and (0 in stride or overlaps_itself(size, stride)):  # expanded: there it is a view
+        stride = contiguous_strides(size)
+    extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if meta.numel() else 0
+    return meta.dtype, size, stride, extent * meta.dtype.itemsize

@@ -17,6 +17,7 @@ from torch._prims_common import elementwise_dtypes
 
 from tensorgraft.frontends.torch import checks, schema, state
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at, slot_of
+from tensorgraft.frontends.torch.layouts import LAYOUTS, Rule
 from tensorgraft.frontends.torch.nested import flatten, map_nested, tensors_in
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.order import Step, write_step, write_steps
@@ -24,6 +25,7 @@ from tensorgraft.frontends.torch.outcome import Result, Structure, abstract_call
 from tensorgraft.frontends.torch.overlap import check_overlap
 from tensorgraft.frontends.torch.tensors import (
     FROM_NUMPY,
+    attach,
     cell_of,
     cpu_to_numpy,
     from_array,
@@ -33,7 +35,7 @@ from tensorgraft.frontends.torch.tensors import (
 )
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
-from tensorgraft.storage import Geometry, Storage, read, write
+from tensorgraft.storage import Geometry, Storage, is_dense, read, write
 
 Array = Any
 Tensor = torch.Tensor
@@ -319,16 +321,13 @@ def _key(xp: Backend, words: Any) -> Array:
     return xp.fold_in(xp.slice(words, (0,), (2,), (1,)), high, low)
 
 
+def _meta(xp: Backend, a: Any) -> Any:
+    return torch.empty(xp.shape(a), dtype=FROM_NUMPY[xp.dtype_of(a)], device="meta") if xp.is_array(a) else a
+
+
 def _describe_arrays(xp: Backend, made: Any, written: int) -> tuple[list[Result], Structure | None]:
     parts = list(made) if isinstance(made, list | tuple) else [made]
-
-    def meta(a: Any) -> Any:
-        if isinstance(a, list | tuple):
-            return [meta(x) for x in a]
-        if a is None:
-            return None
-        return torch.empty(xp.shape(a), dtype=FROM_NUMPY[xp.dtype_of(a)], device="meta")
-
+    meta = partial(map_nested, partial(_meta, xp))
     if not isinstance(made, list | tuple):
         results, structure = describe(meta(made))
     else:
@@ -344,10 +343,27 @@ def lay_out(xp: Backend, array: Array, result: Result) -> Array:
     array = xp.astype(array, numpy_dtype(dtype))
     if xp.shape(array) != size:
         array = xp.broadcast_to(array, size)
+    if not is_dense(size, stride):
+        room = xp.zeros((nbytes // dtype.itemsize,), numpy_dtype(dtype))
+        return write(xp, room, Geometry(size, stride, 0, numpy_dtype(dtype)), array)
     order = tuple(sorted(range(len(size)), key=lambda d: (-stride[d], d)))
     if order != tuple(range(len(size))) and math.prod(size) > 1:
         array = xp.permute_dims(array, order)
     return xp.own(array) if xp.mutable else array
+
+
+def _laid_out(slot: Slot, made: Any, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Arrays as tensors with the strides that a rule gives them."""
+    xp = slot.backend
+    results, structure = describe(rule(map_nested(partial(_meta, xp), made), *args, **kwargs))
+    assert results is not None
+    tensors = []
+    with xp.scope():
+        for array, result in zip(flatten(made), results, strict=True):
+            assert result is not None
+            cell = state.created(Storage(lay_out(xp, array, result), xp))
+            tensors.append(attach(cell, slot, *result))
+    return tensors[0] if structure is None else structure(tensors)
 
 
 def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -378,7 +394,8 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     def give(a: Any) -> Any:
         return from_array(xp.own(a) if xp.mutable else a, slot) if xp.is_array(a) else a
 
-    given_back = map_nested(give, made)
+    rule = LAYOUTS.get(operator.name)
+    given_back = map_nested(give, made) if rule is None else _laid_out(slot, made, rule, args, kwargs)
     if not operator.writes:
         return tuple(given_back) if isinstance(made, tuple) else given_back
     bound = sig.bind(args, kwargs)

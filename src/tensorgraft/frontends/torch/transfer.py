@@ -179,6 +179,8 @@ def resize_(x: Tensor, size: list[int], *, memory_format: torch.memory_format | 
     """Elements that stay keep their values, in storage order. A storage that is too small is replaced by a larger
     one: other views of the old one do not follow (PyTorch grows it in place)."""
     shape = tuple(size)
+    if shape == x.shape and memory_format is None:
+        return x
     stride = contiguous_strides(shape)
     if memory_format in (torch.channels_last, torch.channels_last_3d):
         stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()

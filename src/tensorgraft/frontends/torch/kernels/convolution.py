@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tensorgraft.frontends.torch.kernels.masks import masked
+from tensorgraft.frontends.torch.layouts import formatted
 from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
@@ -24,7 +25,16 @@ def _meta(x: torch.Tensor, w: torch.Tensor, bias: Any, stride: Any, padding: Any
     ):
         if wrong:
             raise RuntimeError(message)
-    return torch.ops.aten.convolution.default(x, w, bias, stride, padding, dilation, *rest)
+    out = torch.ops.aten.convolution.default(x, w, bias, stride, padding, dilation, *rest)
+    return _laid_out(out, x, w)
+
+
+def _laid_out(result: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """With channels last where an operand has them last; of one dimension, where the weight does as an image of one
+    row: the CPU makes `x` contiguous there."""
+    if w.dim() == 3:
+        return formatted(result.unsqueeze(2), w.unsqueeze(2)).squeeze(2)
+    return formatted(result, x, w)
 
 
 @kernel("convolution", meta=_meta)
@@ -55,7 +65,12 @@ def _convolution(
 kernel("convolution_overrideable", meta=_meta)(_convolution)
 
 
-@kernel("convolution_backward", meta=masked(torch.ops.aten.convolution_backward.default))
+def _backward_meta(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
+    dx, dw, db = torch.ops.aten.convolution_backward.default(grad, x, w, *rest)
+    return _laid_out(dx, x, w), _laid_out(dw, x, w), db
+
+
+@kernel("convolution_backward", meta=masked(_backward_meta))
 def _convolution_backward(
     xp: Any,
     grad: Array,
@@ -88,7 +103,7 @@ def _convolution_backward(
 
 def _overrideable(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
     outputs = w.shape[1] * rest[-2] if rest[3] else w.shape[0]
-    return torch.ops.aten.convolution_backward.default(grad, x, w, [outputs], *rest)
+    return _backward_meta(grad, x, w, [outputs], *rest)
 
 
 kernel("convolution_backward_overrideable", meta=masked(_overrideable))(_convolution_backward)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from tensorgraft.frontends.torch.checks import check
+from tensorgraft.frontends.torch.layouts import column_major
 from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
@@ -140,7 +141,11 @@ def _qr(xp: Any, x: Array, mode: str = "reduced") -> tuple[Array, Array]:
     return nothing(xp, x) if mode == "r" else q, r
 
 
-@kernel("geqrf", meta=False)
+def _geqrf_meta(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return column_major(x.new_empty(x.shape)), x.new_empty((*x.shape[:-2], min(x.shape[-2:])))
+
+
+@kernel("geqrf", meta=_geqrf_meta)
 def _geqrf(xp: Any, x: Array) -> tuple[Array, Array]:
     """(R above the diagonal and the reflectors below it, their factors), in the conventions of LAPACK's geqrf."""
     refuse_narrow(xp, x)

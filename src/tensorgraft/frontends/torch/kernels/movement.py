@@ -101,3 +101,33 @@ def _view_as_real_copy(xp: Any, x: Array) -> Array:
 @kernel("_conj_copy")
 def _conj_copy(xp: Any, x: Array) -> Array:
     return xp.conj(x) if dtypes.is_complex(xp.dtype_of(x)) else x
+
+
+# ---- channels and pixels: PyTorch's composites do the same, with other strides than its CPU kernels ------------------
+
+
+@kernel("pixel_shuffle")
+def _pixel_shuffle(xp: Any, x: Array, upscale_factor: int) -> Array:
+    r = upscale_factor
+    *batch, c, h, w = xp.shape(x)
+    n = len(batch)
+    parts = xp.reshape(x, (*batch, c // r**2, r, r, h, w))
+    parts = xp.permute_dims(parts, (*range(n + 1), n + 3, n + 1, n + 4, n + 2))
+    return xp.reshape(parts, (*batch, c // r**2, h * r, w * r))
+
+
+@kernel("pixel_unshuffle")
+def _pixel_unshuffle(xp: Any, x: Array, downscale_factor: int) -> Array:
+    r = downscale_factor
+    *batch, c, h, w = xp.shape(x)
+    n = len(batch)
+    parts = xp.reshape(x, (*batch, c, h // r, r, w // r, r))
+    parts = xp.permute_dims(parts, (*range(n + 1), n + 2, n + 4, n + 1, n + 3))
+    return xp.reshape(parts, (*batch, c * r**2, h // r, w // r))
+
+
+@kernel("native_channel_shuffle")
+def _channel_shuffle(xp: Any, x: Array, groups: int) -> Array:
+    n, c, *rest = xp.shape(x)
+    parts = xp.reshape(x, (n, groups, c // groups, *rest))
+    return xp.reshape(xp.swapaxes(parts, 1, 2), (n, c, *rest))

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from tensorgraft.frontends.torch.kernels.common import number, wide
+from tensorgraft.frontends.torch.layouts import column_major
 from tensorgraft.frontends.torch.spec import PROMOTION, kernel
 from tensorgraft.hub import dtypes
 
@@ -123,7 +124,20 @@ def _linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Arra
     return out if bias is None else xp.add(out, xp.astype(bias, xp.dtype_of(out)))
 
 
-@kernel("linear_backward", meta=False)
+def _linear_backward_meta(
+    x: torch.Tensor, grad: torch.Tensor, weight: torch.Tensor, mask: list[bool]
+) -> tuple[torch.Tensor | None, ...]:
+    """The CPU has those of `addmm`: each factor's lies as the factor, which for the weight is the transposed one."""
+    dx, dw = (v.new_empty(v.shape) for v in (x, weight))
+    if x.dim() == 2 and x.stride() == (1, x.shape[0]):
+        dx = column_major(dx)
+    if weight.dim() == 2 and weight.stride() != (weight.shape[1], 1):
+        dw = column_major(dw)
+    made = dx, dw, x.new_empty(weight.shape[:-1])
+    return tuple(d if asked else None for d, asked in zip(made, mask, strict=True))
+
+
+@kernel("linear_backward", meta=_linear_backward_meta)
 def _linear_backward(
     xp: Any, x: Array, grad: Array, weight: Array, output_mask: list[bool]
 ) -> tuple[Array | None, Array | None, Array | None]:
