@@ -20,6 +20,7 @@ _HOMES = {
     "autocast_policy": "tensorgraft.precision",
     "device": "tensorgraft.devices",
     "from_backend_array": "tensorgraft.devices",
+    "graft": "tensorgraft.transforms.graft",
     "jit": "tensorgraft.transforms.jit",
     "set_default_device": "tensorgraft.devices",
     "to_backend_array": "tensorgraft.devices",
@@ -42,6 +43,7 @@ __all__ = [
     "backends",
     "device",
     "from_backend_array",
+    "graft",
     "jit",
     "precision",
     "set_default_device",
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from tensorgraft.frontends import torch
     from tensorgraft.hub.backend import Backend
     from tensorgraft.precision import autocast, autocast_policy
+    from tensorgraft.transforms.graft import graft
     from tensorgraft.transforms.jit import jit
 
 

@@ -149,6 +149,33 @@ class Backend(
         """Another object for the same array, without a copy: `trace` tells captured arrays apart by identity."""
         raise TypeError(f"the backend {self.name} does not trace")
 
+    # ---- native callables of a framework's own users -----------------------------------------------------------------
+
+    def native_dtype(self, dtype: np.dtype, /) -> np.dtype:
+        """What the framework has for a dtype in the user's configuration (JAX narrows 64-bit types by default)."""
+        return dtype
+
+    def seed_words(self, key: Any, /) -> Array:
+        """uint32 (2,): the seed that a random key of the framework stands for."""
+        raise TypeError(f"the backend {self.name} has no random keys")
+
+    def native_function(
+        self,
+        primal: Callable[..., Sequence[Array]],
+        forward: Callable[..., tuple[Sequence[Array], Sequence[Array]]],
+        backward: Callable[[Sequence[Array], Sequence[Array]], Sequence[Array | None]],
+        /,
+    ) -> Callable[..., tuple[Array, ...]]:
+        """A function of the framework out of three functions of arrays in hub operations; its users may compile,
+        differentiate and batch it.
+
+        Arguments:
+            primal: arrays -> results.
+            forward: arrays -> results and residuals, where it is differentiated.
+            backward: residuals, cotangents of the results -> cotangents of the arguments, None for zero.
+        """
+        raise TypeError(f"the backend {self.name} makes no native functions")
+
     # ---- mutable backends only -------------------------------------------------------------------------------------
 
     def strided_view(

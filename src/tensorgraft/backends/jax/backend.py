@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax import lax
 
+from tensorgraft.backends.jax import native
 from tensorgraft.backends.jax.control_flow import JaxControlFlow
 from tensorgraft.backends.jax.elementwise import JaxElementwise
 from tensorgraft.backends.jax.fft import JaxFFT
@@ -138,6 +139,16 @@ class JaxBackend(
 
     def stand_in(self, x: Array, /) -> Array:
         return jax.make_array_from_single_device_arrays(x.shape, x.sharding, [x])
+
+    def native_dtype(self, dtype: np.dtype, /) -> np.dtype:
+        return native.narrow(dtype)
+
+    def seed_words(self, key: Any, /) -> Array:
+        words = jax.random.key_data(key) if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+        return words.reshape(-1)[-2:]  # of other generators than Threefry's there may be more
+
+    def native_function(self, primal: Any, forward: Any, backward: Any, /) -> Callable[..., tuple[Array, ...]]:
+        return native.native_function(primal, forward, backward)
 
     def synchronize(self) -> None:
         jax.effects_barrier()

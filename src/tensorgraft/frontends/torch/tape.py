@@ -77,8 +77,6 @@ class Tape:
         self, residuals: Sequence[Array], cotangents: Sequence[Array], backend: Backend
     ) -> list[Array | None]:
         """The gradients of the leaves; None where the results do not depend on one."""
-        if self.spoilt is not None:
-            raise self.spoilt
         if self._backward is None:
             self._backward = self._trace(backend, residuals, cotangents)
         return self._backward([*residuals, *cotangents])
@@ -86,30 +84,42 @@ class Tape:
     def _unpacked(self, saved: Residual | Tensor) -> Tensor:
         return saved if isinstance(saved, Tensor) else saved.on(self._current[saved.array])
 
-    def _trace(self, backend: Backend, residuals: Sequence[Array], cotangents: Sequence[Array]) -> Backward:
-        capture = Capture(backend)
-        given = [backend.stand_in(a) for a in (*residuals, *cotangents)]
+    def walk(self, capture: Capture, residuals: Sequence[Array], cotangents: Sequence[Array]) -> list[Array | None]:
+        """The gradients of the leaves, computed by the kernels of the graph's nodes on these arrays. For an active
+        capture. Raises the RuntimeError of a spoilt tape."""
+        if self.spoilt is not None:
+            raise self.spoilt
+        backend = capture.backend
         slot = slot_of_backend(backend)
-        used: list[bool] = []
 
         def adopted(array: Array) -> Storage:
             cell = Storage(array, backend)
             capture.created(cell)
             return cell
 
+        try:
+            self._current = {a: adopted(new) for a, new in zip(self.arrays, residuals, strict=True)}
+            dy = [from_array(a, slot) for a in cotangents]
+            found = torch.autograd.grad(self.roots, self.leaves, dy, retain_graph=True, allow_unused=True)
+            return [None if g is None else to_array(g) for g in found]
+        finally:
+            self._current = {}
+
+    def _trace(self, backend: Backend, residuals: Sequence[Array], cotangents: Sequence[Array]) -> Backward:
+        capture = Capture(backend)
+        given = [backend.stand_in(a) for a in (*residuals, *cotangents)]
+        used: list[bool] = []
+
         def traced() -> list[Array]:
             with active(capture):
-                self._current = {a: adopted(new) for a, new in zip(self.arrays, given, strict=False)}
-                dy = [from_array(a, slot) for a in given[len(residuals) :]]
-                found = torch.autograd.grad(self.roots, self.leaves, dy, retain_graph=True, allow_unused=True)
-                used.extend(g is not None for g in found)
-                return [to_array(g) for g in found if g is not None]
+                found = self.walk(capture, given[: len(residuals)], given[len(residuals) :])
+            used.extend(g is not None for g in found)
+            return [g for g in found if g is not None]
 
         try:
             program = backend.trace(traced)
         finally:
             capture.restore()
-            self._current = {}
         places = {id(a): k for k, a in enumerate(given)}
         cells = {id(t.stand_in): t.cell for t in capture.touched}
         feeds = {id(f.stand_in): f for f in capture.feeds}

@@ -1,0 +1,123 @@
+"""Functions for JAX's own users, out of functions in hub operations.
+
+The hub computes with the dtypes it is given, 64-bit ones included. A user's own JAX program may run with
+`jax_enable_x64` off, where JAX narrows what it traces and lowers. There a program of ours is one primitive: traced,
+batched and lowered with 64-bit types, and with only narrow ones at its ends.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
+from jax.interpreters import batching, mlir
+
+Array = Any
+
+wide_p = Primitive("tensorgraft_program")
+wide_p.multiple_results = True
+
+_NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
+
+
+def narrow(dtype: np.dtype) -> np.dtype:
+    """What JAX has for a dtype in the user's configuration."""
+    dtype = np.dtype(dtype)
+    return dtype if jax.config.jax_enable_x64 else np.dtype(_NARROW.get(dtype.name, dtype))
+
+
+def native_function(
+    primal: Callable[..., Sequence[Array]],
+    forward: Callable[..., tuple[Sequence[Array], Sequence[Array]]],
+    backward: Callable[[Sequence[Array], Sequence[Array]], Sequence[Array | None]],
+) -> Callable[..., tuple[Array, ...]]:
+    """See `Backend.native_function`. Each part is traced once: callers keep one function for each signature."""
+    programs: dict[str, ClosedJaxpr] = {}
+    counts: dict[str, Any] = {}
+
+    def staged(part: str, fn: Callable[..., Sequence[Array]], arrays: Sequence[Array]) -> list[Array]:
+        if part not in programs:
+            programs[part] = _staged(fn, [jax.ShapeDtypeStruct(np.shape(a), a.dtype) for a in arrays])
+        return _call(programs[part], arrays)
+
+    @jax.custom_vjp
+    def function(*arrays: Array) -> tuple[Array, ...]:
+        return tuple(staged("primal", primal, arrays))
+
+    def fwd(*arrays: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        def flat(*arrays: Array) -> list[Array]:
+            results, residuals = forward(*arrays)
+            counts["results"] = len(results)
+            return [*results, *residuals]
+
+        made = staged("forward", flat, arrays)
+        n = counts["results"]
+        return tuple(made[:n]), tuple(made[n:])
+
+    def bwd(residuals: tuple[Array, ...], cotangents: tuple[Any, ...]) -> tuple[Array | None, ...]:
+        kept = [c for c in cotangents if c.dtype != jax.dtypes.float0]
+
+        def flat(*arrays: Array) -> list[Array]:
+            found = backward(arrays[: len(residuals)], arrays[len(residuals) :])
+            counts["used"] = [g is not None for g in found]
+            return [g for g in found if g is not None]
+
+        made = iter(staged("backward", flat, [*residuals, *kept]))
+        return tuple(next(made) if used else None for used in counts["used"])
+
+    function.defvjp(fwd, bwd)
+    return function
+
+
+def _staged(fn: Callable[..., Sequence[Array]], avals: Sequence[jax.ShapeDtypeStruct]) -> ClosedJaxpr:
+    """The jaxpr of a function of arrays, which may use 64-bit types. Its results are narrowed to what the user has."""
+    results = {name: narrow(np.dtype(name)) for name in _NARROW}  # asked in the user's configuration, used in ours
+
+    def ends(*arrays: Array) -> list[Array]:
+        return [a.astype(results.get(a.dtype.name, a.dtype)) for a in fn(*arrays)]
+
+    with jax.enable_x64(True):
+        return jax.make_jaxpr(ends)(*avals)
+
+
+def _call(program: ClosedJaxpr, arrays: Sequence[Array]) -> list[Array]:
+    """The results of a staged program, within any program of the user's."""
+    if jax.config.jax_enable_x64:
+        return list(jaxpr_as_fun(program)(*arrays))
+    return wide_p.bind(*arrays, program=program)
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(program: ClosedJaxpr) -> Callable[..., Any]:
+    return jax.jit(jaxpr_as_fun(program))
+
+
+@wide_p.def_impl
+def _(*arrays: Array, program: ClosedJaxpr) -> Any:
+    with jax.enable_x64(True):
+        return _compiled(program)(*arrays)
+
+
+@wide_p.def_abstract_eval
+def _(*avals: Any, program: ClosedJaxpr) -> Any:
+    return program.out_avals
+
+
+def _batch(arrays: Sequence[Array], dims: Sequence[int | None], *, program: ClosedJaxpr) -> Any:
+    with jax.enable_x64(True):
+        mapped = jax.vmap(jaxpr_as_fun(program), in_axes=tuple(dims))
+        batched = jax.make_jaxpr(mapped)(*[jax.ShapeDtypeStruct(np.shape(a), a.dtype) for a in arrays])
+    return wide_p.bind(*arrays, program=batched), (0,) * len(batched.out_avals)
+
+
+def _lower(ctx: Any, *operands: Any, program: ClosedJaxpr) -> Any:
+    with jax.enable_x64(True):
+        return mlir.lower_fun(jaxpr_as_fun(program), multiple_results=True)(ctx, *operands)
+
+
+batching.primitive_batchers[wide_p] = _batch
+mlir.register_lowering(wide_p, _lower)

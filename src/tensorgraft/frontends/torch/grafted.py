@@ -1,0 +1,240 @@
+"""A module as a pure function of another framework: `tg.graft(module, onto="jax")`.
+
+The function belongs to the framework: JAX compiles, differentiates, batches and exports it. Its derivative is
+PyTorch's: the backward pass that autograd would run, with the activations that autograd saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.func import functional_call
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from tensorgraft.frontends.torch.capture import active
+from tensorgraft.frontends.torch.devices import TYPE, slot_named
+from tensorgraft.frontends.torch.guards import surroundings
+from tensorgraft.frontends.torch.pure import PureCapture
+from tensorgraft.frontends.torch.tape import Tape, record
+from tensorgraft.frontends.torch.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
+from tensorgraft.frontends.torch.watch import HostWatch
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+Tensor = torch.Tensor
+Arrays = Mapping[str, Array]
+
+
+class Grafted(NamedTuple):
+    """A module as a pure function.
+
+    `out, buffers = apply(params, buffers, *args, key=None, **kwargs)`: arrays for tensors, and the module's own results
+    with arrays for tensors. `params` and `buffers` have the names of `state_dict()`; of tied parameters, the first.
+    """
+
+    apply: Callable[..., tuple[Any, dict[str, Array]]]
+    params: dict[str, Array]
+    buffers: dict[str, Array]
+
+
+def graft_module(module: torch.nn.Module, onto: str) -> Grafted:
+    """`Grafted` on the backend `onto`. The module itself is left as it is, and is asked for its modes at each call."""
+    slot = slot_named(onto)
+    xp = slot.backend
+
+    def out_of(t: Tensor) -> Array:
+        dtype = xp.native_dtype(numpy_dtype(t.dtype))  # asked in the user's configuration
+        with xp.scope():
+            if t.device.type == TYPE and cell_of(t).backend is xp:
+                return xp.astype(to_array(t.detach()), dtype)
+            return xp.astype(xp.asarray(cpu_to_numpy(t.detach().cpu())), dtype)
+
+    return Grafted(
+        PureFunction(module, xp),
+        {name: out_of(p) for name, p in module.named_parameters()},
+        {name: out_of(b) for name, b in module.named_buffers()},
+    )
+
+
+class PureFunction:
+    """`Grafted.apply`: one native function for each signature that it is called with."""
+
+    def __init__(self, module: torch.nn.Module, xp: Backend) -> None:
+        self.module, self.xp = module, xp
+        self.parameters = {name: (numpy_dtype(p.dtype), p.requires_grad) for name, p in module.named_parameters()}
+        self.buffers = {name: numpy_dtype(b.dtype) for name, b in module.named_buffers()}
+        self._known: dict[Any, Signature] = {}
+
+    def __call__(
+        self, params: Arrays, buffers: Arrays, /, *args: Any, key: Any = None, **kwargs: Any
+    ) -> tuple[Any, dict[str, Array]]:
+        """Raises ValueError for other names or shapes than the module's, TracedValueError where the module asks for
+        values, draws random numbers without a key, or writes what is not its own."""
+        for given, expected, what in ((params, self.parameters, "params"), (buffers, self.buffers, "buffers")):
+            if given.keys() != expected.keys():
+                missing, unknown = sorted(expected.keys() - given.keys()), sorted(given.keys() - expected.keys())
+                raise ValueError(
+                    f"{what} of {type(self.module).__name__} do not fit: missing {missing}, unknown {unknown}"
+                )
+        leaves, structure = tree_flatten((args, kwargs))
+        places = [i for i, leaf in enumerate(leaves) if self.xp.is_array(leaf) or isinstance(leaf, np.ndarray)]
+        arrays = [params[n] for n in self.parameters] + [buffers[n] for n in self.buffers]
+        arrays += [leaves[i] for i in places]
+        if key is not None:
+            arrays.append(self.xp.seed_words(key))
+        statics = tuple(None if i in places else (type(leaf), leaf) for i, leaf in enumerate(leaves))
+        modes = tuple(m.training for m in self.module.modules())
+        signature = (
+            structure,
+            statics,
+            modes,
+            key is not None,
+            surroundings(self.module),
+            str(self.xp.native_dtype(dtypes.int64)),
+            *((tuple(np.shape(a)), np.dtype(a.dtype)) for a in arrays),
+        )
+        found = self._known.get(signature)
+        if found is None:
+            found = self._known[signature] = Signature(self, leaves, places, structure, key is not None)
+        return found(arrays)
+
+
+class Signature:
+    """The module's call with arguments that look the same."""
+
+    def __init__(
+        self, owner: PureFunction, leaves: list[Any], places: list[int], structure: TreeSpec, keyed: bool
+    ) -> None:
+        self.owner, self.places, self.structure, self.keyed = owner, places, structure, keyed
+        self.leaves = [None if i in places else leaf for i, leaf in enumerate(leaves)]
+        self.run: Run | None = None  # the last one that was traced: what is no array in it
+        self.taped: Run | None = None
+        self.native = owner.xp.native_function(self._primal, self._forward, self._backward)
+
+    def __call__(self, arrays: Sequence[Array]) -> tuple[Any, dict[str, Array]]:
+        made = list(self.native(*arrays))
+        run = self.taped or self.run
+        assert run is not None
+        n = len(run.where)
+        flat = list(run.flat)
+        for i, array in zip(run.where, made[:n], strict=True):
+            flat[i] = array
+        return _plain(tree_unflatten(flat, run.structure)), dict(zip(self.owner.buffers, made[n:], strict=True))
+
+    def _primal(self, *arrays: Array) -> list[Array]:
+        with torch.no_grad():
+            self.run, results, _ = run(self, arrays, taped=False)
+        return results
+
+    def _forward(self, *arrays: Array) -> tuple[list[Array], list[Array]]:
+        with torch.enable_grad():
+            self.taped, results, residuals = run(self, arrays, taped=True)
+        return results, residuals
+
+    def _backward(self, residuals: Sequence[Array], cotangents: Sequence[Array]) -> list[Array | None]:
+        """`cotangents` are those of the results that are floating-point numbers."""
+        run, xp = self.taped, self.owner.xp
+        assert run is not None
+        found: list[Array | None] = [None] * len(run.given_dtypes)
+        if run.tape is None:
+            return found
+        given = [xp.astype(a, dtype) for a, dtype in zip(residuals, run.residual_dtypes, strict=True)]
+        dy = [xp.astype(cotangents[k], dtype) for k, dtype in run.roots]
+        capture = PureCapture(xp, None)
+        try:
+            with active(capture):
+                gradients = run.tape.walk(capture, given, dy)
+        finally:
+            capture.restore()
+        for end, gradient in zip(run.ends, gradients, strict=True):
+            if end is not None and gradient is not None:
+                found[end] = xp.astype(gradient, run.given_dtypes[end])
+        return found
+
+
+@dataclass
+class Run:
+    """What a traced call of the module was, other than its arrays."""
+
+    given_dtypes: list[np.dtype]  # of the arguments
+    structure: TreeSpec  # of the results
+    flat: list[Any]  # the results, None for tensors
+    where: list[int]  # of the tensors among them
+    tape: Tape | None
+    roots: list[tuple[int, np.dtype]]  # which cotangents the tape takes, and in which dtype
+    residual_dtypes: list[np.dtype]
+    ends: list[int | None]  # which argument each leaf of the tape is
+
+
+def run(call: Signature, arrays: Sequence[Array], taped: bool) -> tuple[Run, list[Array], list[Array]]:
+    """Call the module on tensors around arrays: (what it was, results and buffers afterwards, residuals)."""
+    xp = call.owner.xp
+    capture = PureCapture(xp, arrays[-1] if call.keyed else None)
+    try:
+        with active(capture), HostWatch(capture):
+            return _run(call, arrays, taped)
+    finally:
+        capture.restore()
+
+
+def _run(call: Signature, arrays: Sequence[Array], taped: bool) -> tuple[Run, list[Array], list[Array]]:
+    owner = call.owner
+    xp = owner.xp
+    slot = slot_named(xp.name)
+    argument: dict[int, int] = {}  # which one a tensor is that has a gradient, by identity
+
+    def tensor(k: int, dtype: np.dtype | None, differentiable: bool) -> Tensor:
+        array = arrays[k]
+        if dtype is not None and xp.dtype_of(array) == xp.native_dtype(dtype):
+            array = xp.astype(array, dtype)
+        t = from_array(array, slot)
+        if taped and differentiable and (t.is_floating_point() or t.is_complex()):
+            argument[id(t.requires_grad_())] = k
+        return t
+
+    state = {name: tensor(k, *about) for k, (name, about) in enumerate(owner.parameters.items())}
+    for name, dtype in owner.buffers.items():
+        state[name] = tensor(len(state), dtype, False)
+    given = list(call.leaves)
+    first_node = torch.autograd._get_sequence_nr()
+    widened = xp.native_dtype(dtypes.int64) != dtypes.int64  # the user has no int64 to give
+    for k, i in enumerate(call.places, start=len(state)):
+        narrow = widened and xp.dtype_of(arrays[k]) == dtypes.int32
+        t = tensor(k, dtypes.int64 if narrow else None, True)
+        given[i] = t.clone() if t.requires_grad else t  # the module may write it
+    args, kwargs = tree_unflatten(given, call.structure)
+
+    flat, structure = tree_flatten(functional_call(owner.module, state, args, kwargs))
+    where = [i for i, o in enumerate(flat) if isinstance(o, Tensor) and o.device.type == TYPE]
+    places, tape = record(flat, [None] * len(flat), first_node) if taped else ([], None)
+    results = [to_array(flat[i].detach()) for i in where] + [to_array(state[n].detach()) for n in owner.buffers]
+    # cotangents are given for results that have a derivative, in order
+    smooth = [k for k, a in enumerate(results) if dtypes.is_inexact(xp.dtype_of(a))]
+    residuals = [] if tape is None else list(tape.arrays)
+    made = Run(
+        given_dtypes=[xp.dtype_of(a) for a in arrays],
+        structure=structure,
+        flat=[None if i in set(where) else o for i, o in enumerate(flat)],
+        where=where,
+        tape=tape,
+        roots=[(smooth.index(where.index(i)), xp.dtype_of(results[where.index(i)])) for i in places],
+        residual_dtypes=[xp.dtype_of(a) for a in residuals],
+        ends=[] if tape is None else [argument.get(id(t)) for t in tape.leaves],
+    )
+    if tape is not None:
+        tape.locate({}, 0)
+    return made, results, residuals
+
+
+def _plain(o: Any) -> Any:
+    """Containers that every framework knows: of mappings of other classes, dictionaries."""
+    if isinstance(o, Mapping):
+        return {name: _plain(value) for name, value in o.items() if value is not None or type(o) is dict}
+    if isinstance(o, tuple) and hasattr(o, "_fields"):
+        return type(o)(*map(_plain, o))
+    return type(o)(map(_plain, o)) if type(o) in (list, tuple) else o

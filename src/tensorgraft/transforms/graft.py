@@ -1,0 +1,31 @@
+"""`tg.graft`: a program of one framework as a native callable of another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def graft(program: Any, *, onto: str) -> Any:
+    """A program of one framework as a native callable of another.
+
+    A `torch.nn.Module` onto `"jax"` is `(apply, params, buffers)`, a pure function and its state, with names as in
+    `state_dict()`:
+
+        apply, params, buffers = tg.graft(module, onto="jax")
+        out, buffers = apply(params, buffers, x, key=jax.random.key(0))
+
+    `jax.jit`, `jax.grad`, `jax.vmap`, `jax.export` and Optax work on it. Results are as in the user's configuration:
+    without `jax_enable_x64`, 64-bit results are narrowed, and int32 arguments count as PyTorch's int64. `key` is for
+    modules that draw random numbers. The derivative is that of PyTorch's backward pass.
+
+    Raises:
+        TypeError: for programs and frameworks that are not known here.
+        BackendNotAvailableError: for a backend unknown or not installed.
+    """
+    import torch
+
+    if isinstance(program, torch.nn.Module):
+        from tensorgraft.frontends.torch.grafted import graft_module
+
+        return graft_module(program, onto)
+    raise TypeError(f"tg.graft takes a torch.nn.Module, not a {type(program).__qualname__}")
