@@ -378,9 +378,9 @@ def _run(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool = Fa
             call()
     if trace.tape is not None and residuals is not None:
         ends = [get(leaves) for get in trace.ends]
-        results = trace.tape.attach(backend, residuals, [flat[i] for i in trace.roots], ends)
-        for i, result in zip(trace.roots, results, strict=True):
-            flat[i] = result
+        attached = trace.tape.attach(backend, residuals, [flat[i] for i in trace.roots], ends)
+        for i, tensor_with_history in zip(trace.roots, attached, strict=True):
+            flat[i] = tensor_with_history
     return tree_unflatten(flat, trace.structure)
 
 
