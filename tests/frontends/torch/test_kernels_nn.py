@@ -258,33 +258,6 @@ def check_training(mine, theirs, device, *x):
         torch.testing.assert_close(q.grad.cpu(), p.grad, rtol=1e-3, atol=1e-4)
 
 
-RECURRENT = {
-    "rnn": lambda: nn.RNN(4, 5, 2),
-    "lstm": lambda: nn.LSTM(4, 5, 2, bidirectional=True),
-    "lstm projected": lambda: nn.LSTM(4, 5, proj_size=3),
-    "lstm without bias": lambda: nn.LSTM(4, 5, bias=False),
-    "gru": lambda: nn.GRU(4, 5, 2, bidirectional=True),
-    "gru without bias": lambda: nn.GRU(4, 5, bias=False),
-}
-
-
-@pytest.mark.filterwarnings("ignore:LSTM with projections")
-@pytest.mark.parametrize("name", RECURRENT)
-def test_recurrent(name, device):
-    check_training(*twins(RECURRENT[name], device), device, torch.randn(3, 2, 4))
-
-
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
-def test_packed(kind, device):
-    mine, theirs = twins(lambda: kind(4, 5, bidirectional=True), device)
-    x, lengths = torch.randn(6, 3, 4), torch.tensor([6, 2, 4])
-    results = []
-    for module, data in ((mine, x), (theirs, x.to(device))):
-        packed = nn.utils.rnn.pack_padded_sequence(data, lengths, enforce_sorted=False)
-        results.append(nn.utils.rnn.pad_packed_sequence(module(packed)[0])[0])
-    torch.testing.assert_close(results[1].detach().cpu(), results[0].detach(), rtol=1e-4, atol=1e-5)
-
-
 def test_batch_norm_keeps_statistics(device):
     mine, theirs = twins(lambda: nn.BatchNorm2d(4), device)
     check_training(mine, theirs, device, torch.randn(3, 4, 2, 2))
