@@ -90,6 +90,19 @@ PROGRAMS = {
     "narrow_copy of a dimension out of range": (lambda d: torch.narrow_copy(tensor(d, 3), 3, 0, 1), False),
     "an empty out= that is read": (lambda d: [torch.cat((x, tensor(d, 3)), out=x) for x in [tensor(d, 0)]], True),
     "the least along one of 65 axes": (lambda d: torch.ones([1] * 65).to(d).amin(-1), True),
+    "out= of another dtype than aminmax's": (
+        lambda d: torch.aminmax(tensor(d, 3), out=(tensor(d), tensor(d, dtype=torch.float64))),
+        True,
+    ),
+    "out= of another dtype than cummax's": (
+        lambda d: torch.cummax(tensor(d, 3), 0, out=(tensor(d, 3), tensor(d, 3, dtype=torch.int32))),
+        True,
+    ),
+    "out= of another dtype than masked_select's": (
+        lambda d: torch.masked_select(tensor(d, 3), tensor(d, 3) > 1, out=tensor(d, 0, dtype=torch.int64)),
+        True,
+    ),
+    "out= of numbers for a truth": (lambda d: torch.all(tensor(d, 3), out=tensor(d)), True),
     "a negative size": (lambda d: torch.empty(-1, device=d), False),
 }
 

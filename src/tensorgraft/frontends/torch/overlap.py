@@ -1,24 +1,23 @@
 """Tensors that share memory with what an operator writes.
 
 What PyTorch allows differs from operator to operator, and its meta functions do not look. So where a call writes into
-memory that it also reads, the CPU's own kernel is asked, on zeros that overlap in the same way: once for each plan.
+memory that it also reads, the CPU's own kernel is asked, on zeros that overlap in the same way (`refusals`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch.nested import map_nested, tensors_in
+from tensorgraft.frontends.torch.nested import tensors_in
 from tensorgraft.frontends.torch.operator import Operator
+from tensorgraft.frontends.torch.refusals import refuse
 
 Tensor = torch.Tensor
 
 _IDEMPOTENT = frozenset({"fill_.Scalar", "fill_.Tensor", "zero_", "masked_fill_.Scalar", "masked_fill_.Tensor"})
-_LARGEST = 1 << 26  # bytes of a call's storages together: beyond, the CPU is not asked
 
 
 def check_overlap(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -34,7 +33,7 @@ def check_overlap(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, A
                 " location. Please clone() the tensor before performing the operation."
             )
     if _meet(written, tensors_in(args, kwargs)):
-        _ask_the_cpu(operator, args, kwargs)
+        refuse(operator, args, kwargs, "unsupported operation: ")
 
 
 def _span(t: Tensor) -> tuple[int, int]:
@@ -61,39 +60,3 @@ def _meet(written: list[Tensor], everything: list[Tensor]) -> bool:
         if sum(begin < high and low < end for low, high in map(_span, neighbours)) > 1:  # one of them is `t` itself
             return True
     return False
-
-
-def _ask_the_cpu(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    storages: dict[int, torch.UntypedStorage] = {}
-    tensors: dict[int, Tensor] = {}
-    sizes = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors_in(args, kwargs)}
-    if sum(sizes.values()) > _LARGEST:
-        return
-
-    def zeros(a: Any) -> Any:
-        if isinstance(a, torch.device):
-            return torch.device("cpu")
-        if not isinstance(a, Tensor):
-            return None if isinstance(a, torch.Generator) else a
-        if id(a) not in tensors:
-            at = a.untyped_storage()._cdata
-            if at not in storages:
-                storages[at] = torch.zeros(sizes[at], dtype=torch.uint8).untyped_storage()
-            empty = torch.empty(0, dtype=a.dtype)
-            tensors[id(a)] = empty.set_(storages[at], a.storage_offset(), a.size(), a.stride())
-        return tensors[id(a)]
-
-    ask: Callable[..., Any] = operator.op
-    if operator.op is torch.ops.graft.assign.default:
-        ask = torch.ops.aten.copy_.default
-    with torch.random.fork_rng(devices=[]):
-        host = map_nested(zeros, args), {n: map_nested(zeros, a) for n, a in kwargs.items()}
-        try:
-            ask(*host[0], **host[1])
-        except Exception as refusal:  # zeros may be no valid input: only what is said of memory counts
-            if not str(refusal).startswith("unsupported operation: "):
-                return
-            message = str(refusal)
-        else:
-            return
-    raise RuntimeError(message)

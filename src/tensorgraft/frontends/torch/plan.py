@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch._prims_common import elementwise_dtypes
 
+from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import checks, schema, state
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at, slot_of
 from tensorgraft.frontends.torch.layouts import LAYOUTS, Rule
@@ -23,6 +24,7 @@ from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.order import Step, write_step, write_steps
 from tensorgraft.frontends.torch.outcome import Result, Structure, abstract_call, describe, resize_out
 from tensorgraft.frontends.torch.overlap import check_overlap
+from tensorgraft.frontends.torch.refusals import check_out_dtypes
 from tensorgraft.frontends.torch.tensors import (
     FROM_NUMPY,
     attach,
@@ -33,6 +35,7 @@ from tensorgraft.frontends.torch.tensors import (
     numpy_dtype,
     to_array,
 )
+from tensorgraft.frontends.torch.traced_values import asked_for_shape
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage, is_dense, read, write
@@ -82,6 +85,7 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any])
     if operator.spec.check is not None and not operator.spec.dynamic:
         operator.spec.check(*args, **kwargs)
     check_overlap(operator, args, kwargs)
+    check_out_dtypes(operator, args, kwargs)
     if callable(operator.spec.concrete) and operator.spec.concrete(*args):
         return Plan(None, slot, concrete=True)
     outcome, prepare = abstract_call(operator, args, kwargs)
@@ -337,9 +341,9 @@ def _describe_arrays(xp: Backend, made: Any, written: int) -> tuple[list[Result]
 
 
 def lay_out(xp: Backend, array: Array, result: Result) -> Array:
-    """A result as its new storage keeps it: of the right dtype, its axes ordered by falling stride."""
+    """A result as its new storage keeps it: of the right dtype, its axes ordered by falling stride, zeros in gaps."""
     assert result is not None
-    dtype, size, stride, _ = result
+    dtype, size, stride, nbytes = result
     array = xp.astype(array, numpy_dtype(dtype))
     if xp.shape(array) != size:
         array = xp.broadcast_to(array, size)
@@ -371,6 +375,7 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     slot = _slot(operator, args, kwargs)
     xp, sig = slot.backend, operator.signature
     check_overlap(operator, args, kwargs)
+    check_out_dtypes(operator, args, kwargs)
     if operator.spec.meta:
         abstract_call(operator, args, kwargs)
     tensors = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
@@ -388,8 +393,11 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     hidden = operator.writes if operator.kind == "out" else ()
     positional = [n for n in sig.positional if n in held and n not in hidden]
     named = {n: map_nested(fill, held[n]) for n in held if n not in sig.positional and n not in hidden}
-    with xp.scope():
-        made = operator.spec.fn(xp, *[map_nested(fill, held[n]) for n in positional], **named)
+    try:
+        with xp.scope():
+            made = operator.spec.fn(xp, *[map_nested(fill, held[n]) for n in positional], **named)
+    except TracedValueError:
+        raise asked_for_shape(operator.name, tensors) from None
 
     def give(a: Any) -> Any:
         return from_array(xp.own(a) if xp.mutable else a, slot) if xp.is_array(a) else a

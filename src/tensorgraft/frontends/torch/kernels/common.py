@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from tensorgraft.frontends.torch.plan import as_dtype
 from tensorgraft.hub import dtypes
@@ -33,3 +34,8 @@ def number(xp: Any, value: Any, dtype: np.dtype) -> Array:
 def at_least_1d(xp: Any, x: Array) -> Array:
     """A 0-d array as one of one element: PyTorch lets `dim=0` of a 0-d tensor stand for that."""
     return x if xp.ndim(x) else xp.reshape(x, (1,))
+
+
+def scalar_name(dtype: torch.dtype) -> str:
+    """ATen's word for a dtype in its messages: "Float", "ComplexDouble"."""
+    return torch.empty(0, dtype=dtype).type().removeprefix("torch.").removesuffix("Tensor")

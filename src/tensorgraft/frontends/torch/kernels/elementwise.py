@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tensorgraft.frontends.torch.checks import require
-from tensorgraft.frontends.torch.kernels.common import number
+from tensorgraft.frontends.torch.kernels.common import number, scalar_name
 from tensorgraft.frontends.torch.kernels.logarithms import complex_logaddexp
 from tensorgraft.frontends.torch.spec import PROMOTION, kernel
 from tensorgraft.hub import dtypes
@@ -425,17 +425,14 @@ kernel("clamp_max", "clamp_max.Tensor", dynamic=("max",), promotion=DEFAULT, pro
 )
 
 
-_SCALAR_NAMES = {torch.float16: "Half", torch.float32: "Float", torch.float64: "Double"}
-
-
 def _check_parts(real: torch.Tensor, imag: torch.Tensor, out: torch.Tensor | None = None) -> None:
-    a, b = _SCALAR_NAMES.get(real.dtype), _SCALAR_NAMES.get(imag.dtype)
-    if a is None or b is None:
+    if not (real.is_floating_point() and imag.is_floating_point()):
         return  # PyTorch's meta function refuses these
+    a, b = scalar_name(real.dtype), scalar_name(imag.dtype)
     if a != b:
         raise RuntimeError(f"Expected object of scalar type {a} but got scalar type {b} for second argument")
     if out is not None and out.dtype != real.dtype.to_complex():
-        got = "Complex" + _SCALAR_NAMES[out.dtype.to_real()] if out.dtype.is_complex else str(out.dtype)
+        got = scalar_name(out.dtype)
         raise RuntimeError(f"Expected object of scalar type Complex{a} but got scalar type {got} for argument 'out'")
 
 

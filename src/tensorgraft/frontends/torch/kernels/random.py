@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from tensorgraft.frontends.torch.checks import require
+from tensorgraft.frontends.torch.kernels.common import scalar_name
 from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
@@ -84,7 +85,7 @@ def _check_range(x: Any, low: int, high: int | None = None, **_: Any) -> None:
 
 def _check_multinomial(weights: Any, num_samples: int, replacement: bool = False, out: Any = None, **_: Any) -> None:
     wrong = out is not None and out.dtype != torch.int64
-    _refuse(wrong, f"multinomial expects Long tensor out, got: {out is not None and out.dtype}")
+    _refuse(wrong, f"multinomial expects Long tensor out, got: {out is not None and scalar_name(out.dtype)}")
     _refuse(not 1 <= weights.dim() <= 2, "prob_dist must be 1 or 2 dim")
     wrong = not weights.dtype.is_floating_point
     _refuse(wrong, f"multinomial only supports floating-point dtypes for input, got: {weights.dtype}")
