@@ -78,6 +78,7 @@ CASES = {
     "lstsq with gaps": (lambda a, b: linalg.lstsq(a, b).solution, TALL.cos(), TALL[:, :2]),
     "nonzero": (lambda x: torch.nonzero(x > 0), X),
     "unique rows": (lambda x: torch.unique(x, dim=1, return_inverse=True), CUBE),
+    "consecutive rows": (lambda x: torch.unique_consecutive(x.detach(), dim=1), CUBE),
     "out": (lambda x: torch.logical_not(x, out=x.new_empty(0, dtype=torch.bool)), T),
     "resize to the same size": (lambda x: x.clone().resize_as_(x), T),
     "normal": (torch.normal, T, T.abs()),

@@ -118,8 +118,10 @@ def _along(outcome: Tensor, x: Tensor, dim: int, *_: Any, **__: Any) -> Tensor:
     return strided(outcome, moved.movedim(0, dim).stride())
 
 
-def _consecutive(outcome: Tensor, x: Tensor, *_: Any, dim: int | None = None, **__: Any) -> Tensor:
-    return outcome if dim is None else _along(outcome, x, dim)
+def _consecutive(
+    outcome: Tensor, x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Tensor:
+    return outcome if dim is None or not x.dim() else _along(outcome, x, dim)
 
 
 LAYOUTS: dict[str, Rule] = {
