@@ -36,7 +36,6 @@ FUNCTIONS = {
     "index_put": (lambda x, w: x.clone().index_put_((torch.tensor([2, 0, 2], device=x.device),), w, True), (X, W)),
     "gather": (lambda x: x.gather(1, torch.tensor([[1, 1, 0]], device=x.device)), (X,)),
     "complex product": (lambda z, v: (z @ v.mH).angle(), (Z, V)),
-    "tensor_split": (lambda x: x.tensor_split(torch.tensor([1, 4], device=x.device), 1)[1] ** 2, (X,)),
 }
 
 
@@ -85,8 +84,6 @@ def jacobians(f, xs):
 @pytest.mark.parametrize("way", [double_backward, forward_over_reverse, batched, jacobians], ids=lambda f: f.__name__)
 def test_as_on_the_cpu(device, name, way):
     f, xs = FUNCTIONS[name]
-    if name == "tensor_split" and way in (batched, jacobians):
-        pytest.skip("PyTorch has no batching rule for it")
     expected = way(f, xs)
     actual = way(f, [x.to(device) for x in xs])
     for want, got in zip(expected, actual, strict=True):
@@ -111,3 +108,22 @@ def test_fractional_windows_outside_of_the_unit_interval(device):
     want = F.fractional_max_pool2d(x, **options, _random_samples=samples)
     got = F.fractional_max_pool2d(x.to(device), **options, _random_samples=samples.to(device))
     assert torch.equal(got[1].cpu(), want[1])
+
+
+def test_ends_of_a_range_are_mapped_over(device):
+    def ranges(x):
+        return (
+            vmap(lambda a: torch.linspace(a, 5, 4, device=x.device))(x),
+            vmap(lambda a: torch.linspace(0.5, a, 4, device=x.device, dtype=torch.float32))(x),
+            vmap(lambda a: torch.logspace(1, a, 4, base=2, device=x.device))(x),
+        )
+
+    torch.testing.assert_close([t.cpu() for t in ranges(X[0].to(device))], [*ranges(X[0])])
+
+
+def test_tensor_split_at_numbers_on_the_device(device):
+    x = X.to(device).requires_grad_()
+    parts = x.tensor_split(torch.tensor([1, 4], device=device), 1)
+    (parts[1] ** 2).sum().backward()
+    assert [p.shape[1] for p in parts] == [1, 3, 2]
+    torch.testing.assert_close(x.grad.cpu()[:, 1:4], 2 * X[:, 1:4])

@@ -89,6 +89,7 @@ def install() -> None:
     from tensorgraft.frontends.torch import (
         autocast,
         autograd,
+        batching,
         checkpoints,
         conversion,
         dlpack,
@@ -101,8 +102,8 @@ def install() -> None:
     )
 
     module.register()
-    parts = (autocast, autograd, checkpoints, conversion, dlpack, forking, generator, runtime, serialization, storages)
-    for part in parts:
+    parts = (autocast, autograd, batching, checkpoints, conversion, dlpack, forking)
+    for part in (*parts, generator, runtime, serialization, storages):
         part.install()
     for name in METADATA:
         op = schema.overload(name)

@@ -1,0 +1,39 @@
+"""Rules of vmap that PyTorch's own cannot do for a device of Python's.
+
+Its rules for `linspace` and `logspace` between a batched tensor and a number make a "wrapped number" of the latter on
+the device of the former, and no such tensor can be given to Python. Here the number becomes a plain tensor first.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.library import Library
+
+_library = Library("aten", "IMPL")
+# what PyTorch makes of a number
+_WIDE = {bool: torch.bool, complex: torch.complex128, float: torch.float64, torch.SymFloat: torch.float64}
+
+
+def install() -> None:
+    with warnings.catch_warnings():  # PyTorch notes the first kernel in a process that replaces another
+        warnings.simplefilter("ignore")
+        for packet in (torch.ops.aten.linspace, torch.ops.aten.logspace):
+            for number, which in enumerate(("Scalar_Tensor", "Tensor_Scalar")):
+                op = getattr(packet, which)
+                _library.impl(op.name(), _between_tensors(packet.Tensor_Tensor, number), "FuncTorchBatched")
+
+
+def _between_tensors(op: Callable[..., Any], number: int) -> Callable[..., Any]:
+    """`op` of two tensors for two ends of which the one at `number` is none."""
+
+    def rule(*args: Any, **kwargs: Any) -> Any:
+        ends = list(args[:2])
+        dtype = _WIDE.get(type(ends[number]), torch.int64)
+        ends[number] = torch.full((), ends[number], dtype=dtype, device=ends[1 - number].device)
+        return op(*ends, *args[2:], **kwargs)
+
+    return rule
