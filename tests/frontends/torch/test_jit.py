@@ -281,7 +281,7 @@ def test_a_value_that_is_asked_for_is_an_error_and_nothing_changes(device):
         optimizer.step()
         return loss.item()
 
-    with pytest.raises(tg.TracedValueError, match=r"asked for its value .*inside\s+tg.jit"):
+    with pytest.raises(tg.TracedValueError, match="needs the value of a"):
         tg.jit(step)(x, y)
     for k, v in model.state_dict().items():
         assert torch.equal(v.cpu(), before[k]), k

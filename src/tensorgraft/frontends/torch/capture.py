@@ -18,6 +18,7 @@ import torch
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch.places import Place, program_place
 from tensorgraft.frontends.torch.state import RandomState
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -72,6 +73,7 @@ class Capture:
     modules: dict[int, torch.nn.Module] = field(default_factory=dict)
     host_reads: dict[int, tuple[weakref.ref[torch.Tensor], int]] = field(default_factory=dict)
     fed_tensors: dict[int, Callable[[], torch.Tensor]] = field(default_factory=dict)  # CPU arguments, by id
+    origins: dict[int, Place | None] = field(default_factory=dict)  # where the program made a storage, by id
     casts: dict[Any, Any] = field(default_factory=dict)  # of weights, by autocast: this program's own
 
     # ---- storages -------------------------------------------------------------------------------------------------
@@ -96,6 +98,7 @@ class Capture:
         """Kernels call this for each storage that they make."""
         cell.capture = self
         self.born.append(weakref.ref(cell))
+        self.origins[id(cell)] = program_place()
 
     def survivors(self) -> list[Storage]:
         """The storages made inside that are still alive."""

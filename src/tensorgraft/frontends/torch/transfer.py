@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.schema import Signature
@@ -22,6 +21,7 @@ from tensorgraft.frontends.torch.tensors import (
     to_array,
     to_cpu,
 )
+from tensorgraft.frontends.torch.traced_values import asked_for_value
 from tensorgraft.storage import Storage, contiguous_strides
 
 Tensor = torch.Tensor
@@ -52,7 +52,7 @@ def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
         return target
     if source.device == target.device:
         return torch.ops.graft.assign(target, source)
-    torch.broadcast_shapes(source.shape, target.shape)  # raises where they do not fit
+    torch.broadcast_shapes(source.size(), target.size())  # raises where they do not fit
     if source.device.type == TYPE:
         _touch(source)
         host = to_cpu(source)
@@ -149,11 +149,7 @@ def item(x: Tensor) -> Any:
     cell = cell_of(x)
     array = to_array(x)
     if cell.backend.is_traced(array):
-        raise TracedValueError(
-            f"a tensor of {x.dtype} was asked for its value (.item(), bool(), int(), float(), `if tensor:`) inside"
-            " tg.jit, where it has none yet. Keep the value on the device (torch.where in place of `if`), return it"
-            " from the compiled function, or take it outside."
-        )
+        raise asked_for_value(x)
     return cell.backend.to_numpy(array).item()
 
 

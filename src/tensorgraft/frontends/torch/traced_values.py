@@ -1,0 +1,89 @@
+"""What to say where a program asks for a value that is only being traced.
+
+The program's own line comes first, then where the value became traced, then ways out that fit what was asked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import torch
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch.places import Place, program_place, source_line
+from tensorgraft.frontends.torch.tensors import cell_of
+
+Tensor = torch.Tensor
+
+CONDITION = (
+    ("choose by value", "torch.where(condition, a, b)"),
+    ("decide outside", "before the call, and pass a Python bool: either way is compiled"),
+)
+LOOP = (
+    ("bound and mask", "for i in range(most): x = torch.where(i < n, step(x), x)"),
+    ("decide outside", "before the call, and pass a Python int: each value is compiled"),
+)
+NUMBER = (
+    ("stay a tensor", "use it itself in the place of its value"),
+    ("look at it later", "return it, and call .item() outside"),
+    ("know it before", "pass it as a Python number: each value is compiled"),
+)
+SIZE = (
+    ("keep the shape", "torch.where(mask, x, 0), or multiply by the mask"),
+    ("bound and mask", "a size that is always enough, and a mask of what counts"),
+    ("do it outside", "before the call, and pass the result"),
+)
+
+
+def asked_for_value(x: Tensor) -> TracedValueError:
+    """For `.item()`, `bool(x)`, `if x:`, `int(x)`, `range(x)`, a size."""
+    text = source_line(program_place())
+    if text.startswith(("for ", "while ")) and x.dtype is not torch.bool:
+        ways = LOOP
+    elif x.dtype is torch.bool or text.startswith(("if ", "elif ", "while ", "assert ")):
+        ways = CONDITION
+    else:
+        ways = NUMBER
+    return _error(f"needs the value of a {_name(x)} now", [x], ways)
+
+
+def asked_for_shape(operator: str, tensors: Sequence[Tensor]) -> TracedValueError:
+    """For operators whose results are as large as values say."""
+    tensors = sorted(tensors, key=lambda t: t.dtype is not torch.bool)  # a mask is what decides
+    name = operator.partition(".")[0].lstrip("_")
+    return _error(f"needs the values of a {_name(tensors[0])} now, for the shape of {name}()", tensors, SIZE)
+
+
+def _error(what: str, tensors: Sequence[Tensor], ways: Sequence[tuple[str, str]]) -> TracedValueError:
+    lines = [f"{_where(program_place())} {what}."]
+    origin = next(filter(None, map(_origin, tensors)), None)
+    if origin is not None:
+        lines.append(f"  {origin}")
+    lines.append("Inside a compiled function a tensor has no value yet.")
+    width = max(len(label) for label, _ in ways) + 2
+    lines += [f"  {label + ':':<{width}} {way}" for label, way in ways]
+    return TracedValueError("\n".join(lines))
+
+
+def _name(x: Tensor) -> str:
+    return f"{str(x.dtype).removeprefix('torch.')} tensor of shape {tuple(x.shape)}"
+
+
+def _origin(x: Tensor) -> str | None:
+    capture = state.now.capture
+    cell = cell_of(x)
+    if capture is None or cell.capture is not capture:
+        return None
+    place = capture.origins.get(id(cell))
+    if place is None:
+        return "It is an argument of the function, or a tensor from outside."
+    return f"It became traced in {_where(place)}"
+
+
+def _where(place: Place | None) -> str:
+    if place is None:
+        return "The program"
+    file, line = place
+    return f"{os.path.basename(file)}:{line}: `{source_line(place)}`"

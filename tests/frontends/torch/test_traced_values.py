@@ -1,0 +1,98 @@
+"""What a program is told that asks for a value inside tg.jit, word for word."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import tensorgraft as tg
+
+HERE = "test_traced_values.py"
+
+
+def condition(x):
+    y = x * 2
+    if y.sum() > 0:
+        return y
+    return -y
+
+
+def loop(x):
+    n = (x > 2).sum()
+    total = x
+    for _ in range(n):
+        total = total + x
+    return total
+
+
+def number(x):
+    largest = x.max()
+    return x / largest.item()
+
+
+def mask(x):
+    large = x > 2
+    return x[large]
+
+
+def distinct(x):
+    return torch.unique(x)
+
+
+CASES = {
+    condition: [
+        "{at}: `if y.sum() > 0:` needs the value of a bool tensor of shape () now.",
+        "  It became traced in {at}: `if y.sum() > 0:`",
+        "Inside a compiled function a tensor has no value yet.",
+        "  choose by value:  torch.where(condition, a, b)",
+        "  decide outside:   before the call, and pass a Python bool: either way is compiled",
+    ],
+    loop: [
+        "{at}: `for _ in range(n):` needs the value of a int64 tensor of shape () now.",
+        "  It became traced in {at}: `n = (x > 2).sum()`",
+        "Inside a compiled function a tensor has no value yet.",
+        "  bound and mask:  for i in range(most): x = torch.where(i < n, step(x), x)",
+        "  decide outside:  before the call, and pass a Python int: each value is compiled",
+    ],
+    number: [
+        "{at}: `return x / largest.item()` needs the value of a float32 tensor of shape () now.",
+        "  It became traced in {at}: `largest = x.max()`",
+        "Inside a compiled function a tensor has no value yet.",
+        "  stay a tensor:     use it itself in the place of its value",
+        "  look at it later:  return it, and call .item() outside",
+        "  know it before:    pass it as a Python number: each value is compiled",
+    ],
+    mask: [
+        "{at}: `return x[large]` needs the values of a bool tensor of shape (5,) now, for the shape of index().",
+        "  It became traced in {at}: `large = x > 2`",
+        "Inside a compiled function a tensor has no value yet.",
+        "  keep the shape:  torch.where(mask, x, 0), or multiply by the mask",
+        "  bound and mask:  a size that is always enough, and a mask of what counts",
+        "  do it outside:   before the call, and pass the result",
+    ],
+    distinct: [
+        "{at}: `return torch.unique(x)` needs the values of a float32 tensor of shape (5,) now, for the shape of"
+        " unique2().",
+        "  It is an argument of the function, or a tensor from outside.",
+        "Inside a compiled function a tensor has no value yet.",
+        "  keep the shape:  torch.where(mask, x, 0), or multiply by the mask",
+        "  bound and mask:  a size that is always enough, and a mask of what counts",
+        "  do it outside:   before the call, and pass the result",
+    ],
+}
+
+
+@pytest.mark.parametrize("fn", CASES, ids=lambda fn: fn.__name__)
+def test_the_message(fn):
+    x = torch.arange(5.0).to(tg.device("jax"))
+    with pytest.raises(tg.TracedValueError) as caught:
+        tg.jit(fn)(x)
+    source = Path(__file__).read_text().splitlines()
+
+    def line(text):
+        return f"{HERE}:{next(i for i, s in enumerate(source, start=1) if s.strip() == text)}"
+
+    expected = [s.replace("{at}", line(s.split("`")[1])) if "{at}" in s else s for s in CASES[fn]]
+    assert str(caught.value).splitlines() == expected
+    assert len(expected) <= 10
+    assert x.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
