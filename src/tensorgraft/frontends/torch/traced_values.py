@@ -17,20 +17,22 @@ from tensorgraft.frontends.torch.tensors import cell_of
 
 Tensor = torch.Tensor
 
-CONDITION = (
+Ways = tuple[tuple[str, str], ...]  # (what to do, how)
+
+CONDITION: Ways = (
     ("choose by value", "torch.where(condition, a, b)"),
     ("decide outside", "before the call, and pass a Python bool: either way is compiled"),
 )
-LOOP = (
+LOOP: Ways = (
     ("bound and mask", "for i in range(most): x = torch.where(i < n, step(x), x)"),
     ("decide outside", "before the call, and pass a Python int: each value is compiled"),
 )
-NUMBER = (
+NUMBER: Ways = (
     ("stay a tensor", "use it itself in the place of its value"),
     ("look at it later", "return it, and call .item() outside"),
     ("know it before", "pass it as a Python number: each value is compiled"),
 )
-SIZE = (
+SIZE: Ways = (
     ("keep the shape", "torch.where(mask, x, 0), or multiply by the mask"),
     ("bound and mask", "a size that is always enough, and a mask of what counts"),
     ("do it outside", "before the call, and pass the result"),
@@ -56,7 +58,7 @@ def asked_for_shape(operator: str, tensors: Sequence[Tensor]) -> TracedValueErro
     return _error(f"needs the values of a {_name(tensors[0])} now, for the shape of {name}()", tensors, SIZE)
 
 
-def _error(what: str, tensors: Sequence[Tensor], ways: Sequence[tuple[str, str]]) -> TracedValueError:
+def _error(what: str, tensors: Sequence[Tensor], ways: Ways) -> TracedValueError:
     lines = [f"{_where(program_place())} {what}."]
     origin = next(filter(None, map(_origin, tensors)), None)
     if origin is not None:
