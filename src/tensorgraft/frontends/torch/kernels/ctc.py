@@ -15,6 +15,7 @@ from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
 Array = Any
+Lengths = Sequence[Any] | Array
 
 
 class Lattice(NamedTuple):
@@ -27,13 +28,15 @@ class Lattice(NamedTuple):
     labels: Array  # int64 (N, 1): how long each target is
 
 
-def _vector(xp: Any, numbers: Sequence[Any]) -> Array:
+def _vector(xp: Any, numbers: Lengths) -> Array:
+    if xp.is_array(numbers):
+        return xp.reshape(xp.astype(numbers, dtypes.int64), (xp.size(numbers), 1))
     each = [xp.full((1, 1), n, dtypes.int64) for n in numbers]
     return xp.concat(each, axis=0) if each else xp.zeros((0, 1), dtypes.int64)
 
 
 def _lattice(
-    xp: Any, log_probs: Array, targets: Array, input_lengths: Sequence[Any], target_lengths: Sequence[Any], blank: int
+    xp: Any, log_probs: Array, targets: Array, input_lengths: Lengths, target_lengths: Lengths, blank: int
 ) -> Lattice:
     steps, labels = _vector(xp, input_lengths), _vector(xp, target_lengths)
     targets, n = xp.astype(targets, dtypes.int64), xp.shape(log_probs)[1]
@@ -105,22 +108,28 @@ def _betas(xp: Any, of: Lattice) -> Array:
     return xp.scan(step, none, (_times(xp, t), of.emitted), length=t, reverse=True)[1]
 
 
-def _loss_meta(log_probs: torch.Tensor, targets: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _loss_meta(
+    log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: Any, target_lengths: Any, *rest: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     t, n = log_probs.shape[:2]
-    torch.ops.aten._ctc_loss.default(log_probs, targets, *rest)  # raises for wrong arguments
+    if isinstance(input_lengths, torch.Tensor):  # whatever their values: some that fit
+        first = targets.shape[0] if targets.ndim == 1 else 0
+        input_lengths, target_lengths = [0] * input_lengths.numel(), [first, *[0] * (target_lengths.numel() - 1)]
+    torch.ops.aten._ctc_loss.default(log_probs, targets, input_lengths, target_lengths, *rest)  # raises what it raises
     return log_probs.new_empty((n,)), log_probs.new_empty((n, t, 2 * targets.shape[-1] + 1))
 
 
 LENGTHS = ("input_lengths", "target_lengths")
 
 
+@kernel("_ctc_loss.Tensor", host=LENGTHS, meta=_loss_meta)  # what tg.jit meets: lengths without values
 @kernel("_ctc_loss", dynamic=LENGTHS, meta=_loss_meta)
 def _ctc_loss(
     xp: Any,
     log_probs: Array,
     targets: Array,
-    input_lengths: Sequence[Any],
-    target_lengths: Sequence[Any],
+    input_lengths: Lengths,
+    target_lengths: Lengths,
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> tuple[Array, Array]:
@@ -139,14 +148,19 @@ def _ctc_loss(
     return xp.reshape(loss, (n,)), xp.permute_dims(alphas, (1, 0, 2))
 
 
-@kernel("_ctc_loss_backward", dynamic=LENGTHS, meta=lambda grad, log_probs, *rest: torch.empty_like(log_probs))
+def _gradient_meta(grad: torch.Tensor, log_probs: torch.Tensor, *rest: Any) -> torch.Tensor:
+    return torch.empty_like(log_probs)
+
+
+@kernel("_ctc_loss_backward.Tensor", host=LENGTHS, meta=_gradient_meta)
+@kernel("_ctc_loss_backward", dynamic=LENGTHS, meta=_gradient_meta)
 def _ctc_loss_backward(
     xp: Any,
     grad: Array,
     log_probs: Array,
     targets: Array,
-    input_lengths: Sequence[Any],
-    target_lengths: Sequence[Any],
+    input_lengths: Lengths,
+    target_lengths: Lengths,
     loss: Array,
     log_alpha: Array,
     blank: int,
