@@ -103,6 +103,8 @@ PROGRAMS = {
         True,
     ),
     "out= of numbers for a truth": (lambda d: torch.all(tensor(d, 3), out=tensor(d)), True),
+    "a histogram without end": (lambda d: torch.histc(numbers(d, 1.0, math.inf)), True),
+    "a histogram with edges without end": (lambda d: torch.histogram(numbers(d, 1.0, math.inf), 5), True),
     "a negative size": (lambda d: torch.empty(-1, device=d), False),
 }
 

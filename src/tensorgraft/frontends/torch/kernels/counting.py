@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tensorgraft.frontends.torch.checks import check
 from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
@@ -129,13 +130,21 @@ def _bincount(xp: Any, x: Array, weights: Array | None = None, minlength: int = 
     return xp.scatter(zeros, (xp.astype(x, dtypes.int64),), weights, mode="add")
 
 
-def _ends(xp: Any, x: Array, given: tuple[float, float] | None, margin: float) -> tuple[Array, Array]:
-    """The ends of a histogram: the given ones or those of the data, moved apart by `margin` where they are equal."""
+def _ends(xp: Any, x: Array, given: tuple[float, float] | None, margin: float, what: str) -> tuple[Array, Array]:
+    """The ends of a histogram: the given ones or those of the data, moved apart by `margin` where they are equal.
+    Raises RuntimeError about the range of `what` where those of the data are not finite."""
     dtype = xp.dtype_of(x)
     if given is not None:
         low, high = (xp.full((), v, dtype) for v in given)
     else:
         low, high = (xp.min(x), xp.max(x)) if xp.size(x) else (xp.full((), v, dtype) for v in (0, 0))
+
+        def judge(ends: np.ndarray) -> None:
+            if not np.isfinite(ends).all():
+                raise RuntimeError(f"{what} [{ends[0]:g}, {ends[1]:g}] is not finite")
+
+        if dtypes.is_floating(dtype):
+            check(xp, xp.stack([low, high]), judge)
     same = xp.equal(low, high)
     return xp.where(same, xp.subtract(low, margin), low), xp.where(same, xp.add(high, margin), high)
 
@@ -152,7 +161,7 @@ def _histc(xp: Any, x: Array, bins: int = 100, min: float = 0, max: float = 0) -
     if dtypes.is_integer(dtype):  # as CUDA does, which programs rely on that ask for any device but the CPU
         min, max, divide, wide = int(min), int(max), xp.floor_divide, dtypes.int64
     x = xp.astype(xp.reshape(x, (xp.size(x),)), wide)
-    low, high = _ends(xp, x, (min, max) if min != max else None, 1)
+    low, high = _ends(xp, x, (min, max) if min != max else None, 1, "torch.histc: range of")
     inside = xp.logical_and(xp.greater_equal(x, low), xp.less_equal(x, high))
     safe = xp.where(inside, x, low)
     at = divide(xp.multiply(xp.subtract(safe, low), bins), xp.subtract(high, low))
@@ -188,10 +197,11 @@ def _histogram(xp: Any, points: Array, edges: list[Array], weight: Array | None,
     return hist
 
 
-def _edges(xp: Any, x: Array, bins: int, given: tuple[float, float] | None) -> Array:
+def _edges(xp: Any, x: Array, bins: int, given: tuple[float, float] | None, axis: int = 0) -> Array:
     """`bins` bins of one width over the range that is given or that of `x`; symmetric, as torch.linspace."""
     dtype = xp.dtype_of(x)
-    low, high = _ends(xp, x, (0.0, 1.0) if given is None and not xp.size(x) else given, 0.5)
+    given = (0.0, 1.0) if given is None and not xp.size(x) else given
+    low, high = _ends(xp, x, given, 0.5, f"torch.histogramdd: dimension {axis}'s range")
     at = xp.astype(xp.iota(bins + 1, dtypes.int64), dtype)
     step = xp.divide(xp.subtract(high, low), bins)
     left = xp.add(xp.multiply(at, step), low)
@@ -254,7 +264,7 @@ def _all_edges(
     weight: Array | None = None,
     density: bool = False,
 ) -> list[Array]:
-    return [_edges(xp, xp.take_slice(x, -1, k, k + 1), n, _pair(range, k)) for k, n in enumerate(bins)]
+    return [_edges(xp, xp.take_slice(x, -1, k, k + 1), n, _pair(range, k), k) for k, n in enumerate(bins)]
 
 
 def _counts_meta(
