@@ -37,6 +37,8 @@ FUNCTIONS = {
     "gather": (lambda x: x.gather(1, torch.tensor([[1, 1, 0]], device=x.device)), (X,)),
     "complex product": (lambda z, v: (z @ v.mH).angle(), (Z, V)),
 }
+# every new shape is compiled there, and the operators are the same: those that the front end treats in their own way
+ON_JAX = ("linear", "linear, complex", "glu", "attention")
 
 
 @pytest.fixture(params=["jax", "numpy"])
@@ -80,7 +82,11 @@ def jacobians(f, xs):
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # vmap's own, without a batching rule
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [*(("numpy", name) for name in FUNCTIONS), *(("jax", name) for name in ON_JAX)],
+    indirect=["device"],
+)
 @pytest.mark.parametrize("way", [double_backward, forward_over_reverse, batched, jacobians], ids=lambda f: f.__name__)
 def test_as_on_the_cpu(device, name, way):
     f, xs = FUNCTIONS[name]
