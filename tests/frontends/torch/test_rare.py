@@ -119,6 +119,25 @@ def batch_norm_out(x):
 case("native_batch_norm out", batch_norm_out, _random(4, 3))
 
 
+def eigenvalues_out(x):
+    out = x.new_empty(0, dtype=torch.complex128)
+    assert torch.linalg.eigvals(x, out=out) is out
+    return out.abs().sort().values
+
+
+case("eigvals out", eigenvalues_out, M[0])
+
+
+def batch_norm_legit_out(x):
+    running = x.new_zeros(3), x.new_ones(3)
+    outs = {name: x.new_empty(0) for name in ("out", "save_mean", "save_invstd")}
+    aten._native_batch_norm_legit.out(x, None, None, *running, True, 0.1, 1e-5, **outs)
+    return *outs.values(), *running
+
+
+case("_native_batch_norm_legit out", batch_norm_legit_out, _random(4, 3))
+
+
 def moved(a, device):
     if isinstance(a, dict):
         return {name: moved(v, device) for name, v in a.items()}

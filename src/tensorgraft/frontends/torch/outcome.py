@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch import schema
 from tensorgraft.frontends.torch.devices import slot_at
 from tensorgraft.frontends.torch.iteration import result_strides
 from tensorgraft.frontends.torch.layouts import LAYOUTS, strided
@@ -137,6 +138,24 @@ def resize_out(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> N
         array = slot.backend.zeros((math.prod(size),), numpy_dtype(out.dtype))
     fresh = from_array(array, slot)
     set_storage(out, fresh.untyped_storage(), 0, size, stride)
+
+
+def copied_out(op: schema.Overload, functional: schema.Overload) -> Callable[..., Any]:
+    """An `out=` overload as the functional one, whose results are copied."""
+    names = tuple(a.name for a in op._schema.arguments if a.kwarg_only and a.alias_info is not None)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        outs = tuple(kwargs.pop(name) for name in names)
+        made = functional(*args, **kwargs)
+        for out, value in zip(outs, made if isinstance(made, tuple) else (made,), strict=True):
+            if not torch.can_cast(value.dtype, out.dtype):
+                raise RuntimeError(f"result type {value.dtype} can't be cast to the desired output type {out.dtype}")
+            if out.size() != value.size():
+                resize_out(out, tuple(value.size()), value.stride())
+            out.copy_(value)
+        return outs if isinstance(made, tuple) else outs[0]
+
+    return call
 
 
 def describe(outcome: Any) -> tuple[list[Result] | None, Structure | None]:

@@ -108,3 +108,14 @@ def derived(op: Overload) -> dict[str, Overload]:
         if _shape_of(candidate, skip=sig.written) == mine:
             found["out"] = candidate
     return found
+
+
+def functional_of(op: Overload) -> Overload | None:
+    """The overload that returns what the `out=` overload `op` writes: the same arguments but those."""
+    if torch.Tag.out not in op.tags:
+        return None
+    outs = tuple(a.name for a in op._schema.arguments if a.kwarg_only and a.alias_info is not None)
+    family = getattr(torch.ops.aten, short_name(op).partition(".")[0])
+    candidates = (getattr(family, name) for name in family.overloads())
+    wanted = _shape_of(op, skip=outs)
+    return next((c for c in candidates if torch.Tag.out not in c.tags and _shape_of(c) == wanted), None)

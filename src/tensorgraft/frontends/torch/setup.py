@@ -15,6 +15,7 @@ from torch.library import Library, fallthrough_kernel
 from tensorgraft.frontends.torch import decomposed, fallback, schema, transfer
 from tensorgraft.frontends.torch.dispatch import entry
 from tensorgraft.frontends.torch.operator import Operator
+from tensorgraft.frontends.torch.outcome import copied_out
 from tensorgraft.frontends.torch.spec import SPECS, Spec
 from tensorgraft.frontends.torch.tensors import CPU_KEY
 
@@ -110,10 +111,10 @@ def install() -> None:
         assert op is not None, name
         _libraries["aten"].impl(name, _metadata(op), KEY)
     _define_own()
-    for area in KERNELS:
-        importlib.import_module(f"tensorgraft.frontends.torch.kernels.{area}")
     for name, fn in transfer.DIRECT.items():
         _libraries["aten"].impl(name, fn, KEY)
+    for area in KERNELS:
+        importlib.import_module(f"tensorgraft.frontends.torch.kernels.{area}")
     done: set[str] = set(transfer.DIRECT)
     for name, spec in SPECS.items():
         op = schema.overload(name)
@@ -168,7 +169,7 @@ def _register(operator: Operator, done: set[str]) -> Callable[..., Any]:
 
 def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
     """An operator met for the first time without a kernel: a kernel out of PyTorch's decomposition of it, or of the
-    functional overload that it is the in-place or `out=` form of. None: there is no such thing."""
+    functional overload that it is the in-place or `out=` form of; or that overload itself. None: there is nothing."""
     if op.namespace != "aten":
         return None
     found = None if torch.Tag.out in op.tags else fallback.decompositions().get(op)  # `out=` is resized by a plan
@@ -184,10 +185,14 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
         for kind, other in schema.derived(base).items():
             if other is op:
                 spec = _functional_spec(base)
-                if spec is None or spec.writes:
-                    return None
-                return _register(Operator(op, spec, kind, base), set())
-    return None
+                if spec is not None and not spec.writes:
+                    return _register(Operator(op, spec, kind, base), set())
+    functional = schema.functional_of(op)
+    if functional is None:
+        return None
+    call = copied_out(op, functional)
+    _libraries["aten"].impl(schema.short_name(op), call, KEY)
+    return call
 
 
 def _functional_spec(base: schema.Overload) -> Spec | None:

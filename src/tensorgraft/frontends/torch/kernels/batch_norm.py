@@ -10,9 +10,7 @@ import torch
 
 from tensorgraft.frontends.torch.kernels.masks import masked
 from tensorgraft.frontends.torch.kernels.normalization import affine, input_gradient, moments, widened
-from tensorgraft.frontends.torch.outcome import resize_out
 from tensorgraft.frontends.torch.spec import kernel
-from tensorgraft.frontends.torch.transfer import direct
 from tensorgraft.hub import dtypes
 
 Array = Any
@@ -95,16 +93,6 @@ def _native_batch_norm(xp: Any, *args: Any) -> tuple[Any, ...]:
 
 
 kernel("_native_batch_norm_legit", meta=_batch_norm_meta)(_native_batch_norm)
-
-
-@direct("native_batch_norm.out")
-def _native_batch_norm_out(*args: Any, **outs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Cannot be derived: the schema does not say that the running statistics are written."""
-    for out, made in zip(outs.values(), torch.ops.aten.native_batch_norm(*args), strict=True):
-        if out.size() != made.size():
-            resize_out(out, tuple(made.size()), made.stride())
-        out.copy_(made)
-    return tuple(outs.values())
 
 
 @kernel(

@@ -12,6 +12,7 @@ from tensorgraft.frontends.torch.checks import require
 from tensorgraft.frontends.torch.kernels.common import number, scalar_name
 from tensorgraft.frontends.torch.kernels.logarithms import complex_logaddexp
 from tensorgraft.frontends.torch.spec import PROMOTION, kernel
+from tensorgraft.frontends.torch.tensors import numpy_dtype
 from tensorgraft.hub import dtypes
 
 Array = Any
@@ -439,7 +440,7 @@ def _check_parts(real: torch.Tensor, imag: torch.Tensor, out: torch.Tensor | Non
 @kernel("complex", promotion=None, check=_check_parts)
 def _complex(xp: Any, real: Array, imag: Array) -> Array:
     if xp.dtype_of(real) == dtypes.float16:
-        raise NotImplementedError("complex32")
+        numpy_dtype(torch.complex32)  # no backend has it: raises TypeError
     return xp.complex(real, imag)
 
 
