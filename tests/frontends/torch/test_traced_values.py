@@ -45,6 +45,7 @@ CASES = {
         "  It became traced in {at}: `if y.sum() > 0:`",
         "Inside a compiled function a tensor has no value yet.",
         "  choose by value:  torch.where(condition, a, b)",
+        "  branch by value:  torch.cond(condition, f, g, operands)",
         "  decide outside:   before the call, and pass a Python bool: either way is compiled",
     ],
     loop: [
@@ -52,6 +53,7 @@ CASES = {
         "  It became traced in {at}: `n = (x > 2).sum()`",
         "Inside a compiled function a tensor has no value yet.",
         "  bound and mask:  for i in range(most): x = torch.where(i < n, step(x), x)",
+        "  loop by value:   torch.while_loop(condition, body, operands)",
         "  decide outside:  before the call, and pass a Python int: each value is compiled",
     ],
     number: [

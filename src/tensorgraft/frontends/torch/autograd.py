@@ -46,7 +46,7 @@ def _wrap_engine() -> None:
         if any(isinstance(t, torch.Tensor) and t.device.type == TYPE for t in t_outputs):
             if create_graph:
                 _double_backward()
-            if state.now.capture is not None:
+            if state.now.capture is not None and kwargs.get("accumulate_grad", True):
                 state.now.capture.note_leaves(t_outputs)
             with disabled(False):
                 return original(t_outputs, grads, keep_graph, create_graph, *args, **kwargs)

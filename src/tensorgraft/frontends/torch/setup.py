@@ -92,6 +92,7 @@ def install() -> None:
         autograd,
         batching,
         checkpoints,
+        control_flow,
         conversion,
         dlpack,
         forking,
@@ -103,7 +104,7 @@ def install() -> None:
     )
 
     module.register()
-    parts = (autocast, autograd, batching, checkpoints, conversion, dlpack, forking)
+    parts = (autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack, forking)
     for part in (*parts, generator, runtime, serialization, storages):
         part.install()
     for name in METADATA:

@@ -199,7 +199,7 @@ def record(flat: Sequence[Any], identical: Sequence[int | None], first_node: int
         arrays[id(array)] = array
         return Residual(id(array), Metadata.of(t), t.is_conj(), t.is_neg())
 
-    for node in _nodes(tape.roots):
+    for node in nodes(tape.roots):
         variable = getattr(node, "variable", None)
         if variable is not None:
             tape.leaves.append(variable)
@@ -233,7 +233,8 @@ def _intact(node: Any, name: str) -> list[Any]:
     return [saved for saved, value in zip(raw, values, strict=True) if value is not None]
 
 
-def _nodes(roots: Sequence[Tensor]) -> Iterator[Any]:
+def nodes(roots: Sequence[Tensor]) -> Iterator[Any]:
+    """The nodes of autograd's graph behind tensors."""
     seen = set()
     stack = [t.grad_fn for t in roots]
     while stack:

@@ -21,10 +21,12 @@ Ways = tuple[tuple[str, str], ...]  # (what to do, how)
 
 CONDITION: Ways = (
     ("choose by value", "torch.where(condition, a, b)"),
+    ("branch by value", "torch.cond(condition, f, g, operands)"),
     ("decide outside", "before the call, and pass a Python bool: either way is compiled"),
 )
 LOOP: Ways = (
     ("bound and mask", "for i in range(most): x = torch.where(i < n, step(x), x)"),
+    ("loop by value", "torch.while_loop(condition, body, operands)"),
     ("decide outside", "before the call, and pass a Python int: each value is compiled"),
 )
 NUMBER: Ways = (

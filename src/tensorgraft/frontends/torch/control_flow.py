@@ -1,0 +1,209 @@
+"""`torch.cond`, `torch.while_loop`, `scan` and `associative_scan` on the device.
+
+Eagerly they are Python's `if` and loops. Inside a compiled function they are the backend's own control flow: a branch
+or a body is traced once, whatever its length. Gradients compute it again where its derivative is asked for, so that
+what a loop keeps for its backward pass is its carries.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch.bodies import Body, differentiable, with_history
+from tensorgraft.frontends.torch.devices import TYPE, slot_of_backend
+from tensorgraft.frontends.torch.tensors import cell_of, from_array, on_device, to_array
+
+Tensor = torch.Tensor
+Array = Any
+
+
+def cond(original: Callable[..., Any], pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+    """`torch.cond`. Raises RuntimeError where the branches differ in structure, shapes or dtypes."""
+    leaves, spec = tree_flatten(tuple(operands))
+    if not _ours([pred, *leaves]):
+        return original(pred, true_fn, false_fn, operands)
+    if not (isinstance(pred, Tensor) and on_device(pred) and state.now.capture is not None):
+        return (true_fn if pred else false_fn)(*operands)
+    branches = [Body(fn, leaves, spec) for fn in (true_fn, false_fn)]
+    tensors = [t for t in leaves if isinstance(t, Tensor)]
+    xp = cell_of(pred).backend
+    predicate = xp.reshape(_read(pred), ())
+    try:
+        made = xp.cond(predicate, *[lambda *arrays, b=b: b.values(arrays) for b in branches], *map(_read, tensors))
+    except TypeError:
+        seen = [b.described for b in branches]
+        raise RuntimeError(f"torch.cond: the branches return {seen[0]} and {seen[1]}, which must be alike") from None
+    if branches[0].structure != branches[1].structure:
+        raise RuntimeError(
+            f"torch.cond: the branches return {branches[0].structure} and {branches[1].structure}, which must be alike"
+        )
+    slot = slot_of_backend(xp)
+    results = [from_array(a, slot) for a in made]
+    smooth = [t for t in tensors if differentiable(t)]
+    outer = list({id(t): t for b in branches for t in b.captured.values()}.values())
+
+    def backward(saved: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Tensor]:
+        sides = [lambda *arrays, b=b: b.pulled_back(arrays[: len(tensors)], arrays[len(tensors) :], outer)
+                 for b in branches]  # fmt: skip
+        found = xp.cond(predicate_of(saved), *sides, *map(_read, [*saved[1:], *cotangents]))
+        return [from_array(a, slot) for a in found]
+
+    def predicate_of(saved: Sequence[Tensor]) -> Array:
+        return xp.reshape(_read(saved[0]), ())
+
+    results = with_history(results, [pred, *tensors], [*smooth, *outer], backward)
+    return tree_unflatten(results, branches[0].structure)
+
+
+def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
+    """`torch.while_loop`. Inside a compiled function a Python int that is carried comes back as a tensor."""
+    leaves, spec = tree_flatten(tuple(carried_inputs))
+    if not _ours(leaves):
+        return original(cond_fn, body_fn, carried_inputs)
+    if state.now.capture is None:
+        carried = tuple(carried_inputs)
+        while cond_fn(*carried):
+            carried = tuple(body_fn(*carried))
+        return carried
+    if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in leaves):
+        raise RuntimeError(
+            "torch.while_loop inside a compiled function has no gradient, since nobody knows how long it runs: use"
+            " scan, or detach() what is carried"
+        )
+    device = next(t.device for t in leaves if isinstance(t, Tensor) and on_device(t))
+    leaves = [t if isinstance(t, Tensor) else torch.tensor(t, device=device) for t in leaves]
+    condition, body = Body(cond_fn, leaves, spec), Body(body_fn, leaves, spec)
+    xp = cell_of(next(t for t in leaves if on_device(t))).backend
+    with torch.no_grad():
+        made = xp.while_loop(
+            lambda arrays: xp.reshape(condition.values(arrays)[0], ()), body.values, [_read(t) for t in leaves]
+        )
+    slot = slot_of_backend(xp)
+    return tuple(tree_unflatten([from_array(a, slot) for a in made], spec))
+
+
+def scan(
+    original: Callable[..., Any], combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = False
+) -> Any:
+    """`torch._higher_order_ops.scan`."""
+    x_leaves, x_spec = tree_flatten(xs)
+    carry, carry_spec = tree_flatten(init)
+    if not x_leaves or not _ours([*x_leaves, *carry]):
+        return original(combine_fn, init, xs, dim=dim, reverse=reverse)
+    dim = range(x_leaves[0].ndim)[dim]
+    slices = [x.movedim(dim, 0) for x in x_leaves]
+    n = len(carry)
+    run = _compiled_scan if state.now.capture is not None else _loop
+
+    def step(carry: list[Tensor], x: list[Tensor]) -> list[Tensor]:
+        after, y = combine_fn(tree_unflatten(carry, carry_spec), tree_unflatten(x, x_spec))
+        flat, y_spec[0] = tree_flatten(y)
+        return [*tree_leaves(after), *flat]
+
+    y_spec: list[TreeSpec | None] = [None]
+    made = run(step, carry, slices, reverse)
+    ys = tree_unflatten(made[n:], y_spec[0])  # type: ignore[arg-type]
+    return tree_unflatten(made[:n], carry_spec), tree_map(lambda y: y.movedim(0, dim) if dim < y.ndim else y, ys)
+
+
+def _loop(step: Callable[..., list[Tensor]], carry: list[Tensor], xs: list[Tensor], reverse: bool) -> list[Tensor]:
+    n, length = len(carry), xs[0].shape[0]
+    rows = []
+    for i in reversed(range(length)) if reverse else range(length):
+        made = step(carry, [x[i] for x in xs])
+        carry = made[:n]
+        rows.append(made[n:])
+    rows = rows[::-1] if reverse else rows
+    return [*carry, *(torch.stack(column) for column in zip(*rows, strict=True))]
+
+
+def _compiled_scan(
+    step: Callable[..., list[Tensor]], carry: list[Tensor], xs: list[Tensor], reverse: bool
+) -> list[Tensor]:
+    n, length = len(carry), xs[0].shape[0]
+    rows = [x[0] for x in xs]
+    body = Body(lambda *tensors: step(list(tensors[:n]), list(tensors[n:])), [*carry, *rows], None)
+    xp = cell_of(xs[0]).backend
+    slot = slot_of_backend(xp)
+
+    def forward(carried: list[Array], x: list[Array]) -> tuple[list[Array], list[Array]]:
+        made = body.values([*carried, *x])
+        for before, after in zip(carried, made, strict=False):
+            if (xp.shape(before), xp.dtype_of(before)) != (xp.shape(after), xp.dtype_of(after)):
+                raise RuntimeError(
+                    f"scan: combine_fn takes a carry of shape {xp.shape(before)} and dtype {xp.dtype_of(before)}, and"
+                    f" returns one of shape {xp.shape(after)} and dtype {xp.dtype_of(after)}"
+                )
+        return made[:n], [*made[n:], *carried]
+
+    last, stacked = xp.scan(forward, list(map(_read, carry)), list(map(_read, xs)), length=length, reverse=reverse)
+    ys, carries = stacked[: len(stacked) - n], stacked[len(stacked) - n :]
+    results = [from_array(a, slot) for a in (*last, *ys)]
+    kept = [from_array(a, slot) for a in carries]
+    outer = list(body.captured.values())
+    smooth = [i for i, t in enumerate([*carry, *xs]) if differentiable(t)]
+    ends = [[*carry, *xs][i] for i in smooth]
+
+    def backward(saved: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Tensor]:
+        """The cotangent of the carry runs back; those of what the body takes from outside add up."""
+        which = [i for i, t in enumerate(results) if differentiable(t)]
+        given = dict(zip(which, map(_read, cotangents), strict=True))
+        dy = [given[i] for i in which if i >= n]
+        d_outer = [xp.zeros(tuple(t.shape), xp.dtype_of(_read(t))) for t in outer]
+
+        def back(state: list[Array], row: list[Array]) -> tuple[list[Array], list[Array]]:
+            d_carry, sums = state[: len(state) - len(outer)], state[len(state) - len(outer) :]
+            arguments, d_row = row[: n + len(xs)], row[n + len(xs) :]
+            found = body.pulled_back(arguments, [*d_carry, *d_row], outer)
+            inner, more = found[: len(smooth)], found[len(smooth) :]
+            new = [g for i, g in zip(smooth, inner, strict=True) if i < n]
+            return [*new, *map(xp.add, sums, more)], [g for i, g in zip(smooth, inner, strict=True) if i >= n]
+
+        first = [given[i] for i in which if i < n]
+        state, d_xs = xp.scan(back, [*first, *d_outer], [*map(_read, saved), *dy], length=length, reverse=not reverse)
+        d_carry, sums = state[: len(state) - len(outer)], state[len(state) - len(outer) :]
+        return [from_array(a, slot) for a in (*d_carry, *d_xs, *sums)]
+
+    return with_history(results, [*kept, *xs], [*ends, *outer], backward)
+
+
+def associative_scan(
+    original: Callable[..., Any],
+    combine_fn: Any,
+    xs: Any,
+    dim: int,
+    reverse: bool = False,
+    combine_mode: str = "pointwise",
+) -> Any:
+    """`torch._higher_order_ops.associative_scan`: in about log2(n) steps, each of the operators themselves."""
+    ours = _ours(tree_leaves(xs))
+    return original(combine_fn, xs, dim, reverse, "generic" if ours else combine_mode)
+
+
+def install() -> None:
+    """Wrap the functions under all names that PyTorch has for them."""
+    import torch._higher_order_ops as package
+
+    for ours in (cond, while_loop, scan, associative_scan):
+        name = ours.__name__
+        original = getattr(package, name)
+        wrapped = functools.wraps(original)(functools.partial(ours, original))
+        for owner in (package, sys.modules[f"{package.__name__}.{name}"], torch):
+            if getattr(owner, name, None) is original:
+                setattr(owner, name, wrapped)
+
+
+def _ours(leaves: Sequence[Any]) -> bool:
+    return any(isinstance(t, Tensor) and t.device.type == TYPE for t in leaves)
+
+
+def _read(t: Tensor) -> Array:
+    state.touch(cell_of(t))
+    return to_array(t.detach())
