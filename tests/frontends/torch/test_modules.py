@@ -1,14 +1,15 @@
 """Moving modules: identity, ties, gradients, hooks and optimizers survive, as they do between the CPU and CUDA."""
 
 import copy
+import pickle
 
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations
+from torch.nn.utils import fusion, parametrizations, parametrize, prune
 
 import tensorgraft as tg
-import tensorgraft.frontends.torch
+import tensorgraft.frontends.torch as front
 
 
 @pytest.fixture(params=tg.backends())
@@ -149,3 +150,237 @@ def test_state_dicts(device):
     empty = nn.Linear(2, 2, device="meta")
     empty.load_state_dict(other.state_dict(), assign=True)
     assert empty.weight.device == device
+
+
+def test_lazy_state_dicts(device):
+    """Not initialised yet, from and to the device, and over what is not."""
+    here = nn.LazyLinear(3).to(device)
+    here.load_state_dict(nn.LazyLinear(3).state_dict())
+    nn.LazyLinear(3).load_state_dict(here.state_dict())
+    here.load_state_dict(nn.LazyLinear(3).to(device).state_dict())
+    assert isinstance(here.weight, nn.UninitializedParameter) and here.weight.device == device
+    here.load_state_dict({"weight": torch.ones(3, 2), "bias": torch.zeros(3)})
+    assert here(torch.ones(1, 2, device=device)).tolist() == [[2, 2, 2]]
+    with pytest.raises(RuntimeError, match="to load an uninitialized parameter into an initialized one"):
+        nn.Linear(2, 3).to(device).load_state_dict(nn.LazyLinear(3).state_dict())
+
+
+# ---- what goes with modules ------------------------------------------------------------------------------------------
+
+
+class Symmetric(nn.Module):
+    def forward(self, x):
+        return x.triu() + x.triu(1).mT
+
+    def right_inverse(self, x):
+        return x.triu()
+
+
+def line(where, *shape):
+    return torch.linspace(-1, 1, torch.Size(shape).numel()).reshape(shape).to(where)
+
+
+def trained(module, where, *shape):
+    """(the result, gradients by name)."""
+    y = module(line(where, *(shape or (4, 3))))
+    y.square().sum().backward()
+    return [y, {name: p.grad for name, p in module.named_parameters()}]
+
+
+def old_weight_norm(where):
+    module = nn.utils.weight_norm(nn.Linear(3, 3), dim=1).to(where)
+    made = trained(module, where)
+    nn.utils.remove_weight_norm(module)
+    return [*made, module.state_dict()]
+
+
+def weight_norm(where):
+    module = parametrizations.weight_norm(nn.Linear(3, 3)).to(where)
+    made = trained(module, where)
+    other = parametrizations.weight_norm(nn.Linear(3, 3)).to(where)
+    other.load_state_dict(module.state_dict())
+    parametrize.remove_parametrizations(module, "weight")
+    return [*made, module.state_dict(), other(line(where, 4, 3))]
+
+
+def spectral_norm(where):
+    module = parametrizations.spectral_norm(nn.Linear(3, 3)).to(where)
+    return [*trained(module, where), module.eval()(line(where, 4, 3)), module.state_dict()]
+
+
+def old_spectral_norm(where):
+    module = nn.utils.spectral_norm(nn.Linear(3, 3)).to(where)
+    made = trained(module, where)
+    return [*made, nn.utils.remove_spectral_norm(module.eval()).weight]
+
+
+def orthogonal(where):
+    made = []
+    for kind in ("matrix_exp", "cayley", "householder"):
+        module = parametrizations.orthogonal(nn.Linear(3, 3), orthogonal_map=kind).to(where)
+        with torch.no_grad():
+            module.parametrizations.weight.original.copy_(line(where, 3, 3))
+        trained(module, where)
+        made.append(module.weight @ module.weight.mT)
+    return made
+
+
+def own_parametrization(where):
+    module = nn.Linear(3, 3).to(where)
+    parametrize.register_parametrization(module, "weight", Symmetric())
+    made = trained(module, where)
+    module.weight = line(where, 3, 3)
+    with parametrize.cached():
+        y = module(line(where, 4, 3)) + module(line(where, 4, 3))
+    return [*made, y, copy.deepcopy(module).weight]
+
+
+def pruned(where):
+    module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).to(where)
+    prune.l1_unstructured(module[0], "weight", amount=0.4)
+    prune.ln_structured(module[0], "weight", amount=1, n=2, dim=0)
+    made = trained(module, where)
+    prune.remove(module[0], "weight")
+    chosen = [(module[0], "weight"), (module[1], "weight")]
+    prune.global_unstructured(chosen, pruning_method=prune.L1Unstructured, amount=0.3)
+    return [*made, module.state_dict()]
+
+
+def fused(where):
+    convolution, norm = nn.Conv2d(2, 3, 3).to(where), nn.BatchNorm2d(3).to(where)
+    norm(line(where, 2, 3, 2, 2))
+    module = fusion.fuse_conv_bn_eval(convolution.eval(), norm.eval())
+    return [module(line(where, 1, 2, 5, 5)), module.state_dict()]
+
+
+def functional(where):
+    module = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)).to(where)
+    doubled = {name: p.detach() * 2 for name, p in module.named_parameters()}
+    x = line(where, 4, 3)
+    gradients = torch.func.grad(lambda p: torch.func.functional_call(module, p, (x,)).square().sum())(doubled)
+    models = [nn.Linear(3, 3).to(where) for _ in range(2)]
+    stacked, _ = torch.func.stack_module_state(models)
+    base = copy.deepcopy(models[0]).to("meta")
+    many = torch.vmap(lambda p: torch.func.functional_call(base, p, (x,)))(stacked)
+    return [torch.func.functional_call(module, doubled, (x,)), gradients, many]
+
+
+def hooked(where):
+    module = nn.Sequential(nn.Linear(3, 3), nn.ReLU()).to(where)
+    module.register_forward_pre_hook(lambda m, args: (args[0] * 2,))
+    module.register_forward_hook(lambda m, args, out: out + 1)
+    module.register_full_backward_pre_hook(lambda m, grads: tuple(g * 2 for g in grads))
+    module.register_full_backward_hook(lambda m, into, out: tuple(g * 3 for g in into))
+    x = line(where, 4, 3).requires_grad_()
+    module(x).sum().backward()
+    return [x.grad, module[0].weight.grad]
+
+
+def vectors(where):
+    module = nn.Linear(3, 3).to(where)
+    vector = nn.utils.parameters_to_vector(module.parameters())
+    nn.utils.vector_to_parameters(vector * 2, module.parameters())
+    return [vector, module.weight]
+
+
+def embedded(where):
+    module = nn.Embedding(5, 3, padding_idx=1, max_norm=1.0).to(where)
+    y = module(torch.tensor([1, 2, 2]).to(where))
+    y.sum().backward()
+    return [y, module.weight, module.weight.grad]
+
+
+def in_channels_last(where):
+    module = nn.Conv2d(2, 4, 3).to(where).to(memory_format=torch.channels_last)
+    y = module(line(where, 1, 2, 5, 5).to(memory_format=torch.channels_last))
+    return [y, y.stride(), module.weight.stride()]
+
+
+def in_checkpointed_pieces(where):
+    module = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)).to(where)
+    x = line(where, 4, 3).requires_grad_()
+    torch.utils.checkpoint.checkpoint_sequential(module, 2, x, use_reentrant=False).sum().backward()
+    return [x.grad]
+
+
+def pickled(where):
+    module = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.MultiheadAttention(3, 1)).to(where)
+    again = pickle.loads(pickle.dumps(module))
+    assert all(v.device == torch.device(where) for v in again.state_dict().values())
+    return [again.state_dict()]
+
+
+def swapped(where):
+    one, other = nn.Parameter(line(where, 2)), nn.Parameter(line(where, 3))
+    torch.utils.swap_tensors(one, other)
+    return [one, other]
+
+
+def traced(where):
+    module = nn.Sequential(nn.Linear(3, 3), nn.ReLU()).to(where)
+    x = line(where, 4, 3)
+    made = [torch.fx.symbolic_trace(module)(x), torch.jit.trace(module, x)(x)]
+    return [*made, torch.compile(module, backend="eager")(x)]
+
+
+def strict(where):
+    module = nn.Linear(3, 3).to(where)
+    found = module.load_state_dict({"weight": torch.ones(3, 3), "other": torch.ones(1)}, strict=False)
+    return [found.missing_keys, found.unexpected_keys, module.weight]
+
+
+PROGRAMS = [old_weight_norm, weight_norm, spectral_norm, old_spectral_norm, orthogonal, own_parametrization, pruned]
+PROGRAMS += [fused, functional, hooked, vectors, embedded, in_channels_last, in_checkpointed_pieces, pickled, swapped]
+PROGRAMS += [traced, strict]
+
+
+def compare(got, expected):
+    if isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(got.detach().cpu(), expected.detach(), rtol=1e-4, atol=1e-5)
+    elif isinstance(expected, dict):
+        assert list(got) == list(expected)
+        compare(list(got.values()), list(expected.values()))
+    elif isinstance(expected, list):
+        for g, e in zip(got, expected, strict=True):
+            compare(g, e)
+    else:
+        assert got == expected
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_what_goes_with_modules(program, device):
+    torch.manual_seed(0)
+    expected = program("cpu")
+    torch.manual_seed(0)
+    before = front.fallbacks()
+    compare(program(device), expected)
+    assert front.fallbacks() == before
+
+
+def test_a_checkpoint_that_does_not_fit_changes_nothing(device):
+    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).to(device)
+    before = {name: value.cpu() for name, value in module.state_dict().items()}
+    for wrong in ({"0.bias": torch.ones(3)}, {"1.weight": torch.ones(1, 2)}, {"other": torch.ones(1)}):
+        state = {name: torch.ones_like(value) for name, value in before.items()} | wrong
+        with pytest.raises(RuntimeError, match=r"Error\(s\) in loading state_dict for Sequential"):
+            module.load_state_dict(state)
+        assert all(torch.equal(value.cpu(), before[name]) for name, value in module.state_dict().items())
+
+
+def test_initialisation(device):
+    torch.manual_seed(0)
+    w = torch.empty(200, 300, device=device)
+    deviations = {
+        nn.init.xavier_uniform_: (2 / 500) ** 0.5,
+        nn.init.xavier_normal_: (2 / 500) ** 0.5,
+        nn.init.kaiming_uniform_: (2 / 300) ** 0.5,
+        nn.init.kaiming_normal_: (2 / 300) ** 0.5,
+        nn.init.orthogonal_: (1 / 300) ** 0.5,
+        nn.init.trunc_normal_: 0.8796,  # of a normal distribution cut at 2
+        nn.init.normal_: 1,
+        nn.init.uniform_: (1 / 12) ** 0.5,
+    }
+    for fill, deviation in deviations.items():
+        assert fill(w).std().item() == pytest.approx(deviation, rel=0.02), fill
+    assert nn.init.sparse_(w[:20, :3], 0.1).eq(0).sum(0).eq(2).all()

@@ -146,9 +146,9 @@ def _add(a: Any, key: list[Any], cells: list[Storage], inputs: list[Any], number
     if isinstance(a, Tensor):
         if a.device.type == TYPE:
             cells.append(cell_of(a))
-            key.append((a.dtype, a.shape, a.stride(), a.storage_offset()))
+            key.append((a.dtype, a.size(), a.stride(), a.storage_offset()))
         else:
-            key.append((a.device, a.dtype, a.shape))
+            key.append((a.device, a.dtype, a.size()))
             inputs.append(_host(a) if a.device.type == "cpu" else a)
     elif isinstance(a, list | tuple):
         key.append(len(a))

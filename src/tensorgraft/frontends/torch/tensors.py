@@ -107,7 +107,7 @@ def empty_cell(slot: Slot, nbytes: int) -> Storage:
 
 
 def geometry_of(t: torch.Tensor) -> Geometry:
-    return Geometry(tuple(t.shape), t.stride(), int(t.storage_offset()), numpy_dtype(t.dtype))
+    return Geometry(tuple(t.size()), t.stride(), int(t.storage_offset()), numpy_dtype(t.dtype))
 
 
 def attach(
@@ -200,21 +200,19 @@ def to_cpu(t: torch.Tensor) -> torch.Tensor:
     """A CPU tensor with the same values and strides (where these are dense)."""
     if t.dim() > MOST_AXES:
         few = to_cpu(t.squeeze())
-        return few.as_strided(t.shape, t.stride()) if is_dense(tuple(t.shape), t.stride()) else few.reshape(t.shape)
+        return few.as_strided(t.size(), t.stride()) if is_dense(tuple(t.size()), t.stride()) else few.reshape(t.size())
     cell = cell_of(t)
     xp = cell.backend
     host = xp.to_numpy(to_array(t))
-    out = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) if is_dense(tuple(t.shape), t.stride()) else None
-    source = numpy_to_cpu(np.ascontiguousarray(host).reshape(tuple(t.shape)))
+    out = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype) if is_dense(tuple(t.size()), t.stride()) else None
+    source = numpy_to_cpu(np.ascontiguousarray(host).reshape(tuple(t.size())))
     return source.clone() if out is None else out.copy_(source)
 
 
 def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
     """A tensor on the device with the values, and where these are dense the strides, of a CPU tensor."""
     xp = slot.backend
-    if type(t) is torch.nn.UninitializedParameter or type(t) is torch.nn.UninitializedBuffer:  # has no shape to ask for
-        t = torch.empty(0, dtype=t.dtype)
-    shape = tuple(t.shape)
+    shape = tuple(t.size())  # `shape` of an uninitialized parameter raises
     dense = is_dense(shape, t.stride())
     order = sorted(range(t.dim()), key=lambda d: (-t.stride()[d], d)) if dense else list(range(t.dim()))
 
