@@ -24,10 +24,14 @@ wide_p.multiple_results = True
 _NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
 
 
+def _has_wide() -> bool:
+    return jax.config.jax_enable_x64  # type: ignore[attr-defined]
+
+
 def narrow(dtype: np.dtype) -> np.dtype:
     """What JAX has for a dtype in the user's configuration."""
     dtype = np.dtype(dtype)
-    return dtype if jax.config.jax_enable_x64 else np.dtype(_NARROW.get(dtype.name, dtype))
+    return dtype if _has_wide() else np.dtype(_NARROW.get(dtype.name, dtype))
 
 
 def native_function(
@@ -86,7 +90,7 @@ def _staged(fn: Callable[..., Sequence[Array]], avals: Sequence[jax.ShapeDtypeSt
 
 def _call(program: ClosedJaxpr, arrays: Sequence[Array]) -> list[Array]:
     """The results of a staged program, within any program of the user's."""
-    if jax.config.jax_enable_x64:
+    if _has_wide():
         return list(jaxpr_as_fun(program)(*arrays))
     return wide_p.bind(*arrays, program=program)
 

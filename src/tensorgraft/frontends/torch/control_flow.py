@@ -40,7 +40,8 @@ def cond(original: Callable[..., Any], pred: Any, true_fn: Any, false_fn: Any, o
     except TypeError:
         seen = [b.described for b in branches]
         raise RuntimeError(f"torch.cond: the branches return {seen[0]} and {seen[1]}, which must be alike") from None
-    if branches[0].structure != branches[1].structure:
+    structure = branches[0].structure
+    if structure is None or structure != branches[1].structure:
         raise RuntimeError(
             f"torch.cond: the branches return {branches[0].structure} and {branches[1].structure}, which must be alike"
         )
@@ -59,7 +60,7 @@ def cond(original: Callable[..., Any], pred: Any, true_fn: Any, false_fn: Any, o
         return xp.reshape(_read(saved[0]), ())
 
     results = with_history(results, [pred, *tensors], [*smooth, *outer], backward)
-    return tree_unflatten(results, branches[0].structure)
+    return tree_unflatten(results, structure)
 
 
 def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
