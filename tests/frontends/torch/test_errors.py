@@ -105,6 +105,10 @@ PROGRAMS = {
     "out= of numbers for a truth": (lambda d: torch.all(tensor(d, 3), out=tensor(d)), True),
     "a histogram without end": (lambda d: torch.histc(numbers(d, 1.0, math.inf)), True),
     "a histogram with edges without end": (lambda d: torch.histogram(numbers(d, 1.0, math.inf), 5), True),
+    "class weights of another dtype": (
+        lambda d: F.nll_loss(tensor(d, 2, 3), numbers(d, 0, 1), tensor(d, 3).half()),
+        True,
+    ),
     "a negative size": (lambda d: torch.empty(-1, device=d), False),
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.torch.checks import check, require
+from tensorgraft.frontends.torch.kernels.common import scalar_name
 from tensorgraft.frontends.torch.spec import PROMOTION, kernel
 from tensorgraft.hub import dtypes
 
@@ -169,7 +170,13 @@ def _check_targets(xp: Any, target: Array, ignore_index: int, classes: int) -> N
     check(xp, xp.stack([xp.min(named), xp.max(named)]), judge)
 
 
-@kernel("nll_loss_forward", "nll_loss2d_forward")
+def _check_class_weights(x: Any, target: Any, weight: Any = None, *_: Any, **__: Any) -> None:
+    if weight is not None and weight.dtype != x.dtype:
+        found = scalar_name(weight.dtype)
+        raise RuntimeError(f"expected scalar type {scalar_name(x.dtype)} but found {found}")
+
+
+@kernel("nll_loss_forward", "nll_loss2d_forward", check=_check_class_weights)
 def _nll(
     xp: Any, x: Array, target: Array, weight: Array | None, reduction: int, ignore_index: int
 ) -> tuple[Array, Array]:
