@@ -5,6 +5,7 @@ import math
 import mpmath
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.testing import assert_close
 
 import tensorgraft as tg
@@ -106,6 +107,16 @@ case("_masked_softmax places", lambda x: aten._masked_softmax(x, x[:, 0, 0] > 1,
 case("_masked_softmax elements", lambda x: aten._masked_softmax(x, x > 1, 2, 2), _random(2, 2, 3, 3))
 case("_masked_softmax_backward", lambda x: aten._masked_softmax_backward(x, x.exp(), x > 1, 2), _random(2, 2, 3, 3))
 case("_int_mm", torch._int_mm, torch.arange(-60, 60).reshape(20, 6).char(), torch.arange(48).reshape(6, 8).char())
+
+
+BYTES = torch.randint(0, 256, (1, 2, 37, 40), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+for _mode, _smooth in (("bilinear", False), ("bilinear", True), ("bicubic", False), ("bicubic", True)):
+    for _size in ((64, 69), (20, 33), (36, 41)):
+        case(
+            f"bytes {_mode} {_smooth} {_size}",
+            lambda x, *, size=_size, m=_mode, a=_smooth: F.interpolate(x, size, mode=m, antialias=a),
+            BYTES,
+        )
 
 
 def batch_norm_out(x):

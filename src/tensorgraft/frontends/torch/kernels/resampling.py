@@ -124,10 +124,10 @@ RULES: dict[str, tuple[Rule, int, bool]] = {  # name -> (rule, axes, takes `alig
 def _tables(
     xp: Any, rule: Rule, olds: Sequence[int], news: Sequence[int], rest: Sequence[Any], aligned: bool, dtype: np.dtype
 ) -> list[Taps]:
-    """`rest`: (align corners,) scales. Computed in double precision for float64 images, else in single."""
+    """`rest`: (align corners,) scales. Computed in single precision for images of smaller floats than float64."""
     corners = bool(rest[0]) if aligned else False
     scales = list(rest[1:] if aligned else rest) + [None] * 3
-    real = np.float64 if dtype == dtypes.float64 else np.float32
+    real = np.float64 if dtype == dtypes.float64 or dtypes.is_integer(dtype) else np.float32
     return [rule(n, m, corners, s, real) for n, m, s in zip(olds, news, scales, strict=False)]
 
 
@@ -145,10 +145,15 @@ def _read(xp: Any, x: Array, axis: int, taps: Taps) -> Array:
 def _read_fixed(xp: Any, x: Array, axis: int, taps: Taps) -> Array:
     """Bytes by 16-bit fixed-point weights, as the CPU (and PIL) read them: rounded and clipped after every axis."""
     assert taps.weights is not None
-    top, digits = float(taps.weights.max(initial=0.0)), 0
+    summed = np.array(taps.weights, np.float64)
+    for j in range(1, len(summed)):  # beyond an edge all weights are the edge's
+        same = taps.places[j] == taps.places[j - 1]
+        summed[j] += np.where(same, summed[j - 1], 0)
+        summed[j - 1] = np.where(same, 0, summed[j - 1])
+    top, digits = float(summed.max(initial=0.0)), 0
     while digits < 22 and int(0.5 + top * (1 << (digits + 1))) < 1 << 15:
         digits += 1
-    scaled = taps.weights.astype(np.float64) * (1 << digits)
+    scaled = summed * (1 << digits)
     weights = np.trunc(scaled + np.where(scaled < 0, -0.5, 0.5))
     total = xp.add(_read(xp, x, axis, Taps(taps.places, weights)), 1 << (digits - 1))
     return xp.clip(xp.bitwise_right_shift(total, xp.full((), digits, dtypes.int32)), 0, 255)
