@@ -289,49 +289,7 @@ def test_multihead_attention_in_evaluation(device):
                 torch.testing.assert_close(g.cpu(), e, rtol=1e-4, atol=1e-5)
 
 
-# ---- optimizers ------------------------------------------------------------------------------------------------------
-
-OPTIMIZERS = {
-    "adam": (torch.optim.Adam, {}),
-    "adam decayed": (torch.optim.Adam, {"weight_decay": 0.1, "maximize": True}),
-    "adamw": (torch.optim.AdamW, {"amsgrad": True}),
-    "sgd": (torch.optim.SGD, {}),
-    "sgd nesterov": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
-    "adagrad": (torch.optim.Adagrad, {"lr_decay": 0.1}),
-}
-
-
-@pytest.mark.parametrize("mode", ["foreach", "fused"])
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimizer(name, mode, device):
-    kind, options = OPTIMIZERS[name]
-    mine, theirs = twins(lambda: nn.Linear(3, 4), device)
-    pairs = [(mine, kind(mine.parameters(), lr=0.1, **options))]
-    pairs.append((theirs, kind(theirs.parameters(), lr=0.1, **options, **{mode: True})))
-    for _ in range(3):
-        x = torch.randn(5, 3)
-        for module, optimizer in pairs:
-            optimizer.zero_grad()
-            module(x.to(module.weight.device)).square().sum().backward()
-            optimizer.step()
-            optimizer.param_groups[0]["lr"] *= 0.5
-    torch.testing.assert_close(theirs.weight.cpu(), mine.weight)
-
-
-def test_scaled_gradients(device):
-    results = []
-    for where in ("cpu", device):
-        p = nn.Parameter(torch.ones(3, device=where))
-        optimizer, scaler = torch.optim.SGD([p], lr=0.1), torch.amp.GradScaler(torch.device(where).type, init_scale=8.0)
-        for factor in (1.0, float("inf"), 2.0):
-            optimizer.zero_grad()
-            scaler.scale((p * factor).sum()).backward()
-            scaler.step(optimizer)
-            scaler.update()
-        results.append((p.detach().cpu(), scaler.get_scale()))
-    torch.testing.assert_close(results[1][0], results[0][0])
-    assert results[1][1] == results[0][1] == 4.0
-
+# ---- lists of tensors ------------------------------------------------------------------------------------------------
 
 LIST = [torch.randn(3, 4), torch.randn(5), ints(5, 2), torch.randn(2).bfloat16(), torch.tensor(2.0)]
 FOREACH = {

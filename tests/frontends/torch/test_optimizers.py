@@ -355,3 +355,47 @@ def test_averaged_models(name, device):
 
 def through_cpu(state):
     return [v.cpu() for v in state.values()]
+
+
+# ---- parameters of every kind, scaled gradients ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"foreach": False}, {"fused": True}], ids=str)
+@pytest.mark.parametrize("kind", [optim.Adam, optim.SGD])
+def test_parameters_of_several_devices_and_dtypes(kind, options, device):
+    results = []
+    for where in ("cpu", device):
+        g = torch.Generator().manual_seed(0)
+        values = [torch.randn(shape, generator=g) for shape in ((4,), (3, 2), (3,), (), (0, 3), (2,))]
+        values[1], values[2] = values[1].bfloat16(), values[2].double()
+        made = [nn.Parameter(v.to(where)) for v in values]
+        made.append(nn.Parameter(torch.ones(2)))  # on the CPU, whatever the others
+        if "fused" not in options:
+            made.append(nn.Parameter(torch.ones(2, dtype=torch.complex64).to(where)))
+        optimizer = kind(made, lr=0.1, **options)
+        for n in range(3):
+            for p in made[n == 0 :]:  # the first one has no gradient at first
+                p.grad = torch.full_like(p, n + 1)
+            optimizer.step()
+        results.append([p.detach().cpu() for p in made])
+    for e, got in zip(*results, strict=True):
+        torch.testing.assert_close(got, e)
+
+
+@pytest.mark.parametrize("options", [{}, {"fused": True}], ids=str)
+def test_scaled_steps(options, device):
+    """A step whose gradients are not finite is left out, in the state too."""
+    results = []
+    for where in ("cpu", device):
+        (p, _) = parameters(where, torch.float32)
+        optimizer = optim.Adam([p], lr=0.1, **options)
+        scaler = torch.amp.GradScaler(torch.device(where).type, init_scale=8.0)
+        for factor in (1.0, float("inf"), 2.0):
+            optimizer.zero_grad()
+            scaler.scale((p * p * factor).sum()).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_([p], 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+        results.append([p.detach().cpu(), torch.tensor(scaler.get_scale()), *tensors_of(optimizer).values()])
+    torch.testing.assert_close(results[1], results[0])
