@@ -220,8 +220,7 @@ def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
         inner = t.permute(order)
         if t.dim() > MOST_AXES:  # a storage's array may have any shape
             return np.ascontiguousarray(cpu_to_numpy(inner.reshape(-1)))
-        inner = cpu_to_numpy(inner)
-        return np.ascontiguousarray(inner).reshape([shape[d] for d in order])
+        return np.ascontiguousarray(cpu_to_numpy(inner)).reshape([shape[d] for d in order])
 
     with xp.scope():
         if state.now.capture is not None:
