@@ -109,6 +109,10 @@ PROGRAMS = {
         lambda d: F.nll_loss(tensor(d, 2, 3), numbers(d, 0, 1), tensor(d, 3).half()),
         True,
     ),
+    "a maximum from outside": (
+        lambda d: F.max_unpool2d(tensor(d, 1, 1, 1, 2), numbers(d, 0, 99).view(1, 1, 1, 2), 2),
+        True,
+    ),
     "a negative size": (lambda d: torch.empty(-1, device=d), False),
 }
 

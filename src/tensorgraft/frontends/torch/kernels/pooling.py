@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tensorgraft.frontends.torch.kernels.bounds import within
 from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
@@ -230,3 +231,18 @@ def _fractional_starts(xp: Any, u: Array, n: int, k: int, out: int, along: Ints)
 
 kernel("fractional_max_pool2d")(_fractional_max(2))
 kernel("fractional_max_pool3d")(_fractional_max(3))
+
+
+@kernel("max_unpool2d", "max_unpool3d")
+def _max_unpool(xp: Any, x: Array, indices: Array, output_size: list[int], *_: Any) -> Array:
+    """Each value to the place where the maximum was, zeros elsewhere (stride and padding are in `output_size`)."""
+    lead, n = xp.shape(x)[: -len(output_size)], math.prod(output_size)
+    volumes = "x".join(map(str, output_size))
+    at = within(xp, indices, n, lambda bad: RuntimeError(
+        f"Found an invalid max index: {bad} (output volumes are of size {volumes})"
+    ))  # fmt: skip
+    rows, columns = math.prod(lead), math.prod(xp.shape(x)[-len(output_size) :])
+    flat = xp.zeros((rows, n), xp.dtype_of(x))
+    if rows and columns and n:
+        flat = xp.put_along_axis(flat, xp.reshape(at, (rows, columns)), xp.reshape(x, (rows, columns)), 1)
+    return xp.reshape(flat, (*lead, *output_size))
