@@ -37,6 +37,7 @@ T, NHWC = turned(Y), IMAGE.contiguous(memory_format=LAST)
 GAPS = torch.arange(48.0).reshape(4, 12)[:, ::2]
 W1, W2, W3 = tensors((3, 5), (4, 4, 3, 3), (4, 4, 3))
 SERIES = IMAGE[:, :, 0].contiguous()
+VOLUME, W5 = (t.contiguous(memory_format=torch.channels_last_3d) for t in tensors((2, 2, 4, 4, 4), (2, 2, 2, 2, 2)))
 WIDE, TALL, SQUARE, CUBE = tensors((3, 4), (6, 3), (4, 4), (3, 4, 5))
 REAL = CUBE.permute(2, 0, 1)
 
@@ -55,6 +56,8 @@ CASES = {
     "conv2d contiguous": (F.conv2d, IMAGE, W2),
     "conv1d": (F.conv1d, SERIES, turned(W3)),
     "conv_transpose2d": (F.conv_transpose2d, NHWC, W2),
+    "conv3d": (F.conv3d, VOLUME, W5),
+    "conv_transpose3d": (F.conv_transpose3d, VOLUME, W5),
     "batch_norm": (lambda x: F.batch_norm(x, None, None, training=True), NHWC),
     "batch_norm turned": (lambda x: F.batch_norm(x, None, None, training=True), turned(IMAGE)),
     "pad": (lambda x: F.pad(x, (1, 2, 1, 0), mode="reflect"), NHWC),

@@ -107,7 +107,7 @@ def _solution(outcome: Tensor, a: Tensor, b: Tensor, *_: Any, **__: Any) -> Tens
     """The first rows of LAPACK's matrix, which has room for the right-hand side too."""
     if outcome.dim() != a.dim():
         return outcome
-    *batch, _, k = outcome.shape
+    batch, k = outcome.shape[:-2], outcome.shape[-1]
     rows = max(*a.shape[-2:], 1)
     return strided(outcome, (*(rows * s for s in contiguous_strides((*batch, k))[:-1]), 1, rows))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,15 +27,28 @@ def _meta(x: torch.Tensor, w: torch.Tensor, bias: Any, stride: Any, padding: Any
         if wrong:
             raise RuntimeError(message)
     out = torch.ops.aten.convolution.default(x, w, bias, stride, padding, dilation, *rest)
-    return _laid_out(out, x, w)
+    return _laid_out(out, x, w, stride, *rest)
 
 
-def _laid_out(result: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def _laid_out(
+    result: torch.Tensor, x: torch.Tensor, w: torch.Tensor, stride: Any, transposed: bool, margin: Any, groups: int
+) -> torch.Tensor:
     """With channels last where an operand has them last; of one dimension, where the weight does as an image of one
     row: the CPU makes `x` contiguous there."""
     if w.dim() == 3:
         return formatted(result.unsqueeze(2), w.unsqueeze(2)).squeeze(2)
+    if w.dim() == 5 and transposed and not _by_onednn(x, w, stride, margin, groups):
+        return result.contiguous()
     return formatted(result, x, w)
+
+
+def _by_onednn(x: torch.Tensor, w: torch.Tensor, stride: Any, output_padding: Any, groups: int) -> bool:
+    """Whether the CPU leaves a transposed convolution to oneDNN (`use_mkldnn` in aten/src/ATen/native/Convolution.cpp);
+    its own of three dimensions knows no channels last."""
+    depthwise = groups > 1 and x.shape[1] == groups
+    wide_margin = any(p >= s for p, s in zip(output_padding, stride, strict=False))
+    large = groups > 1 or x.shape[0] > 1 or min(w.shape[-2:]) > 3 or math.prod(x.shape[:4]) > 20480
+    return x.dtype != torch.float64 and large and not depthwise and not wide_margin
 
 
 @kernel("convolution", meta=_meta)
@@ -67,7 +81,8 @@ kernel("convolution_overrideable", meta=_meta)(_convolution)
 
 def _backward_meta(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
     dx, dw, db = torch.ops.aten.convolution_backward.default(grad, x, w, *rest)
-    return _laid_out(dx, x, w), _laid_out(dw, x, w), db
+    given = rest[1], rest[4], rest[5], rest[6]
+    return _laid_out(dx, x, w, *given), _laid_out(dw, x, w, *given), db
 
 
 @kernel("convolution_backward", meta=masked(_backward_meta))
