@@ -117,6 +117,17 @@ def test_uniform_stays_below_one() -> None:
     assert x.min() >= 0 and x.max() < 1
 
 
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=str)
+def test_the_ends_of_distributions(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least and the greatest uniform number, each one of 2^24 (2^53), give finite normal and positive numbers."""
+    xp, step = backend(name), 2.0 ** (-53 if dtype == dtypes.float64 else -24)
+    monkeypatch.setattr(type(xp), "uniform", lambda *_: xp.asarray(np.array([0, 1 - step], dtype)))
+    normal, exponential = (draw(xp, row, ((2,), dtype)) for row in ("normal", "exponential"))
+    np.testing.assert_allclose(normal, np.array([1, -1]) * scipy.stats.norm.ppf(step / 2), rtol=1e-6)
+    np.testing.assert_allclose(exponential, [step / 2, -np.log(step)], rtol=1e-6)
+
+
 def test_randint_and_permutation_cover_their_range() -> None:
     x = draw(backend("numpy"), "randint", ((1000,), -3, 4, dtypes.int32))
     assert set(x.tolist()) == set(range(-3, 4))

@@ -70,9 +70,9 @@ class Random:
     def normal(self, key: Array, shape: Shape, dtype: np.dtype) -> Array:
         """Standard normal numbers, by the inverse of the distribution function."""
         wide = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
-        u = self.uniform(key, shape, wide)
-        half = 2.0**-54 if wide == dtypes.float64 else 2.0**-25  # the middle of each cell: never -1 or 1
-        z = self.erf_inv(self.subtract(self.multiply(self.add(u, half), 2.0), 1.0))
+        cell = 2.0**-53 if wide == dtypes.float64 else 2.0**-24
+        # the middle of each cell of (-1, 1): exact, so never -1 or 1
+        z = self.erf_inv(self.add(self.multiply(self.uniform(key, shape, wide), 2.0), cell - 1.0))
         return self.astype(self.multiply(z, math.sqrt(2.0)), dtype)
 
     def randint(self, key: Array, shape: Shape, low: int, high: int, dtype: np.dtype) -> Array:
@@ -88,5 +88,8 @@ class Random:
         return self.sort((high, low, self.iota(n, dtypes.int64)), axis=0, num_keys=2)[2]
 
     def exponential(self, key: Array, shape: Shape, dtype: np.dtype) -> Array:
+        """Above 0, by the inverse of the distribution function."""
         wide = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
-        return self.astype(self.negative(self.log1p(self.negative(self.uniform(key, shape, wide)))), dtype)
+        found = self.negative(self.log1p(self.negative(self.uniform(key, shape, wide))))
+        least = 2.0**-54 if wide == dtypes.float64 else 2.0**-25  # the middle of the first cell
+        return self.astype(self.maximum(found, self.full((), least, wide)), dtype)
