@@ -29,11 +29,7 @@ class Function:
     def __init__(self, op: Any, sample: Any, place: Callable[[Any], Any]) -> None:
         self.op, self.process, self.place = op, sample.output_process_fn_grad, place
         arguments = (sample.input, sample.args, sample.kwargs)
-        here = [t for t in tree_leaves(arguments) if isinstance(t, Tensor)]
-        if any(t.layout is not torch.strided for t in here):
-            raise Skip("sparse")
-        if op.name in TIES and sample.input.unique().numel() < sample.input.numel():
-            raise Skip("equal elements: either may get the gradient")
+        _suitable(op, sample)
         self.flat, self.tree = tree_flatten(place(arguments))
         positions: dict[int, list[int]] = {}  # a tensor given twice is one input
         for i, t in enumerate(tree_leaves(arguments)):
@@ -135,8 +131,7 @@ def jacrev(op: Any, sample: Any, move: Move) -> None:
 
 def vmap(op: Any, sample: Any, move: Move) -> None:
     """Over two of the first tensor: the sample's own, and (where it is floating point) one slightly larger."""
-    here = [t for t in tree_leaves((sample.input, sample.args, sample.kwargs)) if isinstance(t, Tensor)]
-    if not here or any(t.layout is not torch.strided for t in here):
+    if not _suitable(op, sample):
         raise Skip("no tensor to map over")
 
     def mapped(place: Callable[[Any], Any]) -> Any:
@@ -156,6 +151,16 @@ def vmap(op: Any, sample: Any, move: Move) -> None:
 
 
 MODES = {f.__name__: f for f in (backward, gradgrad, forward_ad, jvp, jacrev, vmap)}
+
+
+def _suitable(op: Any, sample: Any) -> list[Tensor]:
+    """The tensors of a sample that has one answer."""
+    here = [t for t in tree_leaves((sample.input, sample.args, sample.kwargs)) if isinstance(t, Tensor)]
+    if any(t.layout is not torch.strided for t in here):
+        raise Skip("sparse")
+    if op.name in TIES and sample.input.unique().numel() < sample.input.numel():
+        raise Skip("equal elements: either may be taken, and gets the gradient")
+    return here
 
 
 def _gradients(f: Function, outs: Any, inputs: Any) -> Any:
