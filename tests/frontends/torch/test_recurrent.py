@@ -140,3 +140,30 @@ def test_under_jit():
 
     for e, g in zip(step(x), tg.jit(step)(x), strict=True):
         torch.testing.assert_close(g.cpu(), e.cpu(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_compiled_layer_is_one_loop(name):
+    """The same results and gradients, and a program that does not grow with the sequence."""
+    device = tg.device("jax")
+    torch.manual_seed(0)
+    here = MODULES[name]()
+    there = copy.deepcopy(here).to(device)
+
+    def step(module, x):
+        y, states = module(x)
+        loss = y.sin().sum() + sum((s * s).sum() for s in tensors([states]))
+        loss.backward()
+        return loss
+
+    run = tg.jit(lambda x: step(there, x))
+    for length in (6, 24):
+        x = torch.randn(3, length, 4) if here.batch_first else torch.randn(length, 3, 4)
+        here.zero_grad()
+        there.zero_grad()
+        leaf, ours = x.clone().requires_grad_(), x.to(device).requires_grad_()
+        torch.testing.assert_close(run(ours).cpu(), step(here, leaf).detach(), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(ours.grad.cpu(), leaf.grad, rtol=1e-4, atol=1e-5)
+        for p, q in zip(there.parameters(), here.parameters(), strict=True):
+            torch.testing.assert_close(p.grad.cpu(), q.grad, rtol=1e-4, atol=1e-4)
+    assert run.report.operations[0] == run.report.operations[1]

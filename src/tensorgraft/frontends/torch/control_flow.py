@@ -18,7 +18,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, t
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.bodies import Body, differentiable, with_history
 from tensorgraft.frontends.torch.devices import TYPE, slot_of_backend
-from tensorgraft.frontends.torch.tensors import cell_of, from_array, on_device, to_array
+from tensorgraft.frontends.torch.tensors import cell_of, from_array, numpy_dtype, on_device, to_array
 
 Tensor = torch.Tensor
 Array = Any
@@ -101,9 +101,9 @@ def scan(
     dim = range(x_leaves[0].ndim)[dim]
     slices = [x.movedim(dim, 0) for x in x_leaves]
     n = len(carry)
-    run = _compiled_scan if state.now.capture is not None else _loop
+    run = compiled_scan if state.now.capture is not None else _loop
 
-    def step(carry: list[Tensor], x: list[Tensor]) -> list[Tensor]:
+    def step(carry: Sequence[Tensor], x: Sequence[Tensor]) -> list[Tensor]:
         after, y = combine_fn(tree_unflatten(carry, carry_spec), tree_unflatten(x, x_spec))
         flat, y_spec[0] = tree_flatten(y)
         return [*tree_leaves(after), *flat]
@@ -114,7 +114,7 @@ def scan(
     return tree_unflatten(made[:n], carry_spec), tree_map(lambda y: y.movedim(0, dim) if dim < y.ndim else y, ys)
 
 
-def _loop(step: Callable[..., list[Tensor]], carry: list[Tensor], xs: list[Tensor], reverse: bool) -> list[Tensor]:
+def _loop(step: Callable[..., list[Tensor]], carry: list[Tensor], xs: Sequence[Tensor], reverse: bool) -> list[Tensor]:
     n, length = len(carry), xs[0].shape[0]
     rows = []
     for i in reversed(range(length)) if reverse else range(length):
@@ -125,17 +125,30 @@ def _loop(step: Callable[..., list[Tensor]], carry: list[Tensor], xs: list[Tenso
     return [*carry, *(torch.stack(column) for column in zip(*rows, strict=True))]
 
 
-def _compiled_scan(
-    step: Callable[..., list[Tensor]], carry: list[Tensor], xs: list[Tensor], reverse: bool
+def compiled_scan(
+    step: Callable[..., list[Tensor]],
+    carry: Sequence[Tensor],
+    xs: Sequence[Tensor],
+    reverse: bool,
+    constants: Sequence[Tensor] = (),
 ) -> list[Tensor]:
-    n, length = len(carry), xs[0].shape[0]
-    rows = [x[0] for x in xs]
-    body = Body(lambda *tensors: step(list(tensors[:n]), list(tensors[n:])), [*carry, *rows], None)
+    """The last carry and the stacked results of `step(carry, rows of xs, *constants) -> [*carry, *results]`.
+
+    For an active capture. Constants are the same in each step, and may have a history.
+    """
+    n, m, length = len(carry), len(xs), xs[0].shape[0]
+    operands = [*carry, *xs, *constants]
+    body = Body(
+        lambda *tensors: step(tensors[:n], tensors[n : n + m], *tensors[n + m :]),
+        [*carry, *(x[0] for x in xs), *constants],
+        None,
+    )
     xp = cell_of(xs[0]).backend
     slot = slot_of_backend(xp)
+    arrays = list(map(_read, operands))
 
     def forward(carried: list[Array], x: list[Array]) -> tuple[list[Array], list[Array]]:
-        made = body.values([*carried, *x])
+        made = body.values([*carried, *x, *arrays[n + m :]])
         for before, after in zip(carried, made, strict=False):
             if (xp.shape(before), xp.dtype_of(before)) != (xp.shape(after), xp.dtype_of(after)):
                 raise RuntimeError(
@@ -144,35 +157,35 @@ def _compiled_scan(
                 )
         return made[:n], [*made[n:], *carried]
 
-    last, stacked = xp.scan(forward, list(map(_read, carry)), list(map(_read, xs)), length=length, reverse=reverse)
+    last, stacked = xp.scan(forward, arrays[:n], arrays[n : n + m], length=length, reverse=reverse)
     ys, carries = stacked[: len(stacked) - n], stacked[len(stacked) - n :]
     results = [from_array(a, slot) for a in (*last, *ys)]
     kept = [from_array(a, slot) for a in carries]
     outer = list(body.captured.values())
-    smooth = [i for i, t in enumerate([*carry, *xs]) if differentiable(t)]
-    ends = [[*carry, *xs][i] for i in smooth]
+    smooth = [i for i, t in enumerate(operands) if differentiable(t)]
+    which = [i for i, t in enumerate(results) if differentiable(t)]
+    fixed = [operands[i] for i in smooth if i >= n + m] + outer  # whose cotangents add up over the steps
 
     def backward(saved: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Tensor]:
-        """The cotangent of the carry runs back; those of what the body takes from outside add up."""
-        which = [i for i, t in enumerate(results) if differentiable(t)]
+        """The cotangent of the carry runs back."""
         given = dict(zip(which, map(_read, cotangents), strict=True))
-        dy = [given[i] for i in which if i >= n]
-        d_outer = [xp.zeros(tuple(t.shape), xp.dtype_of(_read(t))) for t in outer]
+        rows, constant = list(map(_read, saved[: n + m])), list(map(_read, saved[n + m :]))
+        sums = [xp.zeros(tuple(t.shape), numpy_dtype(t.dtype)) for t in fixed]
+        at_carry = sum(i < n for i in smooth)
+        at_row = sum(i < n + m for i in smooth)
 
         def back(state: list[Array], row: list[Array]) -> tuple[list[Array], list[Array]]:
-            d_carry, sums = state[: len(state) - len(outer)], state[len(state) - len(outer) :]
-            arguments, d_row = row[: n + len(xs)], row[n + len(xs) :]
-            found = body.pulled_back(arguments, [*d_carry, *d_row], outer)
-            inner, more = found[: len(smooth)], found[len(smooth) :]
-            new = [g for i, g in zip(smooth, inner, strict=True) if i < n]
-            return [*new, *map(xp.add, sums, more)], [g for i, g in zip(smooth, inner, strict=True) if i >= n]
+            d_carry, sums = state[:at_carry], state[at_carry:]
+            arguments, d_row = row[: n + m], row[n + m :]
+            found = body.pulled_back([*arguments, *constant], [*d_carry, *d_row], outer)
+            return [*found[:at_carry], *map(xp.add, sums, found[at_row:])], found[at_carry:at_row]
 
         first = [given[i] for i in which if i < n]
-        state, d_xs = xp.scan(back, [*first, *d_outer], [*map(_read, saved), *dy], length=length, reverse=not reverse)
-        d_carry, sums = state[: len(state) - len(outer)], state[len(state) - len(outer) :]
-        return [from_array(a, slot) for a in (*d_carry, *d_xs, *sums)]
+        dy = [given[i] for i in which if i >= n]
+        state, d_xs = xp.scan(back, [*first, *sums], [*rows, *dy], length=length, reverse=not reverse)
+        return [from_array(a, slot) for a in (*state[:at_carry], *d_xs, *state[at_carry:])]
 
-    return with_history(results, [*kept, *xs], [*ends, *outer], backward)
+    return with_history(results, [*kept, *xs, *constants], [*(operands[i] for i in smooth), *outer], backward)
 
 
 def associative_scan(

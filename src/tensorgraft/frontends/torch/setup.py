@@ -98,6 +98,7 @@ def install() -> None:
         forking,
         generator,
         module,
+        recurrent,
         runtime,
         serialization,
         storages,
@@ -105,7 +106,7 @@ def install() -> None:
 
     module.register()
     parts = (autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack, forking)
-    for part in (*parts, generator, runtime, serialization, storages):
+    for part in (*parts, generator, recurrent, runtime, serialization, storages):
         part.install()
     for name in METADATA:
         op = schema.overload(name)
