@@ -80,6 +80,7 @@ CASES = {
     "lstsq": (lambda a, b: linalg.lstsq(a, b).solution, WIDE, WIDE + 1),
     "lstsq with gaps": (lambda a, b: linalg.lstsq(a, b).solution, TALL.cos(), TALL[:, :2]),
     "nonzero": (lambda x: torch.nonzero(x > 0), X),
+    "nonzero_static": (lambda x: torch.nonzero_static(x > 0, size=7), X),
     "unique rows": (lambda x: torch.unique(x, dim=1, return_inverse=True), CUBE),
     "consecutive rows": (lambda x: torch.unique_consecutive(x.detach(), dim=1), CUBE),
     "out": (lambda x: torch.logical_not(x, out=x.new_empty(0, dtype=torch.bool)), T),

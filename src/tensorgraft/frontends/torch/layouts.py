@@ -129,7 +129,13 @@ LAYOUTS: dict[str, Rule] = {
         [
             *(f"{name}_loss_backward" for name in ("huber", "mse", "smooth_l1")),
             *("_softmax_backward_data", "_log_softmax_backward_data", "_ctc_loss_backward", "glu_backward"),
-            *("nll_loss2d_forward", "nll_loss2d_backward", "fractional_max_pool3d_backward", "pow.Scalar"),
+            *(
+                "nonzero_static",
+                "nll_loss2d_forward",
+                "nll_loss2d_backward",
+                "fractional_max_pool3d_backward",
+                "pow.Scalar",
+            ),
             *("normal.Tensor_Tensor", "normal.Tensor_float", "normal.float_Tensor"),
         ],
         _each(contiguous),
