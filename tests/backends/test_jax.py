@@ -345,3 +345,16 @@ def test_float8() -> None:
         out = xp.dot_general(x, x, ((0,), (0,)), dtype=dtypes.float32)
     assert float(out) == 1 + 2.5**2 + 288**2
     assert np.dtype(ml_dtypes.float8_e4m3fn) == x.dtype
+
+
+# ---- rounding --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("divisor", [127.5, np.linspace(0.3, 3, 50, dtype=np.float32)[:, None], np.float32(3)])
+def test_quotients_are_rounded_once(divisor: object) -> None:
+    """Not a product with a reciprocal, which XLA prefers for divisors that are broadcast."""
+    x = np.linspace(0.1, 9, 5000, dtype=np.float32).reshape(50, 100)
+    given = divisor if isinstance(divisor, float) else xp.asarray(np.asarray(divisor))
+    np.testing.assert_array_equal(host(xp.divide(xp.asarray(x), given)), x / divisor)
+    (found,) = xp.compile(lambda x, y: (xp.round(xp.divide(x, y)),))(xp.asarray(x), given)
+    np.testing.assert_array_equal(host(found), np.round(x / divisor))

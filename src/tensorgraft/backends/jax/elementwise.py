@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from tensorgraft.backends.jax import special
-from tensorgraft.backends.jax.operation import broadcast, operation, with_one_dtype
+from tensorgraft.backends.jax.operation import broadcast, broadcast_to, operation, with_one_dtype
 from tensorgraft.hub import dtypes
 
 Array = Any
@@ -95,7 +95,6 @@ BINARY: dict[str, Fn] = {
     "add": _for_bool(lax.add, lax.bitwise_or),
     "multiply": _for_bool(lax.mul, lax.bitwise_and),
     "subtract": lax.sub,
-    "divide": lax.div,
     "fmod": lax.rem,
     "pow": _in_float32(_pow),
     "atan2": _in_float32(lax.atan2),
@@ -130,6 +129,16 @@ def _binary(fn: Fn) -> Fn:
         return fn(x, y) if not x.shape or not y.shape else fn(*broadcast(x, y))  # lax takes scalars as they are
 
     return method
+
+
+def _quotient(x: Array, y: Array) -> Array:
+    """Division as IEEE rounds it. XLA makes a division by what was broadcast a product with its reciprocal, which is
+    off by one unit often enough for `round` or `floor` of a quotient to give another integer; behind the barrier,
+    which goes before anything is fused, it does not see that."""
+    if dtypes.is_floating(x.dtype):
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        y = lax.optimization_barrier(y if y.shape == shape else broadcast_to(jnp.asarray(y), shape))
+    return lax.div(x, y)
 
 
 def _where(condition: Array, x: Array, y: Array) -> Array:
@@ -182,6 +191,8 @@ def _unary(fn: Fn) -> Fn:
     return lambda x: fn(x)  # not every function of lax can be wrapped by jit as it is
 
 
+_divided = operation(_binary(lax.div))
+_divided_exactly = operation(_binary(_quotient))
 _convert = operation(_astype, ("dtype",))
 _recast = operation(_bitcast, ("dtype",))
 
@@ -192,6 +203,12 @@ class JaxElementwise:
     for _name, _fn in BINARY.items():
         locals()[_name] = operation(_binary(_fn))
     del _name, _fn
+
+    device: Any
+
+    def divide(self, x: Array, y: Array, /) -> Array:
+        # elsewhere the reciprocal is what other frameworks take too, and a barrier would keep kernels apart
+        return (_divided_exactly if self.device.platform == "cpu" else _divided)(self, x, y)
 
     where = operation(_where)
     complex = operation(lambda real, imag: lax.complex(*broadcast(real, imag)))
