@@ -185,7 +185,7 @@ class Speech(nn.Module):
         lengths = torch.full((x.shape[0],), x.shape[1], device=x.device)
         targets = torch.tensor([[1, 2, 3], [4, 4, 1]], device=x.device)
         out = F.log_softmax(self.head(x), -1).transpose(0, 1)
-        return F.ctc_loss(out, targets, lengths, torch.tensor([3, 2], device=x.device), zero_infinity=True)[None]
+        return F.ctc_loss(out, targets, lengths, torch.tensor([3, 2]), zero_infinity=True)[None]
 
 
 # ---- adapters --------------------------------------------------------------------------------------------------------

@@ -26,13 +26,21 @@ _library = Library("aten", "IMPL")
 def install() -> None:
     _wrap_engine()
     _wrap_forward_mode()
-    _library.impl("tensor_split.tensor_indices_or_sections", _tensor_split, "AutogradPrivateUse1")
-    _library.impl("tensor_split.tensor_indices_or_sections", _tensor_split, "PrivateUse1")
+    for key in ("AutogradPrivateUse1", "PrivateUse1"):
+        _library.impl("tensor_split.tensor_indices_or_sections", _tensor_split, key)
+        _library.impl("ctc_loss.Tensor", _ctc_loss, key)
 
 
 def _tensor_split(x: Any, where: Any, dim: int = 0) -> Any:
     """PyTorch takes it apart for any device, and wants the numbers on the CPU."""
     return torch.ops.aten.tensor_split.tensor_indices_or_sections.decompose(x, where.cpu(), dim)
+
+
+def _ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *args: Any, **kwargs: Any) -> Any:
+    """PyTorch takes the lengths to the host; where it sees a trace it computes with them, on the device of the rest."""
+    if state.now.capture is not None:
+        input_lengths, target_lengths = (t.to(log_probs.device) for t in (input_lengths, target_lengths))
+    return torch.ops.aten.ctc_loss.Tensor.decompose(log_probs, targets, input_lengths, target_lengths, *args, **kwargs)
 
 
 def _wrap_engine() -> None:
