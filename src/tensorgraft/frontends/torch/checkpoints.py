@@ -15,7 +15,7 @@ from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.devices import TYPE
 from tensorgraft.frontends.torch.tensors import cell_of
 
-Undo = Callable[[], None]
+Undo = Callable[[], object]
 
 
 def install() -> None:
