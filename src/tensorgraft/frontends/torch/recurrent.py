@@ -5,6 +5,7 @@ PyTorch takes these operators apart step by step, which a compiler sees as one l
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -96,11 +97,13 @@ def _run(
 def _kernel(name: str) -> Callable[..., Any]:
     packet, _, overload = name.partition(".")
     op, cell = getattr(getattr(torch.ops.aten, packet), overload), CELLS[name]
+    # PyTorch's own composite: the decomposition that `op.decompose` prefers, in Python, leaves dropout out
+    taken_apart = functools.partial(op._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
 
     def kernel(x: Tensor, states: Any, params: Sequence[Tensor], *options: Any) -> Any:
         steps = x.shape[1 if options[-1] else 0] if x.ndim == 3 else 0
         if state.now.capture is None or steps < SHORTEST or torch.is_autocast_enabled(TYPE):
-            return op.decompose(x, states, params, *options)
+            return taken_apart(x, states, params, *options)
         return tuple(_run(cell, x, states if isinstance(states, list | tuple) else [states], params, *options))
 
     return kernel
