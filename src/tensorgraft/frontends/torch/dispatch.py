@@ -13,10 +13,11 @@ import torch
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import checks, fallback, generator, state
+from tensorgraft.frontends.torch.concrete import run_concrete
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.nested import tensors_in
 from tensorgraft.frontends.torch.operator import Operator
-from tensorgraft.frontends.torch.plan import device_error, make_plan, run_concrete, sharing, uncompiled
+from tensorgraft.frontends.torch.plan import device_error, make_plan, sharing, uncompiled
 from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy, maker
 from tensorgraft.storage import Storage
 

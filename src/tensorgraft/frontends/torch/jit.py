@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 import time
 import types
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from tensorgraft.frontends.torch import state
-from tensorgraft.frontends.torch.capture import Capture, Feed, active
+from tensorgraft.frontends.torch.capture import Capture, active
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.guards import (
     captured_objects,
@@ -37,6 +36,16 @@ from tensorgraft.frontends.torch.optimizers import Stepped, optimizers_traced
 from tensorgraft.frontends.torch.scaling import scalers_traced
 from tensorgraft.frontends.torch.tape import Tape, record
 from tensorgraft.frontends.torch.tensors import cell_of
+from tensorgraft.frontends.torch.trace import (
+    Gradient,
+    Result,
+    Trace,
+    array_in,
+    constant,
+    current_leaf,
+    fed_by,
+    run_trace,
+)
 from tensorgraft.frontends.torch.watch import Schedule, watching
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
@@ -44,49 +53,6 @@ from tensorgraft.storage import Storage
 Array = Any
 Tensor = torch.Tensor
 _MOST_TRACES = 32
-
-
-@dataclass
-class Result:
-    """One leaf of what the function returned: a new tensor, a view of an argument, or the object itself."""
-
-    value: Any = None
-    survivor: int | None = None
-    argument: int | None = None
-    metadata: Metadata | None = None
-
-
-@dataclass
-class Gradient:
-    """The gradient that a leaf has after a call."""
-
-    leaf: Callable[[Sequence[Any]], Tensor]
-    survivor: int | None
-    metadata: Metadata | None
-
-
-@dataclass
-class Trace:
-    """One traced and compiled run of the function."""
-
-    run: Callable[..., tuple[Array, ...]]
-    inputs: list[Callable[[Sequence[Any]], Any]]  # what each captured array is at a call, given its leaves
-    donated: list[tuple[int, Callable[[Sequence[Any]], Storage]]]  # positions of inputs, and the storages they are of
-    written: list[Callable[[Sequence[Any]], Storage]]
-    kept: list[tuple[int, Storage]]  # survivors that something else than results and gradients holds on to
-    results: list[Result]
-    structure: TreeSpec
-    gradients: list[Gradient]
-    draws: list[tuple[state.RandomState, int]]
-    schedule: Schedule
-    guards: list[Callable[[Sequence[Any]], bool]]
-    held: list[Any]  # objects that guards know by identity
-    tape: Tape | None  # of the results that a backward pass outside may begin at
-    roots: list[int]  # their places among the results
-    ends: list[Callable[[Sequence[Any]], Tensor]]  # what the tape's leaves are at a call
-
-    def holds(self, leaves: Sequence[Any]) -> bool:
-        return all(guard(leaves) for guard in self.guards)
 
 
 @dataclass
@@ -127,7 +93,7 @@ class Compiled:
         known = self.traces.setdefault(key, [])
         for found in known:
             if found.holds(leaves):
-                return _run(found, backend, leaves)
+                return run_trace(found, backend, leaves)
         if sum(map(len, self.traces.values())) >= _MOST_TRACES:
             raise RuntimeError(
                 f"tg.jit has traced {self.report.name} {_MOST_TRACES} times: its shapes or Python arguments change with"
@@ -136,7 +102,7 @@ class Compiled:
         made = self._trace(backend, leaves, structure)
         known.append(made)
         start = time.perf_counter()
-        out = _run(made, backend, leaves, first=True)
+        out = run_trace(made, backend, leaves, first=True)
         self.report.compile_seconds += time.perf_counter() - start
         return out
 
@@ -161,7 +127,7 @@ class Compiled:
         ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
         for i, t in enumerate(leaves):
             if isinstance(t, Tensor) and t.device.type == "cpu":
-                capture.fed_tensors[id(t)] = functools.partial(_current_leaf, i)
+                capture.fed_tensors[id(t)] = functools.partial(current_leaf, i)
         given = list(leaves)
         cut: dict[int, int] = {}  # arguments without the history that they came with
         for k, (i, t) in enumerate(ours):
@@ -201,9 +167,9 @@ class Compiled:
             for leaf in capture.leaves.values():
                 if (at := cut.get(id(leaf.tensor))) is not None:
                     raise RuntimeError(
-                        f"argument {at} of {self.report.name}, of shape {tuple(leaf.tensor.shape)}, has a history of its"
-                        " own (grad_fn), in which a backward() inside tg.jit cannot go on: return the loss and call its"
-                        " backward() outside, or pass x.detach().requires_grad_()."
+                        f"argument {at} of {self.report.name}, of shape {tuple(leaf.tensor.shape)}, has a history of"
+                        " its own (grad_fn), in which a backward() inside tg.jit cannot go on: return the loss and call"
+                        " its backward() outside, or pass x.detach().requires_grad_()."
                     )
             made = self._assemble(capture, program, seen, leaves, ours, schedule, stepped, entry_gradients)
         except BaseException:
@@ -248,10 +214,10 @@ class Compiled:
         sources: dict[int, Callable[[Sequence[Any]], Any]] = {}
         positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
         for t in capture.touched:
-            sources[id(t.stand_in)] = _array_in(getter(t.cell))
+            sources[id(t.stand_in)] = array_in(getter(t.cell))
         for f in capture.feeds:
-            sources[id(f.stand_in)] = _fed_by(f)
-        inputs = [sources.get(id(a)) or _constant(a) for a in program.captured]
+            sources[id(f.stand_in)] = fed_by(f)
+        inputs = [sources.get(id(a)) or constant(a) for a in program.captured]
         donated = [(positions[id(t.stand_in)], getter(t.cell)) for t in seen["written"] if id(t.stand_in) in positions]
 
         survivors: list[Storage] = seen["survivors"]
@@ -315,88 +281,6 @@ class Compiled:
             roots=seen["roots"],
             ends=[] if tape is None else [getter_of(t, place) for t in tape.leaves],
         )
-
-
-def _current_leaf(i: int) -> Tensor:
-    """Argument leaf `i` of the call that is being run (for feeds)."""
-    return state.now.leaves[i]
-
-
-def _run(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool = False) -> Any:
-    if not first:
-        for call in trace.schedule.before:
-            call()
-    state.now.leaves = leaves
-    try:
-        arrays = [source(leaves) for source in trace.inputs]
-    finally:
-        state.now.leaves = ()
-    for k, get in trace.donated:
-        # whoever else holds the array (another storage, a caller, DLPack) must not lose it
-        if sys.getrefcount(arrays[k]) > 3 or get(leaves).shared:
-            with backend.scope():
-                arrays[k] = backend.copy(arrays[k])
-    made = trace.run(*arrays)
-    residuals = None if trace.tape is None else trace.tape.residuals(arrays, made)
-    del arrays
-    for source, n in trace.draws:
-        source.offset += n
-    for get, array in zip(trace.written, made, strict=False):
-        cell = get(leaves)
-        cell.array = array
-        cell.shared = False
-    new = made[len(trace.written) :]
-    for k, cell in trace.kept:
-        cell.array = new[k]
-    cells: dict[int, Storage] = {}
-
-    def tensor(k: int, metadata: Metadata) -> Tensor:
-        if k not in cells:
-            cells[k] = Storage(new[k], backend)
-        return metadata.on(cells[k])
-
-    for gradient in trace.gradients:
-        leaf = gradient.leaf(leaves)
-        with torch.no_grad():
-            if gradient.survivor is None or gradient.metadata is None:
-                leaf.grad = None
-            else:
-                leaf.grad = tensor(gradient.survivor, gradient.metadata)
-    flat = []
-    for result in trace.results:
-        if result.survivor is not None:
-            assert result.metadata is not None
-            flat.append(tensor(result.survivor, result.metadata))
-        elif result.argument is not None:
-            given = leaves[result.argument]
-            m = result.metadata
-            flat.append(given if m is None else given.detach().as_strided(m.size, m.stride, m.offset))
-        else:
-            flat.append(result.value)
-    if not first:
-        for call in trace.schedule.after:
-            call()
-    if trace.tape is not None and residuals is not None:
-        ends = [get(leaves) for get in trace.ends]
-        attached = trace.tape.attach(backend, residuals, [flat[i] for i in trace.roots], ends)
-        for i, tensor_with_history in zip(trace.roots, attached, strict=True):
-            flat[i] = tensor_with_history
-    return tree_unflatten(flat, trace.structure)
-
-
-# ---- inputs ------------------------------------------------------------------------------------------------------
-
-
-def _array_in(get: Callable[[Sequence[Any]], Storage]) -> Callable[[Sequence[Any]], Array]:
-    return lambda leaves: get(leaves).array
-
-
-def _fed_by(feed: Feed) -> Callable[[Sequence[Any]], Array]:
-    return lambda leaves: feed.take()
-
-
-def _constant(array: Array) -> Callable[[Sequence[Any]], Array]:
-    return lambda leaves: array
 
 
 reports: list[Report] = []

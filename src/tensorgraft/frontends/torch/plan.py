@@ -15,27 +15,20 @@ import numpy as np
 import torch
 from torch._prims_common import elementwise_dtypes
 
-from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.torch import checks, schema, state
+from tensorgraft.frontends.torch import checks, schema
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at, slot_of
-from tensorgraft.frontends.torch.layouts import LAYOUTS, Rule
 from tensorgraft.frontends.torch.nested import flatten, map_nested, tensors_in
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.order import Step, write_step, write_steps
-from tensorgraft.frontends.torch.outcome import Result, Structure, abstract_call, describe, resize_out
+from tensorgraft.frontends.torch.outcome import Result, Structure, abstract_call, describe
 from tensorgraft.frontends.torch.overlap import check_overlap
 from tensorgraft.frontends.torch.refusals import check_out_dtypes
 from tensorgraft.frontends.torch.tensors import (
     FROM_NUMPY,
-    attach,
     cell_of,
-    cpu_to_numpy,
-    from_array,
     geometry_of,
     numpy_dtype,
-    to_array,
 )
-from tensorgraft.frontends.torch.traced_values import asked_for_shape
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage, is_dense, read, write
@@ -81,7 +74,7 @@ def sharing(cells: Sequence[Storage]) -> tuple[int, ...]:
 def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
     """Raises what PyTorch raises for these arguments."""
     sig = operator.signature
-    slot = _slot(operator, args, kwargs)
+    slot = slot_of_call(operator, args, kwargs)
     if operator.spec.check is not None and not operator.spec.dynamic:
         operator.spec.check(*args, **kwargs)
     check_overlap(operator, args, kwargs)
@@ -94,7 +87,7 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any])
         return Plan(None, slot, concrete=True)
     if prepare is not None:
         prepare(args, kwargs)
-    held, given = _held(operator, args, kwargs)
+    held, given = held_arguments(operator, args, kwargs)
     targets = [leaf for name in operator.writes for leaf in _leaves(held.get(name))]
     structure: Structure | None = None
     results: list[Result] | None = []
@@ -133,7 +126,7 @@ def device_error(op: str, tensors: Sequence[Tensor]) -> RuntimeError:
     )
 
 
-def _slot(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Slot:
+def slot_of_call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Slot:
     """The device of a call. Raises RuntimeError where its tensors are on several, as PyTorch does; CPU tensors are
     allowed where they have no axes, and where the kernel says so (indices)."""
     everything = tensors_in(args, kwargs)
@@ -165,7 +158,9 @@ def _check_dim(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
 # ---- the program -------------------------------------------------------------------------------------------------
 
 
-def _held(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+def held_arguments(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[dict[str, Any], list[Any]]:
     """(the arguments by name, defaults included, with leaves for tensors and inputs, numbered as in a key; the inputs:
     dynamic numbers and CPU tensors)."""
     tensors, inputs = 0, []
@@ -325,13 +320,13 @@ def _key(xp: Backend, words: Any) -> Array:
     return xp.fold_in(xp.slice(words, (0,), (2,), (1,)), high, low)
 
 
-def _meta(xp: Backend, a: Any) -> Any:
+def meta_of(xp: Backend, a: Any) -> Any:
     return torch.empty(xp.shape(a), dtype=FROM_NUMPY[xp.dtype_of(a)], device="meta") if xp.is_array(a) else a
 
 
 def _describe_arrays(xp: Backend, made: Any, written: int) -> tuple[list[Result], Structure | None]:
     parts = list(made) if isinstance(made, list | tuple) else [made]
-    meta = partial(map_nested, partial(_meta, xp))
+    meta = partial(map_nested, partial(meta_of, xp))
     if not isinstance(made, list | tuple):
         results, structure = describe(meta(made))
     else:
@@ -354,62 +349,3 @@ def lay_out(xp: Backend, array: Array, result: Result) -> Array:
     if order != tuple(range(len(size))) and math.prod(size) > 1:
         array = xp.permute_dims(array, order)
     return xp.own(array) if xp.mutable else array
-
-
-def _laid_out(slot: Slot, made: Any, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Arrays as tensors with the strides that a rule gives them."""
-    xp = slot.backend
-    results, structure = describe(rule(map_nested(partial(_meta, xp), made), *args, **kwargs))
-    assert results is not None
-    tensors = []
-    with xp.scope():
-        for array, result in zip(flatten(made), results, strict=True):
-            assert result is not None
-            cell = state.created(Storage(lay_out(xp, array, result), xp))
-            tensors.append(attach(cell, slot, *result))
-    return tensors[0] if structure is None else structure(tensors)
-
-
-def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a kernel whose results' shapes or types depend on values: at once, uncompiled."""
-    slot = _slot(operator, args, kwargs)
-    xp, sig = slot.backend, operator.signature
-    check_overlap(operator, args, kwargs)
-    check_out_dtypes(operator, args, kwargs)
-    if operator.spec.meta:
-        abstract_call(operator, args, kwargs)
-    tensors = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
-    held, given = _held(operator, args, kwargs)
-    state.touch(*map(cell_of, tensors))
-
-    def fill(a: Any) -> Any:
-        if isinstance(a, Leaf):
-            if a.tensor:
-                return to_array(tensors[a.index])
-            v = given[a.index]
-            return xp.asarray(cpu_to_numpy(v)) if isinstance(v, Tensor) else v
-        return numpy_dtype(a) if isinstance(a, torch.dtype) else a
-
-    hidden = operator.writes if operator.kind == "out" else ()
-    positional = [n for n in sig.positional if n in held and n not in hidden]
-    named = {n: map_nested(fill, held[n]) for n in held if n not in sig.positional and n not in hidden}
-    try:
-        with xp.scope():
-            made = operator.spec.fn(xp, *[map_nested(fill, held[n]) for n in positional], **named)
-    except TracedValueError:
-        raise asked_for_shape(operator.name, tensors) from None
-
-    def give(a: Any) -> Any:
-        return from_array(xp.own(a) if xp.mutable else a, slot) if xp.is_array(a) else a
-
-    rule = LAYOUTS.get(operator.name)
-    given_back = map_nested(give, made) if rule is None else _laid_out(slot, made, rule, args, kwargs)
-    if not operator.writes:
-        return tuple(given_back) if isinstance(made, tuple) else given_back
-    bound = sig.bind(args, kwargs)
-    for name, result in zip(operator.writes, flatten(given_back), strict=True):
-        if operator.kind == "out" and bound[name].size() != result.size():
-            resize_out(bound[name], tuple(result.size()), result.stride())
-        bound[name].copy_(result)
-    outs = tuple(bound[name] for name in operator.writes)
-    return outs if len(outs) > 1 else outs[0]

@@ -1,0 +1,83 @@
+"""Operators whose results' shapes or types depend on values: run at once, operation by operation, without a plan."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch.devices import TYPE, Slot
+from tensorgraft.frontends.torch.layouts import LAYOUTS, Rule
+from tensorgraft.frontends.torch.nested import flatten, map_nested, tensors_in
+from tensorgraft.frontends.torch.operator import Operator
+from tensorgraft.frontends.torch.outcome import abstract_call, describe, resize_out
+from tensorgraft.frontends.torch.overlap import check_overlap
+from tensorgraft.frontends.torch.plan import Leaf, held_arguments, lay_out, meta_of, slot_of_call
+from tensorgraft.frontends.torch.refusals import check_out_dtypes
+from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
+from tensorgraft.frontends.torch.traced_values import asked_for_shape
+from tensorgraft.storage import Storage
+
+Tensor = torch.Tensor
+
+
+def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a kernel whose results' shapes or types depend on values: at once, uncompiled."""
+    slot = slot_of_call(operator, args, kwargs)
+    xp, sig = slot.backend, operator.signature
+    check_overlap(operator, args, kwargs)
+    check_out_dtypes(operator, args, kwargs)
+    if operator.spec.meta:
+        abstract_call(operator, args, kwargs)
+    tensors = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
+    held, given = held_arguments(operator, args, kwargs)
+    state.touch(*map(cell_of, tensors))
+
+    def fill(a: Any) -> Any:
+        if isinstance(a, Leaf):
+            if a.tensor:
+                return to_array(tensors[a.index])
+            v = given[a.index]
+            return xp.asarray(cpu_to_numpy(v)) if isinstance(v, Tensor) else v
+        return numpy_dtype(a) if isinstance(a, torch.dtype) else a
+
+    hidden = operator.writes if operator.kind == "out" else ()
+    positional = [n for n in sig.positional if n in held and n not in hidden]
+    named = {n: map_nested(fill, held[n]) for n in held if n not in sig.positional and n not in hidden}
+    try:
+        with xp.scope():
+            made = operator.spec.fn(xp, *[map_nested(fill, held[n]) for n in positional], **named)
+    except TracedValueError:
+        raise asked_for_shape(operator.name, tensors) from None
+
+    def give(a: Any) -> Any:
+        return from_array(xp.own(a) if xp.mutable else a, slot) if xp.is_array(a) else a
+
+    rule = LAYOUTS.get(operator.name)
+    given_back = map_nested(give, made) if rule is None else _laid_out(slot, made, rule, args, kwargs)
+    if not operator.writes:
+        return tuple(given_back) if isinstance(made, tuple) else given_back
+    bound = sig.bind(args, kwargs)
+    for name, result in zip(operator.writes, flatten(given_back), strict=True):
+        if operator.kind == "out" and bound[name].size() != result.size():
+            resize_out(bound[name], tuple(result.size()), result.stride())
+        bound[name].copy_(result)
+    outs = tuple(bound[name] for name in operator.writes)
+    return outs if len(outs) > 1 else outs[0]
+
+
+def _laid_out(slot: Slot, made: Any, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Arrays as tensors with the strides that a rule gives them."""
+    xp = slot.backend
+    results, structure = describe(rule(map_nested(partial(meta_of, xp), made), *args, **kwargs))
+    assert results is not None
+    tensors = []
+    with xp.scope():
+        for array, result in zip(flatten(made), results, strict=True):
+            assert result is not None
+            cell = state.created(Storage(lay_out(xp, array, result), xp))
+            tensors.append(attach(cell, slot, *result))
+    return tensors[0] if structure is None else structure(tensors)

@@ -1,0 +1,145 @@
+"""What a trace by `tg.jit` leaves: a compiled program, where its inputs are found at a call, what becomes of its
+outputs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import TreeSpec, tree_unflatten
+
+from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch.capture import Feed
+from tensorgraft.frontends.torch.metadata import Metadata
+from tensorgraft.frontends.torch.tape import Tape
+from tensorgraft.frontends.torch.watch import Schedule
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage
+
+Array = Any
+Tensor = torch.Tensor
+
+
+@dataclass
+class Result:
+    """One leaf of what the function returned: a new tensor, a view of an argument, or the object itself."""
+
+    value: Any = None
+    survivor: int | None = None
+    argument: int | None = None
+    metadata: Metadata | None = None
+
+
+@dataclass
+class Gradient:
+    """The gradient that a leaf has after a call."""
+
+    leaf: Callable[[Sequence[Any]], Tensor]
+    survivor: int | None
+    metadata: Metadata | None
+
+
+@dataclass
+class Trace:
+    """One traced and compiled run of the function."""
+
+    run: Callable[..., tuple[Array, ...]]
+    inputs: list[Callable[[Sequence[Any]], Any]]  # what each captured array is at a call, given its leaves
+    donated: list[tuple[int, Callable[[Sequence[Any]], Storage]]]  # positions of inputs, and the storages they are of
+    written: list[Callable[[Sequence[Any]], Storage]]
+    kept: list[tuple[int, Storage]]  # survivors that something else than results and gradients holds on to
+    results: list[Result]
+    structure: TreeSpec
+    gradients: list[Gradient]
+    draws: list[tuple[state.RandomState, int]]
+    schedule: Schedule
+    guards: list[Callable[[Sequence[Any]], bool]]
+    held: list[Any]  # objects that guards know by identity
+    tape: Tape | None  # of the results that a backward pass outside may begin at
+    roots: list[int]  # their places among the results
+    ends: list[Callable[[Sequence[Any]], Tensor]]  # what the tape's leaves are at a call
+
+    def holds(self, leaves: Sequence[Any]) -> bool:
+        return all(guard(leaves) for guard in self.guards)
+
+
+def array_in(get: Callable[[Sequence[Any]], Storage]) -> Callable[[Sequence[Any]], Array]:
+    return lambda leaves: get(leaves).array
+
+
+def fed_by(feed: Feed) -> Callable[[Sequence[Any]], Array]:
+    return lambda leaves: feed.take()
+
+
+def constant(array: Array) -> Callable[[Sequence[Any]], Array]:
+    return lambda leaves: array
+
+
+def current_leaf(i: int) -> Tensor:
+    """Argument leaf `i` of the call that is being run (for feeds)."""
+    return state.now.leaves[i]
+
+
+def run_trace(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool = False) -> Any:
+    if not first:
+        for call in trace.schedule.before:
+            call()
+    state.now.leaves = leaves
+    try:
+        arrays = [source(leaves) for source in trace.inputs]
+    finally:
+        state.now.leaves = ()
+    for k, get in trace.donated:
+        # whoever else holds the array (another storage, a caller, DLPack) must not lose it
+        if sys.getrefcount(arrays[k]) > 3 or get(leaves).shared:
+            with backend.scope():
+                arrays[k] = backend.copy(arrays[k])
+    made = trace.run(*arrays)
+    residuals = None if trace.tape is None else trace.tape.residuals(arrays, made)
+    del arrays
+    for source, n in trace.draws:
+        source.offset += n
+    for get, array in zip(trace.written, made, strict=False):
+        cell = get(leaves)
+        cell.array = array
+        cell.shared = False
+    new = made[len(trace.written) :]
+    for k, cell in trace.kept:
+        cell.array = new[k]
+    cells: dict[int, Storage] = {}
+
+    def tensor(k: int, metadata: Metadata) -> Tensor:
+        if k not in cells:
+            cells[k] = Storage(new[k], backend)
+        return metadata.on(cells[k])
+
+    for gradient in trace.gradients:
+        leaf = gradient.leaf(leaves)
+        with torch.no_grad():
+            if gradient.survivor is None or gradient.metadata is None:
+                leaf.grad = None
+            else:
+                leaf.grad = tensor(gradient.survivor, gradient.metadata)
+    flat = []
+    for result in trace.results:
+        if result.survivor is not None:
+            assert result.metadata is not None
+            flat.append(tensor(result.survivor, result.metadata))
+        elif result.argument is not None:
+            given = leaves[result.argument]
+            m = result.metadata
+            flat.append(given if m is None else given.detach().as_strided(m.size, m.stride, m.offset))
+        else:
+            flat.append(result.value)
+    if not first:
+        for call in trace.schedule.after:
+            call()
+    if trace.tape is not None and residuals is not None:
+        ends = [get(leaves) for get in trace.ends]
+        attached = trace.tape.attach(backend, residuals, [flat[i] for i in trace.roots], ends)
+        for i, tensor_with_history in zip(trace.roots, attached, strict=True):
+            flat[i] = tensor_with_history
+    return tree_unflatten(flat, trace.structure)
