@@ -168,7 +168,9 @@ class Asking(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "module, match", [(Counting(), "neither a parameter nor a buffer"), (Asking(), "needs the value of a")], ids=["writes", "asks"]
+    "module, match",
+    [(Counting(), "neither a parameter nor a buffer"), (Asking(), "needs the value of a")],
+    ids=["writes", "asks"],
 )
 def test_what_a_pure_function_cannot_do(module, match):
     apply, params, buffers = tg.graft(module, onto="jax")

@@ -344,7 +344,6 @@ def test_numpy_calls_the_function_itself():
     assert total == 3.0
 
 
-
 def test_leaf_arguments_get_gradients(device):
     run = tg.jit(lambda x: (x**2).sum().backward())
     for n in (1.0, 2.0):
