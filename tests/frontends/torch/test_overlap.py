@@ -1,5 +1,7 @@
 """Writes into memory that is also read: PyTorch refuses some, and allows others."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -116,3 +118,35 @@ def test_gradient_through_windows(device):
 )
 def test_overlaps_itself(shape, strides, expected):
     assert overlaps_itself(shape, strides) is expected
+
+
+def test_an_out_that_grows_into_an_input(device):
+    at = torch.tensor([0, 1, 2], device=device)
+    with pytest.raises(RuntimeError, match="unsupported operation"):
+        torch.gather(at.clone(), 0, at[1:], out=at[:1])
+    assert at.tolist() == [0, 1, 2]
+
+
+def resized_outs():
+    x = torch.arange(9.0).reshape(3, 3)
+    yield "add", lambda x, out: torch.add(x, 1, out=out), x, (3, 3)
+    yield "addbmm", lambda x, out: torch.addbmm(x, x[None], x[None], out=out), x, (3, 3)
+    yield "linalg.inv", lambda x, out: torch.linalg.inv(x + 9 * torch.eye(3, device=x.device), out=out), x, (3, 3)
+    yield "arange", lambda x, out: torch.arange(3.0, out=out), x, (3,)
+    yield "full", lambda x, out: torch.full((3,), 2.0, out=out), x, (3,)
+    yield "mode", lambda x, out: torch.mode(x, 1, out=(out, out.long()))[0], x, (3,)
+
+
+@pytest.mark.parametrize("case", list(resized_outs()), ids=lambda case: case[0])
+def test_resized_outs_warn_as_on_the_cpu(device, case):
+    """At every call, not at the first alone; kernels that say nothing say nothing."""
+    _, run, x, size = case
+    said = []
+    for where in ("cpu", device, device):
+        out = torch.zeros((*size, 2), device=where)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            run(x.to(where), out)
+        said.append([str(w.message).partition(" (Triggered")[0] for w in seen])
+    assert said[1] == said[0]
+    assert said[2] == said[0]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tensorgraft.frontends.torch import schema
+from tensorgraft.frontends.torch.asking import heard
 from tensorgraft.frontends.torch.devices import slot_at
 from tensorgraft.frontends.torch.iteration import result_strides
 from tensorgraft.frontends.torch.layouts import LAYOUTS, strided
@@ -56,9 +57,9 @@ def abstract_call(
     if not tensors_in(args, kwargs) and "device" in sig.names:
         named["device"] = torch.device("meta")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            outcome = (operator.op if operator.spec.meta is True else operator.spec.meta)(*metas, **named)
+        outcome, _ = heard(
+            operator.op if operator.spec.meta is True else operator.spec.meta, metas, named, random=False
+        )
     except NotImplementedError:
         return None, None
     except Exception as error:
@@ -74,14 +75,31 @@ def abstract_call(
             sizes[name] = (tuple(after.size()), _iterated(operator, after, operands).stride())
     if not sizes:
         return outcome, None
+    said = _said_of_resizing(operator, args, kwargs)
 
     def resize(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         outs = sig.bind(args, kwargs)
-        for name, (size, stride) in sizes.items():
-            if outs[name].size() != size:
-                resize_out(outs[name], size, stride)
+        short = [name for name, (size, _) in sizes.items() if outs[name].size() != size]
+        for text in (said or ()) if short else ():
+            warnings.warn(text, UserWarning, stacklevel=3)
+        for name in short:
+            resize_out(outs[name], *sizes[name], warn=said is None)
 
     return outcome, resize
+
+
+def _said_of_resizing(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str] | None:
+    """The warnings of the CPU's kernel for `out=` tensors of these sizes: some kernels warn, some do not, some in other
+    words. None: it cannot be asked."""
+    tensors = tensors_in(args, kwargs)
+    if sum(t.numel() for t in tensors) > _SMALL:
+        return None
+    zeros, named = to_meta(args, kwargs, "cpu")
+    try:
+        _, said = heard(operator.op, zeros, named)
+    except Exception:  # zeros may be no valid input
+        return None
+    return [text for text in said if "resized" in text]
 
 
 def _as_on_the_cpu(operator: Operator, args: list[Any], kwargs: dict[str, Any], outcome: Any) -> Any:
@@ -116,15 +134,14 @@ def _ask_the_cpu(
         raise error from None
     zeros, named = to_meta(args, kwargs, "cpu")
     try:
-        with torch.random.fork_rng(devices=[]):
-            return operator.op(*zeros, **named), zeros, named
+        return heard(operator.op, zeros, named)[0], zeros, named
     except Exception as of_cpu:
         raise of_cpu from None
 
 
-def resize_out(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> None:
+def resize_out(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...], warn: bool = True) -> None:
     """Make room in an `out=` tensor; warns as PyTorch does where it had elements."""
-    if out.numel():
+    if warn and out.numel():
         warnings.warn(
             f"An output with one or more elements was resized since it had shape {list(out.size())}, which does not"
             f" match the required output shape {list(size)}. This behavior is deprecated, and in a future PyTorch"

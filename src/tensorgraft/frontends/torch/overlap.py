@@ -32,7 +32,7 @@ def check_overlap(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, A
                 "unsupported operation: more than one element of the written-to tensor refers to a single memory"
                 " location. Please clone() the tensor before performing the operation."
             )
-    if _meet(written, tensors_in(args, kwargs)):
+    if _meet(written, tensors_in(args, kwargs), grows=operator.kind == "out"):
         refuse(operator, args, kwargs, "unsupported operation: ")
 
 
@@ -43,8 +43,11 @@ def _span(t: Tensor) -> tuple[int, int]:
     return begin * t.itemsize, end * t.itemsize
 
 
-def _meet(written: list[Tensor], everything: list[Tensor]) -> bool:
-    """An argument that is written and another one have memory in common."""
+def _meet(written: list[Tensor], everything: list[Tensor], grows: bool) -> bool:
+    """An argument that is written and another one have memory in common.
+
+    `grows`: what is written may be resized, within its storage too.
+    """
     if len(everything) < 2:
         return False
     by_storage: dict[int, list[Tensor]] = {}
@@ -57,6 +60,6 @@ def _meet(written: list[Tensor], everything: list[Tensor]) -> bool:
     for t in written:
         begin, end = _span(t)
         neighbours = by_storage.get(t.untyped_storage()._cdata, [])
-        if sum(begin < high and low < end for low, high in map(_span, neighbours)) > 1:  # one of them is `t` itself
+        if sum(grows or (begin < high and low < end) for low, high in map(_span, neighbours)) > 1:  # one is `t` itself
             return True
     return False

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch.asking import heard
 from tensorgraft.frontends.torch.nested import flatten, map_nested, tensors_in
 from tensorgraft.frontends.torch.operator import Operator
 
@@ -42,16 +42,14 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
     if operator.op is torch.ops.graft.assign.default:
         ask = torch.ops.aten.copy_.default
     host, named = map_nested(zeros, args), {n: map_nested(zeros, a) for n, a in kwargs.items()}
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            ask(*host, **named)
-        except Exception as refusal:
-            if not any(words in str(refusal) for words in about):
-                return
-            said = refusal
-        else:
+    try:
+        heard(ask, host, named)
+    except Exception as refusal:
+        if not any(words in str(refusal) for words in about):
             return
+        said = refusal
+    else:
+        return
     raise said.with_traceback(None) from None
 
 
