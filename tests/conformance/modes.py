@@ -199,6 +199,8 @@ def out(op: Any, sample: Any, move: Move) -> None:
             want, warned = call(here, arguments)
         except Exception:  # not every operator takes every `out=`; error inputs are another mode
             continue
+        if not random and kind == "strided" and not _alike(expected, want):
+            continue  # some CPU kernels write a strided `out` wrongly
         got, warns = call(there, move(arguments))
         is_out = [[any(a is o for o in outs) for a in tree_leaves(r)] for r, outs in ((want, here), (got, there))]
         assert is_out[0] == is_out[1], f"{kind}: `out` is not returned"
@@ -214,6 +216,14 @@ def out(op: Any, sample: Any, move: Move) -> None:
             want, got = _by_index(op, sample, want), _by_index(op, sample, move_back(got))
         want, got = sample.output_process_fn_grad(want), sample.output_process_fn_grad(got)
         compare(want, got, f"out, {kind}", reference)
+
+
+def _alike(expected: Any, actual: Any) -> bool:
+    try:
+        compare(expected, actual, "")
+    except AssertionError:
+        return False
+    return True
 
 
 def strides(op: Any, sample: Any, move: Move) -> None:
