@@ -1,4 +1,4 @@
-"""Gathers the outcomes of the conformance cases from all processes: a table, and a JSON file of a full run."""
+"""Gathers the outcomes of the conformance cases from all processes: a table, and a JSON file of a large run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESULTS = Path(__file__).parents[2] / "out" / "conformance"
 
 class Collector:
     def __init__(self, config: pytest.Config) -> None:
-        self.full = config.getoption("--conformance") == "full"
+        self.kept = config.getoption("--conformance") == "full" or config.getoption("--of-thousand") is not None
         self.found: dict[str, page.Results] = defaultdict(dict)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -32,7 +32,7 @@ class Collector:
         for backend, results in sorted(self.found.items()):
             terminalreporter.section(f"conformance on {backend}")
             terminalreporter.write_line(page.table(results))
-            if self.full:
+            if self.kept:
                 RESULTS.mkdir(parents=True, exist_ok=True)
                 path = RESULTS / f"{backend}.json"
                 before = json.loads(path.read_text()) if path.exists() else {}

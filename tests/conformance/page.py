@@ -16,7 +16,8 @@ HEADER = """# Conformance
 
 PyTorch's own databases, run on each backend against CPU PyTorch: operators (OpInfo), modules (ModuleInfo) and
 optimizers. Values, dtypes, shapes, which object is returned and what became of the arguments are compared; a case is
-one operator in one mode and dtype, and passes when all its samples do. Made by `make conformance`.
+one operator in one mode and dtype, and passes when all its samples do (three of each). Made by `make conformance`,
+which takes about ten minutes for NumPy and an hour for JAX on two cores. A dash: not run.
 
 | mode | what is compared |
 | --- | --- |
