@@ -17,7 +17,8 @@ HEADER = """# Conformance
 PyTorch's own databases, run on each backend against CPU PyTorch: operators (OpInfo), modules (ModuleInfo) and
 optimizers. Values, dtypes, shapes, which object is returned and what became of the arguments are compared; a case is
 one operator in one mode and dtype, and passes when all its samples do (three of each). Made by `make conformance`,
-which takes about ten minutes for NumPy and an hour for JAX on two cores. A dash: not run.
+which takes about ten minutes for NumPy and an hour for JAX on two cores. A dash: not run; where a backend has fewer
+cases than another, a sample was run (`--of-thousand`).
 
 | mode | what is compared |
 | --- | --- |
@@ -78,14 +79,16 @@ def markdown(by_backend: dict[str, Results]) -> str:
     for results in by_backend.values():
         for name, where in fallbacks(results).items():
             fell[name] |= where
-    lines += [f"- `aten::{name}`, in {', '.join(sorted(where)[:4])}" for name, where in sorted(fell.items())] or [
-        "None."
-    ]
+    reasons = fallback_reasons()
+    for name, where in sorted(fell.items()):
+        lines.append(f"- `aten::{name}`, in {', '.join(sorted(where)[:4])}: {reasons.get(name, 'no reason')}")
+    if not fell:
+        lines.append("None.")
     for backend, results in by_backend.items():
         failed = sorted(key for key, r in results.items() if r["outcome"] in ("failed", "xfailed"))
-        reasons = known_failures(backend)
+        failures = known_failures(backend)
         lines += ["", f"## What fails on {backend}", ""]
-        lines += [f"- {key}: {known(key, reasons) or 'no reason'}" for key in failed] or ["Nothing."]
+        lines += [f"- {key}: {known(key, failures) or 'no reason'}" for key in failed] or ["Nothing."]
     return "\n".join(lines) + "\n"
 
 
