@@ -255,6 +255,9 @@ COMPOSITES = {
 ELSEWHERE = {
     "trace",
     "eagerly",
+    "native_dtype",
+    "native_function",
+    "seed_words",
     "stand_in",
     "strided_view",
     "assign",
