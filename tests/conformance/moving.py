@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -14,23 +13,20 @@ Tensor = torch.Tensor
 class Move:
     """Moves pytrees to a device. One object moves a tensor, and a storage, once: aliases stay aliases."""
 
-    def __init__(self, device: torch.device, stays: Iterable[Any] = ()) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._stays = {id(a): a for a in stays}  # arguments that PyTorch wants on the CPU
         self._tensors: dict[int, tuple[Tensor, Tensor]] = {}  # with the source, which keeps its id taken
         self._storages: dict[tuple[int, torch.dtype], Tensor] = {}
 
     def afresh(self) -> Move:
         """One that has moved nothing yet."""
-        return Move(self.device, self._stays.values())
+        return Move(self.device)
 
     def __call__(self, tree: Any) -> Any:
         return tree_map(self._leaf, tree)
 
     def _leaf(self, a: Any) -> Any:
         if isinstance(a, Tensor):
-            if id(a) in self._stays:
-                return a
             if id(a) not in self._tensors:
                 self._tensors[id(a)] = (a, self._tensor(a))
             return self._tensors[id(a)][1]

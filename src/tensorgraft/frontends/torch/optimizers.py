@@ -96,7 +96,7 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
             )
         schedule.stepped = True
         with paused():
-            _prepare(optimizer)
+            prepare(optimizer)
         if all(s.optimizer is not optimizer for s in stepped):
             stepped.append(Stepped(optimizer))
         counts.append({id(p): _counts(entries) for p, entries in optimizer.state.items()})
@@ -171,7 +171,7 @@ def _cell(value: Any) -> Storage | None:
     return cell_of(value) if isinstance(value, torch.Tensor) and value.device.type == TYPE else None
 
 
-def _prepare(optimizer: Optimizer) -> None:
+def prepare(optimizer: Optimizer) -> None:
     """Make the state that the first step would make, so that it is there before the trace, and put step counters on
     the device."""
     for group in optimizer.param_groups:

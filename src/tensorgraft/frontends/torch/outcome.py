@@ -75,7 +75,9 @@ def abstract_call(
             sizes[name] = (tuple(after.size()), _iterated(operator, after, operands).stride())
     if not sizes:
         return outcome, None
-    said = _said_of_resizing(operator, args, kwargs)
+    given = sig.bind(args, kwargs)
+    # nothing is said of a tensor without elements
+    said = _said_of_resizing(operator, args, kwargs) if any(given[name].numel() for name in sizes) else []
 
     def resize(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         outs = sig.bind(args, kwargs)
@@ -91,8 +93,7 @@ def abstract_call(
 def _said_of_resizing(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str] | None:
     """The warnings of the CPU's kernel for `out=` tensors of these sizes: some kernels warn, some do not, some in other
     words. None: it cannot be asked."""
-    tensors = tensors_in(args, kwargs)
-    if sum(t.numel() for t in tensors) > _SMALL:
+    if _is_large(args, kwargs):
         return None
     zeros, named = to_meta(args, kwargs, "cpu")
     try:
@@ -121,8 +122,11 @@ def _iterated(operator: Operator, outcome: Tensor, operands: list[Tensor]) -> Te
     return strided(outcome, strides)
 
 
-# of a failed call's tensors together: beyond, the CPU is not asked
-_SMALL = 1 << 24
+_SMALL = 1 << 24  # elements of a call's tensors together: beyond, the CPU is not asked
+
+
+def _is_large(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return sum(t.numel() for t in tensors_in(args, kwargs)) > _SMALL
 
 
 def _ask_the_cpu(
@@ -130,7 +134,7 @@ def _ask_the_cpu(
 ) -> tuple[Any, list[Any], dict[str, Any]]:
     """PyTorch's Python meta functions say some things in other words than its kernels, and refuse some that these do.
     So where one fails, the CPU's kernel has the last word, on zeros: (its result, its arguments)."""
-    if sum(t.numel() for t in tensors_in(args, kwargs)) > _SMALL:
+    if _is_large(args, kwargs):
         raise error from None
     zeros, named = to_meta(args, kwargs, "cpu")
     try:

@@ -16,7 +16,7 @@ from torch.amp.grad_scaler import GradScaler
 from tensorgraft.frontends.torch.accelerator import Patches
 from tensorgraft.frontends.torch.capture import paused
 from tensorgraft.frontends.torch.devices import TYPE
-from tensorgraft.frontends.torch.optimizers import _prepare
+from tensorgraft.frontends.torch.optimizers import prepare
 
 Optimizer = torch.optim.Optimizer
 
@@ -56,7 +56,7 @@ def _unfused(original: Any) -> Any:
 
 def _step_or_not(self: GradScaler, optimizer: Optimizer, state: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
     with paused():
-        _prepare(optimizer)
+        prepare(optimizer)
     held = [p for group in optimizer.param_groups for p in group["params"]]
     held += [value for entries in optimizer.state.values() for value in entries.values()]
     held = [t for t in held if isinstance(t, torch.Tensor) and t.device.type == TYPE]
