@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tensorgraft.hub.analysis import Analysis
 from tensorgraft.hub.control_flow import ControlFlow
 from tensorgraft.hub.elementwise import Elementwise
 from tensorgraft.hub.fft import FFT
@@ -38,6 +39,9 @@ class Program(Protocol):
 
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
         """(the captured arrays, in order, or others of their shapes and dtypes) -> the results."""
+
+    def analyse(self, donate: Sequence[int] = ()) -> Analysis:
+        """What the program has in it, and what it needs once it is compiled (which is done here)."""
 
 
 class Backend(
@@ -143,6 +147,10 @@ class Backend(
 
     def eagerly(self) -> contextlib.AbstractContextManager[None]:
         """Inside `trace`: the context in which operations on known values are computed at once."""
+        raise TypeError(f"the backend {self.name} does not trace")
+
+    def labelled(self, label: str, /) -> contextlib.AbstractContextManager[None]:
+        """Inside `trace`: the context whose operations `Program.analyse` counts under this label."""
         raise TypeError(f"the backend {self.name} does not trace")
 
     def stand_in(self, x: Array, /) -> Array:

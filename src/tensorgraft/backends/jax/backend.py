@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from tensorgraft.backends.jax import native
+from tensorgraft.backends.jax.analysis import label_scope
 from tensorgraft.backends.jax.control_flow import JaxControlFlow
 from tensorgraft.backends.jax.elementwise import JaxElementwise
 from tensorgraft.backends.jax.fft import JaxFFT
@@ -136,6 +137,9 @@ class JaxBackend(
 
     def eagerly(self) -> contextlib.AbstractContextManager[None]:
         return jax.ensure_compile_time_eval()
+
+    def labelled(self, label: str, /) -> contextlib.AbstractContextManager[None]:
+        return label_scope(label)
 
     def stand_in(self, x: Array, /) -> Array:
         return jax.make_array_from_single_device_arrays(x.shape, x.sharding, [x])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+
+from tensorgraft.backends.jax.analysis import analyse
+from tensorgraft.hub.analysis import Analysis
 
 if TYPE_CHECKING:
     from tensorgraft.backends.jax.backend import JaxBackend
@@ -26,6 +30,13 @@ class JaxProgram:
     @property
     def size(self) -> int:
         return len(self._jaxpr.eqns)
+
+    def analyse(self, donate: Sequence[int] = ()) -> Analysis:
+        jaxpr = self._jaxpr
+        with self._backend.scope(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+            program = jax.jit(lambda *captured: jax.core.eval_jaxpr(jaxpr, captured), donate_argnums=tuple(donate))
+            return analyse(jaxpr, program.lower(*self.captured))
 
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
         jaxpr = self._jaxpr

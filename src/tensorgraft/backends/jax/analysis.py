@@ -1,0 +1,135 @@
+"""What a jaxpr costs: operations by primitive and by label, and what XLA says of the compiled program."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+from tensorgraft.hub.analysis import Analysis, Cost, Memory
+
+# These move values, or make them out of nothing.
+_FREE = re.compile(
+    "(?:broadcast_in_dim|reshape|transpose|squeeze|expand_dims|slice|dynamic_slice|dynamic_update_slice|concatenate|pad"
+    "|gather|scatter|rev|copy|copy_p|convert_element_type|bitcast_convert_type|iota|split|device_put"
+    "|optimization_barrier)$"
+)
+_LABEL = re.compile(r"tg:(\S+?)(?:/|$)")
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%\S+ = \S.*? ([a-z][a-z0-9\-]*)\(", re.MULTILINE)
+_NO_KERNEL = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast"})
+
+
+def label_scope(label: str) -> Any:
+    return jax.named_scope(f"tg:{label}")
+
+
+def analyse(jaxpr: Jaxpr, lowered: Any) -> Analysis:
+    """Of a program and of `jax.stages.Lowered` of it, which is compiled here."""
+    primitives: Counter[str] = Counter()
+    costs: dict[str, Cost] = {}
+    made = Analysis(primitives, costs, _first_uses(jaxpr))
+    _count(jaxpr, "", 1, made)
+    made.primitives = dict(primitives.most_common())
+    start = time.perf_counter()
+    compiled = lowered.compile()
+    made.compile_seconds = time.perf_counter() - start
+    told = compiled.cost_analysis() or {}
+    made.flops, made.bytes = told.get("flops"), told.get("bytes accessed")
+    stats = compiled.memory_analysis()
+    if stats is not None:
+        made.memory = Memory(
+            stats.argument_size_in_bytes,
+            stats.output_size_in_bytes,
+            stats.alias_size_in_bytes,
+            stats.temp_size_in_bytes,
+            stats.peak_memory_in_bytes,
+        )
+    text = compiled.as_text()
+    if text:
+        made.compiled_operations, made.kernels = _instructions(text)
+    return made
+
+
+def _instructions(text: str) -> tuple[int, int]:
+    """(instructions of an HLO module, those outside of fusions that do something)."""
+    total = kernels = 0
+    for computation in re.split(r"\n(?=\S)", text):
+        found = [op for op in _INSTRUCTION.findall(computation) if op not in _NO_KERNEL]
+        total += len(found)
+        if not re.match(r"%?(?:fused_|wrapped_|region_|parallel_)", computation):
+            kernels += len(found)
+    return total, kernels
+
+
+# ---- the jaxpr -------------------------------------------------------------------------------------------------------
+
+
+def _label(eqn: Any, outer: str) -> str:
+    found = _LABEL.findall(str(eqn.source_info.name_stack))
+    return found[-1] if found else outer
+
+
+def _inner(eqn: Any) -> Iterator[tuple[Jaxpr, int, bool]]:
+    """The programs inside an operation, how often each runs, and whether that is a guess."""
+    name, params = eqn.primitive.name, eqn.params
+    times, unknown = (params["length"], False) if name == "scan" else (1, name == "while")
+    for value in params.values():
+        for found in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(found, ClosedJaxpr):
+                yield found.jaxpr, times, unknown
+            elif isinstance(found, Jaxpr):
+                yield found, times, unknown
+
+
+# A function that is the argument of another operation (of a reduction, a scatter) is part of what that one costs.
+_LEAVES = re.compile(r"reduce|scatter|sort|cumul|cum|select_and|custom_root")
+
+
+def _count(jaxpr: Jaxpr, outer: str, times: int, made: Analysis) -> None:
+    for eqn in jaxpr.eqns:
+        name, label = eqn.primitive.name, _label(eqn, outer)
+        bodies = [] if _LEAVES.match(name) else list(_inner(eqn))
+        made.primitives[name] = made.primitives.get(name, 0) + 1
+        for body, n, unknown in bodies:
+            made.unbounded += unknown
+            _count(body, label, times * n, made)
+        if not bodies:
+            made.costs.setdefault(label, Cost()).add(times, times * _flops(eqn), times * _bytes(eqn))
+
+
+def _flops(eqn: Any) -> float:
+    name = eqn.primitive.name
+    out = [math.prod(v.aval.shape) for v in eqn.outvars if hasattr(v.aval, "shape")]
+    if name == "dot_general":
+        (contracted, _), _ = eqn.params["dimension_numbers"]
+        return 2.0 * out[0] * math.prod(eqn.invars[0].aval.shape[d] for d in contracted)
+    if name == "conv_general_dilated":
+        kernel, numbers = eqn.invars[1].aval.shape, eqn.params["dimension_numbers"]
+        return 2.0 * out[0] * math.prod(kernel) / kernel[numbers.rhs_spec[0]]
+    if _FREE.match(name):
+        return 0.0
+    largest = max((math.prod(v.aval.shape) for v in eqn.invars if hasattr(v.aval, "shape")), default=0)
+    if name.startswith(("reduce_window", "select_and")):
+        return float(sum(out) * math.prod(eqn.params.get("window_dimensions", ())))
+    return float(max([largest, *out]))
+
+
+def _bytes(eqn: Any) -> float:
+    seen = {id(v): v.aval for v in (*eqn.invars, *eqn.outvars) if not isinstance(v, Literal)}
+    return float(sum(math.prod(a.shape) * a.dtype.itemsize for a in seen.values() if hasattr(a, "shape")))
+
+
+def _first_uses(jaxpr: Jaxpr) -> list[str | None]:
+    first: dict[Any, str] = {}
+    for eqn in jaxpr.eqns:
+        label = _label(eqn, "")
+        for v in eqn.invars:
+            if not isinstance(v, Literal):
+                first.setdefault(v, label)
+    return [first.get(v) for v in jaxpr.constvars]

@@ -1,0 +1,46 @@
+"""What a backend can tell of a traced program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Cost:
+    """Operations of a program, and an estimate of what they compute and touch, before anything is fused."""
+
+    operations: int = 0
+    flops: float = 0.0
+    bytes: float = 0.0
+
+    def add(self, operations: int, flops: float, bytes: float) -> None:
+        self.operations += operations
+        self.flops += flops
+        self.bytes += bytes
+
+
+@dataclass
+class Memory:
+    """Bytes that a compiled program needs. `alias`: of outputs that take the memory of donated arguments."""
+
+    arguments: int = 0
+    outputs: int = 0
+    alias: int = 0
+    temporary: int = 0
+    peak: int = 0
+
+
+@dataclass
+class Analysis:
+    """Of `Program.analyse`. What the backend does not tell is None."""
+
+    primitives: dict[str, int]  # how often each occurs in the program, bodies of loops once
+    costs: dict[str, Cost]  # by label (`Backend.labelled`); "" for what has none
+    first_use: list[str | None]  # of each captured array: the label of the first operation that reads it
+    unbounded: int = 0  # loops whose length nobody knows: their bodies are counted once
+    compile_seconds: float = 0.0
+    compiled_operations: int | None = None  # instructions that are left when the backend has optimised, and
+    kernels: int | None = None  # of these, those that it runs one by one (a fusion is one)
+    flops: float | None = None
+    bytes: float | None = None  # that the compiled program reads and writes
+    memory: Memory = field(default_factory=Memory)
