@@ -22,6 +22,7 @@ _HOMES = {
     "from_backend_array": "tensorgraft.devices",
     "graft": "tensorgraft.transforms.graft",
     "jit": "tensorgraft.transforms.jit",
+    "lazy": "tensorgraft.transforms.lazy",
     "set_default_device": "tensorgraft.devices",
     "to_backend_array": "tensorgraft.devices",
 }
@@ -45,6 +46,7 @@ __all__ = [
     "from_backend_array",
     "graft",
     "jit",
+    "lazy",
     "precision",
     "set_default_device",
     "to_backend_array",
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from tensorgraft.precision import autocast, autocast_policy
     from tensorgraft.transforms.graft import graft
     from tensorgraft.transforms.jit import jit
+    from tensorgraft.transforms.lazy import lazy
 
 
 def __getattr__(name: str) -> Any:

@@ -44,7 +44,7 @@ def to_backend_array(t: torch.Tensor) -> Any:
 
     cell = tensors.cell_of(t)
     cell.shared = True
-    return tensors.to_array(t)
+    return cell.backend.settled(tensors.to_array(t))
 
 
 def from_backend_array(a: Any) -> torch.Tensor:

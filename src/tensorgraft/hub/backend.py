@@ -157,6 +157,11 @@ class Backend(
         """Another object for the same array, without a copy: `trace` tells captured arrays apart by identity."""
         raise TypeError(f"the backend {self.name} does not trace")
 
+    def eval_shape(self, fn: Callable[..., Any], /, *operands: Any) -> tuple[tuple[tuple[int, ...], np.dtype], ...]:
+        """Shapes and dtypes of what `fn`, a `compile`d function, returns for operands given as (shape, dtype) or as
+        Python scalars. Raises what `fn` raises while it is traced."""
+        raise TypeError(f"the backend {self.name} does not trace")
+
     # ---- native callables of a framework's own users -----------------------------------------------------------------
 
     def native_dtype(self, dtype: np.dtype, /) -> np.dtype:
@@ -199,6 +204,16 @@ class Backend(
     def own(self, x: Array, /) -> Array:
         """`x` itself if it is row-major and no other array shares its memory, else a copy."""
         return x
+
+    # ---- backends that compute later -------------------------------------------------------------------------------
+
+    def settled(self, x: Array, /) -> Array:
+        """`x` as an array of the framework itself."""
+        return x
+
+    def when_known(self, x: Array, judge: Callable[[np.ndarray], None], /) -> None:
+        """Call `judge`, which raises where something is wrong, with the values of `x` as soon as they are known."""
+        judge(self.to_numpy(x))
 
     # ---- composites ------------------------------------------------------------------------------------------------
 

@@ -144,6 +144,11 @@ class JaxBackend(
     def stand_in(self, x: Array, /) -> Array:
         return jax.make_array_from_single_device_arrays(x.shape, x.sharding, [x])
 
+    def eval_shape(self, fn: Callable[..., Any], /, *operands: Any) -> tuple[tuple[tuple[int, ...], np.dtype], ...]:
+        specs = [jax.ShapeDtypeStruct(*x) if isinstance(x, tuple) else x for x in operands]
+        with self.scope():
+            return tuple((x.shape, x.dtype) for x in jax.eval_shape(fn, *specs))
+
     def native_dtype(self, dtype: np.dtype, /) -> np.dtype:
         return native.narrow(dtype)
 

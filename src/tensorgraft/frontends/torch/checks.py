@@ -26,7 +26,7 @@ _local = threading.local()
 def check(xp: Backend, seen: Array, judge: Judge) -> None:
     """Call `judge` with the values of `seen`, now or as soon as they are known."""
     if not xp.is_traced(seen):
-        judge(xp.to_numpy(seen))
+        xp.when_known(seen, judge)
     elif (pending := getattr(_local, "pending", None)) is not None:
         pending.append((seen, judge))
 

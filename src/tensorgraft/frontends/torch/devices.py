@@ -131,4 +131,9 @@ def slot_of_backend(backend: Backend) -> Slot:
     return found
 
 
+def register(backend: Backend, slot: Slot) -> None:
+    """`backend` makes arrays for the slot, too."""
+    _by_backend[id(backend)] = slot
+
+
 _by_backend: dict[int, Slot] = {}

@@ -178,7 +178,7 @@ def _host(t: Tensor) -> Any:
 def _backend_of(cells: list[Storage], kwargs: dict[str, Any]) -> Any:
     """The backend of a call none of whose positional arguments is a tensor of ours."""
     if not cells:
-        return slot_of(kwargs.get("device")).index
+        return slot_of(kwargs.get("device")).backend
     backend = cells[0].backend
     return backend if all(c.backend is backend for c in cells) else None
 

@@ -29,7 +29,7 @@ def exported(t: torch.Tensor) -> Any:
         raise TracedValueError("a tensor is exported by DLPack inside tg.jit, where it has no value yet")
     xp, array = cell.backend, to_array(t)
     cell.shared = True
-    return numpy_to_cpu(xp.to_numpy(array)) if xp.mutable else array
+    return numpy_to_cpu(xp.to_numpy(array)) if xp.mutable else xp.settled(array)
 
 
 def install() -> None:

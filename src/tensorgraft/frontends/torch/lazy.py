@@ -1,0 +1,102 @@
+"""Lazy mode of PyTorch programs: while it is on, the storages of a device hold what a `RecordedBackend` records."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from tensorgraft.frontends.torch import devices, state
+from tensorgraft.frontends.torch.devices import Slot
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.recorded import Figures, RecordedBackend
+from tensorgraft.storage import Storage
+
+_active: list[RecordedBackend] = []
+
+
+@functools.cache
+def _recorded(inner: Backend) -> RecordedBackend:
+    """One for each backend, which knows its programs again when lazy mode is entered again."""
+    return RecordedBackend(inner)
+
+
+def recording() -> bool:
+    """Lazy mode is on."""
+    return bool(_active)
+
+
+@contextlib.contextmanager
+def lazy() -> Iterator[Figures]:
+    """Record what runs on the current device, if its backend compiles. See `tg.lazy`."""
+    slot = devices.slot_at(None)
+    if state.now.capture is not None:
+        raise RuntimeError("tg.lazy() inside a function compiled by tg.jit, which is one program already: leave it out")
+    if slot.backend in _active or not slot.backend.compiles:
+        yield slot.backend.figures if isinstance(slot.backend, RecordedBackend) else Figures()
+        return
+    inner = slot.backend
+    xp = _recorded(inner)
+    xp.figures = figures = Figures()
+    _replace(slot, inner, xp, xp.constant)
+    _active.append(xp)
+    try:
+        with _boundaries(xp):
+            yield figures
+            xp.run()
+            xp.judge()
+    finally:
+        _active.remove(xp)
+        xp.forget()  # of several errors, the first
+        try:
+            xp.run()
+        finally:
+            _replace(slot, xp, inner, lambda node: node.value)
+
+
+def _replace(slot: Slot, old: Backend, new: Backend, convert: Callable[[Any], Any]) -> None:
+    """Give a device, and every storage on it, another backend."""
+    slot.backend = new  # type: ignore[misc]
+    devices.register(new, slot)
+    for x in gc.get_objects():
+        if type(x) is Storage and x.backend is old:  # `x.__class__` may run code of x
+            array = convert(x.array)
+            if array is None:  # a recorded program failed, and cannot be run again
+                continue
+            if x.shared and isinstance(new, RecordedBackend):
+                array.shared = True
+            x.array, x.backend = array, new
+
+
+@contextlib.contextmanager
+def _boundaries(xp: RecordedBackend) -> Iterator[None]:
+    """Where a loop of training or inference ends a turn, what it recorded is run: an optimizer has stepped, or the
+    outermost module has been called without gradients."""
+    depth = 0
+
+    def enter(module: Any, args: Any) -> None:
+        nonlocal depth
+        depth += 1
+
+    def leave(module: Any, args: Any, out: Any) -> None:
+        nonlocal depth
+        depth = max(depth - 1, 0)
+        if not depth and not torch.is_grad_enabled():
+            xp.run()
+
+    handles = [
+        register_module_forward_pre_hook(enter),
+        register_module_forward_hook(leave, always_call=True),
+        register_optimizer_step_post_hook(lambda optimizer, args, kwargs: xp.run()),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

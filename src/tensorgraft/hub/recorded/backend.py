@@ -1,0 +1,285 @@
+"""`RecordedBackend`: every method of the hub, recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.primitive import composites, primitives
+from tensorgraft.hub.recorded.graph import Figures, Graph, Node
+
+Array = Any
+_SCALARS = (bool, int, float, complex)
+_MOST_CALLS = 8192  # of one graph; a program that never asks for a value runs in pieces of so many
+_SMALL = 64  # host arrays of at most so many elements are kept as they are, larger ones move to the device at once
+
+# Methods that are about a backend, not operations on arrays: written out below, or those of `Backend`.
+_NOT_RECORDED = frozenset(
+    name
+    for name, f in inspect.getmembers(Backend, callable)
+    if getattr(f, "__module__", None) == Backend.__module__ and name not in ("copy",)
+)
+_CONTROL_FLOW = frozenset({"cond", "while_loop", "scan"})  # their functions may hold nodes: run at once
+
+
+def _forwarded(name: str) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.replaying:
+            return getattr(self.inner, name)(*args, **kwargs)
+        if name in _CONTROL_FLOW:
+            return self.at_once(name, args, kwargs)
+        return self.operation(name, args, kwargs)
+
+    method.__name__ = name
+    return method
+
+
+class _Forwarding(Backend):
+    """The operations on arrays."""
+
+    for _name in {**primitives(Backend), **composites(Backend)}:
+        if _name not in _NOT_RECORDED:
+            locals()[_name] = _forwarded(_name)
+    del _name
+
+
+class RecordedBackend(_Forwarding):
+    """Arrays are `Node`s. Operations are recorded, with shapes and dtypes (and errors) that the backend `inner` gives
+    them; what was recorded is compiled by `inner`, and run, when a value is asked for.
+
+    Graphs are known again by their structure: calls, shapes, dtypes, and which results are wanted. Python scalars are
+    inputs. `compile`d functions are recorded as one call each.
+    """
+
+    compiles = True
+
+    def __init__(self, inner: Backend) -> None:
+        self.inner = inner
+        self.name = inner.name
+        super().__init__(inner.index, inner.platform)
+        self.figures = Figures()
+        self._graph = Graph()
+        self._lock = threading.RLock()  # one graph for all threads
+        self._local = threading.local()
+        self._programs: dict[Any, Callable[..., Any]] = {}
+        self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
+        self._outcomes: dict[Any, Any] = {}
+        self._pending: list[tuple[Node, Callable[[np.ndarray], None]]] = []
+
+    # ---- recording -------------------------------------------------------------------------------------------------
+
+    @property
+    def replaying(self) -> bool:
+        """The inner backend is tracing or running what was recorded: operations are its own."""
+        return getattr(self._local, "replaying", False)
+
+    @contextlib.contextmanager
+    def _replay(self) -> Iterator[None]:
+        before, self._local.replaying = self.replaying, True
+        try:
+            yield
+        finally:
+            self._local.replaying = before
+
+    def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
+        inner = self.inner.compile(fn)
+
+        def run(*args: Any) -> tuple[Array, ...]:
+            return fn(*args) if self.replaying else self._record(inner, args)
+
+        return run
+
+    def operation(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a method of the inner backend."""
+        leaves, structure = optree.tree_flatten((args, kwargs))
+        dynamic = tuple(i for i, x in enumerate(leaves) if isinstance(x, Node | np.ndarray) or self.inner.is_array(x))
+        fixed = tuple((type(x), x) for i, x in enumerate(leaves) if i not in dynamic)
+        key = (name, structure, dynamic, fixed)
+        found = self._compiled.get(key)
+        if found is None:
+            found = self._compiled[key] = _Operation(self.inner, name, structure, dynamic, [x for _, x in fixed])
+        made = self._record(found.run, [leaves[i] for i in dynamic])
+        return optree.tree_unflatten(found.outcome, made)
+
+    def at_once(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a method of the inner backend now."""
+        args, kwargs = optree.tree_map(lambda x: self.settled(x) if isinstance(x, Node) else x, (args, kwargs))
+        with self._replay():
+            made = getattr(self.inner, name)(*args, **kwargs)
+        return optree.tree_map(lambda x: self.constant(x) if self.inner.is_array(x) else x, made)
+
+    def _record(self, fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Node, ...]:
+        kinds = tuple([_kind(x) for x in args])
+        operands = [self._own(x) if isinstance(x, np.ndarray) else x for x in args]
+        outcomes = self._outcomes.get((fn, kinds))
+        if outcomes is None:
+            specs = [x if k.__class__ is type else k for x, k in zip(operands, kinds, strict=True)]
+            with self._replay():
+                outcomes = self._outcomes[fn, kinds] = self.inner.eval_shape(fn, *specs)
+        with self._lock:
+            made = [Node(self, shape, dtype) for shape, dtype in outcomes]
+            self._graph.add(fn, operands, kinds, made)
+            self.figures.operations += 1
+            if len(self._graph.calls) >= _MOST_CALLS:
+                self.run()
+        return tuple(made)
+
+    def _own(self, x: np.ndarray) -> Any:
+        """A host array that the caller may write later."""
+        if x.size <= _SMALL:
+            return x.copy()
+        with self.inner.scope():
+            return self.inner.asarray(x)
+
+    def constant(self, value: Array) -> Node:
+        """A node for an array of the inner backend."""
+        return Node(self, self.inner.shape(value), self.inner.dtype_of(value), value)
+
+    # ---- running ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Compile and run what was recorded; its results are known then (a backend may still be computing them)."""
+        with self._lock:
+            graph, self._graph = self._graph, Graph()
+            wanted = graph.wanted()
+            if not wanted:
+                return
+            self.figures.runs += 1
+            numbers = tuple(node.number for node in wanted)
+            donated = graph.unheld()
+            key = (tuple(graph.calls), tuple(graph.kinds), numbers, donated)
+            program = self._programs.get(key)
+            if program is None:
+                self.figures.programs += 1
+                program = self._programs[key] = self.inner.compile(graph.program(numbers), donated)
+            leaves, graph.leaves = graph.leaves, []
+            try:
+                with self._replay():
+                    values = program(*leaves)
+            except BaseException:  # an interrupt while it compiles, no memory: nothing is lost
+                graph.leaves, self._graph = leaves, graph
+                raise
+            for node, value in zip(wanted, values, strict=True):
+                node.value, node.graph = value, None
+
+    def settled(self, x: Array, /) -> Array:
+        """The array of the inner backend that `x` stands for, which may then be known to others."""
+        if not isinstance(x, Node):
+            return x
+        if x.graph is not None:
+            self.run()
+        x.shared = True
+        with self._lock:
+            self._graph.kept.append(x.value)
+        self.judge()
+        return x.value
+
+    def when_known(self, x: Array, judge: Callable[[np.ndarray], None], /) -> None:
+        if self.replaying:
+            self.inner.when_known(x, judge)
+        elif isinstance(x, Node) and x.graph is not None:
+            self._pending.append((x, judge))
+        else:
+            judge(self.to_numpy(x))
+
+    def judge(self) -> None:
+        """The checks of values that are known by now."""
+        pending, self._pending = self._pending, []
+        while pending:
+            node, judge = pending.pop(0)
+            if node.graph is self._graph:
+                self._pending.append((node, judge))
+            elif node.graph is None:
+                try:
+                    judge(self.inner.to_numpy(node.value))
+                except Exception as error:
+                    self._pending += pending
+                    error.add_note(
+                        "An operation that was recorded before this line (tg.lazy): without tg.lazy() the error is"
+                        " raised where it is called."
+                    )
+                    raise
+
+    def forget(self) -> None:
+        """Drop the checks that are still to be made."""
+        self._pending.clear()
+
+    # ---- the backend itself ------------------------------------------------------------------------------------------
+
+    def is_array(self, x: Any, /) -> bool:
+        return isinstance(x, Node) or self.inner.is_array(x)
+
+    def is_traced(self, x: Array, /) -> bool:
+        return not isinstance(x, Node) and self.inner.is_traced(x)
+
+    def shape(self, x: Array, /) -> tuple[int, ...]:
+        return x.shape if isinstance(x, Node) else self.inner.shape(x)
+
+    def dtype_of(self, *operands: Any) -> np.dtype:
+        return self.inner.dtype_of(*operands) if self.replaying else super().dtype_of(*operands)
+
+    def asarray(self, x: np.ndarray, /) -> Array:
+        made = self.inner.asarray(x)
+        return made if self.replaying else self.constant(made)
+
+    def from_dlpack(self, x: Any, /) -> Array:
+        node = self.constant(self.inner.from_dlpack(x))
+        node.shared = True
+        return node
+
+    def to_numpy(self, x: Array, /) -> np.ndarray:
+        return self.inner.to_numpy(self.settled(x))
+
+    def scope(self) -> contextlib.AbstractContextManager[None]:
+        return self.inner.scope()
+
+    def synchronize(self) -> None:
+        self.run()
+        self.judge()
+        self.inner.synchronize()
+
+    def memory_stats(self) -> dict[str, int]:
+        return self.inner.memory_stats()
+
+    def device_name(self) -> str:
+        return self.inner.device_name()
+
+    def native_dtype(self, dtype: np.dtype, /) -> np.dtype:
+        return self.inner.native_dtype(dtype)
+
+
+class _Operation:
+    """A method of the inner backend with all arguments but its arrays, as a function of flat arrays."""
+
+    def __init__(self, inner: Backend, name: str, structure: Any, dynamic: tuple[int, ...], fixed: list[Any]) -> None:
+        self.outcome: Any = None  # the structure of its results
+
+        def run(*arrays: Any) -> tuple[Array, ...]:
+            given, rest = iter(arrays), iter(fixed)
+            leaves = [
+                _array(inner, next(given)) if i in dynamic else next(rest) for i in range(structure.num_leaves)
+            ]
+            args, kwargs = optree.tree_unflatten(structure, leaves)
+            made, self.outcome = optree.tree_flatten(getattr(inner, name)(*args, **kwargs))
+            return tuple(made)
+
+        self.run = inner.compile(run)
+
+
+def _array(xp: Backend, x: Any) -> Array:
+    return xp.asarray(x) if isinstance(x, np.ndarray) else x
+
+
+def _kind(x: Any) -> Any:
+    """What the result of a call depends on: shape and dtype, or the type of a Python scalar."""
+    kind = x.__class__
+    return kind if kind in _SCALARS else (x.shape, x.dtype)
+

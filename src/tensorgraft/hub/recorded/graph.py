@@ -1,0 +1,122 @@
+"""The graph of what was recorded since the last run: calls, what they take, and which of their results are wanted."""
+
+from __future__ import annotations
+
+import math
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = Any
+Scalar = bool | int | float | complex
+
+
+@dataclass
+class Figures:
+    """What a recording backend has done."""
+
+    operations: int = 0  # calls that were recorded
+    runs: int = 0  # graphs that were run
+    programs: int = 0  # different graphs among them, each compiled once
+
+
+class Node:
+    """An array: a result of a recorded call, or, once `value` is set, one whose values are there."""
+
+    __slots__ = ("__weakref__", "dtype", "graph", "number", "owner", "shape", "shared", "value")
+
+    def __init__(self, owner: Any, shape: tuple[int, ...], dtype: np.dtype, value: Array = None) -> None:
+        self.owner = owner  # the backend that recorded it
+        self.shape = shape
+        self.dtype = dtype
+        self.value = value
+        self.graph: Graph | None = None
+        self.number = -1
+        self.shared = False  # its memory is known outside: never to be given to another array
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.owner.settled(self).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.owner.settled(self).__dlpack_device__()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.owner.to_numpy(self), dtype=dtype, copy=copy)
+
+    def __repr__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}, {'recorded' if self.graph else 'known'}"
+
+
+class Graph:
+    """Calls in the order they were made. What a call takes is a leaf of the graph (`~i`) or the result `i` of an
+    earlier call; results are held weakly, so that those which the program has dropped are not computed."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
+        self.leaves: list[Array | Scalar] = []
+        self.kinds: list[Any] = []  # of the leaves: (shape, dtype), or the type of a Python scalar
+        self.results: list[weakref.ref[Node]] = []
+        self.kept: list[Array] = []  # leaves that are known outside, held once more so that they look so
+        self._leaf_of: dict[int, int] = {}
+
+    def add(self, fn: Callable[..., Any], operands: Sequence[Any], kinds: Sequence[Any], results: list[Node]) -> None:
+        """`operands`: nodes, arrays of the inner backend, host arrays, Python scalars."""
+        refs = []
+        for x, kind in zip(operands, kinds, strict=True):
+            if isinstance(x, Node):
+                refs.append(x.number if x.graph is self else ~self._leaf(x.value, kind, x.shared))
+            elif kind.__class__ is type:
+                self.leaves.append(x)
+                self.kinds.append(kind)
+                refs.append(~(len(self.leaves) - 1))
+            else:
+                refs.append(~self._leaf(x, kind, True))
+        self.calls.append((fn, tuple(refs)))
+        for node in results:
+            node.graph, node.number = self, len(self.results)
+            self.results.append(weakref.ref(node))
+
+    def _leaf(self, value: Array, kind: Any, shared: bool) -> int:
+        at = self._leaf_of.get(id(value))
+        if at is None:
+            at = self._leaf_of[id(value)] = len(self.leaves)
+            self.leaves.append(value)
+            self.kinds.append(kind)
+        if shared:
+            self.kept.append(value)
+        return at
+
+    def wanted(self) -> list[Node]:
+        """The results that somebody still holds."""
+        return [node for ref in self.results if (node := ref()) is not None]
+
+    def unheld(self) -> tuple[int, ...]:
+        """Which leaves nobody but this graph holds: their memory can be used again."""
+        leaves = self.leaves
+        return tuple(
+            i for i, kind in enumerate(self.kinds) if kind.__class__ is tuple and sys.getrefcount(leaves[i]) == 2
+        )
+
+    def program(self, wanted: Sequence[int]) -> Callable[..., tuple[Array, ...]]:
+        """(the leaves) -> the results `wanted`."""
+        calls = self.calls
+
+        def run(*leaves: Any) -> tuple[Array, ...]:
+            made: list[Array] = []
+            for fn, refs in calls:
+                made.extend(fn(*[made[r] if r >= 0 else leaves[~r] for r in refs]))
+            return tuple(made[i] for i in wanted)
+
+        return run
