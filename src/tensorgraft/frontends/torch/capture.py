@@ -43,6 +43,7 @@ class Feed:
     stand_in: Array
     value: Callable[[], np.ndarray]
     traced: np.ndarray | None = None  # the value at the time of the trace, which the call that traced goes with
+    what: str = "random state"
 
     def take(self) -> np.ndarray:
         if self.traced is None:
@@ -121,12 +122,18 @@ class Capture:
 
     # ---- what the host gives --------------------------------------------------------------------------------------
 
-    def feed(self, value: Callable[[], np.ndarray], example: np.ndarray, at_trace: bool = False) -> Array:
+    def feed(
+        self,
+        value: Callable[[], np.ndarray],
+        example: np.ndarray,
+        at_trace: bool = False,
+        what: str = "random state",
+    ) -> Array:
         """An input whose value the host gives at every call. `at_trace`: the call that traces takes the example, since
         the traced function itself may change the value afterwards (a scheduler does)."""
         with self.backend.eagerly():
             stand_in = self.backend.asarray(example)
-        self.feeds.append(Feed(stand_in, value, example if at_trace else None))
+        self.feeds.append(Feed(stand_in, value, example if at_trace else None, what))
         return stand_in
 
     def draw(self, source: RandomState) -> Array:
@@ -171,7 +178,7 @@ class Capture:
         """What goes into the program for a CPU tensor: an argument of the function is fed at every call, anything else
         is a constant (that `watch.HostWatch` guards)."""
         value = self.fed_tensors.get(id(t))
-        return view(t) if value is None else self.feed(lambda: view(value()), view(t))
+        return view(t) if value is None else self.feed(lambda: view(value()), view(t), what="CPU argument")
 
     # ---- gradients ------------------------------------------------------------------------------------------------
 

@@ -61,6 +61,8 @@ def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """
     name = schema.short_name(op)
     if state.now.capture is not None:
+        if state.now.in_place_of_the_cpu is not None:
+            return state.now.in_place_of_the_cpu(op, args, kwargs)
         raise TracedValueError(
             f"aten::{name} has no kernel on the device {TYPE!r}, and inside tg.jit its arguments have no values yet"
             " that the CPU could compute with. Call it outside of the compiled function."

@@ -70,13 +70,14 @@ class Report:
 class Compiled:
     """A function compiled by `tg.jit`."""
 
-    def __init__(self, fn: Callable[..., Any]) -> None:
+    def __init__(self, fn: Callable[..., Any], reported: bool = True) -> None:
         functools.update_wrapper(self, fn, updated=())
         self.fn = fn
         self.traces: dict[Any, list[Trace]] = {}
         self.leaves: list[Tensor] = []  # that have been given gradients by earlier traces
         self.report = Report(getattr(fn, "__qualname__", type(fn).__name__))
-        reports.append(self.report)
+        if reported:
+            reports.append(self.report)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

@@ -85,7 +85,9 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
                 with _disable_current_modes():  # a CPU tensor: read anew at every call, no constant
                     return np.asarray(float(optimizer.param_groups[n]["lr"]), np.float64)
 
-            rates[at] = from_array(capture.feed(now, now(), at_trace=True), slot_of_backend(capture.backend))
+            what = f"learning rate of {type(optimizer).__name__}, group {n}"
+            fed = capture.feed(now, now(), at_trace=True, what=what)
+            rates[at] = from_array(fed, slot_of_backend(capture.backend))
         return rates[at]
 
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:

@@ -18,13 +18,17 @@ _LIBRARIES = tuple(str(Path(file).parent) + os.sep for file in (torch.__file__, 
 _STANDARD = str(Path(os.__file__).parent) + os.sep
 
 
+def in_library(file: str) -> bool:
+    """A file of Python's, PyTorch's or ours."""
+    return file.startswith((*_LIBRARIES, "<")) or (file.startswith(_STANDARD) and "site-packages" not in file)
+
+
 def program_place() -> Place | None:
-    """The innermost frame that belongs neither to Python, nor to PyTorch, nor to us."""
+    """The innermost frame that is the program's."""
     frame = sys._getframe(1)
     while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith((*_LIBRARIES, "<")) and (not file.startswith(_STANDARD) or "site-packages" in file):
-            return file, frame.f_lineno
+        if not in_library(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ class _Thread(threading.local):
     # everything that a trace runs (the autograd engine included, see `autograd.py`).
     capture: Capture | None = None
     leaves: Sequence[Any] = ()  # the arguments of the compiled function that is being called
+    # what stands for the results of an operator that would run on the CPU, while a trace is only looked at
+    in_place_of_the_cpu: Callable[..., Any] | None = None
 
 
 now = _Thread()
