@@ -25,16 +25,20 @@ _SMALL = 64  # host arrays of at most so many elements are kept as they are, lar
 _NOT_RECORDED = frozenset(
     name
     for name, f in inspect.getmembers(Backend, callable)
-    if getattr(f, "__module__", None) == Backend.__module__ and name not in ("copy",)
+    if name != "copy"
+    and (
+        getattr(f, "__module__", None) == Backend.__module__ or getattr(f, "__annotations__", {}).get("return") == "int"
+    )
 )
-_CONTROL_FLOW = frozenset({"cond", "while_loop", "scan"})  # their functions may hold nodes: run at once
+# Functions among the arguments may hold nodes; how large a result is may depend on values.
+_AT_ONCE = frozenset({"cond", "while_loop", "scan", "map", "nonzero"})
 
 
 def _forwarded(name: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.replaying:
             return getattr(self.inner, name)(*args, **kwargs)
-        if name in _CONTROL_FLOW:
+        if name in _AT_ONCE:
             return self.at_once(name, args, kwargs)
         return self.operation(name, args, kwargs)
 
@@ -59,7 +63,7 @@ class RecordedBackend(_Forwarding):
     inputs. `compile`d functions are recorded as one call each.
     """
 
-    compiles = True
+    compiles = False  # a function is recorded with the rest, and compiled with it
 
     def __init__(self, inner: Backend) -> None:
         self.inner = inner
@@ -156,17 +160,19 @@ class RecordedBackend(_Forwarding):
             numbers = tuple(node.number for node in wanted)
             donated = graph.unheld()
             key = (tuple(graph.calls), tuple(graph.kinds), numbers, donated)
-            program = self._programs.get(key)
-            if program is None:
-                self.figures.programs += 1
-                program = self._programs[key] = self.inner.compile(graph.program(numbers), donated)
             leaves, graph.leaves = graph.leaves, []
             try:
+                program = self._programs.get(key)
+                if program is None:
+                    program = self.inner.compile(graph.program(numbers), donated)
                 with self._replay():
                     values = program(*leaves)
             except BaseException:  # an interrupt while it compiles, no memory: nothing is lost
                 graph.leaves, self._graph = leaves, graph
                 raise
+            if key not in self._programs:
+                self._programs[key] = program
+                self.figures.programs += 1
             for node, value in zip(wanted, values, strict=True):
                 node.value, node.graph = value, None
 
@@ -264,9 +270,7 @@ class _Operation:
 
         def run(*arrays: Any) -> tuple[Array, ...]:
             given, rest = iter(arrays), iter(fixed)
-            leaves = [
-                _array(inner, next(given)) if i in dynamic else next(rest) for i in range(structure.num_leaves)
-            ]
+            leaves = [_array(inner, next(given)) if i in dynamic else next(rest) for i in range(structure.num_leaves)]
             args, kwargs = optree.tree_unflatten(structure, leaves)
             made, self.outcome = optree.tree_flatten(getattr(inner, name)(*args, **kwargs))
             return tuple(made)
@@ -282,4 +286,3 @@ def _kind(x: Any) -> Any:
     """What the result of a call depends on: shape and dtype, or the type of a Python scalar."""
     kind = x.__class__
     return kind if kind in _SCALARS else (x.shape, x.dtype)
-
