@@ -25,6 +25,17 @@ class FallbackWarning(UserWarning):
     """An operator without a kernel ran on the CPU."""
 
 
+class NoKernelError(TracedValueError):
+    """An operator without a kernel, inside a trace."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"aten::{name} has no kernel on the device {TYPE!r}, and inside tg.jit its arguments have no values yet"
+            " that the CPU could compute with. Call it outside of the compiled function."
+        )
+        self.name = name
+
+
 def fallbacks() -> dict[str, int]:
     """How often each operator has run on the CPU for want of a kernel, by name."""
     return dict(_counts)
@@ -63,10 +74,13 @@ def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if state.now.capture is not None:
         if state.now.in_place_of_the_cpu is not None:
             return state.now.in_place_of_the_cpu(op, args, kwargs)
-        raise TracedValueError(
-            f"aten::{name} has no kernel on the device {TYPE!r}, and inside tg.jit its arguments have no values yet"
-            " that the CPU could compute with. Call it outside of the compiled function."
-        )
+        raise NoKernelError(name)
+    announce(name, stacklevel=4)
+    return compute_on_cpu(op, args, kwargs)
+
+
+def announce(name: str, stacklevel: int = 3) -> None:
+    """Count an operator that runs on the CPU; warn the first time. Raises FallbackError where the user forbade it."""
     if _forbidden:
         raise FallbackError(
             f"aten::{name} has no kernel on the device {TYPE!r}, and running on the CPU instead is forbidden"
@@ -77,10 +91,9 @@ def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             f"aten::{name} has no kernel on the device {TYPE!r}: it runs on the CPU, which copies its arguments there"
             " and its results back. tensorgraft.torch.fallbacks() counts the calls.",
             FallbackWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
     _counts[name] += 1
-    return compute_on_cpu(op, args, kwargs)
 
 
 def compute_on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
