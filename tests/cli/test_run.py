@@ -176,3 +176,29 @@ def test_what_is_left_on_the_cpu_stays_there(tensorgraft, script, on):
         """
     )
     assert lines(tensorgraft("run", "--on", on, path)) == ["cpu False cpu cpu cpu"]
+
+
+# ---- lazy mode -------------------------------------------------------------------------------------------------------
+
+LOOP = """
+    import torch
+    device = torch.accelerator.current_accelerator()
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.arange(12.0).reshape(3, 4).to(device) / 10
+    for step in range(6):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        print(f"{loss.item():.5f}")
+"""
+
+
+def test_lazy_mode_prints_the_same(tensorgraft, script):
+    path = script(LOOP)
+    eager = lines(tensorgraft("run", "--on", "jax", path))
+    recorded = tensorgraft("run", "--on", "jax", "--lazy", "--jit-report", path)
+    assert lines(recorded) == eager
+    assert "run as 2 programs 6 times" in recorded.stderr

@@ -22,6 +22,10 @@ def run(
     program: Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="The script and its arguments.")],
     on: Annotated[str, typer.Option("--on", metavar="BACKEND", help="Such as jax, numpy or jax:gpu:0.")] = "jax",
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module's name, as in `python -m`.")] = False,
+    lazy: Annotated[
+        bool,
+        typer.Option("--lazy", help="Record operations; compile and run them together where a value is asked for."),
+    ] = False,
     jit_report: Annotated[bool, typer.Option("--jit-report", help="Say at the end what was compiled.")] = False,
     strict_fallbacks: Annotated[
         bool, typer.Option("--strict-fallbacks", help="An operator that would run on the CPU is an error.")
@@ -31,7 +35,7 @@ def run(
     from tensorgraft.cli.run import run_program
 
     raise typer.Exit(
-        run_program(program, on=on, module=module, jit_report=jit_report, strict_fallbacks=strict_fallbacks)
+        run_program(program, on=on, module=module, lazy=lazy, jit_report=jit_report, strict_fallbacks=strict_fallbacks)
     )
 
 

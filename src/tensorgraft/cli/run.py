@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -18,7 +19,13 @@ USAGE_ERROR = 2
 
 
 def run_program(
-    program: Sequence[str], *, on: str, module: bool = False, jit_report: bool = False, strict_fallbacks: bool = False
+    program: Sequence[str],
+    *,
+    on: str,
+    module: bool = False,
+    lazy: bool = False,
+    jit_report: bool = False,
+    strict_fallbacks: bool = False,
 ) -> int:
     """Run `program` (a script or a module's name, then its arguments) on the backend `on`; returns the exit code."""
     console = Console(stderr=True)
@@ -44,15 +51,23 @@ def run_program(
         )
         return USAGE_ERROR
 
+    import tensorgraft as tg
     from tensorgraft.frontends.torch.accelerator import as_accelerator
 
     redirected = as_accelerator(on)
     redirected.__enter__()
     # Undone last of all: what the program leaves to `atexit` still finds its accelerator.
     atexit.register(redirected.__exit__, None, None, None)
-    status = execute(program, module)
+    with contextlib.ExitStack() as stack:
+        recorded = stack.enter_context(tg.lazy()) if lazy else None
+        status = execute(program, module)
     sys.stdout.flush()
     print_fallbacks(console, on)
+    if recorded is not None and jit_report:
+        console.print(
+            f"recorded: {recorded.operations} operations, run as {recorded.programs} programs {recorded.runs} times",
+            highlight=False,
+        )
     if jit_report:
         print_jit_report(console)
     return status

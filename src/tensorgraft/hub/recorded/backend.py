@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +19,7 @@ from tensorgraft.hub.recorded.graph import Figures, Graph, Node
 Array = Any
 _SCALARS = (bool, int, float, complex)
 _MOST_CALLS = 8192  # of one graph; a program that never asks for a value runs in pieces of so many
+_MANY = 32  # programs, after which it is said if hardly one was used twice
 _SMALL = 64  # host arrays of at most so many elements are kept as they are, larger ones move to the device at once
 
 # Methods that are about a backend, not operations on arrays: written out below, or those of `Backend`.
@@ -173,8 +174,18 @@ class RecordedBackend(_Forwarding):
             if key not in self._programs:
                 self._programs[key] = program
                 self.figures.programs += 1
+                self._warn()
             for node, value in zip(wanted, values, strict=True):
                 node.value, node.graph = value, None
+
+    def _warn(self) -> None:
+        if self.figures.programs == _MANY and self.figures.runs < 2 * _MANY:
+            warnings.warn(
+                f"lazy mode has compiled {_MANY} programs in {self.figures.runs} runs: what is recorded differs nearly"
+                " every time, in its shapes or in its operations. Keep shapes the same (pad them), or leave this part"
+                " of the program outside of tg.lazy().",
+                stacklevel=2,
+            )
 
     def settled(self, x: Array, /) -> Array:
         """The array of the inner backend that `x` stands for, which may then be known to others."""
