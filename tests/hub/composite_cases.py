@@ -262,6 +262,7 @@ ELSEWHERE = {
     "strided_view",
     "assign",
     "own",
+    "optimization_barrier",
     "dtype_of",
     "count",
     "size",

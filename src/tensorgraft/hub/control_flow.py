@@ -32,3 +32,7 @@ class ControlFlow:
     def map(self, fn: Callable[[Any], Any], xs: Any, length: int) -> Any:
         """`fn` of every slice along the first axis, results stacked."""
         return self.scan(lambda carry, x: (carry, fn(x)), (), xs, length=length)[1]
+
+    def optimization_barrier(self, x: Array, after: Array, /) -> Array:
+        """`x`, of which a compiler may not assume that it has seen it before, nor use it before `after` is computed."""
+        return x

@@ -113,11 +113,15 @@ class JaxBackend(
         with jax.enable_x64(True), jax.default_device(self.device):
             yield
 
-    def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
+    def compile(
+        self, fn: Callable[..., Any], /, donate: Sequence[int] = (), options: dict[str, Any] | None = None
+    ) -> Callable[..., Any]:
+        """`options` are XLA's."""
+
         def program(*args: Any) -> Any:
             return jax.tree.map(_strong, fn(*args))
 
-        jitted = jax.jit(program, donate_argnums=tuple(donate), inline=True)
+        jitted = jax.jit(program, donate_argnums=tuple(donate), inline=True, compiler_options=options)
         scope = self.scope
 
         def run(*args: Any) -> Any:

@@ -12,6 +12,8 @@ Array = Any
 
 
 class JaxControlFlow:
+    barriers = 0  # how many there have been: programs with one are compiled otherwise
+
     def cond(
         self, predicate: Array, true_fn: Callable[..., Any], false_fn: Callable[..., Any], /, *operands: Any
     ) -> Any:
@@ -56,6 +58,10 @@ class JaxControlFlow:
 
         carry, ys = lax.scan(step, leaves, x_leaves, length=length, reverse=reverse)
         return optree.tree_unflatten(tree, carry), optree.tree_unflatten(y_trees[0], ys)
+
+    def optimization_barrier(self, x: Array, after: Array, /) -> Array:
+        self.barriers += 1
+        return lax.optimization_barrier((x, after))[0]
 
 
 def _leaves(name: str, tree: Any, carry: Any) -> list[Array]:

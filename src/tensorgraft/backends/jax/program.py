@@ -22,8 +22,12 @@ class JaxProgram:
 
     def __init__(self, backend: JaxBackend, fn: Callable[[], Sequence[Array]]) -> None:
         self._backend = backend
+        barriers = backend.barriers
         with backend.scope():
             closed = jax.make_jaxpr(lambda: tuple(fn()))()
+        # XLA for the CPU drops barriers before it looks for common subexpressions and orders what it computes
+        kept = backend.barriers > barriers and backend.device.platform == "cpu"
+        self._options = {"xla_disable_hlo_passes": "cse_barrier_expander"} if kept else None
         self._jaxpr = closed.jaxpr
         self.captured: list[Array] = list(closed.consts)
 
@@ -35,9 +39,15 @@ class JaxProgram:
         jaxpr = self._jaxpr
         with self._backend.scope(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-            program = jax.jit(lambda *captured: jax.core.eval_jaxpr(jaxpr, captured), donate_argnums=tuple(donate))
+            program = jax.jit(
+                lambda *captured: jax.core.eval_jaxpr(jaxpr, captured),
+                donate_argnums=tuple(donate),
+                compiler_options=self._options,
+            )
             return analyse(jaxpr, program.lower(*self.captured))
 
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
         jaxpr = self._jaxpr
-        return self._backend.compile(lambda *captured: tuple(jax.core.eval_jaxpr(jaxpr, captured)), donate)
+        return self._backend.compile(
+            lambda *captured: tuple(jax.core.eval_jaxpr(jaxpr, captured)), donate, self._options
+        )

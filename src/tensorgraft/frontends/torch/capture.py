@@ -8,10 +8,11 @@ anew at every call (random state, a learning rate) are feeds.
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +24,9 @@ from tensorgraft.frontends.torch.state import RandomState
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
+
+if TYPE_CHECKING:
+    from tensorgraft.frontends.torch.remat import Recomputation
 
 Array = Any
 
@@ -52,13 +56,37 @@ class Feed:
         return value
 
 
-@dataclass
 class Leaf:
-    """A tensor that a backward pass inside gives a gradient."""
+    """A tensor that a backward pass inside gives a gradient. One made inside is gone when the function has ended."""
 
-    tensor: torch.Tensor
-    before: torch.Tensor | None  # its gradient when the function began, as far as that is known
-    reset: bool  # `zero_grad` inside drops that gradient, so that it does not matter
+    def __init__(self, tensor: torch.Tensor, reset: bool) -> None:
+        self._ref = weakref.ref(tensor)
+        self.before = tensor.grad  # when the function began, as far as that is known
+        self.reset = reset  # `zero_grad` inside drops that gradient, so that it does not matter
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        t = self._ref()
+        assert t is not None
+        return t
+
+    @property
+    def alive(self) -> bool:
+        return self._ref() is not None
+
+    def same(self, tensor: torch.Tensor) -> bool:
+        return self._ref() is tensor
+
+
+class Mark(NamedTuple):
+    """A random state that was asked for inside: a number of draws after some words."""
+
+    source: RandomState
+    words: Array | None  # None: those with which the capture began
+    draws: int
+
+
+_tokens = itertools.count(1 << 63)  # offsets that stand for marks: no random state has one
 
 
 @dataclass
@@ -70,7 +98,11 @@ class Capture:
     leaves: dict[int, Leaf] = field(default_factory=dict)
     draws: dict[int, tuple[RandomState, Array, int]] = field(default_factory=dict)
     reset: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = field(default_factory=dict)  # by `zero_grad`
-    marks: set[tuple[int, int]] = field(default_factory=set)  # random states that were asked for: (whose, offset)
+    bases: dict[int, Array] = field(default_factory=dict)  # the words with which a random state began, by its id
+    marks: dict[int, Mark] = field(default_factory=dict)
+    replays: bool = False  # branches or loop bodies run again in a backward pass
+    checkpoints: list[weakref.ref[Any]] = field(default_factory=list)  # calls of checkpointed functions
+    recomputation: Recomputation | None = None  # that is under way
     modules: dict[int, torch.nn.Module] = field(default_factory=dict)
     host_reads: dict[int, tuple[weakref.ref[torch.Tensor], int]] = field(default_factory=dict)
     fed_tensors: dict[int, Callable[[], torch.Tensor]] = field(default_factory=dict)  # CPU arguments, by id
@@ -83,6 +115,8 @@ class Capture:
         """Kernels call this before they read or write storages."""
         for cell in cells:
             if cell.capture is self:
+                if self.recomputation is not None:
+                    self.recomputation.reads(cell)
                 continue
             if cell.backend is not self.backend:
                 raise RuntimeError(
@@ -94,11 +128,15 @@ class Capture:
             stand_in = self.backend.stand_in(original)
             cell.array = stand_in
             self.touched.append(Touched(cell, original, stand_in))
+            if self.recomputation is not None:
+                self.recomputation.reads(cell)
 
     def created(self, cell: Storage) -> None:
         """Kernels call this for each storage that they make."""
         cell.capture = self
         self.born.append(weakref.ref(cell))
+        if self.recomputation is not None:
+            self.recomputation.own.add(cell)
         self.origins[id(cell)] = program_place()
 
     def survivors(self) -> list[Storage]:
@@ -108,7 +146,8 @@ class Capture:
     def restore_gradients(self) -> None:
         """Give every leaf the gradient that it had, after an exception."""
         for leaf in self.leaves.values():
-            leaf.tensor.grad = leaf.before
+            if leaf.alive:
+                leaf.tensor.grad = leaf.before
         for tensor, before in self.reset.values():
             tensor.grad = before
 
@@ -136,11 +175,19 @@ class Capture:
         self.feeds.append(Feed(stand_in, value, example if at_trace else None, what))
         return stand_in
 
+    def first_words(self, source: RandomState) -> Array:
+        """The words of a device's random state when the program begins."""
+        return self.feed(source.words, source.words())
+
     def draw(self, source: RandomState) -> Array:
         """The words of the next draw of a device's random state: its words at the call, the offset counted up."""
-        held = self.draws.get(id(source))
-        words, n = (self.feed(source.words, source.words()), 0) if held is None else held[1:]
-        self.draws[id(source)] = (source, words, n + 1)
+        key = id(source)
+        if key not in self.draws:
+            if key not in self.bases:
+                self.bases[key] = self.first_words(source)
+            self.draws[key] = (source, self.bases[key], 0)
+        _, words, n = self.draws[key]
+        self.draws[key] = (source, words, n + 1)
         if n == 0:
             return words
         xp = self.backend
@@ -149,24 +196,31 @@ class Capture:
         high = xp.add(high, xp.astype(xp.less(ahead, low), dtypes.uint32))
         return xp.concat([xp.slice(words, (0,), (2,), (1,)), high, ahead], axis=0)
 
-    def mark_draws(self, source: RandomState) -> int:
-        """The offset that a random state has reached, for `rewind_draws`."""
-        held = self.draws.get(id(source))
-        offset = source.offset + (0 if held is None else held[2])
-        self.marks.add((id(source), offset))
-        return offset
+    def advances(self) -> list[tuple[RandomState, int]]:
+        """How many numbers each random state has drawn."""
+        return [(source, n) for source, words, n in self.draws.values() if words is self.bases.get(id(source))]
 
-    def rewind_draws(self, source: RandomState, seed: int, offset: int) -> None:
+    def mark_draws(self, source: RandomState) -> int:
+        """What stands for the offset that a random state has reached, for `rewind_draws`."""
+        held = self.draws.get(id(source))
+        token = next(_tokens)
+        self.marks[token] = Mark(source, None, 0) if held is None else Mark(*held)
+        return token
+
+    def rewind_draws(self, source: RandomState, token: int) -> None:
         """Go back to a random state that was asked for inside (checkpointing does). Raises TracedValueError for one
         from outside, which would be that of the first call for ever."""
-        if seed != source.seed or (id(source), offset) not in self.marks:
+        mark = self.marks.get(token)
+        if mark is None or mark.source is not source:
             raise TracedValueError(
                 "a random state from outside is set inside tg.jit, where a program is compiled whose random numbers go"
                 " on from call to call: set it outside"
             )
-        if id(source) in self.draws:
-            _, words, _ = self.draws[id(source)]
-            self.draws[id(source)] = (source, words, offset - source.offset)
+        words = self.bases.get(id(source)) if mark.words is None else mark.words
+        if words is None:
+            self.draws.pop(id(source), None)
+        else:
+            self.draws[id(source)] = (source, words, mark.draws)
 
     def draw_from(self, generator: torch.Generator) -> Array:
         """The words of a generator of the program: a new seed from it at every call."""
@@ -197,8 +251,13 @@ class Capture:
                 leaves.append(variable)
             stack.extend(after for after, _ in node.next_functions if after is not None)
         for leaf in leaves:
-            if id(leaf) not in self.leaves:
-                self.leaves[id(leaf)] = Leaf(leaf, leaf.grad, id(leaf) in self.reset)
+            known = self.leaves.get(id(leaf))
+            if known is None or not known.same(leaf):
+                self.leaves[id(leaf)] = Leaf(leaf, id(leaf) in self.reset)
+
+    def forget_leaves(self) -> None:
+        """When the function has ended: leaves that were made inside are gone."""
+        self.leaves = {key: leaf for key, leaf in self.leaves.items() if leaf.alive}
 
     def note_reset(self, tensors: Sequence[torch.Tensor]) -> None:
         """`zero_grad(set_to_none=True)` is about to drop the gradients of these tensors."""

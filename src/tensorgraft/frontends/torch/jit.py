@@ -152,6 +152,7 @@ class Compiled:
                 seen["roots"], seen["tape"] = record(flat, seen["identical"], first_node)
                 flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
                 del out
+                capture.forget_leaves()
                 seen["flat"] = flat
                 for t in flat:
                     if isinstance(t, Tensor) and t.device.type == TYPE:
@@ -274,7 +275,7 @@ class Compiled:
             results=results,
             structure=seen["structure"],
             gradients=gradients,
-            draws=[(source, n) for source, _, n in capture.draws.values()],
+            draws=capture.advances(),
             schedule=schedule,
             guards=guards,
             held=[captured_objects(self.fn)],

@@ -23,7 +23,7 @@ class PureCapture(Capture):
 
     def __init__(self, backend: Backend, words: Array | None) -> None:
         super().__init__(backend)
-        self._words, self._draws = words, 0  # uint32 (2,): the seed
+        self._words = words  # uint32 (2,): the seed
         self._read: list[tuple[Storage, Array]] = []
 
     def touch(self, cells: Sequence[Storage]) -> None:
@@ -44,16 +44,15 @@ class PureCapture(Capture):
                 " the module is written: a pure function has no such effect. Make it a buffer (register_buffer)."
             )
 
-    def draw(self, source: RandomState) -> Array:
+    def first_words(self, source: RandomState) -> Array:
         if self._words is None:
             raise TracedValueError(
                 "the module draws random numbers: call the function with key=jax.random.key(...), or the module's"
                 " .eval() before"
             )
         xp = self.backend
-        offset = xp.asarray(np.array([0, self._draws], np.uint32))
-        self._draws += 1
-        return xp.concat([xp.astype(self._words, dtypes.uint32), offset], axis=0)
+        start = xp.asarray(np.zeros(2, np.uint32))
+        return xp.concat([xp.astype(self._words, dtypes.uint32), start], axis=0)
 
     def feed(self, value: Callable[[], np.ndarray], example: np.ndarray, at_trace: bool = False) -> Array:
         raise TracedValueError("a pure function takes nothing from the host but its arguments (a generator's state)")

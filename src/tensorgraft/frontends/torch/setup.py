@@ -99,6 +99,7 @@ def install() -> None:
         generator,
         module,
         recurrent,
+        remat,
         runtime,
         serialization,
         storages,
@@ -106,7 +107,7 @@ def install() -> None:
 
     module.register()
     parts = (autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack, forking)
-    for part in (*parts, generator, recurrent, runtime, serialization, storages):
+    for part in (*parts, generator, recurrent, remat, runtime, serialization, storages):
         part.install()
     for name in METADATA:
         op = schema.overload(name)

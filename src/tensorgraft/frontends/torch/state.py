@@ -67,7 +67,7 @@ class RandomState:
         if now.capture is None:
             self.seed, self.offset = seed, offset
         else:
-            now.capture.rewind_draws(self, seed, offset)
+            now.capture.rewind_draws(self, offset)
 
     def words(self) -> np.ndarray:
         """uint32 (4,): the seed and the offset, high word first."""
