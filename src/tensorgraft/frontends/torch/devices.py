@@ -34,11 +34,6 @@ class Slot:
     def backend(self) -> Backend:
         return registry.get(self.name)
 
-    @functools.cached_property
-    def templates(self) -> dict[tuple[torch.dtype, bool], torch.Tensor]:
-        """Empty tensors on this index, by dtype and inference mode; see `tensors.template`."""
-        return {}
-
 
 def _default_name() -> str:
     chosen = os.environ.get("TENSORGRAFT_BACKEND")

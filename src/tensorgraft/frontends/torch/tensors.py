@@ -7,7 +7,6 @@ autograd's saved tensors, which all share the storage.
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +17,7 @@ import torch
 
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at
+from tensorgraft.frontends.torch.headers import empty_header, header, imported
 from tensorgraft.hub import dtypes
 from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense, read
 
@@ -25,9 +25,7 @@ Array = Any
 
 CPU_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _new_storage = torch._C._construct_storage_from_data_pointer
-_new_tensor = torch._C._acc.create_empty_tensor
 _set = torch.ops.aten.set_.source_Storage_storage_offset.redispatch
-_alias = torch.ops.aten.alias.default.redispatch
 
 TO_NUMPY: dict[torch.dtype, np.dtype] = {
     torch.bool: dtypes.bool_,
@@ -60,26 +58,6 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype:
         return TO_NUMPY[dtype]
     except KeyError:
         raise TypeError(f"tensors of {dtype} cannot be on the device {TYPE!r}") from None
-
-
-def template(slot: Slot, dtype: torch.dtype) -> torch.Tensor:
-    """An empty tensor on a device index above 0, which `create_empty_tensor` cannot make.
-
-    An empty tensor on index 0 is exported by DLPack, its device index (an int32, 12 bytes into the managed tensor
-    of the DLPack header) overwritten, and imported again. What is made of a template is an inference tensor, as
-    PyTorch has them, if the template is one: there is one for inside and one for outside of inference mode.
-    """
-    key = (dtype, torch.is_inference_mode_enabled())
-    found = slot.templates.get(key)
-    if found is None:
-        capsule = torch._C._to_dlpack(_new_tensor((0,), dtype))
-        pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-        address = pointer(capsule, b"dltensor")
-        ctypes.c_int32.from_address(address + 12).value = slot.index
-        found = torch._C._from_dlpack(capsule)
-        slot.templates[key] = found
-    return found
 
 
 def on_device(t: torch.Tensor) -> bool:
@@ -120,26 +98,29 @@ def attach(
     offset: int = 0,
 ) -> torch.Tensor:
     """A tensor on a new storage that carries `cell`."""
+    like = None if offset else header(slot.index, dtype, size, stride)
+    if like is not None and like.nbytes == nbytes:
+        tensor = imported(like.address)
+        tensor.untyped_storage().cell = cell  # type: ignore[attr-defined]
+        return tensor
     storage = _new_storage(0, slot.device, nbytes)
     storage.cell = cell  # type: ignore[attr-defined]
-    tensor = _new_tensor((0,), dtype) if slot.index == 0 else _alias(CPU_KEY, template(slot, dtype))
-    _set(CPU_KEY, tensor, storage, offset, size, stride)
-    return tensor
+    tensor = imported(empty_header(slot.index, dtype).address)
+    return _set(CPU_KEY, tensor, storage, offset, size, stride)
 
 
 def maker(
     slot: Slot, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], nbytes: int
 ) -> Callable[[Array], torch.Tensor]:
     """`attach` for many arrays that look the same: the hot path of operators with one result."""
-    device, backend = slot.device, slot.backend
-    if slot.index:
+    backend, like = slot.backend, header(slot.index, dtype, size, stride)
+    if like is None or like.nbytes != nbytes:
         return lambda array: attach(Storage(array, backend), slot, dtype, size, stride, nbytes)
+    address = like.address
 
     def make(array: Array) -> torch.Tensor:
-        storage = _new_storage(0, device, nbytes)
-        storage.cell = Storage(array, backend)  # type: ignore[attr-defined]
-        tensor = _new_tensor((0,), dtype)
-        _set(CPU_KEY, tensor, storage, 0, size, stride)
+        tensor = imported(address)
+        tensor.untyped_storage().cell = Storage(array, backend)  # type: ignore[attr-defined]
         return tensor
 
     return make
