@@ -19,6 +19,7 @@ _HOMES = {
     "autocast": "tensorgraft.precision",
     "autocast_policy": "tensorgraft.precision",
     "device": "tensorgraft.devices",
+    "explain": "tensorgraft.transforms.explain",
     "from_backend_array": "tensorgraft.devices",
     "graft": "tensorgraft.transforms.graft",
     "jit": "tensorgraft.transforms.jit",
@@ -43,6 +44,7 @@ __all__ = [
     "autocast_policy",
     "backends",
     "device",
+    "explain",
     "from_backend_array",
     "graft",
     "jit",
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from tensorgraft.frontends import torch
     from tensorgraft.hub.backend import Backend
     from tensorgraft.precision import autocast, autocast_policy
+    from tensorgraft.transforms.explain import explain
     from tensorgraft.transforms.graft import graft
     from tensorgraft.transforms.jit import jit
     from tensorgraft.transforms.lazy import lazy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import linecache
 import os
 import sys
@@ -14,12 +15,13 @@ import tensorgraft
 Place = tuple[str, int]  # file, line
 
 # frames of these are not the program's
-_LIBRARIES = tuple(str(Path(file).parent) + os.sep for file in (torch.__file__, tensorgraft.__file__))
+_BELOW = [spec.origin for name in ("jax", "jaxlib", "tensorflow") if (spec := importlib.util.find_spec(name))]
+_LIBRARIES = tuple(str(Path(file).parent) + os.sep for file in (torch.__file__, tensorgraft.__file__, *_BELOW) if file)
 _STANDARD = str(Path(os.__file__).parent) + os.sep
 
 
 def in_library(file: str) -> bool:
-    """A file of Python's, PyTorch's or ours."""
+    """A file of Python's, PyTorch's, ours, or of a backend's framework."""
     return file.startswith((*_LIBRARIES, "<")) or (file.startswith(_STANDARD) and "site-packages" not in file)
 
 

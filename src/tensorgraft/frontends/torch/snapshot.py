@@ -56,7 +56,9 @@ def _restoring_dict(value: dict[Any, Any]) -> Callable[[], None]:
 
     def restore() -> None:
         now = list(value.items())
-        if len(now) != len(saved) or any(k is not l or v is not w for (k, v), (l, w) in zip(now, saved, strict=True)):
+        if len(now) != len(saved) or any(
+            a is not b for x, y in zip(now, saved, strict=True) for a, b in zip(x, y, strict=True)
+        ):
             value.clear()
             value.update(saved)
 

@@ -1,0 +1,142 @@
+"""An explanation as text."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Column, Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from tensorgraft.transforms.explain import Explanation, Input
+
+_MOST_ROWS = 10
+_LARGE = 1024  # bytes of a constant that is worth a row of its own
+
+
+def as_text(explanation: Explanation, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
+    console.print(rendered(explanation))
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
+
+
+def rendered(e: Explanation) -> Group:
+    parts: list[Any] = [Text(f"{e.name} on {e.backend}", style="bold")]
+    parts.append(_table("program", _program(e)))
+    if e.traces:
+        parts.append(_history(e))
+    parts.append(_inputs(e))
+    if constants := [i for i in e.inputs if i.kind == "constant" and i.bytes >= _LARGE]:
+        parts.append(_constants(constants))
+    if e.fallbacks:
+        rows = [(f.name, str(f.calls), f.place) for f in e.fallbacks]
+        note = "without a kernel: on the CPU eagerly, refused by tg.jit"
+        parts.append(_table(note, rows, "operator", Column("calls", justify="right"), "line"))
+    parts.append(_operators(e))
+    return Group(*parts)
+
+
+def _program(e: Explanation) -> list[tuple[str, str]]:
+    p, m = e.program, e.program.memory
+    most = ", ".join(f"{name} {n}" for name, n in list(p.primitives.items())[:_MOST_ROWS])
+    rows = [("operations", f"{sum(p.primitives.values()):,} ({most})")]
+    if p.compiled_operations is not None:
+        rows.append(("optimised", f"{p.compiled_operations:,} instructions, {p.kernels:,} run one by one"))
+    flops = sum(c.flops for c in p.costs.values())
+    told = "" if p.flops is None else f"; the backend counts {quantity(p.flops)}"
+    guess = "" if not p.unbounded else f"; {p.unbounded} loops of unknown length counted once"
+    rows.append(("FLOPs", f"{quantity(flops)}{told}{guess}"))
+    if p.bytes is not None:
+        rows.append(("memory traffic", size(p.bytes)))
+    rows.append(
+        (
+            "memory",
+            f"peak {size(m.peak)}: arguments {size(m.arguments)}, results {size(m.outputs)}"
+            f" ({size(m.alias)} in place), temporary {size(m.temporary)}",
+        )
+    )
+    n, kept = e.kept_for_backward
+    if n:
+        rows.append(("kept for backward", f"{n} tensors, {size(kept)}"))
+    rows.append(("time", f"trace {e.trace_seconds:.2f} s, compile {p.compile_seconds:.2f} s"))
+    return rows
+
+
+def _history(e: Explanation) -> Group:
+    rows = []
+    for n, traced in enumerate(e.traces, start=1):
+        rows.append((str(n), f"{traced.operations:,}", "\n".join(traced.reasons) or "the first call"))
+    title = f"{len(rows)} trace{'s' * (len(rows) != 1)} in {e.calls} call{'s' * (e.calls != 1)}"
+    return _table(title, rows, "trace", Column("operations", justify="right"), "because")
+
+
+def _inputs(e: Explanation) -> Group:
+    kinds: dict[str, list[Input]] = {}
+    for one in e.inputs:
+        kinds.setdefault(one.kind, []).append(one)
+    rows = []
+    for kind, found in kinds.items():
+        written = sum(i.written for i in found)
+        donated = sum(i.donated for i in found)
+        shown = [] if kind == "constant" else list(dict.fromkeys(i.name for i in found if i.name))
+        names = ", ".join(shown[:3]) + (", ..." if len(shown) > 3 else "")
+        total = size(sum(i.bytes for i in found))
+        rows.append((kind, str(len(found)), total, f"{written} ({donated})" if written else "", names))
+    right = [Column(name, justify="right") for name in ("arrays", "bytes", "written (in place)")]
+    return _table("inputs", rows, "kind", *right, Column("names", overflow="fold"))
+
+
+def _constants(found: list[Input]) -> Group:
+    found = sorted(found, key=lambda i: -i.bytes)
+    rows = [(size(i.bytes), f"{i.dtype} {i.shape}", i.name) for i in found[:_MOST_ROWS]]
+    return _table("the largest constants", rows, Column("bytes", justify="right"), "array", "first read")
+
+
+def _operators(e: Explanation) -> Group:
+    total = sum(o.flops for o in e.operators) or 1.0
+    rows = []
+    for o in [o for o in e.operators if o.flops or o.bytes][:_MOST_ROWS]:
+        name = f"{o.name} (backward)" if o.backward else o.name
+        share = f"{o.flops / total:.0%}"
+        rows.append((name, str(o.calls), quantity(o.flops), share, size(o.bytes), o.place, _short(o.source)))
+    right = [Column(name, justify="right", no_wrap=True) for name in ("calls", "FLOPs", "share", "bytes")]
+    right += [Column("line", no_wrap=True), Column("", no_wrap=True)]
+    return _table("the most expensive operators, by FLOPs", rows, Column("operator", no_wrap=True), *right)
+
+
+def _table(title: str, rows: Iterable[tuple[str, ...]], *columns: Any) -> Group:
+    table = Table(*columns, box=None, pad_edge=False)
+    if not columns:
+        table.show_header = False
+        table.add_column(no_wrap=True)
+        table.add_column()
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return Group("", Text(title, style="bold"), Padding(table, (0, 0, 0, 2)))
+
+
+def _short(source: str, most: int = 40) -> str:
+    return source if len(source) <= most else source[: most - 3] + "..."
+
+
+def size(n: float) -> str:
+    """A number of bytes."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.1f} TiB"
+
+
+def quantity(n: float) -> str:
+    """A large number, in words of three digits."""
+    for unit in ("", " k", " M", " G", " T"):
+        if n < 1000:
+            return f"{n:.0f}{unit}" if not unit else f"{n:.2f}{unit}"
+        n /= 1000
+    return f"{n:.2f} P"
