@@ -69,6 +69,7 @@ class Program:
     def __init__(self, fn: Callable[..., Any]) -> None:
         self.structure: Any = None  # of the results
         self._fn = fn
+        self._derivatives: dict[tuple[int, ...], Program] = {}
         self._run = jax.jit(self._results)
         self._forward = jax.jit(self._with_pullback, static_argnums=0)
         self._backward = jax.jit(lambda pullback, cotangents: pullback(cotangents))
@@ -103,15 +104,18 @@ class Program:
     def backward(self, pullback: Any, cotangents: Sequence[Array]) -> tuple[Array, ...]:
         return self._backward(pullback, list(cotangents))
 
-    @functools.cache  # noqa: B019: a program lives as long as its function
     def derivative(self, wanted: tuple[int, ...], count: int) -> Program:
         """(the `count` arguments, then cotangents) -> cotangents of the arguments `wanted`."""
+        known = self._derivatives.get(wanted)
+        if known is not None:
+            return known
 
         def pulled_back(*given: Array) -> tuple[Array, ...]:
             _, pullback = self._with_pullback(wanted, *given[:count])
             return pullback(list(given[count:]))
 
-        return Program(pulled_back)
+        self._derivatives[wanted] = Program(pulled_back)
+        return self._derivatives[wanted]
 
 
 class _Call(torch.autograd.Function):
