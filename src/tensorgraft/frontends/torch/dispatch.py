@@ -17,8 +17,8 @@ from tensorgraft.frontends.torch.concrete import run_concrete
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.nested import tensors_in
 from tensorgraft.frontends.torch.operator import Operator
-from tensorgraft.frontends.torch.plan import device_error, make_plan, sharing, uncompiled
-from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy, maker
+from tensorgraft.frontends.torch.plan import Plan, device_error, make_plan, sharing, uncompiled
+from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy
 from tensorgraft.storage import Storage
 
 Tensor = torch.Tensor
@@ -34,11 +34,13 @@ def entry(operator: Operator) -> Callable[..., Any]:
     generator_at = sig.positional.index("generator") if "generator" in sig.positional else len(sig.positional)
     writes = bool(operator.writes)
     returned = _returned(operator)
+    now = state.now
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if check is not None:
             check(*args, **kwargs)
         cells: list[Storage] = []
+        arrays: list[Any] = []  # of the cells
         inputs: list[Any] = []
         key: list[Any] = []
         backend = None
@@ -48,25 +50,27 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 try:
                     cell = a.untyped_storage().cell
                 except AttributeError:
-                    _add(a, key, cells, inputs, False)
+                    _add(a, key, cells, arrays, inputs, False)
                     continue
                 if cell.backend is not backend:
                     if backend is not None:
                         raise device_error(operator.name, tensors_in(args, kwargs))
                     backend = cell.backend
                 cells.append(cell)
+                arrays.append(cell.array)
                 key.append((a.dtype, a.shape, a.stride(), a.storage_offset()))
             elif i in numbers and (kind is float or kind is int or kind is bool):
                 key.append(kind)
                 inputs.append(a)
             else:
-                _add(a, key, cells, inputs, i in numbers)
-        for name, a in kwargs.items():
-            if name != "generator":
-                key.append(name)
-                _add(a, key, cells, inputs, name in number_names)
+                _add(a, key, cells, arrays, inputs, i in numbers)
+        if kwargs:
+            for name, a in kwargs.items():
+                if name != "generator":
+                    key.append(name)
+                    _add(a, key, cells, arrays, inputs, name in number_names)
         if writes and len(cells) > 1:  # who shares a storage with what is written is part of the program
-            key.append(sharing(cells))
+            key.append(cells[0] is cells[1] if len(cells) == 2 else sharing(cells))
         key.append(backend if backend is not None else _backend_of(cells, kwargs))
         full = tuple(key)
         try:
@@ -76,8 +80,24 @@ def entry(operator: Operator) -> Callable[..., Any]:
         if random:
             given = args[generator_at] if len(args) > generator_at else kwargs.get("generator")
             inputs.append(generator.draw(given, _random_index(cells, args, kwargs)))
-        if plan.make is not None and state.now.capture is None:  # nothing but one new tensor comes of it
-            return plan.make(plan.run(*[c.array for c in cells], *inputs)[0])
+        if plan.makers is None or now.capture is not None:
+            return first(plan, cells, inputs, args, kwargs)
+        new = plan.run(*arrays, *inputs) if inputs else plan.run(*arrays)  # type: ignore[misc]
+        if plan.make is not None:  # nothing but one new tensor comes of it
+            return plan.make(new[0])
+        n = 0
+        for at in plan.written:
+            cells[at].array = new[n]
+            n += 1
+        if returned is not None:
+            return returned(args, kwargs)
+        made = [None if make is None else make(new[n + k]) for k, make in plan.makers]
+        return made[0] if plan.structure is None else plan.structure(made)
+
+    def first(
+        plan: Plan, cells: list[Storage], inputs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A plan's first call, every call in a trace, and those with more to do than to compute and to write."""
         if plan.run is None:
             if plan.concrete:
                 return concrete(*args, **kwargs)
@@ -92,13 +112,14 @@ def entry(operator: Operator) -> Callable[..., Any]:
             plan.run = None
             return fallback.on_cpu(operator.op, args, kwargs)
         except TracedValueError:  # a decomposition that asks for values: operation by operation, then
-            if not spec.decomposed or state.now.capture is not None:
+            if not spec.decomposed or now.capture is not None:
                 raise
             arrays = uncompiled(plan)(*[c.array for c in cells], *inputs)
-        if plan.judges and state.now.capture is None:
-            checks.settle(plan.slot.backend, arrays, plan.judges)
-        if plan.simple:
-            plan.make = maker(plan.slot, *plan.results[0])
+        if plan.judges:
+            if now.capture is None:
+                checks.settle(plan.slot.backend, arrays, plan.judges)
+        elif plan.prepare is None and plan.makers is None:
+            plan.settle()
         n = 0
         for at in plan.written:
             cells[at].array = arrays[n]
@@ -107,7 +128,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
             return returned(args, kwargs)
         results: list[Any] = []
         slot = plan.slot
-        for meta in plan.results:
+        for meta in plan.results or ():
             if meta is None:
                 results.append(None)
                 continue
@@ -142,11 +163,12 @@ def _returned(operator: Operator) -> Callable[..., Any] | None:
     return lambda args, kwargs: tuple(sig.bind(args, kwargs)[name] for name in sig.written)
 
 
-def _add(a: Any, key: list[Any], cells: list[Storage], inputs: list[Any], number: bool) -> None:
+def _add(a: Any, key: list[Any], cells: list[Storage], arrays: list[Any], inputs: list[Any], number: bool) -> None:
     """Add an argument to a key: tensors in lists, CPU tensors, numbers and static values."""
     if isinstance(a, Tensor):
         if a.device.type == TYPE:
             cells.append(cell_of(a))
+            arrays.append(cells[-1].array)
             key.append((a.dtype, a.size(), a.stride(), a.storage_offset()))
         else:
             key.append((a.device, a.dtype, a.size()))
@@ -154,7 +176,7 @@ def _add(a: Any, key: list[Any], cells: list[Storage], inputs: list[Any], number
     elif isinstance(a, list | tuple):
         key.append(len(a))
         for x in a:
-            _add(x, key, cells, inputs, number)
+            _add(x, key, cells, arrays, inputs, number)
     elif isinstance(a, float):
         if number:
             key.append(float)

@@ -27,6 +27,7 @@ from tensorgraft.frontends.torch.tensors import (
     FROM_NUMPY,
     cell_of,
     geometry_of,
+    maker,
     numpy_dtype,
 )
 from tensorgraft.hub import dtypes
@@ -35,6 +36,7 @@ from tensorgraft.storage import Geometry, Storage, is_dense, read, write
 
 Array = Any
 Tensor = torch.Tensor
+Maker = Callable[[Array], Tensor]
 
 
 @dataclass(slots=True)
@@ -48,13 +50,17 @@ class Plan:
     program: Callable[..., tuple[Array, ...]] | None = None  # `run` before it was compiled
     concrete: bool = False  # results' shapes depend on values: there is no program
     judges: tuple[checks.Judge, ...] = ()  # of the values that `run` returns last
-    make: Callable[[Array], Tensor] | None = None  # of a simple plan that has run: its array as a tensor
+    makers: list[tuple[int, Maker | None]] | None = None  # of its results, once it has run and nothing else is to do
+    make: Maker | None = None  # of its only result, where nothing else comes of it
 
-    @property
-    def simple(self) -> bool:
-        """One new tensor is all that comes of it."""
-        single = self.results is not None and len(self.results) == 1 and self.results[0] is not None
-        return single and self.structure is None and not (self.written or self.judges or self.prepare)
+    def settle(self) -> None:
+        """It has run, and every later call does no more than compute, write, and make its results."""
+        self.makers, at = [], 0
+        for result in self.results or ():
+            self.makers.append((at, None if result is None else maker(self.slot, *result)))
+            at += result is not None
+        if len(self.makers) == 1 and self.structure is None and not self.written:
+            self.make = self.makers[0][1]
 
 
 @dataclass(slots=True)
