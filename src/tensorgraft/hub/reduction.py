@@ -79,7 +79,7 @@ class Reduction:
         shape = self.shape(x)
         if axis is None:
             return math.prod(shape)
-        return math.prod(shape[a] for a in ((axis,) if isinstance(axis, int) else axis))
+        return math.prod([shape[a] for a in ((axis,) if isinstance(axis, int) else axis)])
 
     def mean(self, x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
         """Floating or complex; NaN over nothing. Accumulated in at least float32."""

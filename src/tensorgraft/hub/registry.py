@@ -19,6 +19,7 @@ GROUP = "tensorgraft.backends"
 BUILT_IN = {
     "jax": ("tensorgraft.backends.jax:JaxBackend", "jax"),
     "numpy": ("tensorgraft.backends.numpy:NumpyBackend", "numpy"),
+    "torch": ("tensorgraft.backends.torch:TorchBackend", "torch"),
 }
 
 

@@ -1,0 +1,161 @@
+"""Arrays of PyTorch: to and from the host, views of memory and writes into them, and the devices they are on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from tensorgraft.backends.torch.precision import NUMPY, SIGNED, torch_dtype
+
+Tensor = torch.Tensor
+_NUMPYS_OWN = "biufc"
+
+
+# ---- devices ---------------------------------------------------------------------------------------------------------
+
+
+def default_platform() -> str:
+    """Where arrays are unless a platform is named: CUDA where there is a device of it. (MPS has no float64, so it is
+    used only where it is asked for.)"""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def device_count(platform: str) -> int:
+    if platform == "cpu":
+        return 1
+    module = getattr(torch, platform, None)
+    count = getattr(module, "device_count", None)
+    return count() if count is not None and module.is_available() else 0
+
+
+def find_device(index: int, platform: str | None) -> torch.device:
+    """Raises ValueError, which says what there is, for a device that is not there."""
+    kind = {None: default_platform(), "gpu": "cuda"}.get(platform, platform)
+    count = device_count(kind)
+    if not 0 <= index < count:
+        asked = ":".join(filter(None, ("torch", platform, str(index))))
+        here = ", ".join(f"torch:{p}:{i}" for p in ("cpu", "cuda", "mps", "xpu") for i in range(device_count(p)))
+        raise ValueError(f"{asked!r} is no device: PyTorch has {here} here")
+    return torch.device("cpu") if kind == "cpu" else torch.device(kind, index)
+
+
+# ---- the host --------------------------------------------------------------------------------------------------------
+
+
+def from_numpy(x: np.ndarray, device: torch.device) -> Tensor:
+    """A copy: arrays of this backend are written in place."""
+    dtype = torch_dtype(x.dtype)
+    x = np.array(x, order="C")
+    if x.dtype.kind in _NUMPYS_OWN and x.dtype.type.__module__ == "numpy":
+        return torch.from_numpy(x).to(device)
+    return torch.from_numpy(x.view(f"i{dtype.itemsize}")).view(dtype).to(device)
+
+
+def to_numpy(x: Tensor) -> np.ndarray:
+    x = x.detach().resolve_conj().resolve_neg().cpu()
+    dtype = NUMPY[x.dtype]
+    if dtype.kind in _NUMPYS_OWN and dtype.type.__module__ == "numpy":
+        return x.numpy()
+    return x.contiguous().view({1: torch.int8, 2: torch.int16}[dtype.itemsize]).numpy().view(dtype)
+
+
+def from_dlpack(x: Any, device: torch.device) -> Tensor:
+    if isinstance(x, np.ndarray | np.generic) and (not x.flags.writeable or x.dtype.kind not in _NUMPYS_OWN):
+        return from_numpy(np.asarray(x), device)  # NumPy exports no memory that is not to be written
+    if isinstance(x, Tensor):
+        return x.to(device)
+    return torch.from_dlpack(x).to(device)
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+def strided_view(
+    x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, dtype: torch.dtype
+) -> Tensor:
+    """See `Backend.strided_view`."""
+    if 0 in shape:  # may begin behind the end of the memory
+        return x.new_empty(shape, dtype=dtype)
+    if x.dtype == dtype:
+        return torch.as_strided(x, shape, strides, x.storage_offset() + offset)
+    flat = x.reshape(-1)
+    if dtype.itemsize > x.dtype.itemsize:  # the memory may end within an element of the view
+        used = flat.numel() * x.dtype.itemsize // dtype.itemsize * dtype.itemsize
+        flat = flat[: used // x.dtype.itemsize]
+    flat = flat.view(dtype)
+    return torch.as_strided(flat, shape, strides, flat.storage_offset() + offset)
+
+
+_uses = torch._C._storage_Use_Count  # type: ignore[attr-defined]
+
+
+def _count(x: Tensor) -> int:
+    return _uses(x.untyped_storage()._cdata)
+
+
+_OF_A_SOLE_TENSOR = _count(torch.empty(1))
+
+
+def own(x: Tensor) -> Tensor:
+    """See `Backend.own`."""
+    if type(x) is Tensor and x.is_contiguous() and not x.is_conj() and not x.is_neg():
+        storage = x.untyped_storage()
+        whole = storage.nbytes() == x.numel() * x.dtype.itemsize
+        if whole and _uses(storage._cdata) == _OF_A_SOLE_TENSOR:
+            return x
+    return x.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+
+
+def assign(view: Tensor, value: Tensor) -> None:
+    """See `Backend.assign`. Of elements of the view that are one in memory the last value stays."""
+    if torch._C._is_alias_of(view, value):
+        value = value.clone()
+    if _overlaps(view.shape, view.stride()):
+        _assign_in_order(view, value)
+    else:
+        view.copy_(value)
+
+
+def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Elements of the view may be one in memory (some that are not are called so)."""
+    reach = 0
+    for stride, n in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n > 1):
+        if stride <= reach:
+            return True
+        reach += stride * (n - 1)
+    return False
+
+
+def _assign_in_order(view: Tensor, value: Tensor) -> None:
+    shape, strides = view.shape, view.stride()
+    value = value.expand(shape)
+    last = tuple(slice(-1, None) if s == 0 else slice(None) for s in strides)
+    view, value = view[last], value[last]
+    if not _overlaps(view.shape, view.stride()):
+        view.copy_(value)
+        return
+    at = torch.zeros((), dtype=torch.int64)
+    for axis, (n, s) in enumerate(zip(view.shape, view.stride(), strict=True)):
+        at = at + (torch.arange(n) * s).reshape([n if a == axis else 1 for a in range(view.ndim)])
+    at = at.reshape(-1)
+    places, number = torch.unique(at, return_inverse=True)
+    final = torch.zeros_like(places).scatter_reduce(0, number, torch.arange(at.numel()), "amax")
+    span = int(places[-1]) + 1
+    line = torch.as_strided(view, (span,), (1,), view.storage_offset())
+    bits = SIGNED.get(line.dtype, line.dtype)
+    line.view(bits)[places.to(view.device)] = value.reshape(-1)[final.to(view.device)].view(bits)
+
+
+# ---- traces ----------------------------------------------------------------------------------------------------------
+
+
+def is_traced(x: Tensor) -> bool:
+    """`x` has no values: it stands for what a program will compute."""
+    return x.device.type == "meta" or isinstance(x, torch._subclasses.FakeTensor)
+
+
+def in_transform(x: Tensor) -> bool:
+    """`x` is a batch of `torch.vmap`, or `torch.compile` traces what runs here."""
+    return torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(x)

@@ -1,0 +1,138 @@
+"""`TorchBackend`: native tensors, programs and devices of PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from tensorgraft.backends.torch import arrays
+from tensorgraft.backends.torch.control_flow import TorchControlFlow
+from tensorgraft.backends.torch.elementwise import TorchElementwise
+from tensorgraft.backends.torch.fft import TorchFFT
+from tensorgraft.backends.torch.indexing import TorchIndexing
+from tensorgraft.backends.torch.linalg import TorchLinearAlgebra
+from tensorgraft.backends.torch.precision import NUMPY, torch_dtype
+from tensorgraft.backends.torch.random import TorchRandom
+from tensorgraft.backends.torch.reduction import TorchReduction
+from tensorgraft.backends.torch.scope import PLAIN, scope
+from tensorgraft.backends.torch.shape import TorchShape
+from tensorgraft.backends.torch.sorting import TorchSorting
+from tensorgraft.backends.torch.windowed import TorchWindowed
+from tensorgraft.errors import TracedValueError
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+Tensor = torch.Tensor
+_GRAFT = "graft"  # the device of the front end, whose tensors are `torch.Tensor`s too
+
+
+class TorchBackend(
+    TorchElementwise,
+    TorchReduction,
+    TorchShape,
+    TorchIndexing,
+    TorchSorting,
+    TorchLinearAlgebra,
+    TorchWindowed,
+    TorchFFT,
+    TorchRandom,
+    TorchControlFlow,
+    Backend,
+):
+    """Arrays are `torch.Tensor`s on one of PyTorch's own devices; gradients and `torch.func` go through operations."""
+
+    name = "torch"
+    mutable = True
+    compiles = False
+
+    def __init__(self, index: int = 0, platform: str | None = None) -> None:
+        super().__init__(index, platform)
+        self.device = arrays.find_device(index, platform)
+
+    # ---- arrays ----------------------------------------------------------------------------------------------------
+
+    def is_array(self, x: Any, /) -> bool:
+        return isinstance(x, Tensor) and x.device.type != _GRAFT
+
+    def is_traced(self, x: Array, /) -> bool:
+        return type(x) is not Tensor and arrays.is_traced(x) or arrays.in_transform(x)
+
+    def shape(self, x: Array, /) -> tuple[int, ...]:
+        return tuple(x.shape)
+
+    def dtype_of(self, *operands: Any) -> np.dtype:
+        for x in operands:
+            if isinstance(x, Tensor):
+                return NUMPY[x.dtype]
+        return super().dtype_of(*operands)
+
+    def asarray(self, x: np.ndarray, /) -> Array:
+        return arrays.from_numpy(x, self.device)
+
+    def to_numpy(self, x: Array, /) -> np.ndarray:
+        if self.is_traced(x):
+            raise TracedValueError(
+                f"the values of a {x.dtype} tensor of shape {tuple(x.shape)} are asked for while a program is being"
+                " traced, and are known only when it runs.\nUse the tensor itself (where, cond, while_loop instead of"
+                " Python's if and while), or take this step out of the compiled function."
+            )
+        return arrays.to_numpy(x)
+
+    def copy(self, x: Array, /) -> Array:
+        return x.clone(memory_format=torch.contiguous_format)
+
+    def from_dlpack(self, x: Any, /) -> Array:
+        return arrays.from_dlpack(x, self.device)
+
+    def strided_view(
+        self, x: Array, /, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, dtype: np.dtype
+    ) -> Array:
+        return arrays.strided_view(x, shape, strides, offset, torch_dtype(dtype))
+
+    def own(self, x: Array, /) -> Array:
+        return arrays.own(x)
+
+    def assign(self, view: Array, value: Array, /) -> None:
+        arrays.assign(view, value)
+
+    # ---- programs and devices --------------------------------------------------------------------------------------
+
+    def scope(self) -> contextlib.AbstractContextManager[None]:
+        return scope()
+
+    def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            entered = scope()
+            if entered is PLAIN:
+                return fn(*args)
+            with entered:
+                return fn(*args)
+
+        return run
+
+    def synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        elif self.device.type == "mps":
+            torch.mps.synchronize()
+
+    def memory_stats(self) -> dict[str, int]:
+        if self.device.type != "cuda":
+            return {}
+        return {
+            "allocated": torch.cuda.memory_allocated(self.device),
+            "peak": torch.cuda.max_memory_allocated(self.device),
+        }
+
+    def device_name(self) -> str:
+        if self.device.type == "cpu":
+            return "CPU"
+        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type.upper()
+
+    @classmethod
+    def device_count(cls) -> int:
+        return arrays.device_count(arrays.default_platform())

@@ -1,0 +1,225 @@
+"""Elementwise operations: functions of PyTorch, looked up by name, and how each treats the dtypes that have none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from tensorgraft.backends.torch import special, unsigned
+from tensorgraft.backends.torch.precision import (
+    FLOAT8,
+    INTEGERS,
+    LIMITED,
+    NARROW,
+    SIGNED,
+    UNSIGNED,
+    as_bits,
+    from_bits,
+    ordered,
+    pair,
+    torch_dtype,
+    widened,
+)
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.elementwise import BINARY, COMPARISONS, PREDICATES, UNARY
+
+Array = Any
+Tensor = torch.Tensor
+Fn = Callable[..., Tensor]
+
+
+def _abs(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.uint8 else torch.abs(x)
+
+
+def _sign(x: Tensor) -> Tensor:
+    if x.dtype.is_floating_point:  # PyTorch has 0 for NaN
+        return torch.where(torch.isnan(x), x, torch.sgn(x))
+    return torch.sgn(x)
+
+
+def _fmod(x: Tensor, y: Tensor) -> Tensor:
+    if x.dtype not in INTEGERS:
+        return torch.fmod(x, y)
+    y, special = _divisor(y)
+    return torch.where(special, torch.zeros_like(x), torch.fmod(x, y))
+
+
+def _divisor(y: Tensor) -> tuple[Tensor, Tensor]:
+    """A divisor of integers with 1 for 0, at which PyTorch raises, and for -1, by which the least number overflows (a
+    trap of the processor); and where it was so."""
+    special = y == 0
+    if y.dtype.is_signed:
+        special = special | (y == -1)
+    return torch.where(special, torch.ones_like(y), y), special
+
+
+def _integer_floor_divide(x: Tensor, y: Tensor) -> Tensor:
+    divisor, special = _divisor(y)
+    out = torch.div(x, divisor, rounding_mode="floor")
+    return torch.where(special, -x, out) if y.dtype.is_signed else out
+
+
+_OTHERS: dict[str, Fn] = {
+    "abs": _abs,
+    "sign": _sign,
+    "conj": torch.conj_physical,
+    "bitwise_invert": torch.bitwise_not,
+    "divide": torch.true_divide,
+    "fmod": _fmod,
+    "equal": torch.eq,
+    "not_equal": torch.ne,
+    "integer_floor_divide": _integer_floor_divide,
+    **special.FUNCTIONS,
+}
+FUNCTIONS: dict[str, Fn] = {
+    name: _OTHERS.get(name) or getattr(torch, name) for name in (*UNARY, *PREDICATES, *BINARY, *COMPARISONS)
+}
+
+# What PyTorch gets right in 16-bit floats by itself; its other kernels are missing there, or round in between.
+_NARROW = {
+    *["abs", "sign", "negative", "ceil", "floor", "trunc", "round", "add", "subtract", "multiply", "divide", "fmod"],
+    *[
+        "exp",
+        "log",
+        "sqrt",
+        "rsqrt",
+        "tanh",
+        "sin",
+        "cos",
+        "maximum",
+        "minimum",
+        "nextafter",
+        *PREDICATES,
+        *COMPARISONS,
+    ],
+}
+# Unsigned integers: as signed ones of the same bits, or as numbers in the same order.
+_RING = {"add", "subtract", "multiply", "negative", "pow", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert"}
+_RING |= {"bitwise_left_shift", "equal", "not_equal"}
+_ORDER = {"less", "less_equal", "greater", "greater_equal"}
+_TRUTHS = {*PREDICATES, *COMPARISONS}
+
+
+def _unary(name: str) -> Callable[..., Any]:
+    fn = FUNCTIONS[name]
+    slow = LIMITED if name in _NARROW else LIMITED | NARROW
+    narrow = fn if name in _TRUTHS else widened(fn)
+
+    def method(self: Any, x: Array, /) -> Array:
+        if x.dtype not in slow:
+            return fn(x)
+        if x.dtype in UNSIGNED:
+            return unsigned.UNARY[name](x) if name in unsigned.UNARY else fn(as_bits(x)).view(x.dtype)
+        return narrow(x.to(torch.float32)) if name in _TRUTHS else narrow(x)
+
+    return method
+
+
+def _binary(name: str, fn: Fn) -> Callable[..., Any]:
+    slow = LIMITED if name in _NARROW else LIMITED | NARROW
+
+    def method(self: Any, x: Array, y: Array, /) -> Array:
+        if type(x) is not Tensor or type(y) is not Tensor:
+            x, y = pair(x, y)
+        dtype = x.dtype
+        if dtype not in slow:
+            return fn(x, y)
+        if dtype not in UNSIGNED:
+            out = fn(x.to(torch.float32), y.to(torch.float32))
+        elif name in _RING:
+            out = fn(as_bits(x), as_bits(y))
+        elif name in _ORDER:
+            return fn(ordered(x), ordered(y))
+        else:
+            return unsigned.BINARY[name](x, y)
+        return out if name in _TRUTHS else from_bits(out, dtype) if dtype in UNSIGNED else out.to(dtype)
+
+    return method
+
+
+class TorchElementwise:
+    for _name in (*UNARY, *PREDICATES):
+        locals()[_name] = _unary(_name)
+    for _name in (*BINARY, *COMPARISONS):
+        locals()[_name] = _binary(_name, FUNCTIONS[_name])
+    del _name
+
+    integer_floor_divide = _binary("integer_floor_divide", _integer_floor_divide)
+
+    def where(self, condition: Array, x: Array, y: Array, /) -> Array:
+        return torch.where(condition, *pair(x, y))
+
+    def complex(self, real: Array, imag: Array, /) -> Array:
+        return torch.complex(*torch.broadcast_tensors(*pair(real, imag)))
+
+    def astype(self, x: Array, dtype: np.dtype, /) -> Array:
+        return convert(x, torch_dtype(dtype))
+
+    def bitcast(self, x: Array, dtype: np.dtype, /) -> Array:
+        return _bitcast(x, torch_dtype(dtype))
+
+    # ---- composites ------------------------------------------------------------------------------------------------
+
+    def square(self, x: Array) -> Array:
+        return self.multiply(x, x)  # type: ignore[attr-defined]
+
+    def sigmoid(self, x: Array) -> Array:
+        return widened(torch.sigmoid)(x)
+
+    def hypot(self, x: Array, y: Array) -> Array:
+        return _hypot(self, x, y)
+
+    def logaddexp(self, x: Array, y: Array) -> Array:
+        return _logaddexp(self, x, y)
+
+    def copysign(self, x: Array, y: Array) -> Array:
+        return _copysign(self, x, y)
+
+
+_hypot, _logaddexp = _binary("hypot", torch.hypot), _binary("logaddexp", torch.logaddexp)
+_copysign = _binary("copysign", torch.copysign)
+
+
+def convert(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """See `Elementwise.astype`."""
+    source = x.dtype
+    if source == dtype:
+        return x
+    if source.is_complex and not dtype.is_complex:
+        return x != 0 if dtype == torch.bool else convert(torch.real(x), dtype)
+    if source in FLOAT8 or (dtype in FLOAT8 and source != torch.float32):
+        return x.to(torch.float32).to(dtype) if source in FLOAT8 else convert(x, torch.float32).to(dtype)
+    if source in UNSIGNED:
+        return unsigned.convert(x, dtype)
+    if source.is_floating_point and dtype in INTEGERS:
+        return _truncated(x, dtype)
+    if dtype in UNSIGNED:
+        return x.to(SIGNED[dtype]).view(dtype)
+    return x.to(dtype)
+
+
+def _truncated(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Floating to integer by way of int64: what does not fit in less wraps."""
+    if dtype == torch.uint64:
+        if x.dtype in NARROW:
+            x = x.to(torch.float32)
+        high = x >= 2.0**63
+        low = torch.where(high, x - 2.0**63, x).to(torch.int64)
+        return torch.where(high, low ^ dtypes.lowest(dtypes.int64), low).view(dtype)
+    if dtype in (torch.int32, torch.int64):
+        return x.to(dtype)
+    wide = x.to(torch.int64)
+    return wide.to(SIGNED[dtype]).view(dtype) if dtype in SIGNED else wide.to(dtype)
+
+
+def _bitcast(x: Tensor, dtype: torch.dtype) -> Tensor:
+    x = x.contiguous()
+    if x.stride(0) != 1:  # of one element, or none
+        x = torch.as_strided(x, x.shape, (1,))
+    if dtype == torch.bool and x.dtype != torch.bool:
+        return x.view(torch.uint8) != 0
+    return x.view(dtype)

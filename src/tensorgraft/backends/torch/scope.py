@@ -1,0 +1,48 @@
+"""The context of this backend's operations: what a program switches on for its own tensors is not for the inside of
+the device's.
+
+Kernels of a front end run below autograd, and PyTorch has taken a mode off before it comes to them. What is left is
+autocast of the CPU (or CUDA), inference mode, and calls of the hub from outside of kernels, under modes of the program.
+In the usual case, none of them, the context costs a look at four flags.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+_AUTOCAST = ("cpu", "cuda")
+_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.AutocastCUDA
+)
+PLAIN: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+
+_compiling = torch.compiler.is_compiling
+_inference = torch.is_inference_mode_enabled
+_autocast = torch._C._is_any_autocast_enabled
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+
+
+def scope() -> contextlib.AbstractContextManager[None]:
+    if _compiling() or not (_inference() or _dispatch_modes() or _function_modes() or _autocast()):
+        return PLAIN
+    return _apart()
+
+
+@contextlib.contextmanager
+def _apart() -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        if _inference():
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.no_grad())
+        if _dispatch_modes():
+            stack.enter_context(_disable_current_modes())
+        if _function_modes():
+            stack.enter_context(torch._C.DisableTorchFunction())
+        if _autocast():
+            stack.enter_context(torch._C._ExcludeDispatchKeyGuard(_KEYS))
+        yield

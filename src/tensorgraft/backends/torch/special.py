@@ -1,0 +1,54 @@
+"""Special functions: PyTorch's own by other names, and those that it has not, or for fewer arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+Tensor = torch.Tensor
+
+
+def _polygamma(n: Tensor, x: Tensor) -> Tensor:
+    """(-1)^(n+1) n! zeta(n + 1, x), of order 0 the digamma function; in double, for n! and zeta cancel. PyTorch's own
+    takes one Python integer as `n`."""
+    wide_n, wide_x = n.to(torch.float64), x.to(torch.float64)
+    sign = torch.where(torch.fmod(wide_n, 2) == 0, -1.0, 1.0)
+    order = wide_n + 1
+    higher = sign * torch.exp(torch.lgamma(order)) * torch.special.zeta(order, wide_x)
+    return torch.where(wide_n == 0, torch.digamma(wide_x), higher).to(x.dtype)
+
+
+def _nextafter(x: Tensor, y: Tensor) -> Tensor:
+    if x.dtype not in _BITS:
+        return torch.nextafter(x, y)
+    return _next_of_bits(x, y)
+
+
+_BITS = {torch.float16: torch.int16}
+
+
+def _next_of_bits(x: Tensor, y: Tensor) -> Tensor:
+    """The next number by its bits, which are in the order of the numbers on each side of zero."""
+    x, y = torch.broadcast_tensors(x, y)
+    carrier = _BITS[x.dtype]
+    bits = x.contiguous().view(carrier)
+    least = torch.iinfo(carrier).min
+    away = (y > x) == (x > 0)
+    stepped = torch.where(away, bits + 1, bits - 1)
+    from_zero = torch.where(y > 0, torch.ones_like(bits), torch.full_like(bits, least + 1))
+    found = torch.where(x == 0, from_zero, stepped).view(x.dtype)
+    found = torch.where(x == y, y, found)
+    return torch.where(torch.isnan(x) | torch.isnan(y), x + y, found)
+
+
+FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    "erf_inv": torch.special.erfinv,
+    "bessel_i0e": torch.special.i0e,
+    "bessel_i1e": torch.special.i1e,
+    "igamma": torch.special.gammainc,
+    "igammac": torch.special.gammaincc,
+    "zeta": torch.special.zeta,
+    "polygamma": _polygamma,
+    "nextafter": _nextafter,
+}
