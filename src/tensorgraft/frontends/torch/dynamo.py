@@ -16,10 +16,9 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import GraphModule
 
 from tensorgraft.errors import BackendNotAvailableError
-from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at, slot_named
+from tensorgraft.frontends.torch.devices import Slot, slot_named, slot_of
 from tensorgraft.frontends.torch.graph import Graph
-
-Tensor = torch.Tensor
+from tensorgraft.frontends.torch.inductor import device_of
 
 OPTIONS = ("device",)
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -47,7 +46,7 @@ def tensorgraft(
 
     Raises OptionsError, a ValueError, before anything is compiled.
     """
-    slot = _slot(dict(options or {}), mode, inputs)
+    slot = _slot(dict(options or {}), mode, device_of(module, inputs))
 
     def compiler(graph: GraphModule, inputs: Sequence[Any]) -> Graph:
         return Graph(graph, slot)
@@ -56,7 +55,7 @@ def tensorgraft(
     return capture(module, inputs)
 
 
-def _slot(options: dict[str, Any], mode: str | None, inputs: Sequence[Any]) -> Slot:
+def _slot(options: dict[str, Any], mode: str | None, device: torch.device | None) -> Slot:
     if mode is not None and mode not in MODES:
         raise OptionsError(f"torch.compile: mode={mode!r} is none of {', '.join(map(repr, MODES))}")
     unknown = [name for name in options if name not in OPTIONS]
@@ -67,8 +66,7 @@ def _slot(options: dict[str, Any], mode: str | None, inputs: Sequence[Any]) -> S
         )
     name = options.get("device")
     if name is None:
-        ours = (t.device.index for t in inputs if isinstance(t, Tensor) and t.device.type == TYPE)
-        return slot_at(next(ours, None))
+        return slot_of(device)
     if not isinstance(name, str):
         raise OptionsError(f'options={{"device": ...}} is a name as in tensorgraft.device, not {name!r}')
     try:

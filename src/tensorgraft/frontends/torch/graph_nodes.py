@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._library.utils import is_builtin
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_leaves
 
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.torch import control_flow, schema, state
+from tensorgraft.frontends.torch import control_flow, fallback, schema, state
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_of
+from tensorgraft.frontends.torch.graph_recurrent import LAYERS
 from tensorgraft.frontends.torch.pure import PureCapture
 from tensorgraft.frontends.torch.state import RandomState
 from tensorgraft.frontends.torch.tensors import from_array, to_array
@@ -73,18 +75,30 @@ def call_node(node: Node, environment: dict[Node, Any], slot: Slot) -> Any:
     def given(a: Any) -> Any:
         if isinstance(a, Node):
             return environment[a]
-        return slot.device if isinstance(a, torch.device) else a
+        if isinstance(a, torch.device):
+            if a.type == TYPE and a != slot.device:
+                raise Untraceable(node, RuntimeError(f"a graph that is compiled for {slot.device} moves to {a}"))
+            return slot.device
+        return a
 
     args, kwargs = map_aggregate(node.args, given), map_aggregate(node.kwargs, given)  # type: ignore[arg-type]
     target: Any = node.target
     if _makes(target) and not any(isinstance(a, Tensor) for a in tree_leaves(args)):
         kwargs = {**kwargs, "device": slot.device}  # type: ignore[dict-item]
+    for op in (target, *args):
+        if isinstance(op, torch._ops.OpOverload) and not _known(op):
+            raise Untraceable(node, fallback.NoKernelError(schema.short_name(op)))
     try:
-        return HIGHER_ORDER.get(getattr(target, "__name__", ""), target)(*args, **kwargs)  # type: ignore[misc]
+        return OWN.get(getattr(target, "__name__", ""), target)(*args, **kwargs)  # type: ignore[misc]
     except (TracedValueError, NotImplementedError) as error:
         raise Untraceable(node, error) from error
     except Untraceable as error:  # a node of a branch
         raise Untraceable(node, error.cause) from error
+
+
+def _known(op: torch._ops.OpOverload) -> bool:
+    """A custom operator of the program is opaque, unless it has a kernel for the device."""
+    return is_builtin(op) or torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "PrivateUse1")
 
 
 def _makes(target: Any) -> bool:
@@ -144,6 +158,8 @@ def modules_of(module: GraphModule) -> Iterable[GraphModule]:
 
 
 def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
+    if not isinstance(pred, Tensor) or not _capture().backend.compiles:
+        return (true_fn if pred else false_fn)(*operands)
     return control_flow.cond(_none, pred, true_fn, false_fn, operands)
 
 
@@ -171,18 +187,20 @@ def _none(*args: Any, **kwargs: Any) -> Any:
 
 def _run_and_save_rng_state(op: Any, *args: Any, **kwargs: Any) -> Any:
     """An operator that a backward pass computes again: its random state, and its results."""
-    capture = state.now.capture
-    assert isinstance(capture, GraphCapture)
+    capture = _capture()
     words = capture.draw()
     with capture.drawing_again(words):
         return from_array(words, _slot(args, kwargs)), op(*args, **kwargs)
 
 
 def _run_with_rng_state(saved: Tensor, op: Any, *args: Any, **kwargs: Any) -> Any:
-    capture = state.now.capture
-    assert isinstance(capture, GraphCapture)
-    with capture.drawing_again(to_array(saved)):
+    with _capture().drawing_again(to_array(saved)):
         return op(*args, **kwargs)
+
+
+def _capture() -> GraphCapture:
+    assert isinstance(state.now.capture, GraphCapture)
+    return state.now.capture
 
 
 def _slot(args: Any, kwargs: Any) -> Slot:
@@ -190,7 +208,8 @@ def _slot(args: Any, kwargs: Any) -> Slot:
     return slot_of(device)
 
 
-HIGHER_ORDER: dict[str, Callable[..., Any]] = {
+OWN: dict[str, Callable[..., Any]] = {
+    **LAYERS,
     "cond": _cond,
     "while_loop": _while_loop,
     "scan": _scan,

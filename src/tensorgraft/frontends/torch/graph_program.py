@@ -100,7 +100,7 @@ class Program:
                 for (i, port), array in zip(self.entrances.items(), arrays, strict=False):
                     cell = state.created(Storage(array, self.backend))
                     given[cell] = i
-                    environment[piece.inputs[i]] = port.metadata.on(cell)
+                    environment[piece.inputs[i]] = port.tensor(cell)
                 for node in piece.nodes:
                     if node.op == "get_attr":
                         environment[node] = attribute(piece.module, node, piece.slot)
@@ -120,18 +120,20 @@ class Program:
             if not isinstance(result, Tensor):
                 self._exits.append(lambda made, values, number=result: number)
                 continue
-            result = result.resolve_conj().resolve_neg()
-            cell, metadata = cell_of(result), Metadata.of(result)
+            cell = cell_of(result)
             at = given.get(cell)
             if at is not None:
-                view = view_of(metadata, self.entrances[at].metadata)
-                self._exits.append(lambda made, values, at=at, view=view: view(values[at].detach()))
+                port = self.entrances[at]
+                view = view_of(result, port.metadata)
+                self._exits.append(
+                    lambda made, values, at=at, view=view, plain=port.lazily: view(plain(values[at].detach()))
+                )
                 continue
             k = next((k for k, known in enumerate(cells) if known is cell), len(cells))
             if k == len(cells):
                 cells.append(cell)
                 self._gives.append(departure(self.piece.slot, node.meta["val"].device))
-            view = view_of(metadata, _whole(self.backend, cell))
+            view = view_of(result, _whole(self.backend, cell))
             self._exits.append(lambda made, values, k=k, view=view: view(made[k]))
         return tuple(cell.array for cell in cells)
 

@@ -18,7 +18,7 @@ import torch.utils.dlpack
 from tensorgraft.frontends.torch.devices import TYPE, Slot
 from tensorgraft.frontends.torch.metadata import Metadata
 from tensorgraft.frontends.torch.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, numpy_to_cpu
-from tensorgraft.storage import contiguous_strides, is_dense, same_strides
+from tensorgraft.storage import Storage, contiguous_strides, is_dense, same_strides
 
 Array = Any
 Tensor = torch.Tensor
@@ -28,57 +28,72 @@ from_capsule = torch._C._from_dlpack
 
 @dataclass(slots=True)
 class Entrance:
-    """How a tensor that looks like a given one goes into a program."""
+    """How tensors that look like `example` go into a program."""
 
     take: Callable[[Tensor], Array]
-    metadata: Metadata  # how it looks at the array that `take` gives
+    metadata: Metadata  # how they look at the array that `take` gives
+    lazily: Callable[[Tensor], Tensor]  # conjugates or negates, where that is still to be done
+
+    def tensor(self, cell: Storage) -> Tensor:
+        """One inside of the program, on the storage of the array."""
+        return self.lazily(self.metadata.on(cell))
 
 
-def entrance(t: Tensor, slot: Slot) -> Entrance:
+def entrance(example: Tensor, slot: Slot) -> Entrance:
     """Raises TypeError for dtypes that no backend has, RuntimeError for tensors on another device of ours."""
-    dtype = numpy_dtype(t.dtype)
-    if t.device.type == TYPE:
-        if cell_of(t).backend is not slot.backend:
+    numpy_dtype(example.dtype)
+    lazily = _lazily(example)
+    if example.device.type == TYPE:
+        if cell_of(example).backend is not slot.backend:
             raise RuntimeError(
-                f"the graph is compiled for {slot.name}, but an input is on {t.device}: move it, or choose the device"
-                ' with options={"device": ...}'
+                f"the graph is compiled for {slot.name}, but an input is on {example.device}: move it, or choose the"
+                ' device with options={"device": ...}'
             )
-        return Entrance(lambda t: cell_of(t).array, Metadata.of(t))
-    size, stride = tuple(t.size()), t.stride()
+        return Entrance(lambda t: cell_of(t).array, Metadata.of(example), lazily)
+    size, stride = tuple(example.size()), example.stride()
     if is_dense(size, stride):
-        arranged, extent = _row_major(size, stride), t.numel()
+        extent, arranged = example.numel(), _row_major(size, stride)
     else:  # what lies between the elements comes along
-        extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if t.numel() else 0
+        extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if example.numel() else 0
         arranged = lambda t: t.as_strided((extent,), (1,))  # noqa: E731
-    if t.device.type != "cpu":
-        take = _foreign(t, arranged, slot)
-    elif dtype.kind in "bif" and dtype.type.__module__ == "numpy" and not t.is_neg():
-        take = (lambda t: t.detach().numpy()) if arranged is None else lambda t: arranged(t.detach()).numpy()
-    else:
-        take = cpu_to_numpy if arranged is None else lambda t: cpu_to_numpy(arranged(t.detach()))
-    if t.is_conj() or t.is_neg():  # values of their own: a copy, row-major
-        take, stride = cpu_to_numpy, t.detach().resolve_conj().resolve_neg().stride()
-    return Entrance(take, Metadata(t.dtype, size, stride, 0, extent * t.element_size()))
+    metadata = Metadata(example.dtype, size, stride, 0, extent * example.element_size())
+    if example.device.type != "cpu":
+        return Entrance(_foreign(lambda t: arranged(lazily(t.detach())), example, slot), metadata, lazily)
+    if arranged is _same and lazily is _same:
+        plain = numpy_dtype(example.dtype).type.__module__ == "numpy"
+        return Entrance(_as_numpy if plain else cpu_to_numpy, metadata, lazily)
+    return Entrance(lambda t: cpu_to_numpy(arranged(lazily(t.detach()))), metadata, lazily)
 
 
-def _row_major(size: tuple[int, ...], stride: tuple[int, ...]) -> Callable[[Tensor], Tensor] | None:
-    """The axes of a dense tensor in the order of its memory; None: they are."""
+def _same(t: Tensor) -> Tensor:
+    return t
+
+
+def _as_numpy(t: Tensor) -> np.ndarray:
+    return t.detach().numpy()
+
+
+def _lazily(t: Tensor) -> Callable[[Tensor], Tensor]:
+    """What makes a lazy conjugate or negative, such as `t`, of the tensor on the same memory without it, or the other
+    way round."""
+    if t.is_conj():
+        return (lambda t: torch._neg_view(torch._conj(t))) if t.is_neg() else torch._conj
+    return torch._neg_view if t.is_neg() else _same
+
+
+def _row_major(size: tuple[int, ...], stride: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
+    """What puts the axes of a dense tensor in the order of its memory."""
     if same_strides(size, stride, contiguous_strides(size)):
-        return None
+        return _same
     order = sorted(range(len(size)), key=lambda d: (-stride[d], d))
     return lambda t: t.permute(order)
 
 
-def _foreign(t: Tensor, arranged: Callable[[Tensor], Tensor] | None, slot: Slot) -> Callable[[Tensor], Array]:
+def _foreign(plain: Callable[[Tensor], Tensor], example: Tensor, slot: Slot) -> Callable[[Tensor], Array]:
     """By DLPack where the backend can be on the tensor's device, else over the host."""
-
-    def plain(t: Tensor) -> Tensor:
-        t = t.detach().resolve_conj().resolve_neg()
-        return t if arranged is None else arranged(t)
-
     xp = slot.backend
     try:
-        xp.from_dlpack(plain(t))
+        xp.from_dlpack(plain(example))
     except (BufferError, RuntimeError, TypeError):
         return lambda t: cpu_to_numpy(plain(t).cpu())
     return lambda t: xp.from_dlpack(plain(t))
@@ -102,18 +117,22 @@ def _from_numpy(array: Array) -> Tensor:
     return numpy_to_cpu(np.asarray(array))
 
 
-def view_of(metadata: Metadata, base: Metadata) -> Callable[[Tensor], Tensor]:
-    """What makes, of a tensor that looks at a storage as `base` says, the one that looks at it as `metadata` says."""
+def view_of(result: Tensor, base: Metadata) -> Callable[[Tensor], Tensor]:
+    """What makes, of a tensor that looks at a storage as `base` says, one that looks at it as `result` does."""
+    metadata, lazily = Metadata.of(result), _lazily(result)
     size, stride, dtype = metadata.size, metadata.stride, metadata.dtype
-    if dtype == base.dtype:
-        if metadata.offset == base.offset and size == base.size and same_strides(size, stride, base.stride):
-            return lambda t: t
-        ahead = metadata.offset - base.offset
-        return lambda t: t.as_strided(size, stride, t.storage_offset() + ahead)
+    ahead = metadata.offset - base.offset
 
     def other(t: Tensor) -> Tensor:
+        """Of another dtype."""
         start = (t.storage_offset() - base.offset) * base.dtype.itemsize // dtype.itemsize
         made = torch.empty((0,), dtype=dtype, device=t.device)
         return made.set_(t.untyped_storage(), start + metadata.offset, size, stride)  # type: ignore[call-overload]
 
-    return other
+    if dtype != base.dtype:
+        look = other
+    elif not ahead and size == base.size and same_strides(size, stride, base.stride):
+        look = _same
+    else:
+        look = lambda t: t.as_strided(size, stride, t.storage_offset() + ahead)  # noqa: E731
+    return look if lazily is _same else lambda t: lazily(look(t))

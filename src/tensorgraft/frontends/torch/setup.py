@@ -97,6 +97,7 @@ def install() -> None:
         dlpack,
         forking,
         generator,
+        inductor,
         module,
         recurrent,
         remat,
@@ -107,7 +108,7 @@ def install() -> None:
 
     module.register()
     parts = (autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack, forking)
-    for part in (*parts, generator, recurrent, remat, runtime, serialization, storages):
+    for part in (*parts, generator, inductor, recurrent, remat, runtime, serialization, storages):
         part.install()
     for name in METADATA:
         op = schema.overload(name)
