@@ -1,0 +1,170 @@
+"""`TensorFlowBackend`: tensors, programs and devices of TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.backends.tensorflow.control_flow import TensorFlowControlFlow
+from tensorgraft.backends.tensorflow.elementwise import TensorFlowElementwise
+from tensorgraft.backends.tensorflow.fft import TensorFlowFFT
+from tensorgraft.backends.tensorflow.framework import EagerTensor, raw, tf
+from tensorgraft.backends.tensorflow.indexing import TensorFlowIndexing
+from tensorgraft.backends.tensorflow.linalg import TensorFlowLinearAlgebra
+from tensorgraft.backends.tensorflow.operation import (
+    FLOAT8_AS_FLOAT32,
+    NP,
+    TF,
+    dtype_of,
+    is_symbolic,
+    is_weak,
+    shape_of,
+)
+from tensorgraft.backends.tensorflow.program import CompiledFunction, TensorFlowProgram
+from tensorgraft.backends.tensorflow.reduction import TensorFlowReduction
+from tensorgraft.backends.tensorflow.shape import TensorFlowShape
+from tensorgraft.backends.tensorflow.sorting import TensorFlowSorting
+from tensorgraft.backends.tensorflow.windowed import TensorFlowWindowed
+from tensorgraft.errors import TracedValueError
+from tensorgraft.hub import Backend
+
+Array = Any
+
+
+class TensorFlowBackend(
+    TensorFlowElementwise,
+    TensorFlowReduction,
+    TensorFlowShape,
+    TensorFlowIndexing,
+    TensorFlowSorting,
+    TensorFlowLinearAlgebra,
+    TensorFlowWindowed,
+    TensorFlowFFT,
+    TensorFlowControlFlow,
+    Backend,
+):
+    """Arrays are `tf.Tensor`s, eager or of a graph. Methods may be called inside of `tf.function` and under a
+    `tf.GradientTape`."""
+
+    name = "tensorflow"
+    compiles = True
+
+    def __init__(self, index: int = 0, platform: str | None = None) -> None:
+        super().__init__(index, platform)
+        devices = _devices(platform)
+        if not 0 <= index < len(devices):
+            raise ValueError(
+                f"TensorFlow has no device {index}{f' on {platform}' if platform else ''}:"
+                f" it has {', '.join(d.name for d in tf.config.list_logical_devices())}"
+            )
+        self.device = devices[index].name
+        self._is_default = platform is None and index == 0  # where TensorFlow itself puts what nobody places
+        self._programs = {}
+
+    # ---- arrays ----------------------------------------------------------------------------------------------------
+
+    def is_array(self, x: Any, /) -> bool:
+        return isinstance(x, tf.Tensor)
+
+    def is_traced(self, x: Array, /) -> bool:
+        return is_symbolic(x)
+
+    def shape(self, x: Array, /) -> tuple[int, ...]:
+        return x._shape_tuple()
+
+    def asarray(self, x: np.ndarray, /) -> Array:
+        if x.dtype not in TF:
+            raise NotImplementedError(f"TensorFlow has no tensors of {x.dtype}")
+        if tf.executing_eagerly():
+            return tf.constant(x)  # which copies
+        with tf.init_scope():  # in a trace too, a constant has a value
+            return tf.constant(x)
+
+    def to_numpy(self, x: Array, /) -> np.ndarray:
+        if not isinstance(x, EagerTensor):
+            raise TracedValueError(
+                f"the values of a {dtype_of(x)} array of shape {shape_of(x)} are asked for while a program is being"
+                " traced, and are known only when it runs.\nUse the array itself (where, cond, while_loop instead of"
+                " Python's if and while), or take this step out of the compiled function."
+            )
+        return np.asarray(x.numpy())
+
+    def copy(self, x: Array, /) -> Array:
+        if not isinstance(x, EagerTensor):
+            return raw.Identity(input=x)  # what a program returns has memory of its own
+        return tf.constant(x.numpy()) if dtype_of(x) in FLOAT8_AS_FLOAT32 else raw.DeepCopy(x=x)
+
+    def from_dlpack(self, x: Any, /) -> Array:
+        try:
+            return tf.experimental.dlpack.from_dlpack(x.__dlpack__())
+        except (BufferError, RuntimeError, tf.errors.InvalidArgumentError):  # read-only, strided, of another device
+            values = np.asarray(x)
+            if values.dtype.kind == "O":
+                raise
+            return self.asarray(values)
+
+    # ---- programs and devices --------------------------------------------------------------------------------------
+
+    def scope(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._is_default else tf.device(self.device)
+
+    def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
+        program = CompiledFunction(fn)
+        if self._is_default:
+            return program
+        scope = self.scope
+
+        def run(*args: Any) -> Any:
+            with scope():
+                return program(*args)
+
+        return run
+
+    def trace(self, fn: Callable[[], Sequence[Array]], /) -> TensorFlowProgram:
+        return TensorFlowProgram(self, fn)
+
+    def eagerly(self) -> contextlib.AbstractContextManager[None]:
+        return tf.init_scope()
+
+    def stand_in(self, x: Array, /) -> Array:
+        if not isinstance(x, EagerTensor):
+            return raw.Identity(input=x)
+        with tf.init_scope():
+            return raw.Identity(input=x)
+
+    def synchronize(self) -> None:
+        tf.test.experimental.sync_devices()
+
+    def memory_stats(self) -> dict[str, int]:
+        if "GPU" not in self.device:
+            return {}
+        stats = tf.config.experimental.get_memory_info(self.device.partition("/device:")[2])
+        return {"allocated": stats["current"], "peak": stats["peak"]}
+
+    def device_name(self) -> str:
+        if "GPU" not in self.device:
+            return "CPU"
+        details = tf.config.experimental.get_device_details(tf.config.list_physical_devices("GPU")[self.index])
+        return details.get("device_name", "GPU")
+
+    @classmethod
+    def device_count(cls) -> int:
+        return len(_devices(None))
+
+    # ---- composites ------------------------------------------------------------------------------------------------
+
+    def dtype_of(self, *operands: Any) -> np.dtype:
+        """As the hub has it; an argument that is a Python scalar in a trace is no array."""
+        arrays = [x for x in operands if isinstance(x, tf.Tensor)]
+        strong = [x for x in arrays if not is_weak(x)] or arrays
+        return NP[strong[0].dtype] if strong else super().dtype_of(*operands)
+
+
+def _devices(platform: str | None) -> list[Any]:
+    """The logical devices of a platform; where none is named, the GPUs if there are any."""
+    if platform is not None:
+        return tf.config.list_logical_devices(platform.upper())
+    return tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")

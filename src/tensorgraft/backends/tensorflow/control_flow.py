@@ -1,0 +1,153 @@
+"""Control flow: Python's own where values are known, `tf.cond` and `tf.while_loop` in graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import optree
+
+from tensorgraft.backends.tensorflow.elementwise import astype
+from tensorgraft.backends.tensorflow.framework import EagerTensor, tf
+from tensorgraft.backends.tensorflow.graph import lift_captures
+from tensorgraft.backends.tensorflow.operation import dtype_of, is_weak, shape_of, weak_input
+
+Array = Any
+
+
+class TensorFlowControlFlow:
+    def cond(
+        self, predicate: Array, true_fn: Callable[..., Any], false_fn: Callable[..., Any], /, *operands: Any
+    ) -> Any:
+        if isinstance(predicate, EagerTensor):
+            return true_fn(*operands) if bool(predicate) else false_fn(*operands)
+        trees: list[Any] = []
+
+        def flat(fn: Callable[..., Any]) -> Callable[[], list[Array]]:
+            def branch() -> list[Array]:
+                lift_captures()
+                out, tree = optree.tree_flatten(fn(*operands))
+                trees.append(tree)
+                return [tf.identity(x) for x in out]
+
+            return branch
+
+        out = tf.cond(predicate, flat(true_fn), flat(false_fn))
+        if trees[0] != trees[-1]:
+            raise TypeError(f"cond: the branches return different structures: {trees[0]} and {trees[-1]}")
+        return optree.tree_unflatten(trees[0], _listed(out, trees[0].num_leaves))
+
+    def while_loop(self, condition: Callable[[Any], Array], body: Callable[[Any], Any], init: Any, /) -> Any:
+        leaves, tree = _carried(init)
+        if tf.executing_eagerly():
+            state = optree.tree_unflatten(tree, leaves)
+            while bool(condition(state)):
+                state = body(state)
+                _leaves("while_loop", tree, state)
+            return state
+
+        def go_on(*leaves: Array) -> Array:
+            lift_captures()
+            return tf.identity(condition(optree.tree_unflatten(tree, leaves)))
+
+        def step(*leaves: Array) -> list[Array]:
+            lift_captures()
+            after = _leaves("while_loop", tree, body(optree.tree_unflatten(tree, leaves)))
+            return _alike("while_loop", leaves, after)
+
+        out = tf.while_loop(go_on, step, leaves, parallel_iterations=1)
+        return optree.tree_unflatten(tree, _listed(out, len(leaves)))
+
+    def scan(
+        self, body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, /, length: int, reverse: bool = False
+    ) -> tuple[Any, Any]:
+        leaves, tree = _carried(init)
+        x_leaves, x_tree = optree.tree_flatten(xs)
+        if not length:  # the structure of the results is that of a step that is not taken
+            first = [tf.zeros(shape_of(x)[1:], x.dtype) for x in x_leaves]
+            _, y = body(optree.tree_unflatten(tree, leaves), optree.tree_unflatten(x_tree, first))
+            return init, optree.tree_map(lambda y: tf.zeros((0, *shape_of(y)), y.dtype), y)
+        order = range(length - 1, -1, -1) if reverse else range(length)
+        if tf.executing_eagerly():
+            return _scan_now(body, optree.tree_unflatten(tree, leaves), x_leaves, x_tree, order)
+        sources = [
+            tf.TensorArray(x.dtype, length, element_shape=shape_of(x)[1:], clear_after_read=False).unstack(x)
+            for x in x_leaves
+        ]
+        y_tree: Any = None
+        shapes: list[Any] = []
+
+        def one(carry: list[Array], at: Array) -> tuple[list[Array], list[Array]]:
+            nonlocal y_tree
+            seen = [source.read(at) for source in sources]
+            after, y = body(optree.tree_unflatten(tree, carry), optree.tree_unflatten(x_tree, seen))
+            y_leaves, y_tree = optree.tree_flatten(y)
+            y_leaves = [tf.convert_to_tensor(y) for y in y_leaves]
+            shapes[:] = [(y.dtype, shape_of(y)) for y in y_leaves]
+            return _alike("scan", carry, _leaves("scan", tree, after)), y_leaves
+
+        # the first step outside of the loop says what the loop will stack
+        made_first, y_first = one(leaves, tf.constant(order[0]))
+        stacks = [
+            tf.TensorArray(dtype, length, element_shape=shape).write(order[0], y)
+            for (dtype, shape), y in zip(list(shapes), y_first, strict=True)
+        ]
+
+        def step(k: Array, carry: list[Array], stacks: list[Any]) -> tuple[Array, list[Array], list[Any]]:
+            lift_captures()
+            at = (length - 1) - k if reverse else k
+            after, ys = one(list(carry), at)
+            return k + 1, after, [s.write(at, y) for s, y in zip(stacks, ys, strict=True)]
+
+        _, carry, stacks = tf.while_loop(
+            lambda k, *_: k < length,
+            step,
+            (tf.constant(1), made_first, stacks),
+            parallel_iterations=1,
+            maximum_iterations=length - 1,
+        )
+        ys = []
+        for stack, (_, shape) in zip(stacks, shapes, strict=True):
+            y = stack.stack()
+            y.set_shape((length, *shape))
+            ys.append(y)
+        return optree.tree_unflatten(tree, list(carry)), optree.tree_unflatten(y_tree, ys)
+
+
+def _scan_now(body: Any, carry: Any, x_leaves: list[Array], x_tree: Any, order: range) -> tuple[Any, Any]:
+    found: dict[int, list[Array]] = {}
+    y_tree: Any = None
+    for i in order:
+        carry, y = body(carry, optree.tree_unflatten(x_tree, [x[i] for x in x_leaves]))
+        found[i], y_tree = optree.tree_flatten(y)
+    stacked = [tf.stack(ys) for ys in zip(*(found[i] for i in sorted(found)), strict=True)]
+    return carry, optree.tree_unflatten(y_tree, stacked)
+
+
+def _carried(init: Any) -> tuple[list[Array], Any]:
+    """The leaves of what a loop begins with, Python scalars among them as tensors."""
+    leaves, tree = optree.tree_flatten(init)
+    leaves = [x if isinstance(x, tf.Tensor) else weak_input(x) for x in leaves]
+    return [tf.identity(x) if is_weak(x) else x for x in leaves], tree
+
+
+def _listed(out: Any, n: int) -> list[Array]:
+    return list(out) if isinstance(out, list | tuple) else [out][:n]
+
+
+def _leaves(name: str, tree: Any, carry: Any) -> list[Array]:
+    leaves, after = optree.tree_flatten(carry)
+    if after != tree:
+        raise TypeError(f"{name}: the body returns the structure {after}, but the loop began with {tree}")
+    return leaves
+
+
+def _alike(name: str, before: Any, after: list[Any]) -> list[Array]:
+    """The carry after a step, of the shapes and dtypes before it. Raises TypeError where they differ."""
+    out = []
+    for x, y in zip(before, after, strict=True):
+        y = astype(y, dtype_of(x)) if is_weak(y) else y
+        if not isinstance(y, tf.Tensor) or y.dtype != x.dtype or shape_of(y) != shape_of(x):
+            raise TypeError(f"{name}: the body turns {dtype_of(x)}{list(shape_of(x))} into {y}")
+        out.append(y)
+    return out

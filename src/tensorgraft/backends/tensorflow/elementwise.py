@@ -1,0 +1,357 @@
+"""Elementwise operations, as tables of raw operations; functions only where TensorFlow means something else, or has
+no kernel for a dtype."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.backends.tensorflow import special
+from tensorgraft.backends.tensorflow.framework import EagerTensor, raw, tf
+from tensorgraft.backends.tensorflow.operation import (
+    FLOAT8_AS_FLOAT32,
+    TF,
+    Fn,
+    broadcastable,
+    cast,
+    constant,
+    dtype_of,
+    in_float32,
+    is_symbolic,
+    is_weak,
+    mark_weak,
+    shape_of,
+    through,
+    with_one_dtype,
+)
+from tensorgraft.hub import dtypes
+
+Array = Any
+
+_NARROW_INTEGERS = {
+    **dict.fromkeys((dtypes.int8, dtypes.int16, dtypes.uint8, dtypes.uint16), dtypes.int32),
+    dtypes.uint32: dtypes.int64,
+}
+
+
+def _unary(name: str) -> Fn:
+    operation = getattr(raw, name)
+    return lambda x: operation(x=x)
+
+
+def _binary(name: str) -> Fn:
+    operation = getattr(raw, name)
+    return lambda x, y: operation(x=x, y=y)
+
+
+def _by_kind(fn: Fn, **others: Fn) -> Fn:
+    """`fn`, or another one of dtypes of a kind: b(ool), u(nsigned), i(nteger, of either sign), c(omplex)."""
+
+    @functools.wraps(fn)
+    def chosen(x: Array, *rest: Array) -> Array:
+        kind = dtype_of(x).kind
+        found = others.get(kind) or (others.get("i") if kind == "u" else None)
+        return (found or fn)(x, *rest)
+
+    return chosen
+
+
+def _like(x: Array, value: Any) -> Array:
+    return constant(value, dtype_of(x))
+
+
+def select(condition: Array, x: Array, y: Array) -> Array:
+    return raw.SelectV2(condition=condition, t=x, e=y)
+
+
+def real(x: Array) -> Array:
+    return raw.Real(input=x, Tout=TF[dtypes.real_dtype(dtype_of(x))])
+
+
+def imag(x: Array) -> Array:
+    return raw.Imag(input=x, Tout=TF[dtypes.real_dtype(dtype_of(x))])
+
+
+def make_complex(re: Array, im: Array) -> Array:
+    return raw.Complex(real=re, imag=im, Tout=TF[dtypes.complex_dtype(dtype_of(re))])
+
+
+def _modulus(x: Array) -> Array:
+    return raw.ComplexAbs(x=x, Tout=TF[dtypes.real_dtype(dtype_of(x))])
+
+
+def _trunc(x: Array) -> Array:
+    return select(x < _like(x, 0), raw.Ceil(x=x), raw.Floor(x=x))
+
+
+def _of_parts(name: str, combine: str) -> Fn:
+    """A predicate of complex numbers from that of their parts."""
+    predicate, joined = _unary(name), _binary(combine)
+    return _by_kind(predicate, c=lambda x: joined(predicate(real(x)), predicate(imag(x))))
+
+
+UNARY: dict[str, Fn] = {
+    "abs": _by_kind(_unary("Abs"), u=lambda x: x, c=_modulus),
+    "sign": _by_kind(_unary("Sign"), u=lambda x: cast(raw.NotEqual(x=x, y=_like(x, 0)), dtype_of(x))),
+    "negative": _by_kind(_unary("Neg"), u=lambda x: raw.Sub(x=_like(x, 0), y=x)),
+    "ceil": _unary("Ceil"),
+    "floor": _unary("Floor"),
+    "trunc": _trunc,
+    "round": in_float32(_unary("Rint")),
+    "bitwise_invert": _by_kind(_unary("Invert"), b=_unary("LogicalNot")),
+    "real": real,
+    "imag": imag,
+    "conj": lambda x: raw.Conj(input=x),
+    "isnan": _of_parts("IsNan", "LogicalOr"),
+    "isinf": _of_parts("IsInf", "LogicalOr"),
+    "isfinite": _of_parts("IsFinite", "LogicalAnd"),
+    "signbit": special.signbit,
+    "logical_not": _unary("LogicalNot"),
+    **{
+        name.lower(): in_float32(_unary(name))
+        for name in (
+            "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Sin Sinh Tan Tanh Exp Expm1 Log Log1p Sqrt Rsqrt Erfc Lgamma"
+        ).split()
+    },
+    "erf": in_float32(special.erf),
+    "erf_inv": in_float32(special.erf_inv),
+    "bessel_i0e": in_float32(_unary("BesselI0e")),
+    "bessel_i1e": in_float32(_unary("BesselI1e")),
+    "log2": in_float32(special.log2),
+    "log10": in_float32(special.log10),
+    "digamma": in_float32(special.digamma),
+}
+
+
+# ---- integers ------------------------------------------------------------------------------------------------------
+
+
+def _safe_divisor(x: Array, y: Array) -> Array:
+    """`y`, but 1 where the CPU would trap or TensorFlow raise: 0, and -1, which the least number cannot be divided
+    by."""
+    unsafe = raw.Equal(x=y, y=_like(y, 0))
+    if dtype_of(y).kind == "i":
+        unsafe = raw.LogicalOr(x=unsafe, y=raw.Equal(x=y, y=_like(y, -1)))
+    return select(unsafe, _like(y, 1), y)
+
+
+def _floor_divide(x: Array, y: Array) -> Array:
+    quotient = raw.FloorDiv(x=x, y=_safe_divisor(x, y))
+    if dtype_of(x).kind == "u":
+        return quotient
+    return select(raw.Equal(x=y, y=_like(y, -1)), raw.Neg(x=x), quotient)
+
+
+def _remainder(x: Array, y: Array) -> Array:
+    name = "FloorMod" if dtype_of(x).kind == "u" else "TruncateMod"
+    return getattr(raw, name)(x=x, y=_safe_divisor(x, y))
+
+
+def _integer_power(x: Array, y: Array) -> Array:
+    """Negative exponents, which TensorFlow refuses, give the truncated reciprocal, as in C."""
+    if dtype_of(x) == dtypes.uint64:
+        signed = (raw.Bitcast(input=a, type=tf.int64) for a in (x, y))
+        return raw.Bitcast(input=raw.Pow(x=next(signed), y=raw.Maximum(x=next(signed), y=_zero64())), type=tf.uint64)
+    if dtype_of(x).kind == "u":
+        return raw.Pow(x=x, y=y)
+    zero, one = _like(y, 0), _like(x, 1)
+    power = raw.Pow(x=x, y=raw.Maximum(x=y, y=zero))
+    odd = raw.Equal(x=raw.BitwiseAnd(x=y, y=one), y=one)
+    inverse = select(raw.Equal(x=raw.Abs(x=x), y=one), select(odd, x, one), zero)
+    return select(raw.Less(x=y, y=zero), inverse, power)
+
+
+def _zero64() -> Array:
+    return constant(0, dtypes.int64)
+
+
+def _fits(y: Array, bits: int) -> bool:
+    """Known at once: all of `y` is a number of bits that an integer can be shifted by."""
+    if shape_of(y):
+        return False
+    value = tf.get_static_value(y)
+    return value is not None and 0 <= int(value) < bits
+
+
+def _shift_left(x: Array, y: Array) -> Array:
+    bits = 8 * dtype_of(x).itemsize
+    out = raw.LeftShift(x=x, y=y)
+    return out if _fits(y, bits) else select(raw.Less(x=y, y=_like(y, bits)), out, _like(x, 0))
+
+
+def _shift_right(x: Array, y: Array) -> Array:
+    bits = 8 * dtype_of(x).itemsize
+    out = raw.RightShift(x=x, y=y)  # by too many: by all but one, which is right where there is a sign
+    if dtype_of(x).kind == "i" or _fits(y, bits):
+        return out
+    return select(raw.Less(x=y, y=_like(y, bits)), out, _like(x, 0))
+
+
+# ---- extremes ------------------------------------------------------------------------------------------------------
+
+
+def nan_wins(x: Array) -> bool:
+    """TensorFlow's own extremes of `x` are NaN where there is one: its kernels for the CPU see to that, XLA does not."""
+    return not dtypes.is_floating(dtype_of(x)) or (isinstance(x, EagerTensor) and "CPU" in x.device)
+
+
+def _extreme(name: str, better: str, logical: str) -> Fn:
+    plain, compare = _binary(name), _binary(better)
+
+    def extreme(x: Array, y: Array) -> Array:
+        if nan_wins(x) and nan_wins(y):
+            return plain(x, y)
+        return select(raw.LogicalOr(x=compare(x, y), y=raw.IsNan(x=x)), x, y)
+
+    return _by_kind(extreme, b=_binary(logical))
+
+
+def _compared(name: str) -> Fn:
+    plain = _binary(name)
+    return _by_kind(plain, b=lambda x, y: plain(cast(x, dtypes.uint8), cast(y, dtypes.uint8)))
+
+
+BINARY: dict[str, Fn] = {
+    "add": _by_kind(_binary("AddV2"), b=_binary("LogicalOr")),
+    "multiply": _by_kind(_binary("Mul"), b=_binary("LogicalAnd")),
+    "subtract": _binary("Sub"),
+    "divide": _binary("RealDiv"),
+    "fmod": _by_kind(in_float32(_binary("TruncateMod")), i=through(_NARROW_INTEGERS, _remainder)),
+    "pow": _by_kind(
+        in_float32(_binary("Pow")),
+        i=through({**dict.fromkeys((dtypes.uint8, dtypes.uint16, dtypes.uint32), dtypes.int64)}, _integer_power),
+    ),
+    "atan2": in_float32(lambda y, x: raw.Atan2(y=y, x=x)),
+    "nextafter": special.nextafter,
+    "maximum": _extreme("Maximum", "GreaterEqual", "LogicalOr"),
+    "minimum": _extreme("Minimum", "LessEqual", "LogicalAnd"),
+    "bitwise_and": _by_kind(_binary("BitwiseAnd"), b=_binary("LogicalAnd")),
+    "bitwise_or": _by_kind(_binary("BitwiseOr"), b=_binary("LogicalOr")),
+    "bitwise_xor": _by_kind(_binary("BitwiseXor"), b=_binary("NotEqual")),
+    "bitwise_left_shift": _shift_left,
+    "bitwise_right_shift": _shift_right,
+    "igamma": in_float32(special.igamma),
+    "igammac": in_float32(special.igammac),
+    "zeta": in_float32(special.zeta),
+    "polygamma": in_float32(special.polygamma),
+    "equal": _binary("Equal"),
+    "not_equal": _binary("NotEqual"),
+    "less": _compared("Less"),
+    "less_equal": _compared("LessEqual"),
+    "greater": _compared("Greater"),
+    "greater_equal": _compared("GreaterEqual"),
+    "logical_and": _binary("LogicalAnd"),
+    "logical_or": _binary("LogicalOr"),
+    "logical_xor": _binary("NotEqual"),
+    "integer_floor_divide": _floor_divide,
+}
+
+
+# ---- conversions ---------------------------------------------------------------------------------------------------
+
+
+def _truncate(x: Array, dtype: np.dtype) -> Array:
+    """Floating to integer as x86 converts: what does not fit is the least number, narrow integers wrap."""
+    if dtype == dtypes.uint64:
+        big = raw.GreaterEqual(x=x, y=_like(x, 2.0**63)) if dtype_of(x) != dtypes.float16 else None
+        low = cast(_truncate(x, dtypes.int64), dtype)
+        return low if big is None else select(big, cast(x, dtype), low)
+    if dtype == dtypes.uint32:
+        return cast(_truncate(x, dtypes.int64), dtype)
+    if dtype.itemsize < 4:
+        return cast(_truncate(x, dtypes.int32), dtype)
+    if dtype_of(x) == dtypes.float16 or (isinstance(x, EagerTensor) and "CPU" in x.device):
+        return cast(x, dtype)  # all that fits, or the machine's own conversion
+    inside = raw.Less(x=raw.Abs(x=x), y=_like(x, 2.0 ** (8 * dtype.itemsize - 1)))
+    return select(inside, cast(x, dtype), constant(dtypes.iinfo(dtype).min, dtype))
+
+
+def astype(x: Array, dtype: np.dtype) -> Array:
+    source = dtype_of(x)
+    if source == dtype:
+        return raw.Identity(input=x) if is_weak(x) else x
+    if dtypes.is_complex(source) and dtypes.is_bool(dtype):
+        return raw.NotEqual(x=x, y=_like(x, 0))
+    if dtypes.is_complex(source) and not dtypes.is_complex(dtype):
+        return astype(real(x), dtype)
+    if source in FLOAT8_AS_FLOAT32:
+        return astype(cast(x, dtypes.float32), dtype)
+    if dtype in FLOAT8_AS_FLOAT32:
+        return cast(cast(x, dtypes.float32), dtype)
+    if dtypes.is_floating(source) and dtypes.is_integer(dtype):
+        return _truncate(x, dtype)
+    return cast(x, dtype)
+
+
+def bitcast(x: Array, dtype: np.dtype) -> Array:
+    source = dtype_of(x)
+    if source == dtype:
+        return x
+    if source in FLOAT8_AS_FLOAT32 or dtype in FLOAT8_AS_FLOAT32:
+        if is_symbolic(x):
+            raise NotImplementedError("TensorFlow has no bitcast of float8, and in a trace there are no values")
+        return tf.constant(x.numpy().view(dtype))
+    if source == dtypes.bool_:
+        return bitcast(cast(x, dtypes.uint8), dtype)
+    if dtypes.is_complex(source):
+        return bitcast(_flat(raw.Pack(values=[real(x), imag(x)], axis=1)), dtype)
+    if dtype == dtypes.bool_:
+        return raw.NotEqual(x=bitcast(x, dtypes.uint8), y=constant(0, dtypes.uint8))
+    if dtypes.is_complex(dtype):
+        parts = bitcast(x, dtypes.real_dtype(dtype))
+        re, im = raw.Unpack(value=tf.reshape(parts, (-1, 2)), num=2, axis=1)
+        return make_complex(re, im)
+    if dtype.itemsize > source.itemsize:
+        x = tf.reshape(x, (-1, dtype.itemsize // source.itemsize))
+    return _flat(raw.Bitcast(input=x, type=TF[dtype]))
+
+
+def _flat(x: Array) -> Array:
+    return tf.reshape(x, (-1,))
+
+
+# ---- methods -------------------------------------------------------------------------------------------------------
+
+
+def _unary_method(fn: Fn) -> Fn:
+    fn = through(FLOAT8_AS_FLOAT32, fn)
+
+    def method(self: Any, x: Array, /) -> Array:
+        return fn(x)
+
+    return method
+
+
+def _binary_method(fn: Fn) -> Fn:
+    fn = through(FLOAT8_AS_FLOAT32, fn)
+
+    def method(self: Any, x: Any, y: Any, /) -> Array:
+        weak = is_weak(x) and is_weak(y)
+        out = fn(*broadcastable(*with_one_dtype(x, y)))
+        return mark_weak(out) if weak and is_symbolic(out) else out
+
+    return method
+
+
+class TensorFlowElementwise:
+    for _name, _fn in UNARY.items():
+        locals()[_name] = _unary_method(_fn)
+    for _name, _fn in BINARY.items():
+        locals()[_name] = _binary_method(_fn)
+    del _name, _fn
+
+    def where(self, condition: Array, x: Array, y: Array, /) -> Array:
+        x, y = with_one_dtype(x, y)
+        condition, x, y = broadcastable(condition, x, y)
+        return through(FLOAT8_AS_FLOAT32, lambda x, y: select(condition, x, y))(x, y)
+
+    def complex(self, real: Array, imag: Array, /) -> Array:
+        return make_complex(*broadcastable(*with_one_dtype(real, imag)))
+
+    def astype(self, x: Array, dtype: np.dtype, /) -> Array:
+        return astype(x, np.dtype(dtype))
+
+    def bitcast(self, x: Array, dtype: np.dtype, /) -> Array:
+        return bitcast(x, np.dtype(dtype))

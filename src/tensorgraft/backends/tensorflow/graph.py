@@ -1,0 +1,137 @@
+"""Functions traced into graphs, and graphs as functions: what of TensorFlow is not public is used here alone.
+
+`tf.function` makes constants of small arrays that a function takes from outside. Here they are inputs, whatever their
+size: another array can be given in their place.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensorflow.python.eager import context, execute, graph_only_ops, record
+from tensorflow.python.eager.polymorphic_function import attributes, concrete_function
+from tensorflow.python.framework import func_graph, ops
+
+from tensorgraft.backends.tensorflow.framework import EagerTensor, tf
+
+Array = Any
+
+_numbers = itertools.count()
+
+
+class Graph(func_graph.FuncGraph):
+    """A graph that takes each array from outside as an input."""
+
+    def __init__(self) -> None:
+        super().__init__(f"tensorgraft_{next(_numbers)}")
+
+    def capture(self, tensor: Array, name: str | None = None, shape: Any = None) -> Array:
+        if isinstance(tensor, EagerTensor):
+            name = name or f"captured_{len(self.inputs)}"
+            return self._function_captures._create_placeholder_helper(self, tensor, name)
+        return super().capture(tensor, name, shape)
+
+    def argument(self, dtype: Any, shape: tuple[int, ...]) -> Array:
+        with self.as_default():
+            made = graph_only_ops.graph_placeholder(dtype, shape)
+        self.inputs.append(made)
+        return made
+
+
+def _root(graph: Any) -> Graph | None:
+    while graph is not None and not isinstance(graph, Graph):
+        graph = getattr(graph, "outer_graph", None)
+    return graph
+
+
+def lift_captures() -> None:
+    """At the beginning of a branch or a loop body: arrays from outside go through the graph that is being traced, as in
+    its own operations. (The graphs of `tf.cond` and `tf.while_loop` would make constants of small ones.)"""
+    inner = ops.get_default_graph()
+    root = _root(inner)
+    if root is None or root is inner or getattr(inner, "tensorgraft_lifts", False):
+        return
+    plain, outer = inner.capture, inner.outer_graph
+
+    def capture(tensor: Array, name: str | None = None, shape: Any = None) -> Array:
+        if isinstance(tensor, EagerTensor):
+            tensor = outer.capture(tensor)
+        return plain(tensor, name, shape)
+
+    inner.capture = capture
+    inner.tensorgraft_lifts = True
+
+
+def trace(fn: Callable[..., Sequence[Array]], arguments: Callable[[Graph], list[Array]]) -> tuple[Graph, list[Array]]:
+    """The graph of `fn`, whose inputs are its arguments, then the arrays that it took from outside, which are also
+    returned."""
+    graph = Graph()
+    given = arguments(graph)
+    with graph.as_default():
+        outputs = [graph.capture(tf.convert_to_tensor(x)) for x in fn(*given)]
+        # one tensor may be several results, or an argument
+        graph.outputs = [tf.identity(x) for x in outputs]
+    captured = list(graph.external_captures)
+    graph.function_captures.clear()
+    return graph, captured
+
+
+# What XLA can compile for the CPU, but not well enough.
+_NOT_BY_XLA = {
+    "Svd": "a one-sided Jacobi method that stops at 1e-6",
+    "SelfAdjointEigV2": "a Jacobi method that stops at 1e-6",
+}
+# How TensorFlow says that XLA has no kernel for an operation, or not for a dtype or for what it was asked for.
+_REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError)
+
+
+def operations(graph: Graph) -> list[str]:
+    """The types of the operations of a graph, those of branches and bodies included."""
+    found = [op.type for op in graph.get_operations()]
+    for function in graph._functions.values():
+        found += [node.op for node in function.cached_definition.node_def]
+    return found
+
+
+class Compiled:
+    """A graph as a function of flat arrays: compiled by XLA, or run by TensorFlow where XLA cannot."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._count = len(graph.outputs)
+        self._proven = False
+        self._function: Any = None
+        self._make(by_xla=not any(op in _NOT_BY_XLA for op in operations(graph)))
+
+    def _make(self, by_xla: bool) -> None:
+        self.by_xla = by_xla
+        self._proven = not by_xla
+        attrs = {attributes.XLA_COMPILE: True} if by_xla else {}
+        self._function = concrete_function.ConcreteFunction.from_func_graph(self._graph, None, attrs)
+        inner = self._function.inference_fn
+        self._name = inner.name.decode()
+        options = context.context().function_call_options
+        self._attrs = tuple(itertools.chain(*options.as_attrs().items()))
+
+    def __call__(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        if not self._count:
+            return ()
+        if self._proven:
+            return self._run(arrays)
+        try:
+            made = self._run(arrays)
+        except _REFUSALS:
+            self._make(by_xla=False)
+            return self._run(arrays)
+        self._proven = True
+        return made
+
+    def _run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        arrays = list(arrays)
+        if record.could_possibly_record():  # a GradientTape may want to know
+            made = self._function._call_flat(arrays, [])
+            return tuple(made) if isinstance(made, list | tuple) else (made,)
+        # a third of the time of calling the ConcreteFunction
+        return tuple(execute.execute(self._name, self._count, arrays, self._attrs, context.context()))

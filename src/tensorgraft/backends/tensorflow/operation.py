@@ -1,0 +1,186 @@
+"""How operands meet TensorFlow: dtypes and shapes, Python scalars, floats that are computed in wider ones."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.backends.tensorflow.framework import EagerTensor, raw, tf
+from tensorgraft.hub import dtypes
+
+Array = Any
+Fn = Callable[..., Any]
+Shape = tuple[int, ...]
+
+TF = {dtype: tf.as_dtype(dtype) for dtype in (*dtypes.ALL, *dtypes.FLOAT8)}
+NP = {theirs: ours for ours, theirs in TF.items()}
+SCALARS = frozenset((bool, int, float, complex))
+_OF_KIND = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
+
+
+def dtype_of(x: Array) -> np.dtype:
+    return NP[x.dtype]
+
+
+def shape_of(x: Array) -> Shape:
+    """The static shape: every operation here knows that of its result."""
+    return x._shape_tuple()
+
+
+def is_symbolic(x: Any) -> bool:
+    """`x` is a tensor of a graph: it has no value yet, and XLA may compute it."""
+    return isinstance(x, tf.Tensor) and not isinstance(x, EagerTensor)
+
+
+@functools.lru_cache(maxsize=4096)
+def _host_ints(values: tuple[int, ...]) -> Array:
+    with tf.init_scope(), tf.device("CPU:0"):
+        return tf.constant(_ints(values))
+
+
+def _ints(values: Sequence[int]) -> np.ndarray:
+    wide = any(n > 2**31 - 1 for n in values)
+    return np.array(values, np.int64 if wide else np.int32)
+
+
+def ints(values: Sequence[int]) -> Array:
+    """A shape, axes or positions as an operand. Converting a list costs TensorFlow 40 us, a look-up 1 us."""
+    return _host_ints(tuple(values)) if tf.executing_eagerly() else _ints(values)
+
+
+def axes_of(x: Array, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    """The axes of a reduction, all non-negative."""
+    n = len(shape_of(x))
+    if axis is None:
+        return tuple(range(n))
+    return tuple(a % n for a in ((axis,) if isinstance(axis, int) else axis)) if n else ()
+
+
+# ---- dtypes --------------------------------------------------------------------------------------------------------
+
+
+def cast(x: Array, dtype: np.dtype) -> Array:
+    """TensorFlow's own conversion. See `elementwise.astype` for what the hub means by one."""
+    return x if dtype_of(x) == dtype else raw.Cast(x=x, DstT=TF[dtype])
+
+
+def in_float32(fn: Fn) -> Fn:
+    """`fn` of arrays of one dtype, of which floats narrower than float32 are computed in float32."""
+
+    @functools.wraps(fn)
+    def wide(*xs: Array) -> Array:
+        dtype = dtype_of(xs[0])
+        if dtypes.accumulator(dtype) == dtype:
+            return fn(*xs)
+        return cast(fn(*(cast(x, dtypes.float32) for x in xs)), dtype)
+
+    return wide
+
+
+def through(carriers: dict[np.dtype, np.dtype], fn: Fn) -> Fn:
+    """`fn`, of dtypes for which TensorFlow has no kernel computed in others that hold all their values; what comes
+    out has the dtype that went in, and integers wrap."""
+
+    @functools.wraps(fn)
+    def carried(x: Array, *rest: Any) -> Array:
+        dtype = dtype_of(x)
+        carrier = carriers.get(dtype)
+        if carrier is None:
+            return fn(x, *rest)
+        out = fn(*(cast(a, carrier) if isinstance(a, tf.Tensor) and dtype_of(a) == dtype else a for a in (x, *rest)))
+        return cast(out, dtype) if dtype_of(out) == carrier else out
+
+    return carried
+
+
+FLOAT8_AS_FLOAT32 = dict.fromkeys(dtypes.FLOAT8, dtypes.float32)  # exact; few kernels know float8
+
+
+# ---- Python scalars --------------------------------------------------------------------------------------------------
+
+
+def constant(value: Any, dtype: np.dtype) -> Array:
+    """A Python scalar as a tensor of a dtype; ints wrap."""
+    if dtype.kind in "iu" and not isinstance(value, float):
+        bits = 8 * dtype.itemsize
+        return tf.constant(np.array(operator.index(value) & ((1 << bits) - 1), f"u{dtype.itemsize}").view(dtype))
+    host = np.asarray(value)
+    if host.dtype.kind == "c" and dtype.kind not in "cb":
+        host = host.real
+    return tf.constant(host.astype(dtype))
+
+
+def mark_weak(x: Array) -> Array:
+    """Note that a tensor of a graph stands for a Python scalar: in operations it takes the dtype of the arrays."""
+    x.tensorgraft_weak = True
+    return x
+
+
+def is_weak(x: Any) -> bool:
+    """`x` is a Python scalar or stands for one."""
+    return type(x) in SCALARS or getattr(x, "tensorgraft_weak", False)
+
+
+def weak_input(value: Any) -> Array:
+    """A Python scalar as the argument of a compiled function."""
+    return tf.constant(value, TF[_OF_KIND[type(value)]])
+
+
+def with_one_dtype(*operands: Any) -> list[Array]:
+    """The operands as tensors: Python scalars, and what stands for them in a trace, take the dtype of the arrays."""
+    from tensorgraft.backends.tensorflow.elementwise import astype
+
+    strong = next((x for x in operands if not is_weak(x)), None)
+    if strong is None:
+        kinds = [dtype_of(x) if isinstance(x, tf.Tensor) else _OF_KIND[type(x)] for x in operands]
+        dtype = max(kinds, key=list(_OF_KIND.values()).index)
+    else:
+        dtype = dtype_of(strong)
+    return [
+        (astype(x, dtype) if isinstance(x, tf.Tensor) else constant(x, dtype)) if is_weak(x) else x for x in operands
+    ]
+
+
+# ---- ranks -----------------------------------------------------------------------------------------------------------
+
+_MOST_BROADCAST = 5  # axes that TensorFlow's elementwise kernels broadcast over
+MOST_AXES = 8  # that slices, pads and reversals take
+
+
+def broadcast_to(x: Array, shape: Shape) -> Array:
+    here = shape_of(x)
+    if here == shape:
+        return x
+    if dtype_of(x) in FLOAT8_AS_FLOAT32:
+        return cast(broadcast_to(cast(x, dtypes.float32), shape), dtype_of(x))
+    if len(shape) <= _MOST_BROADCAST:
+        return raw.BroadcastTo(input=x, shape=ints(shape))
+    full = (1,) * (len(shape) - len(here)) + here
+    x = raw.Reshape(tensor=x, shape=ints(full))
+    return raw.Tile(input=x, multiples=ints([n if m != n else 1 for m, n in zip(full, shape, strict=True)]))
+
+
+def broadcastable(*arrays: Array) -> Sequence[Array]:
+    """The arrays, in shapes that TensorFlow's kernels can broadcast."""
+    shapes = {s for x in arrays if (s := shape_of(x))}
+    if len(shapes) < 2 or max(map(len, shapes)) <= _MOST_BROADCAST:
+        return arrays
+    shape = np.broadcast_shapes(*shapes)
+    return [broadcast_to(x, shape) for x in arrays]
+
+
+def along_axes(fn: Callable[[Array, int], Array], x: Array, axes: Sequence[int]) -> Array:
+    """`fn(y, axis)` one axis after the other, of `y` (before, axis, behind), whose middle axis is 1: for operations
+    on more axes than TensorFlow's kernels take. `fn` may change the extent of that axis."""
+    shape = list(shape_of(x))
+    for axis in axes:
+        folded = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+        y = fn(raw.Reshape(tensor=x, shape=ints(folded)), axis)
+        shape[axis] = shape_of(y)[1]
+        x = raw.Reshape(tensor=y, shape=ints(shape))
+    return x

@@ -1,0 +1,77 @@
+"""Matrix products of every dtype."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.backends.tensorflow.elementwise import astype
+from tensorgraft.backends.tensorflow.framework import raw, tf
+from tensorgraft.backends.tensorflow.operation import TF, cast, constant, dtype_of, ints, shape_of
+from tensorgraft.hub import dtypes
+
+Array = Any
+Axes = tuple[Sequence[int], Sequence[int]]
+
+# Sums of products of integers are the same modulo a power of two, whatever wider dtype they are computed in.
+_CARRIERS = dict.fromkeys((dtypes.int8, dtypes.int16, dtypes.uint8, dtypes.uint16), dtypes.int32)
+_SIGNED = {dtypes.uint32: dtypes.int32, dtypes.uint64: dtypes.int64}
+
+
+def _matrices(
+    x: Array, batch: Sequence[int], rows: Sequence[int], columns: Sequence[int], flags: bool
+) -> tuple[Array, bool]:
+    """`x` as (batch, rows, columns), or (rows, columns) without a batch; True where it was left transposed, which
+    costs nothing (`flags`: and is allowed)."""
+    shape = shape_of(x)
+
+    def size(axes: Sequence[int]) -> int:
+        return math.prod(shape[a] for a in axes)
+
+    straight, turned = (*batch, *rows, *columns), (*batch, *columns, *rows)
+    order = tuple(range(len(shape)))
+    transposed = straight != order and turned == order and flags
+    if not transposed and straight != order:
+        x = raw.Transpose(x=x, perm=ints(straight))
+    pair = (size(columns), size(rows)) if transposed else (size(rows), size(columns))
+    target = (size(batch), *pair) if batch else pair
+    return (x if shape_of(x) == target else raw.Reshape(tensor=x, shape=ints(target))), transposed
+
+
+def dot_general(a: Array, b: Array, contract: Axes, batch: Axes, dtype: np.dtype | None) -> Array:
+    source = dtype_of(a)
+    result = source if dtype is None else np.dtype(dtype)
+    if source == dtypes.bool_:
+        wide = dtypes.float32 if result == dtypes.bool_ else result  # a sum of ands is an or: it cannot cancel
+        out = dot_general(cast(a, wide), cast(b, wide), contract, batch, None)
+        return raw.Greater(x=out, y=constant(0, wide)) if result == dtypes.bool_ else out
+    wide = dtypes.accumulator(result)
+    a, b = astype(a, wide), astype(b, wide)
+    if wide in _CARRIERS:
+        a, b = cast(a, _CARRIERS[wide]), cast(b, _CARRIERS[wide])
+    elif wide in _SIGNED:
+        a, b = (raw.Bitcast(input=x, type=TF[_SIGNED[wide]]) for x in (a, b))
+    out = _product(a, b, contract, batch)
+    if wide in _SIGNED:
+        return raw.Bitcast(input=out, type=TF[wide])
+    return cast(out, result)
+
+
+def _product(a: Array, b: Array, contract: Axes, batch: Axes) -> Array:
+    sa, sb = shape_of(a), shape_of(b)
+    free_a = [i for i in range(len(sa)) if i not in contract[0] and i not in batch[0]]
+    free_b = [i for i in range(len(sb)) if i not in contract[1] and i not in batch[1]]
+    shape = (*(sa[i] for i in batch[0]), *(sa[i] for i in free_a), *(sb[i] for i in free_b))
+    if 0 in sa or 0 in sb:
+        return tf.zeros(shape, a.dtype)
+    flags = not batch[0] or not dtypes.is_complex(dtype_of(a))  # a batch's are adjoints, not transpositions
+    left, turned_a = _matrices(a, batch[0], free_a, contract[0], flags)
+    right, turned_b = _matrices(b, batch[1], contract[1], free_b, flags)
+    if batch[0]:
+        out = raw.BatchMatMulV2(x=left, y=right, adj_x=turned_a, adj_y=turned_b)
+    else:
+        out = raw.MatMul(a=left, b=right, transpose_a=turned_a, transpose_b=turned_b)
+    return out if shape_of(out) == shape else raw.Reshape(tensor=out, shape=ints(shape))

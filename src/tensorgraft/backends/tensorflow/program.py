@@ -1,0 +1,83 @@
+"""Compiled functions and traced programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tensorgraft.backends.tensorflow.framework import EagerTensor, tf
+from tensorgraft.backends.tensorflow.graph import Compiled, Graph, trace
+from tensorgraft.backends.tensorflow.operation import SCALARS, mark_weak, weak_input
+
+if TYPE_CHECKING:
+    from tensorgraft.backends.tensorflow.backend import TensorFlowBackend
+
+Array = Any
+
+_NO_OPERATION = {"Placeholder", "Const", "Identity", "NoOp"}
+
+
+class CompiledFunction:
+    """`fn` of flat arrays and Python scalars, traced and compiled once for their shapes and dtypes. Scalars are inputs
+    of the program, so that another value does not trace again."""
+
+    def __init__(self, fn: Callable[..., Sequence[Array]]) -> None:
+        self._fn = fn
+        self._programs: dict[Any, tuple[Compiled, list[Array]]] = {}
+
+    def __call__(self, *args: Any) -> tuple[Array, ...]:
+        if not tf.executing_eagerly():  # a part of another program
+            return tuple(_strong(x) for x in self._fn(*args))
+        key: list[Any] = []
+        flat: list[Array] = []
+        for a in args:
+            if not isinstance(a, EagerTensor):
+                kind = type(a)
+                key.append(kind if kind in SCALARS else None)
+                a = weak_input(a) if kind in SCALARS else tf.constant(np.asarray(a))
+            flat.append(a)
+            key.append(a.dtype)
+            key.append(a._shape_tuple())
+        found = self._programs.get(tuple(key))
+        if found is None:
+            found = self._programs[tuple(key)] = self._trace(args, flat)
+        program, captured = found
+        return program([*flat, *captured])
+
+    def _trace(self, args: Sequence[Any], flat: Sequence[Array]) -> tuple[Compiled, list[Array]]:
+        def arguments(graph: Graph) -> list[Array]:
+            made = [graph.argument(x.dtype, x._shape_tuple()) for x in flat]
+            return [mark_weak(x) if type(a) in SCALARS else x for a, x in zip(args, made, strict=True)]
+
+        graph, captured = trace(self._fn, arguments)
+        return Compiled(graph), captured
+
+
+def _strong(x: Any) -> Array:
+    """A result that is a Python scalar of the arguments becomes an array like any other."""
+    return x if isinstance(x, tf.Tensor) else weak_input(x)
+
+
+class TensorFlowProgram:
+    """The graph of a function without arguments: every array that it used is one of its inputs."""
+
+    def __init__(self, backend: TensorFlowBackend, fn: Callable[[], Sequence[Array]]) -> None:
+        self._backend = backend
+        with backend.scope():
+            self._graph, self.captured = trace(fn, lambda graph: [])
+
+    @property
+    def size(self) -> int:
+        return sum(op.type not in _NO_OPERATION for op in self._graph.get_operations())
+
+    def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
+        # `donate` allows, it does not ask: TensorFlow gives memory back when the last reference goes
+        program, scope = Compiled(self._graph), self._backend.scope
+
+        def run(*arrays: Array) -> tuple[Array, ...]:
+            with scope():
+                return program([a if isinstance(a, EagerTensor) else tf.constant(np.asarray(a)) for a in arrays])
+
+        return run

@@ -1,0 +1,183 @@
+"""Reductions and scans along axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.backends.tensorflow.elementwise import BINARY, imag, make_complex, nan_wins, real, select
+from tensorgraft.backends.tensorflow.framework import raw, tf
+from tensorgraft.backends.tensorflow.operation import (
+    FLOAT8_AS_FLOAT32,
+    TF,
+    Fn,
+    axes_of,
+    cast,
+    constant,
+    dtype_of,
+    in_float32,
+    ints,
+    is_symbolic,
+    shape_of,
+    through,
+)
+from tensorgraft.hub import dtypes
+
+Array = Any
+Axis = int | tuple[int, ...] | None
+
+
+def _without(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+    if keepdims:
+        return tuple(1 if a in axes else n for a, n in enumerate(shape))
+    return tuple(n for a, n in enumerate(shape) if a not in axes)
+
+
+def _total(name: str, of_bool: str) -> Fn:
+    """Sums and products, of bool as of 0 and 1."""
+
+    def reduce(x: Array, axis: Axis, keepdims: bool) -> Array:
+        operation = getattr(raw, of_bool if dtype_of(x) == dtypes.bool_ else name)
+        return operation(input=x, axis=ints(axes_of(x, axis)), keep_dims=keepdims)
+
+    return in_float32_first(reduce)
+
+
+def in_float32_first(fn: Fn) -> Fn:
+    """`fn(x, *settings)` of floats narrower than float32 computed in float32."""
+
+    def wide(x: Array, *settings: Any) -> Array:
+        dtype = dtype_of(x)
+        if dtypes.accumulator(dtype) == dtype:
+            return fn(x, *settings)
+        return cast(fn(cast(x, dtypes.float32), *settings), dtype)
+
+    return wide
+
+
+def extreme(name: str, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """`name`: Max or Min."""
+    dtype, shape = dtype_of(x), shape_of(x)
+    if dtype == dtypes.bool_:
+        return getattr(raw, "Any" if name == "Max" else "All")(input=x, axis=ints(axes), keep_dims=keepdims)
+    if any(not shape[a] for a in axes):
+        least = dtypes.lowest(dtype) if name == "Max" else dtypes.highest(dtype)
+        return tf.fill(_without(shape, axes, keepdims), constant(least, dtype))
+    out = getattr(raw, name)(input=x, axis=ints(axes), keep_dims=keepdims)
+    if nan_wins(x):
+        return out
+    unknown = raw.Any(input=raw.IsNan(x=x), axis=ints(axes), keep_dims=keepdims)
+    return select(unknown, constant(np.nan, dtype), out)
+
+
+def _extreme(name: str) -> Fn:
+    return through(FLOAT8_AS_FLOAT32, lambda x, axis, keepdims: extreme(name, x, axes_of(x, axis), keepdims))
+
+
+def _position(name: str) -> Fn:
+    """The first of the extreme values: TensorFlow's own positions know neither NaN nor which of equal ones is meant."""
+
+    def position(x: Array, axis: int, keepdims: bool) -> Array:
+        if dtype_of(x) == dtypes.bool_:
+            x = cast(x, dtypes.uint8)
+        axis %= len(shape_of(x))
+        n = shape_of(x)[axis]
+        hit = raw.Equal(x=x, y=extreme(name, x, (axis,), True))
+        if dtypes.is_floating(dtype_of(x)):
+            hit = raw.LogicalOr(x=hit, y=raw.IsNan(x=x))
+        along = tf.constant(np.arange(n).reshape([n if a == axis else 1 for a in range(len(shape_of(x)))]))
+        behind = constant(n, dtypes.int64)
+        # no broadcasting with axes of their own: more than five of them TensorFlow does not take
+        places = tf.broadcast_to(along, shape_of(x)) if len(shape_of(x)) > 5 else along
+        return raw.Min(input=select(hit, places, behind), axis=ints((axis,)), keep_dims=keepdims)
+
+    return through(FLOAT8_AS_FLOAT32, position)
+
+
+def _reduction(fn: Fn) -> Fn:
+    def method(self: Any, x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
+        return fn(x, axis, keepdims)
+
+    return method
+
+
+# ---- scans ---------------------------------------------------------------------------------------------------------
+
+
+def _take(x: Array, axis: int, start: int, stop: int) -> Array:
+    shape = shape_of(x)
+    begin = [start if a == axis else 0 for a in range(len(shape))]
+    size = [stop - start if a == axis else n for a, n in enumerate(shape)]
+    return raw.Slice(input=x, begin=ints(begin), size=ints(size))
+
+
+def _rounds(fn: Fn, x: Array, axis: int) -> Array:
+    """An inclusive scan in log2(n) rounds (Hillis and Steele 1986), for what TensorFlow does not scan."""
+    shape = shape_of(x)
+    n, step = shape[axis], 1
+    lead, behind = int(np.prod(shape[:axis], dtype=int)), int(np.prod(shape[axis + 1 :], dtype=int))
+    x = raw.Reshape(tensor=x, shape=ints((lead, n, behind)))
+    while step < n:
+        rest = fn(_take(x, 1, step, n), _take(x, 1, 0, n - step))
+        x = raw.ConcatV2(values=[_take(x, 1, 0, step), rest], axis=1)
+        step *= 2
+    return raw.Reshape(tensor=x, shape=ints(shape))
+
+
+# What XLA scans: int32, int64 and floats. Sums and products of integers wrap, whatever they are carried in.
+_CARRIERS = {
+    **dict.fromkeys((dtypes.int8, dtypes.int16, dtypes.uint8, dtypes.uint16, dtypes.uint32), dtypes.int64),
+    dtypes.uint64: dtypes.int64,
+}
+
+
+def _sums(name: str) -> Fn:
+    operation = getattr(raw, name)
+
+    def scan(x: Array, axis: int) -> Array:
+        if dtypes.is_complex(dtype_of(x)) and is_symbolic(x):
+            if name == "Cumprod":
+                return _rounds(BINARY["multiply"], x, axis)
+            return make_complex(scan(real(x), axis), scan(imag(x), axis))
+        return operation(x=x, axis=axis)
+
+    carried = through(_CARRIERS, scan)
+    of_bool = _extremes("maximum" if name == "Cumsum" else "minimum")
+
+    def chosen(x: Array, axis: int) -> Array:
+        if dtype_of(x) == dtypes.bool_:
+            return of_bool(x, axis)
+        return (carried if is_symbolic(x) else scan)(x, axis)
+
+    return in_float32_first(chosen)
+
+
+def _extremes(name: str) -> Fn:
+    fn = BINARY[name]
+    return through(FLOAT8_AS_FLOAT32, lambda x, axis: _rounds(fn, x, axis))
+
+
+def _scan(fn: Fn) -> Fn:
+    def method(self: Any, x: Array, /, axis: int) -> Array:
+        return fn(x, axis % len(shape_of(x)))
+
+    return method
+
+
+class TensorFlowReduction:
+    sum = _reduction(_total("Sum", "Any"))
+    prod = _reduction(_total("Prod", "All"))
+    max = _reduction(_extreme("Max"))
+    min = _reduction(_extreme("Min"))
+    any = _reduction(lambda x, axis, keepdims: raw.Any(input=x, axis=ints(axes_of(x, axis)), keep_dims=keepdims))
+    all = _reduction(lambda x, axis, keepdims: raw.All(input=x, axis=ints(axes_of(x, axis)), keep_dims=keepdims))
+    argmax = _reduction(_position("Max"))
+    argmin = _reduction(_position("Min"))
+    cumsum = _scan(_sums("Cumsum"))
+    cumprod = _scan(_sums("Cumprod"))
+    cummax = _scan(_extremes("maximum"))
+    cummin = _scan(_extremes("minimum"))
+
+
+__all__ = ["TF", "TensorFlowReduction", "extreme", "in_float32"]

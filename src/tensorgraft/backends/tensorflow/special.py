@@ -1,0 +1,136 @@
+"""Special functions where TensorFlow has no value at a pole or a limit, and SciPy has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.backends.tensorflow.framework import raw, tf
+from tensorgraft.backends.tensorflow.operation import dtype_of
+from tensorgraft.hub import dtypes
+
+Array = Any
+
+
+def _where(condition: Array, x: Any, y: Any) -> Array:
+    return tf.where(condition, x, y)
+
+
+def _number(value: float, like: Array) -> Array:
+    return tf.constant(value, like.dtype)
+
+
+def signbit(x: Array) -> Array:
+    bits = np.dtype(f"int{8 * dtype_of(x).itemsize}")
+    return raw.Bitcast(input=x, type=tf.as_dtype(bits)) < 0
+
+
+def log2(x: Array) -> Array:
+    """The logarithm, exact of powers of two: log(8) / log(2) is not 3 in every precision."""
+    y = raw.Log(x=x) / _number(np.log(2.0), x)
+    dtype = dtype_of(x)
+    if dtypes.is_complex(dtype):
+        return y
+    info = dtypes.finfo(dtype)
+    power = raw.Round(x=y)
+    inside = raw.LogicalAnd(x=power >= info.minexp, y=power < info.maxexp)
+    bits = np.dtype(f"int{8 * dtype.itemsize}")
+    exponent = raw.Cast(x=_where(inside, power, tf.zeros_like(power)), DstT=tf.as_dtype(bits))
+    exact = raw.Bitcast(input=(exponent + (info.maxexp - 1)) * (1 << info.nmant), type=x.dtype)
+    return _where(raw.LogicalAnd(x=inside, y=raw.Equal(x=exact, y=x)), power, y)
+
+
+def log10(x: Array) -> Array:
+    return raw.Log(x=x) / _number(np.log(10.0), x)
+
+
+def erf(x: Array) -> Array:
+    if dtype_of(x) != dtypes.float64:
+        return raw.Erf(x=x)
+    return _where(raw.Abs(x=x) > 9, raw.Sign(x=x), raw.Erf(x=x))  # TensorFlow's is NaN at infinities
+
+
+def erf_inv(x: Array) -> Array:
+    """By the negative side, where TensorFlow's (x + 1) / 2 loses nothing."""
+    return raw.Sign(x=x) * -raw.Erfinv(x=-raw.Abs(x=x))
+
+
+def digamma(x: Array) -> Array:
+    pole = _where(signbit(x), _number(np.inf, x), _number(-np.inf, x))
+    return _where(raw.Equal(x=x, y=_number(0, x)), pole, raw.Digamma(x=x))
+
+
+def _pair(x: Array, y: Array) -> tuple[Array, Array]:
+    shape = np.broadcast_shapes(x._shape_tuple(), y._shape_tuple())
+    return tf.broadcast_to(x, shape), tf.broadcast_to(y, shape)
+
+
+def igamma(a: Array, x: Array) -> Array:
+    """The regularised lower incomplete gamma function; a step at 0 for `a` = 0, at infinity for `a` = infinity."""
+    a, x = _pair(a, x)
+    zero, infinite = raw.Equal(x=a, y=_number(0, a)), raw.Equal(x=a, y=_number(np.inf, a))
+    step = (zero & (x > 0)) | (infinite & (x >= 0) & raw.IsFinite(x=x))
+    inner = raw.Igamma(a=_where(step, _number(1, a), a), x=x)
+    return _where(step, raw.Cast(x=zero, DstT=x.dtype), inner)
+
+
+def igammac(a: Array, x: Array) -> Array:
+    a, x = _pair(a, x)
+    zero, infinite = raw.Equal(x=a, y=_number(0, a)), raw.Equal(x=a, y=_number(np.inf, a))
+    step = (zero & (x > 0)) | (infinite & (x >= 0) & raw.IsFinite(x=x))
+    inner = raw.Igammac(a=_where(step, _number(1, a), a), x=x)
+    return _where(step, raw.Cast(x=infinite, DstT=x.dtype), inner)
+
+
+_LONGEST = 100_000  # terms; below -_LONGEST the function is not summed
+
+
+def _leading_terms(s: Array, q: Array) -> tuple[Array, Array]:
+    """(the terms with q + n < 1, the first q + n that is not): TensorFlow's zeta is right from there on."""
+
+    def below(a: Array) -> Array:
+        return (a < 1) & (a > -_LONGEST)
+
+    def step(total: Array, a: Array) -> tuple[Array, Array]:
+        here = below(a)
+        return total + _where(here, raw.Pow(x=a, y=-s), _number(0, a)), _where(here, a + 1, a)
+
+    return tf.while_loop(lambda _, a: tf.reduce_any(below(a)), step, (tf.zeros_like(q), q))
+
+
+def zeta(s: Array, q: Array) -> Array:
+    """Hurwitz's zeta function, sum over n of (q + n)^-s: poles at s = 1 and at q = 0, -1, ..., NaN for s < 1."""
+    s, q = _pair(s, q)
+    inf, nan = _number(np.inf, q), _number(np.nan, q)
+    whole = raw.IsFinite(x=q) & raw.Equal(x=q, y=raw.Floor(x=q))
+    head, shifted = _leading_terms(s, q)
+    safe = _where((s > 1) & (shifted > 0), shifted, _number(1, q))
+    out = _where(raw.Equal(x=q, y=inf), _number(0, q), head + raw.Zeta(x=_where(s > 1, s, _number(2, s)), q=safe))
+    at_infinity = _where(q < 1, inf, _where(raw.Equal(x=q, y=_number(1, q)), _number(1, q), _number(0, q)))
+    out = _where(raw.Equal(x=s, y=inf), at_infinity, out)
+    out = _where((q <= 0) & whole, inf, out)
+    out = _where(raw.Equal(x=s, y=_number(1, s)), inf, _where(s < 1, nan, out))
+    return _where(raw.IsNan(x=s) | raw.IsNan(x=q), nan, out)
+
+
+def polygamma(n: Array, x: Array) -> Array:
+    """The n-th derivative of digamma: (-1)^(n+1) n! zeta(n + 1, x)."""
+    n, x = _pair(n, x)
+    even = raw.Equal(x=raw.FloorMod(x=n, y=_number(2, n)), y=_number(0, n))
+    higher = _where(even, _number(-1, x), _number(1, x)) * raw.Exp(x=raw.Lgamma(x=n + 1)) * zeta(n + 1, x)
+    return _where(raw.Equal(x=n, y=_number(0, n)), digamma(x), higher)
+
+
+def nextafter(x: Array, y: Array) -> Array:
+    if dtype_of(x).itemsize > 2:
+        return raw.NextAfter(x1=x, x2=y)
+    x, y = _pair(x, y)
+    bits = raw.Bitcast(input=x, type=tf.int16)
+    away = raw.Equal(x=x < y, y=x > _number(0, x))  # from zero
+    moved = raw.Bitcast(input=bits + _where(away, tf.constant(1, tf.int16), tf.constant(-1, tf.int16)), type=x.dtype)
+    sign = _where(y > 0, tf.constant(0, tf.int16), tf.constant(-(2**15), tf.int16))
+    least = raw.Bitcast(input=raw.BitwiseOr(x=sign, y=tf.constant(1, tf.int16)), type=x.dtype)
+    out = _where(raw.Equal(x=x, y=_number(0, x)), least, moved)
+    out = _where(raw.Equal(x=x, y=y), y, out)
+    return _where(raw.IsNan(x=x) | raw.IsNan(x=y), _number(np.nan, x), out)
