@@ -105,6 +105,11 @@ class Backend(
         """An array over the memory of any object with `__dlpack__`, without a copy where possible."""
         raise NotImplementedError
 
+    def over_memory(self, x: np.ndarray, /) -> Array | None:
+        """An array over the memory of a host array, which the host may write later and read what is new; None where
+        that cannot be (another device's memory, or memory that does not suit)."""
+        return None
+
     # ---- programs and devices --------------------------------------------------------------------------------------
 
     @primitive

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from tensorgraft.backends.jax import native
+from tensorgraft.backends.jax import cache, native
 from tensorgraft.backends.jax.analysis import label_scope
 from tensorgraft.backends.jax.control_flow import JaxControlFlow
 from tensorgraft.backends.jax.elementwise import JaxElementwise
@@ -60,6 +60,7 @@ class JaxBackend(
                 f" it has {', '.join(map(str, devices))}"
             )
         self.device = devices[index]
+        cache.install()
         # arrays of the default device stay uncommitted, so that they mix with sharded ones
         self._is_default = platform is None and index == 0
 
@@ -102,6 +103,14 @@ class JaxBackend(
             if values.dtype.kind == "O":
                 raise
             return self.asarray(values)
+
+    def over_memory(self, x: np.ndarray, /) -> Array | None:
+        if self.device.platform != "cpu":
+            return None
+        with self.scope():
+            array = jax.device_put(x) if self._is_default else jax.device_put(x, self.device)
+        # XLA takes memory as it is where it is aligned to 64 bytes
+        return array if array.unsafe_buffer_pointer() == x.ctypes.data else None
 
     # ---- programs and devices --------------------------------------------------------------------------------------
 

@@ -88,6 +88,9 @@ class NumpyBackend(
     def from_dlpack(self, x: Any, /) -> Array:
         return from_dlpack(x)
 
+    def over_memory(self, x: np.ndarray, /) -> Array | None:
+        return x
+
     def strided_view(
         self, x: Array, /, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, dtype: np.dtype
     ) -> Array:

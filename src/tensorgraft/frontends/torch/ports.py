@@ -7,6 +7,7 @@ results come out by DLPack. The memory of what goes in is never written and neve
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -60,9 +61,42 @@ def entrance(example: Tensor, slot: Slot) -> Entrance:
     if example.device.type != "cpu":
         return Entrance(_foreign(lambda t: arranged(lazily(t.detach())), example, slot), metadata, lazily)
     if arranged is _same and lazily is _same:
-        plain = numpy_dtype(example.dtype).type.__module__ == "numpy"
-        return Entrance(_as_numpy if plain else cpu_to_numpy, metadata, lazily)
-    return Entrance(lambda t: cpu_to_numpy(arranged(lazily(t.detach()))), metadata, lazily)
+        take = _as_numpy if numpy_dtype(example.dtype).type.__module__ == "numpy" else cpu_to_numpy
+    else:
+        take = lambda t: cpu_to_numpy(arranged(lazily(t.detach())))  # noqa: E731
+    kept = isinstance(example, torch.nn.Parameter)
+    return Entrance(Kept(take, slot) if kept else take, metadata, lazily)
+
+
+class Kept:
+    """What takes a parameter, which comes again at every call: one array, as long as it is over the same memory (what
+    the program writes there, the array sees). Nothing is kept of a copy, nor beyond the parameter's life."""
+
+    __slots__ = ("_address", "_array", "_over_memory", "_owner", "_take")
+
+    def __init__(self, take: Callable[[Tensor], np.ndarray], slot: Slot) -> None:
+        self._take, self._over_memory = take, slot.backend.over_memory
+        self._owner: Callable[[], Tensor | None] = _nobody
+        self._address, self._array = 0, None
+
+    def __call__(self, t: Tensor) -> Array:
+        if self._owner() is t and t.data_ptr() == self._address:
+            return self._array
+        host = self._take(t)
+        self._array = self._over_memory(host)
+        if self._array is None:
+            self._owner = _nobody
+            return host
+        self._owner, self._address = weakref.ref(t, self._forget), t.data_ptr()
+        return self._array
+
+    def _forget(self, owner: Any) -> None:
+        if self._owner is owner:
+            self._owner, self._array = _nobody, None
+
+
+def _nobody() -> None:
+    return None
 
 
 def _same(t: Tensor) -> Tensor:
