@@ -1,0 +1,240 @@
+"""`Array`: a storage and where to look in it. Views share the storage, and see each other's writes."""
+
+from __future__ import annotations
+
+import math
+import types
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.array_api import indexing, views
+from tensorgraft.frontends.array_api.devices import Device, device_of, resolve
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Geometry, Storage, read, whole, write
+
+Shape = tuple[int, ...]
+
+
+class Array:
+    """An array of the Array API standard, on a device of any backend.
+
+    Indexing with integers and slices, `.T`, `reshape` where strides allow, `broadcast_to` and the like give views:
+    they share memory with what they are views of. Made by functions of `tensorgraft.array_api`, not by the class.
+    """
+
+    __slots__ = ("__weakref__", "_cell", "_geometry")
+    __array_priority__ = 1000  # np.ndarray + Array is ours to refuse or to do
+
+    def __init__(self, cell: Storage, geometry: Geometry | None = None) -> None:
+        self._cell = cell
+        self._geometry = geometry  # None: all of the storage, as its array has it
+
+    # ---- the standard's attributes -----------------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._cell.backend.dtype_of(self._cell.array) if self._geometry is None else self._geometry.dtype
+
+    @property
+    def shape(self) -> Shape:
+        return self._cell.backend.shape(self._cell.array) if self._geometry is None else self._geometry.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def device(self) -> Device:
+        return device_of(self._cell.backend)
+
+    @property
+    def T(self) -> Array:
+        """A view of a two-dimensional array with its axes exchanged."""
+        if self.ndim != 2:
+            raise ValueError(f"T is for arrays of two dimensions, this one has shape {self.shape}: use mT, permute_dims")
+        return Array(self._cell, views.permuted(self._look(), (1, 0)))
+
+    @property
+    def mT(self) -> Array:
+        """A view with the last two axes exchanged."""
+        n = self.ndim
+        if n < 2:
+            raise ValueError(f"mT is for arrays of at least two dimensions, this one has shape {self.shape}")
+        return Array(self._cell, views.permuted(self._look(), (*range(n - 2), n - 1, n - 2)))
+
+    # ---- beyond the standard -----------------------------------------------------------------------------------------
+
+    @property
+    def native(self) -> Any:
+        """The array of the backend: of mutable ones a view of the same memory, of others the value as of now."""
+        xp = self._cell.backend
+        self._cell.shared = True
+        with xp.scope():
+            return xp.settled(self._value())
+
+    @property
+    def strides(self) -> Shape:
+        """In bytes, as NumPy has them."""
+        g = self._look()
+        return tuple(n * g.dtype.itemsize for n in g.strides)
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def tolist(self) -> Any:
+        return self._host().tolist()
+
+    def item(self) -> Any:
+        return self._host().item()
+
+    # ---- devices and exchange ----------------------------------------------------------------------------------------
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> types.ModuleType:
+        import tensorgraft.array_api as namespace
+
+        known = namespace.__array_api_version__
+        if api_version is not None and api_version not in namespace.API_VERSIONS:
+            raise ValueError(f"tensorgraft.array_api is of version {known} of the standard, not {api_version!r}")
+        return namespace
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
+        """On another device, by DLPack where both can, else over the host; itself where it is there already."""
+        if stream is not None:
+            raise ValueError("to_device: backends order their work themselves, stream must be None")
+        target = resolve(device).backend
+        if target is self._cell.backend:
+            return self
+        return self._moved(target)
+
+    def _moved(self, target: Backend) -> Array:
+        values = self._host()
+        with target.scope():
+            return Array(Storage(target.asarray(values), target))
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        given = {name: value for name, value in options.items() if value is not None}
+        native = self.native
+        if isinstance(native, np.ndarray):
+            given.pop("stream", None)
+        return native.__dlpack__(**given)
+
+    def __dlpack_device__(self) -> tuple[Any, int]:
+        return self.native.__dlpack_device__()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        values = self._host()
+        if dtype is not None and values.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"an array of {values.dtype} is no array of {dtype} without a copy")
+            return values.astype(dtype)
+        return values.copy() if copy else values
+
+    # ---- values ------------------------------------------------------------------------------------------------------
+
+    def _host(self) -> np.ndarray:
+        xp = self._cell.backend
+        with xp.scope():
+            return xp.to_numpy(self._value())
+
+    def _scalar(self, name: str) -> Any:
+        if self.ndim:
+            raise TypeError(f"{name}() of an array of shape {self.shape}: it must have no dimension")
+        return self._host()[()]
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool"))
+
+    def __int__(self) -> int:
+        value = self._scalar("int")
+        if value.dtype.kind == "c":
+            raise TypeError("int() of a complex array")
+        return int(value)
+
+    def __float__(self) -> float:
+        value = self._scalar("float")
+        if value.dtype.kind == "c":
+            raise TypeError("float() of a complex array")
+        return float(value)
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu":
+            raise TypeError(f"an array of {self.dtype} is no index: integers are")
+        return int(self._scalar("index"))
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of an array of no dimension")
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        if not self.ndim:
+            raise TypeError("iteration over an array of no dimension")
+        return (self[i] for i in range(self.shape[0]))
+
+    def __repr__(self) -> str:
+        if self._cell.backend.is_traced(self._cell.array):
+            return f"Array(traced, shape={self.shape}, dtype={self.dtype}, device={str(self.device)!r})"
+        values = np.array2string(self._host(), separator=", ", prefix="Array(")
+        return f"Array({values}, dtype={self.dtype}, device={str(self.device)!r})"
+
+    __hash__ = None  # type: ignore[assignment]  # arrays are equal element by element
+
+    # ---- views and writes --------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any, /) -> Array:
+        """Integers, slices, None and ...: a view. Arrays of integers or booleans: a new array, as in NumPy."""
+        return indexing.get(self, key)
+
+    def __setitem__(self, key: Any, value: Any, /) -> None:
+        """Write into the array, seen through every view of it. The value is converted to its dtype, and broadcast.
+
+        Raises TypeError for a value of a kind that the dtype cannot hold, ValueError where the shape does not
+        broadcast, IndexError; nothing has been written then.
+        """
+        indexing.put(self, key, value)
+
+    def _look(self) -> Geometry:
+        if self._geometry is None:
+            return whole(self.shape, self.dtype)
+        return self._geometry
+
+    def _value(self) -> Any:
+        """What the array sees, as an array of the backend; to be called in its scope."""
+        cell = self._cell
+        return cell.array if self._geometry is None else read(cell.backend, cell.array, self._geometry)
+
+    def _write(self, value: Any, geometry: Geometry | None = None) -> None:
+        """Put an array of the backend, of the right shape and dtype, where the array (or `geometry`) looks."""
+        cell = self._cell
+        g = self._look() if geometry is None else geometry
+        if views.overlaps_itself(g):
+            raise ValueError(
+                f"a view of shape {g.shape} shows some elements several times (broadcast_to): it cannot be written"
+            )
+        cell.array = write(cell.backend, cell.array, g, value)
+
+
+def made(array: Any, xp: Backend) -> Array:
+    """A new array around one of the backend, which no other storage may share with it."""
+    return Array(Storage(xp.own(array) if xp.mutable else array, xp))
