@@ -105,7 +105,8 @@ class Capture:
     recomputation: Recomputation | None = None  # that is under way
     modules: dict[int, torch.nn.Module] = field(default_factory=dict)
     host_reads: dict[int, tuple[weakref.ref[torch.Tensor], int]] = field(default_factory=dict)
-    fed_tensors: dict[int, Callable[[], torch.Tensor]] = field(default_factory=dict)  # CPU arguments, by id
+    # CPU arguments and what they are at a call, by id
+    fed_tensors: dict[int, tuple[torch.Tensor, Callable[[], torch.Tensor]]] = field(default_factory=dict)
     origins: dict[int, Place | None] = field(default_factory=dict)  # where the program made a storage, by id
     casts: dict[Any, Any] = field(default_factory=dict)  # of weights, by autocast: this program's own
 
@@ -231,7 +232,7 @@ class Capture:
     def host_array(self, t: torch.Tensor, view: Callable[[torch.Tensor], np.ndarray]) -> Any:
         """What goes into the program for a CPU tensor: an argument of the function is fed at every call, anything else
         is a constant (that `watch.HostWatch` guards)."""
-        value = self.fed_tensors.get(id(t))
+        _, value = self.fed_tensors.get(id(t), (t, None))
         return view(t) if value is None else self.feed(lambda: view(value()), view(t), what="CPU argument")
 
     # ---- gradients ------------------------------------------------------------------------------------------------

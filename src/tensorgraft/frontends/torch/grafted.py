@@ -148,10 +148,12 @@ class Signature:
         capture = PureCapture(xp, None)
         try:
             with active(capture):
-                gradients = run.tape.walk(capture, given, dy)
+                slot = slot_named(xp.name)
+                gradients = run.tape.walk(capture, given, [from_array(a, slot) for a in dy])
+                arrays = [None if g is None else to_array(g) for g in gradients]
         finally:
             capture.restore()
-        for end, gradient in zip(run.ends, gradients, strict=True):
+        for end, gradient in zip(run.ends, arrays, strict=True):
             if end is not None and gradient is not None:
                 found[end] = xp.astype(gradient, run.given_dtypes[end])
         return found
@@ -177,12 +179,14 @@ def run(call: Signature, arrays: Sequence[Array], taped: bool) -> tuple[Run, lis
     capture = PureCapture(xp, arrays[-1] if call.keyed else None)
     try:
         with active(capture), HostWatch(capture):
-            return _run(call, arrays, taped)
+            return _run(call, arrays, taped, capture)
     finally:
         capture.restore()
 
 
-def _run(call: Signature, arrays: Sequence[Array], taped: bool) -> tuple[Run, list[Array], list[Array]]:
+def _run(
+    call: Signature, arrays: Sequence[Array], taped: bool, capture: PureCapture
+) -> tuple[Run, list[Array], list[Array]]:
     owner = call.owner
     xp = owner.xp
     slot = slot_named(xp.name)
@@ -211,11 +215,14 @@ def _run(call: Signature, arrays: Sequence[Array], taped: bool) -> tuple[Run, li
 
     flat, structure = tree_flatten(functional_call(owner.module, state, args, kwargs))
     where = [i for i, o in enumerate(flat) if isinstance(o, Tensor) and o.device.type == TYPE]
-    places, tape = record(flat, [None] * len(flat), first_node) if taped else ([], None)
+    places, tape = record(flat, [None] * len(flat), first_node, capture) if taped else ([], None)
     results = [to_array(flat[i].detach()) for i in where] + [to_array(state[n].detach()) for n in owner.buffers]
     # cotangents are given for results that have a derivative, in order
     smooth = [k for k, a in enumerate(results) if dtypes.is_inexact(xp.dtype_of(a))]
-    residuals = [] if tape is None else list(tape.arrays)
+    residuals: list[Array] = []
+    if tape is not None:
+        tape.keep(capture, capture.survivors())
+        residuals = list(tape.arrays)
     made = Run(
         given_dtypes=[xp.dtype_of(a) for a in arrays],
         structure=structure,
@@ -227,7 +234,7 @@ def _run(call: Signature, arrays: Sequence[Array], taped: bool) -> tuple[Run, li
         ends=[] if tape is None else [argument.get(id(t)) for t in tape.leaves],
     )
     if tape is not None:
-        tape.locate({}, 0)
+        tape.locate({}, [])
     return made, results, residuals
 
 

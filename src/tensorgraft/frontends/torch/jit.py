@@ -33,6 +33,7 @@ from tensorgraft.frontends.torch.guards import (
 )
 from tensorgraft.frontends.torch.metadata import Metadata
 from tensorgraft.frontends.torch.optimizers import Stepped, optimizers_traced
+from tensorgraft.frontends.torch.replay import usable
 from tensorgraft.frontends.torch.scaling import scalers_traced
 from tensorgraft.frontends.torch.tape import Tape, record
 from tensorgraft.frontends.torch.tensors import cell_of
@@ -88,7 +89,7 @@ class Compiled:
             return self.fn(*args, **kwargs)
         leaves, structure = tree_flatten((args, kwargs))
         backend = self._backend(leaves)
-        if not backend.compiles:
+        if not backend.traces:
             return self.fn(*args, **kwargs)
         key = (structure, backend, surroundings(self.fn), *map(leaf_key, leaves), shared_arguments(leaves))
         known = self.traces.setdefault(key, [])
@@ -128,7 +129,7 @@ class Compiled:
         ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
         for i, t in enumerate(leaves):
             if isinstance(t, Tensor) and t.device.type == "cpu":
-                capture.fed_tensors[id(t)] = functools.partial(current_leaf, i)
+                capture.fed_tensors[id(t)] = (t, functools.partial(current_leaf, i))
         given = list(leaves)
         cut: dict[int, int] = {}  # arguments without the history that they came with
         for k, (i, t) in enumerate(ours):
@@ -149,7 +150,7 @@ class Compiled:
                 out = self.fn(*args, **kwargs)
                 flat, seen["structure"] = tree_flatten(out)
                 seen["identical"] = [next((i for i, t in ours if t is o), None) for o in flat]
-                seen["roots"], seen["tape"] = record(flat, seen["identical"], first_node)
+                seen["roots"], seen["tape"] = record(flat, seen["identical"], first_node, capture)
                 flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
                 del out
                 capture.forget_leaves()
@@ -160,9 +161,13 @@ class Compiled:
                 capture.casts.clear()  # autocast's, which nothing after this call may use
                 seen["written"] = [t for t in capture.touched if t.cell.array is not t.stand_in]
                 seen["survivors"] = capture.survivors()
+                made = [t.cell.array for t in seen["written"]] + [c.array for c in seen["survivors"]]
                 tape = seen["tape"]
-                residuals = [] if tape is None else tape.arrays
-                return [t.cell.array for t in seen["written"]] + [c.array for c in seen["survivors"]] + residuals
+                if tape is None:
+                    return made
+                tape.keep(capture, seen["survivors"])
+                seen["made"], seen["usable"] = made, usable(capture, seen["written"])
+                return made + tape.outputs(seen["usable"], made)
 
         try:
             program = backend.trace(traced)
@@ -262,8 +267,8 @@ class Compiled:
 
         tape: Tape | None = seen["tape"]
         if tape is not None:
-            outputs = len(seen["written"]) + len(survivors)
-            tape.locate({a: k for a, k in positions.items() if k not in dict(donated)}, outputs)
+            inside = {a: k for a, k in positions.items() if a in seen["usable"]}
+            tape.locate(inside, seen["made"], {a: sources[a] for a in seen["usable"]})
         # drop this frame's hold on what only results and gradients refer to
         kept = [(k, c) for k, c in enumerate(survivors) if k not in claimed]
         return Trace(

@@ -21,6 +21,7 @@ from torch.utils.backend_registration import (
 )
 
 from tensorgraft.frontends.torch import devices, forking, state
+from tensorgraft.frontends.torch.autograd import Guard
 from tensorgraft.frontends.torch.generator import Generator
 from tensorgraft.frontends.torch.streams import Event, Stream
 
@@ -72,7 +73,7 @@ __all__ = [
 
 def register() -> None:
     """Make this module `torch.graft`, and `.graft()`, `.is_graft` methods of tensors, modules and storages."""
-    _setup_privateuseone_for_python_backend(devices.TYPE, backend_module=sys.modules[__name__])
+    _setup_privateuseone_for_python_backend(devices.TYPE, backend_module=sys.modules[__name__], device_guard=Guard())
     generate_methods_for_privateuse1_backend(
         for_tensor=False, for_module=False, for_packed_sequence=False, for_storage=True
     )

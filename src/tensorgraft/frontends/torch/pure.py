@@ -31,6 +31,8 @@ class PureCapture(Capture):
             if cell.capture is not self:
                 cell.capture = self
                 self._read.append((cell, cell.array))
+            if self.recomputation is not None:
+                self.recomputation.reads(cell)
 
     def restore(self) -> None:
         """Put everything outside back. Raises TracedValueError if something was written."""
@@ -54,7 +56,9 @@ class PureCapture(Capture):
         start = xp.asarray(np.zeros(2, np.uint32))
         return xp.concat([xp.astype(self._words, dtypes.uint32), start], axis=0)
 
-    def feed(self, value: Callable[[], np.ndarray], example: np.ndarray, at_trace: bool = False) -> Array:
+    def feed(
+        self, value: Callable[[], np.ndarray], example: np.ndarray, at_trace: bool = False, what: str = ""
+    ) -> Array:
         raise TracedValueError("a pure function takes nothing from the host but its arguments (a generator's state)")
 
     def host_array(self, t: torch.Tensor, view: Callable[[torch.Tensor], np.ndarray]) -> Any:

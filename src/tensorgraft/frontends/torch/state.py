@@ -21,6 +21,7 @@ class _Thread(threading.local):
     # The capture that is being traced; kernels tell it which storages they touch. JAX traces are per thread, and so is
     # everything that a trace runs (the autograd engine included, see `autograd.py`).
     capture: Capture | None = None
+    error: BaseException | None = None  # that autograd's engine would have lost, see `autograd.Guard`
     leaves: Sequence[Any] = ()  # the arguments of the compiled function that is being called
     # what stands for the results of an operator that would run on the CPU, while a trace is only looked at
     in_place_of_the_cpu: Callable[..., Any] | None = None

@@ -2,11 +2,15 @@
 
 The traced function leaves a graph of autograd behind its results. What the graph has saved are arrays of the traced
 program: they become outputs of it (residuals), and a hook on each gives it back when the graph is walked again, in a
-second trace, which is the backward program. Activations in memory are those that PyTorch itself would keep.
+second trace, which is the backward program (`replay`). Activations in memory are those that PyTorch itself would keep.
+A backward pass that is to be differentiated leaves a graph as well: a tape before which there is another.
 """
 
 from __future__ import annotations
 
+import functools
+import math
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +18,15 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tensorgraft.frontends.torch.capture import Capture, Feed, active
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch import replay, state
+from tensorgraft.frontends.torch.capture import Capture, Mark
 from tensorgraft.frontends.torch.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.metadata import Metadata
+from tensorgraft.frontends.torch.state import RandomState
 from tensorgraft.frontends.torch.tensors import cell_of, from_array, to_array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.storage import Storage
+from tensorgraft.storage import Storage, contiguous_strides
 
 Array = Any
 Tensor = torch.Tensor
@@ -27,9 +34,9 @@ Tensor = torch.Tensor
 
 @dataclass
 class Residual:
-    """A tensor that the graph has saved, as an array of the traced program."""
+    """A tensor that the graph has saved."""
 
-    array: int  # which, by its identity while the function was traced
+    key: int  # which residual
     metadata: Metadata
     conj: bool
     neg: bool
@@ -41,116 +48,182 @@ class Residual:
 
 
 class Tape:
-    """The graph behind some results of a traced function."""
+    """The graph behind some results of a traced function, or of a backward pass."""
 
-    def __init__(self, roots: list[Tensor]) -> None:
+    def __init__(self, roots: list[Tensor], before: Tape | None = None) -> None:
         self.roots = roots
+        self.before = before  # the tape whose graph this one's goes on into
         self.leaves: list[Tensor] = []  # what the graph ends in: parameters and arguments
-        self.arrays: list[Array] = []  # residuals in the traced program, each once
         self.spoilt: Exception | None = None  # why there can be no backward pass
-        self._places: list[tuple[bool, int]] = []  # of each residual: an input of the program or an output, which
-        self._current: dict[int, Storage] = {}  # the residuals while the graph is walked, by the traced array
-        self._backward: Backward | None = None
+        self.arrays: list[Array] = []  # residuals in the traced program, each once; those of tapes before come first
+        self._first: int = 0 if before is None else before._first + before._count
+        self._count = 0
+        self._keys: dict[int, int] = {}  # of the residuals, while the function is traced, by identity
+        self._places: list[tuple[bool, int] | Callable[[Any], Array]] = []
+        self.replayed: list[tuple[Storage, int]] = []  # what functions that run again may look at, with their keys
+        self._marks: dict[int, tuple[RandomState, int | None, int]] = {}  # random states they go back to: words, draws
+        self._fed: dict[int, weakref.ref[Tensor]] = {}  # CPU arguments
+        self._current: list[Storage] = [] if before is None else before._current  # while the graph is walked
+        self._once: replay.Backward | None = None
+        self._twice: tuple[replay.Backward, Tape | None] | None = None
 
     # ---- forward --------------------------------------------------------------------------------------------------
 
-    def locate(self, inputs: dict[int, int], outputs: int) -> None:
-        """Where a call finds the residuals: among the inputs that stay as they are, or from the first output on."""
-        self._places = [
-            (True, inputs[id(a)]) if id(a) in inputs else (False, outputs + k) for k, a in enumerate(self.arrays)
-        ]
-        self.arrays = [id(a) for a in self.arrays]
+    def _key(self, array: Array) -> int:
+        """The key of a residual. Every array of the trace stays alive as long as it is asked for."""
+        k = self._keys.setdefault(id(array), len(self.arrays))
+        if k == len(self.arrays):
+            self.arrays.append(array)
+        return self._first + k
 
-    def residuals(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
-        return [(inputs if is_input else outputs)[k] for is_input, k in self._places]
+    def pack(self, t: Tensor) -> Residual | Tensor:
+        if t.device.type != TYPE:
+            fed = replay.fed_view(t)
+            if fed is None:
+                return t
+            nbytes = math.prod(t.shape) * t.element_size()
+            metadata = Metadata(t.dtype, tuple(t.shape), contiguous_strides(tuple(t.shape)), 0, nbytes)
+            return Residual(self._key(fed), metadata, False, False)
+        state.touch(cell_of(t))
+        return Residual(self._key(cell_of(t).array), Metadata.of(t), t.is_conj(), t.is_neg())
+
+    def unpack(self, saved: Residual | Tensor) -> Tensor:
+        return saved if isinstance(saved, Tensor) else saved.on(self._current[saved.key])
+
+    def keep(self, capture: Capture, survivors: Sequence[Storage]) -> None:
+        """Keep what functions look at that run again in a backward pass: what is alive now, and random states."""
+        if not (capture.replays or any(ref() is not None for ref in capture.checkpoints)):
+            return
+        self.replayed = [(cell, self._key(cell.array)) for cell in survivors]
+        for token, mark in capture.marks.items():
+            words = capture.bases.get(id(mark.source)) if mark.words is None else mark.words
+            self._marks[token] = (mark.source, None if words is None else self._key(words), mark.draws)
+        self._fed = {key: weakref.ref(t) for key, (t, _) in capture.fed_tensors.items()}
+
+    def outputs(self, inputs: set[int], made: Sequence[Array]) -> list[Array]:
+        """The residuals that the program has to give beside `made`: those that are none of its inputs."""
+        known = inputs | {id(a) for a in made}
+        return [a for a in self.arrays if id(a) not in known]
+
+    def locate(
+        self, inputs: dict[int, int], made: Sequence[Array], sources: dict[int, Callable[[Any], Array]] | None = None
+    ) -> None:
+        """Where a call finds the residuals: among the program's inputs, its outputs (first `made`), or by a source,
+        which is given what the call was given."""
+        outputs: dict[int, int] = {}
+        for k, a in enumerate(made):
+            outputs.setdefault(id(a), k)
+        more = len(made)
+        for a in self.arrays:
+            if id(a) in inputs:
+                self._places.append((True, inputs[id(a)]))
+            elif id(a) in outputs:
+                self._places.append((False, outputs[id(a)]))
+            elif sources is not None and id(a) in sources:
+                self._places.append(sources[id(a)])
+            else:
+                self._places.append((False, more))
+                more += 1
+        self._count, self.arrays, self._keys = len(self.arrays), [], {}
+
+    def residuals(self, inputs: Sequence[Array], outputs: Sequence[Array], given: Any) -> list[Array]:
+        found = []
+        for place in self._places:
+            if isinstance(place, tuple):
+                found.append((inputs if place[0] else outputs)[place[1]])
+            else:
+                found.append(place(given))
+        return found
 
     def attach(
         self, backend: Backend, residuals: Sequence[Array], results: Sequence[Tensor], ends: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
         """The results of a call with a history that ends in `ends`."""
         slot = slot_of_backend(backend)
-        return _Outside.apply(self, [from_array(a, slot) for a in residuals], list(results), *ends)
+        arrays = [a if backend.is_array(a) else backend.asarray(a) for a in residuals]
+        return _Outside.apply(self, [from_array(a, slot) for a in arrays], list(results), *ends)
 
     # ---- backward -------------------------------------------------------------------------------------------------
+
+    def chain(self) -> Iterator[Tape]:
+        """This tape and those before it."""
+        yield self
+        if self.before is not None:
+            yield from self.before.chain()
 
     def gradients(
         self, residuals: Sequence[Array], cotangents: Sequence[Array], backend: Backend
     ) -> list[Array | None]:
         """The gradients of the leaves; None where the results do not depend on one."""
-        if self._backward is None:
-            self._backward = self._trace(backend, residuals, cotangents)
-        return self._backward([*residuals, *cotangents])
+        if self._once is None:
+            self._once, _ = replay.trace_backward(self, backend, residuals, cotangents, differentiable=False)
+        return self._once([*residuals, *cotangents])[0]
 
-    def _unpacked(self, saved: Residual | Tensor) -> Tensor:
-        return saved if isinstance(saved, Tensor) else saved.on(self._current[saved.array])
+    def differentiable_gradients(
+        self, residuals: Sequence[Array], cotangents: Sequence[Tensor], backend: Backend, ends: Sequence[Tensor]
+    ) -> list[Tensor | None]:
+        """The same with a history, which ends in `ends` and in the cotangents."""
+        arrays = [to_array(t.detach()) for t in cotangents]
+        if self._twice is None:
+            self._twice = replay.trace_backward(self, backend, residuals, arrays, differentiable=True)
+        program, tape = self._twice
+        made, more = program([*residuals, *arrays])
+        slot = slot_of_backend(backend)
+        found = [None if a is None else from_array(a, slot) for a in made]
+        if tape is not None:
+            all_ends = [program.end(t, ends, cotangents) for t in tape.leaves]
+            roots = program.roots
+            attached = tape.attach(backend, [*residuals, *more], [found[i] for i in roots], all_ends)  # type: ignore[misc]
+            for i, t in zip(roots, attached, strict=True):
+                found[i] = t
+        return found
 
-    def walk(self, capture: Capture, residuals: Sequence[Array], cotangents: Sequence[Array]) -> list[Array | None]:
+    def walk(
+        self, capture: Capture, residuals: Sequence[Array], cotangents: Sequence[Tensor], differentiable: bool = False
+    ) -> list[Tensor | None]:
         """The gradients of the leaves, computed by the kernels of the graph's nodes on these arrays. For an active
         capture. Raises the RuntimeError of a spoilt tape."""
-        if self.spoilt is not None:
-            raise self.spoilt
-        backend = capture.backend
-        slot = slot_of_backend(backend)
-
-        def adopted(array: Array) -> Storage:
-            cell = Storage(array, backend)
+        tapes = list(self.chain())
+        for tape in tapes:
+            if tape.spoilt is not None:
+                raise tape.spoilt
+        cells = [Storage(array, capture.backend) for array in residuals]
+        for cell in cells:
             capture.created(cell)
-            return cell
-
+        self._current[:] = cells
+        held = []
+        for tape in tapes:
+            for token, (source, key, draws) in tape._marks.items():
+                capture.marks[token] = Mark(source, None if key is None else residuals[key], draws)
+            for key, ref in tape._fed.items():
+                if (t := ref()) is not None:
+                    capture.fed_tensors[key] = (t, _refuse_host_value)
+            for cell, key in tape.replayed:
+                held.append((cell, cell.array))
+                cell.array = residuals[key]
+                capture.created(cell)
         try:
-            self._current = {a: adopted(new) for a, new in zip(self.arrays, residuals, strict=True)}
-            dy = [from_array(a, slot) for a in cotangents]
-            found = torch.autograd.grad(self.roots, self.leaves, dy, retain_graph=True, allow_unused=True)
-            return [None if g is None else to_array(g) for g in found]
+            return list(
+                torch.autograd.grad(
+                    self.roots,
+                    self.leaves,
+                    list(cotangents),
+                    retain_graph=True,
+                    create_graph=differentiable,
+                    allow_unused=True,
+                )
+            )
         finally:
-            self._current = {}
-
-    def _trace(self, backend: Backend, residuals: Sequence[Array], cotangents: Sequence[Array]) -> Backward:
-        capture = Capture(backend)
-        given = [backend.stand_in(a) for a in (*residuals, *cotangents)]
-        used: list[bool] = []
-
-        def traced() -> list[Array]:
-            with active(capture):
-                found = self.walk(capture, given[: len(residuals)], given[len(residuals) :])
-            used.extend(g is not None for g in found)
-            return [g for g in found if g is not None]
-
-        try:
-            program = backend.trace(traced)
-        finally:
-            capture.restore()
-        places = {id(a): k for k, a in enumerate(given)}
-        cells = {id(t.stand_in): t.cell for t in capture.touched}
-        feeds = {id(f.stand_in): f for f in capture.feeds}
-        inputs = [_source(a, places, cells, feeds) for a in program.captured]
-        return Backward(program.compile(), inputs, used)
+            self._current.clear()
+            for cell, array in held:
+                cell.array, cell.capture = array, None
 
 
-def _source(
-    array: Array, places: dict[int, int], cells: dict[int, Storage], feeds: dict[int, Feed]
-) -> Callable[[Sequence[Array]], Array]:
-    """What an input of a backward program is at a call."""
-    if (k := places.get(id(array))) is not None:
-        return lambda given: given[k]
-    if (cell := cells.get(id(array))) is not None:
-        return lambda given: cell.array
-    if (feed := feeds.get(id(array))) is not None:
-        return lambda given: feed.take()
-    return lambda given: array
-
-
-@dataclass
-class Backward:
-    """The compiled backward pass of a tape."""
-
-    run: Callable[..., tuple[Array, ...]]
-    inputs: list[Callable[[Sequence[Array]], Array]]
-    used: list[bool]  # which leaves have a gradient
-
-    def __call__(self, given: Sequence[Array]) -> list[Array | None]:
-        made = iter(self.run(*(source(given) for source in self.inputs)))
-        return [next(made) if used else None for used in self.used]
+def _refuse_host_value() -> Tensor:
+    raise TracedValueError(
+        "a checkpointed function, branch or loop body inside tg.jit uses a CPU tensor that is an argument, and runs"
+        " again in a backward pass outside, which has not got it: move the argument to the device"
+    )
 
 
 class _Outside(torch.autograd.Function):
@@ -159,24 +232,33 @@ class _Outside(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tape: Tape, residuals: list[Tensor], results: list[Tensor], *ends: Tensor) -> Any:
         ctx.tape = tape
+        ctx.ends = [t if t.is_leaf else _edge_of(t) for t in ends]
         ctx.save_for_backward(*residuals)
         return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "the backward pass of a function compiled by tg.jit cannot be differentiated (create_graph=True):"
-                " compute the second derivative inside the compiled function"
-            )
         arrays = [cell_of(t).array for t in ctx.saved_tensors]
         backend = cell_of(gradients[0]).backend
         slot = slot_of_backend(backend)
+        if torch.is_grad_enabled():
+            ends = [t if isinstance(t, Tensor) else t.unpack() for t in ctx.ends]
+            return None, None, None, *ctx.tape.differentiable_gradients(arrays, gradients, backend, ends)
         found = ctx.tape.gradients(arrays, [to_array(g) for g in gradients], backend)
         return None, None, None, *(None if a is None else from_array(a, slot) for a in found)
 
 
-def record(flat: Sequence[Any], identical: Sequence[int | None], first_node: int) -> tuple[list[int], Tape | None]:
+def _edge_of(t: Tensor) -> Any:
+    """The place of a tensor in autograd's graph, without its values: something to `unpack()`."""
+    saved = torch._C._autograd._make_saved_tensor(t, is_output=False)
+    like = functools.partial(torch.empty, (), dtype=t.dtype, device=t.device)
+    saved.register_hooks(lambda t: t.shape, lambda shape: like().expand(shape))
+    return saved
+
+
+def record(
+    flat: Sequence[Any], identical: Sequence[int | None], first_node: int, capture: Capture
+) -> tuple[list[int], Tape | None]:
     """(which of the results can be differentiated, the tape of these). Those that are arguments have their own history.
 
     `first_node` is the sequence number of autograd's nodes at which the function began. Raises RuntimeError where the
@@ -187,24 +269,21 @@ def record(flat: Sequence[Any], identical: Sequence[int | None], first_node: int
         for i, t in enumerate(flat)
         if isinstance(t, Tensor) and t.device.type == TYPE and t.grad_fn is not None and identical[i] is None
     ]
-    if not places:
-        return [], None
-    tape = Tape([flat[i] for i in places])
-    arrays: dict[int, Array] = {}
+    tape = taped([flat[i] for i in places], first_node, capture) if places else None
+    return ([], None) if tape is None else (places, tape)
 
-    def pack(t: Tensor) -> Residual | Tensor:
-        if t.device.type != TYPE:
-            return t
-        array = cell_of(t).array
-        arrays[id(array)] = array
-        return Residual(id(array), Metadata.of(t), t.is_conj(), t.is_neg())
 
-    for node in nodes(tape.roots):
+def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape | None = None) -> Tape | None:
+    """The tape of some results; None where nothing is left to be differentiated."""
+    tape = Tape(roots, before)
+    for node in nodes(roots):
         variable = getattr(node, "variable", None)
         if variable is not None:
             tape.leaves.append(variable)
             continue
         if node._sequence_nr() < first_node:
+            if before is not None:  # its graph
+                continue
             raise RuntimeError(
                 f"a tensor from outside with a history of its own ({node.name()}) is used inside tg.jit, and its result"
                 " can be differentiated: pass the tensor as an argument, or its detach()"
@@ -214,22 +293,35 @@ def record(flat: Sequence[Any], identical: Sequence[int | None], first_node: int
                 try:
                     with _disable_current_modes():  # which would see numbers where autograd has 0-d tensors
                         for saved in _intact(node, name):
-                            saved.register_hooks(pack, tape._unpacked)
+                            saved.register_hooks(tape.pack, tape.unpack)
                 except RuntimeError as error:
-                    if "freed" in str(error):  # by a backward pass inside: nothing is left to be differentiated
-                        return [], None
+                    if "freed" in str(error):  # by a backward pass inside
+                        return None
                     tape.spoilt = error
-    tape.arrays = list(arrays.values())
-    return places, tape
+    for ref in capture.checkpoints:
+        if (frame := ref()) is not None:
+            for saved in frame.saved_args:
+                if isinstance(saved, torch._C._autograd.SavedTensor) and saved.unpack_hook is None:
+                    with _disable_current_modes():
+                        saved.register_hooks(tape.pack, tape.unpack)
+    return tape
 
 
 def _intact(node: Any, name: str) -> list[Any]:
-    """The saved tensors of a node, as autograd holds them. Raises PyTorch's RuntimeError where one was written since,
-    or was freed."""
+    """The saved tensors of a node, as autograd holds them; none for one in a checkpoint. Raises PyTorch's RuntimeError
+    where one was written since, or was freed."""
     raw = getattr(node, name)
+    raw = list(raw) if isinstance(raw, list | tuple) else [raw]
+    hooks = {saved.unpack_hook for saved in raw} - {None}
+    if any(hook.__module__ == "torch.utils.checkpoint" for hook in hooks):
+        return []
+    if hooks:
+        raise RuntimeError(
+            "hooks of saved tensors (torch.autograd.graph.saved_tensors_hooks) inside tg.jit need the backward pass"
+            " inside as well"
+        )
     values = getattr(node, "saved_tensors" if name == "_raw_saved_tensors" else name.removeprefix("_raw"))
-    if not isinstance(raw, list | tuple):
-        raw, values = [raw], [values]
+    values = values if isinstance(values, list | tuple) else [values]
     return [saved for saved, value in zip(raw, values, strict=True) if value is not None]
 
 

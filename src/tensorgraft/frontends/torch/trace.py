@@ -90,15 +90,15 @@ def run_trace(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool
     state.now.leaves = leaves
     try:
         arrays = [source(leaves) for source in trace.inputs]
+        for k, get in trace.donated:
+            # whoever else holds the array (another storage, a caller, DLPack) must not lose it
+            if sys.getrefcount(arrays[k]) > 3 or get(leaves).shared:
+                with backend.scope():
+                    arrays[k] = backend.copy(arrays[k])
+        made = trace.run(*arrays)
+        residuals = None if trace.tape is None else trace.tape.residuals(arrays, made, leaves)
     finally:
         state.now.leaves = ()
-    for k, get in trace.donated:
-        # whoever else holds the array (another storage, a caller, DLPack) must not lose it
-        if sys.getrefcount(arrays[k]) > 3 or get(leaves).shared:
-            with backend.scope():
-                arrays[k] = backend.copy(arrays[k])
-    made = trace.run(*arrays)
-    residuals = None if trace.tape is None else trace.tape.residuals(arrays, made)
     del arrays
     for source, n in trace.draws:
         source.offset += n
