@@ -3,6 +3,7 @@
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("TENSORGRAFT_CACHE", "0")  # what is tested is compiled here and now
 
 import pytest
 from hypothesis import HealthCheck, settings

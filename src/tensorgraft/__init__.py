@@ -24,6 +24,7 @@ _HOMES = {
     "graft": "tensorgraft.transforms.graft",
     "jit": "tensorgraft.transforms.jit",
     "lazy": "tensorgraft.transforms.lazy",
+    "set_compile_cache": "tensorgraft.hub.compile_cache",
     "set_default_device": "tensorgraft.devices",
     "to_backend_array": "tensorgraft.devices",
 }
@@ -50,6 +51,7 @@ __all__ = [
     "jit",
     "lazy",
     "precision",
+    "set_compile_cache",
     "set_default_device",
     "to_backend_array",
     "torch",
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from tensorgraft.errors import BackendNotAvailableError, FallbackError, TracedValueError
     from tensorgraft.frontends import torch
     from tensorgraft.hub.backend import Backend
+    from tensorgraft.hub.compile_cache import set_compile_cache
     from tensorgraft.precision import autocast, autocast_policy
     from tensorgraft.transforms.explain import explain
     from tensorgraft.transforms.graft import graft

@@ -31,7 +31,8 @@ def python(tmp_path):
     def call(*args, **environment):
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("TENSORGRAFT", "PYTHONWARNINGS"))}
         path = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
-        env = {**kept, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", **environment}
+        env = {**kept, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
+        env |= {"TENSORGRAFT_CACHE": "0", **environment}
         command = [sys.executable, *map(str, args)]
         return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
 

@@ -16,6 +16,15 @@ def test_lists_backends_and_versions(tensorgraft):
     assert (result.returncode, result.stderr) == (0, "")
     assert f"numpy {numpy.__version__}" in result.stdout and f"jax {jax.__version__}" in result.stdout
     assert "torch " in result.stdout
+    assert "compiled programs: not kept" in result.stdout
+
+
+def test_tells_where_compiled_programs_are_kept(tensorgraft, tmp_path):
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    (folder / "one-cache").write_bytes(bytes(1 << 20))
+    shown = tensorgraft("doctor", TENSORGRAFT_CACHE="1", TENSORGRAFT_CACHE_DIR=str(folder)).stdout
+    assert f"compiled programs: 1 files, 1.0 MiB of 2,048 MiB in {folder}" in shown
 
 
 def test_missing_and_broken_backends_are_rows(monkeypatch, capsys):

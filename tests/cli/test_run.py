@@ -21,6 +21,16 @@ LOOKS_ROUND = """
 """
 
 
+def test_compiled_programs_are_kept_unless_told_otherwise(tensorgraft, script, tmp_path):
+    path = script("import os, torch; print(torch.ones(3).to('cuda').sum().item(), os.environ['TENSORGRAFT_CACHE'])")
+    folder = tmp_path / "kept"
+    where = {"TENSORGRAFT_CACHE_DIR": str(folder)}
+    assert tensorgraft("run", "--no-compile-cache", path, **where).stdout == "3.0 0\n"
+    assert not folder.exists()
+    assert tensorgraft("run", "--compile-cache", path, **where).stdout == "3.0 1\n"
+    assert list(folder.rglob("*-cache"))
+
+
 def test_same_surroundings_as_python(tensorgraft, python, script):
     path = script(LOOKS_ROUND)
     script("NAME = 'found'", "neighbour.py")

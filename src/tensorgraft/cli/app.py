@@ -30,12 +30,28 @@ def run(
     strict_fallbacks: Annotated[
         bool, typer.Option("--strict-fallbacks", help="An operator that would run on the CPU is an error.")
     ] = False,
+    compile_cache: Annotated[
+        bool | None,
+        typer.Option(
+            "--compile-cache/--no-compile-cache",
+            help="Keep compiled programs for later runs, which is the default, or do not.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run a PyTorch script: where it asks for an accelerator or for CUDA, it gets BACKEND."""
     from tensorgraft.cli.run import run_program
 
     raise typer.Exit(
-        run_program(program, on=on, module=module, lazy=lazy, jit_report=jit_report, strict_fallbacks=strict_fallbacks)
+        run_program(
+            program,
+            on=on,
+            module=module,
+            lazy=lazy,
+            jit_report=jit_report,
+            strict_fallbacks=strict_fallbacks,
+            compile_cache=compile_cache,
+        )
     )
 
 

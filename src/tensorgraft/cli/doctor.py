@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from tensorgraft.hub import registry
+from tensorgraft.hub import compile_cache, registry
 
 # What a front end needs: its framework, whose presence says that it can be used.
 FRONT_ENDS = {"torch": "torch"}
@@ -41,6 +41,18 @@ def print_report() -> None:
         framework = f"{package} {version(package)}" if here else f"[dim]{package}[/dim]"
         table.add_row(name, framework, "" if here else escape(f'pip install "tensorgraft[{name}]"'))
     console.print(table)
+    console.print(f"compiled programs: {kept()}", highlight=False, markup=False, soft_wrap=True)
+
+
+def kept() -> str:
+    """Where compiled programs are kept from process to process, and how many there are."""
+    base = compile_cache.root()
+    if base is None:
+        return "not kept (TENSORGRAFT_CACHE=0, or nowhere to keep them)"
+    if not compile_cache.writable(base):
+        return f"not kept: {base} cannot be written"
+    files, size = compile_cache.contents(base)
+    return f"{files:,} files, {size / 2**20:.1f} MiB of {compile_cache.LIMIT / 2**20:,.0f} MiB in {base}"
 
 
 def version(package: str) -> str:

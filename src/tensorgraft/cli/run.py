@@ -26,6 +26,7 @@ def run_program(
     lazy: bool = False,
     jit_report: bool = False,
     strict_fallbacks: bool = False,
+    compile_cache: bool | None = None,
 ) -> int:
     """Run `program` (a script or a module's name, then its arguments) on the backend `on`; returns the exit code."""
     console = Console(stderr=True)
@@ -38,6 +39,8 @@ def run_program(
     os.environ["TENSORGRAFT_BACKEND"] = on
     if strict_fallbacks:
         os.environ["TENSORGRAFT_FALLBACK"] = "error"
+    if compile_cache is not None:
+        os.environ["TENSORGRAFT_CACHE"] = "1" if compile_cache else "0"
     # JAX hides its own frames and says so in a note; here the frames are cut, and the note would be one of ours.
     os.environ.setdefault("JAX_TRACEBACK_FILTERING", "off")
     try:

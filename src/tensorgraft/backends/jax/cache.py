@@ -1,0 +1,47 @@
+"""JAX's own persistent cache of compiled programs, turned on with the first backend, unless the user has set it up.
+
+It is a setting of the process: functions of the user's own `jax.jit` are kept as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
+from tensorgraft.hub import compile_cache
+
+# Every program is worth it: the smallest takes 10 ms to compile, 2 ms to load and 6 KB to keep. (JAX's own default is
+# 1 s.) JAX's limit of bytes is not used: each write would read the time stamps of all entries, 41 ms where 2,000 are.
+_LEAST_SECONDS = 0.0
+_JAX_LEAST_SECONDS = 1.0
+_ours: str | None = None
+
+
+@functools.cache
+def install() -> None:
+    compile_cache.changed.append(_apply)
+    _apply()
+
+
+def _apply() -> None:
+    global _ours
+    current = jax.config.jax_compilation_cache_dir
+    if current != _ours or not jax.config.jax_enable_compilation_cache:  # the user's own affair
+        return
+    path = compile_cache.directory(f"jax-{jax.__version__}")
+    wanted = None if path is None else str(path)
+    if wanted == current:
+        return
+    jax.config.update("jax_compilation_cache_dir", wanted)
+    before, after = (_LEAST_SECONDS, _JAX_LEAST_SECONDS) if wanted is None else (_JAX_LEAST_SECONDS, _LEAST_SECONDS)
+    if jax.config.jax_persistent_cache_min_compile_time_secs == before:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", after)
+    if current is not None:
+        compilation_cache.reset_cache()
+    if wanted is not None:
+        # A full disk, an entry that another process is just writing: the program is compiled as if there were no cache.
+        warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
+    _ours = wanted

@@ -1,0 +1,132 @@
+"""Where compiled programs are kept from process to process: a directory of the user's cache, bounded, on by default.
+
+`TENSORGRAFT_CACHE=0` turns it off, `TENSORGRAFT_CACHE_DIR` moves it. What is in it is the backends' business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+LIMIT = 2 << 30  # bytes: beyond, what was not used for longest goes
+_DAY = 86400.0
+_MARK = ".pruned"
+
+changed: list[Callable[[], None]] = []  # of backends that have asked for a directory: it may be another one now
+_chosen: Path | None = None
+_off = False
+
+
+def set_compile_cache(path: str | os.PathLike[str] | None) -> None:
+    """Keep compiled programs in `path`, also those of other processes to come; None: do not keep them.
+
+    Without this call they are kept in the user's cache directory, unless `TENSORGRAFT_CACHE` is 0.
+    """
+    global _chosen, _off
+    _chosen, _off = (None, True) if path is None else (Path(path).expanduser().absolute(), False)
+    for listener in changed:
+        listener()
+
+
+def root() -> Path | None:
+    """The directory of all backends; None: off."""
+    if _off:
+        return None
+    if _chosen is not None:
+        return _chosen
+    if os.environ.get("TENSORGRAFT_CACHE", "").lower() in ("0", "off", "false", "no"):
+        return None
+    given = os.environ.get("TENSORGRAFT_CACHE_DIR")
+    if given:
+        return Path(given).expanduser().absolute()
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return Path(local) / "tensorgraft" / "cache" if local else None
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without one
+        return None
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "tensorgraft"
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "tensorgraft"
+
+
+def directory(kind: str) -> Path | None:
+    """The directory for programs of one kind ("jax-0.10.2"), on processors such as this one. None where programs are
+    not to be kept, or cannot be: nobody can write there."""
+    base = root()
+    if base is None:
+        return None
+    path = base / f"{kind}-{processor()}"
+    try:
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)  # whoever writes there can run code here
+        path.mkdir(exist_ok=True)
+        if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            return None
+        _prune_daily(base)
+    except OSError:
+        return None
+    return path
+
+
+def writable(path: Path) -> bool:
+    """A file can be put there, once the directories that lack are made."""
+    there = next((p for p in (path, *path.parents) if p.exists()), None)
+    return there is not None and there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+
+
+def processor() -> str:
+    """What tells processors apart that cannot run each other's programs: homes are shared between machines."""
+    features = platform.processor()
+    try:
+        with open("/proc/cpuinfo") as file:
+            features = next((line for line in file if line.startswith(("flags", "Features"))), features)
+    except OSError:  # other systems than Linux
+        pass
+    return f"{platform.machine()}-{hashlib.sha256(features.encode()).hexdigest()[:8]}"
+
+
+# ---- its size --------------------------------------------------------------------------------------------------------
+
+
+def contents(base: Path) -> tuple[int, int]:
+    """(files, bytes)"""
+    sizes = [stat.st_size for _, stat in _files(base)]
+    return len(sizes), sum(sizes)
+
+
+def prune(base: Path, limit: int = LIMIT) -> None:
+    """Where there are more than `limit` bytes, delete what was not used for longest, down to three quarters of it."""
+    found = sorted(_files(base), key=lambda item: max(item[1].st_atime, item[1].st_mtime))
+    excess = sum(stat.st_size for _, stat in found) - limit
+    if excess <= 0:
+        return
+    excess += limit // 4
+    for path, stat in found:
+        if excess <= 0:
+            return
+        path.unlink(missing_ok=True)
+        excess -= stat.st_size
+
+
+def _files(base: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    for folder, _, names in os.walk(base):
+        for name in names:
+            path = Path(folder, name)
+            try:
+                if name != _MARK:
+                    yield path, path.stat()
+            except OSError:  # another process has just deleted it
+                continue
+
+
+def _prune_daily(base: Path) -> None:
+    mark = base / _MARK
+    if not mark.exists() or time.time() - mark.stat().st_mtime > _DAY:
+        mark.touch()
+        prune(base)
