@@ -1,10 +1,11 @@
 """Devices and backend arrays, from the user's side.
 
-In this version a device is a `torch.device` (type `graft`); PyTorch is imported on first use.
+A device is a `torch.device` (type `graft`), which the Array API front end takes, too; PyTorch is imported on first use.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from tensorgraft.hub import registry
@@ -27,11 +28,16 @@ def device(name: str) -> torch.device:
 
 
 def set_default_device(name: str) -> None:
-    """Make `torch.device("graft")`, without an index, mean this backend in factory functions."""
-    found = device(name)
-    from tensorgraft.frontends.torch import devices
+    """Make this backend the default: of `torch.device("graft")`, without an index, in factory functions, and of arrays
+    that `tensorgraft.array_api` makes without `device=`. Needs no PyTorch.
 
-    devices.set_current_index(found.index)
+    Raises BackendNotAvailableError, which lists what is installed, for a backend unknown or not installed.
+    """
+    registry.get(name)  # raises for an index that the backend does not have
+    registry.set_default(name)
+    front_end = sys.modules.get("tensorgraft.frontends.torch.devices")
+    if front_end is not None:
+        front_end.follow_default()
 
 
 def to_backend_array(t: torch.Tensor) -> Any:

@@ -9,6 +9,7 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 from dataclasses import dataclass
 
 from tensorgraft.errors import BackendNotAvailableError
@@ -92,3 +93,34 @@ def get(device: str) -> Backend:
     name, platform, index = parse(device)
     cls = backend_class(name)
     return cls(index) if platform is None else cls(index, platform)
+
+
+_chosen: str | None = None
+
+
+def chosen() -> str | None:
+    """What `set_default` was given last."""
+    return _chosen
+
+
+def set_default(device: str) -> None:
+    """Raises BackendNotAvailableError for a backend unknown or not installed, ValueError for what is no device."""
+    global _chosen
+    lookup(parse(device)[0])
+    _chosen = device
+
+
+def default() -> str:
+    """The device of arrays for which the program names none."""
+    return _chosen or initial()
+
+
+@functools.cache
+def initial() -> str:
+    """The default of a program that sets none: `$TENSORGRAFT_BACKEND`, else JAX where it is installed, else NumPy."""
+    asked = os.environ.get("TENSORGRAFT_BACKEND")
+    if asked:
+        lookup(parse(asked)[0])
+        return asked
+    here = backends()
+    return "jax" if "jax" in here else here[0]

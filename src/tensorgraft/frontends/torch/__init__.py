@@ -2,9 +2,10 @@
 
 import torch  # noqa: F401  (first: it loads the device itself, which must not find `setup` half imported)
 
-from tensorgraft.frontends.torch import setup
+from tensorgraft.frontends.torch import devices, setup
 from tensorgraft.frontends.torch.fallback import FallbackWarning, fallbacks, set_fallback
 
 setup.install()
+devices.follow_default()
 
 __all__ = ["FallbackWarning", "fallbacks", "set_fallback"]

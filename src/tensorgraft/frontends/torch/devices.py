@@ -35,19 +35,10 @@ class Slot:
         return registry.get(self.name)
 
 
-def _default_name() -> str:
-    chosen = os.environ.get("TENSORGRAFT_BACKEND")
-    if chosen:
-        registry.lookup(registry.parse(chosen)[0])
-        return chosen
-    here = registry.backends()
-    return "jax" if "jax" in here else here[0]
-
-
 @functools.cache
 def slots() -> list[Slot]:
     """All device indices so far."""
-    first = _default_name()
+    first = registry.initial()
     names = [first, *(name for name in registry.backends() if name != first)]
     return [Slot(i, name) for i, name in enumerate(names)]
 
@@ -94,6 +85,13 @@ def set_current_index(index: int) -> None:
     _current = index
     for listener in on_change:
         listener(index)
+
+
+def follow_default() -> None:
+    """What `tg.set_default_device` chose before this front end was loaded."""
+    name = registry.chosen()
+    if name is not None:
+        set_current_index(slot_named(name).index)
 
 
 def slot_at(index: int | None) -> Slot:
