@@ -61,7 +61,6 @@ class JaxBackend(
             )
         self.device = devices[index]
         cache.install()
-        cache.install()
         # arrays of the default device stay uncommitted, so that they mix with sharded ones
         self._is_default = platform is None and index == 0
 
