@@ -144,7 +144,12 @@ class Backend(
         """How many devices this backend has; `Backend(index)` is one of them."""
         return 1
 
-    # ---- backends that compile only --------------------------------------------------------------------------------
+    # ---- backends that trace only ----------------------------------------------------------------------------------
+
+    @property
+    def traces(self) -> bool:
+        """`trace` makes programs of functions: backends that compile do, and some that compile nothing smaller."""
+        return self.compiles
 
     def trace(self, fn: Callable[[], Sequence[Array]], /) -> Program:
         """Run `fn` once on stand-ins for what it computes; the arrays that it takes from outside are found out."""
