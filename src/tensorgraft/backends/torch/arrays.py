@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from tensorgraft.backends.torch.precision import NUMPY, SIGNED, torch_dtype
+from tensorgraft.backends.torch.recorder import StandIn, known, now
 
 Tensor = torch.Tensor
 _NUMPYS_OWN = "biufc"
@@ -54,6 +55,7 @@ def from_numpy(x: np.ndarray, device: torch.device) -> Tensor:
 
 
 def to_numpy(x: Tensor) -> np.ndarray:
+    x = known(x)
     x = x.detach().resolve_conj().resolve_neg().cpu()
     dtype = NUMPY[x.dtype]
     if dtype.kind in _NUMPYS_OWN and dtype.type.__module__ == "numpy":
@@ -153,6 +155,8 @@ def _assign_in_order(view: Tensor, value: Tensor) -> None:
 
 def is_traced(x: Tensor) -> bool:
     """`x` has no values: it stands for what a program will compute."""
+    if isinstance(x, StandIn):
+        return x.held is None or now.recorder is not None
     return x.device.type == "meta" or isinstance(x, torch._subclasses.FakeTensor)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,9 @@ from tensorgraft.backends.torch.fft import TorchFFT
 from tensorgraft.backends.torch.indexing import TorchIndexing
 from tensorgraft.backends.torch.linalg import TorchLinearAlgebra
 from tensorgraft.backends.torch.precision import NUMPY, torch_dtype
+from tensorgraft.backends.torch.program import TorchProgram
 from tensorgraft.backends.torch.random import TorchRandom
+from tensorgraft.backends.torch.recorder import StandIn, suspended
 from tensorgraft.backends.torch.reduction import TorchReduction
 from tensorgraft.backends.torch.scope import PLAIN, scope
 from tensorgraft.backends.torch.shape import TorchShape
@@ -47,7 +49,8 @@ class TorchBackend(
 
     name = "torch"
     mutable = True
-    compiles = False
+    compiles = False  # single operations are quicker as they are; programs (`trace`) are compiled
+    traces = True
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:
         super().__init__(index, platform)
@@ -59,7 +62,7 @@ class TorchBackend(
         return isinstance(x, Tensor) and x.device.type != _GRAFT
 
     def is_traced(self, x: Array, /) -> bool:
-        return type(x) is not Tensor and arrays.is_traced(x) or arrays.in_transform(x)
+        return (type(x) is not Tensor and arrays.is_traced(x)) or arrays.in_transform(x)
 
     def shape(self, x: Array, /) -> tuple[int, ...]:
         return tuple(x.shape)
@@ -113,6 +116,25 @@ class TorchBackend(
                 return fn(*args)
 
         return run
+
+    def trace(self, fn: Callable[[], Sequence[Array]], /) -> TorchProgram:
+        return TorchProgram(self, fn)
+
+    def eagerly(self) -> contextlib.AbstractContextManager[None]:
+        return suspended()
+
+    def stand_in(self, x: Array, /) -> Array:
+        return StandIn(x, x)
+
+    @contextlib.contextmanager
+    def pure(self) -> Iterator[None]:
+        """While a program is recorded, arrays are not written: updates make new ones, which the record shows."""
+        before = self.mutable
+        self.mutable = False
+        try:
+            yield
+        finally:
+            self.mutable = before
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":

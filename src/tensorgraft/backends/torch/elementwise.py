@@ -217,8 +217,10 @@ def _truncated(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _bitcast(x: Tensor, dtype: torch.dtype) -> Tensor:
+    if not x.numel():
+        return x.new_empty((0,), dtype=dtype)
     x = x.contiguous()
-    if x.stride(0) != 1:  # of one element, or none
+    if x.stride(0) != 1:  # of one element
         x = torch.as_strided(x, x.shape, (1,))
     if dtype == torch.bool and x.dtype != torch.bool:
         return x.view(torch.uint8) != 0

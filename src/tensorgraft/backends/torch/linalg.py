@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from tensorgraft.backends.torch.elementwise import convert
-from tensorgraft.backends.torch.precision import INTEGERS, NARROW, SIGNED, as_bits, torch_dtype
+from tensorgraft.backends.torch.precision import INTEGERS, NARROW, SIGNED, arange, as_bits, torch_dtype
 
 Array = Any
 Tensor = torch.Tensor
@@ -102,12 +102,12 @@ class TorchLinearAlgebra:
         return tuple(torch.linalg.eig(x))
 
     def lu(self, x: Array, /) -> tuple[Array, Array, Array]:
-        m, n = x.shape[-2:]
+        m = x.shape[-2]
         lu, pivots, _ = torch.linalg.lu_factor_ex(x)
         if not x.numel():
-            order = torch.arange(m, dtype=torch.int32, device=x.device).expand(x.shape[:-1])
+            order = arange(m, dtype=torch.int32, device=x.device).expand(x.shape[:-1])
         else:
-            rows, _, _ = torch.lu_unpack(lu, pivots, unpack_data=False)
+            rows, _, _ = torch.lu_unpack(lu.detach(), pivots, unpack_data=False)
             order = torch.argmax((rows != 0).to(torch.uint8), -2).to(torch.int32)
         return lu, pivots - 1, order
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tensorgraft.backends.torch.recorder import factory
 from tensorgraft.hub import dtypes
 
 Tensor = torch.Tensor
@@ -43,8 +44,8 @@ def torch_dtype(dtype: np.dtype) -> torch.dtype:
     return found
 
 
-# Dynamo cannot trace questions about NumPy's dtypes: it is to call them, and take the answers as constants. (The mark is
-# that of `torch._dynamo.assume_constant_result`, which would import Dynamo.)
+# Dynamo cannot trace questions about NumPy's dtypes: it is to call them, and take the answers as constants. (The mark
+# is that of `torch._dynamo.assume_constant_result`, which would import Dynamo.)
 for _fn in (torch_dtype, *vars(dtypes).values()):
     if getattr(_fn, "__module__", None) in (__name__, dtypes.__name__):
         _fn._dynamo_marked_constant = True  # type: ignore[attr-defined]
@@ -125,12 +126,16 @@ def scalar(value: Any, dtype: torch.dtype) -> Any:
     return value - (1 << bits) if dtype.is_signed and value >> (bits - 1) else value
 
 
+full = factory(torch.ops.aten.full.default, torch.full)
+arange = factory(torch.ops.aten.arange.default, torch.arange)
+
+
 def filled(shape: tuple[int, ...], value: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A new array of one Python scalar."""
     value = scalar(value, dtype)
     if dtype in FLOAT8:
-        return torch.full(shape, value, dtype=torch.float32, device=device).to(dtype)
-    return torch.full(shape, value, dtype=dtype, device=device)
+        return full(shape, value, dtype=torch.float32, device=device).to(dtype)
+    return full(shape, value, dtype=dtype, device=device)
 
 
 def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tensorgraft.backends.torch.elementwise import convert
-from tensorgraft.backends.torch.precision import LIMITED, as_bits, filled, moved, torch_dtype
+from tensorgraft.backends.torch.precision import LIMITED, arange, as_bits, filled, moved, torch_dtype
 
 Array = Any
 Shape = tuple[int, ...]
@@ -50,7 +50,7 @@ def _put(x: Tensor, update: Tensor, start: Shape, step: Shape, axis: int = 0) ->
 def _along(start: Tensor, size: int, n: int) -> Tensor:
     """Positions of a window of `size` on an axis of `n`, clamped."""
     low = torch.clamp(convert(start, torch.int64), 0, n - size)
-    return low + torch.arange(size, device=start.device)
+    return low + arange(size, dtype=torch.int64, device=start.device)
 
 
 def _put_at(x: Tensor, update: Tensor, start: Sequence[Tensor], axis: int = 0) -> Tensor:
@@ -75,8 +75,8 @@ class TorchShape:
     def iota(self, n: int, dtype: np.dtype) -> Array:
         kind = torch_dtype(dtype)
         if kind in _EXACT:
-            return torch.arange(n, dtype=kind, device=self.device)
-        return convert(torch.arange(n, dtype=torch.int64, device=self.device), kind)
+            return arange(n, dtype=kind, device=self.device)
+        return convert(arange(n, dtype=torch.int64, device=self.device), kind)
 
     def reshape(self, x: Array, shape: Shape, /) -> Array:
         return x.reshape(shape)

@@ -1,0 +1,71 @@
+"""Programs recorded on PyTorch: an FX graph, compiled by Inductor where there is a C++ compiler, else run as it is."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from tensorgraft.backends.torch import arrays
+from tensorgraft.backends.torch.recorder import Recorder
+
+if TYPE_CHECKING:
+    from tensorgraft.backends.torch.backend import TorchBackend
+
+Tensor = torch.Tensor
+COMPILER = "TENSORGRAFT_TORCH_COMPILER"  # "inductor", or "none": graphs run operator by operator
+
+
+@functools.cache
+def compiler() -> str:
+    """How programs are run, unless the environment says it: by Inductor where it can compile."""
+    chosen = os.environ.get(COMPILER)
+    if chosen in ("inductor", "none"):
+        return chosen
+    if chosen:
+        raise ValueError(f"{COMPILER} is {chosen!r}: it is to be inductor or none")
+    found = any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++")))
+    return "inductor" if found or torch.cuda.is_available() else "none"
+
+
+class TorchProgram:
+    """The record of a function without arguments: every tensor that it read is an input."""
+
+    def __init__(self, backend: TorchBackend, fn: Callable[[], Sequence[Tensor]]) -> None:
+        self._backend = backend
+        recorder = Recorder()
+        with backend.scope(), backend.pure(), recorder.recording():
+            recorder.close(tuple(fn()))
+        self._module = recorder.module()
+        self.captured: list[Tensor] = recorder.inputs
+
+    @property
+    def size(self) -> int:
+        return sum(node.op == "call_function" for node in self._module.graph.nodes)
+
+    def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Tensor, ...]]:
+        module, device = self._module, self._backend.device
+        made: list[Callable[..., Sequence[Tensor]]] = []
+
+        def run(*given: Any) -> tuple[Tensor, ...]:
+            inputs = [arrays.from_numpy(x, device) if isinstance(x, np.ndarray) else x for x in given]
+            if not made:
+                made.append(_compiled(module, inputs))
+            # results have memory of their own: they are written in place later
+            return tuple([arrays.own(x) for x in made[0](*inputs)])
+
+        return self._backend.compile(torch.no_grad()(run))
+
+
+def _compiled(module: fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Sequence[Tensor]]:
+    if compiler() == "none" or not any(node.op == "call_function" for node in module.graph.nodes):
+        return module
+    from torch._inductor.compile_fx import compile_fx
+
+    return compile_fx(module, list(inputs))

@@ -1,0 +1,215 @@
+"""Recording of a program: stand-ins for tensors, whose operations become the nodes of an FX graph.
+
+A stand-in is a tensor subclass that has a shape and no values. What PyTorch does with it below autograd is computed on
+fake tensors, and noted. Tensors from outside become inputs of the graph where they meet a stand-in; operations on known
+tensors alone are not seen, and computed at once. Factory functions are noted where a program is being recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from tensorgraft.errors import TracedValueError
+
+Tensor = torch.Tensor
+
+
+class _State(threading.local):
+    recorder: Recorder | None = None
+
+
+now = _State()
+
+
+class StandIn(Tensor):
+    """What stands for a tensor: one that is known (`held`), or that the program computes."""
+
+    held: Tensor | None
+    fake: FakeTensor | None
+    home: Recorder | None  # whose graph has `node`
+    node: fx.Node | None
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, like: Tensor, held: Tensor | None = None) -> StandIn:
+        out = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls,
+            like.shape,
+            strides=like.stride(),
+            storage_offset=like.storage_offset(),
+            dtype=like.dtype,
+            device=like.device,
+        )
+        out.held, out.fake, out.home, out.node = held, None, None, None
+        return out
+
+    def __repr__(self, **_: Any) -> str:
+        return f"StandIn({self.dtype}, {tuple(self.shape)})"
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if now.recorder is not None:
+            return now.recorder.call(func, args, kwargs or {})
+        return func(*tree_map(known, args), **tree_map(known, kwargs or {}))
+
+
+def known(x: Any) -> Any:
+    """The tensor that a stand-in stands for. Raises TracedValueError where that is not known."""
+    if not isinstance(x, StandIn):
+        return x
+    if x.held is None:
+        raise TracedValueError(
+            f"a {x.dtype} tensor of shape {tuple(x.shape)} that was made while a program was traced is used outside: it"
+            " has no values. Return it from the traced function."
+        )
+    return x.held
+
+
+class Recorder:
+    """One graph under way. `outer`: the recorder of the program that this graph is a branch or a loop's body of."""
+
+    def __init__(self, outer: Recorder | None = None) -> None:
+        self.graph = fx.Graph()
+        self.outer = outer
+        self.mode: FakeTensorMode = FakeTensorMode() if outer is None else outer.mode
+        self.root: dict[str, fx.GraphModule] = {}  # sub-graphs by name
+        self.inputs: list[Tensor] = []  # tensors from outside, in the order of their placeholders
+        self._places: dict[int, tuple[fx.Node, FakeTensor]] = {}
+        self._last: fx.Node | None = None  # the last placeholder
+
+    # ---- values ----------------------------------------------------------------------------------------------------
+
+    def placeholder(self, x: Tensor, fake: FakeTensor) -> fx.Node:
+        with self.graph.inserting_after(self._last) if self._last else self.graph.inserting_before():
+            node = self.graph.placeholder(f"input_{len(self.inputs)}")
+        self._last = node
+        self.inputs.append(x)
+        self._places[id(x)] = node, fake
+        return node
+
+    def fake_of(self, x: Tensor) -> FakeTensor:
+        """What is known of any tensor that a program may read."""
+        if isinstance(x, StandIn):
+            if x.fake is None or x.fake.fake_mode is not self.mode:
+                x.fake = self.mode.from_tensor(known(x).detach())
+            return x.fake
+        return self.mode.from_tensor(x.detach())
+
+    def lift(self, x: Tensor) -> tuple[fx.Node, FakeTensor]:
+        """The node of a tensor, which is an input if it is from outside."""
+        if isinstance(x, StandIn) and x.home is self:
+            assert x.node is not None and x.fake is not None
+            return x.node, x.fake
+        if id(x) not in self._places:
+            fake = self.fake_of(x)
+            self.placeholder(x, fake)
+        return self._places[id(x)]
+
+    def made(self, fake: FakeTensor, node: fx.Node) -> StandIn:
+        out = StandIn(fake)
+        out.fake, out.home, out.node = fake, self, node
+        node.meta["val"] = fake
+        return out
+
+    def results(self, fakes: Any, node: fx.Node) -> Any:
+        """Stand-ins for what a node gives: a tensor, or a flat sequence with some."""
+        if isinstance(fakes, FakeTensor):
+            return self.made(fakes, node)
+        if isinstance(fakes, tuple | list):
+            parts = [
+                self.made(f, self.graph.call_function(operator.getitem, (node, i))) if isinstance(f, FakeTensor) else f
+                for i, f in enumerate(fakes)
+            ]
+            return parts if isinstance(fakes, list) else tuple(parts)
+        return fakes
+
+    # ---- operations ------------------------------------------------------------------------------------------------
+
+    def call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        leaves, tree = tree_flatten((args, kwargs))
+        nodes, fakes = list(leaves), list(leaves)
+        for i, x in enumerate(leaves):
+            if isinstance(x, Tensor):
+                nodes[i], fakes[i] = self.lift(x)
+        fake_args, fake_kwargs = tree_unflatten(fakes, tree)
+        try:
+            with self.mode:
+                out = func(*fake_args, **fake_kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise TracedValueError(
+                f"{func} asks for values while a program is being traced, and they are known only when it runs.\nUse"
+                " the tensor itself (where, cond, while_loop instead of Python's if and while), or take this step out"
+                " of the compiled function."
+            ) from error
+        node = self.graph.call_function(func, *tree_unflatten(nodes, tree))
+        if isinstance(out, FakeTensor):
+            for x, fake in zip(leaves, fakes, strict=True):
+                if fake is out:  # an operator that returns the tensor that it was given (and may have written)
+                    return x
+        return self.results(out, node)
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        before, now.recorder = now.recorder, self
+        try:
+            yield
+        finally:
+            now.recorder = before
+
+    def close(self, results: Sequence[Tensor]) -> None:
+        """Make `results` the outputs; inputs that nothing depends on are dropped."""
+        self.graph.output(tuple([self.lift(x)[0] for x in results]))
+        self.graph.eliminate_dead_code()
+        kept = []
+        for node, x in zip(list(self.graph.find_nodes(op="placeholder")), self.inputs, strict=True):
+            if node.users:
+                kept.append(x)
+            else:
+                self.graph.erase_node(node)
+        self.inputs = kept
+
+    def module(self) -> fx.GraphModule:
+        return fx.GraphModule(self.root, self.graph)
+
+    def attach(self, module: fx.GraphModule) -> fx.Node:
+        """A node that stands for a sub-graph."""
+        name = f"part_{len(self.root)}"
+        self.root[name] = module
+        # a graph checks its attributes against the module that it is to belong to, which is made at the end
+        return self.graph.create_node("get_attr", name)
+
+
+@contextlib.contextmanager
+def suspended() -> Iterator[None]:
+    """Inside a recording: compute at once."""
+    before, now.recorder = now.recorder, None
+    try:
+        yield
+    finally:
+        now.recorder = before
+
+
+def factory(func: Any, fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function that makes tensors of nothing: `fn`, or where a program is recorded a node with the overload `func`."""
+
+    def make(*args: Any, **kwargs: Any) -> Tensor:
+        if torch.compiler.is_compiling() or now.recorder is None:
+            return fn(*args, **kwargs)
+        return now.recorder.call(func, args, kwargs)
+
+    return make
