@@ -12,11 +12,12 @@ class Row:
     """One comparison."""
 
     name: str
-    ours: float  # seconds
-    reference: float  # seconds
+    ours: float
+    reference: float
     against: str
     limit: float | None = None  # of the ratio, where there is a promise
     extra: float | None = None  # of the difference in seconds, where that is the promise
+    unit: str = "s"  # seconds, "B" for bytes
 
     @property
     def ratio(self) -> float:
@@ -29,15 +30,20 @@ class Row:
         return self.limit is None or self.ratio <= self.limit
 
 
-def interleaved(subjects: dict[str, Callable[[], object]], calls: int, rounds: int) -> dict[str, float]:
-    """Seconds per call of each subject: `rounds` bursts of `calls` calls, in turn. A subject waits for its results."""
+def interleaved(
+    subjects: dict[str, Callable[[], object]], calls: int, rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
+    """Seconds per call of each subject: `rounds` bursts of `calls` calls, in turn. A subject waits for its results.
+
+    `clock`: `time.process_time` where the machine is busy and the work is one core's.
+    """
     for subject in subjects.values():
         subject()
     bursts: dict[str, list[float]] = {name: [] for name in subjects}
     for _ in range(rounds):
         for name, subject in subjects.items():
-            start = time.perf_counter()
+            start = clock()
             for _ in range(calls):
                 subject()
-            bursts[name].append((time.perf_counter() - start) / calls)
+            bursts[name].append((clock() - start) / calls)
     return {name: min(seconds) for name, seconds in bursts.items()}

@@ -5,6 +5,7 @@ None of this knows of tensorgraft. `networks_by_hand` has the same in JAX.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -129,7 +130,7 @@ class ResNet18(nn.Module):
         self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         widths = (64, 64, 64, 128, 128, 256, 256, 512, 512)
-        pairs = zip(widths, widths[1:], strict=False)
+        pairs = itertools.pairwise(widths)
         self.blocks = nn.Sequential(*(Residual(c, o, 1 if c == o else 2) for c, o in pairs))
         self.classify = nn.Linear(512, classes)
 

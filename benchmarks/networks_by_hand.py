@@ -21,8 +21,8 @@ Apply = Callable[[Tree, Tree, Any, bool], tuple[Any, Tree]]
 
 
 def load(state: dict[str, np.ndarray]) -> tuple[Tree, Tree]:
-    """(parameters, batch-norm statistics) of a PyTorch state dict; a tied head is the embedding. Kernels of convolutions
-    become channels-last."""
+    """(parameters, batch-norm statistics) of a PyTorch state dict; a tied head is the embedding. Kernels of
+    convolutions become channels-last."""
     params, statistics = {}, {}
     for name, value in state.items():
         if "running" in name:
@@ -126,7 +126,7 @@ def lstm(params: Tree, statistics: Tree, tokens: Any, train: bool) -> tuple[Any,
     return linear(x, "head", params).swapaxes(0, 1), statistics
 
 
-# ---- inference and training -------------------------------------------------------------------------------------------
+# ---- inference and training -----------------------------------------------------------------------------------------
 
 SGD = optax.chain(optax.add_decayed_weights(5e-4), optax.sgd(1e-2, momentum=0.9))
 ADAMW = optax.adamw(1e-3, weight_decay=1e-2)

@@ -16,6 +16,7 @@ import torch
 from jax import lax
 
 from tensorgraft.backends.jax import JaxBackend
+from tensorgraft.backends.numpy import NumpyBackend
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend, dtypes
 
@@ -253,6 +254,9 @@ CONVOLUTIONS = {  # x, w, strides, padding, lhs dilation, rhs dilation, groups, 
     "depthwise, padding cut off": ((2, 6, 9, 7), (6, 1, 3, 2), (1, 1), [(-1, 1), (0, -2)], (2, 1), (1, 1), 6, 1),
     "batch groups": ((6, 4, 8, 8), (9, 4, 7, 7), (1, 1), [(1, 1)] * 2, (1, 1), (1, 1), 1, 3),
     "batch groups of one": ((6, 4, 8, 8), (6, 4, 4, 4), (1, 1), [(1, 1)] * 2, (1, 1), (2, 2), 1, 6),
+    "few places": ((2, 3, 5, 4), (40, 3, 3, 2), (2, 1), [(1, 1), (0, 1)], (1, 1), (1, 2), 1, 1),
+    "window of one": ((2, 3, 5, 4), (4, 3, 1, 1), (2, 3), [(0, 0)] * 2, (1, 1), (1, 1), 1, 1),
+    "window of one, many channels": ((2, 40, 1, 2), (80, 40, 1, 1), (1, 1), [(0, 0)] * 2, (1, 1), (1, 1), 1, 1),
     "batch groups of one, two filters": ((3, 4, 8, 8), (6, 4, 8, 8), (1, 1), [(1, 1)] * 2, (1, 1), (1, 1), 1, 3),
 }
 
@@ -275,6 +279,47 @@ def test_convolutions_as_products_are_xlas(case: str, dtype: np.dtype) -> None:
     out = program(x, w)[0]
     assert out.dtype == dtype and out.shape == own.shape
     assert (host(out) == host(own).astype(dtype)).all()
+
+
+TRANSPOSED = {  # x, w, strides, padding, dilation, output padding
+    "window beyond image": ((2, 4, 2, 2), (4, 6, 3, 3), (2, 2), (1, 1), (1, 1), (1, 0)),
+    "few places": ((1, 40, 3, 4), (40, 6, 3, 2), (1, 3), (2, 0), (1, 2), (0, 2)),
+    "padding beyond image": ((2, 4, 1, 2), (4, 3, 5, 5), (1, 1), (2, 2), (1, 1), (0, 0)),
+    "window of one": ((2, 3, 4, 5), (3, 4, 1, 1), (2, 1), (0, 1), (1, 1), (1, 0)),
+    "window of one, many channels": ((2, 80, 2, 2), (80, 40, 1, 1), (2, 1), (0, 0), (1, 1), (1, 0)),
+    "one axis": ((2, 3, 2), (3, 4, 4), (3,), (1,), (2,), (0,)),
+    "three axes": ((1, 2, 2, 1, 2), (2, 3, 2, 3, 2), (1, 2, 2), (0, 1, 1), (1, 1, 1), (0, 1, 0)),
+}
+WEIGHTS = {  # x, gradient, window, strides, padding, dilation
+    "few places": ((2, 3, 5, 4), (2, 40, 3, 3), (3, 2), (2, 1), (1, 0), (1, 1)),
+    "places that no window sees": ((1, 3, 8, 6), (1, 20, 3, 2), (2, 3), (2, 3), (0, 0), (3, 1)),
+    "window of one": ((3, 4, 5, 4), (3, 6, 3, 2), (1, 1), (2, 3), (0, 0), (1, 1)),
+    "window of one, many channels": ((3, 64, 1, 1), (3, 32, 1, 1), (1, 1), (1, 1), (0, 0), (1, 1)),
+    "result beyond image": ((2, 3, 2, 2), (2, 4, 4, 4), (3, 3), (1, 1), (2, 2), (1, 1)),
+    "one axis": ((2, 3, 9), (2, 20, 4), (3,), (2,), (1,), (2,)),
+    "three axes": ((1, 2, 3, 3, 3), (1, 20, 2, 2, 2), (2, 2, 2), (1, 1, 1), (0, 0, 0), (1, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float64), np.dtype(np.int32), dtypes.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [("transposed_convolution", c) for c in TRANSPOSED] + [("convolution_weights", c) for c in WEIGHTS],
+)
+def test_gradients_of_convolutions_as_products_are_the_composites(name: str, case: str, dtype: np.dtype) -> None:
+    first, second, *rest = (TRANSPOSED if name == "transposed_convolution" else WEIGHTS)[case]
+    random = np.random.default_rng(0)
+    values = [random.integers(-3, 4, s).astype(dtype) for s in (first, second)]  # no rounding
+    numpy = NumpyBackend()
+    with xp.scope():
+        a, b = map(xp.asarray, values)
+        program = xp.compile(lambda a, b: (getattr(xp, name)(a, b, *rest),))
+        if xp.device.platform == "cpu":
+            assert "conv_general_dilated" not in str(jax.make_jaxpr(program)(a, b))
+        out = program(a, b)[0]
+    wanted = getattr(numpy, name)(*values, *rest)
+    assert out.dtype == dtype and out.shape == wanted.shape
+    assert (host(out) == wanted).all()
 
 
 @pytest.mark.parametrize(

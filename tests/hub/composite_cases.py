@@ -173,6 +173,57 @@ def _diagonal(d: Draw) -> tuple[Any, ...]:
     return d.array(d.shape(2, smallest=1)), d.int(-3, 3)
 
 
+def _geometry(d: Draw) -> tuple[Any, ...]:
+    """(groups, in channels, out channels, sides, window, strides, padding, dilation) of a convolution."""
+    n, groups = d.int(0, 2), d.int(1, 2)
+    window, strides, dilation = (tuple(d.int(1, most) for _ in range(n)) for most in (3, 3, 2))
+    padding = tuple(d.int(0, k) for k in window)
+    sides = tuple((k - 1) * t + 1 + d.int(0, 4) for k, t in zip(window, dilation, strict=True))
+    return groups, groups * d.int(1, 2), groups * d.int(1, 3), sides, window, strides, padding, dilation
+
+
+def _transposed(d: Draw) -> tuple[Any, ...]:
+    groups, c, o, sides, window, strides, padding, dilation = _geometry(d)
+    extra = tuple(d.int(0, s - 1) + 2 * p for s, p in zip(strides, padding, strict=True))  # something is left over
+    x, w = d.array((d.int(1, 2), c, *sides)), d.array((c, o // groups, *window))
+    return x, w, strides, padding, dilation, extra, groups
+
+
+def _weighed(d: Draw) -> tuple[Any, ...]:
+    groups, c, o, sides, window, strides, padding, dilation = _geometry(d)
+    rest = zip(sides, window, strides, padding, dilation, strict=True)
+    out = [(i + 2 * p - t * (k - 1) - 1) // s + 1 for i, k, s, p, t in rest]
+    n = d.int(1, 2)
+    return d.array((n, c, *sides)), d.array((n, o, *out)), window, strides, padding, dilation, groups
+
+
+def _pairs(out: tuple[int, ...], window: tuple[int, ...], strides: Any, dilation: Any) -> Any:
+    """(place of the result, tap of the window, place of the padded image) of a convolution."""
+    for at in np.ndindex(*out):
+        for tap in np.ndindex(*window):
+            yield at, tap, tuple(a * s + t * d for a, s, t, d in zip(at, strides, tap, dilation, strict=True))
+
+
+def _transposed_convolution(x: Any, w: Any, strides: Any, padding: Any, dilation: Any, extra: Any, groups: int) -> Any:
+    sides, window = x.shape[2:], w.shape[2:]
+    rest = zip(sides, window, strides, dilation, extra, strict=True)
+    full = [(i - 1) * s + d * (k - 1) + 1 + e for i, k, s, d, e in rest]
+    out = np.zeros((x.shape[0], w.shape[1] * groups, *full), x.dtype)
+    for at, tap, to in _pairs(sides, window, strides, dilation):
+        pairs = zip(np.split(x[:, :, *at], groups, 1), np.split(w[:, :, *tap], groups), strict=True)
+        out[:, :, *to] += np.concatenate([a @ b for a, b in pairs], 1)
+    return out[(..., *(slice(p, n - p) for p, n in zip(padding, full, strict=True)))]
+
+
+def _convolution_weights(x: Any, grad: Any, window: Any, strides: Any, padding: Any, dilation: Any, groups: int) -> Any:
+    x = np.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
+    found = np.zeros((grad.shape[1], x.shape[1] // groups, *window), x.dtype)
+    for at, tap, seen in _pairs(grad.shape[2:], window, strides, dilation):
+        pairs = zip(np.split(grad[:, :, *at], groups, 1), np.split(x[:, :, *seen], groups, 1), strict=True)
+        found[:, :, *tap] += np.concatenate([a.T @ b for a, b in pairs])
+    return found
+
+
 COMPOSITES = {
     "square": Case((*FLOAT, dtypes.int8, dtypes.complex64), _one, np.square),
     "reciprocal": Case((*FLOAT, dtypes.complex64), lambda d: (d.array(low=1),), lambda x: 1 / x),
@@ -250,6 +301,8 @@ COMPOSITES = {
         lambda pivots: np.sum(pivots != np.arange(4), -1),
     ),
     "window_patches": Case(LAYOUT, _patches, _window_patches),
+    "transposed_convolution": Case(of("ifc"), _transposed, _transposed_convolution, 128),
+    "convolution_weights": Case(of("ifc"), _weighed, _convolution_weights, 128),
 }
 # Of shapes, memory and traces; random numbers and `map` have tests of their own.
 ELSEWHERE = {

@@ -57,6 +57,52 @@ class Windowed:
             pieces.append(self.slice(x, zeros + start, lead + stop, ones + tuple(strides)))
         return self.stack(pieces, axis=len(lead))
 
+    def transposed_convolution(
+        self,
+        x: Array,
+        w: Array,
+        /,
+        strides: Ints,
+        padding: Ints,
+        dilation: Ints,
+        output_padding: Ints,
+        groups: int = 1,
+    ) -> Array:
+        """The transpose of a convolution in its images: x (N, C, ...), w (C, O / groups, ...) -> (N, O, ...). Strides,
+        padding (on both sides) and dilation are those of that convolution; `output_padding` is added at the end."""
+        c, o, *taps = self.shape(w)
+        n = len(taps)
+        parts = self.reshape(w, (groups, c // groups, o, *taps))
+        swapped = self.reshape(self.swapaxes(parts, 1, 2), (groups * o, c // groups, *taps))
+        swapped = self.flip(swapped, tuple(range(2, n + 2)))
+        pads = []
+        for k, d, p, extra in zip(taps, dilation, padding, output_padding, strict=True):
+            reach = d * (k - 1) - p
+            pads.append((reach, reach + extra))
+        return self.convolution(x, swapped, (1,) * n, pads, strides, dilation, groups)
+
+    def convolution_weights(
+        self,
+        x: Array,
+        grad: Array,
+        /,
+        window: Ints,
+        strides: Ints,
+        padding: Ints,
+        dilation: Ints,
+        groups: int = 1,
+    ) -> Array:
+        """The gradient in the weights (O, C / groups, window) of a convolution of x (N, C, ...) to grad (N, O, ...):
+        the convolution of the one with the other, channels in the place of the batch. Padding is that on both sides."""
+        n = len(window)
+        pads = []
+        extents = zip(self.shape(x)[2:], self.shape(grad)[2:], window, strides, padding, dilation, strict=True)
+        for i, o, k, s, p, d in extents:
+            pads.append((p, s * (o - 1) + 1 + d * (k - 1) - i - p))
+        lhs, rhs = self.swapaxes(x, 0, 1), self.swapaxes(grad, 0, 1)
+        found = self.convolution(lhs, rhs, dilation, pads, (1,) * n, strides, 1, groups)
+        return self.swapaxes(found, 0, 1)
+
 
 def _positions(window: Ints) -> list[Ints]:
     found: list[Ints] = [()]

@@ -1,9 +1,19 @@
-"""Convolutions as products of matrices, where XLA's own are slow on the CPU.
+"""Convolutions as products of matrices, where XLA's own are slow on the CPU. `benchmarks/convolution.py` measures both.
 
-XLA gives plain convolutions to Eigen, but runs others element by element: those with one channel a group, those with
-batch groups (the gradient of the weights of any grouped convolution), and those that it turns inside out because the
-window is larger than the image. Measured on 2 cores with JAX 0.10: 512 -> 512 channels, 3x3 on 2x2 images, 169 against
-2 ms; 128 channels apart, 3x3 on 16x16, 8 against 0.2 ms; its like's gradient in the weights, 32 groups, 2575 against 6.
+XLA gives plain convolutions to Eigen, which is as fast as a product of matrices, except (one core, JAX 0.10, GFLOP/s of
+XLA's and of these; 105 is what a large product reaches):
+
+- It turns convolutions inside out whose window has more places than the image, which Eigen does not take: a scalar
+  loop. 512 -> 512 channels, 3 x 3 on 2 x 2: 1 and 99; the gradient in the images of 4 x 4 by stride 2: 1 and 96.
+- It turns the weights to channels-last at every call, and back for their gradient. Where results have few places that
+  is most of the time: 512 -> 512 channels, 3 x 3 on 4 x 4, batch 8: 66 and 103, batch 1: 25 and 104; its gradient in
+  the images 33 and 100, in the weights 12 and 100.
+- It turns images to channels-last and back: with a window of one place that costs as much as the product. 64 -> 256
+  channels on 56 x 56: 23 and 88, the gradient in the images 23 and 103, in the weights 15 and 93.
+- It runs element by element what has one channel a group, or batch groups (the gradient in the weights of any grouped
+  convolution): 128 channels apart, 3 x 3 on 16 x 16, 40 times slower; its like's gradient, 32 groups, 400 times.
+
+On large images with few channels it is XLA's that are faster (64 -> 64 channels, 3 x 3 on 28 x 28: 85 and 60).
 """
 
 from __future__ import annotations
@@ -25,6 +35,20 @@ Pads = tuple[tuple[int, int], ...]
 MANY = 64  # pieces of an image that are worth a slice each
 
 
+def _few_places(places: int, taps: int, outputs: int) -> bool:
+    """Patches are copied, (C x taps x places), weights are not turned, (C x taps x outputs). Measured: even where there
+    are half as many places as output channels, more often where images have even sides."""
+    return taps <= MANY and 2 * places <= outputs
+
+
+# With a window of one place, a product for each image, whose layout stays, is better than one for all of them, for
+# which images are turned, if the weights have at most so many numbers for each place of an image (measured).
+FORWARD, IMAGES, WEIGHTS = 512, 128, 512
+
+
+# ---- convolution -----------------------------------------------------------------------------------------------------
+
+
 def rewritten(
     x: Array, w: Array, strides: Ints, padding: Pads, lhs_dilation: Ints, rhs_dilation: Ints, groups: int, batches: int
 ) -> Array | None:
@@ -39,16 +63,22 @@ def rewritten(
     if min(out) < 1:
         return None
     depthwise = groups > 1 and w.shape[1] == 1
-    by_taps = batches == 1 and taps <= MANY and (depthwise or taps > math.prod(x.shape[2:]))
+    plain = groups == batches == 1 and all(d == 1 for d in lhs_dilation)
+    if taps == 1 and plain and not any(map(any, padding)):
+        return _pointwise(x[:, :, *(slice(None, None, s) for s in strides)], w)
+    few = plain and _few_places(x.shape[0] * math.prod(out), taps, w.shape[0])
+    by_taps = batches == 1 and taps <= MANY and (depthwise or few or taps > math.prod(x.shape[2:]))
     by_positions = batches > 1 and math.prod(out) <= MANY
     if not (by_taps or by_positions):
         return None
     config = [(0, 0, 0)] * 2 + [(*p, d - 1) for p, d in zip(padding, lhs_dilation, strict=True)]
-    x = lax.pad(x, np.zeros((), x.dtype), config)
     if by_positions:
+        x = lax.pad(x, np.zeros((), x.dtype), config)
         return _by_positions(list(_pieces(x, out, strides, window, rhs_dilation)), w, out, batches)
-    pieces = list(_pieces(x, window, rhs_dilation, out, strides))
-    return _depthwise(pieces, w) if depthwise else _by_taps(pieces, w, groups)
+    if depthwise:
+        x = lax.pad(x, np.zeros((), x.dtype), config)
+        return _depthwise(list(_pieces(x, window, rhs_dilation, out, strides)), w)
+    return _by_taps(_patches(x, config, window, rhs_dilation, out, strides), w, out, groups)
 
 
 def _pieces(x: Array, at: Ints, at_step: Ints, size: Ints, step: Ints) -> Iterator[Array]:
@@ -60,14 +90,36 @@ def _pieces(x: Array, at: Ints, at_step: Ints, size: Ints, step: Ints) -> Iterat
         yield lax.slice(x, (0, 0, *start), (*lead, *stop), (1, 1, *step))
 
 
-def _by_taps(pieces: list[Array], w: Array, groups: int) -> Array:
-    """Pieces (N, C, out), one a tap: one product of (O, taps C) with (taps C, N out) a group."""
-    n, c, *out = pieces[0].shape
+def _patches(x: Array, config: Any, window: Ints, dilation: Ints, out: Ints, strides: Ints) -> Array:
+    """(C, taps, N, out...): what each tap of the window sees of the padded x (N, C, ...)."""
+    x = lax.pad(x.swapaxes(0, 1), np.zeros((), x.dtype), config)
+    return jnp.stack(list(_pieces(x, window, dilation, out, strides)), 1)
+
+
+def _by_taps(patches: Array, w: Array, out: Ints, groups: int) -> Array:
+    """One product of (O, C taps), as the weights lie in memory, with (C taps, N out) a group."""
+    c, taps, n = patches.shape[:3]
     o = w.shape[0]
-    columns = jnp.stack(pieces).reshape(len(pieces), n, groups, c // groups, *out)
-    rows = w.reshape(groups, o // groups, c // groups, len(pieces))
-    found = dot_general(rows, columns, ((2, 3), (3, 0)), ((0,), (2,)), None)  # (groups, O / groups, N, out)
-    return jnp.moveaxis(found.reshape(o, n, *out), 0, 1)
+    columns = patches.reshape(groups, c // groups * taps, -1)
+    rows = w.reshape(groups, o // groups, c // groups * taps)
+    batch = ((0,), (0,)) if groups > 1 else ((), ())
+    if groups == 1:
+        rows, columns = rows[0], columns[0]
+    found = dot_general(rows, columns, ((rows.ndim - 1,), (rows.ndim - 2,)), batch, None)
+    return found.reshape(o, n, *out).swapaxes(0, 1)
+
+
+def _pointwise(x: Array, w: Array) -> Array:
+    """The product of x (N, C, ...) with the weights (O, C, 1...)."""
+    n, _, *out = x.shape
+    o, c = w.shape[:2]
+    w = w.reshape(o, c)
+    places = math.prod(out)
+    if n == 1 or w.size <= FORWARD * places:
+        each = jnp.broadcast_to(w, (n, o, c))
+        return dot_general(each, x.reshape(n, c, places), ((2,), (1,)), ((0,), (0,)), None).reshape(n, o, *out)
+    found = dot_general(jnp.moveaxis(x, 1, -1).reshape(-1, c), w, ((1,), (1,)), ((), ()), None)
+    return jnp.moveaxis(found.reshape(n, *out, o), -1, 1)
 
 
 def _by_positions(pieces: list[Array], w: Array, out: Ints, batches: int) -> Array:
@@ -92,3 +144,64 @@ def _depthwise(pieces: list[Array], w: Array) -> Array:
     spatial = (1,) * (len(w.shape) - 2)
     terms = [x * weights[:, tap].reshape(-1, *spatial) for tap, x in enumerate(wide)]
     return functools.reduce(lax.add, terms)
+
+
+# ---- its gradients ---------------------------------------------------------------------------------------------------
+
+
+def transposed(x: Array, w: Array, strides: Ints, padding: Ints, dilation: Ints, output_padding: Ints) -> Array | None:
+    """`Backend.transposed_convolution` without groups, or None: what each place of x gives to every tap is one product,
+    which is then put where the taps are, so that the weights stay as they lie."""
+    n, c, *places = x.shape
+    o, *window = w.shape[1:]
+    taps = math.prod(window)
+    if 0 in x.shape or 0 in w.shape or not window:
+        return None
+    extents = list(zip(places, window, strides, dilation, padding, output_padding, strict=True))
+    if min((i - 1) * s + d * (k - 1) + 1 - 2 * p + extra for i, k, s, d, p, extra in extents) < 1:
+        return None
+    area = math.prod(places)
+    if not (taps == 1 or _few_places(n * area, taps, c) or (taps <= MANY and taps > area)):
+        return None
+    if taps == 1 and w.size <= IMAGES * area:
+        each = jnp.broadcast_to(w.reshape(c, o), (n, c, o))
+        found = dot_general(each, x.reshape(n, c, area), ((1,), (1,)), ((0,), (0,)), None)
+        given = [found.reshape(n, o, *places)]
+    else:
+        rows = jnp.moveaxis(x, 1, -1).reshape(-1, c)
+        found = dot_general(rows, w.reshape(c, o * taps), ((1,), (0,)), ((), ()), None)
+        found = found.reshape(n, *places, o, taps)
+        given = [jnp.moveaxis(found[..., tap], -1, 1) for tap in range(taps)]
+    zero = np.zeros((), x.dtype)
+    placed = []
+    for at, value in zip(np.ndindex(*window), given, strict=True):
+        config = []
+        for t, (_, k, s, d, p, extra) in zip(at, extents, strict=True):
+            config.append((t * d - p, (k - 1 - t) * d - p + extra, s - 1))
+        placed.append(lax.pad(value, zero, [(0, 0, 0)] * 2 + config))
+    return functools.reduce(lax.add, placed)
+
+
+def weights(x: Array, grad: Array, window: Ints, strides: Ints, padding: Ints, dilation: Ints) -> Array | None:
+    """`Backend.convolution_weights` without groups, or None: one product of the gradient with the patches."""
+    n, c, *sides = x.shape
+    o, *out = grad.shape[1:]
+    taps = math.prod(window)
+    if 0 in x.shape or 0 in grad.shape or not window:
+        return None
+    area = math.prod(out)
+    if not (taps == 1 or _few_places(n * area, taps, o) or (taps <= MANY and area > math.prod(sides))):
+        return None
+    config = [(0, 0, 0)] * 2
+    for i, s, k, d, p, m in zip(sides, strides, window, dilation, padding, out, strict=True):
+        config.append((p, (m - 1) * s + d * (k - 1) + 1 - i - p, 0))  # places that no window sees are cut off
+    rows = grad.swapaxes(0, 1).reshape(o, -1)
+    if taps == 1:
+        x = lax.pad(x, np.zeros((), x.dtype), config)[:, :, *(slice(None, None, s) for s in strides)]
+        if o * c <= WEIGHTS * area:
+            each = grad.reshape(n, o, area), x.reshape(n, c, area)
+            return lax.reduce_sum(dot_general(*each, ((2,), (2,)), ((0,), (0,)), None), (0,)).reshape(o, c, *window)
+        places = jnp.moveaxis(x, 1, -1).reshape(-1, c)
+        return dot_general(rows, places, ((1,), (0,)), ((), ()), None).reshape(o, c, *window)
+    patches = _patches(x, config, tuple(window), dilation, tuple(out), strides).reshape(c * taps, -1)
+    return dot_general(rows, patches, ((1,), (1,)), ((), ()), None).reshape(o, c, *window)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from jax import lax
 
+from tensorgraft.backends.jax import patches
 from tensorgraft.backends.jax.linalg import full_precision
 from tensorgraft.backends.jax.operation import operation
-from tensorgraft.backends.jax.patches import rewritten
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.windowed import Windowed
 
 Array = Any
 Ints = tuple[int, ...]
@@ -32,9 +33,7 @@ def _convolution(
 ) -> Array:
     dtype = x.dtype
     if cpu:
-        wide = dtypes.accumulator(dtype)
-        arrays = lax.convert_element_type(x, wide), lax.convert_element_type(w, wide)
-        out = rewritten(*arrays, strides, padding, lhs_dilation, rhs_dilation, groups, batch_groups)
+        out = patches.rewritten(*_wide(x, w), strides, padding, lhs_dilation, rhs_dilation, groups, batch_groups)
         if out is not None:
             return lax.convert_element_type(out, dtype)
     out = lax.conv_general_dilated(
@@ -50,6 +49,20 @@ def _convolution(
         preferred_element_type=dtypes.accumulator(dtype),
     )
     return lax.convert_element_type(out, dtype)
+
+
+def _wide(*arrays: Array) -> list[Array]:
+    return [lax.convert_element_type(a, dtypes.accumulator(a.dtype)) for a in arrays]
+
+
+def _transposed(x: Array, w: Array, **static: Ints) -> Array | None:
+    out = patches.transposed(*_wide(x, w), **static)
+    return None if out is None else lax.convert_element_type(out, x.dtype)
+
+
+def _weights(x: Array, grad: Array, **static: Ints) -> Array | None:
+    out = patches.weights(*_wide(x, grad), **static)
+    return None if out is None else lax.convert_element_type(out, x.dtype)
 
 
 _WINDOW = {"sum": lax.add, "max": lax.max, "min": lax.min}
@@ -97,6 +110,10 @@ def _by_slices(
 _convolved = operation(
     _convolution, ("strides", "padding", "lhs_dilation", "rhs_dilation", "groups", "batch_groups", "cpu")
 )
+_as_products = {
+    "transposed_convolution": operation(_transposed, ("strides", "padding", "dilation", "output_padding")),
+    "convolution_weights": operation(_weights, ("window", "strides", "padding", "dilation")),
+}
 _reduced = operation(_reduce_window, ("kind", "window", "strides", "padding", "window_dilation"))
 
 
@@ -125,6 +142,41 @@ class JaxWindowed:
             batch_groups=batch_groups,
             cpu=self.device.platform == "cpu",  # type: ignore[attr-defined]
         )
+
+    def transposed_convolution(
+        self,
+        x: Array,
+        w: Array,
+        /,
+        strides: Ints,
+        padding: Ints,
+        dilation: Ints,
+        output_padding: Ints,
+        groups: int = 1,
+    ) -> Array:
+        static = {"strides": strides, "padding": padding, "dilation": dilation, "output_padding": output_padding}
+        return self._as_products("transposed_convolution", x, w, groups, static)
+
+    def convolution_weights(
+        self,
+        x: Array,
+        grad: Array,
+        /,
+        window: Ints,
+        strides: Ints,
+        padding: Ints,
+        dilation: Ints,
+        groups: int = 1,
+    ) -> Array:
+        static = {"window": window, "strides": strides, "padding": padding, "dilation": dilation}
+        return self._as_products("convolution_weights", x, grad, groups, static)
+
+    def _as_products(self, name: str, a: Array, b: Array, groups: int, static: dict[str, Ints]) -> Array:
+        """The hub's composite, unless this is the CPU and products of matrices are faster there."""
+        out = None
+        if groups == 1 and self.device.platform == "cpu":  # type: ignore[attr-defined]
+            out = _as_products[name](self, a, b, **{key: tuple(value) for key, value in static.items()})
+        return getattr(Windowed, name)(self, a, b, **static, groups=groups) if out is None else out
 
     def reduce_window(
         self, x: Array, /, kind: str, window: Ints, strides: Ints, padding: Any, window_dilation: Ints

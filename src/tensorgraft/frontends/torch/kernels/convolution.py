@@ -67,7 +67,7 @@ def _convolution(
     n = xp.ndim(w) - 2
     stride, padding, dilation = (_each(v, n) for v in (stride, padding, dilation))
     if transposed:
-        out = _backwards(xp, x, w, stride, padding, dilation, _each(output_padding, n), groups)
+        out = xp.transposed_convolution(x, w, stride, padding, dilation, _each(output_padding, n), groups)
     else:
         out = _forwards(xp, x, w, stride, padding, dilation, groups)
     if bias is not None:
@@ -106,10 +106,10 @@ def _convolution_backward(
     elif mask[0]:
         taken = zip(xp.shape(x)[2:], xp.shape(grad)[2:], xp.shape(w)[2:], stride, padding, dilation, strict=True)
         rest_padding = tuple(i - ((o - 1) * s - 2 * p + d * (k - 1) + 1) for i, o, k, s, p, d in taken)
-        grad_x = _backwards(xp, grad, w, stride, padding, dilation, rest_padding, groups)
+        grad_x = xp.transposed_convolution(grad, w, stride, padding, dilation, rest_padding, groups)
     if mask[1]:
         wide, narrow = (grad, x) if transposed else (x, grad)
-        grad_w = _weights(xp, wide, narrow, xp.shape(w)[2:], stride, padding, dilation, groups)
+        grad_w = xp.convolution_weights(wide, narrow, xp.shape(w)[2:], stride, padding, dilation, groups)
     if mask[2]:
         wide = xp.astype(grad, dtypes.accumulator(xp.dtype_of(grad)))
         grad_bias = xp.sum(wide, axis=(0, *range(2, n + 2)))
@@ -130,33 +130,3 @@ def _each(values: Sequence[int], n: int) -> Ints:
 
 def _forwards(xp: Any, x: Array, w: Array, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Array:
     return xp.convolution(x, w, stride, [(p, p) for p in padding], (1,) * len(stride), dilation, groups)
-
-
-def _backwards(
-    xp: Any, x: Array, w: Array, stride: Ints, padding: Ints, dilation: Ints, output_padding: Ints, groups: int
-) -> Array:
-    """The transpose of a convolution in its images: x (N, C, ...), w (C, O / groups, ...) -> (N, O, ...)."""
-    c, o, *taps = xp.shape(w)
-    n = len(taps)
-    parts = xp.reshape(w, (groups, c // groups, o, *taps))
-    swapped = xp.reshape(xp.swapaxes(parts, 1, 2), (groups * o, c // groups, *taps))
-    swapped = xp.flip(swapped, tuple(range(2, n + 2)))
-    pads = []
-    for k, d, p, extra in zip(taps, dilation, padding, output_padding, strict=True):
-        reach = d * (k - 1) - p
-        pads.append((reach, reach + extra))
-    return xp.convolution(x, swapped, (1,) * n, pads, stride, dilation, groups)
-
-
-def _weights(
-    xp: Any, x: Array, grad: Array, taps: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
-) -> Array:
-    """The gradient in the weights (O, C / groups, taps) of a convolution of x (N, C, ...) to grad (N, O, ...): the
-    convolution of the one with the other, channels in the place of the batch."""
-    pads = []
-    inner = zip(xp.shape(x)[2:], xp.shape(grad)[2:], taps, stride, padding, dilation, strict=True)
-    for i, o, k, s, p, d in inner:
-        pads.append((p, s * (o - 1) + 1 + d * (k - 1) - i - p))
-    lhs, rhs = xp.swapaxes(x, 0, 1), xp.swapaxes(grad, 0, 1)
-    found = xp.convolution(lhs, rhs, dilation, pads, (1,) * len(taps), stride, 1, groups)
-    return xp.swapaxes(found, 0, 1)
