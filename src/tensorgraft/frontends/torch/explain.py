@@ -105,15 +105,14 @@ class _Probe(Compiled):
         finally:
             if hasattr(self, "capture"):
                 self.capture.restore_gradients()
-        self.donated = [k for k, _ in made.donated]
-        tape = made.tape
+        self.donated = made.donated
         self.results = len(made.results)
-        self.kept = (0, 0) if tape is None else (len(tape.arrays), self.tape_bytes)
 
     def _assemble(self, capture: Capture, program: Any, seen: dict[str, Any], *rest: Any) -> Trace:
         self.capture, self.program, self.born = capture, program, capture.born
         tape = seen["tape"]
-        self.tape_bytes = 0 if tape is None else sum(a.size * a.dtype.itemsize for a in tape.arrays)
+        arrays = [] if tape is None else tape.arrays
+        self.kept = (len(arrays), sum(a.size * a.dtype.itemsize for a in arrays))
         self.written = {id(t.stand_in) for t in seen["written"]}
         return super()._assemble(capture, program, seen, *rest)
 

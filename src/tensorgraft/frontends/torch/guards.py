@@ -1,23 +1,34 @@
-"""What a trace takes for granted: the key under which it is found again, and guards that are asked before each use."""
+"""What a trace takes for granted: the key under which it is found again, and guards that are asked before each use.
+
+Guards compare many things at once, by identity, so that a call costs little more for a model of many parts.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dis
 import functools
 import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from operator import is_
 from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch.attributes import Attributes, is_plain
 from tensorgraft.frontends.torch.devices import TYPE
 from tensorgraft.frontends.torch.optimizers import Stepped
 from tensorgraft.frontends.torch.plan import sharing
 from tensorgraft.frontends.torch.tensors import cell_of
 from tensorgraft.precision import policy
+from tensorgraft.storage import Storage
 
 Tensor = torch.Tensor
+Parameter = torch.nn.Parameter
+
+# ---- keys ------------------------------------------------------------------------------------------------------------
 
 
 def leaf_key(leaf: Any) -> Any:
@@ -26,7 +37,7 @@ def leaf_key(leaf: Any) -> Any:
         if leaf.device.type != TYPE:
             return leaf.device.type, *geometry
         array = cell_of(leaf).array
-        return TYPE, *geometry, array.shape, array.dtype
+        return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), array.shape, array.dtype
     if isinstance(leaf, int | float | complex | str | bytes | type(None) | torch.dtype | torch.device):
         return type(leaf), leaf
     try:
@@ -44,44 +55,87 @@ def shared_arguments(leaves: Sequence[Any]) -> tuple[int, ...]:
     return sharing([cell_of(t) for t in leaves if isinstance(t, Tensor) and t.device.type == TYPE])
 
 
-def captured_objects(fn: Callable[..., Any]) -> list[Any]:
-    """What a function reaches by its closure, its globals and the object it is a method of."""
-    found = []
-    if isinstance(fn, torch.nn.Module):
-        return [fn]
-    if isinstance(fn, types.MethodType):
-        found.append(fn.__self__)
-        fn = fn.__func__
-    if isinstance(fn, functools.partial):
-        return [*captured_objects(fn.func), *fn.args, *fn.keywords.values()]
-    code = getattr(fn, "__code__", None)
-    if code is None:
-        return [fn]
-    for cell in fn.__closure__ or ():
-        with contextlib.suppress(ValueError):  # a variable that is not bound yet
-            found.append(cell.cell_contents)
-    for name in code.co_names:
-        if name in fn.__globals__:
-            found.append(fn.__globals__[name])
-    return found
-
-
-def surroundings(fn: Callable[..., Any]) -> tuple[Any, ...]:
-    """Modes of PyTorch, and the Python values that the function reaches: others trace again."""
-    values = tuple(
-        (type(v), v) if isinstance(v, int | float | str | bool | type(None)) else id(v) for v in captured_objects(fn)
-    )
+def modes() -> tuple[Any, ...]:
+    """Modes of PyTorch: others trace again."""
+    cast = torch.is_autocast_enabled(TYPE)
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         torch.get_default_dtype(),
-        torch.is_autocast_enabled(TYPE),
-        torch.get_autocast_dtype(TYPE),
-        torch.is_autocast_cache_enabled(),
+        cast and (torch.get_autocast_dtype(TYPE), torch.is_autocast_cache_enabled()),
         policy(),
         torch.are_deterministic_algorithms_enabled(),
-        values,
     )
+
+
+class Reached:
+    """What a function reaches by its closure, its globals and the object it is a method of."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fixed: list[Any] = []
+        self._cells: list[types.CellType] = []
+        self._globals: list[tuple[dict[str, Any], str]] = []
+        self._find(fn)
+
+    def _find(self, fn: Any) -> None:
+        if isinstance(fn, types.MethodType):
+            self.fixed.append(fn.__self__)
+            fn = fn.__func__
+        if isinstance(fn, functools.partial):
+            self._find(fn.func)
+            self.fixed += [*fn.args, *fn.keywords.values()]
+        elif isinstance(fn, types.FunctionType):
+            self._cells += fn.__closure__ or ()
+            self._globals += [(fn.__globals__, name) for name in dict.fromkeys(_names(fn.__code__))]
+        else:
+            self.fixed.append(fn)
+
+    def now(self) -> list[Any]:
+        """The objects, in an order that stays the same; `Reached` itself for variables that are not there."""
+        try:
+            found = [c.cell_contents for c in self._cells]
+        except ValueError:  # a variable that is not bound yet
+            found = []
+            for c in self._cells:
+                found.append(Reached)
+                with contextlib.suppress(ValueError):
+                    found[-1] = c.cell_contents
+        if self._globals:
+            found += [table.get(name, Reached) for table, name in self._globals]
+        return [*self.fixed, *found] if self.fixed else found
+
+
+def _names(code: types.CodeType) -> Iterable[str]:
+    """The global names that code reads, functions inside it included."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def captured_objects(fn: Callable[..., Any]) -> list[Any]:
+    return [value for value in Reached(fn).now() if value is not Reached]
+
+
+def value_keys(objects: Iterable[Any]) -> tuple[Any, ...]:
+    """Python values by what they are, other objects by their identity."""
+    return tuple((type(v), _typed(v)) if is_plain(v) else id(v) for v in objects)
+
+
+def _typed(value: Any) -> Any:
+    if isinstance(value, float):
+        return value.hex()
+    return tuple((type(v), _typed(v)) for v in value) if type(value) is tuple else value
+
+
+def surroundings(fn: Callable[..., Any]) -> tuple[Any, ...]:
+    """Modes of PyTorch, and the Python values that the function reaches: others trace again."""
+    return *modes(), value_keys(captured_objects(fn))
+
+
+# ---- guards ----------------------------------------------------------------------------------------------------------
 
 
 def getter_of(leaf: Tensor, place: dict[int, int]) -> Callable[[Sequence[Any]], Tensor]:
@@ -89,45 +143,87 @@ def getter_of(leaf: Tensor, place: dict[int, int]) -> Callable[[Sequence[Any]], 
     return (lambda leaves: leaf) if at is None else (lambda leaves: leaves[at])
 
 
-def gradient_guard(get: Callable[[Sequence[Any]], Tensor], before: Tensor | None) -> Callable[[Sequence[Any]], bool]:
-    """A leaf has no gradient before the call, or one that looks the same."""
-    if before is None:
-        return lambda leaves: get(leaves).grad is None
-    key = leaf_key(before)
-    return lambda leaves: (g := get(leaves).grad) is not None and leaf_key(g) == key
+class Guards:
+    """All guards of a trace."""
+
+    def __init__(
+        self,
+        modules: Iterable[torch.nn.Module],
+        attributes: Attributes,
+        optimizers: Sequence[Stepped],
+        gradients: Sequence[tuple[Callable[[Sequence[Any]], Tensor], Tensor | None]],
+        host: Iterable[tuple[weakref.ref[Tensor], int]],
+    ) -> None:
+        """`gradients`: leaves, and what gradient each has before the call. `host`: CPU tensors that were read, and
+        their versions."""
+        self.modules = Modules(modules)
+        self.attributes = attributes
+        self.optimizers = list(optimizers)
+        self.without = [get for get, before in gradients if before is None]
+        self.gradients = [(get, leaf_key(before)) for get, before in gradients if before is not None]
+        self.host = list(host)
+
+    def hold(self, leaves: Sequence[Any]) -> bool:
+        return (
+            self.modules.hold()
+            and self.attributes.hold()
+            and all(stepped.holds() for stepped in self.optimizers)
+            and not any(get(leaves).grad is not None for get in self.without)
+            and all((g := get(leaves).grad) is not None and leaf_key(g) == key for get, key in self.gradients)
+            and all((t := ref()) is not None and t._version == version for ref, version in self.host)
+        )
+
+    def broken(self, leaves: Sequence[Any]) -> str:
+        """What does not hold any more, in words."""
+        if not self.modules.hold():
+            return "a module's mode, its parameters or buffers, or their storages have changed"
+        if (words := self.attributes.broken()) is not None:
+            return words
+        for stepped in self.optimizers:
+            if not stepped.holds():
+                return f"hyper-parameters or state of {type(stepped.optimizer).__name__} have changed"
+        if any((t := ref()) is None or t._version != version for ref, version in self.host):
+            return "a CPU tensor that was read has been written"
+        return "gradients are there that were not, or look different"
 
 
-def optimizer_guard(stepped: Stepped) -> Callable[[Sequence[Any]], bool]:
-    return lambda leaves: stepped.holds()
+class Modules:
+    """Modules keep their submodules, parameters and buffers, these their storages, and no hooks are added."""
+
+    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
+        modules = list({id(m): m for m in modules}.values())
+        tables: list[dict[Any, Any]] = []
+        self._empty: list[dict[Any, Any]] = []
+        for m in modules:
+            tables += (m._parameters, m._buffers, m._modules)
+            for hooks in (m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks):
+                (tables if hooks else self._empty).append(hooks)
+        self._full = [table.values() for table in tables if table]
+        self._empty += [table for table in tables if not table]
+        self._held = list(chain.from_iterable(self._full))
+        self._training = [m.__dict__ for m in modules]
+        self._modes = [m.training for m in modules]
+        found = {id(t): t for t in self._held if isinstance(t, Tensor)}
+        self._tensors = list(found.values())
+        self._requires_grad = [t.requires_grad for t in self._tensors]
+        self._ours = [t for t in self._tensors if t.device.type == TYPE]
+        self._cells = [cell_of(t) for t in self._ours]
+
+    def hold(self) -> bool:
+        if any(self._empty) or sum(map(len, self._full)) != len(self._held):
+            return False
+        if not all(map(is_, chain.from_iterable(self._full), self._held)):
+            return False
+        if [d["training"] for d in self._training] != self._modes:
+            return False
+        if [t.requires_grad for t in self._tensors] != self._requires_grad:
+            return False
+        return in_cells(self._ours, self._cells)
 
 
-def host_guard(ref: weakref.ref[Tensor], version: int) -> Callable[[Sequence[Any]], bool]:
-    """A CPU tensor that was read is still there, and has not been written since."""
-    return lambda leaves: (t := ref()) is not None and t._version == version
-
-
-def module_guards(modules: Iterable[torch.nn.Module]) -> list[Callable[[Sequence[Any]], bool]]:
-    """Modules that ran keep their modes, and their parameters and buffers their identities and storages."""
-    held = []
-    for module in modules:
-        tensors = []
-        for table in (module._parameters, module._buffers):
-            for name, t in table.items():
-                cell = cell_of(t) if t is not None and t.device.type == TYPE else None
-                tensors.append((table, name, t, cell, t is not None and t.requires_grad))
-        held.append((module, module.training, tensors))
-
-    def holds(leaves: Sequence[Any]) -> bool:
-        for module, training, tensors in held:
-            if module.training is not training:
-                return False
-            for table, name, t, cell, requires_grad in tensors:
-                if table.get(name) is not t:
-                    return False
-                if t is None:
-                    continue
-                if t.requires_grad is not requires_grad or (cell is not None and cell_of(t) is not cell):
-                    return False
-        return True
-
-    return [holds]
+def in_cells(tensors: Sequence[Tensor], cells: Sequence[Storage]) -> bool:
+    """The tensors have these storages."""
+    try:
+        return all(map(is_, [t.untyped_storage().cell for t in tensors], cells))  # type: ignore[attr-defined]
+    except AttributeError:  # a storage that C++ made
+        return False

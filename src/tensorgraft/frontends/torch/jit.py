@@ -15,45 +15,39 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from tensorgraft.frontends.torch import state
-from tensorgraft.frontends.torch.capture import Capture, active
+from tensorgraft.frontends.torch.attributes import Attributes, Reads, noting
+from tensorgraft.frontends.torch.capture import Capture, Feed, active
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.guards import (
-    captured_objects,
+    Guards,
+    Reached,
     getter_of,
-    gradient_guard,
-    host_guard,
     leaf_key,
-    module_guards,
-    optimizer_guard,
+    modes,
     shared_arguments,
-    surroundings,
+    value_keys,
 )
 from tensorgraft.frontends.torch.metadata import Metadata
 from tensorgraft.frontends.torch.optimizers import Stepped, optimizers_traced
+from tensorgraft.frontends.torch.plan import sharing
 from tensorgraft.frontends.torch.replay import usable
 from tensorgraft.frontends.torch.scaling import scalers_traced
+from tensorgraft.frontends.torch.sources import Inputs, Source, Storages
 from tensorgraft.frontends.torch.tape import Tape, record
 from tensorgraft.frontends.torch.tensors import cell_of
-from tensorgraft.frontends.torch.trace import (
-    Gradient,
-    Result,
-    Trace,
-    array_in,
-    constant,
-    current_leaf,
-    fed_by,
-    run_trace,
-)
+from tensorgraft.frontends.torch.trace import Gradient, Result, Trace, current_leaf, run_trace
+from tensorgraft.frontends.torch.trees import Structure, flatten, flatten_call, unflatten_call
 from tensorgraft.frontends.torch.watch import Schedule, watching
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
 
 Array = Any
 Tensor = torch.Tensor
+Parameter = torch.nn.Parameter
 _MOST_TRACES = 32
+_MOST_KEYS = 256
 
 
 @dataclass
@@ -75,6 +69,10 @@ class Compiled:
         functools.update_wrapper(self, fn, updated=())
         self.fn = fn
         self.traces: dict[Any, list[Trace]] = {}
+        # the same traces by a key that is made faster, with the objects that it knows by identity
+        self._quick: dict[Any, tuple[list[Any], Backend, list[Trace]]] = {}
+        self._reached = Reached(fn)
+        self._changed: set[tuple[int, str]] = set()  # attributes that traces have changed
         self.leaves: list[Tensor] = []  # that have been given gradients by earlier traces
         self.report = Report(getattr(fn, "__qualname__", type(fn).__name__))
         if reported:
@@ -87,19 +85,35 @@ class Compiled:
         self.report.calls += 1
         if state.now.capture is not None:  # inside another compiled function: it compiles this one with the rest
             return self.fn(*args, **kwargs)
-        leaves, structure = tree_flatten((args, kwargs))
+        leaves, structure = flatten_call(args, kwargs)
+        objects = self._reached.now()
+        quick = (structure, *modes(), *map(id, objects), *_quick_keys(leaves))
+        known = self._quick.get(quick)
+        if known is not None:
+            for found in known[2]:
+                if found.guards.hold(leaves):
+                    return run_trace(found, known[1], leaves)
+        return self._first_call(quick, leaves, structure, objects)
+
+    def _first_call(self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
+        """A call for which no trace is at hand."""
         backend = self._backend(leaves)
         if not backend.traces:
+            args, kwargs = unflatten_call(structure, leaves)
             return self.fn(*args, **kwargs)
-        key = (structure, backend, surroundings(self.fn), *map(leaf_key, leaves), shared_arguments(leaves))
+        key = (structure, backend, *modes(), value_keys(objects), *map(leaf_key, leaves), shared_arguments(leaves))
         known = self.traces.setdefault(key, [])
+        if len(self._quick) >= _MOST_KEYS:
+            self._quick.clear()
+        self._quick[quick] = (objects, backend, known)
         for found in known:
-            if found.holds(leaves):
+            if found.guards.hold(leaves):
                 return run_trace(found, backend, leaves)
         if sum(map(len, self.traces.values())) >= _MOST_TRACES:
+            last = f" (last: {known[-1].guards.broken(leaves)})" if known else ""
             raise RuntimeError(
-                f"tg.jit has traced {self.report.name} {_MOST_TRACES} times: its shapes or Python arguments change with"
-                " every call. Pass what changes as tensors on the device, and keep shapes the same (pad them)."
+                f"tg.jit has traced {self.report.name} {_MOST_TRACES} times: its shapes or Python values change with"
+                f" every call{last}. Pass what changes as tensors on the device, and keep shapes the same (pad them)."
             )
         made = self._trace(backend, leaves, structure)
         known.append(made)
@@ -112,7 +126,7 @@ class Compiled:
         for leaf in leaves:
             if isinstance(leaf, Tensor) and leaf.device.type == TYPE:
                 return cell_of(leaf).backend
-        for value in captured_objects(self.fn):
+        for value in self._reached.now():
             if isinstance(value, torch.nn.Module):
                 for p in value.parameters():
                     if p.device.type == TYPE:
@@ -121,7 +135,7 @@ class Compiled:
                 return cell_of(value).backend
         return slot_of(None).backend
 
-    def _trace(self, backend: Backend, leaves: list[Any], structure: TreeSpec) -> Trace:
+    def _trace(self, backend: Backend, leaves: list[Any], structure: Structure) -> Trace:
         start = time.perf_counter()
         capture = Capture(backend)
         schedule = Schedule()
@@ -137,9 +151,11 @@ class Compiled:
                 given[i] = t.detach().requires_grad_()
                 ours[k] = (i, given[i])
                 cut[id(given[i])] = i
-        args, kwargs = tree_unflatten(given, structure)
+        args, kwargs = unflatten_call(structure, given)
         entry_gradients = {id(t): t.grad for t in self.leaves}
-        seen: dict[str, Any] = {}
+        reads = Reads()
+        owners = [v for v in (*self._reached.fixed, *leaves) if not isinstance(v, Tensor)]
+        seen: dict[str, Any] = {"reads": reads}
 
         def traced() -> list[Array]:
             with active(capture), contextlib.ExitStack() as stack:
@@ -147,8 +163,10 @@ class Compiled:
                 stack.enter_context(watching(capture, schedule))
                 stack.enter_context(scalers_traced())
                 first_node = torch.autograd._get_sequence_nr()
-                out = self.fn(*args, **kwargs)
-                flat, seen["structure"] = tree_flatten(out)
+                with noting(reads, *owners):
+                    out = self.fn(*args, **kwargs)
+                flat, structure = flatten(out)
+                seen["structure"] = None if len(flat) == 1 and flat[0] is out else structure
                 seen["identical"] = [next((i for i, t in ours if t is o), None) for o in flat]
                 seen["roots"], seen["tape"] = record(flat, seen["identical"], first_node, capture)
                 flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
@@ -171,6 +189,7 @@ class Compiled:
 
         try:
             program = backend.trace(traced)
+            capture.loops.warn()
             for leaf in capture.leaves.values():
                 if (at := cut.get(id(leaf.tensor))) is not None:
                     raise RuntimeError(
@@ -209,23 +228,15 @@ class Compiled:
             if leaf.before is not None and not leaf.reset:
                 gradient_of[id(cell_of(leaf.before))] = getter_of(leaf.tensor, place)
 
-        def getter(cell: Storage) -> Callable[[Sequence[Any]], Storage]:
+        def source(cell: Storage) -> Source:
             """How to find at a later call what this storage was at the traced one."""
             i, get_leaf = argument_of.get(id(cell)), gradient_of.get(id(cell))
-            if i is not None:
-                return lambda leaves: cell_of(leaves[i])
-            if get_leaf is not None:
-                return lambda leaves: cell_of(get_leaf(leaves).grad)  # type: ignore[arg-type]
-            return lambda leaves: cell
+            return Source(None if i is not None or get_leaf is not None else cell, i, get_leaf)
 
-        sources: dict[int, Callable[[Sequence[Any]], Any]] = {}
+        sources: dict[int, Any] = {id(t.stand_in): source(t.cell) for t in capture.touched}
         positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
-        for t in capture.touched:
-            sources[id(t.stand_in)] = array_in(getter(t.cell))
-        for f in capture.feeds:
-            sources[id(f.stand_in)] = fed_by(f)
-        inputs = [sources.get(id(a)) or constant(a) for a in program.captured]
-        donated = [(positions[id(t.stand_in)], getter(t.cell)) for t in seen["written"] if id(t.stand_in) in positions]
+        fed: dict[int, Feed] = {id(f.stand_in): f for f in capture.feeds}
+        donated = [positions[id(t.stand_in)] for t in seen["written"] if id(t.stand_in) in positions]
 
         survivors: list[Storage] = seen["survivors"]
         number = {id(c): k for k, c in enumerate(survivors)}
@@ -246,14 +257,14 @@ class Compiled:
             else:
                 results.append(Result(value=o))
 
-        guards: list[Callable[[Sequence[Any]], bool]] = []
+        before: list[tuple[Callable[[Sequence[Any]], Tensor], Tensor | None]] = []
         gradients = []
         for leaf in capture.leaves.values():
             tensor, after = leaf.tensor, leaf.tensor.grad
             get_leaf = getter_of(tensor, place)
             reset = leaf.reset or (leaf.before is None and entry_gradients.get(id(tensor)) is not None)
             if not reset:
-                guards.append(gradient_guard(get_leaf, leaf.before))
+                before.append((get_leaf, leaf.before))
             if after is not None and after is not leaf.before:
                 k = number.get(id(cell_of(after)))
                 if k is not None:
@@ -261,21 +272,28 @@ class Compiled:
                     gradients.append(Gradient(get_leaf, k, Metadata.of(after)))
             elif after is None and (reset or leaf.before is not None):
                 gradients.append(Gradient(get_leaf, None, None))
-        guards += module_guards(capture.modules.values())
-        guards += [optimizer_guard(s) for s in stepped]
-        guards += [host_guard(ref, version) for ref, version in capture.host_reads.values() if ref() is not None]
+        reads: Reads = seen["reads"]
+        guards = Guards(
+            [*capture.modules.values(), *reads.modules()],
+            Attributes(reads, self._changed),
+            stepped,
+            before,
+            [(ref, version) for ref, version in capture.host_reads.values() if ref() is not None],
+        )
 
         tape: Tape | None = seen["tape"]
         if tape is not None:
             inside = {a: k for a, k in positions.items() if a in seen["usable"]}
-            tape.locate(inside, seen["made"], {a: sources[a] for a in seen["usable"]})
+            tape.locate(inside, seen["made"], {a: _array_of(sources[a]) for a in seen["usable"]})
         # drop this frame's hold on what only results and gradients refer to
         kept = [(k, c) for k, c in enumerate(survivors) if k not in claimed]
         return Trace(
-            run=program.compile([k for k, _ in donated]),
-            inputs=inputs,
+            run=program.compile(donated),
+            inputs=Inputs(
+                [sources.get(id(a)) or fed.get(id(a), a) for a in program.captured], donated, capture.backend
+            ),
             donated=donated,
-            written=[getter(t.cell) for t in seen["written"]],
+            written=Storages([source(t.cell) for t in seen["written"]]),
             kept=kept,
             results=results,
             structure=seen["structure"],
@@ -283,11 +301,40 @@ class Compiled:
             draws=capture.advances(),
             schedule=schedule,
             guards=guards,
-            held=[captured_objects(self.fn)],
+            held=self._reached.now(),
             tape=tape,
             roots=seen["roots"],
             ends=[] if tape is None else [getter_of(t, place) for t in tape.leaves],
         )
+
+
+def _quick_keys(leaves: Sequence[Any]) -> list[Any]:
+    """`leaf_key` of all arguments, and which of them share a storage."""
+    keys: list[Any] = []
+    cells: list[Storage] = []
+    for t in leaves:
+        kind = t.__class__
+        if kind is Tensor or kind is Parameter:
+            try:
+                cell = t.untyped_storage().cell
+            except AttributeError:
+                keys.append(leaf_key(t))
+                continue
+            a = cell.array
+            keys += (cell.backend, t.dtype, t.shape, t.stride(), t.storage_offset(), t.requires_grad, t.is_leaf)
+            keys += (t.is_conj(), t.is_neg(), a.shape, a.dtype)
+            cells.append(cell)
+        else:
+            keys.append(leaf_key(t))
+            if isinstance(t, Tensor) and t.device.type == TYPE:
+                cells.append(cell_of(t))
+    if len(cells) > 1:
+        keys.append(None if len(set(cells)) == len(cells) else sharing(cells))
+    return keys
+
+
+def _array_of(source: Source) -> Callable[[Sequence[Any]], Array]:
+    return lambda leaves: source(leaves).array
 
 
 reports: list[Report] = []

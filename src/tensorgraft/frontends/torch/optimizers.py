@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from itertools import chain
+from operator import is_, itemgetter
 from typing import Any
 
 import numpy as np
@@ -31,26 +32,55 @@ from tensorgraft.storage import Storage
 Optimizer = torch.optim.Optimizer
 
 
-@dataclass
 class Stepped:
     """An optimizer whose `step` was traced, and what the trace took for granted of it."""
 
-    optimizer: Optimizer
-    numbers: list[dict[str, Any]] = field(default_factory=list)
-    state: list[tuple[torch.Tensor, dict[str, Any], dict[str, Storage | None]]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.numbers = [_numbers(group) for group in self.optimizer.param_groups]
-        for group in self.optimizer.param_groups:
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self._numbers = [_numbers(group) for group in optimizer.param_groups]
+        self._params = [list(group["params"]) for group in optimizer.param_groups]
+        self._pick = [itemgetter("params", *numbers) for numbers in self._numbers]
+        self._picked = [pick(group) for pick, group in zip(self._pick, optimizer.param_groups, strict=True)]
+        self._state: list[tuple[torch.Tensor, dict[str, Any], dict[str, Storage | None]]] = []
+        for group in optimizer.param_groups:
             for p in group["params"]:
-                entries = self.optimizer.state.get(p) or {}
-                self.state.append((p, entries, {name: _cell(value) for name, value in entries.items()}))
+                entries = optimizer.state.get(p) or {}
+                self._state.append((p, entries, {name: _cell(value) for name, value in entries.items()}))
+        # the same, to be compared at once
+        self._table = optimizer.state
+        self._entries = list(optimizer.state.values())
+        self._values = list(chain.from_iterable(e.values() for e in self._entries if isinstance(e, dict)))
+        self._ours = [v for v in self._values if isinstance(v, torch.Tensor) and v.device.type == TYPE]
+        self._cells = [cell_of(v) for v in self._ours]
 
     def holds(self) -> bool:
         """The optimizer is still as the trace saw it."""
-        if [_numbers(group) for group in self.optimizer.param_groups] != self.numbers:
+        groups = self.optimizer.param_groups
+        if len(groups) != len(self._params):
             return False
-        for p, entries, cells in self.state:
+        for k, (group, params) in enumerate(zip(groups, self._params, strict=True)):
+            if len(group["params"]) != len(params) or not all(map(is_, group["params"], params)):
+                return False
+            try:
+                same = all(map(is_, self._pick[k](group), self._picked[k]))
+            except KeyError:
+                same = False
+            if not same and _numbers(group) != self._numbers[k]:
+                return False
+        return self._untouched() or self._alike()
+
+    def _untouched(self) -> bool:
+        """Every entry of the state is the same object, over the same storage."""
+        state, entries = self.optimizer.state, self._entries
+        if state is not self._table or len(state) != len(entries) or not all(map(is_, state.values(), entries)):
+            return False
+        values = [v for e in entries if isinstance(e, dict) for v in e.values()]
+        if len(values) != len(self._values) or not all(map(is_, values, self._values)):
+            return False
+        return all(map(is_, [t.untyped_storage().cell for t in self._ours], self._cells))  # type: ignore[attr-defined]
+
+    def _alike(self) -> bool:
+        for p, entries, cells in self._state:
             found = self.optimizer.state.get(p) or {}
             if len(found) != len(cells) or (cells and found is not entries):
                 return False

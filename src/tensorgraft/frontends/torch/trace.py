@@ -3,18 +3,18 @@ outputs."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from tensorgraft.frontends.torch import state
-from tensorgraft.frontends.torch.capture import Feed
+from tensorgraft.frontends.torch.guards import Guards
 from tensorgraft.frontends.torch.metadata import Metadata
+from tensorgraft.frontends.torch.sources import Inputs, Storages
 from tensorgraft.frontends.torch.tape import Tape
+from tensorgraft.frontends.torch.trees import Structure, unflatten
 from tensorgraft.frontends.torch.watch import Schedule
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
@@ -47,35 +47,20 @@ class Trace:
     """One traced and compiled run of the function."""
 
     run: Callable[..., tuple[Array, ...]]
-    inputs: list[Callable[[Sequence[Any]], Any]]  # what each captured array is at a call, given its leaves
-    donated: list[tuple[int, Callable[[Sequence[Any]], Storage]]]  # positions of inputs, and the storages they are of
-    written: list[Callable[[Sequence[Any]], Storage]]
+    inputs: Inputs
+    donated: list[int]  # positions of inputs
+    written: Storages
     kept: list[tuple[int, Storage]]  # survivors that something else than results and gradients holds on to
     results: list[Result]
-    structure: TreeSpec
+    structure: Structure | None  # None: there is one result, and nothing around it
     gradients: list[Gradient]
     draws: list[tuple[state.RandomState, int]]
     schedule: Schedule
-    guards: list[Callable[[Sequence[Any]], bool]]
-    held: list[Any]  # objects that guards know by identity
+    guards: Guards
+    held: list[Any]  # objects that keys know by identity
     tape: Tape | None  # of the results that a backward pass outside may begin at
     roots: list[int]  # their places among the results
     ends: list[Callable[[Sequence[Any]], Tensor]]  # what the tape's leaves are at a call
-
-    def holds(self, leaves: Sequence[Any]) -> bool:
-        return all(guard(leaves) for guard in self.guards)
-
-
-def array_in(get: Callable[[Sequence[Any]], Storage]) -> Callable[[Sequence[Any]], Array]:
-    return lambda leaves: get(leaves).array
-
-
-def fed_by(feed: Feed) -> Callable[[Sequence[Any]], Array]:
-    return lambda leaves: feed.take()
-
-
-def constant(array: Array) -> Callable[[Sequence[Any]], Array]:
-    return lambda leaves: array
 
 
 def current_leaf(i: int) -> Tensor:
@@ -84,29 +69,28 @@ def current_leaf(i: int) -> Tensor:
 
 
 def run_trace(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool = False) -> Any:
-    if not first:
-        for call in trace.schedule.before:
+    schedule = trace.schedule
+    if schedule.before and not first:
+        for call in schedule.before:
             call()
-    state.now.leaves = leaves
+    residuals = None
+    now = state.now
+    now.leaves = leaves
     try:
-        arrays = [source(leaves) for source in trace.inputs]
-        for k, get in trace.donated:
-            # whoever else holds the array (another storage, a caller, DLPack) must not lose it
-            if sys.getrefcount(arrays[k]) > 3 or get(leaves).shared:
-                with backend.scope():
-                    arrays[k] = backend.copy(arrays[k])
+        arrays = trace.inputs(leaves)
         made = trace.run(*arrays)
-        residuals = None if trace.tape is None else trace.tape.residuals(arrays, made, leaves)
+        if trace.tape is not None:
+            residuals = trace.tape.residuals(arrays, made, leaves)
     finally:
-        state.now.leaves = ()
+        now.leaves = ()
     del arrays
     for source, n in trace.draws:
         source.offset += n
-    for get, array in zip(trace.written, made, strict=False):
-        cell = get(leaves)
+    written = trace.written(leaves)
+    for cell, array in zip(written, made, strict=False):
         cell.array = array
         cell.shared = False
-    new = made[len(trace.written) :]
+    new = made[len(written) :]
     for k, cell in trace.kept:
         cell.array = new[k]
     cells: dict[int, Storage] = {}
@@ -118,11 +102,10 @@ def run_trace(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool
 
     for gradient in trace.gradients:
         leaf = gradient.leaf(leaves)
-        with torch.no_grad():
-            if gradient.survivor is None or gradient.metadata is None:
-                leaf.grad = None
-            else:
-                leaf.grad = tensor(gradient.survivor, gradient.metadata)
+        if gradient.survivor is None or gradient.metadata is None:
+            leaf.grad = None
+        else:
+            leaf.grad = tensor(gradient.survivor, gradient.metadata)
     flat = []
     for result in trace.results:
         if result.survivor is not None:
@@ -134,12 +117,12 @@ def run_trace(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool
             flat.append(given if m is None else given.detach().as_strided(m.size, m.stride, m.offset))
         else:
             flat.append(result.value)
-    if not first:
-        for call in trace.schedule.after:
+    if schedule.after and not first:
+        for call in schedule.after:
             call()
     if trace.tape is not None and residuals is not None:
         ends = [get(leaves) for get in trace.ends]
         attached = trace.tape.attach(backend, residuals, [flat[i] for i in trace.roots], ends)
         for i, tensor_with_history in zip(trace.roots, attached, strict=True):
             flat[i] = tensor_with_history
-    return tree_unflatten(flat, trace.structure)
+    return flat[0] if trace.structure is None else unflatten(trace.structure, flat)

@@ -1,0 +1,192 @@
+"""Python values behind attributes that a traced function reads: `self.scale`, `module.eps`.
+
+They are constants of the program, so that a trace holds only as long as they do. While a function is traced, the
+attributes that it reads of modules, and of the object that it is a method of, are noted: those with plain values. One
+that the function itself changes (`self.ready = True`) is expected as it was before, so that the next call is traced
+again. If that trace changes it too (`self.calls += 1`), no trace could ever serve two calls: it is not looked at any
+more, and a warning says that Python runs while a function is traced, not at every call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import chain
+from operator import attrgetter, is_
+from typing import Any
+
+import torch
+
+_SCALARS = frozenset(
+    {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, torch.memory_format}
+)
+_OWN = frozenset({*dir(torch.nn.Module), *vars(torch.nn.Module())}) - {"training"}  # of `nn.Module` itself
+
+
+def is_plain(value: Any) -> bool:
+    kind = value.__class__
+    return kind in _SCALARS or ((kind is tuple or kind is frozenset) and all(map(is_plain, value)))
+
+
+def same(a: Any, b: Any) -> bool:
+    """Of plain values: the same values of the same types (2 and 2.0 make different programs)."""
+    if a is b:
+        return True
+    if a.__class__ is not b.__class__:
+        return False
+    if a.__class__ is tuple:
+        return len(a) == len(b) and all(map(same, a, b))
+    if a.__class__ is float:
+        return a.hex() == b.hex()
+    return bool(a == b)
+
+
+class Reads:
+    """The plain attributes that were read, with the values that were found first."""
+
+    def __init__(self) -> None:
+        self.owners: dict[int, Any] = {}  # by identity: everything that was read of, whatever was read
+        self.values: dict[int, dict[str, Any]] = {}
+
+    def note(self, owner: Any, name: str, value: Any) -> None:
+        known = self.values.setdefault(id(owner), {})
+        if name not in known and not name.startswith("__") and is_plain(value) and not _computed(owner, name):
+            known[name] = value
+
+    def modules(self) -> list[torch.nn.Module]:
+        return [owner for owner in self.owners.values() if isinstance(owner, torch.nn.Module)]
+
+
+def _computed(owner: Any, name: str) -> bool:
+    """An attribute that a property or the like computes."""
+    if name in getattr(owner, "__dict__", ()):
+        return False
+    held = next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
+    return hasattr(type(held), "__get__") and not isinstance(held, types.MemberDescriptorType)
+
+
+class _Active(threading.local):
+    reads: Reads | None = None
+
+
+_active = _Active()
+_lock = threading.Lock()
+_watched: dict[type, tuple[int, Any]] = {}  # classes: by how many traces, and their own `__getattribute__`
+
+
+@contextlib.contextmanager
+def noting(reads: Reads, *owners: Any) -> Iterator[None]:
+    """Inside, this thread's reads of attributes of modules and of `owners` are noted."""
+    classes = {torch.nn.Module}
+    for owner in owners:
+        if not isinstance(owner, torch.nn.Module | torch.Tensor) and type(owner).__flags__ & 1 << 9:  # made in Python
+            classes.add(type(owner))
+    before, _active.reads = _active.reads, reads
+    for cls in classes:
+        _watch(cls)
+    try:
+        yield
+    finally:
+        for cls in classes:
+            _release(cls)
+        _active.reads = before
+
+
+def _watch(cls: type) -> None:
+    with _lock:
+        count, own = _watched.get(cls, (0, vars(cls).get("__getattribute__")))
+        if not count:
+            cls.__getattribute__ = _noted(cls.__getattribute__)  # type: ignore[method-assign,assignment]
+        _watched[cls] = (count + 1, own)
+
+
+def _release(cls: type) -> None:
+    with _lock:
+        count, own = _watched.pop(cls)
+        if count > 1:
+            _watched[cls] = (count - 1, own)
+        elif own is None:
+            del cls.__getattribute__
+        else:
+            cls.__getattribute__ = own  # type: ignore[method-assign]
+
+
+def _noted(original: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    def __getattribute__(self: Any, name: str) -> Any:
+        reads = _active.reads
+        if reads is None:
+            return original(self, name)
+        reads.owners[id(self)] = self
+        value = original(self, name)
+        if name not in _OWN:
+            _active.reads = None  # what is asked here is not the function's
+            try:
+                reads.note(self, name, value)
+            finally:
+                _active.reads = reads
+        return value
+
+    return __getattribute__
+
+
+class Attributes:
+    """The guard: the attributes have the values that the function found.
+
+    `changed`: attributes that earlier traces have changed, by owner and name; it is added to.
+    """
+
+    def __init__(self, reads: Reads, changed: set[tuple[int, str]]) -> None:
+        self._groups: list[tuple[Callable[[Any], Any], Any]] = []
+        self._names: list[tuple[Any, str]] = []
+        self._held: list[Any] = []
+        for key, values in reads.values.items():
+            owner = reads.owners[key]
+            kept = {}
+            for name, value in values.items():
+                now = getattr(owner, name, None)
+                if same(now, value):
+                    kept[name] = now
+                elif (key, name) in changed and is_plain(now):
+                    _warn(owner, name, value, now)
+                else:
+                    changed.add((key, name))
+                    kept[name] = value
+            if kept:
+                names = [*kept] if len(kept) > 1 else [*kept] * 2  # of several names a getter makes a tuple
+                self._groups.append((attrgetter(*names), owner))
+                self._names += [(owner, name) for name in names]
+                self._held += [kept[name] for name in names]
+
+    def hold(self) -> bool:
+        try:
+            now = [get(owner) for get, owner in self._groups]
+        except AttributeError:
+            return False
+        if all(map(is_, chain.from_iterable(now), self._held)):
+            return True
+        values = list(chain.from_iterable(now))
+        if not all(map(same, values, self._held)):
+            return False
+        self._held = values
+        return True
+
+    def broken(self) -> str | None:
+        """What has changed, in words."""
+        for (owner, name), held in zip(self._names, self._held, strict=True):
+            now = getattr(owner, name, None)
+            if not same(now, held):
+                return f"{type(owner).__name__}.{name} was {held!r} and is {now!r}"
+        return None
+
+
+def _warn(owner: Any, name: str, before: Any, after: Any) -> None:
+    warnings.warn(
+        f"a function under tg.jit changes {type(owner).__name__}.{name} from {before!r} to {after!r} in Python, which"
+        " happens when it is traced, not at every call. Keep what changes in a tensor (register_buffer), or change it"
+        " outside of the function.",
+        UserWarning,
+        stacklevel=2,
+    )

@@ -1,0 +1,97 @@
+"""Where a compiled call finds the storages and arrays that the traced one had."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.capture import Feed
+from tensorgraft.frontends.torch.tensors import cell_of
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage
+
+Array = Any
+Tensor = torch.Tensor
+
+
+@dataclass(slots=True)
+class Source:
+    """A storage: always the same one, or that of an argument, or of a leaf's gradient."""
+
+    cell: Storage | None = None
+    argument: int | None = None
+    leaf: Callable[[Sequence[Any]], Tensor] | None = None
+
+    def __call__(self, leaves: Sequence[Any]) -> Storage:
+        if self.cell is not None:
+            return self.cell
+        if self.argument is not None:
+            return cell_of(leaves[self.argument])
+        assert self.leaf is not None
+        gradient = self.leaf(leaves).grad
+        assert gradient is not None
+        return cell_of(gradient)
+
+
+class Storages:
+    """Many of them at once."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._fixed: list[Any] = [source.cell for source in sources]
+        self._moving = [(k, source) for k, source in enumerate(sources) if source.cell is None]
+
+    def __call__(self, leaves: Sequence[Any]) -> list[Storage]:
+        if not self._moving:
+            return self._fixed
+        cells = self._fixed.copy()
+        for k, source in self._moving:
+            cells[k] = source(leaves)
+        return cells
+
+
+class Inputs:
+    """The arrays that a program takes: of storages, fed by the host, or constant. Those of storages that the program
+    writes may be donated to it."""
+
+    def __init__(self, sources: Sequence[Source | Feed | Array], donated: Sequence[int], backend: Backend) -> None:
+        self._backend = backend
+        self._feeds = [(k, s) for k, s in enumerate(sources) if isinstance(s, Feed)]
+        fed = {k for k, _ in self._feeds}
+        self._storages = Storages(
+            [
+                s if isinstance(s, Source) else Source(Storage(None if k in fed else s, backend))
+                for k, s in enumerate(sources)
+            ]
+        )
+        self._donated = list(donated)
+
+    def __call__(self, leaves: Sequence[Any]) -> list[Array]:
+        cells = self._storages(leaves)
+        arrays = [cell.array for cell in cells]
+        for k, feed in self._feeds:
+            arrays[k] = feed.take()
+        if self._donated:
+            given = [arrays[k] for k in self._donated]
+            counts = list(map(sys.getrefcount, given))
+            if max(counts) > _HELD or True in [cells[k].shared for k in self._donated]:
+                # whoever else holds an array (another storage, a caller, DLPack) must not lose it
+                with self._backend.scope():
+                    for k, count in zip(self._donated, counts, strict=True):
+                        if count > _HELD or cells[k].shared:
+                            arrays[k] = self._backend.copy(arrays[k])
+        return arrays
+
+
+def _held() -> int:
+    """The count that `Inputs` sees of an array which only its storage holds."""
+    cells = [Storage(object(), None)]  # type: ignore[arg-type]
+    arrays = [cell.array for cell in cells]
+    given = [arrays[k] for k in (0,)]
+    return max(list(map(sys.getrefcount, given)))
+
+
+_HELD = _held()
