@@ -19,6 +19,7 @@ import torch
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch.loops import Loops
 from tensorgraft.frontends.torch.places import Place, program_place
 from tensorgraft.frontends.torch.state import RandomState
 from tensorgraft.hub import dtypes
@@ -109,6 +110,7 @@ class Capture:
     fed_tensors: dict[int, tuple[torch.Tensor, Callable[[], torch.Tensor]]] = field(default_factory=dict)
     origins: dict[int, Place | None] = field(default_factory=dict)  # where the program made a storage, by id
     casts: dict[Any, Any] = field(default_factory=dict)  # of weights, by autocast: this program's own
+    loops: Loops = field(default_factory=Loops)
 
     # ---- storages -------------------------------------------------------------------------------------------------
 
@@ -132,13 +134,13 @@ class Capture:
             if self.recomputation is not None:
                 self.recomputation.reads(cell)
 
-    def created(self, cell: Storage) -> None:
-        """Kernels call this for each storage that they make."""
+    def created(self, cell: Storage, place: Place | None = None) -> None:
+        """Kernels call this for each storage that they make, with the program's place where it is known."""
         cell.capture = self
         self.born.append(weakref.ref(cell))
         if self.recomputation is not None:
             self.recomputation.own.add(cell)
-        self.origins[id(cell)] = program_place()
+        self.origins[id(cell)] = place or program_place()
 
     def survivors(self) -> list[Storage]:
         """The storages made inside that are still alive."""

@@ -105,7 +105,9 @@ def entry(operator: Operator) -> Callable[..., Any]:
         if plan.prepare is not None:  # `out=` tensors are resized: their storages change
             plan.prepare(args, kwargs)
             cells = [cell_of(t) for t in tensors_in(args, kwargs) if t.device.type == TYPE]
-        state.touch(*cells)
+        if now.capture is not None:
+            now.capture.loops.issued(operator.name)
+            now.capture.touch(cells)
         try:
             arrays = plan.run(*[c.array for c in cells], *inputs)
         except (NotImplementedError, RecursionError):  # the backend cannot; a decomposition comes down to itself
@@ -134,7 +136,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 continue
             cell = Storage(arrays[n], slot.backend)
             n += 1
-            state.created(cell)
+            if now.capture is not None:
+                now.capture.created(cell, now.capture.loops.here)
             results.append(attach(cell, slot, *meta))
         return results[0] if plan.structure is None else plan.structure(results)
 

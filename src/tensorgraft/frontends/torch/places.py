@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import linecache
 import os
@@ -20,6 +21,7 @@ _LIBRARIES = tuple(str(Path(file).parent) + os.sep for file in (torch.__file__, 
 _STANDARD = str(Path(os.__file__).parent) + os.sep
 
 
+@functools.cache
 def in_library(file: str) -> bool:
     """A file of Python's, PyTorch's, ours, or of a backend's framework."""
     return file.startswith((*_LIBRARIES, "<")) or (file.startswith(_STANDARD) and "site-packages" not in file)
