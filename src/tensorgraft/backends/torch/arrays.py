@@ -90,6 +90,14 @@ def strided_view(
     return torch.as_strided(flat, shape, strides, flat.storage_offset() + offset)
 
 
+def memory(x: Tensor) -> tuple[Tensor, tuple[int, ...], int] | None:
+    """See `Backend.memory`."""
+    if x.is_conj() or x.is_neg():  # the memory holds other values
+        return None
+    size = x.untyped_storage().nbytes() // x.dtype.itemsize
+    return torch.as_strided(x, (size,), (1,), 0), x.stride(), x.storage_offset()
+
+
 _uses = torch._C._storage_Use_Count  # type: ignore[attr-defined]
 
 

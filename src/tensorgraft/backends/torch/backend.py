@@ -96,6 +96,9 @@ class TorchBackend(
     ) -> Array:
         return arrays.strided_view(x, shape, strides, offset, torch_dtype(dtype))
 
+    def memory(self, x: Array, /) -> tuple[Array, tuple[int, ...], int] | None:
+        return arrays.memory(x)
+
     def own(self, x: Array, /) -> Array:
         return arrays.own(x)
 

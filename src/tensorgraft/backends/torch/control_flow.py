@@ -1,4 +1,4 @@
-"""Control flow: Python's own on values that are known, PyTorch's higher-order operators where they are traced."""
+"""Control flow: Python's own on values that are known, PyTorch's higher-order operators where a program is traced."""
 
 from __future__ import annotations
 
@@ -7,17 +7,50 @@ from typing import Any
 
 import optree
 import torch
+import torch._higher_order_ops
+from torch.utils._pytree import tree_map
+
+from tensorgraft.backends.torch import branches
+from tensorgraft.backends.torch.recorder import StandIn, now
 
 Array = Any
+_UNROLLED = 8  # steps of a recorded scan that are cheaper one after the other than as a loop
+
+
+def _recorded(*leaves: Any) -> bool:
+    return now.recorder is not None and any(isinstance(x, StandIn) for x in leaves)
+
+
+def _fresh(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn` whose results share no memory with its arguments: PyTorch's operators do not take others."""
+    return lambda *args: tree_map(torch.clone, fn(*args))
 
 
 class TorchControlFlow:
     def cond(
         self, predicate: Array, true_fn: Callable[..., Any], false_fn: Callable[..., Any], /, *operands: Any
     ) -> Any:
+        if torch.compiler.is_compiling():
+            return torch.cond(predicate, _fresh(true_fn), _fresh(false_fn), operands)
+        if _recorded(predicate):
+            return branches.cond(predicate, lambda: true_fn(*operands), lambda: false_fn(*operands))
+        if torch._C._functorch.is_batchedtensor(predicate):  # another branch for each of a batch
+            return optree.tree_map(lambda x, y: torch.where(predicate, x, y), true_fn(*operands), false_fn(*operands))
         return true_fn(*operands) if predicate else false_fn(*operands)
 
     def while_loop(self, condition: Callable[[Any], Array], body: Callable[[Any], Any], init: Any, /) -> Any:
+        if torch.compiler.is_compiling():
+            leaves, tree = optree.tree_flatten(init)
+
+            def step(*leaves: Array) -> tuple[Array, ...]:
+                return tuple(optree.tree_leaves(body(optree.tree_unflatten(tree, leaves))))
+
+            made = torch._higher_order_ops.while_loop(
+                lambda *leaves: condition(optree.tree_unflatten(tree, leaves)), _fresh(step), tuple(leaves)
+            )
+            return optree.tree_unflatten(tree, made)
+        if now.recorder is not None:
+            return branches.while_loop(condition, body, init)
         while condition(init):
             init = body(init)
         return init
@@ -29,6 +62,10 @@ class TorchControlFlow:
             step = optree.tree_map(lambda x: x.new_zeros(x.shape[1:]), xs)
             ys = body(init, step)[1]
             return init, optree.tree_map(lambda y: y.new_zeros((0, *y.shape)), ys)
+        if torch.compiler.is_compiling() and length > _UNROLLED:
+            return torch._higher_order_ops.scan(_fresh(body), init, xs, reverse=reverse)
+        if now.recorder is not None and length > _UNROLLED:
+            return branches.scan(body, init, xs, reverse)
         found = []
         for i in reversed(range(length)) if reverse else range(length):
             init, y = body(init, optree.tree_map(lambda x, i=i: x[i], xs))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tensorgraft.backends.torch import arrays
 from tensorgraft.backends.torch.recorder import Recorder
@@ -67,5 +68,8 @@ def _compiled(module: fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[...,
     if compiler() == "none" or not any(node.op == "call_function" for node in module.graph.nodes):
         return module
     from torch._inductor.compile_fx import compile_fx
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    return compile_fx(module, list(inputs))
+    # shapes are constants; loops count in symbols, which a mode without an environment has not
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    return compile_fx(module, [mode.from_tensor(x, static_shapes=True) for x in inputs])

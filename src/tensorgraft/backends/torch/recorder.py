@@ -102,6 +102,17 @@ class Recorder:
         self._places[id(x)] = node, fake
         return node
 
+    def argument(self, fake: FakeTensor) -> StandIn:
+        """A stand-in for an argument of this graph, a branch."""
+        out = StandIn(fake)
+        out.fake, out.home, out.node = fake, self, self.placeholder(out, fake)
+        return out
+
+    def place_of(self, x: Tensor) -> fx.Node | None:
+        """The placeholder of a tensor, if it is an input."""
+        place = self._places.get(id(x))
+        return None if place is None else place[0]
+
     def fake_of(self, x: Tensor) -> FakeTensor:
         """What is known of any tensor that a program may read."""
         if isinstance(x, StandIn):
@@ -123,7 +134,6 @@ class Recorder:
     def made(self, fake: FakeTensor, node: fx.Node) -> StandIn:
         out = StandIn(fake)
         out.fake, out.home, out.node = fake, self, node
-        node.meta["val"] = fake
         return out
 
     def results(self, fakes: Any, node: fx.Node) -> Any:
@@ -174,6 +184,8 @@ class Recorder:
     def close(self, results: Sequence[Tensor]) -> None:
         """Make `results` the outputs; inputs that nothing depends on are dropped."""
         self.graph.output(tuple([self.lift(x)[0] for x in results]))
+        for node in self.graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
+            node.replace_all_uses_with(node.args[0])
         self.graph.eliminate_dead_code()
         kept = []
         for node, x in zip(list(self.graph.find_nodes(op="placeholder")), self.inputs, strict=True):
@@ -205,7 +217,7 @@ def suspended() -> Iterator[None]:
 
 
 def factory(func: Any, fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A function that makes tensors of nothing: `fn`, or where a program is recorded a node with the overload `func`."""
+    """A function that makes tensors of nothing: `fn`, or where a program is recorded a node of the overload `func`."""
 
     def make(*args: Any, **kwargs: Any) -> Tensor:
         if torch.compiler.is_compiling() or now.recorder is None:

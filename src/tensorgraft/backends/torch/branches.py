@@ -1,0 +1,144 @@
+"""Branches and loops of a program that is being recorded: graphs of their own, within the graph.
+
+What a branch reads from outside, it gets as arguments of PyTorch's higher-order operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import optree
+import torch
+from torch import fx
+
+from tensorgraft.backends.torch.recorder import Recorder, StandIn, now
+
+Array = Any
+Tensor = torch.Tensor
+_clone = torch.ops.aten.clone.default
+_higher_order = torch.ops.higher_order
+
+
+class Branch:
+    """One recorded function. `carried`: stand-ins that are its first arguments."""
+
+    def __init__(self, outer: Recorder, fn: Callable[..., Any], like: Sequence[Tensor] = ()) -> None:
+        self.recorder = recorder = Recorder(outer)
+        self.carried = [recorder.argument(outer.lift(x)[1]) for x in like]
+        with recorder.recording():
+            leaves, self.tree = optree.tree_flatten(fn(*self.carried))
+            # results are of their own memory, and lie row by row, as every step and branch is to have them
+            self.results = [_own(recorder, x) for x in leaves]
+
+    @property
+    def outside(self) -> list[Tensor]:
+        return self.recorder.inputs[len(self.carried) :]
+
+    def described(self) -> list[Any]:
+        return [(x.dtype, tuple(x.shape)) for x in self.results]
+
+    def module(self, outside: Sequence[Tensor], one: bool = False) -> fx.GraphModule:
+        """The graph as a module of the carried values and of `outside`, in this order. `one`: of its one result, not
+        of a tuple."""
+        recorder = self.recorder
+        graph = fx.Graph()
+        places: dict[fx.Node, Any] = {}
+        for x in (*self.carried, *outside):
+            node = graph.placeholder(f"argument_{len(graph.nodes)}")
+            known = recorder.place_of(x)
+            if known is not None:
+                places[known] = node
+        nodes = tuple([x.node for x in self.results])
+        recorder.graph.output(nodes[0] if one else nodes)
+        graph.output(graph.graph_copy(recorder.graph, places))
+        return fx.GraphModule(recorder.root, graph)
+
+
+def _own(recorder: Recorder, x: Tensor) -> StandIn:
+    return recorder.call(_clone, (x,), {"memory_format": torch.contiguous_format})
+
+
+def _union(*parts: Branch) -> list[Tensor]:
+    return list({id(x): x for part in parts for x in part.outside}.values())
+
+
+def _emit(outer: Recorder, op: Any, like: Branch, args: tuple[Any, ...]) -> list[Any]:
+    """A node of a higher-order operator, whose results look like those of a branch."""
+    node = outer.graph.call_function(op, args)
+    fakes = [x.fake for x in like.results]
+    with outer.mode:
+        fresh = [torch.empty_like(fake) for fake in fakes]
+    return list(outer.results(fresh, node))
+
+
+def _nodes(outer: Recorder, tensors: Sequence[Tensor]) -> tuple[fx.Node, ...]:
+    return tuple([outer.lift(x)[0] for x in tensors])
+
+
+def cond(predicate: Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
+    outer = now.recorder
+    assert outer is not None
+    true, false = Branch(outer, true_fn), Branch(outer, false_fn)
+    if true.tree != false.tree or true.described() != false.described():
+        raise TypeError(
+            f"cond: the branches return different results: {true.tree} of {true.described()} and {false.tree} of"
+            f" {false.described()}"
+        )
+    outside = _union(true, false)
+    modules = (outer.attach(true.module(outside)), outer.attach(false.module(outside)))
+    args = (outer.lift(predicate)[0], *modules, _nodes(outer, outside))
+    return optree.tree_unflatten(true.tree, _emit(outer, _higher_order.cond, true, args))
+
+
+def while_loop(condition: Callable[[Any], Tensor], body: Callable[[Any], Any], init: Any) -> Any:
+    outer = now.recorder
+    assert outer is not None
+    leaves, tree = optree.tree_flatten(init)
+    first = [_own(outer, x) for x in leaves]
+    goes_on = Branch(outer, lambda *state: condition(optree.tree_unflatten(tree, state)), first)
+    step = Branch(outer, lambda *state: body(optree.tree_unflatten(tree, state)), first)
+    _check("while_loop", tree, step.tree, first, step.results)
+    outside = _union(goes_on, step)
+    modules = (outer.attach(goes_on.module(outside, one=True)), outer.attach(step.module(outside)))
+    args = (*modules, _nodes(outer, first), _nodes(outer, outside))
+    return optree.tree_unflatten(tree, _emit(outer, _higher_order.while_loop, step, args))
+
+
+def _check(name: str, tree: Any, after: Any, first: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+    described = [[(x.dtype, tuple(x.shape)) for x in leaves] for leaves in (first, results[: len(first)])]
+    if tree != after or described[0] != described[1]:
+        raise TypeError(
+            f"{name}: the body returns {after} of {described[1]}, but the loop began with {tree} of {described[0]}"
+        )
+
+
+def scan(body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, reverse: bool) -> tuple[Any, Any]:
+    outer = now.recorder
+    assert outer is not None
+    leaves, tree = optree.tree_flatten(init)
+    x_leaves, x_tree = optree.tree_flatten(xs)
+    first = [_own(outer, x) for x in leaves]
+    given = [torch.flip(x, (0,)) if reverse else x for x in x_leaves]
+    k = len(first)
+    trees: list[Any] = []
+
+    def step(*args: Tensor) -> list[Tensor]:
+        carry, y = body(optree.tree_unflatten(tree, args[:k]), optree.tree_unflatten(x_tree, args[k:]))
+        carry_leaves, after = optree.tree_flatten(carry)
+        y_leaves, y_tree = optree.tree_flatten(y)
+        trees[:] = [after, y_tree]
+        return [*carry_leaves, *y_leaves]
+
+    part = Branch(outer, step, [*first, *[_own(outer, x[0]) for x in given]])
+    _check("scan", tree, trees[0], first, part.results)
+    outside = _union(part)
+    args = (outer.attach(part.module(outside)), list(_nodes(outer, first)), list(_nodes(outer, given)))
+    node = outer.graph.call_function(_higher_order.scan, (*args, _nodes(outer, outside)))
+    length = x_leaves[0].shape[0]
+    with outer.mode:
+        carry = [torch.empty_like(x.fake) for x in part.results[:k]]
+        ys = [x.fake.new_empty((length, *x.shape)) for x in part.results[k:]]  # type: ignore[union-attr]
+    made = outer.results([*carry, *ys], node)
+    stacked = [torch.flip(y, (0,)) if reverse else y for y in made[k:]]
+    return optree.tree_unflatten(tree, made[:k]), optree.tree_unflatten(trees[1], stacked)
