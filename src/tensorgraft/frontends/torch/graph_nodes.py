@@ -18,6 +18,7 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import control_flow, fallback, schema, state
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_of
 from tensorgraft.frontends.torch.graph_recurrent import LAYERS
+from tensorgraft.frontends.torch.places import Place
 from tensorgraft.frontends.torch.pure import PureCapture
 from tensorgraft.frontends.torch.state import RandomState
 from tensorgraft.frontends.torch.tensors import from_array, to_array
@@ -45,7 +46,7 @@ class GraphCapture(PureCapture):
         self._seed, self._number = seed, 0
         self._again: list[Array] = []  # the words of draws that are made once more
 
-    def created(self, cell: Storage) -> None:
+    def created(self, cell: Storage, place: Place | None = None) -> None:
         cell.capture = self
         self.born.append(weakref.ref(cell))
 
