@@ -306,6 +306,13 @@ COMPOSITES = {
 }
 # Of shapes, memory and traces; random numbers and `map` have tests of their own.
 ELSEWHERE = {
+    "vmap",
+    "jvp",
+    "vjp",
+    "labelled",
+    "when_known",
+    "settled",
+    "eval_shape",
     "trace",
     "eagerly",
     "native_dtype",

@@ -23,6 +23,7 @@ from tensorgraft.hub.random import Random
 from tensorgraft.hub.reduction import Reduction
 from tensorgraft.hub.shape import ShapeOps
 from tensorgraft.hub.sorting import Sorting
+from tensorgraft.hub.transforms import Transforms
 from tensorgraft.hub.windowed import Windowed
 
 Array = Any
@@ -55,6 +56,7 @@ class Backend(
     FFT,
     Random,
     ControlFlow,
+    Transforms,
 ):
     """One framework's arrays on one of its devices."""
 
@@ -210,6 +212,11 @@ class Backend(
     def assign(self, view: Array, value: Array, /) -> None:
         """Write `value` into a view; they may overlap."""
         raise TypeError(f"arrays of the backend {self.name} cannot be written")
+
+    def memory(self, x: Array, /) -> tuple[Array, tuple[int, ...], int] | None:
+        """(a one-dimensional contiguous array over the memory in which `x` lies, strides and offset of `x` in it, in
+        elements); None where the memory cannot be written, or has no such strides."""
+        raise TypeError(f"arrays of the backend {self.name} have no memory of their own")
 
     def own(self, x: Array, /) -> Array:
         """`x` itself if it is row-major and no other array shares its memory, else a copy."""

@@ -23,6 +23,7 @@ from tensorgraft.backends.jax.program import JaxProgram
 from tensorgraft.backends.jax.reduction import JaxReduction
 from tensorgraft.backends.jax.shape import JaxShape
 from tensorgraft.backends.jax.sorting import JaxSorting
+from tensorgraft.backends.jax.transforms import JaxTransforms
 from tensorgraft.backends.jax.windowed import JaxWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend
@@ -43,6 +44,7 @@ class JaxBackend(
     JaxWindowed,
     JaxFFT,
     JaxControlFlow,
+    JaxTransforms,
     Backend,
 ):
     """Arrays are `jax.Array`s or tracers. The user's configuration of JAX is never changed: 64-bit types are allowed
@@ -137,11 +139,19 @@ class JaxBackend(
             with scope():
                 return jitted(*args)
 
+        compiled = False
+
         def run_donating(*args: Any) -> Any:
+            nonlocal compiled
+            if compiled:
+                with scope():
+                    return jitted(*args)
             with scope(), warnings.catch_warnings():
                 # `donate` allows, it does not ask: XLA says where it found no use for the memory
                 warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-                return jitted(*args)
+                made = jitted(*args)
+            compiled = True
+            return made
 
         return run_donating if donate else run
 

@@ -15,6 +15,7 @@ import optree
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.primitive import composites, primitives
 from tensorgraft.hub.recorded.graph import Figures, Graph, Node
+from tensorgraft.hub.transforms import Transforms
 
 Array = Any
 _SCALARS = (bool, int, float, complex)
@@ -28,7 +29,8 @@ _NOT_RECORDED = frozenset(
     for name, f in inspect.getmembers(Backend, callable)
     if name != "copy"
     and (
-        getattr(f, "__module__", None) == Backend.__module__ or getattr(f, "__annotations__", {}).get("return") == "int"
+        getattr(f, "__module__", None) in (Backend.__module__, Transforms.__module__)
+        or getattr(f, "__annotations__", {}).get("return") == "int"
     )
 )
 # Functions among the arguments may hold nodes; how large a result is may depend on values.

@@ -1,0 +1,41 @@
+"""Derivatives and batching by JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Array = Any
+
+
+class JaxTransforms:
+    def vjp(
+        self, fn: Callable[..., Any], /, *primals: Array
+    ) -> tuple[tuple[Array, ...], Callable[[Sequence[Array]], tuple[Array, ...]]]:
+        results, pullback = jax.vjp(lambda *xs: tuple(fn(self, *xs)), *primals)
+
+        def pulled_back(cotangents: Sequence[Array]) -> tuple[Array, ...]:
+            return pullback(tuple(c if _smooth(r) else _nothing(r) for c, r in zip(cotangents, results, strict=True)))
+
+        return results, pulled_back
+
+    def jvp(
+        self, fn: Callable[..., Any], primals: Sequence[Array], tangents: Sequence[Array], /
+    ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        results, out = jax.jvp(lambda *xs: tuple(fn(self, *xs)), tuple(primals), tuple(tangents))
+        return results, tuple(t if _smooth(r) else jnp.zeros_like(r) for r, t in zip(results, out, strict=True))
+
+    def vmap(self, fn: Callable[..., Any], /, *arrays: Array) -> tuple[Array, ...]:
+        return jax.vmap(lambda *xs: tuple(fn(self, *xs)))(*arrays)
+
+
+def _smooth(x: Array) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.inexact)
+
+
+def _nothing(x: Array) -> np.ndarray:
+    return np.zeros(x.shape, jax.dtypes.float0)

@@ -1,0 +1,99 @@
+"""What a transformed function does to arrays from outside: it reads them as they are, and what it writes is a result.
+
+While a function of `Array`s is transformed, the storages that it touches are lent to the transform: their arrays become
+arrays of the backend that transforms, and are given back when it has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage
+
+
+class _Local(threading.local):
+    capture: Capture | None = None
+
+
+now = _Local()
+
+
+@dataclass
+class Lent:
+    """A storage, and what it was before."""
+
+    cell: weakref.ref[Storage]
+    array: Any
+    backend: Backend
+    capture: Any
+    inside: Any  # its array when it was lent
+
+
+class Capture:
+    """One run of a function inside a transform, from the backend `outer` to `inner`, which may be the same."""
+
+    def __init__(self, outer: Backend, inner: Backend, copies: bool) -> None:
+        self.outer = outer
+        self.inner = inner
+        self.copies = copies  # memory from outside is not to be written
+        self.before: Capture | None = None
+        self.lent: list[Lent] = []
+
+    def touch(self, cell: Storage) -> None:
+        if cell.capture is self or cell.backend not in (self.outer, self.inner):
+            return
+        array = cell.array
+        inside = array
+        if cell.backend is not self.inner:
+            inside = self.inner.lifted(array)
+        elif self.copies:
+            inside = self.inner.copy(array)
+        self.lent.append(Lent(weakref.ref(cell), array, cell.backend, cell.capture, inside))
+        cell.array, cell.backend, cell.capture = inside, self.inner, self
+
+    def own(self, cells: Sequence[Storage]) -> None:
+        """Storages that were made for this run."""
+        for cell in cells:
+            cell.capture = self
+
+    def written(self) -> list[tuple[Storage, Any]]:
+        """The storages from outside that the function has written, and their arrays inside."""
+        found = []
+        for lent in self.lent:
+            cell = lent.cell()
+            if cell is not None and (self.inner.mutable or cell.array is not lent.inside):
+                found.append((cell, cell.array))
+        return found
+
+    def restore(self) -> None:
+        for lent in reversed(self.lent):
+            cell = lent.cell()
+            if cell is not None:
+                cell.array, cell.backend, cell.capture = lent.array, lent.backend, lent.capture
+
+
+@contextlib.contextmanager
+def capturing(outer: Backend, inner: Backend, copies: bool = False) -> Iterator[Capture]:
+    capture = Capture(outer, inner, copies)
+    capture.before, now.capture = now.capture, capture
+    try:
+        yield capture
+    finally:
+        now.capture = capture.before
+        capture.restore()
+
+
+def join(*cells: Storage) -> bool:
+    """Bring storages of a transform and of its outside together. False where that is not why they differ."""
+    capture = now.capture
+    if capture is None:
+        return False
+    for cell in cells:
+        capture.touch(cell)
+    return all(cell.backend is capture.inner for cell in cells)

@@ -1,0 +1,186 @@
+"""`TapeBackend`: computes on another backend, and remembers how each result came about.
+
+Conventions are JAX's: a cotangent is transposed, not conjugated; of ties in a maximum all get the same share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.primitive import primitives
+from tensorgraft.hub.tape import elementwise, indexing, linalg, reduction, shape, windowed
+
+Array = Any
+Thunk = Callable[[], Array] | None  # the cotangent of an operand, None where it is zero
+
+RULES: dict[str, Callable[..., Any]] = {}
+for _area in (elementwise, reduction, shape, indexing, linalg, windowed):
+    RULES.update(_area.RULES)
+
+
+class Variable:
+    """A value, and how it was computed: `pull(cotangents of the results)` gives thunks, one an operand."""
+
+    __slots__ = ("node", "number", "tracked", "value")
+
+    def __init__(self, value: Array, node: Node | None = None, number: int = 0, tracked: bool = False) -> None:
+        self.value = value
+        self.node = node
+        self.number = number  # which of the node's results
+        self.tracked = tracked or node is not None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.value.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.value.dtype
+
+
+class Node:
+    """A primitive that was applied to variables."""
+
+    __slots__ = ("operands", "pull", "results")
+
+    def __init__(
+        self, operands: list[Any], pull: Callable[[list[Array | None]], Sequence[Thunk]], results: int
+    ) -> None:
+        self.operands = operands  # Variables, and None for the others
+        self.pull = pull
+        self.results = results
+
+
+def _taped(name: str) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.apply(name, args, kwargs)
+
+    method.__name__ = name
+    return method
+
+
+_OWN = {"is_array", "is_traced", "shape", "asarray", "to_numpy", "from_dlpack", "scope", "compile", "synchronize",
+        "memory_stats", "device_name", "cond", "while_loop", "scan"}  # fmt: skip
+
+
+class _Taped(Backend):
+    for _name in primitives(Backend):
+        if _name not in _OWN:
+            locals()[_name] = _taped(_name)
+    del _name
+
+
+class TapeBackend(_Taped):
+    """Arrays are `Variable`s. Composites are the hub's, so that primitives alone need rules."""
+
+    def __init__(self, inner: Backend) -> None:
+        self.inner = inner
+        self.name = inner.name
+        super().__init__(inner.index, inner.platform)
+
+    def apply(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A primitive on values; its rule is kept where an operand is tracked and a result is inexact."""
+        leaves, structure = optree.tree_flatten((args, kwargs))
+        values = [x.value if type(x) is Variable else x for x in leaves]
+        plain_args, plain_kwargs = optree.tree_unflatten(structure, values)
+        made = getattr(self.inner, name)(*plain_args, **plain_kwargs)
+        several = isinstance(made, tuple)
+        results = list(made) if several else [made]
+        tracked = any(type(x) is Variable and x.tracked for x in leaves)
+        node = None
+        if tracked and any(dtypes.is_inexact(self.inner.dtype_of(r)) for r in results):
+            rule = RULES.get(name)
+            if rule is None:
+                raise NotImplementedError(f"{name} has no derivative on the backend {self.name}")
+            operands = [x if type(x) is Variable and x.tracked else None for x in leaves if self._operand(x)]
+            xp = self.inner
+            node = Node(operands, lambda g: rule(xp, made, g if several else g[0], *plain_args, **plain_kwargs),
+                        len(results))  # fmt: skip
+        out = [Variable(r, node if node is not None and dtypes.is_inexact(self.inner.dtype_of(r)) else None, k)
+               for k, r in enumerate(results)]  # fmt: skip
+        return tuple(out) if several else out[0]
+
+    def _operand(self, x: Any) -> bool:
+        return type(x) is Variable or self.inner.is_array(x)
+
+    def lifted(self, x: Array) -> Variable:
+        """A constant."""
+        return Variable(x)
+
+    # ---- arrays ------------------------------------------------------------------------------------------------------
+
+    def is_array(self, x: Any, /) -> bool:
+        return type(x) is Variable
+
+    def is_traced(self, x: Variable, /) -> bool:
+        return self.inner.is_traced(x.value)
+
+    def shape(self, x: Variable, /) -> tuple[int, ...]:
+        return self.inner.shape(x.value)
+
+    def dtype_of(self, *operands: Any) -> np.dtype:
+        return self.inner.dtype_of(*[x.value if type(x) is Variable else x for x in operands])
+
+    def asarray(self, x: np.ndarray, /) -> Variable:
+        return Variable(self.inner.asarray(x))
+
+    def to_numpy(self, x: Variable, /) -> np.ndarray:
+        return self.inner.to_numpy(x.value)
+
+    def from_dlpack(self, x: Any, /) -> Variable:
+        return Variable(self.inner.from_dlpack(x))
+
+    def settled(self, x: Variable, /) -> Array:
+        if x.tracked:
+            raise TypeError(
+                "the backend's own array is asked for inside a transform (tg.grad), where it would lose its derivative:"
+                " use functions of tensorgraft.array_api"
+            )
+        return self.inner.settled(x.value)
+
+    # ---- the backend itself ------------------------------------------------------------------------------------------
+
+    def scope(self) -> contextlib.AbstractContextManager[None]:
+        return self.inner.scope()
+
+    def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
+        return fn
+
+    def synchronize(self) -> None:
+        self.inner.synchronize()
+
+    def memory_stats(self) -> dict[str, int]:
+        return self.inner.memory_stats()
+
+    def device_name(self) -> str:
+        return self.inner.device_name()
+
+    # ---- control flow: values are known ------------------------------------------------------------------------------
+
+    def cond(self, predicate: Variable, true_fn: Any, false_fn: Any, /, *operands: Any) -> Any:
+        return (true_fn if self.to_numpy(predicate) else false_fn)(*operands)
+
+    def while_loop(self, condition: Callable[[Any], Variable], body: Callable[[Any], Any], init: Any, /) -> Any:
+        while self.to_numpy(condition(init)):
+            init = body(init)
+        return init
+
+    def scan(
+        self, body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, /, length: int, reverse: bool = False
+    ) -> tuple[Any, Any]:
+        columns = optree.tree_map(lambda x: self.unstack(x), xs, is_leaf=self.is_array)
+        carry, ys = init, []
+        for i in reversed(range(length)) if reverse else range(length):
+            x = optree.tree_map(lambda rows: rows[i], columns, is_leaf=lambda c: isinstance(c, list))  # noqa: B023
+            carry, y = body(carry, x)
+            ys.append(y)
+        if reverse:
+            ys.reverse()
+        return carry, optree.tree_map(lambda *rows: self.stack(list(rows)), *ys)

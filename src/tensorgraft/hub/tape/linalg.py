@@ -1,0 +1,320 @@
+"""Rules of products, factorisations and Fourier transforms.
+
+The formulas of factorisations are those of the literature (Giles 2008; Seeger et al. 2017; Boeddeker et al. 2017), in
+the convention of conjugated gradients: `_conjugated` goes from and to the transposed cotangents of the tape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.hub import dtypes
+
+Array = Any
+
+
+def _dot_general(
+    xp: Any,
+    y: Array,
+    g: Array,
+    a: Array,
+    b: Array,
+    contract: tuple[Sequence[int], Sequence[int]],
+    batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
+    dtype: np.dtype | None = None,
+) -> list[Any]:
+    (ca, cb), (ba, bb) = contract, batch
+
+    def transposed(x: Array, cx: Sequence[int], bx: Sequence[int], z: Array, cz: Any, bz: Any, first: bool) -> Array:
+        """The cotangent of x, whose axes are bx, cx and its free ones; z is the other operand."""
+        free_x = [i for i in range(len(xp.shape(x))) if i not in cx and i not in bx]
+        free_z = [i for i in range(len(xp.shape(z))) if i not in cz and i not in bz]
+        nb, nx, nz = len(bx), len(free_x), len(free_z)
+        g_axes = range(nb + nx, nb + nx + nz) if first else range(nb, nb + nz)
+        product = xp.dot_general(xp.astype(g, xp.dtype_of(z)) if xp.dtype_of(g) != xp.dtype_of(z) else g, z,
+                                 (tuple(g_axes), tuple(free_z)), (tuple(range(nb)), tuple(bz)))  # fmt: skip
+        # axes: batch, free of x, then z's contracted ones in the order in which z has them
+        left = sorted(range(len(cz)), key=lambda k: cz[k])
+        place = [0] * len(xp.shape(x))
+        for k, axis in enumerate(bx):
+            place[axis] = k
+        for k, axis in enumerate(free_x):
+            place[axis] = nb + k
+        for k, which in enumerate(left):
+            place[cx[which]] = nb + nx + k
+        return xp.astype(xp.permute_dims(product, tuple(place)), xp.dtype_of(x))
+
+    return [
+        lambda: transposed(a, ca, ba, b, cb, bb, True),
+        lambda: transposed(b, cb, bb, a, ca, ba, False),
+    ]
+
+
+def _h(xp: Any, x: Array) -> Array:
+    x = xp.matrix_transpose(x)
+    return xp.conj(x) if dtypes.is_complex(xp.dtype_of(x)) else x
+
+
+def _conj(xp: Any, x: Array | None) -> Array | None:
+    return xp.conj(x) if x is not None and dtypes.is_complex(xp.dtype_of(x)) else x
+
+
+def _conjugated(rule: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    def wrapped(xp: Any, y: Any, g: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        g = [_conj(xp, one) for one in g] if isinstance(g, list) else _conj(xp, g)
+        thunks = rule(xp, y, g, *args, **kwargs)
+        return [None if t is None else (lambda t=t: _conj(xp, t())) for t in thunks]
+
+    return wrapped
+
+
+def _eye(xp: Any, x: Array) -> Array:
+    n = xp.shape(x)[-1]
+    return xp.eye(n, n, dtypes.bool_)
+
+
+def _zero(xp: Any, x: Array) -> Array:
+    return xp.full((), 0, xp.dtype_of(x))
+
+
+def _diagonal_only(xp: Any, x: Array) -> Array:
+    return xp.where(_eye(xp, x), x, _zero(xp, x))
+
+
+def _as_diagonal(xp: Any, v: Array, like: Array) -> Array:
+    """(..., n) -> (..., n, n), in the dtype of `like`."""
+    v = xp.astype(v, xp.dtype_of(like))
+    return xp.where(_eye(xp, like), xp.expand_dims(v, -1), _zero(xp, like))
+
+
+def _differences(xp: Any, v: Array) -> Array:
+    """v[j] - v[i], ones on the diagonal."""
+    d = xp.subtract(xp.expand_dims(v, -2), xp.expand_dims(v, -1))
+    return xp.where(_eye(xp, d), xp.full((), 1, xp.dtype_of(d)), d)
+
+
+def _cholesky(xp: Any, y: Array, g: Array, x: Array) -> list[Any]:
+    def pull() -> Array:
+        inner = xp.tril(xp.matmul(_h(xp, y), g))
+        inner = xp.subtract(inner, xp.multiply(_diagonal_only(xp, inner), 0.5))
+        right = xp.triangular_solve(y, inner, lower=True, left=False)
+        found = xp.triangular_solve(y, right, lower=True, adjoint=True)
+        return xp.multiply(xp.add(found, _h(xp, found)), 0.5)
+
+    return [pull]
+
+
+def _triangular_solve(
+    xp: Any,
+    y: Array,
+    g: Array,
+    a: Array,
+    b: Array,
+    lower: bool,
+    left: bool = True,
+    transpose: bool = False,
+    adjoint: bool = False,
+    unit_diagonal: bool = False,
+) -> list[Any]:
+    def solved() -> Array:
+        def solve(v: Array, **how: bool) -> Array:
+            return xp.triangular_solve(a, v, lower=lower, left=left, unit_diagonal=unit_diagonal, **how)
+
+        if adjoint:
+            return solve(g)
+        if transpose:
+            return _conj(xp, solve(_conj(xp, g)))
+        return solve(g, adjoint=True)
+
+    def matrix() -> Array:
+        gb = solved()
+        found = xp.matmul(gb, _h(xp, y)) if left else xp.matmul(_h(xp, y), gb)
+        if adjoint:
+            found = _h(xp, found)
+        elif transpose:
+            found = xp.matrix_transpose(found)
+        offset = int(unit_diagonal)
+        kept = xp.tril(found, -offset) if lower else xp.triu(found, offset)
+        return xp.negative(kept)
+
+    return [matrix, solved]
+
+
+def _qr(xp: Any, y: Any, g: Any, x: Array, full: bool = False) -> list[Any]:
+    q, r = y
+    m, n = xp.shape(x)[-2:]
+    if m < n or (full and m != n):
+        raise NotImplementedError("qr has a derivative for matrices with no more columns than rows, without full")
+
+    def pull() -> Array:
+        gq, gr = (xp.zeros_like(v) if c is None else c for v, c in zip(y, g, strict=True))
+        inner = xp.triu(xp.subtract(xp.matmul(gr, _h(xp, r)), xp.matmul(_h(xp, q), gq)))
+        both = xp.add(inner, _h(xp, inner))
+        both = xp.subtract(both, xp.multiply(_diagonal_only(xp, both), 0.5))
+        return xp.triangular_solve(r, xp.add(gq, xp.matmul(q, both)), lower=False, left=False, adjoint=True)
+
+    return [pull]
+
+
+def _eigh(xp: Any, y: Any, g: Any, x: Array, lower: bool = True) -> list[Any]:
+    values, vectors = y
+
+    def pull() -> Array:
+        gl, gv = g
+        inner = _zero(xp, vectors) if gl is None else _as_diagonal(xp, gl, vectors)
+        if gv is not None:
+            part = xp.divide(xp.matmul(_h(xp, vectors), gv), xp.astype(_differences(xp, values), xp.dtype_of(vectors)))
+            inner = xp.add(inner, xp.where(_eye(xp, vectors), _zero(xp, vectors), part))
+        found = xp.matmul(xp.matmul(vectors, inner), _h(xp, vectors))
+        return xp.multiply(xp.add(found, _h(xp, found)), 0.5)
+
+    return [pull]
+
+
+def _svd(xp: Any, y: Any, g: Any, x: Array, full: bool = False) -> list[Any]:
+    u, s, vh = y
+    m, n = xp.shape(x)[-2:]
+    if full and m != n:
+        raise NotImplementedError("svd has a derivative without full")
+
+    def pull() -> Array:
+        gu, gs, gvh = g
+        dtype = xp.dtype_of(u)
+        sigma = xp.astype(s, dtype)
+        inner = _as_diagonal(xp, xp.zeros_like(s) if gs is None else gs, xp.matmul(vh, _h(xp, vh)))
+        square = xp.multiply(s, s)
+        gaps = xp.astype(_differences(xp, square), dtype)
+        diagonal = xp.zeros_like(inner)
+
+        def skew(a: Array, b: Array) -> Array:
+            product = xp.matmul(_h(xp, a), b)
+            return xp.subtract(product, _h(xp, product))
+
+        def off(k: Array) -> Array:
+            return xp.divide(xp.where(_eye(xp, k), _zero(xp, k), k), gaps)
+
+        if gu is not None:
+            k = skew(u, gu)
+            inner = xp.add(inner, xp.multiply(off(k), xp.expand_dims(sigma, -2)))
+            diagonal = xp.add(diagonal, _diagonal_only(xp, k))
+        if gvh is not None:
+            k = skew(_h(xp, vh), _h(xp, gvh))
+            inner = xp.add(inner, xp.multiply(xp.expand_dims(sigma, -1), off(k)))
+        if dtypes.is_complex(dtype):
+            inner = xp.add(inner, xp.divide(diagonal, xp.multiply(xp.expand_dims(sigma, -2), 2)))
+        found = xp.matmul(xp.matmul(u, inner), vh)
+        if gu is not None and m > n:
+            outside = xp.subtract(gu, xp.matmul(u, xp.matmul(_h(xp, u), gu)))
+            found = xp.add(found, xp.matmul(xp.divide(outside, xp.expand_dims(sigma, -2)), vh))
+        if gvh is not None and n > m:
+            outside = xp.subtract(gvh, xp.matmul(xp.matmul(gvh, _h(xp, vh)), vh))
+            found = xp.add(found, xp.matmul(u, xp.divide(outside, xp.expand_dims(sigma, -1))))
+        return found
+
+    return [pull]
+
+
+def _svdvals(xp: Any, y: Array, g: Array, x: Array) -> list[Any]:
+    def pull() -> Array:
+        u, _, vh = xp.svd(x)
+        return xp.matmul(xp.multiply(u, xp.expand_dims(xp.astype(g, xp.dtype_of(u)), -2)), vh)
+
+    return [pull]
+
+
+def _eig(xp: Any, y: Any, g: Any, x: Array) -> list[Any]:
+    values, vectors = y
+
+    def pull() -> Array:
+        gl, gv = g
+        inner = xp.zeros_like(vectors)
+        vh = _h(xp, vectors)
+        if gv is not None:
+            part = xp.matmul(vh, gv)
+            real = xp.diagonal(part)
+            real = xp.complex(xp.real(real), xp.zeros_like(xp.real(real)))
+            part = xp.subtract(part, xp.multiply(xp.matmul(vh, vectors), xp.expand_dims(real, -2)))
+            part = xp.divide(part, xp.conj(_differences(xp, values)))
+            inner = xp.where(_eye(xp, part), _zero(xp, part), part)
+        if gl is not None:
+            inner = xp.add(inner, _as_diagonal(xp, gl, vectors))
+        found = xp.solve(vh, xp.matmul(inner, vh))
+        return found if dtypes.is_complex(xp.dtype_of(x)) else xp.real(found)
+
+    return [pull]
+
+
+def _lu(xp: Any, y: Any, g: Any, x: Array) -> list[Any]:
+    packed, _, permutation = y
+    m, n = xp.shape(x)[-2:]
+    if m != n:
+        raise NotImplementedError("lu has a derivative for square matrices")
+
+    def pull() -> Array:
+        given = g[0]
+        lower = xp.add(xp.tril(packed, -1), xp.astype(_eye(xp, packed), xp.dtype_of(packed)))
+        upper = xp.triu(packed)
+        inner = xp.add(
+            xp.tril(xp.matmul(_h(xp, lower), xp.tril(given, -1)), -1),
+            xp.triu(xp.matmul(xp.triu(given), _h(xp, upper))),
+        )
+        inner = xp.triangular_solve(upper, inner, lower=False, left=False, adjoint=True)
+        inner = xp.triangular_solve(lower, inner, lower=True, adjoint=True, unit_diagonal=True)
+        rows = xp.expand_dims(xp.inverse_permutation(permutation), -1)
+        return xp.take_along_axis(inner, xp.broadcast_to(rows, xp.shape(inner)), -2)
+
+    return [pull]
+
+
+def _rfft(xp: Any, y: Array, g: Array, x: Array, axis: int) -> list[Any]:
+    def pull() -> Array:
+        n, half = xp.shape(x)[axis], xp.shape(g)[axis]
+        at = axis % len(xp.shape(x))
+        config = [(0, n - half if a == at else 0, 0) for a in range(len(xp.shape(x)))]
+        return xp.real(xp.fft(xp.pad(g, _zero(xp, g), config), axis=axis))
+
+    return [pull]
+
+
+def _irfft(xp: Any, y: Array, g: Array, x: Array, n: int, axis: int) -> list[Any]:
+    def pull() -> Array:
+        at = axis % len(xp.shape(x))
+        half = n // 2 + 1
+        weight = np.full(half, 2.0)
+        weight[0] = 1
+        if n % 2 == 0:
+            weight[-1] = 1
+        dtype = dtypes.complex_dtype(xp.dtype_of(g))
+        scale = xp.astype(xp.asarray(weight / n), dtype)
+        scale = xp.reshape(scale, tuple(half if a == at else 1 for a in range(len(xp.shape(g)))))
+        found = xp.multiply(xp.conj(xp.rfft(g, axis=axis)), scale)
+        have = xp.shape(x)[at]  # irfft cuts or fills up its operand
+        config = [(0, have - half if a == at else 0, 0) for a in range(len(xp.shape(g)))]
+        return found if have == half else xp.pad(found, _zero(xp, found), config)
+
+    return [pull]
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    "dot_general": _dot_general,
+    **{
+        name: _conjugated(rule)
+        for name, rule in {
+            "cholesky": _cholesky,
+            "triangular_solve": _triangular_solve,
+            "qr": _qr,
+            "eigh": _eigh,
+            "svd": _svd,
+            "svdvals": _svdvals,
+            "eig": _eig,
+            "lu": _lu,
+        }.items()
+    },
+    "fft": lambda xp, y, g, x, axis: [lambda: xp.fft(g, axis=axis)],
+    "ifft": lambda xp, y, g, x, axis: [lambda: xp.ifft(g, axis=axis)],
+    "rfft": _rfft,
+    "irfft": _irfft,
+}
