@@ -1,4 +1,8 @@
-"""Branches and loop bodies: functions of tensors that a backend traces inside of its own control flow."""
+"""Branches and loop bodies: functions of tensors that a backend traces inside of its own control flow.
+
+Their derivatives are functions of tensors again (`pulled_back`), so that a backward pass is control flow of the same
+kind, and can be differentiated as often as is asked for.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,8 @@ class Body:
     """`fn` of operands, some of which are tensors on the device. For an active capture."""
 
     def __init__(self, fn: Callable[..., Any], leaves: Sequence[Any], spec: TreeSpec | None) -> None:
-        self.fn, self.leaves, self.spec = fn, list(leaves), spec
+        self.fn, self.spec = fn, spec
+        self.leaves = [_TENSOR if isinstance(t, Tensor) else t for t in leaves]  # it outlives what it was called with
         self.captured: dict[int, Tensor] = {}  # tensors from outside that have gradients, by identity
         self.structure: TreeSpec | None = None  # of the results
         self.described = ""
@@ -47,20 +52,15 @@ class Body:
                 )
         return [to_array(t.detach()) for t in flat]
 
-    def pulled_back(self, arrays: Sequence[Array], cotangents: Sequence[Array], outer: Sequence[Tensor]) -> list[Array]:
-        """The cotangents of the operands that have one, and of tensors from outside, out of those of the results that
-        have one."""
-        with torch.enable_grad():
-            flat, inputs, _ = self._call(arrays)
-        smooth = [t for t in flat if differentiable(t)]
-        ends = [*(t for t in inputs if t.requires_grad), *outer]
+    def flat(self, *tensors: Tensor) -> list[Tensor]:
+        """The results of `fn` for other tensors."""
+        rest = iter(tensors)
+        given = [next(rest) if t is _TENSOR else t for t in self.leaves]
+        flat, self.structure = tree_flatten(
+            self.fn(*(given if self.spec is None else tree_unflatten(given, self.spec)))
+        )
         slot = slot_of_backend(state.now.capture.backend)  # type: ignore[union-attr]
-        given = [(t, from_array(c, slot)) for t, c in zip(smooth, cotangents, strict=True) if t.requires_grad]
-        if not given:
-            return [to_array(torch.zeros_like(t)) for t in ends]
-        roots, dy = zip(*given, strict=True)
-        found = torch.autograd.grad(roots, ends, dy, allow_unused=True, materialize_grads=True)
-        return [to_array(g) for g in found]
+        return [t if isinstance(t, Tensor) else torch.tensor(t, device=slot.device) for t in flat]
 
     def _call(self, arrays: Sequence[Array]) -> tuple[list[Tensor], list[Tensor], int]:
         """(results, tensors around the arrays, the number of autograd's first node)."""
@@ -72,12 +72,8 @@ class Body:
         inputs = [from_array(a, slot) for a in arrays]
         if torch.is_grad_enabled():
             inputs = [t.requires_grad_() if differentiable(t) else t for t in inputs]
-        rest = iter(inputs)
-        given = [next(rest) if isinstance(t, Tensor) else t for t in self.leaves]
         first_node = torch.autograd._get_sequence_nr()
-        out = self.fn(*(given if self.spec is None else tree_unflatten(given, self.spec)))
-        flat, self.structure = tree_flatten(out)
-        flat = [t if isinstance(t, Tensor) else torch.tensor(t, device=slot.device) for t in flat]
+        flat = self.flat(*inputs)
         self.described = ", ".join(f"{t.dtype} {tuple(t.shape)}" for t in flat)
         outside += [(t.cell, t.stand_in) for t in capture.touched[known:]]
         written = [cell for cell, array in outside if cell.array is not array]
@@ -90,30 +86,55 @@ class Body:
         return flat, inputs, first_node
 
 
+_TENSOR = object()
+
+
+def pulled_back(
+    call: Callable[..., Sequence[Tensor]],
+    operands: Sequence[Tensor],
+    cotangents: Sequence[Tensor],
+    outer: Sequence[Tensor],
+) -> list[Tensor]:
+    """The cotangents of the operands that have one, and of tensors from outside, out of those of the results of `call`
+    that have one. A function of operands and cotangents that can be differentiated where gradients are enabled."""
+    again = torch.is_grad_enabled()
+    inputs = [t.detach().requires_grad_(differentiable(t)) for t in operands] if not again else list(operands)
+    with torch.enable_grad():
+        smooth = [t for t in call(*inputs) if differentiable(t)]
+    ends = [*(t for t in inputs if differentiable(t)), *outer]
+    given = [(t, c) for t, c in zip(smooth, cotangents, strict=True) if t.requires_grad]
+    if not given:
+        return [torch.zeros_like(t) for t in ends]
+    roots, dy = zip(*given, strict=True)
+    found = torch.autograd.grad(roots, ends, dy, allow_unused=True, materialize_grads=True, create_graph=again)
+    return list(found)
+
+
 class _Differentiated(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, backward: Any, saved: list[Tensor], results: list[Tensor], *ends: Tensor) -> Any:
         ctx.run = backward
-        ctx.smooth = [differentiable(t) for t in results]
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*saved)
         ctx.mark_non_differentiable(*(t for t in results if not differentiable(t)))
         return tuple(results)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        if torch.is_grad_enabled():
-            raise RuntimeError("the backward pass of control flow cannot be differentiated again (create_graph=True)")
-        given = [g for g, smooth in zip(gradients, ctx.smooth, strict=True) if smooth]
-        return None, None, None, *ctx.run(ctx.saved_tensors, given)
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        return None, None, None, *ctx.run(ctx.saved_tensors, gradients)
 
 
 def with_history(
     results: list[Tensor],
     saved: Sequence[Tensor],
     ends: Sequence[Tensor],
-    backward: Callable[[Sequence[Tensor], Sequence[Tensor]], list[Tensor]],
+    backward: Callable[[Sequence[Tensor], Sequence[Tensor | None]], list[Tensor]],
 ) -> list[Tensor]:
-    """Results as one node of autograd's graph, whose backward pass is `backward(saved, cotangents)`."""
+    """Results as one node of autograd's graph, whose backward pass is `backward(saved, cotangents)`; None is the
+    cotangent of what nobody differentiates. Saved tensors keep their histories, results among them get one."""
+    capture = state.now.capture
     if not torch.is_grad_enabled() or not any(t.requires_grad for t in ends):
         return results
-    return list(_Differentiated.apply(backward, [t.detach() for t in saved], results, *ends))
+    assert capture is not None
+    capture.replays = True
+    return list(_Differentiated.apply(backward, list(saved), results, *ends))

@@ -16,9 +16,9 @@ import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from tensorgraft.frontends.torch import state
-from tensorgraft.frontends.torch.bodies import Body, differentiable, with_history
+from tensorgraft.frontends.torch.bodies import Body, differentiable, pulled_back, with_history
 from tensorgraft.frontends.torch.devices import TYPE, slot_of_backend
-from tensorgraft.frontends.torch.tensors import cell_of, from_array, numpy_dtype, on_device, to_array
+from tensorgraft.frontends.torch.tensors import cell_of, from_array, on_device, to_array
 
 Tensor = torch.Tensor
 Array = Any
@@ -31,8 +31,13 @@ def cond(original: Callable[..., Any], pred: Any, true_fn: Any, false_fn: Any, o
         return original(pred, true_fn, false_fn, operands)
     if not (isinstance(pred, Tensor) and on_device(pred) and state.now.capture is not None):
         return (true_fn if pred else false_fn)(*operands)
-    branches = [Body(fn, leaves, spec) for fn in (true_fn, false_fn)]
     tensors = [t for t in leaves if isinstance(t, Tensor)]
+    results, structure = _branch(pred, [Body(fn, leaves, spec) for fn in (true_fn, false_fn)], tensors)
+    return tree_unflatten(results, structure)
+
+
+def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -> tuple[list[Tensor], TreeSpec]:
+    """(results, their structure) of one of two branches, by the value of `pred`."""
     xp = cell_of(pred).backend
     predicate = xp.reshape(_read(pred), ())
     try:
@@ -45,22 +50,23 @@ def cond(original: Callable[..., Any], pred: Any, true_fn: Any, false_fn: Any, o
         raise RuntimeError(
             f"torch.cond: the branches return {branches[0].structure} and {branches[1].structure}, which must be alike"
         )
-    slot = slot_of_backend(xp)
+    slot, n = slot_of_backend(xp), len(tensors)
     results = [from_array(a, slot) for a in made]
     smooth = [t for t in tensors if differentiable(t)]
     outer = list({id(t): t for b in branches for t in b.captured.values()}.values())
+    which = [i for i, t in enumerate(results) if differentiable(t)]
+    like = [_zeros_of(results[i]) for i in which]
+    if not torch.is_grad_enabled():
+        return results, structure
 
-    def backward(saved: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Tensor]:
-        sides = [lambda *arrays, b=b: b.pulled_back(arrays[: len(tensors)], arrays[len(tensors) :], outer)
-                 for b in branches]  # fmt: skip
-        found = xp.cond(predicate_of(saved), *sides, *map(_read, [*saved[1:], *cotangents]))
-        return [from_array(a, slot) for a in found]
+    def backward(saved: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[Tensor]:
+        pred, *operands = saved
+        dy = [zeros() if (c := cotangents[i]) is None else c for i, zeros in zip(which, like, strict=True)]
+        sides = [lambda *given, b=b: pulled_back(b.flat, given[:n], given[n:], outer) for b in branches]
+        given = [*operands, *dy]
+        return _branch(pred, [Body(side, given, None) for side in sides], given)[0]
 
-    def predicate_of(saved: Sequence[Tensor]) -> Array:
-        return xp.reshape(_read(saved[0]), ())
-
-    results = with_history(results, [pred, *tensors], [*smooth, *outer], backward)
-    return tree_unflatten(results, structure)
+    return with_history(results, [pred, *tensors], [*smooth, *outer], backward), structure
 
 
 def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
@@ -138,14 +144,15 @@ def compiled_scan(
     """
     n, m, length = len(carry), len(xs), xs[0].shape[0]
     operands = [*carry, *xs, *constants]
-    body = Body(
-        lambda *tensors: step(tensors[:n], tensors[n : n + m], *tensors[n + m :]),
-        [*carry, *(x[0] for x in xs), *constants],
-        None,
-    )
+
+    def flat_step(*tensors: Tensor) -> list[Tensor]:
+        return step(tensors[:n], tensors[n : n + m], *tensors[n + m :])
+
+    body = Body(flat_step, operands, None)
     xp = cell_of(xs[0]).backend
     slot = slot_of_backend(xp)
     arrays = list(map(_read, operands))
+    keeps = torch.is_grad_enabled()  # the carries, for the backward pass
 
     def forward(carried: list[Array], x: list[Array]) -> tuple[list[Array], list[Array]]:
         made = body.values([*carried, *x, *arrays[n + m :]])
@@ -155,37 +162,49 @@ def compiled_scan(
                     f"scan: combine_fn takes a carry of shape {xp.shape(before)} and dtype {xp.dtype_of(before)}, and"
                     f" returns one of shape {xp.shape(after)} and dtype {xp.dtype_of(after)}"
                 )
-        return made[:n], [*made[n:], *carried]
+        return made[:n], [*made[n:], *(carried if keeps else ())]
 
     last, stacked = xp.scan(forward, arrays[:n], arrays[n : n + m], length=length, reverse=reverse)
-    ys, carries = stacked[: len(stacked) - n], stacked[len(stacked) - n :]
-    results = [from_array(a, slot) for a in (*last, *ys)]
-    kept = [from_array(a, slot) for a in carries]
+    results = [from_array(a, slot) for a in (*last, *stacked)]
+    if not keeps:
+        return results
+    kept = results[len(results) - n :]
     outer = list(body.captured.values())
     smooth = [i for i, t in enumerate(operands) if differentiable(t)]
     which = [i for i, t in enumerate(results) if differentiable(t)]
-    fixed = [operands[i] for i in smooth if i >= n + m] + outer  # whose cotangents add up over the steps
+    like = {i: _zeros_of(results[i]) for i in which}
+    first_kept = len(results) - n
 
-    def backward(saved: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Tensor]:
-        """The cotangent of the carry runs back."""
-        given = dict(zip(which, map(_read, cotangents), strict=True))
-        rows, constant = list(map(_read, saved[: n + m])), list(map(_read, saved[n + m :]))
-        sums = [xp.zeros(tuple(t.shape), numpy_dtype(t.dtype)) for t in fixed]
-        at_carry = sum(i < n for i in smooth)
-        at_row = sum(i < n + m for i in smooth)
+    def backward(saved: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[Tensor]:
+        """A scan the other way, which carries the cotangents of the carry and the sums of those of what is the same in
+        each step."""
+        constant, fixed = saved[n + m :], [*(saved[i] for i in smooth if i >= n + m), *outer]
+        # of the last carry and the results one is needed; of the kept carries only a second derivative has one
+        dy = {i: zeros() if (c := cotangents[i]) is None else c for i, zeros in like.items() if i < first_kept}
+        dy |= {i: c for i in which if i >= first_kept and (c := cotangents[i]) is not None}
+        at_carry, at_row = sum(i < n for i in smooth), sum(i < n + m for i in smooth)
+        rows = [i for i in dy if i >= n]
+        extra = {i - first_kept: k for k, i in enumerate(rows) if i >= first_kept}
+        n_rows = len(rows) - len(extra)
 
-        def back(state: list[Array], row: list[Array]) -> tuple[list[Array], list[Array]]:
-            d_carry, sums = state[:at_carry], state[at_carry:]
-            arguments, d_row = row[: n + m], row[n + m :]
-            found = body.pulled_back([*arguments, *constant], [*d_carry, *d_row], outer)
-            return [*found[:at_carry], *map(xp.add, sums, found[at_row:])], found[at_carry:at_row]
+        def back(state: Sequence[Tensor], row: Sequence[Tensor], *constant: Tensor) -> list[Tensor]:
+            d_carry, sums, d_row = state[:at_carry], state[at_carry:], row[n + m :]
+            given = [*d_carry, *d_row[:n_rows]]
+            found = pulled_back(flat_step, [*row[: n + m], *constant], given, outer)
+            for place, i in enumerate(i for i in smooth if i < n):
+                if i in extra:
+                    found[place] = found[place] + d_row[extra[i]]
+            more = [a + b for a, b in zip(sums, found[at_row:], strict=True)]
+            return [*found[:at_carry], *more, *found[at_carry:at_row]]
 
-        first = [given[i] for i in which if i < n]
-        dy = [given[i] for i in which if i >= n]
-        state, d_xs = xp.scan(back, [*first, *sums], [*rows, *dy], length=length, reverse=not reverse)
-        return [from_array(a, slot) for a in (*state[:at_carry], *d_xs, *state[at_carry:])]
+        first = [*(dy[i] for i in which if i < n), *map(torch.zeros_like, fixed)]
+        along = [*saved[: n + m], *(dy[i] for i in rows)]
+        found = compiled_scan(back, first, along, not reverse, constant)
+        sums, d_xs = found[at_carry : len(first)], found[len(first) : len(first) + at_row - at_carry]
+        return [*found[:at_carry], *d_xs, *sums]
 
-    return with_history(results, [*kept, *xs, *constants], [*(operands[i] for i in smooth), *outer], backward)
+    ends = [*(operands[i] for i in smooth), *outer]
+    return with_history(results, [*kept, *xs, *constants], ends, backward)[:first_kept]
 
 
 def associative_scan(
@@ -216,6 +235,10 @@ def install() -> None:
 
 def _ours(leaves: Sequence[Any]) -> bool:
     return any(isinstance(t, Tensor) and t.device.type == TYPE for t in leaves)
+
+
+def _zeros_of(t: Tensor) -> Callable[[], Tensor]:
+    return functools.partial(torch.zeros, t.shape, dtype=t.dtype, device=t.device)
 
 
 def _read(t: Tensor) -> Array:

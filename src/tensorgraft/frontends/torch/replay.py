@@ -88,9 +88,10 @@ def trace_backward(
             seen["written"] = [t for t in capture.touched if t.cell.array is not t.stand_in]
             made += [t.cell.array for t in seen["written"]]
             del found, dy
-            known = {id(a) for a in made} | {id(cell) for t in tape.chain() for cell, _ in t.replayed}
-            survivors = capture.survivors()
-            seen["kept"] = [c for c in survivors if not {id(c), id(c.array)} & known]
+            replayed = {id(cell) for t in tape.chain() for cell, _ in t.replayed}  # they are as before again
+            survivors = [cell for cell in capture.survivors() if id(cell) not in replayed]
+            known = {id(a) for a in made}
+            seen["kept"] = [cell for cell in survivors if id(cell.array) not in known]
             made += [c.array for c in seen["kept"]]
             seen["made"] = made
             if seen["tape"] is None:
