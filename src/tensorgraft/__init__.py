@@ -29,6 +29,7 @@ _HOMES = {
     "to_backend_array": "tensorgraft.devices",
 }
 _MODULES = {
+    "array_api": "tensorgraft.array_api",
     "backends": "tensorgraft.backends",
     "precision": "tensorgraft.precision",
     "torch": "tensorgraft.frontends.torch",
@@ -41,6 +42,7 @@ __all__ = [
     "FallbackError",
     "TracedValueError",
     "__version__",
+    "array_api",
     "autocast",
     "autocast_policy",
     "backends",
@@ -59,7 +61,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from tensorgraft import backends, precision, transforms
+    from tensorgraft import array_api, backends, precision, transforms
     from tensorgraft.devices import device, from_backend_array, set_default_device, to_backend_array
     from tensorgraft.errors import BackendNotAvailableError, FallbackError, TracedValueError
     from tensorgraft.frontends import torch

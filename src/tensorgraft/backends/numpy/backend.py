@@ -100,6 +100,19 @@ class NumpyBackend(
         memory = x.reshape(-1).view(np.uint8)  # the dtypes of ml_dtypes export no buffer
         return np.ndarray(shape, dtype, memory, offset * size, tuple(n * size for n in strides))
 
+    def memory(self, x: Array, /) -> tuple[Array, tuple[int, ...], int] | None:
+        size = x.dtype.itemsize
+        if not isinstance(x, np.ndarray) or not x.flags.writeable or any(n % size for n in x.strides):
+            return None
+        strides = tuple(n // size for n in x.strides)
+        if not x.size:
+            return np.empty(0, x.dtype), strides, 0
+        back = [(n - 1) * s for n, s in zip(x.shape, strides, strict=True)]
+        first = x[tuple(slice(-1, None) if b < 0 else slice(0, 1) for b in back)]  # the lowest address
+        extent = 1 + sum(map(abs, back))
+        line = np.lib.stride_tricks.as_strided(first.reshape(1) if x.ndim else x, (extent,), (size,), subok=False)
+        return line, strides, -sum(b for b in back if b < 0)
+
     def own(self, x: Array, /) -> Array:
         x = np.asarray(x)
         if x.flags.c_contiguous and (x.flags.owndata or _is_sole_view(x)):

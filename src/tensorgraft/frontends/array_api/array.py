@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.array_api import indexing, views
+from tensorgraft.frontends.array_api import indexing, tracing, views
 from tensorgraft.frontends.array_api.devices import Device, device_of, resolve
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage, read, whole, write
@@ -56,7 +56,9 @@ class Array:
     def T(self) -> Array:
         """A view of a two-dimensional array with its axes exchanged."""
         if self.ndim != 2:
-            raise ValueError(f"T is for arrays of two dimensions, this one has shape {self.shape}: use mT, permute_dims")
+            raise ValueError(
+                f"T is for arrays of two dimensions, this one has shape {self.shape}: use mT, permute_dims"
+            )
         return Array(self._cell, views.permuted(self._look(), (1, 0)))
 
     @property
@@ -108,18 +110,15 @@ class Array:
         return namespace
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
-        """On another device, by DLPack where both can, else over the host; itself where it is there already."""
+        """A copy on another device; itself where it is there already."""
         if stream is not None:
             raise ValueError("to_device: backends order their work themselves, stream must be None")
+        from tensorgraft.frontends.array_api import exchange
+
         target = resolve(device).backend
         if target is self._cell.backend:
             return self
-        return self._moved(target)
-
-    def _moved(self, target: Backend) -> Array:
-        values = self._host()
-        with target.scope():
-            return Array(Storage(target.asarray(values), target))
+        return exchange.moved(self, target)
 
     def __dlpack__(
         self,
@@ -146,6 +145,19 @@ class Array:
                 raise ValueError(f"an array of {values.dtype} is no array of {dtype} without a copy")
             return values.astype(dtype)
         return values.copy() if copy else values
+
+    # ---- copies ------------------------------------------------------------------------------------------------------
+
+    def __copy__(self) -> Array:
+        xp = self._cell.backend
+        with xp.scope():
+            return made(xp.copy(self._value()), xp)
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _from_host, (np.array(self._host()), self.device)
 
     # ---- values ------------------------------------------------------------------------------------------------------
 
@@ -222,12 +234,16 @@ class Array:
     def _value(self) -> Any:
         """What the array sees, as an array of the backend; to be called in its scope."""
         cell = self._cell
+        if tracing.now.capture is not None:
+            tracing.now.capture.reading(cell)
         return cell.array if self._geometry is None else read(cell.backend, cell.array, self._geometry)
 
     def _write(self, value: Any, geometry: Geometry | None = None) -> None:
         """Put an array of the backend, of the right shape and dtype, where the array (or `geometry`) looks."""
         cell = self._cell
         g = self._look() if geometry is None else geometry
+        if tracing.now.capture is not None:
+            value = tracing.now.capture.writing(cell, value)
         if views.overlaps_itself(g):
             raise ValueError(
                 f"a view of shape {g.shape} shows some elements several times (broadcast_to): it cannot be written"
@@ -235,6 +251,14 @@ class Array:
         cell.array = write(cell.backend, cell.array, g, value)
 
 
-def made(array: Any, xp: Backend) -> Array:
-    """A new array around one of the backend, which no other storage may share with it."""
+def _from_host(values: np.ndarray, device: Device) -> Array:
+    xp = device.backend
+    with xp.scope():
+        return Array(Storage(xp.asarray(values), xp))
+
+
+def made(array: Any, xp: Backend, *sources: Array) -> Array:
+    """A new array around one of the backend. `sources`: the operands whose own array it may be, to be copied then."""
+    if any(array is x._cell.array for x in sources):
+        array = xp.copy(array)
     return Array(Storage(xp.own(array) if xp.mutable else array, xp))

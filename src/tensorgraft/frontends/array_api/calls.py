@@ -1,69 +1,24 @@
-"""How a function of the standard reaches the hub: its operands on one backend, in one dtype."""
+"""How a function of the standard reaches the hub: its operands on one backend, in one dtype, on axes that exist."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from tensorgraft.frontends.array_api.array import Array
-from tensorgraft.frontends.array_api.promotion import KINDS, default_dtype, kind, of_scalar, promote
+import numpy as np
+
+from tensorgraft.frontends.array_api import tracing
+from tensorgraft.frontends.array_api.array import Array, made
+from tensorgraft.frontends.array_api.promotion import KINDS, kind, of_scalar, promote
 from tensorgraft.hub.backend import Backend
 
 SCALARS = (bool, int, float, complex)
+Axis = int | Sequence[int] | None
 
 
-def backend_of(name: str, *operands: Any) -> Backend:
-    """The backend of the operands that are arrays. Raises TypeError where none is one, or one is something else;
-    ValueError where they are on several devices."""
-    found = None
-    for x in operands:
-        if x.__class__ is Array:
-            xp = x._cell.backend
-            if found is None:
-                found = xp
-            elif xp is not found:
-                places = ", ".join(dict.fromkeys(str(o.device) for o in operands if isinstance(o, Array)))
-                raise ValueError(f"{name}: the arrays are on several devices ({places}): move them with to_device")
-        elif not isinstance(x, SCALARS):
-            raise TypeError(
-                f"{name}: expected arrays of tensorgraft.array_api, got a {type(x).__module__}.{type(x).__qualname__}:"
-                " asarray makes one of it"
-            )
-    if found is None:
-        raise TypeError(f"{name}: at least one operand must be an array")
-    return found
-
-
-def dtype_of_call(name: str, operands: Sequence[Any]) -> Any:
-    """The dtype to which the operands are promoted."""
-    dtype = None
-    for x in operands:
-        if x.__class__ is Array:
-            try:
-                dtype = x.dtype if dtype is None else promote(dtype, x.dtype)
-            except TypeError as error:
-                raise TypeError(f"{name}({show(operands)}): {error}") from None
-    for x in operands:
-        if x.__class__ is not Array:
-            try:
-                dtype = of_scalar(x, dtype)
-            except TypeError as error:
-                raise TypeError(f"{name}({show(operands)}): {error}") from None
-    return dtype
-
-
-def check_kind(name: str, kinds: str, dtype: Any, operands: Sequence[Any]) -> None:
-    if kind(dtype) not in kinds:
-        wanted = " or ".join(KINDS[k] for k in kinds)
-        raise TypeError(f"{name}({show(operands)}): expected a {wanted} dtype")
-
-
-def converted(xp: Backend, x: Any, dtype: Any) -> Any:
-    """An operand as an array of the backend of a dtype."""
-    if x.__class__ is Array:
-        value = x._value()
-        return value if x.dtype == dtype else xp.astype(value, dtype)
-    return xp.full((), x, dtype)
+def fail(name: str, operands: Sequence[Any], expected: str, error: type[Exception] = ValueError) -> NoReturn:
+    raise error(f"{name}({show(operands)}): expected {expected}")
 
 
 def show(operands: Sequence[Any]) -> str:
@@ -73,12 +28,150 @@ def show(operands: Sequence[Any]) -> str:
     )
 
 
+def operand(name: str, x: Any, kinds: str = "bifc") -> Backend:
+    """The backend of the one operand of a call. Raises TypeError for what is no array, or none of these kinds."""
+    if x.__class__ is not Array:
+        _not_an_array(name, x)
+    if kind(x.dtype) not in kinds:
+        check_kind(name, kinds, x.dtype, (x,))
+    return x._cell.backend
+
+
+def backend_of(name: str, *operands: Any) -> Backend:
+    """The backend of the operands that are arrays; the others are Python scalars.
+
+    Raises TypeError where none is an array, or one is something else; ValueError where they are on several devices.
+    """
+    found = None
+    for x in operands:
+        if x.__class__ is Array:
+            xp = x._cell.backend
+            if found is None:
+                found = xp
+            elif xp is not found:
+                cells = [o._cell for o in operands if isinstance(o, Array)]
+                if tracing.join(*cells):
+                    return cells[0].backend
+                places = ", ".join(dict.fromkeys(str(o.device) for o in operands if isinstance(o, Array)))
+                raise ValueError(f"{name}: the arrays are on several devices ({places}): move them with to_device")
+        elif not isinstance(x, SCALARS):
+            _not_an_array(name, x)
+    if found is None:
+        raise TypeError(f"{name}({show(operands)}): expected an array among the operands")
+    return found
+
+
+def _not_an_array(name: str, x: Any) -> NoReturn:
+    raise TypeError(
+        f"{name}: expected an array of tensorgraft.array_api, got a {type(x).__module__}.{type(x).__qualname__}:"
+        " asarray makes one of it"
+    )
+
+
+def arrays_of(name: str, *operands: Any, kinds: str = "ifc") -> tuple[Backend, np.dtype]:
+    """(the backend, the common dtype) of operands that are all arrays."""
+    for x in operands:
+        if x.__class__ is not Array:
+            _not_an_array(name, x)
+    xp = backend_of(name, *operands)
+    dtype = dtype_of_call(name, operands)
+    check_kind(name, kinds, dtype, operands)
+    return xp, dtype
+
+
+def dtype_of_call(name: str, operands: Sequence[Any]) -> np.dtype:
+    """The dtype to which the operands, of which one is an array, are promoted."""
+    try:
+        return common_dtype([x.dtype if x.__class__ is Array else x for x in operands])
+    except (TypeError, OverflowError) as error:
+        raise type(error)(f"{name}({show(operands)}): {error}") from None
+
+
+def common_dtype(dtypes_and_scalars: Sequence[Any]) -> np.dtype:
+    """The dtype of a call of arrays of dtypes, and Python scalars."""
+    dtype = None
+    for x in dtypes_and_scalars:
+        if isinstance(x, np.dtype):
+            dtype = x if dtype is None else promote(dtype, x)
+    assert dtype is not None
+    for x in dtypes_and_scalars:
+        if not isinstance(x, np.dtype):
+            dtype = of_scalar(x, dtype)
+    return dtype
+
+
+def check_kind(name: str, kinds: str, dtype: np.dtype, operands: Sequence[Any]) -> None:
+    if kind(dtype) not in kinds:
+        fail(name, operands, f"a {' or '.join(KINDS[k] for k in kinds)} dtype", TypeError)
+
+
+def converted(xp: Backend, x: Any, dtype: np.dtype) -> Any:
+    """An operand as an array of the backend of a dtype."""
+    if x.__class__ is Array:
+        value = x._value()
+        return value if x.dtype == dtype else xp.astype(value, dtype)
+    return xp.full((), x, dtype)
+
+
+# ---- axes and shapes -------------------------------------------------------------------------------------------------
+
+
+def axis_of(name: str, x: Array, axis: Any, ndim: int | None = None) -> int:
+    """`axis`, counted from the start, of `ndim` axes (those of `x` if None). Raises AxisError, TypeError."""
+    n = x.ndim if ndim is None else ndim
+    try:
+        at = operator.index(axis)
+    except TypeError:
+        fail(name, (x,), f"an axis that is an int, got {axis!r}", TypeError)
+    if not -n <= at < n:
+        raise np.exceptions.AxisError(f"{name}({show((x,))}): axis {at} is out of bounds for {n} dimensions")
+    return at % n
+
+
+def axes_of(name: str, x: Array, axis: Axis, ndim: int | None = None) -> tuple[int, ...]:
+    """The axes that `axis` means (None: all), counted from the start."""
+    n = x.ndim if ndim is None else ndim
+    if axis is None:
+        return tuple(range(n))
+    axes = tuple(axis_of(name, x, a, n) for a in (axis if isinstance(axis, tuple | list) else (axis,)))
+    if len(set(axes)) != len(axes):
+        fail(name, (x,), f"axes that differ, got {axis}")
+    return axes
+
+
+def shape_of(name: str, shape: Any) -> tuple[int, ...]:
+    """A shape, or the extent of a one-dimensional one. Raises TypeError, ValueError for a negative extent."""
+    try:
+        found = tuple(operator.index(n) for n in (shape if isinstance(shape, tuple | list) else (shape,)))
+    except TypeError:
+        raise TypeError(f"{name}: expected a shape, an int or a tuple of ints, got {shape!r}") from None
+    if any(n < 0 for n in found):
+        raise ValueError(f"{name}: the shape {found} has a negative extent")
+    return found
+
+
+def broadcast_shape(name: str, operands: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        fail(name, operands, "shapes that broadcast: on each axis, from the last, equal extents or 1")
+
+
 __all__ = [
     "SCALARS",
+    "Axis",
+    "arrays_of",
+    "axes_of",
+    "axis_of",
     "backend_of",
+    "broadcast_shape",
     "check_kind",
+    "common_dtype",
     "converted",
-    "default_dtype",
     "dtype_of_call",
+    "fail",
+    "made",
+    "operand",
+    "shape_of",
     "show",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 
 from tensorgraft.hub import registry
@@ -12,11 +13,15 @@ from tensorgraft.hub.backend import Backend
 class Device:
     """A device by its tensorgraft name: `"jax"`, `"numpy"`, `"jax:gpu:0"`. Equal to the same name as a string."""
 
-    __slots__ = ("backend", "name")
-
-    def __init__(self, name: str, backend: Backend) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.backend = backend
+
+    @functools.cached_property
+    def backend(self) -> Backend:
+        """Its framework is imported here."""
+        found = registry.get(self.name)
+        _of_backend.setdefault(id(found), self)
+        return found
 
     def __eq__(self, other: object) -> bool:
         return self.name == (other.name if isinstance(other, Device) else other)
@@ -30,23 +35,37 @@ class Device:
     def __repr__(self) -> str:
         return f"Device({self.name!r})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return named, (self.name,)
+
 
 _of_backend: dict[int, Device] = {}
 
 
 @functools.cache
-def _named(name: str) -> Device:
+def named(name: str) -> Device:
+    """The one `Device` of a name. Raises BackendNotAvailableError for a backend unknown or not installed."""
     kind, platform, index = registry.parse(name)
+    registry.lookup(kind)
     if platform is None and index == 0 and name != kind:
-        return _named(kind)
-    found = Device(name, registry.get(name))
-    _of_backend[id(found.backend)] = found
-    return found
+        return named(kind)
+    return Device(name)
+
+
+def known() -> tuple[Device, ...]:
+    """The devices of all installed backends; those beyond the first of frameworks that are imported already, for no
+    framework is imported to be counted."""
+    found = []
+    for name in registry.backends():
+        found.append(named(name))
+        if registry.lookup(name).requires in sys.modules:
+            found += [named(f"{name}:{i}") for i in range(1, registry.backend_class(name).device_count())]
+    return tuple(found)
 
 
 def default() -> Device:
     """The device of arrays that are made without `device=`."""
-    return _named(registry.default())
+    return named(registry.default())
 
 
 def device_of(backend: Backend) -> Device:
@@ -54,7 +73,8 @@ def device_of(backend: Backend) -> Device:
     found = _of_backend.get(id(backend))
     if found is None:
         name = backend.name if backend.platform is None else f"{backend.name}:{backend.platform}"
-        found = _named(f"{name}:{backend.index}" if backend.index or backend.platform else name)
+        found = named(f"{name}:{backend.index}" if backend.index or backend.platform else name)
+        _of_backend[id(backend)] = found
     return found
 
 
@@ -69,9 +89,9 @@ def resolve(device: Any) -> Device:
     if isinstance(device, Device):
         return device
     if isinstance(device, str):
-        return _named(device)
+        return named(device)
     if getattr(device, "type", None) == "graft":  # a torch.device that `tg.device` made
         from tensorgraft.frontends.torch import devices
 
-        return _named(devices.slot_of(device).name)
+        return named(devices.slot_of(device).name)
     raise TypeError(f"device: expected a name such as 'jax', tg.device(...), or the device of an array, got {device!r}")

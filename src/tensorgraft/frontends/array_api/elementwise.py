@@ -1,15 +1,24 @@
-"""Elementwise functions of the standard."""
+"""Elementwise functions of the standard: tables of names, and the few that have more to say."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tensorgraft.frontends.array_api.array import Array, made
-from tensorgraft.frontends.array_api.calls import backend_of, check_kind, converted, dtype_of_call, show
+from tensorgraft.frontends.array_api.calls import (
+    backend_of,
+    broadcast_shape,
+    check_kind,
+    converted,
+    dtype_of_call,
+    fail,
+    operand,
+)
 from tensorgraft.frontends.array_api.promotion import kind
-from tensorgraft.hub import dtypes
+from tensorgraft.hub import dtypes, elementwise
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
 
@@ -20,19 +29,13 @@ def _unary(name: str, kinds: str, kernel: Kernel | None = None, same: str = "") 
     """`same`: kinds of which the result is the operand's values."""
 
     def fn(x: Array, /) -> Array:
-        if x.__class__ is not Array:
-            backend_of(name, x)
-            raise TypeError(f"{name}: expected an array, got {x!r}")
-        xp = x._cell.backend
-        dtype = x.dtype
-        k = kind(dtype)
-        if k not in kinds:
-            check_kind(name, kinds, dtype, (x,))
+        xp = operand(name, x, kinds)
         with xp.scope():
             value = x._value()
-            if k in same:
-                return made(xp.copy(value), xp)
-            out = getattr(xp, name)(value) if kernel is None else kernel(xp, value)
+            if same and kind(x.dtype) in same:
+                out = xp.copy(value)
+            else:
+                out = getattr(xp, name)(value) if kernel is None else kernel(xp, value)
             return Array(Storage(xp.own(out) if xp.mutable else out, xp))
 
     fn.__name__ = fn.__qualname__ = name
@@ -40,20 +43,26 @@ def _unary(name: str, kinds: str, kernel: Kernel | None = None, same: str = "") 
 
 
 def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[Any, Any], Array]:
+    takes_scalars = kernel is None and (name in elementwise.BINARY or name in elementwise.COMPARISONS)
+
     def fn(x1: Any, x2: Any, /) -> Array:
+        # two arrays of one dtype on one device are the common case, and take the short way
         if x1.__class__ is Array and x2.__class__ is Array and x1._cell.backend is x2._cell.backend:
             xp = x1._cell.backend
             dtype = x1.dtype
             same = dtype == x2.dtype
         else:
-            xp, dtype, same = backend_of(name, x1, x2), None, False
+            xp, same = backend_of(name, x1, x2), False
         if not same:
             dtype = dtype_of_call(name, (x1, x2))
         if kind(dtype) not in kinds:
             check_kind(name, kinds, dtype, (x1, x2))
         with xp.scope():
-            a = x1._value() if same else converted(xp, x1, dtype)
-            b = x2._value() if same else converted(xp, x2, dtype)
+            if same:
+                a, b = x1._value(), x2._value()
+            else:
+                as_array = _as_operand if takes_scalars else converted
+                a, b = as_array(xp, x1, dtype), as_array(xp, x2, dtype)
             try:
                 out = getattr(xp, name)(a, b) if kernel is None else kernel(xp, a, b)
             except Exception:
@@ -65,88 +74,34 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
     return fn
 
 
+def _as_operand(xp: Backend, x: Any, dtype: np.dtype) -> Any:
+    """The hub takes Python scalars beside arrays, which saves making an array of each."""
+    if x.__class__ is Array or (x.__class__ is int and not -(2**63) <= x < 2**63):
+        return converted(xp, x, dtype)
+    return x if x.__class__ in (int, float) else converted(xp, x, dtype)
+
+
 def _check_broadcast(name: str, *operands: Any) -> None:
     """Where a backend has raised: say so if the shapes were the reason."""
-    import numpy as np
-
-    try:
-        np.broadcast_shapes(*(x.shape for x in operands if isinstance(x, Array)))
-    except ValueError:
-        raise ValueError(f"{name}({show(operands)}): the shapes do not broadcast") from None
+    arrays = [x for x in operands if isinstance(x, Array)]
+    broadcast_shape(name, arrays, [x.shape for x in arrays])
 
 
-def _bool_or(name: str) -> Kernel:
-    """Comparisons of complex and bool arrays through a common order-free kernel: only equality has them."""
-    return lambda xp, a, b: getattr(xp, name)(a, b)
+# ---- kernels ---------------------------------------------------------------------------------------------------------
 
 
-def _floor_divide(xp: Backend, a: Any, b: Any) -> Any:
-    return xp.floor_divide(a, b)
+def _all_equal_to(value: bool) -> Kernel:
+    return lambda xp, x: xp.full(xp.shape(x), value, dtypes.bool_)
 
 
-def _copied(xp: Backend, x: Any) -> Any:
-    return xp.copy(x)
-
-
-def _false(xp: Backend, x: Any) -> Any:
-    return xp.full(xp.shape(x), False, dtypes.bool_)
-
-
-def _true(xp: Backend, x: Any) -> Any:
-    return xp.full(xp.shape(x), True, dtypes.bool_)
-
-
-def _on_inexact(name: str, otherwise: Kernel) -> Kernel:
+def _of_inexact(name: str, otherwise: bool) -> Kernel:
     """Predicates of NaN and infinity: integers have neither."""
-    return lambda xp, x: getattr(xp, name)(x) if dtypes.is_inexact(xp.dtype_of(x)) else otherwise(xp, x)
+    constant = _all_equal_to(otherwise)
+    return lambda xp, x: getattr(xp, name)(x) if dtypes.is_inexact(xp.dtype_of(x)) else constant(xp, x)
 
 
-# name -> (kinds, kernel or None for the hub's method of that name, kinds returned as they are)
-UNARY: dict[str, tuple[Any, ...]] = {
-    "abs": ("ifc", lambda xp, x: x if xp.dtype_of(x).kind == "u" else xp.abs(x)),
-    **{
-        n: ("fc",)
-        for n in (
-            *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "expm1", "log", "log1p"),
-            *("log2", "log10", "reciprocal", "sin", "sinh", "sqrt", "tan", "tanh"),
-        )
-    },
-    "bitwise_invert": ("bi", lambda xp, x: xp.bitwise_invert(x)),
-    **{n: ("if", None, "i") for n in ("ceil", "floor", "round", "trunc")},
-    "round": ("ifc", lambda xp, x: _round(xp, x), "i"),
-    "conj": ("ifc", None, "if"),
-    "imag": ("c",),
-    "real": ("ifc", None, "if"),
-    "isfinite": ("ifc", _on_inexact("isfinite", _true)),
-    "isinf": ("ifc", _on_inexact("isinf", _false)),
-    "isnan": ("ifc", _on_inexact("isnan", _false)),
-    "logical_not": ("b",),
-    "negative": ("ifc",),
-    "positive": ("ifc", _copied),
-    "sign": ("ifc",),
-    "signbit": ("f",),
-    "square": ("ifc",),
-}
-BINARY: dict[str, tuple[Any, ...]] = {
-    "add": ("ifc",),
-    "atan2": ("f",),
-    **{n: ("bi",) for n in ("bitwise_and", "bitwise_or", "bitwise_xor")},
-    **{n: ("i",) for n in ("bitwise_left_shift", "bitwise_right_shift")},
-    "copysign": ("f",),
-    "divide": ("fc",),
-    "equal": ("bifc",),
-    "floor_divide": ("if", _floor_divide),
-    **{n: ("if",) for n in ("greater", "greater_equal", "less", "less_equal", "maximum", "minimum")},
-    "hypot": ("f",),
-    "logaddexp": ("f",),
-    **{n: ("b",) for n in ("logical_and", "logical_or", "logical_xor")},
-    "multiply": ("ifc",),
-    "nextafter": ("f",),
-    "not_equal": ("bifc",),
-    "pow": ("ifc",),
-    "remainder": ("if",),
-    "subtract": ("ifc",),
-}
+def _abs(xp: Backend, x: Any) -> Any:
+    return xp.copy(x) if xp.dtype_of(x).kind == "u" else xp.abs(x)
 
 
 def _round(xp: Backend, x: Any) -> Any:
@@ -156,48 +111,85 @@ def _round(xp: Backend, x: Any) -> Any:
     return xp.round(x)
 
 
+# name -> (kinds of dtype, kernel or None for the hub's method of that name, kinds returned as they are)
+UNARY: dict[str, tuple[Any, ...]] = {
+    "abs": ("ifc", _abs),
+    **dict.fromkeys(
+        ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan", "tanh"], ("fc",)
+    ),
+    **dict.fromkeys(["exp", "expm1", "log", "log1p", "log2", "log10", "reciprocal", "sqrt"], ("fc",)),
+    **dict.fromkeys(["ceil", "floor", "trunc"], ("if", None, "i")),
+    "bitwise_invert": ("bi",),
+    "conj": ("ifc", None, "if"),
+    "imag": ("c",),
+    "isfinite": ("ifc", _of_inexact("isfinite", True)),
+    "isinf": ("ifc", _of_inexact("isinf", False)),
+    "isnan": ("ifc", _of_inexact("isnan", False)),
+    "logical_not": ("b",),
+    "negative": ("ifc",),
+    "positive": ("ifc", None, "ifc"),
+    "real": ("ifc", None, "if"),
+    "round": ("ifc", _round, "i"),
+    "sign": ("ifc",),
+    "signbit": ("f",),
+    "square": ("ifc",),
+}
+BINARY: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(["add", "multiply", "subtract", "pow"], ("ifc",)),
+    **dict.fromkeys(["atan2", "copysign", "hypot", "logaddexp", "nextafter"], ("f",)),
+    **dict.fromkeys(["bitwise_and", "bitwise_or", "bitwise_xor"], ("bi",)),
+    **dict.fromkeys(["bitwise_left_shift", "bitwise_right_shift"], ("i",)),
+    "divide": ("fc",),
+    **dict.fromkeys(["equal", "not_equal"], ("bifc",)),
+    **dict.fromkeys(["floor_divide", "remainder", "maximum", "minimum"], ("if",)),
+    **dict.fromkeys(["greater", "greater_equal", "less", "less_equal"], ("if",)),
+    **dict.fromkeys(["logical_and", "logical_or", "logical_xor"], ("b",)),
+}
+
 for _name, _row in UNARY.items():
     globals()[_name] = _unary(_name, *_row)
 for _name, _row in BINARY.items():
     globals()[_name] = _binary(_name, *_row)
 
 
+# ---- of other signatures ---------------------------------------------------------------------------------------------
+
+
 def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
-    """Bounds that are no wider than the dtype of `x` can hold; the result has that dtype."""
-    xp = backend_of("clip", *(v for v in (x, min, max) if v is not None))
-    check_kind("clip", "if", x.dtype, (x,))
-    for bound in (min, max):
+    """`x` held between bounds of its kind, which broadcast with it; the result has the dtype of `x`."""
+    bounds = [v for v in (min, max) if v is not None]
+    operand("clip", x, "if")
+    xp = backend_of("clip", x, *bounds)
+    for bound in bounds:
         if isinstance(bound, Array):
-            check_kind("clip", kind(x.dtype), bound.dtype, (x, bound))
+            if kind(bound.dtype) != kind(x.dtype):
+                fail("clip", (x, bound), "bounds of the kind of the array's dtype", TypeError)
+        else:
+            dtype_of_call("clip", (x, bound))
+    arrays = [v for v in (x, *bounds) if isinstance(v, Array)]
+    shape = broadcast_shape("clip", arrays, [v.shape for v in arrays])
     with xp.scope():
-        low, high = (
-            None if v is None else converted(xp, v, x.dtype if not isinstance(v, Array) else _no_wider(x, v))
-            for v in (min, max)
-        )
-        return made(xp.clip(xp.copy(x._value()), low, high), xp)
-
-
-def _no_wider(x: Array, bound: Array) -> Any:
-    return x.dtype
+        out = x._value() if shape == x.shape else xp.broadcast_to(x._value(), shape)
+        if min is not None:
+            out = xp.maximum(out, converted(xp, min, x.dtype))
+        if max is not None:
+            out = xp.minimum(out, converted(xp, max, x.dtype))
+        return made(out, xp, x)
 
 
 def where(condition: Array, x1: Any, x2: Any, /) -> Array:
     """`x1` where `condition` (bool) holds, else `x2`; all three broadcast."""
     xp = backend_of("where", condition, x1, x2)
+    operands = (condition, x1, x2)
     if not isinstance(condition, Array) or condition.dtype != dtypes.bool_:
-        raise TypeError(f"where({show((condition, x1, x2))}): the condition must be an array of booleans")
+        fail("where", operands, "a condition that is an array of booleans", TypeError)
+    if not isinstance(x1, Array) and not isinstance(x2, Array):
+        fail("where", operands, "an array beside the condition", TypeError)
     dtype = dtype_of_call("where", (x1, x2))
+    arrays = [v for v in operands if isinstance(v, Array)]
+    broadcast_shape("where", arrays, [v.shape for v in arrays])
     with xp.scope():
         return made(xp.where(condition._value(), converted(xp, x1, dtype), converted(xp, x2, dtype)), xp)
 
 
-def _reflected(fn: Callable[..., Array]) -> Callable[[Array, Any], Any]:
-    return lambda self, other: fn(other, self)
-
-
-def _operator(fn: Callable[..., Array]) -> Callable[..., Any]:
-    @functools.wraps(fn)
-    def method(self: Array, other: Any) -> Any:
-        return fn(self, other)
-
-    return method
+__all__ = [*UNARY, *BINARY, "clip", "where"]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorgraft.frontends.array_api import views
+from tensorgraft.frontends.array_api import tracing, views
 from tensorgraft.frontends.array_api.promotion import kind, of_scalar
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
-from tensorgraft.storage import Geometry
+from tensorgraft.storage import Geometry, Storage
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.array_api.array import Array
@@ -59,7 +59,11 @@ def get(x: Array, key: Any) -> Array:
 
 
 def put(x: Array, key: Any, value: Any) -> None:
+    from tensorgraft.frontends.array_api.array import Array
+
     items, advanced = _parse(x, key)
+    if tracing.now.capture is not None and isinstance(cell := getattr(value, "_cell", None), Storage):
+        tracing.join(x._cell, cell)
     xp = x._cell.backend
     with xp.scope():
         new = value_of(x, value)
@@ -67,8 +71,15 @@ def put(x: Array, key: Any, value: Any) -> None:
             g = views.indexed(x._look(), items)
             x._write(_into(xp, new, g.shape), g)
             return
-        if len(items) == 1 and _is_mask(items[0]) and not xp.ndim(new) and items[0].shape == x.shape:
-            x._write(xp.where(items[0]._value(), new, x._value()))  # also while tracing
+        (mask, *others) = items
+        if (
+            not others
+            and isinstance(mask, Array)
+            and mask.dtype == bool
+            and mask.shape == x.shape
+            and xp.size(new) == 1
+        ):
+            x._write(xp.where(mask._value(), xp.reshape(new, ()), x._value()))  # also while tracing
             return
         chosen = _select(x, items)
         order = chosen.leading()
@@ -78,10 +89,7 @@ def put(x: Array, key: Any, value: Any) -> None:
         full = (*index_shape, *g.shape[len(chosen.axes) :])
         new = _into(xp, new, tuple(full[a] for a in back))
         new = xp.permute_dims(new, tuple(back.index(a) for a in range(len(back))))
-        from tensorgraft.frontends.array_api.array import Array
-
-        lead = Array(x._cell, g)._value()
-        x._write(xp.scatter(xp.copy(lead) if xp.mutable else lead, tuple(chosen.indices), new), g)
+        x._write(xp.scatter(Array(x._cell, g)._value(), tuple(chosen.indices), new), g)
 
 
 def value_of(x: Array, value: Any) -> Any:
@@ -130,10 +138,6 @@ def _from_host(xp: Backend, values: np.ndarray) -> Array:
     return made(xp.asarray(values), xp)
 
 
-def _is_mask(k: Any) -> bool:
-    return isinstance(k, bool | np.bool_) or (not isinstance(k, slice | int) and k is not None and k.dtype == bool)
-
-
 def _parse(x: Array, key: Any) -> tuple[list[Any], bool]:
     """(what stands for each axis, ... replaced; whether there are arrays). Raises IndexError for a wrong number."""
     from tensorgraft.frontends.array_api.array import Array
@@ -158,7 +162,7 @@ def _parse(x: Array, key: Any) -> tuple[list[Any], bool]:
             if isinstance(k, np.ndarray):
                 with x._cell.backend.scope():
                     k = _from_host(x._cell.backend, k)
-            if k._cell.backend is not x._cell.backend:
+            if k._cell.backend is not x._cell.backend and not tracing.join(k._cell, x._cell):
                 raise ValueError(f"an index on {k.device} of an array on {x.device}: move it with to_device")
             if kind(k.dtype) not in "bi":
                 raise IndexError(f"an index is of integers or booleans, not of {k.dtype}")
@@ -212,7 +216,7 @@ def _select(x: Array, items: Sequence[Any]) -> Selection:
             found = xp.nonzero(k._value())
         else:
             index = k._value() if isinstance(k, Array) else xp.full((), k, dtypes.int64)
-            found = (_wrapped(xp, index, axis, x.shape[axis]),)
+            found = (wrapped(xp, index, axis, x.shape[axis]),)
         for index in found:
             axes.append(len(basic))
             basic.append(slice(None))
@@ -222,7 +226,7 @@ def _select(x: Array, items: Sequence[Any]) -> Selection:
     return Selection(views.indexed(x._look(), basic), axes, indices, together)
 
 
-def _wrapped(xp: Backend, index: Any, axis: int, n: int) -> Any:
+def wrapped(xp: Backend, index: Any, axis: int, n: int) -> Any:
     """Negative indices counted from the end. Raises IndexError for one out of bounds, once it is known."""
     index = xp.astype(index, dtypes.int64)
     if not xp.is_traced(index) and xp.size(index):

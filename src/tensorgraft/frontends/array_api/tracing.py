@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,31 +36,47 @@ class Lent:
 
 
 class Capture:
-    """One run of a function inside a transform, from the backend `outer` to `inner`, which may be the same."""
+    """One run of a function inside a transform, from the backend `outer` to `inner`, which may be the same.
 
-    def __init__(self, outer: Backend, inner: Backend, copies: bool) -> None:
+    Storages are lent when they are written, when they meet arrays of the transform, and, where `reads`, when they are
+    read.
+    """
+
+    def __init__(self, outer: Backend, inner: Backend, reads: bool) -> None:
         self.outer = outer
         self.inner = inner
-        self.copies = copies  # memory from outside is not to be written
+        self.reads = reads
         self.before: Capture | None = None
         self.lent: list[Lent] = []
 
     def touch(self, cell: Storage) -> None:
-        if cell.capture is self or cell.backend not in (self.outer, self.inner):
+        if cell.capture is self:
             return
+        if cell.backend is not self.outer and cell.backend is not self.inner:
+            if self.before is None:
+                return
+            self.before.touch(cell)  # from further outside
+            if cell.backend is not self.outer:
+                return
         array = cell.array
-        inside = array
         if cell.backend is not self.inner:
             inside = self.inner.lifted(array)
-        elif self.copies:
-            inside = self.inner.copy(array)
+        elif self.reads:
+            inside = self.inner.stand_in(array)
+        else:
+            inside = self.inner.copy(array) if self.inner.mutable else array
         self.lent.append(Lent(weakref.ref(cell), array, cell.backend, cell.capture, inside))
         cell.array, cell.backend, cell.capture = inside, self.inner, self
 
-    def own(self, cells: Sequence[Storage]) -> None:
-        """Storages that were made for this run."""
-        for cell in cells:
-            cell.capture = self
+    def reading(self, cell: Storage) -> None:
+        if self.reads:
+            self.touch(cell)
+
+    def writing(self, cell: Storage, value: Any) -> Any:
+        """`value` as it is to be written into a storage."""
+        self.touch(cell)
+        xp = cell.backend
+        return value if xp.is_array(value) else xp.lifted(value)
 
     def written(self) -> list[tuple[Storage, Any]]:
         """The storages from outside that the function has written, and their arrays inside."""
@@ -79,8 +95,8 @@ class Capture:
 
 
 @contextlib.contextmanager
-def capturing(outer: Backend, inner: Backend, copies: bool = False) -> Iterator[Capture]:
-    capture = Capture(outer, inner, copies)
+def capturing(outer: Backend, inner: Backend, reads: bool = False) -> Iterator[Capture]:
+    capture = Capture(outer, inner, reads)
     capture.before, now.capture = now.capture, capture
     try:
         yield capture

@@ -1,0 +1,186 @@
+"""The Array API standard, version 2025.12, on every backend: `import tensorgraft.array_api as xp`.
+
+A backend is a device: `xp.zeros(3, device="jax")`, `x.to_device("numpy")`. Names and meaning are the standard's
+(https://data-apis.org/array-api/2025.12/). Beyond it there are the dtypes `float16` and `bfloat16`, and what
+`docs/array_api.md` lists.
+"""
+
+import math as _math
+
+from tensorgraft.frontends.array_api import Array, fft, linalg
+from tensorgraft.frontends.array_api.creation import (
+    arange,
+    asarray,
+    empty,
+    empty_like,
+    eye,
+    from_dlpack,
+    full,
+    full_like,
+    linspace,
+    meshgrid,
+    ones,
+    ones_like,
+    tril,
+    triu,
+    zeros,
+    zeros_like,
+)
+from tensorgraft.frontends.array_api.data_types import astype, can_cast, finfo, iinfo, isdtype, result_type
+from tensorgraft.frontends.array_api.elementwise import *  # noqa: F403  (a table of names)
+from tensorgraft.frontends.array_api.elementwise import __all__ as _elementwise
+from tensorgraft.frontends.array_api.info import __array_namespace_info__
+from tensorgraft.frontends.array_api.linear_algebra import matmul, matrix_transpose, tensordot, vecdot
+from tensorgraft.frontends.array_api.manipulation import (
+    broadcast_arrays,
+    broadcast_shapes,
+    broadcast_to,
+    concat,
+    expand_dims,
+    flip,
+    moveaxis,
+    permute_dims,
+    repeat,
+    reshape,
+    roll,
+    squeeze,
+    stack,
+    tile,
+    unstack,
+)
+from tensorgraft.frontends.array_api.searching import argmax, argmin, count_nonzero, nonzero, searchsorted
+from tensorgraft.frontends.array_api.sets import isin, unique_all, unique_counts, unique_inverse, unique_values
+from tensorgraft.frontends.array_api.sorting import argsort, sort
+from tensorgraft.frontends.array_api.statistical import (
+    cumulative_prod,
+    cumulative_sum,
+    max,
+    mean,
+    min,
+    prod,
+    std,
+    sum,
+    var,
+)
+from tensorgraft.frontends.array_api.taking import take, take_along_axis
+from tensorgraft.frontends.array_api.utility import all, any, diff
+from tensorgraft.hub.dtypes import (
+    bfloat16,
+    bool_,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+
+__array_api_version__ = "2025.12"
+API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")  # each holds what those before it have
+
+e, inf, nan, pi, newaxis = _math.e, _math.inf, _math.nan, _math.pi, None
+bool = bool_
+
+__all__ = [
+    *_elementwise,
+    "API_VERSIONS",
+    "Array",
+    "__array_api_version__",
+    "__array_namespace_info__",
+    "all",
+    "any",
+    "arange",
+    "argmax",
+    "argmin",
+    "argsort",
+    "asarray",
+    "astype",
+    "bfloat16",
+    "bool",
+    "broadcast_arrays",
+    "broadcast_shapes",
+    "broadcast_to",
+    "can_cast",
+    "complex128",
+    "complex64",
+    "concat",
+    "count_nonzero",
+    "cumulative_prod",
+    "cumulative_sum",
+    "diff",
+    "e",
+    "empty",
+    "empty_like",
+    "expand_dims",
+    "eye",
+    "fft",
+    "finfo",
+    "flip",
+    "float16",
+    "float32",
+    "float64",
+    "from_dlpack",
+    "full",
+    "full_like",
+    "iinfo",
+    "inf",
+    "int16",
+    "int32",
+    "int64",
+    "int8",
+    "isdtype",
+    "isin",
+    "linalg",
+    "linspace",
+    "matmul",
+    "matrix_transpose",
+    "max",
+    "mean",
+    "meshgrid",
+    "min",
+    "moveaxis",
+    "nan",
+    "newaxis",
+    "nonzero",
+    "ones",
+    "ones_like",
+    "permute_dims",
+    "pi",
+    "prod",
+    "repeat",
+    "reshape",
+    "result_type",
+    "roll",
+    "searchsorted",
+    "sort",
+    "squeeze",
+    "stack",
+    "std",
+    "sum",
+    "take",
+    "take_along_axis",
+    "tensordot",
+    "tile",
+    "tril",
+    "triu",
+    "uint16",
+    "uint32",
+    "uint64",
+    "uint8",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
+    "unstack",
+    "var",
+    "vecdot",
+    "zeros",
+    "zeros_like",
+]
