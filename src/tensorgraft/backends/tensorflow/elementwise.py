@@ -92,10 +92,11 @@ def _of_parts(name: str, combine: str) -> Fn:
     return _by_kind(predicate, c=lambda x: joined(predicate(real(x)), predicate(imag(x))))
 
 
+_PLAIN = "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Sin Sinh Tan Tanh Exp Expm1 Log Log1p Sqrt Rsqrt Erfc Lgamma"
 UNARY: dict[str, Fn] = {
     "abs": _by_kind(_unary("Abs"), u=lambda x: x, c=_modulus),
     "sign": _by_kind(_unary("Sign"), u=lambda x: cast(raw.NotEqual(x=x, y=_like(x, 0)), dtype_of(x))),
-    "negative": _by_kind(_unary("Neg"), u=lambda x: raw.Sub(x=_like(x, 0), y=x)),
+    "negative": _by_kind(_unary("Neg"), u=lambda x: raw.AddV2(x=raw.Invert(x=x), y=_like(x, 1))),
     "ceil": _unary("Ceil"),
     "floor": _unary("Floor"),
     "trunc": _trunc,
@@ -109,12 +110,7 @@ UNARY: dict[str, Fn] = {
     "isfinite": _of_parts("IsFinite", "LogicalAnd"),
     "signbit": special.signbit,
     "logical_not": _unary("LogicalNot"),
-    **{
-        name.lower(): in_float32(_unary(name))
-        for name in (
-            "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Sin Sinh Tan Tanh Exp Expm1 Log Log1p Sqrt Rsqrt Erfc Lgamma"
-        ).split()
-    },
+    **{name.lower(): in_float32(_unary(name)) for name in _PLAIN.split()},
     "erf": in_float32(special.erf),
     "erf_inv": in_float32(special.erf_inv),
     "bessel_i0e": in_float32(_unary("BesselI0e")),
@@ -193,7 +189,7 @@ def _shift_right(x: Array, y: Array) -> Array:
 
 
 def nan_wins(x: Array) -> bool:
-    """TensorFlow's own extremes of `x` are NaN where there is one: its kernels for the CPU see to that, XLA does not."""
+    """TensorFlow's own extremes of `x` are NaN where there is one: kernels for the CPU see to that, XLA does not."""
     return not dtypes.is_floating(dtype_of(x)) or (isinstance(x, EagerTensor) and "CPU" in x.device)
 
 

@@ -1,6 +1,5 @@
-"""TensorFlow, imported quietly: its C++ libraries write to the standard error while they are loaded.
-
-A user who sets TF_CPP_MIN_LOG_LEVEL, or imported TensorFlow before, has chosen what it tells.
+"""TensorFlow, imported quietly: its C++ libraries write to the standard error while they are loaded, before they know
+of TF_CPP_MIN_LOG_LEVEL. Where the user has not set that, it is 3: nothing but what ends the process.
 """
 
 from __future__ import annotations
@@ -12,16 +11,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-_OF_ABSL = re.compile(rb"(WARNING: All log messages before absl|[IWE]\d{4} )")
+_SEVERITIES = b"IWE"
+_MESSAGE = re.compile(rb"(WARNING: All log messages before absl|[IWE](?=\d{4} ))")
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without log messages of C++ on the standard error; anything else written there comes out at the end."""
-    if "tensorflow" in sys.modules or "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+    """Without log messages below TF_CPP_MIN_LOG_LEVEL; what else is written to the standard error comes at the end."""
+    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if "tensorflow" in sys.modules or not level.isdigit() or int(level) == 0:
         yield
         return
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     sys.stderr.flush()
     kept = os.dup(2)
     with tempfile.TemporaryFile() as file:
@@ -33,7 +33,9 @@ def _quiet() -> Iterator[None]:
             os.close(kept)
             file.seek(0)
             for line in file:
-                if not _OF_ABSL.match(line):
+                found = _MESSAGE.match(line)
+                severity = _SEVERITIES.find(found[1]) if found else len(_SEVERITIES)
+                if severity >= int(level):
                     os.write(2, line)
 
 

@@ -18,7 +18,6 @@ from tensorgraft.backends.tensorflow.operation import (
     broadcast_to,
     cast,
     constant,
-    dtype_of,
     ints,
     shape_of,
     through,

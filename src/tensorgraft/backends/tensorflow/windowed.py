@@ -151,7 +151,7 @@ def _along(x: Array, axis: int, combine: Fn, window: int, stride: int, dilation:
     """A windowed reduction along one axis, on which at least one window fits."""
     n = shape_of(x)[axis]
     out = (n - dilation * (window - 1) - 1) // stride + 1
-    if window <= 4 or stride > 1 and window <= 2 * stride:
+    if window <= 4 or (stride > 1 and window <= 2 * stride):
         total = None
         for k in range(window):
             piece = _cut(x, axis, k * dilation, k * dilation + (out - 1) * stride + 1, stride)

@@ -284,7 +284,7 @@ class Compiled:
         tape: Tape | None = seen["tape"]
         if tape is not None:
             inside = {a: k for a, k in positions.items() if a in seen["usable"]}
-            tape.locate(inside, seen["made"], {a: _array_of(sources[a]) for a in seen["usable"]})
+            tape.locate(inside, seen["made"], {a: _array_of(sources, fed, a) for a in seen["usable"]})
         # drop this frame's hold on what only results and gradients refer to
         kept = [(k, c) for k, c in enumerate(survivors) if k not in claimed]
         return Trace(
@@ -333,8 +333,10 @@ def _quick_keys(leaves: Sequence[Any]) -> list[Any]:
     return keys
 
 
-def _array_of(source: Source) -> Callable[[Sequence[Any]], Array]:
-    return lambda leaves: source(leaves).array
+def _array_of(sources: dict[int, Any], fed: dict[int, Feed], key: int) -> Callable[[Sequence[Any]], Array]:
+    if key in fed:
+        return lambda leaves: fed[key].take()
+    return lambda leaves: sources[key](leaves).array
 
 
 reports: list[Report] = []
