@@ -21,6 +21,7 @@ BUILT_IN = {
     "jax": ("tensorgraft.backends.jax:JaxBackend", "jax"),
     "numpy": ("tensorgraft.backends.numpy:NumpyBackend", "numpy"),
     "torch": ("tensorgraft.backends.torch:TorchBackend", "torch"),
+    "tensorflow": ("tensorgraft.backends.tensorflow:TensorFlowBackend", "tensorflow"),
 }
 
 

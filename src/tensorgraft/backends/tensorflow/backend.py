@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from tensorgraft.backends.tensorflow.control_flow import TensorFlowControlFlow
 from tensorgraft.backends.tensorflow.elementwise import TensorFlowElementwise
 from tensorgraft.backends.tensorflow.fft import TensorFlowFFT
-from tensorgraft.backends.tensorflow.framework import EagerTensor, raw, tf
+from tensorgraft.backends.tensorflow.framework import EagerTensor, quiet, raw, tf
 from tensorgraft.backends.tensorflow.indexing import TensorFlowIndexing
 from tensorgraft.backends.tensorflow.linalg import TensorFlowLinearAlgebra
 from tensorgraft.backends.tensorflow.operation import (
@@ -163,8 +164,10 @@ class TensorFlowBackend(
         return NP[strong[0].dtype] if strong else super().dtype_of(*operands)
 
 
+@functools.cache
 def _devices(platform: str | None) -> list[Any]:
     """The logical devices of a platform; where none is named, the GPUs if there are any."""
-    if platform is not None:
-        return tf.config.list_logical_devices(platform.upper())
-    return tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    with quiet():  # TensorFlow reports on its search for GPUs
+        if platform is not None:
+            return tf.config.list_logical_devices(platform.upper())
+        return tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")

@@ -16,10 +16,12 @@ _MESSAGE = re.compile(rb"(WARNING: All log messages before absl|[IWE](?=\d{4} ))
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without log messages below TF_CPP_MIN_LOG_LEVEL; what else is written to the standard error comes at the end."""
-    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if "tensorflow" in sys.modules or not level.isdigit() or int(level) == 0:
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":  # what JAX sets where nobody has
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    level = os.environ["TF_CPP_MIN_LOG_LEVEL"]
+    if not level.isdigit() or int(level) == 0:
         yield
         return
     sys.stderr.flush()
@@ -41,10 +43,10 @@ def _quiet() -> Iterator[None]:
 
 # TensorFlow takes all of a GPU's memory, unless told otherwise: PyTorch and JAX may be in the same process.
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-with _quiet():
+with quiet():
     import tensorflow as tf
 
 raw = tf.raw_ops
 EagerTensor = tf.__internal__.EagerTensor
 
-__all__ = ["EagerTensor", "raw", "tf"]
+__all__ = ["EagerTensor", "quiet", "raw", "tf"]
