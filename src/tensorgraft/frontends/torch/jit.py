@@ -183,7 +183,7 @@ class Compiled:
                 tape = seen["tape"]
                 if tape is None:
                     return made
-                tape.keep(capture, seen["survivors"])
+                tape.keep(capture, [*seen["survivors"], *(cell_of(t) for _, t in ours)])
                 seen["made"], seen["usable"] = made, usable(capture, seen["written"])
                 return made + tape.outputs(seen["usable"], made)
 
