@@ -90,11 +90,13 @@ class Tape:
     def unpack(self, saved: Residual | Tensor) -> Tensor:
         return saved if isinstance(saved, Tensor) else saved.on(self._current[saved.key])
 
-    def keep(self, capture: Capture, survivors: Sequence[Storage]) -> None:
-        """Keep what functions look at that run again in a backward pass: what is alive now, and random states."""
+    def keep(self, capture: Capture, cells: Sequence[Storage]) -> None:
+        """Keep what functions may look at that run again in a backward pass: these storages (arguments, and what was
+        made inside and is alive when the function ends) and random states."""
         if not (capture.replays or any(ref() is not None for ref in capture.checkpoints)):
             return
-        self.replayed = [(cell, self._key(cell.array)) for cell in survivors]
+        seen = {id(cell): cell for cell in cells if cell.capture is capture}
+        self.replayed = [(cell, self._key(cell.array)) for cell in seen.values()]
         for token, mark in capture.marks.items():
             words = capture.bases.get(id(mark.source)) if mark.words is None else mark.words
             self._marks[token] = (mark.source, None if words is None else self._key(words), mark.draws)
