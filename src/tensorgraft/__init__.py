@@ -23,6 +23,13 @@ _HOMES = {
     "from_backend_array": "tensorgraft.devices",
     "graft": "tensorgraft.transforms.graft",
     "jit": "tensorgraft.transforms.jit",
+    "hessian": "tensorgraft.transforms.gradients",
+    "jacobian": "tensorgraft.transforms.gradients",
+    "vmap": "tensorgraft.transforms.gradients",
+    "jvp": "tensorgraft.transforms.gradients",
+    "vjp": "tensorgraft.transforms.gradients",
+    "value_and_grad": "tensorgraft.transforms.gradients",
+    "grad": "tensorgraft.transforms.gradients",
     "lazy": "tensorgraft.transforms.lazy",
     "set_compile_cache": "tensorgraft.hub.compile_cache",
     "set_default_device": "tensorgraft.devices",
@@ -49,8 +56,12 @@ __all__ = [
     "device",
     "explain",
     "from_backend_array",
+    "grad",
     "graft",
+    "hessian",
+    "jacobian",
     "jit",
+    "jvp",
     "lazy",
     "precision",
     "set_compile_cache",
@@ -58,6 +69,9 @@ __all__ = [
     "to_backend_array",
     "torch",
     "transforms",
+    "value_and_grad",
+    "vjp",
+    "vmap",
 ]
 
 if TYPE_CHECKING:
@@ -69,6 +83,7 @@ if TYPE_CHECKING:
     from tensorgraft.hub.compile_cache import set_compile_cache
     from tensorgraft.precision import autocast, autocast_policy
     from tensorgraft.transforms.explain import explain
+    from tensorgraft.transforms.gradients import grad, hessian, jacobian, jvp, value_and_grad, vjp, vmap
     from tensorgraft.transforms.graft import graft
     from tensorgraft.transforms.jit import jit
     from tensorgraft.transforms.lazy import lazy

@@ -306,6 +306,7 @@ COMPOSITES = {
 }
 # Of shapes, memory and traces; random numbers and `map` have tests of their own.
 ELSEWHERE = {
+    "lifted",
     "vmap",
     "jvp",
     "vjp",

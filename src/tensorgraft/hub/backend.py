@@ -228,6 +228,10 @@ class Backend(
         """`x` as an array of the framework itself."""
         return x
 
+    def lifted(self, x: Array, /) -> Array:
+        """An array of the backend that this one computes on, as an array of this one; else `x`."""
+        return x
+
     def when_known(self, x: Array, judge: Callable[[np.ndarray], None], /) -> None:
         """Call `judge`, which raises where something is wrong, with the values of `x` as soon as they are known."""
         judge(self.to_numpy(x))

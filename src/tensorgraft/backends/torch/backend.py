@@ -23,6 +23,7 @@ from tensorgraft.backends.torch.reduction import TorchReduction
 from tensorgraft.backends.torch.scope import PLAIN, scope
 from tensorgraft.backends.torch.shape import TorchShape
 from tensorgraft.backends.torch.sorting import TorchSorting
+from tensorgraft.backends.torch.transforms import TorchTransforms
 from tensorgraft.backends.torch.windowed import TorchWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub.backend import Backend
@@ -43,6 +44,7 @@ class TorchBackend(
     TorchFFT,
     TorchRandom,
     TorchControlFlow,
+    TorchTransforms,
     Backend,
 ):
     """Arrays are `torch.Tensor`s on one of PyTorch's own devices; gradients and `torch.func` go through operations."""

@@ -57,22 +57,21 @@ class Run:
             out = self.fn(*optree.tree_unflatten(self.tree, leaves))
             found, self.structure = optree.tree_flatten(out)
             for x in found:
-                if isinstance(x, Array):
+                if isinstance(x, Array) and x._cell.backend is not inner:
                     capture.touch(x._cell)
+                    if x._cell.backend is not inner:
+                        here = self.inputs[0].device
+                        raise ValueError(f"a transformed function of arrays on {here} returns one on {x.device}")
             self.constants = [None if isinstance(x, Array) else x for x in found]
             results = [x._value() for x in found if isinstance(x, Array)]
             self.count = len(results)
-            ours = {id(x._cell) for x in found if isinstance(x, Array)}
-            del leaves, out, found
-            written = [(cell, a) for cell, a in capture.written() if not self._made_inside(cell, ours)]
+            del x, leaves, out, found  # storages made inside are gone: those that are left were there before
+            written = capture.written()
             self.written = [cell for cell, _ in written]
             self.rewritten = [
                 k for k, (cell, v) in enumerate(zip(cells, values, strict=True)) if inner.mutable or cell.array is not v
             ]
             return (*results, *(a for _, a in written), *(cells[k].array for k in self.rewritten))
-
-    def _made_inside(self, cell: Storage, results: set[int]) -> bool:
-        return False
 
     def finish(self, made_: Sequence[Any], results: Sequence[Any] | None = None) -> Any:
         """What `fn` returns, of the arrays that the transform gave back."""

@@ -36,14 +36,6 @@ class Variable:
         self.number = number  # which of the node's results
         self.tracked = tracked or node is not None
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.value.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.value.dtype
-
 
 class Node:
     """A primitive that was applied to variables."""

@@ -41,7 +41,7 @@ def _walk(
         slots[v.number] = g if before is None else xp.add(before, g)
 
     for r, g in zip(results, cotangents, strict=True):
-        if r.tracked and dtypes.is_inexact(r.dtype):
+        if r.tracked and dtypes.is_inexact(xp.dtype_of(r.value)):
             give(r, g)
     for node in _order([r.node for r in results if r.node is not None]):
         slots = gathered.pop(id(node), None)
@@ -90,7 +90,7 @@ def jvp(
     inputs = [Variable(outer.lifted(x), tracked=True) for x in primals]
     results = list(fn(tape, *inputs))
     values = tuple(r.value.value for r in results)
-    smooth = [k for k, r in enumerate(results) if r.tracked and dtypes.is_inexact(r.dtype)]
+    smooth = [k for k, r in enumerate(results) if r.tracked and dtypes.is_inexact(tape.dtype_of(r))]
     seeds = {k: Variable(xp.zeros_like(values[k]), tracked=True) for k in smooth}
     given = [seeds.get(k) if k in seeds else r.value for k, r in enumerate(results)]
     pulled = _walk(outer, inputs, results, given)

@@ -1,0 +1,79 @@
+"""`tg.grad` and its family: derivatives and batching of functions of Array API arrays, on every backend.
+
+JAX and PyTorch transform programs themselves; on NumPy a tape of the hub's primitives does. In-place writes and views
+count: a function may write its arguments, and arrays from outside, which are written when it has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+    """The gradient of a function that returns a real floating-point array of no dimension.
+
+    Arguments:
+        fn: a function of pytrees of `tensorgraft.array_api` arrays.
+        argnums: of which arguments; an int gives one gradient, several a tuple. Each looks like its argument.
+        has_aux: `fn` returns (value, anything); the result is (gradient, anything).
+
+    Raises TypeError for arguments that are not floating-point arrays, and for results that are no scalar. Gradients of
+    complex arguments are those of `jax.grad`.
+    """
+    from tensorgraft.frontends.array_api import gradients
+
+    return gradients.grad(fn, argnums, has_aux=has_aux)
+
+
+def value_and_grad(
+    fn: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
+) -> Callable[..., Any]:
+    """(the result of `fn`, its gradient); see `grad`."""
+    from tensorgraft.frontends.array_api import gradients
+
+    return gradients.value_and_grad(fn, argnums, has_aux=has_aux)
+
+
+def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    """(the result of `fn(*primals)`, a function from cotangents of it to a tuple of cotangents of the primals).
+
+    Raises ValueError for cotangents that do not look like the result.
+    """
+    from tensorgraft.frontends.array_api import gradients
+
+    return gradients.vjp(fn, *primals)
+
+
+def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """(the result of `fn(*primals)`, its tangent). Raises ValueError for tangents that do not look like the primals."""
+    from tensorgraft.frontends.array_api import gradients
+
+    return gradients.jvp(fn, primals, tangents)
+
+
+def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_axes: int = 0) -> Callable[..., Any]:
+    """`fn` of every slice of its arguments along an axis; the results are stacked along `out_axes`.
+
+    Arguments:
+        in_axes: the axis of every argument's arrays, or one for each argument, None where it is not mapped.
+
+    Raises ValueError where the extents differ, and where `fn` writes an array from outside.
+    """
+    from tensorgraft.frontends.array_api import gradients
+
+    return gradients.vmap(fn, in_axes, out_axes)
+
+
+def jacobian(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """Of each result with respect to each argument named: an array of the result's shape, then the argument's."""
+    from tensorgraft.frontends.array_api import gradients
+
+    return gradients.jacobian(fn, argnums)
+
+
+def hessian(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """The second derivatives of a function that returns a real scalar: the jacobian of its gradient."""
+    from tensorgraft.frontends.array_api import gradients
+
+    return gradients.hessian(fn, argnums)
