@@ -35,7 +35,7 @@ Tensor = torch.Tensor
 
 
 def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
-    fn, compiled = _unwrapped(fn)
+    fn, compiled, new = _unwrapped(fn, args, kwargs)
     probe = _Probe(fn)
     leaves, structure = tree_flatten((args, kwargs))
     backend = probe._backend(leaves)
@@ -72,22 +72,23 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         fallbacks=list(watch.fallen.values()),
     )
     if compiled is not None:
-        explanation.calls = compiled.report.calls
-        explanation.traces = _history(compiled)
+        report = compiled.report
+        explanation.calls = report.calls
+        explanation.traces = [Traced(*both) for both in zip(report.reasons, report.operations, strict=True)]
+        explanation.this_call = new
     return explanation
 
 
-def _unwrapped(fn: Callable[..., Any]) -> tuple[Callable[..., Any], Compiled | None]:
-    """(the program's function, what `tg.jit` made of it)."""
+def _unwrapped(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Callable[..., Any], Compiled | None, list[str]]:
+    """(the program's function, what `tg.jit` made of it, what is new in this call)."""
     if isinstance(fn, Compiled):
-        return fn.fn, fn
+        return fn.fn, fn, fn.news(args, kwargs)
     if isinstance(fn, types.MethodType) and isinstance(fn.__func__, Compiled):
-        return types.MethodType(fn.__func__.fn, fn.__self__), fn.__func__
-    return fn, None
-
-
-def _history(compiled: Compiled) -> list[Traced]:
-    return [Traced([], n) for n in compiled.report.operations]
+        compiled = fn.__func__
+        return types.MethodType(compiled.fn, fn.__self__), compiled, compiled.news((fn.__self__, *args), kwargs)
+    return fn, None, []
 
 
 # ---- the trace -------------------------------------------------------------------------------------------------------

@@ -73,6 +73,7 @@ class Reached:
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self.fixed: list[Any] = []
+        self._names: tuple[list[str], list[str]] = [], []  # of the fixed ones and of the cells
         self._cells: list[types.CellType] = []
         self._globals: list[tuple[dict[str, Any], str]] = []
         self._find(fn)
@@ -80,15 +81,23 @@ class Reached:
     def _find(self, fn: Any) -> None:
         if isinstance(fn, types.MethodType):
             self.fixed.append(fn.__self__)
+            self._names[0].append("self")
             fn = fn.__func__
         if isinstance(fn, functools.partial):
             self._find(fn.func)
             self.fixed += [*fn.args, *fn.keywords.values()]
+            self._names[0].extend([*(f"args[{i}]" for i in range(len(fn.args))), *fn.keywords])
         elif isinstance(fn, types.FunctionType):
             self._cells += fn.__closure__ or ()
+            self._names[1].extend(fn.__code__.co_freevars)
             self._globals += [(fn.__globals__, name) for name in dict.fromkeys(_names(fn.__code__))]
         else:
             self.fixed.append(fn)
+            self._names[0].append(type(fn).__name__)
+
+    def names(self) -> list[str]:
+        """The program's names for what `now` finds."""
+        return [*self._names[0], *self._names[1], *(name for _, name in self._globals)]
 
     def now(self) -> list[Any]:
         """The objects, in an order that stays the same; `Reached` itself for variables that are not there."""
@@ -173,18 +182,30 @@ class Guards:
             and all((t := ref()) is not None and t._version == version for ref, version in self.host)
         )
 
-    def broken(self, leaves: Sequence[Any]) -> str:
-        """What does not hold any more, in words."""
+    def broken(self, leaves: Sequence[Any], names: dict[int, str]) -> str:
+        """What does not hold any more, in words. `names`: the program's, of objects by their id."""
         if not self.modules.hold():
-            return "a module's mode, its parameters or buffers, or their storages have changed"
+            return self.modules.broken(names)
         if (words := self.attributes.broken()) is not None:
             return words
         for stepped in self.optimizers:
             if not stepped.holds():
-                return f"hyper-parameters or state of {type(stepped.optimizer).__name__} have changed"
-        if any((t := ref()) is None or t._version != version for ref, version in self.host):
-            return "a CPU tensor that was read has been written"
-        return "gradients are there that were not, or look different"
+                return stepped.broken(names.get(id(stepped.optimizer), type(stepped.optimizer).__name__))
+        for ref, version in self.host:
+            if (t := ref()) is None:
+                return "a CPU tensor that was read is gone"
+            if t._version != version:
+                return f"{names.get(id(t), 'a CPU tensor')}, which is on the CPU and was read, has been written"
+        for get in self.without:
+            if get(leaves).grad is not None:
+                return f"{names.get(id(get(leaves)), 'a tensor')}.grad was None, and is there now"
+        for get, key in self.gradients:
+            name, g = names.get(id(get(leaves)), "a tensor"), get(leaves).grad
+            if g is None:
+                return f"{name}.grad was there, and is None now"
+            if leaf_key(g) != key:
+                return f"{name}.grad has other strides, or another dtype or storage"
+        return "nothing that has a name"
 
 
 class Modules:
@@ -201,6 +222,7 @@ class Modules:
         self._full = [table.values() for table in tables if table]
         self._empty += [table for table in tables if not table]
         self._held = list(chain.from_iterable(self._full))
+        self._modules = modules
         self._training = [m.__dict__ for m in modules]
         self._modes = [m.training for m in modules]
         found = {id(t): t for t in self._held if isinstance(t, Tensor)}
@@ -219,6 +241,24 @@ class Modules:
         if [t.requires_grad for t in self._tensors] != self._requires_grad:
             return False
         return in_cells(self._ours, self._cells)
+
+    def broken(self, names: dict[int, str]) -> str:
+        """What does not hold any more, in words."""
+        for m, mode in zip(self._modules, self._modes, strict=True):
+            if m.training is not mode:
+                return f"{names.get(id(m)) or type(m).__name__}.training is {m.training}, was {mode}"
+        for t, before in zip(self._tensors, self._requires_grad, strict=True):
+            if t.requires_grad is not before:
+                return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {before}"
+        now = list(chain.from_iterable(self._full))
+        if any(self._empty) or len(now) != len(self._held) or not all(map(is_, now, self._held)):
+            held = set(map(id, self._held))
+            what = next((names.get(id(v)) for v in now if id(v) not in held), None)
+            return f"{what or 'a parameter, a buffer, a module or a hook'} was added, or took the place of another"
+        for t, cell in zip(self._ours, self._cells, strict=True):
+            if not in_cells([t], [cell]):
+                return f"{names.get(id(t), 'a parameter or buffer')} has another storage (its .data was set)"
+        return "a module has changed"
 
 
 def in_cells(tensors: Sequence[Tensor], cells: Sequence[Storage]) -> bool:

@@ -31,8 +31,10 @@ from tensorgraft.frontends.torch.guards import (
 )
 from tensorgraft.frontends.torch.metadata import Metadata
 from tensorgraft.frontends.torch.optimizers import Stepped, optimizers_traced
+from tensorgraft.frontends.torch.places import program_place
 from tensorgraft.frontends.torch.plan import sharing
 from tensorgraft.frontends.torch.replay import usable
+from tensorgraft.frontends.torch.retraces import History
 from tensorgraft.frontends.torch.scaling import scalers_traced
 from tensorgraft.frontends.torch.sources import Inputs, Source, Storages
 from tensorgraft.frontends.torch.tape import Tape, record
@@ -60,6 +62,7 @@ class Report:
     trace_seconds: float = 0.0
     compile_seconds: float = 0.0  # of the first calls of the traces, which compile
     operations: list[int] = field(default_factory=list)  # of each traced program
+    reasons: list[list[str]] = field(default_factory=list)  # of each trace: what was new
 
 
 class Compiled:
@@ -72,6 +75,7 @@ class Compiled:
         # the same traces by a key that is made faster, with the objects that it knows by identity
         self._quick: dict[Any, tuple[list[Any], Backend, list[Trace]]] = {}
         self._reached = Reached(fn)
+        self.history = History(fn, self._reached)
         self._changed: set[tuple[int, str]] = set()  # attributes that traces have changed
         self.leaves: list[Tensor] = []  # that have been given gradients by earlier traces
         self.report = Report(getattr(fn, "__qualname__", type(fn).__name__))
@@ -101,26 +105,39 @@ class Compiled:
         if not backend.traces:
             args, kwargs = unflatten_call(structure, leaves)
             return self.fn(*args, **kwargs)
-        key = (structure, backend, *modes(), value_keys(objects), *map(leaf_key, leaves), shared_arguments(leaves))
-        known = self.traces.setdefault(key, [])
+        known = self.traces.setdefault(self._key(backend, leaves, structure, objects), [])
         if len(self._quick) >= _MOST_KEYS:
             self._quick.clear()
         self._quick[quick] = (objects, backend, known)
         for found in known:
             if found.guards.hold(leaves):
                 return run_trace(found, backend, leaves)
+        call = self.history.call(leaves, structure, backend)
+        why = self.history.why(call, [found.guards for found in known], leaves)
         if sum(map(len, self.traces.values())) >= _MOST_TRACES:
-            last = f" (last: {known[-1].guards.broken(leaves)})" if known else ""
-            raise RuntimeError(
-                f"tg.jit has traced {self.report.name} {_MOST_TRACES} times: its shapes or Python values change with"
-                f" every call{last}. Pass what changes as tensors on the device, and keep shapes the same (pad them)."
-            )
+            raise RuntimeError(self.history.too_many(self.report.name, _MOST_TRACES, call, why, program_place()))
         made = self._trace(backend, leaves, structure)
         known.append(made)
+        self.history.calls.append(call)
+        self.report.reasons.append(why)
         start = time.perf_counter()
         out = run_trace(made, backend, leaves, first=True)
         self.report.compile_seconds += time.perf_counter() - start
         return out
+
+    def news(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+        """What is new in a call, in words: that for which it would be traced. Empty where it would not, and for the
+        first one."""
+        leaves, structure = flatten_call(args, kwargs)
+        backend = self._backend(leaves)
+        known = self.traces.get(self._key(backend, leaves, structure, self._reached.now()), [])
+        guards = [found.guards for found in known]
+        if any(g.hold(leaves) for g in guards):
+            return []
+        return self.history.why(self.history.call(leaves, structure, backend), guards, leaves)
+
+    def _key(self, backend: Backend, leaves: Sequence[Any], structure: Structure, objects: list[Any]) -> Any:
+        return structure, backend, *modes(), value_keys(objects), *map(leaf_key, leaves), shared_arguments(leaves)
 
     def _backend(self, leaves: Sequence[Any]) -> Backend:
         for leaf in leaves:

@@ -69,6 +69,20 @@ class Stepped:
                 return False
         return self._untouched() or self._alike()
 
+    def broken(self, name: str) -> str:
+        """What does not hold any more, in words."""
+        groups = self.optimizer.param_groups
+        if [len(g["params"]) for g in groups] != [len(params) for params in self._params]:
+            return f"{name} has other parameters"
+        for k, (group, params, numbers) in enumerate(zip(groups, self._params, self._numbers, strict=True)):
+            if not all(map(is_, group["params"], params)):
+                return f"{name} has other parameters"
+            now = _numbers(group)
+            for key in dict.fromkeys((*now, *numbers)):
+                if now.get(key) != numbers.get(key):
+                    return f"{name}: {key} of group {k} is {now.get(key)!r}, was {numbers.get(key)!r}"
+        return f"the state of {name} was replaced"
+
     def _untouched(self) -> bool:
         """Every entry of the state is the same object, over the same storage."""
         state, entries = self.optimizer.state, self._entries
