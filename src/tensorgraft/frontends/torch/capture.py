@@ -174,7 +174,7 @@ class Capture:
         """An input whose value the host gives at every call. `at_trace`: the call that traces takes the example, since
         the traced function itself may change the value afterwards (a scheduler does)."""
         with self.backend.eagerly():
-            stand_in = self.backend.asarray(example)
+            stand_in = self.backend.stand_in(self.backend.asarray(example))
         self.feeds.append(Feed(stand_in, value, example if at_trace else None, what))
         return stand_in
 

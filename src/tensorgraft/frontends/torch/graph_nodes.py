@@ -159,7 +159,7 @@ def modules_of(module: GraphModule) -> Iterable[GraphModule]:
 
 
 def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
-    if not isinstance(pred, Tensor) or not _capture().backend.compiles:
+    if not isinstance(pred, Tensor) or not _capture().backend.traces:
         return (true_fn if pred else false_fn)(*operands)
     return control_flow.cond(_none, pred, true_fn, false_fn, operands)
 
