@@ -173,14 +173,18 @@ class Guards:
         self.host = list(host)
 
     def hold(self, leaves: Sequence[Any]) -> bool:
-        return (
-            self.modules.hold()
-            and self.attributes.hold()
-            and all(stepped.holds() for stepped in self.optimizers)
-            and not any(get(leaves).grad is not None for get in self.without)
-            and all((g := get(leaves).grad) is not None and leaf_key(g) == key for get, key in self.gradients)
-            and all((t := ref()) is not None and t._version == version for ref, version in self.host)
-        )
+        if not (self.modules.hold() and self.attributes.hold()):
+            return False
+        for stepped in self.optimizers:
+            if not stepped.holds():
+                return False
+        for get in self.without:
+            if get(leaves).grad is not None:
+                return False
+        for get, key in self.gradients:
+            if (g := get(leaves).grad) is None or leaf_key(g) != key:
+                return False
+        return not self.host or all((t := ref()) is not None and t._version == version for ref, version in self.host)
 
     def broken(self, leaves: Sequence[Any], names: dict[int, str]) -> str:
         """What does not hold any more, in words. `names`: the program's, of objects by their id."""

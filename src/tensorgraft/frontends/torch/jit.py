@@ -73,7 +73,7 @@ class Compiled:
         self.fn = fn
         self.traces: dict[Any, list[Trace]] = {}
         # the same traces by a key that is made faster, with the objects that it knows by identity
-        self._quick: dict[Any, tuple[list[Any], Backend, list[Trace]]] = {}
+        self._quick: dict[Any, tuple[list[Any], list[Trace]]] = {}
         self._reached = Reached(fn)
         self.history = History(fn, self._reached)
         self._changed: set[tuple[int, str]] = set()  # attributes that traces have changed
@@ -94,9 +94,9 @@ class Compiled:
         quick = (structure, *modes(), *map(id, objects), *_quick_keys(leaves))
         known = self._quick.get(quick)
         if known is not None:
-            for found in known[2]:
+            for found in known[1]:
                 if found.guards.hold(leaves):
-                    return run_trace(found, known[1], leaves)
+                    return run_trace(found, leaves)
         return self._first_call(quick, leaves, structure, objects)
 
     def _first_call(self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
@@ -108,10 +108,10 @@ class Compiled:
         known = self.traces.setdefault(self._key(backend, leaves, structure, objects), [])
         if len(self._quick) >= _MOST_KEYS:
             self._quick.clear()
-        self._quick[quick] = (objects, backend, known)
+        self._quick[quick] = (objects, known)
         for found in known:
             if found.guards.hold(leaves):
-                return run_trace(found, backend, leaves)
+                return run_trace(found, leaves)
         call = self.history.call(leaves, structure, backend)
         why = self.history.why(call, [found.guards for found in known], leaves)
         if sum(map(len, self.traces.values())) >= _MOST_TRACES:
@@ -121,7 +121,7 @@ class Compiled:
         self.history.calls.append(call)
         self.report.reasons.append(why)
         start = time.perf_counter()
-        out = run_trace(made, backend, leaves, first=True)
+        out = run_trace(made, leaves, first=True)
         self.report.compile_seconds += time.perf_counter() - start
         return out
 
@@ -305,6 +305,7 @@ class Compiled:
         # drop this frame's hold on what only results and gradients refer to
         kept = [(k, c) for k, c in enumerate(survivors) if k not in claimed]
         return Trace(
+            backend=capture.backend,
             run=program.compile(donated),
             inputs=Inputs(
                 [sources.get(id(a)) or fed.get(id(a), a) for a in program.captured], donated, capture.backend

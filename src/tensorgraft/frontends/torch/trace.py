@@ -3,6 +3,7 @@ outputs."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import torch
 
 from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch.devices import slot_of_backend
 from tensorgraft.frontends.torch.guards import Guards
 from tensorgraft.frontends.torch.metadata import Metadata
 from tensorgraft.frontends.torch.sources import Inputs, Storages
 from tensorgraft.frontends.torch.tape import Tape
+from tensorgraft.frontends.torch.tensors import maker
 from tensorgraft.frontends.torch.trees import Structure, unflatten
 from tensorgraft.frontends.torch.watch import Schedule
 from tensorgraft.hub.backend import Backend
@@ -31,6 +34,7 @@ class Result:
     survivor: int | None = None
     argument: int | None = None
     metadata: Metadata | None = None
+    make: Callable[[Array], Tensor] | None = None  # of a survivor that nothing else looks at
 
 
 @dataclass
@@ -40,12 +44,14 @@ class Gradient:
     leaf: Callable[[Sequence[Any]], Tensor]
     survivor: int | None
     metadata: Metadata | None
+    make: Callable[[Array], Tensor] | None = None
 
 
 @dataclass
 class Trace:
     """One traced and compiled run of the function."""
 
+    backend: Backend
     run: Callable[..., tuple[Array, ...]]
     inputs: Inputs
     donated: list[int]  # positions of inputs
@@ -62,13 +68,20 @@ class Trace:
     roots: list[int]  # their places among the results
     ends: list[Callable[[Sequence[Any]], Tensor]]  # what the tape's leaves are at a call
 
+    def __post_init__(self) -> None:
+        users = Counter(x.survivor for x in (*self.results, *self.gradients))
+        for x in (*self.results, *self.gradients):
+            m = x.metadata
+            if x.survivor is not None and m is not None and users[x.survivor] == 1 and not m.offset:
+                x.make = maker(slot_of_backend(self.backend), m.dtype, m.size, m.stride, m.nbytes)
+
 
 def current_leaf(i: int) -> Tensor:
     """Argument leaf `i` of the call that is being run (for feeds)."""
     return state.now.leaves[i]
 
 
-def run_trace(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool = False) -> Any:
+def run_trace(trace: Trace, leaves: Sequence[Any], first: bool = False) -> Any:
     schedule = trace.schedule
     if schedule.before and not first:
         for call in schedule.before:
@@ -97,18 +110,22 @@ def run_trace(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool
 
     def tensor(k: int, metadata: Metadata) -> Tensor:
         if k not in cells:
-            cells[k] = Storage(new[k], backend)
+            cells[k] = Storage(new[k], trace.backend)
         return metadata.on(cells[k])
 
     for gradient in trace.gradients:
         leaf = gradient.leaf(leaves)
-        if gradient.survivor is None or gradient.metadata is None:
+        if gradient.make is not None:
+            leaf.grad = gradient.make(new[gradient.survivor])
+        elif gradient.survivor is None or gradient.metadata is None:
             leaf.grad = None
         else:
             leaf.grad = tensor(gradient.survivor, gradient.metadata)
     flat = []
     for result in trace.results:
-        if result.survivor is not None:
+        if result.make is not None:
+            flat.append(result.make(new[result.survivor]))
+        elif result.survivor is not None:
             assert result.metadata is not None
             flat.append(tensor(result.survivor, result.metadata))
         elif result.argument is not None:
@@ -122,7 +139,7 @@ def run_trace(trace: Trace, backend: Backend, leaves: Sequence[Any], first: bool
             call()
     if trace.tape is not None and residuals is not None:
         ends = [get(leaves) for get in trace.ends]
-        attached = trace.tape.attach(backend, residuals, [flat[i] for i in trace.roots], ends)
+        attached = trace.tape.attach(trace.backend, residuals, [flat[i] for i in trace.roots], ends)
         for i, tensor_with_history in zip(trace.roots, attached, strict=True):
             flat[i] = tensor_with_history
     return flat[0] if trace.structure is None else unflatten(trace.structure, flat)
