@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
+
+import optree
 
 
 def jit(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,9 +32,43 @@ def jit(fn: Callable[..., Any]) -> Callable[..., Any]:
         RuntimeError: where the history of a tensor from outside goes on inside (pass it as an argument), or a backward
             pass is to be differentiated again.
     """
+    if "tensorgraft.frontends.array_api.array" in sys.modules:
+        return Undecided(fn)
     from tensorgraft.frontends.torch.jit import Compiled
 
     return Compiled(fn)
+
+
+class Undecided:
+    """A compiled function of which its first call with tensors or arrays tells whose it is."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, fn, updated=())
+        self.fn = fn
+        self._compiled: Any = None
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._compiled is None:
+            self._compiled = self._decide(args, kwargs)
+        return self._compiled(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or self.__dict__.get("_compiled") is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self._compiled, name)
+
+    def _decide(self, args: Any, kwargs: Any) -> Any:
+        from tensorgraft.frontends.array_api.array import Array
+        from tensorgraft.frontends.array_api.jit import Jitted, reached
+
+        if any(isinstance(x, Array) for x in (*optree.tree_leaves((args, kwargs)), *reached(self.fn))):
+            return Jitted(self.fn)
+        from tensorgraft.frontends.torch.jit import Compiled
+
+        return Compiled(self.fn)
 
 
 def report() -> list[Any]:

@@ -1,4 +1,4 @@
-"""Derivatives and batching by `torch.func`."""
+"""Derivatives and batching by `torch.func`; in a program that is being recorded, by the hub's tape and loops."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
+from tensorgraft.backends.torch.recorder import StandIn
 
 Array = Any
 
@@ -23,6 +25,8 @@ class TorchTransforms:
     def vjp(
         self, fn: Callable[..., Any], /, *primals: Array
     ) -> tuple[tuple[Array, ...], Callable[[Sequence[Array]], tuple[Array, ...]]]:
+        if _recorded(primals):
+            return super().vjp(fn, *primals)  # type: ignore[misc]
         _, pullback, results = torch.func.vjp(self._smooth(fn), *primals, has_aux=True)
 
         def pulled_back(cotangents: Sequence[Array]) -> tuple[Array, ...]:
@@ -35,11 +39,15 @@ class TorchTransforms:
     def jvp(
         self, fn: Callable[..., Any], primals: Sequence[Array], tangents: Sequence[Array], /
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        if _recorded(primals):
+            return super().jvp(fn, primals, tangents)  # type: ignore[misc]
         _, moved, results = torch.func.jvp(self._smooth(fn), tuple(primals), tuple(tangents), has_aux=True)
         rest = iter(moved)
         return results, tuple(next(rest) if _is_inexact(r) else torch.zeros_like(r) for r in results)
 
     def vmap(self, fn: Callable[..., Any], /, *arrays: Array) -> tuple[Array, ...]:
+        if _recorded(arrays):
+            return super().vmap(fn, *arrays)  # type: ignore[misc]
         return torch.func.vmap(lambda *xs: tuple(fn(self.immutable, *xs)))(*arrays)
 
     def _smooth(self, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,6 +56,10 @@ class TorchTransforms:
             return tuple(r for r in results if _is_inexact(r)), results
 
         return run
+
+
+def _recorded(xs: Sequence[Array]) -> bool:
+    return any(isinstance(x, StandIn) for x in xs)
 
 
 def _is_inexact(x: Array) -> bool:

@@ -65,7 +65,7 @@ class Run:
             self.constants = [None if isinstance(x, Array) else x for x in found]
             results = [x._value() for x in found if isinstance(x, Array)]
             self.count = len(results)
-            del x, leaves, out, found  # storages made inside are gone: those that are left were there before
+            x = leaves = out = found = None  # storages made inside are gone: those that are left were there before
             written = capture.written()
             self.written = [cell for cell, _ in written]
             self.rewritten = [

@@ -72,9 +72,7 @@ def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tup
         ):  # fmt: skip
             raise ValueError(f"vjp: the cotangents must look like the results, {_show(shapes)}, got {_show(given)}")
         with xp.scope():
-            seeds = [
-                xp.astype(c._value(), r.dtype) for c, r in zip(given, shapes, strict=True) if isinstance(r, Array)
-            ]
+            seeds = [xp.astype(c._value(), r.dtype) for c, r in zip(given, shapes, strict=True) if isinstance(r, Array)]
             found = pullback([*seeds, *(xp.zeros_like(r) for r in results[run.count :])])
         return _like(primals, range(len(primals)), list(range(len(primals))), found, xp)
 

@@ -48,10 +48,13 @@ class Capture:
         self.reads = reads
         self.before: Capture | None = None
         self.lent: list[Lent] = []
+        self.made: list[weakref.ref[Storage]] = []
 
     def touch(self, cell: Storage) -> None:
         if cell.capture is self:
             return
+        if self.before is not None:
+            self.before.reading(cell)
         if cell.backend is not self.outer and cell.backend is not self.inner:
             if self.before is None:
                 return
@@ -59,6 +62,10 @@ class Capture:
             if cell.backend is not self.outer:
                 return
         array = cell.array
+        if self.reads and self.inner.is_traced(array):  # made inside
+            cell.capture = self
+            self.made.append(weakref.ref(cell))
+            return
         if cell.backend is not self.inner:
             inside = self.inner.lifted(array)
         elif self.reads:
@@ -71,6 +78,8 @@ class Capture:
     def reading(self, cell: Storage) -> None:
         if self.reads:
             self.touch(cell)
+        elif self.before is not None and cell.capture is not self:
+            self.before.reading(cell)
 
     def writing(self, cell: Storage, value: Any) -> Any:
         """`value` as it is to be written into a storage."""
@@ -92,6 +101,9 @@ class Capture:
             cell = lent.cell()
             if cell is not None:
                 cell.array, cell.backend, cell.capture = lent.array, lent.backend, lent.capture
+        for ref in self.made:
+            if (cell := ref()) is not None:
+                cell.capture = None
 
 
 @contextlib.contextmanager
