@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,9 +18,8 @@ class TorchTransforms:
     @functools.cached_property
     def immutable(self) -> Any:
         """This backend without writes in place, which `vmap` allows on batched tensors only."""
-        kind = type("Pure" + type(self).__name__, (type(self),), {"mutable": False})
-        made = kind.__new__(kind)
-        made.__dict__.update(self.__dict__)
+        made = copy.copy(self)
+        made.mutable = False
         return made
 
     def vjp(

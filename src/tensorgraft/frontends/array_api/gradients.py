@@ -146,10 +146,7 @@ def jacobian(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]
                 def row(_: Backend, seed: Any, k: int = k, others: list[Any] = others) -> tuple[Any, ...]:
                     return pullback([*others[:k], seed, *others[k + 1 :]])
 
-                if n:
-                    found = xp.vmap(row, basis)
-                else:
-                    found = tuple(xp.zeros((0, *x.shape), x.dtype) for x in run.inputs)
+                found = xp.vmap(row, basis) if n else tuple(xp.zeros((0, *x.shape), x.dtype) for x in run.inputs)
                 shaped = [xp.reshape(v, (*r.shape, *x.shape)) for v, x in zip(found, run.inputs, strict=True)]
                 rows.append(_like(args, which, argnums, shaped, xp))
         return optree.tree_unflatten(structure, rows)
