@@ -12,13 +12,17 @@ from tensorgraft.backends.tensorflow import special
 from tensorgraft.backends.tensorflow.framework import EagerTensor, raw, tf
 from tensorgraft.backends.tensorflow.operation import (
     FLOAT8_AS_FLOAT32,
+    MOST_AXES,
+    MOST_BROADCAST,
     TF,
     Fn,
+    broadcast_to,
     broadcastable,
     cast,
     constant,
     dtype_of,
     in_float32,
+    ints,
     is_symbolic,
     is_weak,
     mark_weak,
@@ -63,7 +67,13 @@ def _like(x: Array, value: Any) -> Array:
 
 
 def select(condition: Array, x: Array, y: Array) -> Array:
-    return raw.SelectV2(condition=condition, t=x, e=y)
+    shapes = {shape_of(a) for a in (condition, x, y)}
+    most = max(map(len, shapes))
+    if most <= MOST_BROADCAST or (most <= MOST_AXES and len(shapes) == 1):
+        return raw.SelectV2(condition=condition, t=x, e=y)
+    shape = np.broadcast_shapes(*shapes)
+    condition, x, y = (tf.reshape(broadcast_to(a, shape), (-1,)) for a in (condition, x, y))
+    return raw.Reshape(tensor=raw.SelectV2(condition=condition, t=x, e=y), shape=ints(shape))
 
 
 def real(x: Array) -> Array:
@@ -340,7 +350,6 @@ class TensorFlowElementwise:
 
     def where(self, condition: Array, x: Array, y: Array, /) -> Array:
         x, y = with_one_dtype(x, y)
-        condition, x, y = broadcastable(condition, x, y)
         return through(FLOAT8_AS_FLOAT32, lambda x, y: select(condition, x, y))(x, y)
 
     def complex(self, real: Array, imag: Array, /) -> Array:

@@ -148,7 +148,7 @@ def with_one_dtype(*operands: Any) -> list[Array]:
 
 # ---- ranks -----------------------------------------------------------------------------------------------------------
 
-_MOST_BROADCAST = 5  # axes that TensorFlow's elementwise kernels broadcast over
+MOST_BROADCAST = 5  # axes that TensorFlow's elementwise kernels broadcast over
 MOST_AXES = 8  # that slices, pads and reversals take
 
 
@@ -158,7 +158,7 @@ def broadcast_to(x: Array, shape: Shape) -> Array:
         return x
     if dtype_of(x) in FLOAT8_AS_FLOAT32:
         return cast(broadcast_to(cast(x, dtypes.float32), shape), dtype_of(x))
-    if len(shape) <= _MOST_BROADCAST:
+    if len(shape) <= MOST_BROADCAST:
         return raw.BroadcastTo(input=x, shape=ints(shape))
     full = (1,) * (len(shape) - len(here)) + here
     x = raw.Reshape(tensor=x, shape=ints(full))
@@ -168,7 +168,7 @@ def broadcast_to(x: Array, shape: Shape) -> Array:
 def broadcastable(*arrays: Array) -> Sequence[Array]:
     """The arrays, in shapes that TensorFlow's kernels can broadcast."""
     shapes = {s for x in arrays if (s := shape_of(x))}
-    if len(shapes) < 2 or max(map(len, shapes)) <= _MOST_BROADCAST:
+    if len(shapes) < 2 or max(map(len, shapes)) <= MOST_BROADCAST:
         return arrays
     shape = np.broadcast_shapes(*shapes)
     return [broadcast_to(x, shape) for x in arrays]

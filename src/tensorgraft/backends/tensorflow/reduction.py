@@ -88,9 +88,7 @@ def _position(name: str) -> Fn:
             hit = raw.LogicalOr(x=hit, y=raw.IsNan(x=x))
         along = tf.constant(np.arange(n).reshape([n if a == axis else 1 for a in range(len(shape_of(x)))]))
         behind = constant(n, dtypes.int64)
-        # no broadcasting with axes of their own: more than five of them TensorFlow does not take
-        places = tf.broadcast_to(along, shape_of(x)) if len(shape_of(x)) > 5 else along
-        return raw.Min(input=select(hit, places, behind), axis=ints((axis,)), keep_dims=keepdims)
+        return raw.Min(input=select(hit, along, behind), axis=ints((axis,)), keep_dims=keepdims)
 
     return through(FLOAT8_AS_FLOAT32, position)
 
