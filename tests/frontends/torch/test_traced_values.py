@@ -98,3 +98,37 @@ def test_the_message(fn):
     assert str(caught.value).splitlines() == expected
     assert len(expected) <= 10
     assert x.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_what_the_host_computes_of_an_argument_is_computed_at_every_call():
+    x = torch.ones(2).to(tg.device("jax"))
+    run = tg.jit(lambda x, s: x * (s * 2)[0] + (s + 1).to(x.device))
+    for values in ([1.0, 2.0], [3.0, 5.0]):
+        given = torch.tensor(values)
+        assert run(x, given).tolist() == [given[0] * 2 + v + 1 for v in values]
+    assert run.report.traces == 1
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda s: (s * 2).sum().item(),
+        lambda s: s.tolist(),
+        lambda s: (s + 1).numpy(),
+        lambda s: torch.equal(s, s + 1),
+        lambda s: torch.zeros(2).add_(s),
+    ],
+)
+def test_values_of_cpu_arguments_are_never_constants(ask):
+    run = tg.jit(lambda x, s: (ask(s), x * 1)[1])
+    with pytest.raises(tg.TracedValueError, match="argument of the compiled function"):
+        run(torch.ones(2).to(tg.device("jax")), torch.ones(2))
+
+
+def test_cpu_tensors_read_as_lists_are_watched():
+    sizes = torch.tensor([1.0, 2.0])
+    run = tg.jit(lambda x: x * sizes.tolist()[0])
+    x = torch.ones(2).to(tg.device("jax"))
+    assert run(x).tolist() == [1, 1]
+    sizes[0] = 3
+    assert run(x).tolist() == [3, 3]

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import schema
@@ -33,12 +33,19 @@ class HostWatch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        fed = False  # something of an argument is in it
         host = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.device.type == "cpu"]
         if host:
             written = schema.signature(func).written
             targets = {id(t) for n, a in schema.signature(func).bind(args, kwargs).items() if n in written
                        for t in tree_leaves(a)}  # fmt: skip
+            fed = any(id(t) in self.capture.fed_tensors for t in host)
             for t in host:
+                if id(t) in targets and fed and self._inside(t):
+                    raise TracedValueError(
+                        f"{func} writes a CPU tensor of shape {tuple(t.shape)} with what comes of an argument of the"
+                        " compiled function, inside tg.jit: compute it out of place, or move the argument to the device"
+                    )
                 if self._inside(t):
                     continue
                 if id(t) in targets:
@@ -47,29 +54,51 @@ class HostWatch(TorchDispatchMode):
                         " do so: the compiled program does not run it. Move the tensor to the device, or write it"
                         " outside of the compiled function."
                     )
-                if id(t) in self.capture.fed_tensors:
-                    if func is torch.ops.aten._local_scalar_dense.default:
-                        raise TracedValueError(
-                            "an argument of the compiled function, a CPU tensor, is asked for its value (.item(), `if`)"
-                            " inside tg.jit, where it would be baked in. Pass a Python number: another value then"
-                            " compiles again."
-                        )
-                else:
+                if id(t) not in self.capture.fed_tensors:
                     self.capture.host_reads[id(t)] = (weakref.ref(t), t._version)
         out = func(*args, **kwargs)
+        if fed and isinstance(out, bool | int | float | complex):
+            raise _asked_for_argument()
         made = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and t.device.type == "cpu"]
         if made and torch.Tag.nondeterministic_seeded in func.tags:
             raise TracedValueError(
                 f"{func} draws random numbers on the CPU inside tg.jit: the compiled program would repeat those of the"
                 " first call. Draw them on the device (device=...), or pass them as an argument."
             )
-        for t in made:
+        for k, t in enumerate(made):
             self.made[id(t)] = weakref.ref(t)
+            if fed:  # computed again at every call
+                again = functools.partial(_computed, self.capture.fed_tensors.copy(), func, args, kwargs, k)
+                self.capture.fed_tensors[id(t)] = (t, again)
         return out
+
+    def read(self, t: torch.Tensor) -> None:
+        """A CPU tensor's values go to Python. Raises TracedValueError where they are an argument's."""
+        if id(t) in self.capture.fed_tensors:
+            raise _asked_for_argument()
+        if t.device.type == "cpu" and not self._inside(t):
+            self.capture.host_reads[id(t)] = (weakref.ref(t), t._version)
 
     def _inside(self, t: torch.Tensor) -> bool:
         ref = self.made.get(id(t))
         return ref is not None and ref() is t
+
+
+def _asked_for_argument() -> TracedValueError:
+    return TracedValueError(
+        "an argument of the compiled function, a CPU tensor, is asked for its value (.item(), `if`) inside tg.jit,"
+        " where it would be baked in. Pass a Python number: another value then compiles again."
+    )
+
+
+def _computed(fed: Any, func: Any, args: Any, kwargs: Any, k: int) -> torch.Tensor:
+    """Result `k` of what the host computes of arguments, at a call."""
+
+    def now(a: Any) -> Any:
+        return fed[id(a)][1]() if isinstance(a, torch.Tensor) and id(a) in fed else a
+
+    out = func(*tree_map(now, args), **tree_map(now, kwargs))
+    return [t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and t.device.type == "cpu"][k]
 
 
 @dataclass
@@ -85,7 +114,9 @@ class Schedule:
 def watching(capture: Capture, schedule: Schedule) -> Iterator[None]:
     """All watches on one trace, but for the optimizers' (see `optimizers.py`)."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(HostWatch(capture))
+        watch = stack.enter_context(HostWatch(capture))
+        for name in ("tolist", "numpy", "__array__"):  # these read memory without an operator
+            stack.enter_context(_reads(watch, name))
 
         def note_module(module: torch.nn.Module, _: Any) -> None:
             capture.modules[id(module)] = module
@@ -95,6 +126,25 @@ def watching(capture: Capture, schedule: Schedule) -> Iterator[None]:
         stack.enter_context(_zero_grad(capture))
         stack.enter_context(_schedulers(schedule))
         yield
+
+
+@contextlib.contextmanager
+def _reads(watch: HostWatch, name: str) -> Iterator[None]:
+    original, own = getattr(torch.Tensor, name), name in torch.Tensor.__dict__
+
+    @functools.wraps(original)
+    def read(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        watch.read(self)
+        return original(self, *args, **kwargs)
+
+    setattr(torch.Tensor, name, read)
+    try:
+        yield
+    finally:
+        if own:
+            setattr(torch.Tensor, name, original)
+        else:
+            delattr(torch.Tensor, name)
 
 
 @contextlib.contextmanager
