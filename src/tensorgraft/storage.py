@@ -70,6 +70,9 @@ def read(xp: Backend, array: Array, geometry: Geometry) -> Array:
     """The array, of the geometry's shape and dtype, that the geometry sees in a storage's `array`."""
     shape, strides, offset, dtype = geometry
     if xp.mutable:
+        if strides and min(strides) < 0:
+            ahead, backward = _ahead(geometry)
+            return xp.flip(xp.strided_view(array, *ahead), backward)
         return xp.strided_view(array, shape, strides, offset, dtype)
     here = xp.shape(array)
     as_is = xp.dtype_of(array) == dtype
@@ -97,7 +100,11 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
     """
     shape, strides, offset, dtype = geometry
     if xp.mutable:
-        xp.assign(xp.strided_view(array, shape, strides, offset, dtype), value)
+        if strides and min(strides) < 0:
+            ahead, backward = _ahead(geometry)
+            xp.assign(xp.strided_view(array, *ahead), xp.flip(value, backward))
+        else:
+            xp.assign(xp.strided_view(array, shape, strides, offset, dtype), value)
         return array
     if 0 in shape:
         return array
@@ -130,6 +137,15 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
     if inside != dtype:
         flat = xp.bitcast(flat, inside)
     return xp.reshape(flat, here)
+
+
+def _ahead(geometry: Geometry) -> tuple[Geometry, tuple[int, ...]]:
+    """The same elements without negative strides, which PyTorch has not, and the axes that are reversed in it."""
+    shape, strides, offset, dtype = geometry
+    backward = tuple(axis for axis, s in enumerate(strides) if s < 0)
+    for axis in backward:
+        offset += max(shape[axis] - 1, 0) * strides[axis]
+    return Geometry(shape, tuple(map(abs, strides)), offset, dtype), backward
 
 
 class _Plan(NamedTuple):

@@ -142,7 +142,7 @@ def _grid(
     if axes is not None:
         found = axes_of(name, x, tuple(axes))
     else:
-        found = tuple(range(x.ndim if s is None else max(x.ndim - len(s), 0), x.ndim))
+        found = tuple(range(0 if s is None else max(x.ndim - len(s), 0), x.ndim))
     if s is None:
         points = tuple(x.shape[a] for a in found)
         if half and points:
