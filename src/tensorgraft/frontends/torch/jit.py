@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.autograd.forward_ad as forward_ad
 
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.attributes import Attributes, Reads, noting
@@ -49,6 +50,7 @@ Array = Any
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
 _MOST_TRACES = 32
+_transforms = torch._C._functorch.peek_interpreter_stack
 _MOST_KEYS = 256
 
 
@@ -87,7 +89,9 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.report.calls += 1
-        if state.now.capture is not None:  # inside another compiled function: it compiles this one with the rest
+        # inside another compiled function, which compiles this one with the rest, or inside transforms, whose tensors
+        # have no arrays: a compiled program would know nothing of their tangents
+        if state.now.capture is not None or _transforms() is not None or forward_ad._current_level >= 0:
             return self.fn(*args, **kwargs)
         leaves, structure = flatten_call(args, kwargs)
         objects = self._reached.now()
