@@ -1,21 +1,52 @@
-"""`torch.compile` of a model on the device where nobody chose a backend: Inductor has no code for the device, so that
-graphs on it are compiled as for `backend="tensorgraft"`."""
+"""What `torch.compile` has to know of the device, whatever its backend.
+
+Our functions that stand for PyTorch's own are no code of the program's: Dynamo looks into them where it follows a call,
+but begins with none. And Inductor, the default backend, has no code for the device: graphs on it are compiled as for
+`backend="tensorgraft"`.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
+import tensorgraft
 from tensorgraft.frontends.torch.devices import TYPE
 
 
 def install() -> None:
-    wrapper: Any = torch._TorchCompileInductorWrapper
-    wrapper.__call__ = _ours_on_the_device(wrapper.__call__)
+    """Dynamo itself is not loaded here, but when a program asks for it."""
+    inductor: Any = torch._TorchCompileInductorWrapper
+    inductor.__call__ = _ours_on_the_device(inductor.__call__)
+    for wrapper in (inductor, torch._TorchCompileWrapper):
+        wrapper.__init__ = _prepared(wrapper.__init__)
+
+
+def _prepared(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        _inline_when_called()
+        original(self, *args, **kwargs)
+        if getattr(self, "compiler_name", None) == "tensorgraft":
+            from tensorgraft.frontends.torch.dynamo import check
+
+            check(**self.kwargs)
+
+    return init
+
+
+@functools.cache
+def _inline_when_called() -> None:
+    from torch._dynamo import trace_rules
+
+    if hasattr(trace_rules, "BUILTIN_INLINE_WHEN_CALLED"):
+        trace_rules.BUILTIN_INLINE_WHEN_CALLED.add(os.path.dirname(tensorgraft.__file__) + "/")
+        trace_rules.add("tensorgraft")
 
 
 def device_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.device | None:
@@ -29,7 +60,7 @@ def _ours_on_the_device(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(self: Any, model_: torch.fx.GraphModule, inputs_: Sequence[Any], **options: Any) -> Any:
         if device_of(model_, inputs_) is not None:
-            from tensorgraft.frontends.torch.dynamo import tensorgraft  # loads Dynamo, as the caller has
+            from tensorgraft.frontends.torch.dynamo import tensorgraft
 
             return tensorgraft(model_, inputs_)
         return original(self, model_, inputs_, **options)

@@ -165,7 +165,7 @@ def view_of(result: Tensor, base: Metadata) -> Callable[[Tensor], Tensor]:
 
     if dtype != base.dtype:
         look = other
-    elif not ahead and size == base.size and same_strides(size, stride, base.stride):
+    elif result.numel() and not ahead and size == base.size and same_strides(size, stride, base.stride):
         look = _same
     else:
         look = lambda t: t.as_strided(size, stride, t.storage_offset() + ahead)  # noqa: E731
