@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -66,21 +67,27 @@ def _pair(x: Array, y: Array) -> tuple[Array, Array]:
     return tf.broadcast_to(x, shape), tf.broadcast_to(y, shape)
 
 
-def igamma(a: Array, x: Array) -> Array:
-    """The regularised lower incomplete gamma function; a step at 0 for `a` = 0, at infinity for `a` = infinity."""
+def _incomplete(inner: Callable[[Array, Array], Array], a: Array, x: Array, start: float) -> Array:
+    """A regularised incomplete gamma function that is `start` at x = 0 and 1 - start at infinity."""
     a, x = _pair(a, x)
-    zero, infinite = raw.Equal(x=a, y=_number(0, a)), raw.Equal(x=a, y=_number(np.inf, a))
-    step = (zero & (x > 0)) | (infinite & (x >= 0) & raw.IsFinite(x=x))
-    inner = raw.Igamma(a=_where(step, _number(1, a), a), x=x)
-    return _where(step, raw.Cast(x=zero, DstT=x.dtype), inner)
+    zero, one, inf, nan = (_number(value, x) for value in (0, 1, np.inf, np.nan))
+    first, last = _number(start, x), _number(1 - start, x)
+    a_zero, x_zero = raw.Equal(x=a, y=zero), raw.Equal(x=x, y=zero)
+    a_infinite, x_infinite = raw.Equal(x=a, y=inf), raw.Equal(x=x, y=inf)
+    plain = (a > 0) & (x > 0) & raw.LogicalNot(x=a_infinite | x_infinite)
+    out = _where(x_infinite, last, inner(_where(plain, a, one), _where(plain, x, one)))
+    out = _where(a_infinite, _where(x_infinite, nan, first), out)
+    out = _where(x_zero, first, out)
+    out = _where(a_zero, _where(x > 0, last, nan), out)
+    return _where((a >= 0) & (x >= 0), out, nan)
+
+
+def igamma(a: Array, x: Array) -> Array:
+    return _incomplete(lambda a, x: raw.Igamma(a=a, x=x), a, x, 0)
 
 
 def igammac(a: Array, x: Array) -> Array:
-    a, x = _pair(a, x)
-    zero, infinite = raw.Equal(x=a, y=_number(0, a)), raw.Equal(x=a, y=_number(np.inf, a))
-    step = (zero & (x > 0)) | (infinite & (x >= 0) & raw.IsFinite(x=x))
-    inner = raw.Igammac(a=_where(step, _number(1, a), a), x=x)
-    return _where(step, raw.Cast(x=infinite, DstT=x.dtype), inner)
+    return _incomplete(lambda a, x: raw.Igammac(a=a, x=x), a, x, 1)
 
 
 _LONGEST = 100_000  # terms; below -_LONGEST the function is not summed
