@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -35,7 +36,7 @@ def _unary(name: str, kinds: str, kernel: Kernel | None = None, same: str = "") 
             if same and kind(x.dtype) in same:
                 out = xp.copy(value)
             else:
-                out = getattr(xp, name)(value) if kernel is None else kernel(xp, value)
+                out = getattr(xp, name)(value) if kernel is None else _run(xp, name, kernel, value)
             return Array(Storage(xp.own(out) if xp.mutable else out, xp))
 
     fn.__name__ = fn.__qualname__ = name
@@ -44,6 +45,8 @@ def _unary(name: str, kinds: str, kernel: Kernel | None = None, same: str = "") 
 
 def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[Any, Any], Array]:
     takes_scalars = kernel is None and (name in elementwise.BINARY or name in elementwise.COMPARISONS)
+    if not takes_scalars and kernel is None:
+        kernel = _composite(name)
 
     def fn(x1: Any, x2: Any, /) -> Array:
         # two arrays of one dtype on one device are the common case, and take the short way
@@ -64,7 +67,7 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
                 as_array = _as_operand if takes_scalars else converted
                 a, b = as_array(xp, x1, dtype), as_array(xp, x2, dtype)
             try:
-                out = getattr(xp, name)(a, b) if kernel is None else kernel(xp, a, b)
+                out = getattr(xp, name)(a, b) if kernel is None else _run(xp, name, kernel, a, b)
             except Exception:
                 _check_broadcast(name, x1, x2)
                 raise
@@ -79,6 +82,27 @@ def _as_operand(xp: Backend, x: Any, dtype: np.dtype) -> Any:
     if x.__class__ is Array or (x.__class__ is int and not -(2**63) <= x < 2**63):
         return converted(xp, x, dtype)
     return x if x.__class__ in (int, float) else converted(xp, x, dtype)
+
+
+def _composite(name: str) -> Kernel:
+    return lambda xp, *values: getattr(xp, name)(*values)
+
+
+def _run(xp: Backend, name: str, kernel: Kernel, *values: Any) -> Any:
+    """A kernel of several hub operations is one program where the backend compiles, unless it is traced already."""
+    if xp.compiles and not any(map(xp.is_traced, values)):
+        return _program(xp, name, kernel)(*values)[0]
+    return kernel(xp, *values)
+
+
+@functools.cache
+def _program(xp: Backend, name: str, kernel: Kernel) -> Callable[..., tuple[Any, ...]]:
+    def fn(*values: Any) -> tuple[Any, ...]:
+        return (kernel(xp, *values),)
+
+    own = getattr(type(xp), name, None)
+    overridden = own is not None and own is not getattr(Backend, name, None)
+    return fn if overridden and name not in REFINED else xp.compile(fn)
 
 
 def _check_broadcast(name: str, *operands: Any) -> None:
@@ -111,6 +135,26 @@ def _round(xp: Backend, x: Any) -> Any:
     return xp.round(x)
 
 
+def _floor_divide(xp: Backend, x: Any, y: Any) -> Any:
+    """Infinite operands and zeros give what division gives: an infinity, NaN, or a zero with its sign."""
+    out = xp.floor_divide(x, y)
+    if dtypes.is_integer(xp.dtype_of(x)):
+        return out
+    exact = xp.logical_or(xp.logical_or(xp.isinf(x), xp.isinf(y)), xp.equal(x, 0))
+    return xp.where(exact, xp.divide(x, y), out)
+
+
+def _remainder(xp: Backend, x: Any, y: Any) -> Any:
+    """Zeros have the sign of the divisor."""
+    out = xp.remainder(x, y)
+    if dtypes.is_integer(xp.dtype_of(x)):
+        return out
+    return xp.where(xp.equal(out, 0), xp.copysign(xp.zeros_like(out), xp.broadcast_to(y, xp.shape(out))), out)
+
+
+# kernels that correct the hub's operation of their name
+REFINED = {"floor_divide", "remainder"}
+
 # name -> (kinds of dtype, kernel or None for the hub's method of that name, kinds returned as they are)
 UNARY: dict[str, tuple[Any, ...]] = {
     "abs": ("ifc", _abs),
@@ -141,7 +185,9 @@ BINARY: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(["bitwise_left_shift", "bitwise_right_shift"], ("i",)),
     "divide": ("fc",),
     **dict.fromkeys(["equal", "not_equal"], ("bifc",)),
-    **dict.fromkeys(["floor_divide", "remainder", "maximum", "minimum"], ("if",)),
+    "floor_divide": ("if", _floor_divide),
+    "remainder": ("if", _remainder),
+    **dict.fromkeys(["maximum", "minimum"], ("if",)),
     **dict.fromkeys(["greater", "greater_equal", "less", "less_equal"], ("if",)),
     **dict.fromkeys(["logical_and", "logical_or", "logical_xor"], ("b",)),
 }
