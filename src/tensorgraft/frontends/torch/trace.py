@@ -35,6 +35,7 @@ class Result:
     argument: int | None = None
     metadata: Metadata | None = None
     make: Callable[[Array], Tensor] | None = None  # of a survivor that nothing else looks at
+    again: int | None = None  # the same object as an earlier result
 
 
 @dataclass
@@ -69,6 +70,7 @@ class Trace:
     ends: list[Callable[[Sequence[Any]], Tensor]]  # what the tape's leaves are at a call
 
     def __post_init__(self) -> None:
+        self.again = [(i, x.again) for i, x in enumerate(self.results) if x.again is not None]
         users = Counter(x.survivor for x in (*self.results, *self.gradients))
         for x in (*self.results, *self.gradients):
             m = x.metadata
@@ -106,12 +108,13 @@ def run_trace(trace: Trace, leaves: Sequence[Any], first: bool = False) -> Any:
     new = made[len(written) :]
     for k, cell in trace.kept:
         cell.array = new[k]
-    cells: dict[int, Storage] = {}
+    first: dict[int, Tensor] = {}  # on each storage
 
     def tensor(k: int, metadata: Metadata) -> Tensor:
-        if k not in cells:
-            cells[k] = Storage(new[k], trace.backend)
-        return metadata.on(cells[k])
+        if k in first:
+            return metadata.beside(first[k])
+        first[k] = metadata.on(Storage(new[k], trace.backend))
+        return first[k]
 
     for gradient in trace.gradients:
         leaf = gradient.leaf(leaves)
@@ -142,4 +145,6 @@ def run_trace(trace: Trace, leaves: Sequence[Any], first: bool = False) -> Any:
         attached = trace.tape.attach(trace.backend, residuals, [flat[i] for i in trace.roots], ends)
         for i, tensor_with_history in zip(trace.roots, attached, strict=True):
             flat[i] = tensor_with_history
+    for i, j in trace.again:
+        flat[i] = flat[j]
     return flat[0] if trace.structure is None else unflatten(trace.structure, flat)
