@@ -190,6 +190,7 @@ class Compiled:
                 seen["structure"] = None if len(flat) == 1 and flat[0] is out else structure
                 seen["identical"] = [next((i for i, t in ours if t is o), None) for o in flat]
                 seen["roots"], seen["tape"] = record(flat, seen["identical"], first_node, capture)
+                seen["again"] = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
                 flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
                 del out
                 capture.forget_leaves()
@@ -266,6 +267,8 @@ class Compiled:
         for o, identical in zip(seen["flat"], seen["identical"], strict=True):
             if identical is not None:
                 results.append(Result(argument=identical))
+            elif (first := seen["again"][len(results)]) != len(results):
+                results.append(Result(again=first))
             elif isinstance(o, Tensor) and o.device.type == TYPE:
                 cell = cell_of(o)
                 if id(cell) in number:
