@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from tensorgraft.frontends.torch.devices import slot_of_backend
-from tensorgraft.frontends.torch.tensors import attach
+from tensorgraft.frontends.torch.tensors import attach, cell_of, set_storage
 from tensorgraft.storage import Storage
 
 Tensor = torch.Tensor
@@ -24,6 +24,13 @@ class Metadata:
     @staticmethod
     def of(t: Tensor) -> Metadata:
         return Metadata(t.dtype, tuple(t.size()), t.stride(), int(t.storage_offset()), t.untyped_storage().nbytes())
+
+    def beside(self, t: Tensor) -> Tensor:
+        """A tensor on the storage of another."""
+        cell = cell_of(t)
+        slot = slot_of_backend(cell.backend)
+        new = attach(cell, slot, self.dtype, (0,), (1,), 0)
+        return set_storage(new, t.untyped_storage(), self.offset, self.size, self.stride)
 
     def on(self, cell: Storage) -> Tensor:
         return attach(cell, slot_of_backend(cell.backend), self.dtype, self.size, self.stride, self.nbytes, self.offset)

@@ -269,7 +269,11 @@ def record(
     places = [
         i
         for i, t in enumerate(flat)
-        if isinstance(t, Tensor) and t.device.type == TYPE and t.grad_fn is not None and identical[i] is None
+        if isinstance(t, Tensor)
+        and t.device.type == TYPE
+        and t.grad_fn is not None
+        and identical[i] is None
+        and not any(t is before for before in flat[:i])
     ]
     tape = taped([flat[i] for i in places], first_node, capture) if places else None
     return ([], None) if tape is None else (places, tape)
