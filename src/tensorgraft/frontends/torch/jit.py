@@ -210,7 +210,16 @@ class Compiled:
                 return made + tape.outputs(seen["usable"], made)
 
         try:
-            program = backend.trace(traced)
+            try:
+                program = backend.trace(traced)
+            except RuntimeError as error:
+                if cut and "a leaf Variable that requires grad" in str(error):
+                    raise RuntimeError(
+                        f"an argument of {self.report.name} with a history of its own (grad_fn) is written in place"
+                        " inside tg.jit, where its history cannot go on: write a copy (x.clone()), or compile what"
+                        " made it as well"
+                    ) from error
+                raise
             capture.loops.warn()
             for leaf in capture.leaves.values():
                 if (at := cut.get(id(leaf.tensor))) is not None:
