@@ -17,10 +17,12 @@ from torch.fx.node import map_aggregate
 
 from tensorgraft.frontends.torch import fallback
 from tensorgraft.frontends.torch.devices import Slot
+from tensorgraft.frontends.torch.generator import seed_from
 from tensorgraft.frontends.torch.graph_nodes import Untraceable, attribute_of, draws
 from tensorgraft.frontends.torch.graph_program import Piece
+from tensorgraft.frontends.torch.state import RandomState
 
-Tensor = torch.Tensor
+_UNKNOWN = object()
 
 
 @dataclass
@@ -30,6 +32,7 @@ class Step:
     run: Any
     inputs: list[int]
     outputs: list[int]
+    effects: bool  # it may have some: it runs once in a call
 
 
 class Graph:
@@ -54,7 +57,8 @@ class Graph:
         self._steps = self._parted()
 
     def __call__(self, args: list[Any]) -> list[Any]:
-        values: list[Any] = [None] * len(self._nodes)
+        seed = RandomState(seed=seed_from(None)).words()[:2] if self.random else None
+        values: list[Any] = [_UNKNOWN] * len(self._nodes)
         for at, value in zip(self._given, args, strict=True):
             values[at] = value
         for at, value in self._constants:
@@ -63,7 +67,9 @@ class Graph:
         while True:
             try:
                 for step in self._steps:
-                    made = step.run([values[at] for at in step.inputs])
+                    if step.effects and values[step.outputs[0]] is not _UNKNOWN:  # it has run before the error
+                        continue
+                    made = step.run([values[at] for at in step.inputs], seed)
                     for at, value in zip(step.outputs, made, strict=True):
                         values[at] = value
                 break
@@ -110,8 +116,9 @@ class Graph:
         used = {n for node in nodes for n in node.all_input_nodes}
         inputs = [n for n in self._nodes if n in used and n not in inside and n not in modules]
         outputs = [n for n in nodes if any(user not in inside for user in n.users)]
-        piece = Piece(self.module, self.slot, [*functions, *nodes], inputs, outputs, self.random)
-        return Step(piece, [self._at[n] for n in inputs], [self._at[n] for n in outputs])
+        numbered = [(self._at[n], n) for n in (*functions, *nodes)]
+        piece = Piece(self.module, self.slot, numbered, inputs, outputs, self.random)
+        return Step(piece, [self._at[n] for n in inputs], [self._at[n] for n in outputs], False)
 
     def _for_pytorch(self, node: Node) -> Step:
         inputs = node.all_input_nodes
@@ -119,7 +126,7 @@ class Graph:
         modules = {n: attribute_of(self.module, n) for n in inputs if n.op == "get_attr"}
         name = self._left_out.get(node)
 
-        def run(values: Sequence[Any]) -> list[Any]:
+        def run(values: Sequence[Any], seed: Any) -> list[Any]:
             def given(a: Any) -> Any:
                 return modules.get(a, values[place[a]]) if isinstance(a, Node) else a
 
@@ -129,4 +136,4 @@ class Graph:
             with torch.no_grad(), torch._C._DisableAutocast():
                 return [node.target(*args, **kwargs)]  # type: ignore[operator, misc]
 
-        return Step(run, [self._at[n] for n in inputs], [self._at[node]])
+        return Step(run, [self._at[n] for n in inputs], [self._at[node]], True)

@@ -43,8 +43,13 @@ class GraphCapture(PureCapture):
 
     def __init__(self, backend: Backend, seed: Array | None) -> None:
         super().__init__(backend, seed)
-        self._seed, self._number = seed, 0
+        self._seed = seed
+        self._next = (0, 0)  # the number of the node, and of its draw
         self._again: list[Array] = []  # the words of draws that are made once more
+
+    def begin(self, node: int) -> None:
+        """The draws that follow are of this node, wherever the graph is parted."""
+        self._next = (node, 0)
 
     def created(self, cell: Storage, place: Place | None = None) -> None:
         cell.capture = self
@@ -54,11 +59,12 @@ class GraphCapture(PureCapture):
         xp = self.backend
         assert self._seed is not None, "an operator without the tag nondeterministic_seeded draws random numbers"
         if self._again:  # of one operator: a later draw of it has words of its own
-            self._again.append(xp.add(self._again[-1], xp.asarray(np.array([0, 0, 1, 0], np.uint32))))
+            self._again.append(xp.add(self._again[-1], xp.asarray(np.array([0, 0, 0, 1], np.uint32))))
             return self._again[-2]
-        number = xp.asarray(np.array([0, self._number], np.uint32))
-        self._number += 1
-        return xp.concat([xp.astype(self._seed, dtypes.uint32), number], axis=0)
+        node, number = self._next
+        self._next = (node, number + 1)
+        place = xp.asarray(np.array([node, number], np.uint32))
+        return xp.concat([xp.astype(self._seed, dtypes.uint32), place], axis=0)
 
     @contextlib.contextmanager
     def drawing_again(self, words: Array) -> Iterator[None]:

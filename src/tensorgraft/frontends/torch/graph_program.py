@@ -16,11 +16,9 @@ from torch.fx import GraphModule, Node
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.capture import active
 from tensorgraft.frontends.torch.devices import Slot
-from tensorgraft.frontends.torch.generator import seed_from
 from tensorgraft.frontends.torch.graph_nodes import GraphCapture, attribute, call_node
 from tensorgraft.frontends.torch.metadata import Metadata
 from tensorgraft.frontends.torch.ports import Entrance, departure, entrance, view_of
-from tensorgraft.frontends.torch.state import RandomState
 from tensorgraft.frontends.torch.tensors import FROM_NUMPY, cell_of
 from tensorgraft.precision import policy
 from tensorgraft.storage import Storage, contiguous_strides
@@ -35,22 +33,29 @@ class Piece:
     """Nodes of a graph that are compiled together."""
 
     def __init__(
-        self, module: GraphModule, slot: Slot, nodes: list[Node], inputs: list[Node], outputs: list[Node], random: bool
+        self,
+        module: GraphModule,
+        slot: Slot,
+        nodes: list[tuple[int, Node]],
+        inputs: list[Node],
+        outputs: list[Node],
+        random: bool,
     ) -> None:
+        """`nodes`: with their numbers in the graph."""
         self.module, self.slot, self.nodes = module, slot, nodes
         self.inputs, self.outputs, self.random = inputs, outputs, random
-        self.done = _last_uses(nodes, set(outputs))
+        self.done = _last_uses([node for _, node in nodes], set(outputs))
         # what is not the same at every call: Dynamo's guards stand for the rest
         self._varying = [i for i, node in enumerate(inputs) if _varies(node)]
         self._programs: dict[Any, Program] = {}
 
-    def __call__(self, values: Sequence[Any]) -> list[Any]:
-        """The outputs, given the inputs: tensors and numbers."""
+    def __call__(self, values: Sequence[Any], seed: np.ndarray | None) -> list[Any]:
+        """The outputs, given the inputs (tensors and numbers) and the seed (uint32 (2,)) of random nodes."""
         key = (policy(), *[_look(values[i]) for i in self._varying])
         program = self._programs.get(key)
         if program is None:
             program = self._programs[key] = Program(self, values)
-        return program(values)
+        return program(values, seed)
 
 
 def _varies(node: Node) -> bool:
@@ -81,10 +86,10 @@ class Program:
         self._gives: list[Callable[[Array], Tensor]] = []  # of each result of the program
         self._exits: list[Exit] = []
 
-    def __call__(self, values: Sequence[Any]) -> list[Any]:
+    def __call__(self, values: Sequence[Any], seed: np.ndarray | None) -> list[Any]:
         arrays = [take(values[i]) for i, take in self._takes]
         if self.piece.random:
-            arrays.append(_seed())
+            arrays.append(seed)
         made = self._run(*arrays)
         tensors = [give(array) for give, array in zip(self._gives, made, strict=True)]
         return [leave(tensors, values) for leave in self._exits]
@@ -101,7 +106,8 @@ class Program:
                     cell = state.created(Storage(array, self.backend))
                     given[cell] = i
                     environment[piece.inputs[i]] = port.tensor(cell)
-                for node in piece.nodes:
+                for number, node in piece.nodes:
+                    capture.begin(number)
                     if node.op == "get_attr":
                         environment[node] = attribute(piece.module, node, piece.slot)
                     else:
@@ -155,8 +161,3 @@ def _last_uses(nodes: list[Node], kept: set[Node]) -> dict[Node, list[Node]]:
         if used not in kept:
             found.setdefault(node, []).append(used)
     return found
-
-
-def _seed() -> np.ndarray:
-    """uint32 (2,): a seed for one call, out of PyTorch's own generator."""
-    return RandomState(seed=seed_from(None)).words()[:2]  # type: ignore[arg-type]
