@@ -118,7 +118,7 @@ def _numbers(group: dict[str, Any]) -> dict[str, Any]:
 def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Stepped]) -> Iterator[None]:
     saved: list[tuple[dict[str, Any], dict[str, Any]]] = []
     counts: list[dict[int, dict[str, Any]]] = []
-    made: list[tuple[Optimizer, list[torch.Tensor]]] = []  # of whose state there was none before
+    known: list[tuple[Optimizer, set[int]]] = []  # parameters that had a state before
     rates: dict[tuple[int, int], torch.Tensor] = {}
 
     def rate(optimizer: Optimizer, n: int) -> torch.Tensor:
@@ -142,10 +142,9 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
                 " the closure that it is given (tg.jit(closure)), and call step() outside."
             )
         schedule.stepped = True
-        known = set(map(id, optimizer.state))
+        known.append((optimizer, set(map(id, optimizer.state))))
         with paused():
             prepare(optimizer)
-        made.append((optimizer, [p for p in optimizer.state if id(p) not in known]))
         if all(s.optimizer is not optimizer for s in stepped):
             stepped.append(Stepped(optimizer))
         counts.append({id(p): _counts(entries) for p, entries in optimizer.state.items()})
@@ -173,9 +172,9 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
         with replaced(_adafactor, "adafactor", lambda _: adafactor), ScaledSums():
             yield
     except BaseException:
-        for optimizer, params in made:
-            for p in params:
-                optimizer.state.pop(p, None)
+        for optimizer, params in reversed(known):
+            for p in [p for p in optimizer.state if id(p) not in params]:
+                del optimizer.state[p]
         raise
     finally:
         restore()
