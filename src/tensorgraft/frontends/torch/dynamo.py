@@ -34,7 +34,7 @@ def tensorgraft(
         options: `device`, as in `tg.device`: "jax" or "numpy", "jax:gpu:0"; the default is the default device.
         mode: one of PyTorch's; there is nothing here to be chosen by it.
 
-    Raises ValueError for others, BackendNotAvailableError for a device that is not here. So does `torch.compile` itself,
+    Raises ValueError for others, BackendNotAvailableError for a device that is not here. So does `torch.compile`,
     before anything is compiled.
     """
     check(options, mode)

@@ -25,8 +25,8 @@ def draw(generator: torch.Generator | None, index: int) -> Any:
     return RandomState(seed=seed_from(generator)).words()
 
 
-def seed_from(generator: torch.Generator) -> int:
-    """A new seed out of a CPU generator."""
+def seed_from(generator: torch.Generator | None) -> int:
+    """A new seed out of a CPU generator; None: PyTorch's own."""
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator).item())
 
 

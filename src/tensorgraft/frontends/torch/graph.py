@@ -132,8 +132,8 @@ class Graph:
 
             if name is not None:
                 fallback.announce(name)
-            args, kwargs = map_aggregate(node.args, given), map_aggregate(node.kwargs, given)  # type: ignore[arg-type]
+            args, kwargs = map_aggregate(node.args, given), map_aggregate(node.kwargs, given)
             with torch.no_grad(), torch._C._DisableAutocast():
-                return [node.target(*args, **kwargs)]  # type: ignore[operator, misc]
+                return [node.target(*args, **kwargs)]  # type: ignore[operator]
 
         return Step(run, [self._at[n] for n in inputs], [self._at[node]], True)

@@ -88,15 +88,15 @@ def call_node(node: Node, environment: dict[Node, Any], slot: Slot) -> Any:
             return slot.device
         return a
 
-    args, kwargs = map_aggregate(node.args, given), map_aggregate(node.kwargs, given)  # type: ignore[arg-type]
+    args, kwargs = map_aggregate(node.args, given), map_aggregate(node.kwargs, given)
     target: Any = node.target
     if _makes(target) and not any(isinstance(a, Tensor) for a in tree_leaves(args)):
-        kwargs = {**kwargs, "device": slot.device}  # type: ignore[dict-item]
+        kwargs = {**kwargs, "device": slot.device}
     for op in (target, *args):
         if isinstance(op, torch._ops.OpOverload) and not _known(op):
             raise Untraceable(node, fallback.NoKernelError(schema.short_name(op)))
     try:
-        return OWN.get(getattr(target, "__name__", ""), target)(*args, **kwargs)  # type: ignore[misc]
+        return OWN.get(getattr(target, "__name__", ""), target)(*args, **kwargs)
     except (TracedValueError, NotImplementedError) as error:
         raise Untraceable(node, error) from error
     except Untraceable as error:  # a node of a branch

@@ -124,24 +124,32 @@ class Program:
         self._gives, self._exits = [], []
         for node, result in zip(self.piece.outputs, results, strict=True):
             if not isinstance(result, Tensor):
-                self._exits.append(lambda made, values, number=result: number)
+                self._exits.append(_constant(result))
                 continue
             cell = cell_of(result)
             at = given.get(cell)
             if at is not None:
                 port = self.entrances[at]
-                view = view_of(result, port.metadata)
-                self._exits.append(
-                    lambda made, values, at=at, view=view, plain=port.lazily: view(plain(values[at].detach()))
-                )
+                self._exits.append(_of_input(at, port.lazily, view_of(result, port.metadata)))
                 continue
             k = next((k for k, known in enumerate(cells) if known is cell), len(cells))
             if k == len(cells):
                 cells.append(cell)
                 self._gives.append(departure(self.piece.slot, node.meta["val"].device))
-            view = view_of(result, _whole(self.backend, cell))
-            self._exits.append(lambda made, values, k=k, view=view: view(made[k]))
+            self._exits.append(_of_result(k, view_of(result, _whole(self.backend, cell))))
         return tuple(cell.array for cell in cells)
+
+
+def _constant(value: Any) -> Exit:
+    return lambda made, values: value
+
+
+def _of_input(at: int, plain: Callable[[Tensor], Tensor], view: Callable[[Tensor], Tensor]) -> Exit:
+    return lambda made, values: view(plain(values[at].detach()))
+
+
+def _of_result(k: int, view: Callable[[Tensor], Tensor]) -> Exit:
+    return lambda made, values: view(made[k])
 
 
 def _whole(xp: Any, cell: Storage) -> Metadata:

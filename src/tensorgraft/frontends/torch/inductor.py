@@ -23,7 +23,8 @@ def install() -> None:
     """Dynamo itself is not loaded here, but when a program asks for it."""
     inductor: Any = torch._TorchCompileInductorWrapper
     inductor.__call__ = _ours_on_the_device(inductor.__call__)
-    for wrapper in (inductor, torch._TorchCompileWrapper):
+    others: Any = torch._TorchCompileWrapper
+    for wrapper in (inductor, others):
         wrapper.__init__ = _prepared(wrapper.__init__)
 
 
