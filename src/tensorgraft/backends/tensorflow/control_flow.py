@@ -22,19 +22,24 @@ class TensorFlowControlFlow:
         if isinstance(predicate, EagerTensor):
             return true_fn(*operands) if bool(predicate) else false_fn(*operands)
         trees: list[Any] = []
+        described: list[str] = []
 
         def flat(fn: Callable[..., Any]) -> Callable[[], list[Array]]:
             def branch() -> list[Array]:
                 lift_captures()
                 out, tree = optree.tree_flatten(fn(*operands))
                 trees.append(tree)
-                return [tf.identity(x) for x in out]
+                out = [tf.identity(x) for x in out]
+                described.append(", ".join(f"{dtype_of(x)}{list(shape_of(x))}" for x in out))
+                return out
 
             return branch
 
         out = tf.cond(predicate, flat(true_fn), flat(false_fn))
         if trees[0] != trees[-1]:
             raise TypeError(f"cond: the branches return different structures: {trees[0]} and {trees[-1]}")
+        if described[0] != described[-1]:
+            raise TypeError(f"cond: the branches return {described[0]} and {described[-1]}")
         return optree.tree_unflatten(trees[0], _listed(out, trees[0].num_leaves))
 
     def while_loop(self, condition: Callable[[Any], Array], body: Callable[[Any], Any], init: Any, /) -> Any:
