@@ -177,10 +177,13 @@ def _zero_grad(capture: Capture) -> Iterator[None]:
 def _schedulers(schedule: Schedule) -> Iterator[None]:
     """Note the outermost calls of schedulers' `step`."""
     depth = 0
+    undos: list[functools.partial[None]] = []
 
     def wrap(original: Any) -> Any:
         def step(self: Any, *args: Any, **kwargs: Any) -> Any:
             nonlocal depth
+            if all(undo.args[0] is not self for undo in undos):
+                undos.append(functools.partial(_put_back, self, *_scheduled(self)))
             if not depth:
                 calls = schedule.after if schedule.stepped else schedule.before
                 calls.append(functools.partial(original, self, *args, **kwargs))
@@ -202,4 +205,32 @@ def _schedulers(schedule: Schedule) -> Iterator[None]:
         for cls in dict.fromkeys(family(LRScheduler)):
             if "step" in cls.__dict__:
                 stack.enter_context(replaced(cls, "step", wrap))
-        yield
+        try:
+            yield
+        except BaseException:
+            for undo in reversed(undos):
+                undo()
+            raise
+
+
+def _scheduled(scheduler: LRScheduler) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """(the attributes of a scheduler, the hyper-parameters of its optimizer)"""
+    groups = [{k: v for k, v in group.items() if k != "params"} for group in scheduler.optimizer.param_groups]
+    with _disable_current_modes():
+        return _copied(vars(scheduler)), [_copied(group) for group in groups]
+
+
+def _copied(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: v.clone() if isinstance(v, torch.Tensor) else list(v) if type(v) is list else v
+            for k, v in values.items()}  # fmt: skip
+
+
+def _put_back(scheduler: LRScheduler, attributes: dict[str, Any], groups: list[dict[str, Any]]) -> None:
+    vars(scheduler).update(attributes)
+    with _disable_current_modes():
+        for group, values in zip(scheduler.optimizer.param_groups, groups, strict=True):
+            for name, value in values.items():
+                if isinstance(value, torch.Tensor) and isinstance(group[name], torch.Tensor):
+                    group[name].copy_(value)
+                else:
+                    group[name] = value
