@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.frontends.array_api.conftest import BACKENDS, EXAMPLES
 
 import tensorgraft.array_api as xp
-from tests.frontends.array_api.conftest import BACKENDS, EXAMPLES
 
 SHAPE = (3, 4, 2)
 

@@ -24,7 +24,7 @@ class Array:
     """
 
     __slots__ = ("__weakref__", "_cell", "_geometry")
-    __array_priority__ = 1000  # np.ndarray + Array is ours to refuse or to do
+    __array_ufunc__ = None  # np.ndarray + Array is refused; NumPy's scalars are Python's
 
     def __init__(self, cell: Storage, geometry: Geometry | None = None) -> None:
         self._cell = cell
@@ -128,12 +128,20 @@ class Array:
         dl_device: tuple[Any, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
-        given = {name: value for name, value in options.items() if value is not None}
         native = self.native
-        if isinstance(native, np.ndarray):
-            given.pop("stream", None)
-        return native.__dlpack__(**given)
+        device = native.__dlpack_device__()
+        if copy:
+            with self._cell.backend.scope():
+                native = self._cell.backend.copy(native)
+        # what says nothing new is not passed on, for not every framework takes it
+        away = dl_device is not None and tuple(map(int, dl_device)) != tuple(map(int, device))
+        options = {
+            "stream": stream if int(device[0]) != 1 else None,  # on the CPU there are none
+            "max_version": max_version,
+            "dl_device": dl_device if away else None,
+            "copy": False if copy is False and away else None,
+        }
+        return native.__dlpack__(**{name: value for name, value in options.items() if value is not None})
 
     def __dlpack_device__(self) -> tuple[Any, int]:
         return self.native.__dlpack_device__()
