@@ -22,6 +22,7 @@ _HOMES = {
     "explain": "tensorgraft.transforms.explain",
     "from_backend_array": "tensorgraft.devices",
     "graft": "tensorgraft.transforms.graft",
+    "inplace_update": "tensorgraft.updates",
     "jit": "tensorgraft.transforms.jit",
     "hessian": "tensorgraft.transforms.gradients",
     "jacobian": "tensorgraft.transforms.gradients",
@@ -31,6 +32,7 @@ _HOMES = {
     "value_and_grad": "tensorgraft.transforms.gradients",
     "grad": "tensorgraft.transforms.gradients",
     "lazy": "tensorgraft.transforms.lazy",
+    "scatter_update": "tensorgraft.updates",
     "set_compile_cache": "tensorgraft.hub.compile_cache",
     "set_default_device": "tensorgraft.devices",
     "to_backend_array": "tensorgraft.devices",
@@ -59,11 +61,13 @@ __all__ = [
     "grad",
     "graft",
     "hessian",
+    "inplace_update",
     "jacobian",
     "jit",
     "jvp",
     "lazy",
     "precision",
+    "scatter_update",
     "set_compile_cache",
     "set_default_device",
     "to_backend_array",
@@ -87,6 +91,7 @@ if TYPE_CHECKING:
     from tensorgraft.transforms.graft import graft
     from tensorgraft.transforms.jit import jit
     from tensorgraft.transforms.lazy import lazy
+    from tensorgraft.updates import inplace_update, scatter_update
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from tensorgraft.backends.torch.precision import NUMPY, SIGNED, torch_dtype
 from tensorgraft.backends.torch.recorder import StandIn, known, now
@@ -56,6 +57,11 @@ def from_numpy(x: np.ndarray, device: torch.device) -> Tensor:
 
 def to_numpy(x: Tensor) -> np.ndarray:
     x = known(x)
+    if torch._C._functorch.is_gradtrackingtensor(x):  # its value is there, in a derivative too
+        with temporarily_clear_interpreter_stack():
+            while torch._C._functorch.is_gradtrackingtensor(x):
+                x = torch._C._functorch.get_unwrapped(x)
+            return to_numpy(x)
     x = x.detach().resolve_conj().resolve_neg().cpu()
     dtype = NUMPY[x.dtype]
     if dtype.kind in _NUMPYS_OWN and dtype.type.__module__ == "numpy":
@@ -110,7 +116,7 @@ _OF_A_SOLE_TENSOR = _count(torch.empty(1))
 
 def own(x: Tensor) -> Tensor:
     """See `Backend.own`."""
-    if type(x) is Tensor and x.is_contiguous() and not x.is_conj() and not x.is_neg():
+    if type(x) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(x) and x.is_contiguous() and not x.is_conj() and not x.is_neg():
         storage = x.untyped_storage()
         whole = storage.nbytes() == x.numel() * x.dtype.itemsize
         if whole and _uses(storage._cdata) == _OF_A_SOLE_TENSOR:

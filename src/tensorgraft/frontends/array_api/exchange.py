@@ -40,6 +40,8 @@ def backend_that_made(x: Any) -> Backend | None:
 
 def _is_on(x: Any, xp: Backend) -> bool:
     """Whether a native array names the backend's device; of several of one framework."""
+    if xp.is_traced(x):  # inside a transform of the framework, which has no places
+        return True
     ours = getattr(xp, "device", None)
     placed = getattr(x, "devices", None)
     return ours in placed() if callable(placed) else getattr(x, "device", None) == ours

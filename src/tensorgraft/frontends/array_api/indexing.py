@@ -58,7 +58,11 @@ def get(x: Array, key: Any) -> Array:
         return made(out if order == tuple(range(len(order))) else xp.permute_dims(out, order), xp)
 
 
-def put(x: Array, key: Any, value: Any) -> None:
+COMBINE = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}  # modes: the hub's functions
+
+
+def put(x: Array, key: Any, value: Any, mode: str = "set") -> None:
+    """`x[key] = value`, or the two combined; see `tg.scatter_update`."""
     from tensorgraft.frontends.array_api.array import Array
 
     items, advanced = _parse(x, key)
@@ -69,7 +73,10 @@ def put(x: Array, key: Any, value: Any) -> None:
         new = value_of(x, value)
         if not advanced:
             g = views.indexed(x._look(), items)
-            x._write(_into(xp, new, g.shape), g)
+            new = _into(xp, new, g.shape)
+            if mode != "set":
+                new = getattr(xp, COMBINE[mode])(Array(x._cell, g)._value(), new)
+            x._write(new, g)
             return
         (mask, *others) = items
         if (
@@ -79,7 +86,10 @@ def put(x: Array, key: Any, value: Any) -> None:
             and mask.shape == x.shape
             and xp.size(new) == 1
         ):
-            x._write(xp.where(mask._value(), xp.reshape(new, ()), x._value()))  # also while tracing
+            new = xp.reshape(new, ())
+            if mode != "set":
+                new = getattr(xp, COMBINE[mode])(x._value(), new)
+            x._write(xp.where(mask._value(), new, x._value()))  # also while tracing
             return
         chosen = _select(x, items)
         order = chosen.leading()
@@ -89,7 +99,7 @@ def put(x: Array, key: Any, value: Any) -> None:
         full = (*index_shape, *g.shape[len(chosen.axes) :])
         new = _into(xp, new, tuple(full[a] for a in back))
         new = xp.permute_dims(new, tuple(back.index(a) for a in range(len(back))))
-        x._write(xp.scatter(Array(x._cell, g)._value(), tuple(chosen.indices), new), g)
+        x._write(xp.scatter(Array(x._cell, g)._value(), tuple(chosen.indices), new, mode=mode), g)
 
 
 def value_of(x: Array, value: Any) -> Any:
@@ -238,5 +248,6 @@ def wrapped(xp: Backend, index: Any, axis: int, n: int) -> Any:
                 wrong = low if low < -n else high
                 raise IndexError(f"index {wrong} is out of bounds for axis {axis} of size {n}")
 
-        xp.when_known(ends, judge)
+        if not xp.is_traced(ends):
+            xp.when_known(ends, judge)
     return xp.where(xp.less(index, 0), xp.add(index, n), index)

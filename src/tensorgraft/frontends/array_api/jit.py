@@ -30,7 +30,8 @@ class Trace:
     inputs: list[Getter | Any]  # storages by a getter, constants as they are
     written: list[Getter]
     donated: list[int]  # positions of inputs that are written
-    results: list[tuple[str, Any]]  # ("new", (number, geometry)), ("input", (getter, geometry)), ("value", x)
+    # ("new", (number, geometry)), ("input", (getter, geometry)), ("argument", its leaf), ("value", a constant)
+    results: list[tuple[str, Any]]
     structure: Any
     outside: list[weakref.ref[Storage]]  # storages that are no arguments
 
@@ -77,6 +78,7 @@ class Jitted:
 
     def _trace(self, xp: Backend, leaves: list[Any], structure: Any) -> Trace:
         argument = {id(x._cell): i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Array)}
+        given = {id(x): i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Array)}
         seen: dict[str, Any] = {}
 
         def getter(cell: Storage) -> Getter:
@@ -97,7 +99,9 @@ class Jitted:
                     if x._cell.backend is not xp:
                         raise ValueError(f"a compiled function on {default()} returns an array on {x.device}")
                     known = lent.get(id(x._cell))
-                    if known is not None:
+                    if id(x) in given:
+                        results.append(("argument", given[id(x)]))
+                    elif known is not None:
                         results.append(("input", (getter(x._cell), x._geometry)))
                     else:
                         results.append(("new", (_number(new, x._cell), x._geometry)))
@@ -149,6 +153,8 @@ class Jitted:
         for kind, what in trace.results:
             if kind == "value":
                 out.append(what)
+            elif kind == "argument":
+                out.append(leaves[what])
             else:
                 source, geometry = what
                 out.append(Array(cells[source] if kind == "new" else source(leaves), geometry))

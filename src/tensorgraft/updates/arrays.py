@@ -1,0 +1,39 @@
+"""Updates of `Array`s."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.array_api import indexing
+from tensorgraft.frontends.array_api.array import Array
+from tensorgraft.updates.rules import check_dtype, check_shape
+
+
+def _fitting(x: Array, value: Any, keep_dtype: bool, shape: tuple[int, ...] | None = None) -> Array:
+    import tensorgraft.array_api as xp
+
+    number = isinstance(value, bool | int | float | complex)
+    if not number and not isinstance(value, Array | np.ndarray | np.generic):
+        raise TypeError(f"an array or a number is expected as the value, got a {type(value).__qualname__}")
+    if not keep_dtype:
+        check_dtype(value if number else value.dtype, x.dtype)
+    if number:
+        host = np.asarray(value)
+        value = host.real if host.dtype.kind == "c" and x.dtype.kind != "c" else host
+    if not isinstance(value, Array):
+        value = xp.asarray(np.asarray(value).astype(x.dtype), device=x.device)
+    if shape is not None:
+        check_shape(value.shape, shape)
+    if value.dtype.kind == "c" and x.dtype.kind != "c":
+        value = xp.real(value)
+    return xp.astype(value, x.dtype, copy=False)
+
+
+def update(x: Array, value: Any, keep_dtype: bool) -> None:
+    x[...] = _fitting(x, value, keep_dtype, x.shape)
+
+
+def scatter(x: Array, index: Any, value: Any, mode: str) -> None:
+    indexing.put(x, index, _fitting(x, value, True), mode)

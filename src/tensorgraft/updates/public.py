@@ -1,0 +1,82 @@
+"""What can be updated, and how each kind is."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+MODES = ("set", "add", "multiply", "min", "max")
+
+# module of a class -> (its name there, the module here that updates it)
+_KINDS = {
+    "tensorgraft.frontends.array_api.array": ("Array", "tensorgraft.updates.arrays"),
+    "numpy": ("ndarray", "tensorgraft.updates.numpy_arrays"),
+    "tensorflow": ("Variable", "tensorgraft.updates.tensorflow_variables"),
+}
+_FIXED = {"jax": "Array", "tensorflow": "Tensor"}  # immutable
+
+
+def inplace_update(x: Any, value: Any, *, keep_dtype: bool = True) -> Any:
+    """Give all of `x` new values, in its own memory: every view of it, and what it is a view of, sees them.
+
+    Arguments:
+        x: an `Array` of `tensorgraft.array_api`, a `torch.Tensor` on any device, a `tf.Variable`, a `numpy.ndarray`.
+        value: an array of the same framework or a number; broadcast to the shape of `x`.
+        keep_dtype: `x` keeps its dtype in any case. True: the value is converted, even if it loses something (floats
+            to integers, 64 to 32 bits). False: such a value is an error.
+
+    Works inside `tg.jit`, `jax.jit` (on an `Array`), `tf.function`, `torch.compile` and transforms. Gradients flow to
+    `value`, and to what `x` was computed from for what survives.
+
+    Returns `x`.
+
+    Raises:
+        ValueError: the value does not broadcast to the shape of `x`.
+        TypeError: a lossy value where `keep_dtype` is False; an `x` that cannot change (`jax.Array`, `tf.Tensor`):
+            the message names what can hold it.
+        `x` is as it was then.
+    """
+    _updater(x, "inplace_update").update(x, value, keep_dtype)
+    return x
+
+
+def scatter_update(x: Any, index: Any, value: Any, mode: str = "set") -> Any:
+    """Combine `value` into `x[index]`, in place.
+
+    Arguments:
+        index: as in `x[index]`: integers, slices, arrays of integers, masks.
+        value: broadcast to the shape of `x[index]`, converted to the dtype of `x`.
+        mode: set, add, multiply, min or max. With arrays of integers that name a place several times, every update
+            counts, but for `set`, where one of them wins.
+
+    Returns `x`. Raises as `inplace_update` does, IndexError for an index out of bounds, ValueError for another mode.
+    """
+    if mode not in MODES:
+        raise ValueError(f"scatter_update: mode is {mode!r}, expected one of {', '.join(MODES)}")
+    _updater(x, "scatter_update").scatter(x, index, value, mode)
+    return x
+
+
+def _updater(x: Any, name: str) -> Any:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        from tensorgraft.updates import torch_tensors
+
+        return torch_tensors
+    for module, (kind, updater) in _KINDS.items():
+        loaded = sys.modules.get(module)
+        if loaded is not None and isinstance(x, getattr(loaded, kind)):
+            return importlib.import_module(updater)
+    seen = f"{type(x).__module__}.{type(x).__qualname__}"
+    for module, kind in _FIXED.items():
+        loaded = sys.modules.get(module)
+        if loaded is not None and isinstance(x, getattr(loaded, kind)):
+            holder = "tf.Variable(x), or " if module == "tensorflow" else ""
+            raise TypeError(
+                f"{name}: a {seen} never changes. Hold it in {holder}tensorgraft.array_api.asarray(x), and update that"
+            )
+    raise TypeError(
+        f"{name}: expected an Array of tensorgraft.array_api, a torch.Tensor, a tf.Variable or a numpy.ndarray, got"
+        f" a {seen}"
+    )

@@ -1,0 +1,58 @@
+"""What holds for every kind: a value broadcasts into what is updated, and says so where it would lose something."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.hub import dtypes
+
+
+def check_shape(shape: tuple[int, ...], target: tuple[int, ...]) -> None:
+    """Raises ValueError where a value of `shape` does not broadcast to `target`."""
+    lead = len(target) - len(shape)
+    if lead < 0 or any(n not in (1, m) for n, m in zip(shape, target[lead:], strict=True)):
+        raise ValueError(f"a value of shape {shape} does not broadcast to {target}, the shape of what is updated")
+
+
+def check_dtype(value: Any, target: np.dtype) -> None:
+    """Raises TypeError where a dtype, or a Python number, does not fit into the dtype `target`."""
+    if isinstance(value, bool | int | float | complex):
+        kinds = {bool: "bifc", int: "ifc", float: "fc", complex: "c"}[type(value)]
+        if _kind(target) in kinds and not (_kind(target) == "i" and type(value) is int and not _holds(target, value)):
+            return
+        raise TypeError(f"the Python number {value!r} does not fit into {target} (keep_dtype=True converts it)")
+    if not lossless(value, target):
+        raise TypeError(f"values of {value} do not all fit into {target} (keep_dtype=True converts them)")
+
+
+def lossless(source: np.dtype, target: np.dtype) -> bool:
+    """Every value of `source` is one of `target`, but for integers too large for a float's digits."""
+    if source == target:
+        return True
+    a, b = _kind(source), _kind(target)
+    if "bifc".index(a) > "bifc".index(b):
+        return False
+    if a == b == "i":
+        low, high = np.iinfo(source), np.iinfo(target)
+        return high.min <= low.min and low.max <= high.max
+    if a in "fc":
+        return _digits(source) <= _digits(target) and _range(source) <= _range(target)
+    return True
+
+
+def _kind(dtype: np.dtype) -> str:
+    return "f" if dtypes.is_floating(dtype) else {"u": "i"}.get(dtype.kind, dtype.kind)
+
+
+def _holds(dtype: np.dtype, value: int) -> bool:
+    return int(np.iinfo(dtype).min) <= value <= int(np.iinfo(dtype).max)
+
+
+def _digits(dtype: np.dtype) -> int:
+    return int(dtypes.finfo(dtypes.real_dtype(dtype)).nmant)
+
+
+def _range(dtype: np.dtype) -> int:
+    return int(dtypes.finfo(dtypes.real_dtype(dtype)).maxexp)

@@ -1,0 +1,60 @@
+"""Updates of `torch.Tensor`s on any device. PyTorch's own operators do them: autograd and `torch.compile` know them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from tensorgraft.updates.rules import check_dtype, check_shape
+
+_REDUCE = {"add": "sum", "multiply": "prod", "min": "amin", "max": "amax"}
+_INPLACE = {"set": "copy_", "add": "add_", "multiply": "mul_"}
+_NUMPY = {
+    torch.bool: "bool", torch.uint8: "uint8", torch.int8: "int8", torch.int16: "int16", torch.int32: "int32",
+    torch.int64: "int64", torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32",
+    torch.float64: "float64", torch.complex64: "complex64", torch.complex128: "complex128",
+    torch.uint16: "uint16", torch.uint32: "uint32", torch.uint64: "uint64",
+}  # fmt: skip
+
+
+def _fitting(x: torch.Tensor, value: Any, keep_dtype: bool = True) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor):
+        if not keep_dtype:
+            number = isinstance(value, bool | int | float | complex)
+            check_dtype(value if number else np.asarray(value).dtype, np.dtype(_NUMPY[x.dtype]))
+        value = torch.as_tensor(value, device=x.device)
+    elif not keep_dtype:
+        check_dtype(np.dtype(_NUMPY[value.dtype]), np.dtype(_NUMPY[x.dtype]))
+    if value.is_complex() and not x.is_complex():
+        value = value.real
+    return value.to(x.dtype)
+
+
+def update(x: torch.Tensor, value: Any, keep_dtype: bool) -> None:
+    value = _fitting(x, value, keep_dtype)
+    check_shape(tuple(value.shape), tuple(x.shape))
+    x.copy_(value)
+
+
+def scatter(x: torch.Tensor, index: Any, value: Any, mode: str) -> None:
+    value = _fitting(x, value)
+    target = x[index]
+    check_shape(tuple(value.shape), tuple(target.shape))
+    keys = index if isinstance(index, tuple) else (index,)
+    if not any(isinstance(k, torch.Tensor | np.ndarray | list | bool) for k in keys):  # a view
+        if mode in _INPLACE:
+            getattr(target, _INPLACE[mode])(value)
+        else:
+            target.copy_((torch.minimum if mode == "min" else torch.maximum)(target, value))
+        return
+    places = torch.arange(x.numel(), device=x.device).reshape(x.shape)[index].reshape(-1)
+    given = value.expand(target.shape).reshape(-1)
+    flat = x.reshape(-1)
+    made = (
+        flat.index_put((places,), given)
+        if mode == "set"
+        else flat.scatter_reduce(0, places, given, _REDUCE[mode], include_self=True)
+    )
+    x.copy_(made.reshape(x.shape))
