@@ -15,15 +15,14 @@ def _fitting(x: Array, value: Any, keep_dtype: bool, shape: tuple[int, ...] | No
     import tensorgraft.array_api as xp
 
     number = isinstance(value, bool | int | float | complex)
-    if not number and not isinstance(value, Array | np.ndarray | np.generic):
-        raise TypeError(f"an array or a number is expected as the value, got a {type(value).__qualname__}")
+    if not number and not isinstance(value, Array):
+        value = xp.asarray(value, device=x.device)  # the backend's own arrays, NumPy's
     if not keep_dtype:
         check_dtype(value if number else value.dtype, x.dtype)
     if number:
         host = np.asarray(value)
-        value = host.real if host.dtype.kind == "c" and x.dtype.kind != "c" else host
-    if not isinstance(value, Array):
-        value = xp.asarray(np.asarray(value).astype(x.dtype), device=x.device)
+        host = host.real if host.dtype.kind == "c" and x.dtype.kind != "c" else host
+        value = xp.asarray(host.astype(x.dtype), device=x.device)
     if shape is not None:
         check_shape(value.shape, shape)
     if value.dtype.kind == "c" and x.dtype.kind != "c":
