@@ -108,13 +108,13 @@ def run_trace(trace: Trace, leaves: Sequence[Any], first: bool = False) -> Any:
     new = made[len(written) :]
     for k, cell in trace.kept:
         cell.array = new[k]
-    first: dict[int, Tensor] = {}  # on each storage
+    tensors: dict[int, Tensor] = {}  # the first on each storage
 
     def tensor(k: int, metadata: Metadata) -> Tensor:
-        if k in first:
-            return metadata.beside(first[k])
-        first[k] = metadata.on(Storage(new[k], trace.backend))
-        return first[k]
+        if k in tensors:
+            return metadata.beside(tensors[k])
+        tensors[k] = metadata.on(Storage(new[k], trace.backend))
+        return tensors[k]
 
     for gradient in trace.gradients:
         leaf = gradient.leaf(leaves)
