@@ -216,6 +216,14 @@ def test_marked_dimensions_and_sizes_as_results(device):
         same(run(x), fn(x))
 
 
+def test_many_sizes_are_worth_a_word():
+    run = compiled(lambda x: x * 2, "jax", dynamic=True)
+    for n in range(2, 17):
+        run(torch.ones(n))
+    with pytest.warns(UserWarning, match=r"compiled for 16 different sizes.*The last: \(17,\)"):
+        run(torch.ones(17))
+
+
 def test_results_as_large_as_values_say():
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
         for fn in (lambda x: (x * 2)[x > 0] + 1, lambda x: torch.arange(int(x.abs().max() * 9) + 1) * 2 + x.sum()):

@@ -6,6 +6,7 @@ same kernels as everywhere else.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,8 @@ Array = Any
 Tensor = torch.Tensor
 # (the program's results as tensors, what the program was given) -> one result of the piece
 Exit = Callable[[Sequence[Tensor], Sequence[Any]], Any]
+
+_MANY = 16  # programs of one piece: more than that is worth a word
 
 
 class Piece:
@@ -55,7 +58,19 @@ class Piece:
         program = self._programs.get(key)
         if program is None:
             program = self._programs[key] = Program(self, values)
+            if len(self._programs) == _MANY and self.slot.backend.compiles:
+                warnings.warn(
+                    f"a graph of torch.compile has been compiled for {_MANY} different sizes or numbers, each of which"
+                    " takes as long as the first: keep shapes to a few (pad them), and give numbers that change as"
+                    f" tensors. The last: {self._described(values)}",
+                    UserWarning,
+                    stacklevel=2,
+                )
         return program(values, seed)
+
+    def _described(self, values: Sequence[Any]) -> str:
+        given = (values[i] for i in self._varying)
+        return ", ".join(str(tuple(v.shape) if isinstance(v, Tensor) else v) for v in given)
 
 
 def _varies(node: Node) -> bool:
