@@ -89,6 +89,6 @@ def _without_reentrance(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install() -> None:
-    checkpoint._CheckpointFrame = _Frame  # type: ignore[misc]
+    checkpoint._CheckpointFrame = _Frame  # type: ignore[misc, assignment]
     function = checkpoint.CheckpointFunction
     function.apply = staticmethod(_without_reentrance(function.apply))  # type: ignore[method-assign]

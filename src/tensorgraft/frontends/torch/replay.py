@@ -83,7 +83,7 @@ def trace_backward(
             seen["used"] = [g is not None for g in found]
             seen["roots"] = [i for i, g in enumerate(found) if g is not None and g.requires_grad]
             if seen["roots"]:
-                seen["tape"] = taped([found[i] for i in seen["roots"]], first_node, capture, tape)  # type: ignore[misc]
+                seen["tape"] = taped([found[i] for i in seen["roots"]], first_node, capture, tape)
             made = [_array(g) for g in found if g is not None]
             seen["written"] = [t for t in capture.touched if t.cell.array is not t.stand_in]
             made += [t.cell.array for t in seen["written"]]

@@ -30,6 +30,7 @@ from tensorgraft.storage import Storage, contiguous_strides
 
 Array = Any
 Tensor = torch.Tensor
+_SavedTensor: Any = torch._C._autograd.SavedTensor
 
 
 @dataclass
@@ -57,7 +58,7 @@ class Tape:
         self.spoilt: Exception | None = None  # why there can be no backward pass
         self.arrays: list[Array] = []  # residuals in the traced program, each once; those of tapes before come first
         self._first: int = 0 if before is None else before._first + before._count
-        self._count = 0
+        self._count: int = 0
         self._keys: dict[int, int] = {}  # of the residuals, while the function is traced, by identity
         self._places: list[tuple[bool, int] | Callable[[Any], Array]] = []
         self.replayed: list[tuple[Storage, int]] = []  # what functions that run again may look at, with their keys
@@ -252,7 +253,7 @@ class _Outside(torch.autograd.Function):
 
 def _edge_of(t: Tensor) -> Any:
     """The place of a tensor in autograd's graph, without its values: something to `unpack()`."""
-    saved = torch._C._autograd._make_saved_tensor(t, is_output=False)
+    saved: Any = torch._C._autograd._make_saved_tensor(t, is_output=False)
     like = functools.partial(torch.empty, (), dtype=t.dtype, device=t.device)
     saved.register_hooks(lambda t: t.shape, lambda shape: like().expand(shape))
     return saved
@@ -307,7 +308,7 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
     for ref in capture.checkpoints:
         if (frame := ref()) is not None:
             for saved in frame.saved_args:
-                if isinstance(saved, torch._C._autograd.SavedTensor) and saved.unpack_hook is None:
+                if isinstance(saved, _SavedTensor) and saved.unpack_hook is None:
                     with _disable_current_modes():
                         saved.register_hooks(tape.pack, tape.unpack)
     return tape
