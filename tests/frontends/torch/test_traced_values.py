@@ -132,3 +132,137 @@ def test_cpu_tensors_read_as_lists_are_watched():
     assert run(x).tolist() == [1, 1]
     sizes[0] = 3
     assert run(x).tolist() == [3, 3]
+
+
+# ---- what a compiled function cannot do --------------------------------------------------------------------------
+
+COUNTS = torch.zeros(3)
+
+
+@torch.library.custom_op("tensorgraft_test::tripled", mutates_args=(), device_types="cpu")
+def tripled(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+@tripled.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class Counting(torch.optim.Optimizer):
+    """An optimizer that somebody wrote for eager PyTorch."""
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.1})
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p]["n"] = 0
+
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p]["n"] += 1
+
+
+def writes(x):
+    COUNTS.add_(1)
+    return x
+
+
+def draws(x):
+    return x + torch.randn(5).to(x.device)
+
+
+def seeds(x):
+    torch.manual_seed(0)
+    return x
+
+
+def no_kernel(x):
+    return tripled(x) + 1
+
+
+def counts(x):
+    optimizer = Counting([torch.nn.Parameter(x)])
+    optimizer.step()
+    return x
+
+
+def evaluates(x):
+    optimizer = torch.optim.LBFGS([torch.nn.Parameter(x)])
+    optimizer.step(lambda: x.sum())
+    return x
+
+
+REFUSED = {
+    writes: [
+        "{at}: `COUNTS.add_(1)` writes a CPU tensor of shape (3,) inside tg.jit: only the first call would.",
+        "  on the device:  move the tensor there, and write it as here",
+        "  outside:        write it before the call or after it",
+    ],
+    draws: [
+        "{at}: `return x + torch.randn(5).to(x.device)` draws random numbers on the CPU inside tg.jit: every call would"
+        " have those of the first.",
+        "  on the device:  draw them with device=..., anew at every call",
+        "  outside:        draw them before the call, and pass them as an argument",
+    ],
+    seeds: [
+        "{at}: `torch.manual_seed(0)` seeds the device inside tg.jit, whose random numbers go on from call to call.",
+        "  do it outside:  before the call",
+    ],
+    no_kernel: [
+        "{at}: `return tripled(x) + 1` needs tripled, which has no kernel on the device 'graft'. Inside tg.jit its"
+        " arguments have no values yet that the CPU could compute with.",
+        "  do it outside:  before the call, and pass the result",
+        "  see them all:   tg.explain(function, ...) lists the operators without a kernel",
+    ],
+    counts: [
+        "{at}: `optimizer.step()` is a step of Counting, which counts n in Python: every call would repeat the first"
+        " step.",
+        "  count in a tensor:  torch.zeros((), device=p.device)",
+        "  do it outside:      call step() after the compiled function",
+    ],
+    evaluates: [
+        "{at}: `optimizer.step(lambda: x.sum())` cannot be compiled: LBFGS decides by values how often it evaluates its"
+        " function, and where.",
+        "  compile the closure:  optimizer.step(tg.jit(closure)), outside of a compiled function",
+    ],
+}
+
+
+@pytest.mark.parametrize("fn", REFUSED, ids=lambda fn: fn.__name__)
+def test_what_is_refused(fn):
+    x = torch.arange(5.0).to(tg.device("jax"))
+    with pytest.raises(tg.TracedValueError) as caught:
+        tg.jit(fn)(x)
+    source = Path(__file__).read_text().splitlines()
+    text = REFUSED[fn][0].split("`")[1]
+    at = f"{HERE}:{next(i for i, s in enumerate(source, start=1) if s.strip() == text)}"
+    assert str(caught.value).splitlines() == [REFUSED[fn][0].replace("{at}", at), *REFUSED[fn][1:]]
+    assert x.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0] and COUNTS.tolist() == [0, 0, 0]
+
+
+def test_arguments_of_calls():
+    x = torch.arange(5.0).to(tg.device("jax"))
+    double = tg.jit(lambda *args: args[0] * 2)
+    with pytest.raises(TypeError, match=rf"^{HERE}:\d+: `double\(x, bytearray\(3\)\)`: an argument is a bytearray"):
+        double(x, bytearray(3))
+    other = torch.ones(5).to(tg.device("numpy"))
+    with pytest.raises(RuntimeError, match=r" uses a tensor on numpy, and tg.jit compiles for one device, jax: move"):
+        tg.jit(lambda x: (x * 2, other * 2))(x)
+
+
+def value_of_argument(x, n):
+    return x * n.item()
+
+
+def test_cpu_arguments():
+    x = torch.arange(5.0).to(tg.device("jax"))
+    with pytest.raises(tg.TracedValueError) as caught:
+        tg.jit(value_of_argument)(x, torch.tensor(3.0))
+    assert str(caught.value).splitlines()[1:] == [
+        "  stay a tensor:   use it itself in the place of its value",
+        "  know it before:  pass it as a Python number: each value is compiled",
+    ]
+    assert "`return x * n.item()` needs the value of a CPU argument of the compiled function" in str(caught.value)
+    assert not getattr(caught.value, "__notes__", [])  # JAX has nothing to say of it

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,13 +18,24 @@ if TYPE_CHECKING:
 Array = Any
 
 
+@contextlib.contextmanager
+def _own_errors() -> Iterator[None]:
+    """An exception of the traced function is not JAX's: without JAX's note on its own frames."""
+    try:
+        yield
+    except BaseException as error:
+        notes = getattr(error, "__notes__", [])
+        notes[:] = [note for note in notes if "JAX_TRACEBACK_FILTERING" not in note]
+        raise
+
+
 class JaxProgram:
     """`jax.make_jaxpr` of a function without arguments: every array that it used is a constant of the jaxpr."""
 
     def __init__(self, backend: JaxBackend, fn: Callable[[], Sequence[Array]]) -> None:
         self._backend = backend
         barriers = backend.barriers
-        with backend.scope():
+        with backend.scope(), _own_errors():
             closed = jax.make_jaxpr(lambda: tuple(fn()))()
         # XLA for the CPU drops barriers before it looks for common subexpressions and orders what it computes
         kept = backend.barriers > barriers and backend.device.platform == "cpu"

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch.located import here, refused
 from tensorgraft.frontends.torch.loops import Loops
 from tensorgraft.frontends.torch.places import Place, program_place
 from tensorgraft.frontends.torch.state import RandomState
@@ -123,8 +123,8 @@ class Capture:
                 continue
             if cell.backend is not self.backend:
                 raise RuntimeError(
-                    f"tg.jit compiles for one device, {self.backend.name}, but the function uses a tensor on"
-                    f" {cell.backend.name}: move it before the call"
+                    f"{here()} uses a tensor on {cell.backend.name}, and tg.jit compiles for one device,"
+                    f" {self.backend.name}: move it before the call"
                 )
             cell.capture = self
             original = cell.array
@@ -215,9 +215,9 @@ class Capture:
         from outside, which would be that of the first call for ever."""
         mark = self.marks.get(token)
         if mark is None or mark.source is not source:
-            raise TracedValueError(
-                "a random state from outside is set inside tg.jit, where a program is compiled whose random numbers go"
-                " on from call to call: set it outside"
+            raise refused(
+                "sets a random state from outside inside tg.jit, whose random numbers go on from call to call.",
+                ("do it outside", "before the call"),
             )
         words = self.bases.get(id(source)) if mark.words is None else mark.words
         if words is None:

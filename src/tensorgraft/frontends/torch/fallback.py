@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from tensorgraft.errors import FallbackError, TracedValueError
 from tensorgraft.frontends.torch import schema, state
 from tensorgraft.frontends.torch.devices import TYPE, slot_at, slot_of
+from tensorgraft.frontends.torch.located import refused
 from tensorgraft.frontends.torch.tensors import from_cpu, to_cpu
 
 _counts: Counter[str] = Counter()
@@ -30,8 +31,12 @@ class NoKernelError(TracedValueError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"aten::{name} has no kernel on the device {TYPE!r}, and inside tg.jit its arguments have no values yet"
-            " that the CPU could compute with. Call it outside of the compiled function."
+            *refused(
+                f"needs {name}, which has no kernel on the device {TYPE!r}. Inside tg.jit its arguments have no values"
+                " yet that the CPU could compute with.",
+                ("do it outside", "before the call, and pass the result"),
+                ("see them all", "tg.explain(function, ...) lists the operators without a kernel"),
+            ).args
         )
         self.name = name
 

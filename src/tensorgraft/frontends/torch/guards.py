@@ -19,6 +19,7 @@ import torch
 
 from tensorgraft.frontends.torch.attributes import Attributes, is_plain
 from tensorgraft.frontends.torch.devices import TYPE
+from tensorgraft.frontends.torch.located import here
 from tensorgraft.frontends.torch.optimizers import Stepped
 from tensorgraft.frontends.torch.plan import sharing
 from tensorgraft.frontends.torch.tensors import cell_of
@@ -44,8 +45,9 @@ def leaf_key(leaf: Any) -> Any:
         hash(leaf)
     except TypeError:
         raise TypeError(
-            f"an argument of a compiled function is a {type(leaf).__qualname__}, which is neither a tensor nor"
-            " hashable, so that calls cannot be told apart by it: pass tensors, numbers, strings, or containers of them"
+            f"{here()}: an argument is a {type(leaf).__qualname__}, which is neither a tensor nor hashable, so that"
+            " calls of a compiled function cannot be told apart by it: pass tensors, numbers, strings, or containers"
+            " of them"
         ) from None
     return type(leaf), leaf
 

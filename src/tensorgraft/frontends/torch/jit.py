@@ -30,6 +30,7 @@ from tensorgraft.frontends.torch.guards import (
     shared_arguments,
     value_keys,
 )
+from tensorgraft.frontends.torch.located import here
 from tensorgraft.frontends.torch.metadata import Metadata
 from tensorgraft.frontends.torch.optimizers import Stepped, optimizers_traced
 from tensorgraft.frontends.torch.places import program_place
@@ -224,9 +225,9 @@ class Compiled:
             for leaf in capture.leaves.values():
                 if (at := cut.get(id(leaf.tensor))) is not None:
                     raise RuntimeError(
-                        f"argument {at} of {self.report.name}, of shape {tuple(leaf.tensor.shape)}, has a history of"
-                        " its own (grad_fn), in which a backward() inside tg.jit cannot go on: return the loss and call"
-                        " its backward() outside, or pass x.detach().requires_grad_()."
+                        f"{here()}: argument {at} of {self.report.name}, of shape {tuple(leaf.tensor.shape)}, has a"
+                        " history of its own (grad_fn), in which a backward() inside tg.jit cannot go on: return the"
+                        " loss and call its backward() outside, or pass x.detach().requires_grad_()."
                     )
             made = self._assemble(capture, program, seen, leaves, ours, schedule, stepped, entry_gradients)
         except BaseException:

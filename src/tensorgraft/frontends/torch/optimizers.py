@@ -21,10 +21,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.adafactor import adafactor
 from tensorgraft.frontends.torch.capture import Capture, paused
 from tensorgraft.frontends.torch.devices import TYPE, slot_of_backend
+from tensorgraft.frontends.torch.located import refused
 from tensorgraft.frontends.torch.tensors import cell_of, from_array
 from tensorgraft.frontends.torch.watch import Schedule, replaced
 from tensorgraft.storage import Storage
@@ -137,9 +137,9 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
 
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if isinstance(optimizer, torch.optim.LBFGS):
-            raise TracedValueError(
-                "LBFGS decides by values how often it evaluates its function, and where: no program does that. Compile"
-                " the closure that it is given (tg.jit(closure)), and call step() outside."
+            raise refused(
+                "cannot be compiled: LBFGS decides by values how often it evaluates its function, and where.",
+                ("compile the closure", "optimizer.step(tg.jit(closure)), outside of a compiled function"),
             )
         schedule.stepped = True
         known.append((optimizer, set(map(id, optimizer.state))))
@@ -198,10 +198,11 @@ def _refuse_counts(optimizer: Optimizer, before: dict[int, dict[str, Any]]) -> N
                 changed.add(name)
                 entries[name] = value
     if changed:
-        raise TracedValueError(
-            f"{type(optimizer).__name__} counts {', '.join(sorted(changed))} in Python, inside tg.jit: the compiled"
-            " program would repeat the first step. Keep it as a tensor on the device, torch.zeros((), device=p.device),"
-            " or call step() outside."
+        raise refused(
+            f"is a step of {type(optimizer).__name__}, which counts {', '.join(sorted(changed))} in Python: every call"
+            " would repeat the first step.",
+            ("count in a tensor", "torch.zeros((), device=p.device)"),
+            ("do it outside", "call step() after the compiled function"),
         )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.located import refused
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.capture import Capture
@@ -51,11 +51,7 @@ class RandomState:
     offset: int = 0
 
     def reseed(self, seed: int) -> None:
-        if now.capture is not None:
-            raise TracedValueError(
-                "the device is seeded inside tg.jit, where a program is compiled whose random numbers go on from call"
-                " to call: seed it outside"
-            )
+        _refuse_inside()
         self.seed, self.offset = seed & 0xFFFFFFFFFFFFFFFF, 0
 
     def get_state(self) -> bytes:
@@ -95,9 +91,18 @@ def random_state(index: int) -> RandomState:
     return random_states[index]
 
 
+def _refuse_inside() -> None:
+    if now.capture is not None:
+        raise refused(
+            "seeds the device inside tg.jit, whose random numbers go on from call to call.",
+            ("do it outside", "before the call"),
+        )
+
+
 def seed_all(seed: int) -> None:
     """Seed every device."""
     global _seed_of_all
+    _refuse_inside()
     _seed_of_all = seed & 0xFFFFFFFFFFFFFFFF
     for one in random_states.values():
         one.reseed(seed)

@@ -5,19 +5,17 @@ The program's own line comes first, then where the value became traced, then way
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import torch
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import state
-from tensorgraft.frontends.torch.places import Place, program_place, source_line
+from tensorgraft.frontends.torch.located import Ways, here, ways_out, where
+from tensorgraft.frontends.torch.places import program_place, source_line
 from tensorgraft.frontends.torch.tensors import cell_of
 
 Tensor = torch.Tensor
-
-Ways = tuple[tuple[str, str], ...]  # (what to do, how)
 
 CONDITION: Ways = (
     ("choose by value", "torch.where(condition, a, b)"),
@@ -61,14 +59,12 @@ def asked_for_shape(operator: str, tensors: Sequence[Tensor]) -> TracedValueErro
 
 
 def _error(what: str, tensors: Sequence[Tensor], ways: Ways) -> TracedValueError:
-    lines = [f"{_where(program_place())} {what}."]
+    lines = [f"{here()} {what}."]
     origin = next(filter(None, map(_origin, tensors)), None)
     if origin is not None:
         lines.append(f"  {origin}")
     lines.append("Inside a compiled function a tensor has no value yet.")
-    width = max(len(label) for label, _ in ways) + 2
-    lines += [f"  {label + ':':<{width}} {way}" for label, way in ways]
-    return TracedValueError("\n".join(lines))
+    return TracedValueError("\n".join([*lines, *ways_out(ways)]))
 
 
 def _name(x: Tensor) -> str:
@@ -83,11 +79,4 @@ def _origin(x: Tensor) -> str | None:
     place = capture.origins.get(id(cell))
     if place is None:
         return "It is an argument of the function, or a tensor from outside."
-    return f"It became traced in {_where(place)}"
-
-
-def _where(place: Place | None) -> str:
-    if place is None:
-        return "The program"
-    file, line = place
-    return f"{os.path.basename(file)}:{line}: `{source_line(place)}`"
+    return f"It became traced in {where(place)}"

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import schema
 from tensorgraft.frontends.torch.capture import Capture
+from tensorgraft.frontends.torch.located import refused
 
 
 class HostWatch(TorchDispatchMode):
@@ -42,17 +43,19 @@ class HostWatch(TorchDispatchMode):
             fed = any(id(t) in self.capture.fed_tensors for t in host)
             for t in host:
                 if id(t) in targets and fed and self._inside(t):
-                    raise TracedValueError(
-                        f"{func} writes a CPU tensor of shape {tuple(t.shape)} with what comes of an argument of the"
-                        " compiled function, inside tg.jit: compute it out of place, or move the argument to the device"
+                    raise refused(
+                        f"writes a CPU tensor of shape {tuple(t.shape)} with what comes of a CPU argument of the"
+                        " compiled function.",
+                        ("out of place", "compute it as a new tensor: that is done at every call"),
+                        ("on the device", "move the argument there"),
                     )
                 if self._inside(t):
                     continue
                 if id(t) in targets:
-                    raise TracedValueError(
-                        f"{func} writes a CPU tensor of shape {tuple(t.shape)} inside tg.jit. Only the first call would"
-                        " do so: the compiled program does not run it. Move the tensor to the device, or write it"
-                        " outside of the compiled function."
+                    raise refused(
+                        f"writes a CPU tensor of shape {tuple(t.shape)} inside tg.jit: only the first call would.",
+                        ("on the device", "move the tensor there, and write it as here"),
+                        ("outside", "write it before the call or after it"),
                     )
                 if id(t) not in self.capture.fed_tensors:
                     self.capture.host_reads[id(t)] = (weakref.ref(t), t._version)
@@ -61,9 +64,10 @@ class HostWatch(TorchDispatchMode):
             raise _asked_for_argument()
         made = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and t.device.type == "cpu"]
         if made and torch.Tag.nondeterministic_seeded in func.tags:
-            raise TracedValueError(
-                f"{func} draws random numbers on the CPU inside tg.jit: the compiled program would repeat those of the"
-                " first call. Draw them on the device (device=...), or pass them as an argument."
+            raise refused(
+                "draws random numbers on the CPU inside tg.jit: every call would have those of the first.",
+                ("on the device", "draw them with device=..., anew at every call"),
+                ("outside", "draw them before the call, and pass them as an argument"),
             )
         for k, t in enumerate(made):
             self.made[id(t)] = weakref.ref(t)
@@ -85,9 +89,10 @@ class HostWatch(TorchDispatchMode):
 
 
 def _asked_for_argument() -> TracedValueError:
-    return TracedValueError(
-        "an argument of the compiled function, a CPU tensor, is asked for its value (.item(), `if`) inside tg.jit,"
-        " where it would be baked in. Pass a Python number: another value then compiles again."
+    return refused(
+        "needs the value of a CPU argument of tg.jit: every call would have this one's.",
+        ("stay a tensor", "use it itself in the place of its value"),
+        ("know it before", "pass it as a Python number: each value is compiled"),
     )
 
 
