@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tensorgraft.hub import registry
+from tensorgraft.storage import in_rows
 
 if TYPE_CHECKING:
     import torch
@@ -69,12 +70,12 @@ def from_backend_array(a: Any) -> torch.Tensor:
     if xp.dtype_of(a) not in tensors.FROM_NUMPY:
         raise TypeError(f"PyTorch has no tensors of {a.dtype}")
     with xp.scope():
-        if xp.mutable and not a.flags.c_contiguous:
+        if xp.mutable and not in_rows(xp, a):
             raise ValueError(
-                f"from_backend_array shares the memory of the array, which must be row-major; this one has"
-                f" shape {a.shape} and strides {a.strides} (bytes). numpy.ascontiguousarray makes a copy."
+                f"from_backend_array shares the memory of the array, which must be row-major; this one is not: its"
+                f" shape is {xp.shape(a)}. numpy.ascontiguousarray, or `.contiguous()` of a tensor, makes a copy."
             )
-        if xp.mutable and not a.flags.writeable:  # a scalar, or the memory of something immutable
+        if xp.mutable and xp.memory(a) is None:  # a scalar, or the memory of something immutable
             a = xp.copy(a)
         t = tensors.from_array(a, slot)
     tensors.cell_of(t).shared = True

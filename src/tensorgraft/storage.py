@@ -56,6 +56,13 @@ def contiguous_strides(shape: Shape) -> Shape:
     return tuple(reversed(strides))
 
 
+def in_rows(xp: Backend, array: Array) -> bool:
+    """The elements of an array of a mutable backend lie one after the other, so that it can be in a storage. What
+    cannot be written has to be copied anyway."""
+    lent = xp.memory(array)
+    return lent is None or same_strides(xp.shape(array), lent[1], contiguous_strides(xp.shape(array)))
+
+
 def whole(shape: Shape, dtype: np.dtype) -> Geometry:
     """The geometry of a contiguous array that fills its storage."""
     return Geometry(shape, contiguous_strides(shape), 0, dtype)

@@ -323,6 +323,8 @@ ELSEWHERE = {
     "strided_view",
     "assign",
     "own",
+    "memory",
+    "over_memory",
     "optimization_barrier",
     "dtype_of",
     "count",

@@ -13,6 +13,7 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.tensors import cell_of, from_array, numpy_to_cpu, to_array
+from tensorgraft.storage import in_rows
 
 
 def exported(t: torch.Tensor) -> Any:
@@ -29,6 +30,8 @@ def exported(t: torch.Tensor) -> Any:
         raise TracedValueError("a tensor is exported by DLPack inside tg.jit, where it has no value yet")
     xp, array = cell.backend, to_array(t)
     cell.shared = True
+    if isinstance(array, torch.Tensor):
+        return array
     return numpy_to_cpu(xp.to_numpy(array)) if xp.mutable else xp.settled(array)
 
 
@@ -83,7 +86,7 @@ def _from_dlpack(original: Callable[..., torch.Tensor]) -> Callable[..., torch.T
             array = xp.from_dlpack(ext_tensor)
             if copy:
                 array = xp.copy(array)
-            elif xp.mutable and xp.own(array) is not array and not array.flags.c_contiguous:
+            elif xp.mutable and xp.own(array) is not array and not in_rows(xp, array):
                 if copy is False:
                     raise ValueError("a tensor over memory that is not row-major needs a copy (copy=False)")
                 array = xp.copy(array)
