@@ -70,8 +70,10 @@ def to_numpy(x: Tensor) -> np.ndarray:
 
 
 def from_dlpack(x: Any, device: torch.device) -> Tensor:
-    if isinstance(x, np.ndarray | np.generic) and (not x.flags.writeable or x.dtype.kind not in _NUMPYS_OWN):
-        return from_numpy(np.asarray(x), device)  # NumPy exports no memory that is not to be written
+    if isinstance(x, np.ndarray | np.generic) and (
+        not x.flags.writeable or x.dtype.kind not in _NUMPYS_OWN or min(x.strides, default=0) < 0
+    ):  # NumPy exports no memory that is not to be written, and PyTorch aborts the process over negative strides
+        return from_numpy(np.asarray(x), device)
     if isinstance(x, Tensor):
         return x.to(device)
     return torch.from_dlpack(x).to(device)

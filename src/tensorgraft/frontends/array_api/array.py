@@ -14,6 +14,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage, read, whole, write
 
 Shape = tuple[int, ...]
+_CPU = 1  # of DLPack's devices
 
 
 class Array:
@@ -130,13 +131,15 @@ class Array:
     ) -> Any:
         native = self.native
         device = native.__dlpack_device__()
-        if copy:
+        if copy and int(device[0]) == _CPU and self.dtype.kind in "biufc":
+            native = np.array(self._host())  # NumPy's, for arrays of others count as read-only
+        elif copy:
             with self._cell.backend.scope():
                 native = self._cell.backend.copy(native)
         # what says nothing new is not passed on, for not every framework takes it
         away = dl_device is not None and tuple(map(int, dl_device)) != tuple(map(int, device))
         options = {
-            "stream": stream if int(device[0]) != 1 else None,  # on the CPU there are none
+            "stream": stream if int(device[0]) != _CPU else None,  # on the CPU there are none
             "max_version": max_version,
             "dl_device": dl_device if away else None,
             "copy": False if copy is False and away else None,

@@ -139,20 +139,37 @@ def imported(x: Any, device: Any, copy: bool | None) -> Array:
         return wrapped(array, target, copy) if target.mutable else Array(Storage(target.copy(array), target))
 
 
+def _same_memory(x: Any, source: Backend, target: Backend) -> Array | None:
+    """A native array of a backend that writes in place, as one of another; None where one cannot see the memory."""
+    with source.scope():
+        lent = source.memory(x)
+    if lent is None or _place(source) != _place(target):
+        return None
+    line, strides, offset = lent
+    with target.scope():
+        try:
+            array = target.from_dlpack(line)
+        except _REFUSALS:
+            return None
+        host = _place(source) == (_CPU, 0)
+        if host and not np.may_share_memory(source.to_numpy(line), target.to_numpy(array)):
+            return None  # of a dtype that one cannot export it is a copy
+        return _marked(
+            Array(Storage(array, target), Geometry(source.shape(x), strides, offset, source.dtype_of(x))), True
+        )
+
+
 def shared_between(x: Any, source: Backend, target: Backend, copy: bool | None) -> Array:
     """A native array of one backend on another, sharing memory where both write in place and `copy` is not True.
 
     Raises ValueError where `copy` is False and it cannot.
     """
     if source.mutable and target.mutable and not copy:
-        with target.scope():
-            try:
-                return wrapped(target.from_dlpack(x), target, copy)
-            except _REFUSALS as error:
-                if copy is False:
-                    raise ValueError(
-                        f"copy=False, but {source.name} and {target.name} cannot share it: {error}"
-                    ) from None
+        found = _same_memory(x, source, target)
+        if found is not None:
+            return found
+        if copy is False:
+            raise ValueError(f"copy=False, but {source.name} and {target.name} cannot share this array")
     elif copy is False and (source.mutable or target.mutable):
         raise ValueError(
             f"copy=False, but {source.name} and {target.name} share no memory: one writes its arrays, the other never"

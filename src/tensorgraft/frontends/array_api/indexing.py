@@ -111,6 +111,8 @@ def value_of(x: Array, value: Any) -> Any:
 
     xp, dtype = x._cell.backend, x.dtype
     if isinstance(value, SCALARS):
+        if isinstance(value, bool) and kind(dtype) != "b":
+            value = int(value)  # as arrays of booleans are
         if of_scalar(value, dtype) != dtype:
             raise TypeError(f"a Python {type(value).__name__} cannot be written into an array of {dtype}")
         return xp.full((), value, dtype)
