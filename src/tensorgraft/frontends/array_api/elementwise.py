@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -152,8 +153,39 @@ def _remainder(xp: Backend, x: Any, y: Any) -> Any:
     return xp.where(xp.equal(out, 0), xp.copysign(xp.zeros_like(out), xp.broadcast_to(y, xp.shape(out))), out)
 
 
+def _expm1(xp: Backend, x: Any) -> Any:
+    """exp(x) - 1; the values at infinities and NaN of complex numbers are the standard's, which few libraries keep."""
+    if not dtypes.is_complex(xp.dtype_of(x)):
+        return xp.expm1(x)
+    a, b = xp.real(x), xp.imag(x)
+    along = xp.expm1(a)
+    half = xp.sin(xp.multiply(b, 0.5))
+    size = xp.exp(a)
+    real = xp.subtract(xp.multiply(along, xp.cos(b)), xp.multiply(xp.square(half), 2))
+    imag = xp.multiply(size, xp.sin(b))
+    on_axis = xp.equal(b, 0)
+    # infinite, with an angle that says nothing: -1 or infinity
+    lost = xp.logical_and(xp.isinf(a), xp.logical_not(xp.isfinite(b)))
+    real = xp.where(xp.logical_or(on_axis, lost), xp.add(along, 0), real)
+    imag = xp.where(lost, xp.where(xp.less(a, 0), xp.zeros_like(b), xp.full_like(b, math.nan)), imag)
+    return xp.complex(real, xp.where(on_axis, b, imag))
+
+
+def _log1p(xp: Backend, x: Any) -> Any:
+    """log(1 + x), accurate near 0; complex numbers as in `_expm1`."""
+    if not dtypes.is_complex(xp.dtype_of(x)):
+        return xp.log1p(x)
+    a, b = xp.real(x), xp.imag(x)
+    shifted = xp.add(a, 1)
+    near = xp.multiply(xp.log1p(xp.add(xp.multiply(a, xp.add(a, 2)), xp.square(b))), 0.5)
+    far = xp.log(xp.hypot(shifted, b))
+    real = xp.where(xp.less(xp.maximum(xp.abs(a), xp.abs(b)), 0.5), near, far)
+    infinite = xp.logical_or(xp.isinf(a), xp.isinf(b))
+    return xp.complex(xp.where(infinite, xp.full_like(a, math.inf), real), xp.atan2(b, shifted))
+
+
 # kernels that correct the hub's operation of their name
-REFINED = {"floor_divide", "remainder"}
+REFINED = {"expm1", "floor_divide", "log1p", "remainder"}
 
 # name -> (kinds of dtype, kernel or None for the hub's method of that name, kinds returned as they are)
 UNARY: dict[str, tuple[Any, ...]] = {
@@ -161,14 +193,16 @@ UNARY: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(
         ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan", "tanh"], ("fc",)
     ),
-    **dict.fromkeys(["exp", "expm1", "log", "log1p", "log2", "log10", "reciprocal", "sqrt"], ("fc",)),
+    **dict.fromkeys(["exp", "log", "log2", "log10", "reciprocal", "sqrt"], ("fc",)),
     **dict.fromkeys(["ceil", "floor", "trunc"], ("if", None, "i")),
     "bitwise_invert": ("bi",),
     "conj": ("ifc", None, "if"),
+    "expm1": ("fc", _expm1),
     "imag": ("c",),
     "isfinite": ("ifc", _of_inexact("isfinite", True)),
     "isinf": ("ifc", _of_inexact("isinf", False)),
     "isnan": ("ifc", _of_inexact("isnan", False)),
+    "log1p": ("fc", _log1p),
     "logical_not": ("b",),
     "negative": ("ifc",),
     "positive": ("ifc", None, "ifc"),
