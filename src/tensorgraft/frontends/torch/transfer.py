@@ -149,7 +149,10 @@ def item(x: Tensor) -> Any:
     cell = cell_of(x)
     array = to_array(x)
     if cell.backend.is_traced(array):
-        raise asked_for_value(x)
+        values = state.now.capture and state.now.capture.values
+        if values is None or x.dtype.is_floating_point or x.dtype.is_complex:
+            raise asked_for_value(x)
+        return values.ask(x, array)
     return cell.backend.to_numpy(array).item()
 
 
