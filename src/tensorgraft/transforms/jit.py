@@ -11,7 +11,7 @@ from typing import Any
 import optree
 
 
-def jit(fn: Callable[..., Any]) -> Callable[..., Any]:
+def jit(fn: Callable[..., Any] | None = None, *, guard_values: bool = False) -> Callable[..., Any]:
     """Compile what `fn` does on the device, with `loss.backward()` and `optimizer.step()` if it has them.
 
     Tensors that `fn` reads, arguments or not, are inputs of the program; what it writes in place is written, in memory
@@ -19,32 +19,35 @@ def jit(fn: Callable[..., Any]) -> Callable[..., Any]:
     and random numbers are inputs. A backend that does not compile (NumPy) calls `fn` itself.
 
     Arguments:
-        fn: a function or a module of a PyTorch program on the device `graft`.
+        fn: a function or a module of a PyTorch program on the device `graft`. Without it, a decorator.
+        guard_values: integers and truths that Python asks tensors for (`if mask.any():`) are no errors. Each call
+            computes them first and waits for them, and other answers are another program.
 
     Returns:
-        A function with the arguments and results of `fn`. Its results can be differentiated once, by a compiled
-        backward pass that keeps the activations which PyTorch would.
+        A function with the arguments and results of `fn`. Its results can be differentiated, as often as one likes, by
+        compiled backward passes that keep the activations which PyTorch would.
 
     Raises:
         TracedValueError: from a call, where `fn` asks for the value of a tensor (`.item()`, `if tensor:`) or does what
             only its first call would do (draw random numbers on the CPU, write a CPU tensor). Every tensor is then as
             it was before the call.
-        RuntimeError: where the history of a tensor from outside goes on inside (pass it as an argument), or a backward
-            pass is to be differentiated again.
+        RuntimeError: where the history of a tensor from outside goes on inside (pass it as an argument).
     """
+    if fn is None:
+        return functools.partial(jit, guard_values=guard_values)
     if "tensorgraft.frontends.array_api.array" in sys.modules:
-        return Undecided(fn)
+        return Undecided(fn, guard_values)
     from tensorgraft.frontends.torch.jit import Compiled
 
-    return Compiled(fn)
+    return Compiled(fn, guard_values=guard_values)
 
 
 class Undecided:
     """A compiled function of which its first call with tensors or arrays tells whose it is."""
 
-    def __init__(self, fn: Callable[..., Any]) -> None:
+    def __init__(self, fn: Callable[..., Any], guard_values: bool) -> None:
         functools.update_wrapper(self, fn, updated=())
-        self.fn = fn
+        self.fn, self._guard_values = fn, guard_values
         self._compiled: Any = None
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -68,7 +71,7 @@ class Undecided:
             return Jitted(self.fn)
         from tensorgraft.frontends.torch.jit import Compiled
 
-        return Compiled(self.fn)
+        return Compiled(self.fn, guard_values=self._guard_values)
 
 
 def report() -> list[Any]:

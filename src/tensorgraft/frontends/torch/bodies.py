@@ -73,7 +73,11 @@ class Body:
         if torch.is_grad_enabled():
             inputs = [t.requires_grad_() if differentiable(t) else t for t in inputs]
         first_node = torch.autograd._get_sequence_nr()
-        flat = self.flat(*inputs)
+        values, capture.values = capture.values, None  # are not known outside
+        try:
+            flat = self.flat(*inputs)
+        finally:
+            capture.values = values
         self.described = ", ".join(f"{t.dtype} {tuple(t.shape)}" for t in flat)
         outside += [(t.cell, t.stand_in) for t in capture.touched[known:]]
         written = [cell for cell, array in outside if cell.array is not array]

@@ -28,6 +28,7 @@ from tensorgraft.storage import Storage
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.remat import Recomputation
+    from tensorgraft.frontends.torch.values import Values
 
 Array = Any
 
@@ -104,6 +105,7 @@ class Capture:
     replays: bool = False  # branches or loop bodies run again in a backward pass
     checkpoints: list[weakref.ref[Any]] = field(default_factory=list)  # calls of checkpointed functions
     recomputation: Recomputation | None = None  # that is under way
+    values: Values | None = None  # that may be asked for
     modules: dict[int, torch.nn.Module] = field(default_factory=dict)
     host_reads: dict[int, tuple[weakref.ref[torch.Tensor], int]] = field(default_factory=dict)
     # CPU arguments and what they are at a call, by id

@@ -43,6 +43,7 @@ from tensorgraft.frontends.torch.tape import Tape, record
 from tensorgraft.frontends.torch.tensors import cell_of
 from tensorgraft.frontends.torch.trace import Gradient, Result, Trace, current_leaf, run_trace
 from tensorgraft.frontends.torch.trees import Structure, flatten, flatten_call, unflatten_call
+from tensorgraft.frontends.torch.values import ValueGuards, Values
 from tensorgraft.frontends.torch.watch import Schedule, watching
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
@@ -71,7 +72,8 @@ class Report:
 class Compiled:
     """A function compiled by `tg.jit`."""
 
-    def __init__(self, fn: Callable[..., Any], reported: bool = True) -> None:
+    def __init__(self, fn: Callable[..., Any], reported: bool = True, guard_values: bool = False) -> None:
+        self._guards_values = guard_values
         functools.update_wrapper(self, fn, updated=())
         self.fn = fn
         self.traces: dict[Any, list[Trace]] = {}
@@ -157,9 +159,10 @@ class Compiled:
                 return cell_of(value).backend
         return slot_of(None).backend
 
-    def _trace(self, backend: Backend, leaves: list[Any], structure: Structure) -> Trace:
+    def _trace(self, backend: Backend, leaves: list[Any], structure: Structure, answers: Sequence[int] = ()) -> Trace:
         start = time.perf_counter()
-        capture = Capture(backend)
+        values = Values(answers)
+        capture = Capture(backend, values=values if self._guards_values else None)
         schedule = Schedule()
         stepped: list[Stepped] = []
         ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
@@ -212,7 +215,7 @@ class Compiled:
 
         try:
             try:
-                program = backend.trace(traced)
+                program = backend.trace(values.asking(traced))
             except RuntimeError as error:
                 if cut and "a leaf Variable that requires grad" in str(error):
                     raise RuntimeError(
@@ -221,6 +224,11 @@ class Compiled:
                         " made it as well"
                     ) from error
                 raise
+            if values.missing:
+                capture.restore_gradients()
+                capture.restore()
+                answer = backend.to_numpy(program.compile()(*program.captured)[0]).item()
+                return self._trace(backend, leaves, structure, [*answers, answer])
             capture.loops.warn()
             for leaf in capture.leaves.values():
                 if (at := cut.get(id(leaf.tensor))) is not None:
@@ -321,12 +329,13 @@ class Compiled:
             tape.locate(inside, seen["made"], {a: _array_of(sources, fed, a) for a in seen["usable"]})
         # drop this frame's hold on what only results and gradients refer to
         kept = [(k, c) for k, c in enumerate(survivors) if k not in claimed]
+        inputs = Inputs([sources.get(id(a)) or fed.get(id(a), a) for a in program.captured], donated, capture.backend)
+        if capture.values is not None and capture.values.answers:
+            guards = ValueGuards(guards, capture.values, program, inputs, capture.backend)  # type: ignore[assignment]
         return Trace(
             backend=capture.backend,
             run=program.compile(donated),
-            inputs=Inputs(
-                [sources.get(id(a)) or fed.get(id(a), a) for a in program.captured], donated, capture.backend
-            ),
+            inputs=inputs,
             donated=donated,
             written=Storages([source(t.cell) for t in seen["written"]]),
             kept=kept,

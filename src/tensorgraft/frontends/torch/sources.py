@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.capture import Feed
 from tensorgraft.frontends.torch.tensors import cell_of
 from tensorgraft.hub.backend import Backend
@@ -83,6 +84,17 @@ class Inputs:
                     for k, count in zip(self._donated, counts, strict=True):
                         if count > _HELD or cells[k].shared:
                             arrays[k] = self._backend.copy(arrays[k])
+        return arrays
+
+    def now(self, leaves: Sequence[Any]) -> list[Array]:
+        """The arrays as they are, for a look at them: nothing is donated."""
+        arrays = [cell.array for cell in self._storages(leaves)]
+        state.now.leaves = leaves
+        try:
+            for k, feed in self._feeds:
+                arrays[k] = feed.value()
+        finally:
+            state.now.leaves = ()
         return arrays
 
 

@@ -1,0 +1,91 @@
+"""`tg.jit(fn, guard_values=True)`: values that Python asks for choose among programs."""
+
+import pytest
+import torch
+from torch import nn
+
+import tensorgraft as tg
+
+DEVICE = "jax"
+
+
+def tensor(*values):
+    return torch.tensor(values, device=tg.device(DEVICE))
+
+
+def test_branches_and_loops_by_value():
+    @tg.jit(guard_values=True)
+    def f(x, n, mask):
+        if mask.any():
+            x = x + 1
+        for _ in range(int(n)):
+            x = x * 2
+        assert torch.equal(n, n)
+        return x if bool((x > 3).all()) else -x
+
+    def eager(x, n, mask):
+        x = x + 1 if mask.any() else x
+        x = x * 2 ** int(n)
+        return x if bool((x > 3).all()) else -x
+
+    calls = [([1.0, 2.0], 2, [True]), ([1.0, 2.0], 2, [False]), ([0.1, 2.0], 2, [True]), ([3.0, 4.0], 0, [True])]
+    for _ in range(2):
+        for x, n, mask in calls:
+            given = tensor(*x), tensor(n)[0], tensor(*mask)
+            assert f(*given).tolist() == pytest.approx(eager(*(t.cpu() for t in given)).tolist())
+    assert f.report.traces == 3  # one for each set of answers
+    assert "values that Python asks for are" in str(f.report.reasons[1])
+
+
+def test_a_training_step_that_looks_at_its_buffers():
+    """What is asked for before a write and after it; nothing is done twice."""
+
+    class Counted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+            self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x):
+            self.seen += 1
+            y = self.layer(x)
+            return y * 0.5 if self.seen > 2 else y
+
+    found = []
+    for where, wrap in (("cpu", lambda f: f), (tg.device(DEVICE), lambda f: tg.jit(f, guard_values=True))):
+        torch.manual_seed(0)
+        model = Counted().to(where)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x, model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = model(x).square().sum()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        run = wrap(step)
+        x = torch.tensor([[1.0, 2.0]], device=where)
+        losses = [run(x).item() for _ in range(4)]
+        found.append((losses, model.seen.item(), model.layer.weight.flatten().tolist()))
+    assert found[1][1] == found[0][1] == 4
+    assert found[1][0] == pytest.approx(found[0][0], rel=1e-5)
+    assert found[1][2] == pytest.approx(found[0][2], rel=1e-5)
+
+
+def test_what_stays_an_error():
+    x = tensor(1.0, 2.0)
+    with pytest.raises(tg.TracedValueError, match="needs the value of a float32 tensor"):
+        tg.jit(lambda x: x * x.sum().item(), guard_values=True)(x)
+    with pytest.raises(tg.TracedValueError, match="needs the value of a bool tensor"):
+        branch = lambda x: x * 2 if x.sum() > 1 else x * 1  # noqa: E731
+        tg.jit(lambda x: torch.cond(x.sum() > 0, branch, lambda x: x * 1, (x,)), guard_values=True)(x)
+    with pytest.raises(tg.TracedValueError, match="needs the value of a bool tensor"):
+        tg.jit(lambda x: x if x.sum() > 0 else -x)(x)
+
+
+def test_values_that_change_with_every_call_are_said():
+    run = tg.jit(lambda x, n: x * int(n), guard_values=True)
+    with pytest.raises(RuntimeError, match="values that Python asks for are"):
+        for n in range(40):
+            run(tensor(1.0), tensor(n)[0])
