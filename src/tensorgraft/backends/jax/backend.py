@@ -18,7 +18,7 @@ from tensorgraft.backends.jax.elementwise import JaxElementwise
 from tensorgraft.backends.jax.fft import JaxFFT
 from tensorgraft.backends.jax.indexing import JaxIndexing
 from tensorgraft.backends.jax.linalg import JaxLinearAlgebra
-from tensorgraft.backends.jax.operation import Tracer, is_weak, operation
+from tensorgraft.backends.jax.operation import Tracer, is_common, is_weak, operation
 from tensorgraft.backends.jax.program import JaxProgram
 from tensorgraft.backends.jax.reduction import JaxReduction
 from tensorgraft.backends.jax.shape import JaxShape
@@ -31,7 +31,7 @@ from tensorgraft.hub import Backend
 Array = Any
 
 
-_to_device = jax.jit(lambda x: x)  # the fastest way that JAX has to move a host array
+_to_device = jax.jit(lambda x: x)  # the fastest way that JAX has to move a host array, once it is compiled
 
 
 class JaxBackend(
@@ -80,11 +80,13 @@ class JaxBackend(
     def asarray(self, x: np.ndarray, /) -> Array:
         # JAX on CPU may keep the host's memory, which the caller may write later: it is given a copy that is nobody's
         x = np.array(x, order="C")
-        with jax.ensure_compile_time_eval():  # in a trace too, a constant has a value
+        with jax.core.eval_context():  # in a trace too, a constant has a value
             return self._put(x)
 
     def _put(self, x: np.ndarray) -> Array:
-        return _to_device(x) if self._is_default else jax.device_put(x, self.device)
+        if not self._is_default:
+            return jax.device_put(x, self.device)
+        return _to_device(x) if is_common((x.shape, x.dtype, "put")) else jax.device_put(x)
 
     def to_numpy(self, x: Array, /) -> np.ndarray:
         if isinstance(x, Tracer):
@@ -159,7 +161,7 @@ class JaxBackend(
         return JaxProgram(self, fn)
 
     def eagerly(self) -> contextlib.AbstractContextManager[None]:
-        return jax.ensure_compile_time_eval()
+        return jax.core.eval_context()
 
     def labelled(self, label: str, /) -> contextlib.AbstractContextManager[None]:
         return label_scope(label)

@@ -10,9 +10,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend.core import get_opaque_trace_state
 
 Array = Any
 Tracer = jax.core.Tracer
+
+
+_at_rest = get_opaque_trace_state()
+
+
+def is_tracing() -> bool:
+    """A program is being traced, whose constants are no tracers."""
+    return get_opaque_trace_state() != _at_rest
 
 
 def operation(fn: Callable[..., Any], static: Sequence[str] = ()) -> Callable[..., Any]:
@@ -28,9 +37,25 @@ def operation(fn: Callable[..., Any], static: Sequence[str] = ()) -> Callable[..
         for x in args:
             if isinstance(x, Tracer):
                 return fn(*args, **kwargs)
-        return eager(*args, **kwargs)
+        return fn(*args, **kwargs) if is_tracing() else eager(*args, **kwargs)
 
     return method
+
+
+_FEW = 4
+_MOST = 1 << 16
+_uses: dict[Any, int] = {}
+
+
+def is_common(key: Any) -> bool:
+    """A program for `key` has been asked for so often that it is worth to be compiled, which takes as long as a
+    thousand calls."""
+    n = _uses.get(key, 0)
+    if n < _FEW:
+        if len(_uses) >= _MOST:
+            _uses.clear()
+        _uses[key] = n + 1
+    return n >= _FEW
 
 
 def _cast_scalar(x: Any, dtype: np.dtype) -> Array:

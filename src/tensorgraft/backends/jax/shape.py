@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +11,11 @@ import numpy as np
 from jax import lax
 
 from tensorgraft.backends.jax.elementwise import _astype
-from tensorgraft.backends.jax.operation import broadcast_to, operation, with_one_dtype
+from tensorgraft.backends.jax.operation import broadcast_to, is_common, is_tracing, operation, with_one_dtype
 
 Array = Any
 Shape = tuple[int, ...]
+_SMALL = 1 << 22  # elements that the host may write instead
 
 
 def _full(value: Array, shape: Shape, dtype: np.dtype) -> Array:
@@ -68,6 +70,10 @@ class JaxShape:
             if value.dtype.kind == "c" and np.dtype(dtype).kind not in "cb":
                 value = value.real
             value = value.astype(dtype)
+            shape, dtype = tuple(shape), np.dtype(dtype)
+            few = math.prod(shape) <= _SMALL and not value.shape and not is_tracing()
+            if few and not is_common((shape, dtype)):
+                return self._put(np.full(shape, value, dtype))  # type: ignore[attr-defined]
         return _fill(self, value, shape=tuple(shape), dtype=np.dtype(dtype))
 
     iota = operation(lambda n, dtype: lax.iota(dtype, n), ("n", "dtype"))

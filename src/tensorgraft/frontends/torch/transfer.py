@@ -228,7 +228,7 @@ def zeros_array(xp: Any, n: int, dtype: torch.dtype) -> Any:
     if found is None:
         with xp.scope():
             found = xp.zeros((n,), numpy_dtype(dtype))
-        if not (xp.mutable or xp.is_traced(found)):
+        if n <= _FEW and not (xp.mutable or xp.is_traced(found)):
             if len(_zeros) >= 1024:
                 _zeros.clear()
             _zeros[key] = found
@@ -236,6 +236,7 @@ def zeros_array(xp: Any, n: int, dtype: torch.dtype) -> Any:
 
 
 _zeros: dict[tuple[int, int, torch.dtype], Any] = {}
+_FEW = 1 << 12  # elements of an array that may be kept
 
 
 @direct("empty.memory_format")
@@ -267,3 +268,51 @@ def empty_strided(
     pin_memory: bool | None = None,
 ) -> Tensor:
     return new_empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype(), device)
+
+
+# ---- new tensors of ours are zero: nothing is left to be filled ------------------------------------------------------
+
+
+@direct("zeros")
+def zeros(
+    size: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> Tensor:
+    if any(n < 0 for n in size):
+        raise RuntimeError("zeros: Dimension size must be non-negative.")
+    return empty(size, dtype=dtype, device=device)
+
+
+@direct("zeros_like")
+def zeros_like(
+    x: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> Tensor:
+    if layout not in (None, torch.strided):
+        return torch.zeros(x.size(), dtype=dtype or x.dtype, layout=layout, device=device or x.device)
+    new = torch.empty_like(x, dtype=dtype, device=device, memory_format=memory_format)
+    return new if new.device.type == TYPE else new.zero_()
+
+
+@direct("new_zeros")
+def new_zeros(
+    x: Tensor,
+    size: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> Tensor:
+    if layout not in (None, torch.strided) or (device is not None and device.type != TYPE):
+        return torch.zeros(size, dtype=dtype or x.dtype, layout=layout, device=device or x.device)
+    return empty(size, dtype=dtype or x.dtype, device=device or x.device)
