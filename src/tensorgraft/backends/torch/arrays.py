@@ -27,14 +27,14 @@ def default_platform() -> str:
 def device_count(platform: str) -> int:
     if platform == "cpu":
         return 1
-    module = getattr(torch, platform, None)
+    module: Any = getattr(torch, platform, None)
     count = getattr(module, "device_count", None)
     return count() if count is not None and module.is_available() else 0
 
 
 def find_device(index: int, platform: str | None) -> torch.device:
     """Raises ValueError, which says what there is, for a device that is not there."""
-    kind = {None: default_platform(), "gpu": "cuda"}.get(platform, platform)
+    kind = {"gpu": "cuda"}.get(platform, platform) if platform else default_platform()
     count = device_count(kind)
     if not 0 <= index < count:
         asked = ":".join(filter(None, ("torch", platform, str(index))))
@@ -103,10 +103,11 @@ def memory(x: Tensor) -> tuple[Tensor, tuple[int, ...], int] | None:
     if x.is_conj() or x.is_neg():  # the memory holds other values
         return None
     size = x.untyped_storage().nbytes() // x.dtype.itemsize
-    return torch.as_strided(x, (size,), (1,), 0), x.stride(), x.storage_offset()
+    return torch.as_strided(x, (size,), (1,), 0), x.stride(), int(x.storage_offset())
 
 
-_uses = torch._C._storage_Use_Count  # type: ignore[attr-defined]
+_uses = torch._C._storage_Use_Count
+_share_memory = torch._C._is_alias_of  # type: ignore[attr-defined]
 
 
 def _count(x: Tensor) -> int:
@@ -118,7 +119,13 @@ _OF_A_SOLE_TENSOR = _count(torch.empty(1))
 
 def own(x: Tensor) -> Tensor:
     """See `Backend.own`."""
-    if type(x) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(x) and x.is_contiguous() and not x.is_conj() and not x.is_neg():
+    if (
+        type(x) is Tensor
+        and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+        and x.is_contiguous()
+        and not x.is_conj()
+        and not x.is_neg()
+    ):
         storage = x.untyped_storage()
         whole = storage.nbytes() == x.numel() * x.dtype.itemsize
         if whole and _uses(storage._cdata) == _OF_A_SOLE_TENSOR:
@@ -128,7 +135,7 @@ def own(x: Tensor) -> Tensor:
 
 def assign(view: Tensor, value: Tensor) -> None:
     """See `Backend.assign`. Of elements of the view that are one in memory the last value stays."""
-    if torch._C._is_alias_of(view, value):
+    if _share_memory(view, value):
         value = value.clone()
     if _overlaps(view.shape, view.stride()):
         _assign_in_order(view, value)

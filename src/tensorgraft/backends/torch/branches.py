@@ -30,6 +30,7 @@ class Branch:
             leaves, self.tree = optree.tree_flatten(fn(*self.carried))
             # results are of their own memory, and lie row by row, as every step and branch is to have them
             self.results = [_own(recorder, x) for x in leaves]
+        self.fakes: list[Any] = [x.fake for x in self.results]
 
     @property
     def outside(self) -> list[Tensor]:
@@ -66,9 +67,8 @@ def _union(*parts: Branch) -> list[Tensor]:
 def _emit(outer: Recorder, op: Any, like: Branch, args: tuple[Any, ...]) -> list[Any]:
     """A node of a higher-order operator, whose results look like those of a branch."""
     node = outer.graph.call_function(op, args)
-    fakes = [x.fake for x in like.results]
     with outer.mode:
-        fresh = [torch.empty_like(fake) for fake in fakes]
+        fresh = [torch.empty_like(fake) for fake in like.fakes]
     return list(outer.results(fresh, node))
 
 
@@ -137,8 +137,8 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, revers
     node = outer.graph.call_function(_higher_order.scan, (*args, _nodes(outer, outside)))
     length = x_leaves[0].shape[0]
     with outer.mode:
-        carry = [torch.empty_like(x.fake) for x in part.results[:k]]
-        ys = [x.fake.new_empty((length, *x.shape)) for x in part.results[k:]]  # type: ignore[union-attr]
+        carry = [torch.empty_like(fake) for fake in part.fakes[:k]]
+        ys = [fake.new_empty((length, *fake.shape)) for fake in part.fakes[k:]]
     made = outer.results([*carry, *ys], node)
     stacked = [torch.flip(y, (0,)) if reverse else y for y in made[k:]]
     return optree.tree_unflatten(tree, made[:k]), optree.tree_unflatten(trees[1], stacked)

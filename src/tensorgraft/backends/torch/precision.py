@@ -48,7 +48,7 @@ def torch_dtype(dtype: np.dtype) -> torch.dtype:
 # is that of `torch._dynamo.assume_constant_result`, which would import Dynamo.)
 for _fn in (torch_dtype, *vars(dtypes).values()):
     if getattr(_fn, "__module__", None) in (__name__, dtypes.__name__):
-        _fn._dynamo_marked_constant = True  # type: ignore[attr-defined]
+        _fn._dynamo_marked_constant = True
 del _fn
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,11 @@ import numpy as np
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from tensorgraft.backends.torch import arrays
 from tensorgraft.backends.torch.recorder import Recorder
+from tensorgraft.hub.analysis import Analysis
 
 if TYPE_CHECKING:
     from tensorgraft.backends.torch.backend import TorchBackend
@@ -50,6 +53,13 @@ class TorchProgram:
     def size(self) -> int:
         return sum(node.op == "call_function" for node in self._module.graph.nodes)
 
+    def analyse(self, donate: Sequence[int] = ()) -> Analysis:
+        calls = Counter(str(n.target) for n in self._module.graph.nodes if n.op == "call_function")
+        mode = FakeTensorMode()
+        with mode, FlopCounterMode(display=False) as counter:
+            self._module(*map(mode.from_tensor, self.captured))
+        return Analysis(dict(calls.most_common()), flops=float(counter.get_total_flops()))
+
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Tensor, ...]]:
         module, device = self._module, self._backend.device
         made: list[Callable[..., Sequence[Tensor]]] = []
@@ -72,4 +82,5 @@ def _compiled(module: fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[...,
 
     # shapes are constants; loops count in symbols, which a mode without an environment has not
     mode = FakeTensorMode(shape_env=ShapeEnv())
-    return compile_fx(module, [mode.from_tensor(x, static_shapes=True) for x in inputs])
+    compiled: Any = compile_fx(module, [mode.from_tensor(x, static_shapes=True) for x in inputs])
+    return compiled

@@ -43,11 +43,11 @@ class StandIn(Tensor):
     home: Recorder | None  # whose graph has `node`
     node: fx.Node | None
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls, like: Tensor, held: Tensor | None = None) -> StandIn:
-        out = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        out = Tensor._make_wrapper_subclass(
             cls,
             like.shape,
             strides=like.stride(),
@@ -58,11 +58,13 @@ class StandIn(Tensor):
         out.held, out.fake, out.home, out.node = held, None, None, None
         return out
 
-    def __repr__(self, **_: Any) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"StandIn({self.dtype}, {tuple(self.shape)})"
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         if now.recorder is not None:
             return now.recorder.call(func, args, kwargs or {})
         return func(*tree_map(known, args), **tree_map(known, kwargs or {}))
