@@ -16,7 +16,8 @@ Array = Any
 Tracer = jax.core.Tracer
 
 
-_at_rest = get_opaque_trace_state()
+with jax.core.eval_context():  # whoever imports this may be tracing
+    _at_rest = get_opaque_trace_state()
 
 
 def is_tracing() -> bool:
