@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Column, Table
 
-AREAS = ("import_time", "eager", "autocast", "training_step")
+AREAS = ("import_time", "eager", "array_api", "autocast", "training_step")
 
 
 def shown(seconds: float) -> str:
