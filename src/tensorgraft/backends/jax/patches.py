@@ -43,7 +43,7 @@ def _few_places(places: int, taps: int, outputs: int) -> bool:
 
 # With a window of one place, a product for each image, whose layout stays, is better than one for all of them, for
 # which images are turned, if the weights have at most so many numbers for each place of an image (measured).
-FORWARD, IMAGES, WEIGHTS = 512, 128, 512
+FORWARD, IMAGES, WEIGHTS = 256, 128, 512
 
 
 # ---- convolution -----------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def transposed(x: Array, w: Array, strides: Ints, padding: Ints, dilation: Ints,
     if min((i - 1) * s + d * (k - 1) + 1 - 2 * p + extra for i, k, s, d, p, extra in extents) < 1:
         return None
     area = math.prod(places)
-    if not (taps == 1 or _few_places(n * area, taps, c) or (taps <= MANY and taps > area)):
+    if not (taps == 1 or _few_places(n * area, taps, max(c, o)) or (taps <= MANY and taps > area)):
         return None
     if taps == 1 and w.size <= IMAGES * area:
         each = jnp.broadcast_to(w.reshape(c, o), (n, c, o))
