@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -53,6 +54,52 @@ def run(
             compile_cache=compile_cache,
         )
     )
+
+
+@app.command(context_settings={"allow_interspersed_args": True})
+def compare(
+    program: Annotated[
+        str, typer.Argument(metavar="PROGRAM", help="script.py, or module:function or file.py:function.")
+    ],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="The script's arguments.")] = None,
+    on: Annotated[
+        list[str] | None, typer.Option("--on", metavar="BACKEND", help="Several times; `pytorch` is PyTorch itself.")
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Calls that are timed, after the first.")] = 10,
+    tolerance: Annotated[float, typer.Option(help="Largest difference, relative to an array's largest value.")] = 1e-4,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figures; - for standard output.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw the times.")] = None,
+) -> None:
+    """Run a program on several backends, side by side: results, gradients, time and memory.
+
+    FUNCTION is called with a device and returns (step, args): step(*args) is what is compared and timed.
+    """
+    from tensorgraft.cli.compare import compare as run_compare
+
+    chosen = on or ["pytorch", "jax", "numpy"]
+    raise typer.Exit(
+        run_compare(program, arguments or [], chosen, repeat=repeat, tolerance=tolerance, out=json, plot=plot)
+    )
+
+
+@app.command()
+def bench(
+    operation: Annotated[str, typer.Argument(help="A function of the Array API, such as matmul or exp.")],
+    shape: Annotated[str, typer.Option(help="Of the operands; of matmul rows,inner,columns.")] = "512,512,512",
+    on: Annotated[list[str] | None, typer.Option("--on", metavar="BACKEND", help="Several times.")] = None,
+    dtype: Annotated[str, typer.Option(help="Of the operands.")] = "float32",
+    repeat: Annotated[int, typer.Option(min=2, help="Bursts that are timed.")] = 10,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figures; - for standard output.")] = None,
+) -> None:
+    """Time one operation on several backends, eagerly and compiled."""
+    from tensorgraft.cli.bench import bench as run_bench
+    from tensorgraft.hub import registry
+
+    try:
+        extents = [int(n) for n in shape.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"--shape {shape!r}: integers with commas between, such as 512,512") from None
+    raise typer.Exit(run_bench(operation, extents, on or registry.backends(), dtype, repeat, json))
 
 
 @app.command()
