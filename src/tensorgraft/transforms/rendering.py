@@ -37,7 +37,8 @@ def rendered(e: Explanation) -> Group:
         rows = [(f.name, str(f.calls), f.place) for f in e.fallbacks]
         note = "without a kernel: on the CPU eagerly, refused by tg.jit"
         parts.append(_table(note, rows, "operator", Column("calls", justify="right"), "line"))
-    parts.append(_operators(e))
+    if e.program.costs:
+        parts.append(_operators(e))
     return Group(*parts)
 
 
@@ -48,22 +49,23 @@ def _program(e: Explanation) -> list[tuple[str, str]]:
     if p.compiled_operations is not None:
         rows.append(("optimised", f"{p.compiled_operations:,} instructions, {p.kernels:,} run one by one"))
     flops = sum(c.flops for c in p.costs.values())
-    told = "" if p.flops is None else f"; the backend counts {quantity(p.flops)}"
-    guess = "" if not p.unbounded else f"; {p.unbounded} loops of unknown length counted once"
-    rows.append(("FLOPs", f"{quantity(flops)}{told}{guess}"))
+    counted = [quantity(flops)] if p.costs else []
+    if p.flops is not None:
+        counted.append(f"the backend counts {quantity(p.flops)}")
+    if p.unbounded:
+        counted.append(f"{p.unbounded} loops of unknown length counted once")
+    if counted:
+        rows.append(("FLOPs", "; ".join(counted)))
     if p.bytes is not None:
         rows.append(("memory traffic", size(p.bytes)))
-    rows.append(
-        (
-            "memory",
-            f"peak {size(m.peak)}: arguments {size(m.arguments)}, results {size(m.outputs)}"
-            f" ({size(m.alias)} in place), temporary {size(m.temporary)}",
-        )
-    )
+    if m is not None:
+        parts = f"arguments {size(m.arguments)}, results {size(m.outputs)} ({size(m.alias)} in place)"
+        rows.append(("memory", f"peak {size(m.peak)}: {parts}, temporary {size(m.temporary)}"))
     n, kept = e.kept_for_backward
     if n:
         rows.append(("kept for backward", f"{n} tensors, {size(kept)}"))
-    rows.append(("time", f"trace {e.trace_seconds:.2f} s, compile {p.compile_seconds:.2f} s"))
+    compiled = "" if p.compile_seconds is None else f", compile {p.compile_seconds:.2f} s"
+    rows.append(("time", f"trace {e.trace_seconds:.2f} s{compiled}"))
     return rows
 
 

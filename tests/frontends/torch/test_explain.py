@@ -181,3 +181,13 @@ def test_text_and_dictionary(device):
         assert part in text, text
     assert json.loads(json.dumps(told.to_dict()))["calls"] == 1
     assert len(tg.transforms.report()) and compiled.report.traces == 1
+
+
+def test_backends_that_tell_less():
+    device = tg.device("torch")
+    w = torch.ones(8, 3).to(device)
+    told = tg.explain(lambda x: (x @ w).tanh(), torch.ones(4, 8).to(device))
+    assert told.backend == "torch" and {i.name for i in told.inputs} == {"x", "w"}
+    assert told.program.flops == 2 * 4 * 8 * 3 and told.program.memory is None
+    assert told.program.primitives == {"aten.matmul.default": 1, "aten.tanh.default": 1}
+    assert "the backend counts 192" in str(told)

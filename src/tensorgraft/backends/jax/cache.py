@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from typing import Any
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
@@ -28,17 +29,18 @@ def install() -> None:
 
 def _apply() -> None:
     global _ours
-    current = jax.config.jax_compilation_cache_dir
-    if current != _ours or not jax.config.jax_enable_compilation_cache:  # the user's own affair
+    config: Any = jax.config
+    current = config.jax_compilation_cache_dir
+    if current != _ours or not config.jax_enable_compilation_cache:  # the user's own affair
         return
     path = compile_cache.directory(f"jax-{jax.__version__}")
     wanted = None if path is None else str(path)
     if wanted == current:
         return
-    jax.config.update("jax_compilation_cache_dir", wanted)
+    config.update("jax_compilation_cache_dir", wanted)
     before, after = (_LEAST_SECONDS, _JAX_LEAST_SECONDS) if wanted is None else (_JAX_LEAST_SECONDS, _LEAST_SECONDS)
-    if jax.config.jax_persistent_cache_min_compile_time_secs == before:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", after)
+    if config.jax_persistent_cache_min_compile_time_secs == before:
+        config.update("jax_persistent_cache_min_compile_time_secs", after)
     if current is not None:
         compilation_cache.reset_cache()
     if wanted is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from tensorgraft.backends.tensorflow.framework import EagerTensor, tf
 from tensorgraft.backends.tensorflow.graph import Compiled, Graph, trace
 from tensorgraft.backends.tensorflow.operation import SCALARS, mark_weak, weak_input
+from tensorgraft.hub.analysis import Analysis
 
 if TYPE_CHECKING:
     from tensorgraft.backends.tensorflow.backend import TensorFlowBackend
@@ -71,6 +73,10 @@ class TensorFlowProgram:
     @property
     def size(self) -> int:
         return sum(op.type not in _NO_OPERATION for op in self._graph.get_operations())
+
+    def analyse(self, donate: Sequence[int] = ()) -> Analysis:
+        kinds = Counter(op.type for op in self._graph.get_operations() if op.type not in _NO_OPERATION)
+        return Analysis(dict(kinds.most_common()))
 
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
         # `donate` allows, it does not ask: TensorFlow gives memory back when the last reference goes

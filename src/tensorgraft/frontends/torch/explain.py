@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import types
@@ -39,7 +40,7 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     probe = _Probe(fn)
     leaves, structure = tree_flatten((args, kwargs))
     backend = probe._backend(leaves)
-    if not backend.compiles:
+    if not backend.traces:
         raise TypeError(
             f"tg.explain tells what a compiled program is made of, and the backend {backend.name} compiles none: it"
             " runs each operation as it is met. Explain the call on a device that does, such as tg.device('jax')."
@@ -113,9 +114,13 @@ class _Probe(Compiled):
         self.capture, self.program, self.born = capture, program, capture.born
         tape = seen["tape"]
         arrays = [] if tape is None else tape.arrays
-        self.kept = (len(arrays), sum(a.size * a.dtype.itemsize for a in arrays))
+        self.kept = (len(arrays), sum(_bytes(capture.backend, a) for a in arrays))
         self.written = {id(t.stand_in) for t in seen["written"]}
         return super()._assemble(capture, program, seen, *rest)
+
+
+def _bytes(backend: Backend, array: Any) -> int:
+    return math.prod(backend.shape(array)) * backend.dtype_of(array).itemsize
 
 
 def _settle(backend: Backend, born: list[weakref.ref[Storage]]) -> None:
@@ -133,21 +138,21 @@ def _settle(backend: Backend, born: list[weakref.ref[Storage]]) -> None:
 
 def _inputs(probe: _Probe, objects: list[Named], leaves: list[Any]) -> list[Input]:
     names = _names(objects, {id(cell_of(t)) for t in leaves if isinstance(t, Tensor) and t.device.type == TYPE})
-    capture = probe.capture
+    capture, backend = probe.capture, probe.capture.backend
     touched = {id(t.stand_in): t for t in capture.touched}
     fed = {id(f.stand_in): f for f in capture.feeds}
     donated = set(probe.donated)
     found = []
     for k, array in enumerate(probe.program.captured):
-        shape = tuple(array.shape)
+        shape = backend.shape(array)
         if (t := touched.get(id(array))) is not None:
             kind, name, shape = names.get(id(t.cell), ("captured", "", shape))
         elif (f := fed.get(id(array))) is not None:
             kind, name = "host", f.what
         else:
             kind, name = "constant", ""
-        size = array.size * array.dtype.itemsize
-        found.append(Input(kind, name, str(array.dtype), shape, size, id(array) in probe.written, k in donated))
+        dtype, size = str(backend.dtype_of(array)), _bytes(backend, array)
+        found.append(Input(kind, name, dtype, tuple(shape), size, id(array) in probe.written, k in donated))
     return found
 
 
@@ -188,7 +193,7 @@ def _names(objects: list[Named], given: set[int]) -> dict[int, tuple[str, str, t
 
 def _name_constants(inputs: list[Input], analysis: Analysis, watch: _Watch) -> None:
     """Constants have no name: that of the first operator that reads one, and its line."""
-    for one, label in zip(inputs, analysis.first_use, strict=True):
+    for one, label in zip(inputs, analysis.first_use, strict=False):
         if one.kind == "constant" and label:
             used = watch.calls[int(label)]
             one.name = f"in {used.name}() at {used.place}"

@@ -162,7 +162,7 @@ def _properties(leaf: Any) -> dict[str, Any]:
 
 def leaf_names(fn: Callable[..., Any], leaves: Sequence[Any], structure: Structure) -> list[str]:
     """The program's names for the leaves of a call: `x`, `batch['ids']`."""
-    args, kwargs = unflatten_call(structure, list(leaves))
+    call: Any = unflatten_call(structure, list(leaves))
     try:
         known = [
             p.name
@@ -171,9 +171,9 @@ def leaf_names(fn: Callable[..., Any], leaves: Sequence[Any], structure: Structu
         ]
     except (TypeError, ValueError):  # some built-in functions have none
         known = []
-    paths = optree.tree_paths((args, kwargs), none_is_leaf=True, namespace="torch")
+    paths = optree.tree_paths(call, none_is_leaf=True, namespace="torch")
     if len(paths) != len(leaves):  # containers that PyTorch's own pytree knows alone
-        keyed = _pytree.tree_flatten_with_path((args, kwargs))[0]
+        keyed = _pytree.tree_flatten_with_path(call)[0]
         paths = [tuple(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k))) for k in path) for path, _ in keyed]
     names = []
     for kind, which, *rest in paths:

@@ -41,9 +41,9 @@ def _undo(value: Any) -> Iterator[Callable[[], None]]:
     if isinstance(value, dict):
         yield _restoring_dict(value)
     elif isinstance(value, list | deque):
-        yield _restoring(value, list(value), lambda saved: (value.clear(), value.extend(saved)))
+        yield _restoring(value, value.extend)
     elif isinstance(value, set):
-        yield _restoring(value, list(value), lambda saved: (value.clear(), value.update(saved)))
+        yield _restoring(value, value.update)
     if isinstance(held := getattr(value, "__dict__", None), dict):
         yield _restoring_dict(held)
         for inner in held.values():  # attributes with a leading underscore are not all walked by their owner
@@ -65,10 +65,13 @@ def _restoring_dict(value: dict[Any, Any]) -> Callable[[], None]:
     return restore
 
 
-def _restoring(value: Any, saved: list[Any], put: Callable[[list[Any]], Any]) -> Callable[[], None]:
+def _restoring(value: Any, put: Callable[[list[Any]], None]) -> Callable[[], None]:
+    saved = list(value)
+
     def restore() -> None:
         now = list(value)
         if len(now) != len(saved) or any(a is not b for a, b in zip(now, saved, strict=True)):
+            value.clear()
             put(saved)
 
     return restore
