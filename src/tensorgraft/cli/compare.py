@@ -172,7 +172,8 @@ def _table(target: str, outcomes: Sequence[Outcome], tolerance: float) -> Table:
         *(Column(n, justify="right", no_wrap=True) for n in names),
         title=target,
         box=box.SIMPLE_HEAD,
-        pad_edge=False,
+        padding=(0, 0, 0, 1),
+        show_edge=False,
     )
     for o in outcomes:
         if o.error is not None:
