@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from tensorgraft.frontends.torch.plan import Leaf, held_arguments, lay_out, meta
 from tensorgraft.frontends.torch.refusals import check_out_dtypes
 from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
 from tensorgraft.frontends.torch.traced_values import asked_for_shape
+from tensorgraft.frontends.torch.values import looked_up
 from tensorgraft.storage import Storage
 
 Tensor = torch.Tensor
@@ -36,10 +38,19 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     held, given = held_arguments(operator, args, kwargs)
     state.touch(*map(cell_of, tensors))
 
+    def known(t: Tensor) -> Any:
+        array = to_array(t)
+        values = looked_up(xp, array)
+        return array if values is None else xp.asarray(values)
+
+    with xp.scope():
+        arrays = list(map(known, tensors))
+    at_once = state.now.capture is not None and not any(map(xp.is_traced, arrays))
+
     def fill(a: Any) -> Any:
         if isinstance(a, Leaf):
             if a.tensor:
-                return to_array(tensors[a.index])
+                return arrays[a.index]
             v = given[a.index]
             return xp.asarray(cpu_to_numpy(v)) if isinstance(v, Tensor) else v
         return numpy_dtype(a) if isinstance(a, torch.dtype) else a
@@ -48,7 +59,7 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     positional = [n for n in sig.positional if n in held and n not in hidden]
     named = {n: map_nested(fill, held[n]) for n in held if n not in sig.positional and n not in hidden}
     try:
-        with xp.scope():
+        with xp.scope(), xp.eagerly() if at_once else contextlib.nullcontext():
             made = operator.spec.fn(xp, *[map_nested(fill, held[n]) for n in positional], **named)
     except TracedValueError:
         raise asked_for_shape(operator.name, tensors) from None

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 import torch.autograd.forward_ad as forward_ad
 
@@ -159,7 +160,9 @@ class Compiled:
                 return cell_of(value).backend
         return slot_of(None).backend
 
-    def _trace(self, backend: Backend, leaves: list[Any], structure: Structure, answers: Sequence[int] = ()) -> Trace:
+    def _trace(
+        self, backend: Backend, leaves: list[Any], structure: Structure, answers: Sequence[np.ndarray] = ()
+    ) -> Trace:
         start = time.perf_counter()
         values = Values(answers)
         capture = Capture(backend, values=values if self._guards_values else None)
@@ -227,7 +230,7 @@ class Compiled:
             if values.missing:
                 capture.restore_gradients()
                 capture.restore()
-                answer = backend.to_numpy(program.compile()(*program.captured)[0]).item()
+                answer = backend.to_numpy(program.compile()(*program.captured)[0])
                 return self._trace(backend, leaves, structure, [*answers, answer])
             capture.loops.warn()
             for leaf in capture.leaves.values():

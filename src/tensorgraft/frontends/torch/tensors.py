@@ -18,6 +18,7 @@ import torch
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at
 from tensorgraft.frontends.torch.headers import empty_header, header, imported
+from tensorgraft.frontends.torch.values import looked_up
 from tensorgraft.hub import dtypes
 from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense, read
 
@@ -184,7 +185,9 @@ def to_cpu(t: torch.Tensor) -> torch.Tensor:
         return few.as_strided(t.size(), t.stride()) if is_dense(tuple(t.size()), t.stride()) else few.reshape(t.size())
     cell = cell_of(t)
     xp = cell.backend
-    host = xp.to_numpy(to_array(t))
+    array = to_array(t)
+    host = looked_up(xp, array)
+    host = xp.to_numpy(array) if host is None else host
     out = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype) if is_dense(tuple(t.size()), t.stride()) else None
     source = numpy_to_cpu(np.ascontiguousarray(host).reshape(tuple(t.size())))
     return source.clone() if out is None else out.copy_(source)

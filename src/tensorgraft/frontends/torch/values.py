@@ -1,4 +1,5 @@
-"""`tg.jit(fn, guard_values=True)`: integers and truths that Python asks for are looked at instead of refused.
+"""`tg.jit(fn, guard_values=True)`: integers and truths that Python asks for are looked at instead of refused, and so
+are masks that say how large results are.
 
 The function is traced up to where a value is asked for; the program so far computes it; then the function is traced
 again, which is given the answer. Each call computes what was asked for before anything else, in a program of its own
@@ -7,19 +8,23 @@ that has nothing else in it, and where an answer is another one, the function is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import state
-from tensorgraft.frontends.torch.guards import Guards
-from tensorgraft.frontends.torch.sources import Inputs
 from tensorgraft.hub.backend import Backend
+
+if TYPE_CHECKING:
+    from tensorgraft.frontends.torch.guards import Guards
+    from tensorgraft.frontends.torch.sources import Inputs
 
 Array = Any
 _MOST = 64  # in one trace
+_LARGEST = 1 << 14  # elements
 
 
 class Unanswered(BaseException):
@@ -29,17 +34,19 @@ class Unanswered(BaseException):
 class Values:
     """What is asked for in one trace."""
 
-    def __init__(self, answers: Sequence[int] = ()) -> None:
+    def __init__(self, answers: Sequence[np.ndarray] = ()) -> None:
         self.answers = list(answers)
-        self.arrays: list[Array] = []  # 0-d, in the order in which they are asked for
+        self.arrays: list[Array] = []  # in the order in which they are asked for
         self.missing = False  # there was no answer for the last one
 
-    def ask(self, x: torch.Tensor, array: Array) -> int:
-        """The answer to `.item()` of an integer or a bool. Raises Unanswered, and TracedValueError for too many."""
+    def of(self, xp: Backend, array: Array) -> np.ndarray | None:
+        """The values of a traced array; None for numbers that are not whole, and for large ones. Raises Unanswered, and
+        TracedValueError for too many."""
+        if xp.dtype_of(array).kind not in "biu" or math.prod(xp.shape(array)) > _LARGEST:
+            return None
         if len(self.arrays) == _MOST:
             raise TracedValueError(f"more than {_MOST} values are asked for: decide outside, or by torch.where")
-        xp = state.now.capture.backend  # type: ignore[union-attr]
-        self.arrays.append(xp.reshape(array, ()))
+        self.arrays.append(array)
         if len(self.arrays) > len(self.answers):
             raise Unanswered
         return self.answers[len(self.arrays) - 1]
@@ -70,12 +77,25 @@ class ValueGuards:
         return getattr(self._guards, name)
 
     def hold(self, leaves: Sequence[Any]) -> bool:
-        return self._guards.hold(leaves) and self._now(leaves) == self._answers
+        return self._guards.hold(leaves) and all(map(np.array_equal, self._now(leaves), self._answers))
 
     def broken(self, leaves: Sequence[Any], names: dict[int, str]) -> str:
         if not self._guards.hold(leaves):
             return self._guards.broken(leaves, names)
-        return f"values that Python asks for are {self._now(leaves)}, were {self._answers}"
+        for now, before in zip(self._now(leaves), self._answers, strict=True):
+            if not np.array_equal(now, before):
+                return f"a value that Python asks for is {_words(now)}, was {_words(before)}"
+        return "values that Python asked for were others for a moment"
 
-    def _now(self, leaves: Sequence[Any]) -> list[int]:
-        return [self._backend.to_numpy(a).item() for a in self._run(*self._inputs.now(leaves))]
+    def _now(self, leaves: Sequence[Any]) -> list[np.ndarray]:
+        return [self._backend.to_numpy(a) for a in self._run(*self._inputs.now(leaves))]
+
+
+def _words(values: np.ndarray) -> str:
+    return str(values) if values.size < 9 else f"{str(values.ravel()[:8])[:-1]} ...]"
+
+
+def looked_up(xp: Backend, array: Array) -> np.ndarray | None:
+    """The values of an array that is only being traced, where they may be asked for."""
+    values = None if state.now.capture is None else state.now.capture.values
+    return None if values is None or not xp.is_traced(array) else values.of(xp, array)
