@@ -22,6 +22,7 @@ from tensorgraft.frontends.torch.tensors import (
     to_cpu,
 )
 from tensorgraft.frontends.torch.traced_values import asked_for_value
+from tensorgraft.frontends.torch.values import looked_up
 from tensorgraft.storage import Storage, contiguous_strides
 
 Tensor = torch.Tensor
@@ -149,10 +150,10 @@ def item(x: Tensor) -> Any:
     cell = cell_of(x)
     array = to_array(x)
     if cell.backend.is_traced(array):
-        values = state.now.capture and state.now.capture.values
-        if values is None or x.dtype.is_floating_point or x.dtype.is_complex:
+        known = looked_up(cell.backend, array)
+        if known is None:
             raise asked_for_value(x)
-        return values.ask(x, array)
+        return known.item()
     return cell.backend.to_numpy(array).item()
 
 
