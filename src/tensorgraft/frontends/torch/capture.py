@@ -104,6 +104,7 @@ class Capture:
     marks: dict[int, Mark] = field(default_factory=dict)
     replays: bool = False  # branches or loop bodies run again in a backward pass
     checkpoints: list[weakref.ref[Any]] = field(default_factory=list)  # calls of checkpointed functions
+    before: dict[int, tuple[torch.nn.Module, dict[str, Any], Any, Any]] = field(default_factory=dict)  # of the modules
     recomputation: Recomputation | None = None  # that is under way
     values: Values | None = None  # that may be asked for
     modules: dict[int, torch.nn.Module] = field(default_factory=dict)
@@ -148,8 +149,23 @@ class Capture:
         """The storages made inside that are still alive."""
         return [cell for ref in self.born if (cell := ref()) is not None]
 
+    def note_module(self, module: torch.nn.Module) -> None:
+        """A module is about to run."""
+        self.modules[id(module)] = module
+        if id(module) not in self.before:
+            tables = vars(module), module._parameters, module._buffers
+            self.before[id(module)] = (module, *map(dict, tables))  # type: ignore[assignment]
+
     def restore_gradients(self) -> None:
-        """Give every leaf the gradient that it had, after an exception."""
+        """Give every leaf the gradient that it had, and every module its attributes, after an exception."""
+        for module, attributes, parameters, buffers in self.before.values():
+            for table, values in (
+                (vars(module), attributes),
+                (module._parameters, parameters),
+                (module._buffers, buffers),
+            ):
+                table.clear()
+                table.update(values)
         for leaf in self.leaves.values():
             if leaf.alive:
                 leaf.tensor.grad = leaf.before
