@@ -124,7 +124,7 @@ def watching(capture: Capture, schedule: Schedule) -> Iterator[None]:
             stack.enter_context(_reads(watch, name))
 
         def note_module(module: torch.nn.Module, _: Any) -> None:
-            capture.modules[id(module)] = module
+            capture.note_module(module)
 
         handle = torch.nn.modules.module.register_module_forward_pre_hook(note_module)
         stack.callback(handle.remove)
