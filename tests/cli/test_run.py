@@ -212,3 +212,16 @@ def test_lazy_mode_prints_the_same(tensorgraft, script):
     recorded = tensorgraft("run", "--on", "jax", "--lazy", "--jit-report", path)
     assert lines(recorded) == eager
     assert "run as 2 programs 6 times" in recorded.stderr
+
+
+def test_the_jit_report_tells_why(tensorgraft, script):
+    path = script(
+        """
+        import torch, tensorgraft as tg
+        double = tg.jit(lambda x: x * 2)
+        for n in (2, 2, 3):
+            double(torch.ones(n, device="cuda"))
+        """
+    )
+    shown = " ".join(tensorgraft("run", "--jit-report", path, COLUMNS="200").stderr.split())
+    assert "argument x: shape (3,), was (2,)" in shown

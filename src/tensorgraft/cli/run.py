@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 
 from tensorgraft.cli.script import execute
@@ -94,11 +95,11 @@ def print_jit_report(console: Console) -> None:
     """What was compiled, how often and how long that took."""
     from tensorgraft.transforms.jit import report
 
-    table = Table(
-        "compiled function", *(Column(name, justify="right") for name in ("programs", "compile time", "calls"))
-    )
+    right = [Column(name, justify="right") for name in ("programs", "compile time", "calls")]
+    table = Table("compiled function", *right, Column("the last program, because", overflow="fold"))
     for entry in report():
-        table.add_row(entry.name, str(entry.traces), f"{entry.compile_seconds:.2f} s", str(entry.calls))
+        because = escape("; ".join(entry.reasons[-1])) if entry.reasons else ""
+        table.add_row(entry.name, str(entry.traces), f"{entry.compile_seconds:.2f} s", str(entry.calls), because)
     if table.row_count:
         console.print(table)
     else:

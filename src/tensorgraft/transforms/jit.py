@@ -75,7 +75,8 @@ class Undecided:
 
 
 def report() -> list[Any]:
-    """What every compiled function of this process did: name, traces, calls, seconds, operations."""
+    """What the compiled functions of this process did: name, calls, traces and why they were made, seconds, operations.
+    `tg.explain` tells more, of one call."""
     from tensorgraft.frontends.torch import jit as torch_jit
 
     return list(torch_jit.reports)
