@@ -1,0 +1,78 @@
+"""What a call of a compiled function costs as the number of captured tensors grows: `tg.jit` of a module with many
+small parameters against `jax.jit` of a function that is given as many arrays. The arithmetic is next to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from benchmarks.measure import Row, interleaved
+from torch import nn
+
+import tensorgraft as tg
+
+COUNTS = (10, 100, 1000, 5000)
+ROUNDS = 300  # of one call each: between them a busy machine does other things
+
+
+def read_by_hand(x: Any, arrays: list[Any]) -> Any:
+    return x + jnp.stack(arrays).sum()
+
+
+def write_by_hand(x: Any, arrays: list[Any]) -> Any:
+    arrays = [a + 1 for a in arrays]
+    return arrays, read_by_hand(x, arrays)
+
+
+class Many(nn.Module):
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.items = nn.ParameterList([torch.full((2,), float(i)) for i in range(n)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.stack(list(self.items)).sum()
+
+
+def subjects(n: int) -> dict[str, Callable[[], object]]:
+    device = tg.device("jax")
+    x, array = torch.ones(2, device=device), jnp.ones(2)
+    reader, writer = Many(n).to(device), Many(n).to(device)
+
+    @tg.jit
+    @torch.no_grad()
+    def read(x: torch.Tensor) -> torch.Tensor:
+        return reader(x)
+
+    @tg.jit
+    @torch.no_grad()
+    def write(x: torch.Tensor) -> torch.Tensor:
+        torch._foreach_add_(list(writer.items), 1.0)
+        return writer(x)
+
+    by_hand, in_place = jax.jit(read_by_hand), jax.jit(write_by_hand, donate_argnums=1)
+    arrays = [jnp.full((2,), float(i)) for i in range(n)]
+    held = [[a + 0 for a in arrays]]
+
+    def step() -> Any:
+        held[0], out = in_place(array, held[0])
+        return out.block_until_ready()
+
+    return {
+        "read": lambda: tg.to_backend_array(read(x)).block_until_ready(),
+        "read by hand": lambda: by_hand(array, arrays).block_until_ready(),
+        "write": lambda: tg.to_backend_array(write(x)).block_until_ready(),
+        "write by hand": step,
+    }
+
+
+def measure() -> list[Row]:
+    rows = []
+    for n in COUNTS:
+        seconds = interleaved(subjects(n), 1, ROUNDS if n < 1000 else ROUNDS // 5)
+        for what, said in (("read", "read"), ("write", "written in place")):
+            name = f"call of tg.jit, {n} captured tensors {said}"
+            rows.append(Row(name, seconds[what], seconds[f"{what} by hand"], "jax.jit"))
+    return rows
