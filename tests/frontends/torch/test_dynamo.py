@@ -413,6 +413,14 @@ def test_graph_breaks():
 
 
 @pytest.mark.parametrize("device", ["numpy", "jax"])
+def test_checks_with_effects_are_made(device):
+    run = compiled(lambda x: torch.linalg.cholesky(x) * 2, device)
+    same(run(torch.eye(3)), 2 * torch.linalg.cholesky(torch.eye(3)))
+    with pytest.raises(torch.linalg.LinAlgError, match="leading minor of order 1 is not positive-definite"):
+        run(-torch.eye(3))
+
+
+@pytest.mark.parametrize("device", ["numpy", "jax"])
 def test_control_flow(device):
     from torch._higher_order_ops.scan import scan
     from torch._higher_order_ops.while_loop import while_loop

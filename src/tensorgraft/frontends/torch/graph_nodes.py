@@ -95,6 +95,8 @@ def call_node(node: Node, environment: dict[Node, Any], slot: Slot) -> Any:
     for op in (target, *args):
         if isinstance(op, torch._ops.OpOverload) and not _known(op):
             raise Untraceable(node, fallback.NoKernelError(schema.short_name(op)))
+    if getattr(target, "__name__", "") == "with_effects":  # an error that depends on values, a line that is printed
+        raise Untraceable(node, RuntimeError("an operator has effects"))
     try:
         return OWN.get(getattr(target, "__name__", ""), target)(*args, **kwargs)
     except (TracedValueError, NotImplementedError) as error:
@@ -165,7 +167,8 @@ def modules_of(module: GraphModule) -> Iterable[GraphModule]:
 
 
 def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
-    if not isinstance(pred, Tensor) or not _capture().backend.traces:
+    capture = state.now.capture
+    if not isinstance(pred, Tensor) or capture is None or not capture.backend.traces:
         return (true_fn if pred else false_fn)(*operands)
     return control_flow.cond(_none, pred, true_fn, false_fn, operands)
 
@@ -215,12 +218,15 @@ def _slot(args: Any, kwargs: Any) -> Slot:
     return slot_of(device)
 
 
-OWN: dict[str, Callable[..., Any]] = {
-    **LAYERS,
+CONTROL_FLOW: dict[str, Callable[..., Any]] = {
     "cond": _cond,
     "while_loop": _while_loop,
     "scan": _scan,
     "associative_scan": _associative_scan,
+}
+OWN: dict[str, Callable[..., Any]] = {
+    **LAYERS,
+    **CONTROL_FLOW,
     "run_and_save_rng_state": _run_and_save_rng_state,
     "run_with_rng_state": _run_with_rng_state,
 }
