@@ -85,3 +85,26 @@ def test_wherever_it_is_raised(before):
     for _ in range(before + 1):
         tg.jit(undisturbed.step)(undisturbed.x)
     assert training.state() == undisturbed.state()
+
+
+def test_attributes_of_modules():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("largest", torch.zeros(()))
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            self.largest = torch.maximum(self.largest, x.max())
+            self.last = x
+            return x if x.sum() > 0 else -x
+
+    module = Counting().to(tg.device("jax"))
+    x = torch.ones(2, device=tg.device("jax"))
+    before = module.largest
+    with pytest.raises(tg.TracedValueError):
+        tg.jit(module)(x)
+    assert module.largest is before and module.calls == 0 and not hasattr(module, "last")
+    assert tg.jit(module, guard_values=True)(x * 3).tolist() == [3, 3]
+    assert module.largest.item() == 3 and module.calls == 1
