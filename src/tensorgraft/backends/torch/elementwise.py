@@ -66,7 +66,7 @@ def _integer_floor_divide(x: Tensor, y: Tensor) -> Tensor:
 _OTHERS: dict[str, Fn] = {
     "abs": _abs,
     "sign": _sign,
-    "conj": torch.conj_physical,
+    "conj": lambda x: torch.conj(x).resolve_conj(),  # `conj_physical` has no rule for batches
     "bitwise_invert": torch.bitwise_not,
     "divide": torch.true_divide,
     "fmod": _fmod,

@@ -68,8 +68,12 @@ class TorchProgram:
             inputs = [arrays.from_numpy(x, device) if isinstance(x, np.ndarray) else x for x in given]
             if not made:
                 made.append(_compiled(module, inputs))
-            # results have memory of their own: they are written in place later
-            return tuple([arrays.own(x) for x in made[0](*inputs)])
+            # results have memory of their own, for they are written in place later: none is an input, or another result
+            seen, results = set(map(id, inputs)), []
+            for x in made[0](*inputs):
+                results.append(x.clone(memory_format=torch.contiguous_format) if id(x) in seen else arrays.own(x))
+                seen.add(id(x))
+            return tuple(results)
 
         return self._backend.compile(torch.no_grad()(run))
 
