@@ -110,8 +110,9 @@ def pulled_back(
     if not given:
         return [torch.zeros_like(t) for t in ends]
     roots, dy = zip(*given, strict=True)
-    found = torch.autograd.grad(roots, ends, dy, allow_unused=True, materialize_grads=True, create_graph=again)
-    return list(found)
+    found = torch.autograd.grad(roots, ends, dy, allow_unused=True, create_graph=again)
+    # `materialize_grads` makes zeros that require gradients, which look like tensors from outside
+    return [torch.zeros_like(t, requires_grad=False) if g is None else g for t, g in zip(ends, found, strict=True)]
 
 
 class _Differentiated(torch.autograd.Function):
