@@ -90,7 +90,7 @@ class HostWatch(TorchDispatchMode):
 
 def _asked_for_argument() -> TracedValueError:
     return refused(
-        "needs the value of a CPU argument of tg.jit: every call would have this one's.",
+        "needs the value of a CPU argument of the compiled function: every call would have this one's.",
         ("stay a tensor", "use it itself in the place of its value"),
         ("know it before", "pass it as a Python number: each value is compiled"),
     )
