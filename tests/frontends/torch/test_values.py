@@ -99,3 +99,23 @@ def test_masks_lists_and_sizes():
         for a, e in zip(run(*(t.to(tg.device(DEVICE)) for t in given)), f(*given), strict=True):
             assert a.tolist() == e.tolist()
     assert run.report.traces == 2
+
+
+def test_a_check_in_every_layer_is_guessed():
+    """A line that asks again: told the same at first, and looked at."""
+    traces = []
+
+    def f(x):
+        traces.append(1)
+        for k in range(6):
+            x = x * 2 if (x < 9).all() else x - 1
+            assert x.sum() < 1000 or k < 0
+        return x
+
+    run = tg.jit(f, guard_values=True)
+    for start in (1.0, 20.0, 1.0):
+        assert run(tensor(start)).tolist() == f(torch.tensor([start])).tolist()
+    assert run.report.traces == 3  # the first one guessed wrong
+    assert len(traces) - 3 < 8
+    with pytest.raises(AssertionError):
+        run(tensor(5000.0))

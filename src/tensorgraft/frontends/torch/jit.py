@@ -160,11 +160,27 @@ class Compiled:
                 return cell_of(value).backend
         return slot_of(None).backend
 
-    def _trace(
-        self, backend: Backend, leaves: list[Any], structure: Structure, answers: Sequence[np.ndarray] = ()
-    ) -> Trace:
+    def _trace(self, backend: Backend, leaves: list[Any], structure: Structure) -> Trace:
+        values = Values()
+        while True:  # until every value that was asked for is known (there are none but with `guard_values`)
+            try:
+                made, found = self._trace_once(backend, leaves, structure, values)
+            except Exception:
+                if not values.guessed:
+                    raise
+                values = Values(values.answers[: values.known], guesses=False)
+                continue
+            if made is not None and not values.guessed:
+                return made
+            if made is not None and values.all_right(found := made.guards.now(leaves)):  # type: ignore[attr-defined]
+                return made
+            values = Values(values.right(found), values.guesses)
+
+    def _trace_once(
+        self, backend: Backend, leaves: list[Any], structure: Structure, values: Values
+    ) -> tuple[Trace | None, list[np.ndarray]]:
+        """A trace, or the values that it asked for if one of them was not known."""
         start = time.perf_counter()
-        values = Values(answers)
         capture = Capture(backend, values=values if self._guards_values else None)
         schedule = Schedule()
         stepped: list[Stepped] = []
@@ -230,8 +246,7 @@ class Compiled:
             if values.missing:
                 capture.restore_gradients()
                 capture.restore()
-                answer = backend.to_numpy(program.compile()(*program.captured)[0])
-                return self._trace(backend, leaves, structure, [*answers, answer])
+                return None, list(map(backend.to_numpy, program.compile()(*program.captured)))
             capture.loops.warn()
             for leaf in capture.leaves.values():
                 if (at := cut.get(id(leaf.tensor))) is not None:
@@ -250,7 +265,7 @@ class Compiled:
         self.report.traces += 1
         self.report.operations.append(program.size)
         self.report.trace_seconds += time.perf_counter() - start
-        return made
+        return made, []
 
     def _assemble(
         self,
