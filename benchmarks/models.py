@@ -7,6 +7,7 @@ they have computed the same; bursts of them take turns.
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 from contextlib import ExitStack
 
@@ -20,13 +21,16 @@ LIMITS = {"gpt": 1.05, "resnet": 0.3, "lstm": 1.05}
 NAMES = {"gpt": "GPT-2", "resnet": "ResNet-18", "lstm": "LSTM"}
 MEMORY, FIRST, TRACE = 1.1, 1.5, 4.0
 OURS, HAND = "tensorgraft", "JAX by hand"
+WITHOUT = "BENCHMARKS_WITHOUT"  # environment variable: names of peers, with commas
 
 
 def peers() -> dict[str, str | None]:
     """The other subjects, and why one is left out."""
     compiler = None if shutil.which("g++") or shutil.which("clang++") else "torch.compile needs a C++ compiler"
     torchax = None if importlib.util.find_spec("torchax") else "torchax is not installed"
-    return {"CPU PyTorch": None, "torch.compile": compiler, "torchax": torchax}
+    found = {"CPU PyTorch": None, "torch.compile": compiler, "torchax": torchax}
+    unwanted = os.environ.get(WITHOUT, "").split(",")
+    return {name: f"{name} is not wanted" if name in unwanted else reason for name, reason in found.items()}
 
 
 def compare(work: str, training: bool) -> list[Row]:

@@ -1,0 +1,60 @@
+"""The numbers of a run as a page: `python -m benchmarks.page out/bench.json > docs/benchmarks.md`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Row
+from benchmarks.run import promise, shown
+
+HEAD = """# Benchmarks
+
+Made by `make bench` (`python -m benchmarks.run --page docs/benchmarks.md`); not written by hand.
+
+Times are CPU time of one core where the work is long, else the quickest of many short bursts; what is compared takes
+turns, in one run. A ratio is ours / the other. {processor}, {cores} cores, load of the machine {load[0]:.1f} to
+{load[1]:.1f}.
+"""
+AREAS = {
+    "import_time": "Import",
+    "eager": "Eager operations",
+    "array_api": "Array API",
+    "autocast": "Autocast",
+    "training_step": "The demo's training steps",
+    "models": "Networks",
+    "lazy": "Lazy mode",
+    "call_overhead": "Calls of compiled functions",
+    "convolution": "Convolutions on a CPU",
+    "growth": "How compiling and memory grow",
+}
+
+
+def page(report: dict[str, Any]) -> str:
+    parts = [HEAD.format(**report)]
+    for area, rows in report["areas"].items():
+        found = [Row(**fields) for fields in rows]
+        parts.append(f"## {AREAS.get(area, area)}\n\n{_table(found)}\n")
+    missed = [row for rows in report["areas"].values() for row in (Row(**f) for f in rows) if not row.kept]
+    parts.append("## Missed\n\n" + _list(missed, report["failed"]))
+    return "\n".join(parts)
+
+
+def _table(rows: list[Row]) -> str:
+    lines = ["| | ratio | target | | ours | other | against |", "| --- | --: | --: | --- | --: | --: | --- |"]
+    for row in rows:
+        verdict = "" if not promise(row) else "kept" if row.kept else "**missed**"
+        values = f"{shown(row.ours, row.unit)} | {shown(row.reference, row.unit)}"
+        lines.append(f"| {row.name} | {row.ratio:.2f} | {promise(row)} | {verdict} | {values} | {row.against} |")
+    return "\n".join(lines)
+
+
+def _list(missed: list[Row], failed: list[str]) -> str:
+    lines = [f"- {row.name}: {row.ratio:.2f}, target {promise(row)}" for row in missed] + [f"- {f}" for f in failed]
+    return "\n".join(lines or ["Nothing."]) + "\n"
+
+
+if __name__ == "__main__":
+    print(page(json.loads(Path(sys.argv[1]).read_text())), end="")
