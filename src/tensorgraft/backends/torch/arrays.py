@@ -114,7 +114,7 @@ def _count(x: Tensor) -> int:
     return _uses(x.untyped_storage()._cdata)
 
 
-_OF_A_SOLE_TENSOR = _count(torch.empty(1))
+_OF_A_SOLE_TENSOR = _count(torch.empty(1, device="cpu"))
 
 
 def own(x: Tensor) -> Tensor:
@@ -161,16 +161,17 @@ def _assign_in_order(view: Tensor, value: Tensor) -> None:
     if not _overlaps(view.shape, view.stride()):
         view.copy_(value)
         return
-    at = torch.zeros((), dtype=torch.int64)
+    device = view.device
+    at = torch.zeros((), dtype=torch.int64, device=device)
     for axis, (n, s) in enumerate(zip(view.shape, view.stride(), strict=True)):
-        at = at + (torch.arange(n) * s).reshape([n if a == axis else 1 for a in range(view.ndim)])
+        at = at + (torch.arange(n, device=device) * s).reshape([n if a == axis else 1 for a in range(view.ndim)])
     at = at.reshape(-1)
     places, number = torch.unique(at, return_inverse=True)
-    final = torch.zeros_like(places).scatter_reduce(0, number, torch.arange(at.numel()), "amax")
+    final = torch.zeros_like(places).scatter_reduce(0, number, torch.arange(at.numel(), device=device), "amax")
     span = int(places[-1]) + 1
     line = torch.as_strided(view, (span,), (1,), view.storage_offset())
     bits = SIGNED.get(line.dtype, line.dtype)
-    line.view(bits)[places.to(view.device)] = value.reshape(-1)[final.to(view.device)].view(bits)
+    line.view(bits)[places] = value.reshape(-1)[final].view(bits)
 
 
 # ---- traces ----------------------------------------------------------------------------------------------------------
