@@ -111,9 +111,8 @@ class TensorFlowLinearAlgebra:
         if any(map(is_symbolic, arrays)):
             return fn(self, *arrays)
         if fn.__name__ not in self._programs:
-            self._programs[fn.__name__] = self.compile(  # type: ignore[attr-defined]
-                lambda *given: _flat(fn(self, *given))
-            )
+            compiled: Any = self
+            self._programs[fn.__name__] = compiled.compile(lambda *given: _flat(fn(self, *given)))
         made = self._programs[fn.__name__](*arrays)
         return made if len(made) > 1 else made[0]
 
@@ -147,7 +146,8 @@ class TensorFlowLinearAlgebra:
         return _real(values, x), vectors
 
     def eig(self, x: Array, /) -> tuple[Array, Array]:
-        return tuple(raw.Eig(input=x, Tout=TF[dtypes.complex_dtype(dtype_of(x))]))  # type: ignore[return-value]
+        values, vectors = raw.Eig(input=x, Tout=TF[dtypes.complex_dtype(dtype_of(x))])
+        return values, vectors
 
     def lu(self, x: Array, /) -> tuple[Array, Array, Array]:
         *batch, m, n = shape_of(x)
