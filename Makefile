@@ -26,7 +26,7 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix
 
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.run --plot out/benchmarks.png --page docs/benchmarks.md
 
 # PyTorch's own test databases on every backend, whole; `make test` runs a sample. Writes docs/conformance.md.
 conformance: export JAX_PLATFORMS = cpu
