@@ -1,8 +1,10 @@
-"""What all tests share: JAX on the CPU, repeatable hypothesis runs, the options of the conformance run."""
+"""What all tests share: JAX on the CPU, programs on PyTorch uncompiled, repeatable hypothesis runs, the options of the
+conformance run."""
 
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("TENSORGRAFT_TORCH_COMPILER", "none")  # Inductor takes seconds for each program
 os.environ.setdefault("TENSORGRAFT_CACHE", "0")  # what is tested is compiled here and now
 
 import pytest

@@ -27,13 +27,6 @@ xp: Any = backend("torch")
 KEY = np.array([3, 4], np.uint32)
 
 
-@pytest.fixture(autouse=True)
-def operator_by_operator(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Programs are run as they are: Inductor takes seconds for each."""
-    if "inductor" not in request.node.name:
-        monkeypatch.setattr(program, "compiler", lambda: "none")
-
-
 def array(values: Any, dtype: Any = np.float32) -> torch.Tensor:
     return xp.asarray(np.asarray(values, dtype))
 
@@ -393,7 +386,8 @@ def test_branches_that_differ_are_refused() -> None:
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="no C++ compiler")
-def test_inductor_compiles_a_program() -> None:
+def test_inductor_compiles_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "compiler", lambda: "inductor")
     x, key = normal(3, 4), array(KEY, np.uint32)
 
     def fn(x: Any, key: Any) -> list[Any]:

@@ -265,7 +265,7 @@ def close(got, want, tol=1e-4):
 ON = {"numpy": MODELS, "jax": ("experts", "windows", "speech", "low rank")}
 
 
-@pytest.mark.parametrize(("backend", "name"), [(b, name) for b in tg.backends() for name in ON[b]])
+@pytest.mark.parametrize(("backend", "name"), [(b, name) for b in tg.backends() for name in ON.get(b, ())])
 def test_training(backend, name):
     device, inputs, before = tg.device(backend), MODELS[name][1], fallbacks()
     want = trained(built(name), inputs)
