@@ -212,3 +212,26 @@ def test_other_hooks_of_saved_tensors_stay_inside():
     torch.testing.assert_close(x.grad, x.detach().exp())
     with pytest.raises(RuntimeError, match=r"hooks of saved tensors .* need the backward pass inside"):
         tg.jit(loss)(x).backward()
+
+
+def test_in_a_pure_function_of_jax():
+    """The second run finds the parameters that the function was given, and drops the same."""
+    jax = pytest.importorskip("jax")
+
+    class Dropping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.full((60,), 3.0))
+
+        def forward(self, x):
+            return checkpoint(lambda x: F.dropout(x * self.weight, 0.4), F.dropout(x, 0.2), use_reentrant=False)
+
+    apply, params, buffers = tg.graft(Dropping(), onto="jax")
+
+    def loss(params, x):
+        y, _ = apply(params, buffers, x, key=jax.random.key(0))
+        return y.sum(), y
+
+    gradients, y = jax.jit(jax.grad(loss, has_aux=True))({"weight": jax.numpy.full(60, 2.0)}, jax.numpy.full(60, 1.0))
+    assert jax.numpy.allclose(gradients["weight"] * 2, y)
+    assert 0.2 < (y != 0).mean() < 0.8

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch.func import functional_call
+from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from tensorgraft.frontends.torch.capture import active
@@ -147,7 +148,8 @@ class Signature:
         dy = [xp.astype(cotangents[k], dtype) for k, dtype in run.roots]
         capture = PureCapture(xp, None)
         try:
-            with active(capture):
+            # what runs again in the backward pass (checkpoints) looks for the parameters in the module
+            with active(capture), _reparametrize_module(self.owner.module, run.state):
                 slot = slot_named(xp.name)
                 gradients = run.tape.walk(capture, given, [from_array(a, slot) for a in dy])
                 arrays = [None if g is None else to_array(g) for g in gradients]
@@ -171,6 +173,7 @@ class Run:
     roots: list[tuple[int, np.dtype]]  # which cotangents the tape takes, and in which dtype
     residual_dtypes: list[np.dtype]
     ends: list[int | None]  # which argument each leaf of the tape is
+    state: dict[str, Tensor]  # parameters and buffers
 
 
 def run(call: Signature, arrays: Sequence[Array], taped: bool) -> tuple[Run, list[Array], list[Array]]:
@@ -232,6 +235,7 @@ def _run(
         roots=[(smooth.index(where.index(i)), xp.dtype_of(results[where.index(i)])) for i in places],
         residual_dtypes=[xp.dtype_of(a) for a in residuals],
         ends=[] if tape is None else [argument.get(id(t)) for t in tape.leaves],
+        state=state,
     )
     if tape is not None:
         tape.locate({}, [])
