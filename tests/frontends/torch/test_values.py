@@ -101,6 +101,16 @@ def test_masks_lists_and_sizes():
     assert run.report.traces == 2
 
 
+def test_arguments_are_looked_at_anew():
+    """What a mask picks, and of what: an argument has values while it is traced, which are not those of later calls."""
+    run = tg.jit(lambda x, mask: (x[mask].sum(0), torch.masked_select(x, mask[:, None])), guard_values=True)
+    x = torch.arange(8.0).reshape(4, 2)
+    for mask, scale in (([1, 0, 1, 1], 1), ([0, 0, 1, 0], 1), ([1, 0, 1, 1], 5)):
+        given = x * scale, torch.tensor(mask).bool()
+        for a, e in zip(run(*(t.to(tg.device(DEVICE)) for t in given)), run.fn(*given), strict=True):
+            assert a.tolist() == e.tolist()
+
+
 def test_a_check_in_every_layer_is_guessed():
     """A line that asks again: told the same at first, and looked at."""
     traces = []

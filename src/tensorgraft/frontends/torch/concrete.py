@@ -38,14 +38,20 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     held, given = held_arguments(operator, args, kwargs)
     state.touch(*map(cell_of, tensors))
 
+    capture = state.now.capture
+    # an array from outside is there while a function is traced, and is another one at the next call
+    outside = set() if capture is None else {id(t.stand_in) for t in capture.touched}
+
     def known(t: Tensor) -> Any:
         array = to_array(t)
+        if id(array) in outside:
+            array = xp.copy(array)  # as the trace has it
         values = looked_up(xp, array)
         return array if values is None else xp.asarray(values)
 
     with xp.scope():
         arrays = list(map(known, tensors))
-    at_once = state.now.capture is not None and not any(map(xp.is_traced, arrays))
+    at_once = capture is not None and not any(map(xp.is_traced, arrays))
 
     def fill(a: Any) -> Any:
         if isinstance(a, Leaf):

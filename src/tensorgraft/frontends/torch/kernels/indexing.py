@@ -260,8 +260,8 @@ def _masked_select(xp: Any, x: Array, mask: Array) -> Array:
         raise RuntimeError("masked_select: expected BoolTensor for mask")
     shape = np.broadcast_shapes(xp.shape(x), xp.shape(mask))
     n = math.prod(shape)
-    flat, chosen = (xp.reshape(xp.broadcast_to(a, shape), (n,)) for a in (x, mask))
-    return xp.gather(flat, xp.nonzero(chosen))
+    chosen = np.broadcast_to(xp.to_numpy(mask), shape).reshape(n)
+    return xp.gather(xp.reshape(xp.broadcast_to(x, shape), (n,)), xp.nonzero(xp.asarray(chosen)))
 
 
 @kernel("masked_scatter")
