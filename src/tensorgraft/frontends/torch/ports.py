@@ -137,14 +137,16 @@ def departure(slot: Slot, device: torch.device) -> Callable[[Array], Any]:
     """What makes a tensor on a device of a result of a program: with the array's shape and dtype."""
     if device.type == TYPE:
         return lambda array: from_array(array, slot)
-    give = _from_numpy if slot.backend.mutable else _from_dlpack
     if device.type == "cpu":
-        return give
-    return lambda array: give(array).to(device)
+        return _from_numpy if slot.backend.mutable else _from_dlpack
+    if slot.backend.mutable:
+        return lambda array: _from_numpy(array).to(device)
+    return lambda array: torch.from_dlpack(array).to(device)  # which orders the streams of both sides
 
 
 def _from_dlpack(array: Array) -> Tensor:
-    return from_capsule(array.__dlpack__())
+    t = from_capsule(array.__dlpack__())  # waits
+    return t if t.is_cpu else t.cpu()
 
 
 def _from_numpy(array: Array) -> Tensor:
