@@ -156,6 +156,8 @@ def test_dlpack_out(device: str) -> None:
     own[0, 0] = 5
     assert float(x[0, 0]) == 0
     assert x.__dlpack_device__()[0] == 1
+    for max_version in (None, (0, 0), (1, 0)):
+        assert type(x.__dlpack__(max_version=max_version, dl_device=(1, 0))).__name__ == "PyCapsule"
 
 
 def test_numpys_protocol(device: str) -> None:

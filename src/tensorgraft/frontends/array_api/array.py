@@ -140,7 +140,7 @@ class Array:
         away = dl_device is not None and tuple(map(int, dl_device)) != tuple(map(int, device))
         options = {
             "stream": stream if int(device[0]) != _CPU else None,  # on the CPU there are none
-            "max_version": max_version,
+            "max_version": max_version if max_version and max_version[0] else None,  # None stands for version 0
             "dl_device": dl_device if away else None,
             "copy": False if copy is False and away else None,
         }

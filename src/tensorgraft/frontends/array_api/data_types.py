@@ -84,7 +84,7 @@ def _dtype_of(name: str, kinds: str, x: Any) -> np.dtype:
 def finfo(type: Any, /) -> FloatInfo:
     dtype = dtypes.real_dtype(_dtype_of("finfo", "fc", type))
     f = dtypes.finfo(dtype)
-    return FloatInfo(f.bits, *(float(v) for v in (f.eps, f.max, f.min, f.smallest_normal)), dtype)
+    return FloatInfo(f.bits, float(f.eps), float(f.max), float(f.min), float(f.smallest_normal), dtype)
 
 
 def iinfo(type: Any, /) -> IntInfo:

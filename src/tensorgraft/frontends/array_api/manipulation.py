@@ -189,13 +189,15 @@ def tile(x: Array, repetitions: Sequence[int], /) -> Array:
 def roll(x: Array, /, shift: int | Sequence[int], *, axis: Axis = None) -> Array:
     """Elements moved along axes, round the end (None: of all elements, row-major)."""
     xp = operand("roll", x)
+    axes: tuple[int, ...]
+    shifts: tuple[int, ...]
     if axis is None:
         if not isinstance(shift, int):
             fail("roll", (x,), f"one shift where no axis is given, got {shift}")
         axes, shifts = (0,), (shift,)
     else:
         axes = tuple(axis_of("roll", x, a) for a in (axis if isinstance(axis, tuple | list) else (axis,)))
-        shifts = tuple(shift) if isinstance(shift, tuple | list) else (shift,) * len(axes)
+        shifts = (shift,) * len(axes) if isinstance(shift, int) else tuple(shift)
         if len(shifts) != len(axes):
             fail("roll", (x,), f"one shift for each axis, got {shift} for {axis}")
     with xp.scope():
