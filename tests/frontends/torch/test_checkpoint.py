@@ -226,7 +226,7 @@ def test_in_a_pure_function_of_jax():
         def forward(self, x):
             return checkpoint(lambda x: F.dropout(x * self.weight, 0.4), F.dropout(x, 0.2), use_reentrant=False)
 
-    apply, params, buffers = tg.graft(Dropping(), onto="jax")
+    apply, _, buffers = tg.graft(Dropping(), onto="jax")
 
     def loss(params, x):
         y, _ = apply(params, buffers, x, key=jax.random.key(0))
