@@ -3,6 +3,7 @@ small parameters against `jax.jit` of a function that is given as many arrays. T
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,13 +14,14 @@ from benchmarks.measure import Row, interleaved
 from torch import nn
 
 import tensorgraft as tg
+from tensorgraft.frontends.torch.tensors import cell_of
 
 COUNTS = (10, 100, 1000, 5000)
-ROUNDS = 300  # of one call each: between them a busy machine does other things
+ROUNDS = 60
 
 
 def read_by_hand(x: Any, arrays: list[Any]) -> Any:
-    return x + jnp.stack(arrays).sum()
+    return sum(arrays, x)
 
 
 def write_by_hand(x: Any, arrays: list[Any]) -> Any:
@@ -33,7 +35,7 @@ class Many(nn.Module):
         self.items = nn.ParameterList([torch.full((2,), float(i)) for i in range(n)])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + torch.stack(list(self.items)).sum()
+        return sum(self.items, x)
 
 
 def subjects(n: int) -> dict[str, Callable[[], object]]:
@@ -61,9 +63,9 @@ def subjects(n: int) -> dict[str, Callable[[], object]]:
         return out.block_until_ready()
 
     return {
-        "read": lambda: tg.to_backend_array(read(x)).block_until_ready(),
+        "read": lambda: cell_of(read(x)).array.block_until_ready(),
         "read by hand": lambda: by_hand(array, arrays).block_until_ready(),
-        "write": lambda: tg.to_backend_array(write(x)).block_until_ready(),
+        "write": lambda: cell_of(write(x)).array.block_until_ready(),
         "write by hand": step,
     }
 
@@ -71,7 +73,8 @@ def subjects(n: int) -> dict[str, Callable[[], object]]:
 def measure() -> list[Row]:
     rows = []
     for n in COUNTS:
-        seconds = interleaved(subjects(n), 1, ROUNDS if n < 1000 else ROUNDS // 5)
+        # short bursts, in processor time: a busy machine does other things in between
+        seconds = interleaved(subjects(n), max(1, 500 // n), ROUNDS, time.process_time)
         for what, said in (("read", "read"), ("write", "written in place")):
             name = f"call of tg.jit, {n} captured tensors {said}"
             rows.append(Row(name, seconds[what], seconds[f"{what} by hand"], "jax.jit"))

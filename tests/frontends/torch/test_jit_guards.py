@@ -179,3 +179,46 @@ def test_many_captured_tensors_are_written_once_each(device):
         bump()
     assert [p[0].item() for p in model] == [i + 3.0 for i in range(50)]
     assert held.tolist() == [3.0, 3.0]
+
+
+def test_gradients_that_are_read_before_they_are_dropped(device):
+    def losses(where, wrap):
+        p = nn.Parameter(torch.ones(3, device=where))
+        optimizer = torch.optim.SGD([p], lr=0.1)
+        (p * 5).sum().backward()
+
+        def step(x):
+            before = p.grad.sum()
+            optimizer.zero_grad()
+            (p * p * x).sum().backward()
+            optimizer.step()
+            return before
+
+        run = wrap(step)
+        return [run(torch.full((3,), float(k), device=where)).item() for k in range(4)]
+
+    assert losses(device, tg.jit) == pytest.approx(losses("cpu", lambda f: f))
+
+
+def test_gradients_from_before_are_freed_before_the_new_ones_are_computed(device):
+    p = nn.Parameter(torch.ones(3, device=device))
+    optimizer = torch.optim.SGD([p], lr=0.1)
+
+    @tg.jit
+    def step(x):
+        optimizer.zero_grad()
+        (p * x).sum().backward()
+        optimizer.step()
+
+    x = torch.ones(3, device=device)
+    step(x)
+    kept, run = p.grad, next(iter(step.traces.values()))[0].run
+    during = []
+
+    def spy(*arrays):
+        during.append(p.grad)
+        return run(*arrays)
+
+    next(iter(step.traces.values()))[0].run = spy
+    step(x * 2)
+    assert during == [None] and p.grad.tolist() == [2.0] * 3 and kept.tolist() == [1.0] * 3

@@ -282,9 +282,14 @@ class Compiled:
         place = {id(t): i for i, t in ours}
 
         gradient_of = {}
+        read = {id(t.cell) for t in capture.touched}
         for leaf in capture.leaves.values():
-            if leaf.before is not None and not leaf.reset:
-                gradient_of[id(cell_of(leaf.before))] = getter_of(leaf.tensor, place)
+            found = capture.reset.get(id(leaf.tensor), (None, None))[1] if leaf.reset else leaf.before
+            if found is not None and leaf.reset:  # dropped inside: it matters where it was read before
+                found = found if found.device.type == TYPE and id(cell_of(found)) in read else None
+                leaf.before, leaf.reset = found, found is None
+            if found is not None:
+                gradient_of[id(cell_of(found))] = getter_of(leaf.tensor, place)
 
         def source(cell: Storage) -> Source:
             """How to find at a later call what this storage was at the traced one."""
@@ -329,7 +334,9 @@ class Compiled:
                 k = number.get(id(cell_of(after)))
                 if k is not None:
                     claimed.add(k)
-                    gradients.append(Gradient(get_leaf, k, Metadata.of(after)))
+                    gradients.append(Gradient(get_leaf, k, Metadata.of(after), anew=reset))
+                    if leaf.before is not None:
+                        tensor.grad = leaf.before  # which the first call reads, too
             elif after is None and (reset or leaf.before is not None):
                 gradients.append(Gradient(get_leaf, None, None))
         reads: Reads = seen["reads"]

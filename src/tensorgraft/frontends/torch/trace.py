@@ -45,6 +45,7 @@ class Gradient:
     leaf: Callable[[Sequence[Any]], Tensor]
     survivor: int | None
     metadata: Metadata | None
+    anew: bool = False  # whatever it was before does not matter
     make: Callable[[Array], Tensor] | None = None
 
 
@@ -93,6 +94,9 @@ def run_trace(trace: Trace, leaves: Sequence[Any], first: bool = False) -> Any:
     now.leaves = leaves
     try:
         arrays = trace.inputs(leaves)
+        for gradient in trace.gradients:
+            if gradient.anew:  # its memory is free for the new one
+                gradient.leaf(leaves).grad = None
         made = trace.run(*arrays)
         if trace.tape is not None:
             residuals = trace.tape.residuals(arrays, made, leaves)
