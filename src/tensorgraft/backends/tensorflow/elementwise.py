@@ -334,6 +334,8 @@ def _binary_method(fn: Fn) -> Fn:
     fn = through(FLOAT8_AS_FLOAT32, fn)
 
     def method(self: Any, x: Any, y: Any, /) -> Array:
+        if type(x) is EagerTensor and type(y) is EagerTensor:
+            return fn(*broadcastable(x, y))
         weak = is_weak(x) and is_weak(y)
         out = fn(*broadcastable(*with_one_dtype(x, y)))
         return mark_weak(out) if weak and is_symbolic(out) else out

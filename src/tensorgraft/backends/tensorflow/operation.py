@@ -19,11 +19,14 @@ Shape = tuple[int, ...]
 
 TF = {dtype: tf.as_dtype(dtype) for dtype in (*dtypes.ALL, *dtypes.FLOAT8)}
 NP = {theirs: ours for ours, theirs in TF.items()}
+_OF_NUMBER = {theirs.as_datatype_enum: ours for ours, theirs in TF.items()}
 SCALARS = frozenset((bool, int, float, complex))
 _OF_KIND = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
 
 
 def dtype_of(x: Array) -> np.dtype:
+    if type(x) is EagerTensor:  # dtypes of TensorFlow are compared in Python
+        return _OF_NUMBER[x._datatype_enum()]
     return NP[x.dtype]
 
 
@@ -123,7 +126,8 @@ def mark_weak(x: Array) -> Array:
 
 def is_weak(x: Any) -> bool:
     """`x` is a Python scalar or stands for one."""
-    return type(x) in SCALARS or getattr(x, "tensorgraft_weak", False)
+    kind = type(x)
+    return kind is not EagerTensor and (kind in SCALARS or getattr(x, "tensorgraft_weak", False))
 
 
 def weak_input(value: Any) -> Array:
@@ -133,17 +137,19 @@ def weak_input(value: Any) -> Array:
 
 def with_one_dtype(*operands: Any) -> list[Array]:
     """The operands as tensors: Python scalars, and what stands for them in a trace, take the dtype of the arrays."""
-    from tensorgraft.backends.tensorflow.elementwise import astype
-
     strong = next((x for x in operands if not is_weak(x)), None)
     if strong is None:
         kinds = [dtype_of(x) if isinstance(x, tf.Tensor) else _OF_KIND[type(x)] for x in operands]
         dtype = max(kinds, key=list(_OF_KIND.values()).index)
     else:
         dtype = dtype_of(strong)
-    return [
-        (astype(x, dtype) if isinstance(x, tf.Tensor) else constant(x, dtype)) if is_weak(x) else x for x in operands
-    ]
+    return [_of_dtype(x, dtype) if is_weak(x) else x for x in operands]
+
+
+def _of_dtype(x: Any, dtype: np.dtype) -> Array:
+    from tensorgraft.backends.tensorflow.elementwise import astype
+
+    return astype(x, dtype) if isinstance(x, tf.Tensor) else constant(x, dtype)
 
 
 # ---- ranks -----------------------------------------------------------------------------------------------------------

@@ -40,13 +40,14 @@ class CompiledFunction:
                 key.append(kind if kind in SCALARS else None)
                 a = weak_input(a) if kind in SCALARS else tf.constant(np.asarray(a))
             flat.append(a)
-            key.append(a.dtype)
+            key.append(a._datatype_enum())
             key.append(a._shape_tuple())
-        found = self._programs.get(tuple(key))
+        signature = tuple(key)
+        found = self._programs.get(signature)
         if found is None:
-            found = self._programs[tuple(key)] = self._trace(args, flat)
+            found = self._programs[signature] = self._trace(args, flat)
         program, captured = found
-        return program([*flat, *captured])
+        return program(flat + captured)
 
     def _trace(self, args: Sequence[Any], flat: Sequence[Array]) -> tuple[Compiled, list[Array]]:
         def arguments(graph: Graph) -> list[Array]:
