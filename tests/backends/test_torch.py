@@ -445,3 +445,10 @@ def test_native_tensors_are_shared() -> None:
     assert t.tolist() == [5, 2, 2]
     with pytest.raises(ValueError, match="row-major"):
         tg.from_backend_array(torch.zeros(2, 3).t())
+
+
+def test_kernels_taken_apart_read_what_was_expanded() -> None:
+    x = torch.arange(6.0).expand(1, 3, 6)
+    wanted = torch.ops.aten.unfold_backward(x, [1, 8], 1, 6, 1)
+    found = torch.ops.aten.unfold_backward(torch.arange(6.0).to(tg.device("torch")).expand(1, 3, 6), [1, 8], 1, 6, 1)
+    assert found.cpu().equal(wanted)

@@ -88,6 +88,7 @@ def strided_view(
     """See `Backend.strided_view`."""
     if 0 in shape:  # may begin behind the end of the memory
         return x.new_empty(shape, dtype=dtype)
+    x = x.contiguous()  # a view, where a kernel looks at what no storage has yet
     if x.dtype == dtype:
         return torch.as_strided(x, shape, strides, x.storage_offset() + offset)
     flat = x.reshape(-1)
