@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from tensorgraft.frontends.torch.sources import Inputs
 
 Array = Any
-_MOST = 64  # in one trace
+_MOST = 1024  # in one trace
+ROUNDS = 64  # traces until every answer is known
 _LARGEST = 1 << 14  # elements
 
 
@@ -63,7 +64,7 @@ class Values:
         if xp.dtype_of(array).kind not in "biu" or math.prod(xp.shape(array)) > _LARGEST:
             return None
         if len(self.arrays) == _MOST:
-            raise TracedValueError(f"more than {_MOST} values are asked for: decide outside, or by torch.where")
+            raise too_many()
         self.arrays.append(array)
         k, line = len(self.arrays) - 1, (program_place(), xp.shape(array), xp.dtype_of(array))
         if k >= len(self.answers):
@@ -118,6 +119,13 @@ class ValueGuards:
 
 def _words(values: np.ndarray) -> str:
     return str(values) if values.size < 9 else f"{str(values.ravel()[:8])[:-1]} ...]"
+
+
+def too_many() -> TracedValueError:
+    return TracedValueError(
+        f"more than {_MOST} values are asked for, or in more than {ROUNDS} traces there was always another one: decide"
+        " outside, or by torch.where"
+    )
 
 
 def looked_up(xp: Backend, array: Array) -> np.ndarray | None:
