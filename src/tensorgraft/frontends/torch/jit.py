@@ -44,7 +44,7 @@ from tensorgraft.frontends.torch.tape import Tape, record
 from tensorgraft.frontends.torch.tensors import cell_of
 from tensorgraft.frontends.torch.trace import Gradient, Result, Trace, current_leaf, run_trace
 from tensorgraft.frontends.torch.trees import Structure, flatten, flatten_call, unflatten_call
-from tensorgraft.frontends.torch.values import ValueGuards, Values
+from tensorgraft.frontends.torch.values import ROUNDS, ValueGuards, Values, too_many
 from tensorgraft.frontends.torch.watch import Schedule, watching
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
@@ -162,7 +162,7 @@ class Compiled:
 
     def _trace(self, backend: Backend, leaves: list[Any], structure: Structure) -> Trace:
         values = Values()
-        while True:  # until every value that was asked for is known (there are none but with `guard_values`)
+        for _ in range(ROUNDS):  # until every value that was asked for is known: the first, without `guard_values`
             try:
                 made, found = self._trace_once(backend, leaves, structure, values)
             except Exception:
@@ -175,6 +175,7 @@ class Compiled:
             if made is not None and values.all_right(found := made.guards.now(leaves)):  # type: ignore[attr-defined]
                 return made
             values = Values(values.right(found), values.guesses)
+        raise too_many()
 
     def _trace_once(
         self, backend: Backend, leaves: list[Any], structure: Structure, values: Values
