@@ -24,8 +24,9 @@ ONE_CORE = {
 
 
 def pinned() -> None:
-    """This process and its threads on the last of the cores that it may use."""
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    """This process and its threads on one of the cores that it may use."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
 
 
 class Worker:
