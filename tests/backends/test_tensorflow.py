@@ -103,6 +103,18 @@ def test_nan_wins(compiled: bool) -> None:
         np.testing.assert_array_equal(host(a), b)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_incomplete_gamma_functions_at_their_edges(compiled: bool) -> None:
+    a, x = np.array([[0, 1], [0, 0], [1, 0], [np.inf, 1], [1, np.inf], [-1, 1], [np.inf, np.inf]]).T
+
+    def fn(a: Any, x: Any) -> tuple[Any, ...]:
+        return xp.igamma(a, x), xp.igammac(a, x)
+
+    lower, upper = map(host, (xp.compile(fn) if compiled else fn)(xp.asarray(a), xp.asarray(x)))
+    np.testing.assert_array_equal(lower, [1, np.nan, 0, 0, 1, np.nan, np.nan])
+    np.testing.assert_array_equal(upper, 1 - lower)
+
+
 # ---- integers -------------------------------------------------------------------------------------------------------
 
 
@@ -254,6 +266,10 @@ def test_compiled_functions_are_inlined_in_other_graphs() -> None:
 def test_errors_of_control_flow_name_what_differs() -> None:
     with pytest.raises(TypeError, match="the body returns the structure"):
         xp.while_loop(lambda s: xp.less(s, 1), lambda s: (s, s), xp.full((), 0, dtypes.int32))
+    with pytest.raises(TypeError, match=r"cond: the branches return int32\[3\] and int32\[2\]"):
+        xp.compile(lambda x: (xp.cond(xp.any(xp.equal(x, 0)), lambda: x, lambda: xp.take_slice(x, 0, 0, 2)),))(
+            xp.iota(3, dtypes.int32)
+        )
     with pytest.raises(TypeError, match=r"while_loop: the body turns int32\[\] into .*float32"):
         xp.compile(lambda s: (xp.while_loop(lambda s: xp.less(s, 1), lambda s: xp.astype(s, dtypes.float32), s),))(
             xp.full((), 0, dtypes.int32)
