@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import torch.autograd.forward_ad as forward_ad
 
+from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.attributes import Attributes, Reads, noting
 from tensorgraft.frontends.torch.capture import Capture, Feed, active
@@ -174,6 +175,13 @@ class Compiled:
                 return made
             if made is not None and values.all_right(found := made.guards.now(leaves)):  # type: ignore[attr-defined]
                 return made
+            if made is not None:  # a guess was wrong
+                values.undo()
+                if made.schedule.before or made.schedule.after:
+                    raise TracedValueError(
+                        "a scheduler steps in a compiled function whose guarded values need several traces: step it"
+                        " outside"
+                    )
             values = Values(values.right(found), values.guesses)
         raise too_many()
 
@@ -183,6 +191,7 @@ class Compiled:
         """A trace, or the values that it asked for if one of them was not known."""
         start = time.perf_counter()
         capture = Capture(backend, values=values if self._guards_values else None)
+        values.undo = capture.restore_gradients
         schedule = Schedule()
         stepped: list[Stepped] = []
         ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
