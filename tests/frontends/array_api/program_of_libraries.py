@@ -59,6 +59,8 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "einops reduce": lambda x, t, y: einops.array_api.reduce(x, "(a b) c -> a c", "max", a=8),
     "einops repeat": lambda x, t, y: einops.array_api.repeat(x, "a b -> a new b", new=2),
 }
+# a second or two each where every shape is compiled
+SLOW = {"scipy t-test", "sklearn LDA", "sklearn PCA", "sklearn mixture"}
 
 
 def same(found: Any, expected: Any, device: str) -> None:
@@ -77,6 +79,8 @@ def main(device: str) -> int:
     arrays = [xp.asarray(v, copy=True) for v in (X, T, Y)]
     failed = 0
     for name, program in PROGRAMS.items():
+        if name in SLOW and device in ("jax", "tensorflow"):
+            continue
         expected = program(X, T, Y)
         try:
             with sklearn.config_context(array_api_dispatch=True):

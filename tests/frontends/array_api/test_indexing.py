@@ -103,6 +103,10 @@ def test_scalars_and_dtypes(device: str) -> None:
     z = xp.zeros((), dtype=xp.int64)
     z[()] = 4
     z[True] = 5
+    empty = xp.zeros((0, 0), dtype=xp.bool)
+    m = xp.ones((2, 3))
+    m[empty] = 7.0
+    assert m[empty].shape == (0,) and m.tolist() == [[1, 1, 1]] * 2
     assert int(z) == 5 and z[None].shape == (1,) and z[False].shape == (0,)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 from typing import Any
@@ -15,6 +16,7 @@ from tensorgraft.storage import Geometry, Storage, read, whole, write
 
 Shape = tuple[int, ...]
 _CPU = 1  # of DLPack's devices
+_whole = functools.lru_cache(maxsize=4096)(whole)
 
 
 class Array:
@@ -239,7 +241,7 @@ class Array:
 
     def _look(self) -> Geometry:
         if self._geometry is None:
-            return whole(self.shape, self.dtype)
+            return _whole(self.shape, self.dtype)
         return self._geometry
 
     def _value(self) -> Any:

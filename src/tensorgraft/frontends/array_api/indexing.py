@@ -218,7 +218,7 @@ def _select(x: Array, items: Sequence[Any]) -> Selection:
             continue
         if isinstance(k, Array) and k.dtype == bool:
             here = x.shape[axis : axis + k.ndim]
-            if k.shape != here:
+            if any(m not in (n, 0) for m, n in zip(k.shape, here, strict=True)):  # one without elements selects none
                 raise IndexError(f"a mask of shape {k.shape} for axes of shape {here}")
             if not k.ndim:
                 axes.append(len(basic))
