@@ -44,7 +44,7 @@ class Values:
         self.missing = False  # there was no answer for the last one
         self.known = len(answers)  # what comes after these are guesses
         self.guesses = guesses
-        self.undo: Callable[[], None] = lambda: None  # what a trace that is not to be used has done to gradients, modules
+        self.undo: Callable[[], None] = lambda: None  # takes back what a trace has done that is not to be used
         self._lines: dict[Any, np.ndarray] = {}  # what each was told last
 
     @property
