@@ -307,6 +307,14 @@ def test_dlpack_of_any_layout(dtype: Any) -> None:
         np.testing.assert_array_equal(found, x)
 
 
+def test_dlpack_of_memory_that_is_not_aligned() -> None:
+    """TensorFlow takes it, and its kernels end the process."""
+    memory = np.arange(64, dtype=np.float32)
+    for start in range(4):
+        x = xp.from_dlpack(memory[start : start + 32])
+        assert host(xp.copy(x)).tolist() == host(xp.add(x, 0)).tolist() == memory[start : start + 32].tolist()
+
+
 def test_import_is_quiet_and_leaves_the_users_settings() -> None:
     code = """
 import tensorgraft.backends.tensorflow as b

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.backends.numpy.dlpack import from_dlpack as view_of
 from tensorgraft.backends.tensorflow.control_flow import TensorFlowControlFlow
 from tensorgraft.backends.tensorflow.elementwise import TensorFlowElementwise
 from tensorgraft.backends.tensorflow.fft import TensorFlowFFT
@@ -33,6 +34,9 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend
 
 Array = Any
+
+_CPU = 1  # DLPack's number
+_ALIGNMENT = 64  # bytes: of Eigen, whatever the processor's vectors
 
 
 class TensorFlowBackend(
@@ -99,9 +103,17 @@ class TensorFlowBackend(
         return tf.constant(x.numpy()) if dtype_of(x) in FLOAT8_AS_FLOAT32 else raw.DeepCopy(x=x)
 
     def from_dlpack(self, x: Any, /) -> Array:
+        if x.__dlpack_device__()[0] == _CPU:
+            try:
+                view = view_of(x)
+            except (BufferError, RuntimeError):  # of a dtype that DLPack has not
+                view = np.asarray(x)
+            # TensorFlow's kernels end the process where memory is not aligned
+            if view.dtype.kind == "O" or not view.flags.c_contiguous or view.ctypes.data % _ALIGNMENT:
+                return self.asarray(view)
         try:
             return tf.experimental.dlpack.from_dlpack(x.__dlpack__())
-        except (BufferError, RuntimeError, tf.errors.InvalidArgumentError):  # read-only, strided, of another device
+        except (BufferError, RuntimeError, tf.errors.InvalidArgumentError):  # read-only, or of another device
             values = np.asarray(x)
             if values.dtype.kind == "O":
                 raise
