@@ -99,7 +99,8 @@ def _watch(cls: type) -> None:
     with _lock:
         count, own = _watched.get(cls, (0, vars(cls).get("__getattribute__")))
         if not count:
-            cls.__getattribute__ = _noted(cls.__getattribute__)  # type: ignore[method-assign,assignment]
+            original: Any = cls.__getattribute__
+            cls.__getattribute__ = _noted(original)  # type: ignore[method-assign,assignment]
         _watched[cls] = (count + 1, own)
 
 

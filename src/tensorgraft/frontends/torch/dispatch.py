@@ -82,7 +82,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
             inputs.append(generator.draw(given, _random_index(cells, args, kwargs)))
         if plan.makers is None or now.capture is not None:
             return first(plan, cells, inputs, args, kwargs)
-        new = plan.run(*arrays, *inputs) if inputs else plan.run(*arrays)  # type: ignore[misc]
+        new = plan.run(*arrays, *inputs) if inputs else plan.run(*arrays)
         if plan.make is not None:  # nothing but one new tensor comes of it
             return plan.make(new[0])
         n = 0

@@ -72,8 +72,9 @@ class Trace:
 
     def __post_init__(self) -> None:
         self.again = [(i, x.again) for i, x in enumerate(self.results) if x.again is not None]
-        users = Counter(x.survivor for x in (*self.results, *self.gradients))
-        for x in (*self.results, *self.gradients):
+        looking: list[Result | Gradient] = [*self.results, *self.gradients]
+        users = Counter(x.survivor for x in looking)
+        for x in looking:
             m = x.metadata
             if x.survivor is not None and m is not None and users[x.survivor] == 1 and not m.offset:
                 x.make = maker(slot_of_backend(self.backend), m.dtype, m.size, m.stride, m.nbytes)
@@ -122,7 +123,7 @@ def run_trace(trace: Trace, leaves: Sequence[Any], first: bool = False) -> Any:
 
     for gradient in trace.gradients:
         leaf = gradient.leaf(leaves)
-        if gradient.make is not None:
+        if gradient.make is not None and gradient.survivor is not None:
             leaf.grad = gradient.make(new[gradient.survivor])
         elif gradient.survivor is None or gradient.metadata is None:
             leaf.grad = None
@@ -130,7 +131,7 @@ def run_trace(trace: Trace, leaves: Sequence[Any], first: bool = False) -> Any:
             leaf.grad = tensor(gradient.survivor, gradient.metadata)
     flat = []
     for result in trace.results:
-        if result.make is not None:
+        if result.make is not None and result.survivor is not None:
             flat.append(result.make(new[result.survivor]))
         elif result.survivor is not None:
             assert result.metadata is not None
