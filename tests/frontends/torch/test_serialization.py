@@ -16,7 +16,7 @@ LOCATIONS = {
     "graft": lambda device: ("graft", torch.device("graft:0")),
     "string": lambda device: (str(device), device),
     "device": lambda device: (torch.device(device), device),
-    "other": lambda device: (f"graft:{1 - device.index}", torch.device("graft", 1 - device.index)),
+    "other": lambda device: (f"graft:{int(not device.index)}", torch.device("graft", int(not device.index))),
     "table": lambda device: ({str(device): "cpu"}, torch.device("cpu")),
     "function": lambda device: (lambda storage, location: storage, torch.device("cpu")),
 }
