@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.measure import Row
@@ -14,8 +15,7 @@ SIZES = {"1 M": (128, 4), "10 M": (384, 6), "100 M": (1024, 8), "500 M": (1536, 
 BYTES_FOR_EACH = 24  # parameter: itself, two of the optimizer, as many while they are made
 
 
-def deep() -> list[Row]:
-    rows = []
+def deep() -> Iterator[Row]:
     for layers in DEPTHS:
         options = {**NARROW, "layers": layers}
         traced, first = {}, {}
@@ -24,13 +24,11 @@ def deep() -> list[Row]:
                 first[name] = worker.ask("first")[1]
                 traced[name] = min(worker.ask("trace") for _ in range(2))
         what = f"GPT of {layers} layers, training step"
-        rows.append(Row(f"{what}, tracing", traced[OURS], traced[HAND], "jax.make_jaxpr by hand", TRACE))
-        rows.append(Row(f"{what}, first call", first[OURS], first[HAND], HAND, FIRST))
-    return rows
+        yield Row(f"{what}, tracing", traced[OURS], traced[HAND], "jax.make_jaxpr by hand", TRACE)
+        yield Row(f"{what}, first call", first[OURS], first[HAND], HAND, FIRST)
 
 
-def wide() -> list[Row]:
-    rows = []
+def wide() -> Iterator[Row]:
     for size, (width, layers) in SIZES.items():
         needed = 12 * layers * width**2 * BYTES_FOR_EACH
         if needed > available():
@@ -41,8 +39,7 @@ def wide() -> list[Row]:
         for name in (OURS, HAND):
             with Worker(name, ("gpt", options), True) as worker:
                 found[name] = worker.ask("memory")
-        rows.append(Row(f"GPT of {size} parameters, memory", found[OURS], found[HAND], HAND, MEMORY, unit="B"))
-    return rows
+        yield Row(f"GPT of {size} parameters, memory", found[OURS], found[HAND], HAND, MEMORY, unit="B")
 
 
 def available() -> int:
@@ -51,5 +48,6 @@ def available() -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
 
 
-def measure() -> list[Row]:
-    return deep() + wide()
+def measure() -> Iterator[Row]:
+    yield from deep()
+    yield from wide()

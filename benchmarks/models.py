@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 from benchmarks.measure import Row
@@ -73,8 +74,10 @@ def compare(work: str, training: bool) -> list[Row]:
     return rows
 
 
-def measure() -> list[Row]:
+def measure() -> Iterator[Row]:
     for reason in peers().values():
         if reason is not None:
             print(f"left out: {reason}")
-    return [row for work in NAMES for training in (False, True) for row in compare(work, training)]
+    for work in NAMES:
+        for training in (False, True):
+            yield from compare(work, training)

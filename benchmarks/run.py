@@ -46,9 +46,8 @@ def in_a_process(area: str) -> tuple[list[Row], str | None]:
         out = Path(folder) / "rows.json"
         command = [sys.executable, "-m", "benchmarks.run", area, "--child", "--out", str(out)]
         done = subprocess.run(command, env={**os.environ, **ONE_CORE})
-        if not out.exists():
-            return [], f"{area} ended with {done.returncode}"
-        return [Row(**fields) for fields in json.loads(out.read_text())], None
+        rows = [Row(**fields) for fields in json.loads(out.read_text())] if out.exists() else []
+        return rows, f"{area} ended with {done.returncode}" if done.returncode else None
 
 
 def table_of(rows: list[Row]) -> Table:
@@ -81,8 +80,10 @@ def main() -> int:
     if args.child:
         if args.areas[0] not in IN_PROCESSES:
             pinned()
-        rows = importlib.import_module(f"benchmarks.{args.areas[0]}").measure()
-        args.out.write_text(json.dumps([asdict(row) for row in rows]))
+        rows = []
+        for row in importlib.import_module(f"benchmarks.{args.areas[0]}").measure():
+            rows.append(asdict(row))
+            args.out.write_text(json.dumps(rows))
         return 0
 
     os.environ["BENCHMARKS_WITHOUT"] = args.without

@@ -33,7 +33,9 @@ def _convolution(
 ) -> Array:
     dtype = x.dtype
     if cpu:
-        out = patches.rewritten(*_wide(x, w), strides, padding, lhs_dilation, rhs_dilation, groups, batch_groups)
+        wide = _wide(x, w)
+        rest = strides, padding, lhs_dilation, rhs_dilation, groups, batch_groups
+        out = patches.rewritten(wide[0], wide[1], *rest)
         if out is not None:
             return lax.convert_element_type(out, dtype)
     out = lax.conv_general_dilated(
