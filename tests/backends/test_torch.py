@@ -170,6 +170,13 @@ def test_great_unsigned_numbers(dtype: np.dtype) -> None:
     assert order.tolist() == list(range(len(values)))[::-1]
 
 
+@pytest.mark.parametrize("dtype", [dtypes.uint16, dtypes.uint32, dtypes.uint64, dtypes.float8_e5m2])
+def test_elements_are_taken_of_every_dtype(dtype: np.dtype) -> None:
+    x, at = xp.asarray(np.arange(6).reshape(2, 3).astype(dtype)), array([2, 0], np.int64)
+    assert xp.to_numpy(xp.take(x, at, 1)).tolist() == [[2, 0], [5, 3]]
+    assert xp.to_numpy(xp.gather(x, (array([1], np.int64),))).tolist() == [[3, 4, 5]]
+
+
 def test_uint64_from_floats() -> None:
     values = np.array([0.0, 1.5, 2.0**52, 2.0**63, 1.5 * 2.0**63], np.float64)
     np.testing.assert_array_equal(xp.to_numpy(xp.astype(xp.asarray(values), dtypes.uint64)), values.astype(np.uint64))

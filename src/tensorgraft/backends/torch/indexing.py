@@ -62,11 +62,16 @@ def _multiplied(x: Tensor, updates: Tensor, rows: Tensor) -> Tensor:
     return torch.where(hit, x * factor, x)
 
 
+def _selected(x: Tensor, axis: int, at: Tensor) -> Tensor:
+    """`index_select` is the quickest, but has no unsigned integers of more than 8 bits."""
+    return from_bits(torch.index_select(as_bits(x), axis, at), x.dtype)
+
+
 class TorchIndexing:
     def gather(self, x: Array, indices: Sequence[Array], /) -> Array:
         at = _positions(indices)
         if len(at) == 1 and at[0].ndim == 1:
-            return torch.index_select(x, 0, at[0])
+            return _selected(x, 0, at[0])
         return x[at] if at else x
 
     def scatter(self, x: Array, indices: Sequence[Array], updates: Array, /, mode: str = "set") -> Array:
@@ -107,5 +112,5 @@ class TorchIndexing:
     def take(self, x: Array, indices: Array, axis: int) -> Array:
         at = convert(indices, torch.int64)
         if at.ndim == 1:
-            return torch.index_select(x, axis, at)
+            return _selected(x, axis, at)
         return x[(slice(None),) * (axis % x.ndim) + (at,)]
