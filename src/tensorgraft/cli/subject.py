@@ -80,7 +80,7 @@ def gradients(step: Any, args: Any, out: Any) -> dict[str, np.ndarray]:
         return {}
     sum(root.sum() for root in roots).backward()
     leaves = {f"argument {i}": x for i, x in enumerate(optree.tree_leaves(args))}
-    owner = step if hasattr(step, "named_parameters") else getattr(step, "__self__", None)
+    owner: Any = step if hasattr(step, "named_parameters") else getattr(step, "__self__", None)
     if hasattr(owner, "named_parameters"):
         leaves |= dict(owner.named_parameters())
     return {
@@ -120,11 +120,9 @@ def main() -> None:
         step(*args)
         synchronize(backend)
         seconds.append(time.perf_counter() - start)
-    np.savez(
-        f"{out}.npz",
-        **{f"r/{k}": v for k, v in values.items()},
-        **{f"g/{k}": v for k, v in found_gradients.items()},
-    )  # type: ignore[arg-type]
+    named: dict[str, Any] = {f"r/{k}": v for k, v in values.items()}
+    named |= {f"g/{k}": v for k, v in found_gradients.items()}
+    np.savez(f"{out}.npz", **named)
     Path(f"{out}.json").write_text(json.dumps({"first": first, "seconds": seconds, "memory": peak() - before}))
 
 

@@ -21,7 +21,8 @@ class Transforms:
         of results that are not are ignored."""
         from tensorgraft.hub.tape import vjp
 
-        return vjp(self, fn, primals)
+        xp: Any = self
+        return vjp(xp, fn, primals)
 
     def jvp(
         self, fn: Function, primals: Sequence[Array], tangents: Sequence[Array], /
@@ -29,7 +30,8 @@ class Transforms:
         """(results, their tangents; of results that are not inexact, zeros of their own dtype)."""
         from tensorgraft.hub.tape import jvp
 
-        return jvp(self, fn, primals, tangents)
+        xp: Any = self
+        return jvp(xp, fn, primals, tangents)
 
     def vmap(self, fn: Function, /, *arrays: Array) -> tuple[Array, ...]:
         """`fn` of every slice along the first axis of the arrays, which have one of the same extent; results stacked.

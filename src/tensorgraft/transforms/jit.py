@@ -67,7 +67,8 @@ class Undecided:
         from tensorgraft.frontends.array_api.array import Array
         from tensorgraft.frontends.array_api.jit import Jitted, reached
 
-        if any(isinstance(x, Array) for x in (*optree.tree_leaves((args, kwargs)), *reached(self.fn))):
+        call: Any = (args, kwargs)
+        if any(isinstance(x, Array) for x in (*optree.tree_leaves(call), *reached(self.fn))):
             return Jitted(self.fn)
         from tensorgraft.frontends.torch.jit import Compiled
 

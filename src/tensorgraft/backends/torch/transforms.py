@@ -15,6 +15,8 @@ Array = Any
 
 
 class TorchTransforms:
+    mutable: bool
+
     @functools.cached_property
     def immutable(self) -> Any:
         """This backend without writes in place, which `vmap` allows on batched tensors only."""
@@ -27,7 +29,8 @@ class TorchTransforms:
     ) -> tuple[tuple[Array, ...], Callable[[Sequence[Array]], tuple[Array, ...]]]:
         if _recorded(primals):
             return super().vjp(fn, *primals)  # type: ignore[misc]
-        _, pullback, results = torch.func.vjp(self._smooth(fn), *primals, has_aux=True)
+        made: Any = torch.func.vjp(self._smooth(fn), *primals, has_aux=True)
+        _, pullback, results = made
 
         def pulled_back(cotangents: Sequence[Array]) -> tuple[Array, ...]:
             # PyTorch's cotangents are conjugated, the hub's are transposed
@@ -41,7 +44,8 @@ class TorchTransforms:
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         if _recorded(primals):
             return super().jvp(fn, primals, tangents)  # type: ignore[misc]
-        _, moved, results = torch.func.jvp(self._smooth(fn), tuple(primals), tuple(tangents), has_aux=True)
+        made: Any = torch.func.jvp(self._smooth(fn), tuple(primals), tuple(tangents), has_aux=True)
+        _, moved, results = made
         rest = iter(moved)
         return results, tuple(next(rest) if _is_inexact(r) else torch.zeros_like(r) for r in results)
 

@@ -22,7 +22,9 @@ class Run:
 
     def __init__(self, name: str, fn: Callable[..., Any], args: Sequence[Any], which: Sequence[int]) -> None:
         self.fn = fn
-        self.leaves, self.tree = optree.tree_flatten(tuple(args))
+        given: Any = tuple(args)
+        self.leaves: list[Any]
+        self.leaves, self.tree = optree.tree_flatten(given)
         spans = _spans(args)
         self.places = [i for k in which for i in spans[k]]
         self.inputs: list[Array] = []
@@ -51,10 +53,11 @@ class Run:
             cells = [Storage(inner.copy(v) if inner.mutable else v, inner) for v in values]
             for cell in cells:
                 cell.capture = capture
-            leaves = list(self.leaves)
+            leaves: Any = list(self.leaves)
             for i, cell in zip(self.places, cells, strict=True):
                 leaves[i] = Array(cell)
-            out = self.fn(*optree.tree_unflatten(self.tree, leaves))
+            out: Any = self.fn(*optree.tree_unflatten(self.tree, leaves))
+            found: Any
             found, self.structure = optree.tree_flatten(out)
             for x in found:
                 if isinstance(x, Array) and x._cell.backend is not inner:

@@ -82,7 +82,8 @@ def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tup
 def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     run = Run("jvp", fn, primals, range(len(primals)))
     _check_inexact("jvp", run.inputs)
-    given = optree.tree_leaves(tuple(tangents))
+    moved_by: Any = tuple(tangents)
+    given: list[Any] = optree.tree_leaves(moved_by)
     if [getattr(t, "shape", None) for t in given] != [x.shape for x in run.inputs]:
         raise ValueError(f"jvp: the tangents must look like the primals, {_show(run.inputs)}, got {_show(given)}")
     xp = run.outer
@@ -100,7 +101,7 @@ def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_ax
             raise ValueError(f"vmap: in_axes has {len(axes)} entries for {len(args)} arguments")
         which = [k for k, axis in enumerate(axes) if axis is not None]
         run = Run("vmap", fn, args, which)
-        owners = [axes[k] for k in which for _ in optree.tree_leaves(args[k])]
+        owners = [axis for k in which for _ in optree.tree_leaves(args[k]) if (axis := axes[k]) is not None]
         for x, axis in zip(run.inputs, owners, strict=True):
             if not -x.ndim <= axis < x.ndim:
                 raise ValueError(f"vmap: an array of shape {x.shape} has no axis {axis}")

@@ -50,7 +50,9 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing.now.capture is not None:  # inside a transform, which has it with the rest
             return self.fn(*args, **kwargs)
-        leaves, structure = optree.tree_flatten((args, kwargs))
+        call: Any = (args, kwargs)
+        leaves: list[Any]
+        leaves, structure = optree.tree_flatten(call)
         xp = self._backend(leaves)
         if not xp.traces:
             return self.fn(*args, **kwargs)
@@ -88,6 +90,7 @@ class Jitted:
         def traced() -> list[Any]:
             with tracing.capturing(xp, xp, reads=True) as capture:
                 args, kwargs = optree.tree_unflatten(structure, leaves)
+                out: Any
                 out, seen["structure"] = optree.tree_flatten(self.fn(*args, **kwargs))
                 lent = {id(cell): (cell, one) for one in capture.lent if (cell := one.cell()) is not None}
                 new: list[Any] = []

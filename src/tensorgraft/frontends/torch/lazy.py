@@ -62,7 +62,7 @@ def lazy() -> Iterator[Figures]:
 
 def _replace(slot: Slot, old: Backend, new: Backend, convert: Callable[[Any], Any]) -> None:
     """Give a device, and every storage on it, another backend."""
-    slot.backend = new  # type: ignore[misc]
+    slot.backend = new
     devices.register(new, slot)
     for x in gc.get_objects():
         if type(x) is Storage and x.backend is old:  # `x.__class__` may run code of x

@@ -77,7 +77,7 @@ class RecordedBackend(_Forwarding):
         self._lock = threading.RLock()  # one graph for all threads
         self._local = threading.local()
         self._programs: dict[Any, Callable[..., Any]] = {}
-        self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
+        self._operations: dict[Any, _Operation] = {}
         self._outcomes: dict[Any, Any] = {}
         self._pending: list[tuple[Node, Callable[[np.ndarray], None]]] = []
 
@@ -106,19 +106,23 @@ class RecordedBackend(_Forwarding):
 
     def operation(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a method of the inner backend."""
-        leaves, structure = optree.tree_flatten((args, kwargs))
+        call: Any = (args, kwargs)
+        leaves: list[Any]
+        leaves, structure = optree.tree_flatten(call)
         dynamic = tuple(i for i, x in enumerate(leaves) if isinstance(x, Node | np.ndarray) or self.inner.is_array(x))
         fixed = tuple((type(x), x) for i, x in enumerate(leaves) if i not in dynamic)
         key = (name, structure, dynamic, fixed)
-        found = self._compiled.get(key)
+        found = self._operations.get(key)
         if found is None:
-            found = self._compiled[key] = _Operation(self.inner, name, structure, dynamic, [x for _, x in fixed])
+            found = self._operations[key] = _Operation(self.inner, name, structure, dynamic, [x for _, x in fixed])
         made = self._record(found.run, [leaves[i] for i in dynamic])
         return optree.tree_unflatten(found.outcome, made)
 
     def at_once(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a method of the inner backend now."""
-        args, kwargs = optree.tree_map(lambda x: self.settled(x) if isinstance(x, Node) else x, (args, kwargs))
+        call: Any = (args, kwargs)
+        settled: Any = optree.tree_map(lambda x: self.settled(x) if isinstance(x, Node) else x, call)
+        args, kwargs = settled
         with self._replay():
             made = getattr(self.inner, name)(*args, **kwargs)
         return optree.tree_map(lambda x: self.constant(x) if self.inner.is_array(x) else x, made)

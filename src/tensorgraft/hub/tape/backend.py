@@ -79,7 +79,9 @@ class TapeBackend(_Taped):
 
     def apply(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A primitive on values; its rule is kept where an operand is tracked and a result is inexact."""
-        leaves, structure = optree.tree_flatten((args, kwargs))
+        call: Any = (args, kwargs)
+        leaves: list[Any]
+        leaves, structure = optree.tree_flatten(call)
         values = [x.value if type(x) is Variable else x for x in leaves]
         plain_args, plain_kwargs = optree.tree_unflatten(structure, values)
         made = getattr(self.inner, name)(*plain_args, **plain_kwargs)

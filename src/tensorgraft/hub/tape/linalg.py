@@ -298,21 +298,19 @@ def _irfft(xp: Any, y: Array, g: Array, x: Array, n: int, axis: int) -> list[Any
     return [pull]
 
 
+_FACTORISATIONS: dict[str, Callable[..., list[Any]]] = {
+    "cholesky": _cholesky,
+    "triangular_solve": _triangular_solve,
+    "qr": _qr,
+    "eigh": _eigh,
+    "svd": _svd,
+    "svdvals": _svdvals,
+    "eig": _eig,
+    "lu": _lu,
+}
 RULES: dict[str, Callable[..., Any]] = {
     "dot_general": _dot_general,
-    **{
-        name: _conjugated(rule)
-        for name, rule in {
-            "cholesky": _cholesky,
-            "triangular_solve": _triangular_solve,
-            "qr": _qr,
-            "eigh": _eigh,
-            "svd": _svd,
-            "svdvals": _svdvals,
-            "eig": _eig,
-            "lu": _lu,
-        }.items()
-    },
+    **{name: _conjugated(rule) for name, rule in _FACTORISATIONS.items()},
     "fft": lambda xp, y, g, x, axis: [lambda: xp.fft(g, axis=axis)],
     "ifft": lambda xp, y, g, x, axis: [lambda: xp.ifft(g, axis=axis)],
     "rfft": _rfft,

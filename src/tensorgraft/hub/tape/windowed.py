@@ -27,13 +27,15 @@ def _convolution(
         batch, c, *spatial = xp.shape(x)
         parts = xp.reshape(x, (batch_groups, batch // batch_groups, c, *spatial))
         wide = xp.reshape(xp.swapaxes(parts, 0, 1), (batch // batch_groups, batch_groups * c, *spatial))
-        images, weights = _convolution(xp, y, g, wide, w, strides, padding, lhs_dilation, rhs_dilation, batch_groups)
+        of_images, of_weights = _convolution(
+            xp, y, g, wide, w, strides, padding, lhs_dilation, rhs_dilation, batch_groups
+        )
 
         def batched() -> Array:
-            found = xp.reshape(images(), (batch // batch_groups, batch_groups, c, *spatial))
+            found = xp.reshape(of_images(), (batch // batch_groups, batch_groups, c, *spatial))
             return xp.reshape(xp.swapaxes(found, 0, 1), (batch, c, *spatial))
 
-        return [batched, weights]
+        return [batched, of_weights]
     n = len(strides)
     spans = []  # of each axis: dilated input, dilated window, dilated output
     for i, k, o, s, ld, rd in zip(
