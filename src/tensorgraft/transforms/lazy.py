@@ -23,7 +23,7 @@ def lazy() -> contextlib.AbstractContextManager[Figures]:
     optimizer has stepped, when the outermost module has been called without gradients, when the device is
     synchronised, and at the end. It is compiled once for each structure: the same operations on the same shapes run
     the program that is there. Python numbers that PyTorch's operators take (a learning rate) and random numbers are
-    inputs. On a backend that does not compile (NumPy) operations run at once. A function compiled by `tg.jit` is
+    inputs. This is for JAX: on other backends operations run at once. A function compiled by `tg.jit` is
     recorded like any other.
 
     An index out of range is reported when the program runs, as on a GPU; what was written then has been written.

@@ -34,11 +34,11 @@ def recording() -> bool:
 
 @contextlib.contextmanager
 def lazy() -> Iterator[Figures]:
-    """Record what runs on the current device, if its backend compiles. See `tg.lazy`."""
+    """Record what runs on the current device, if its backend tells shapes without computing. See `tg.lazy`."""
     slot = devices.slot_at(None)
     if state.now.capture is not None:
         raise RuntimeError("tg.lazy() inside a function compiled by tg.jit, which is one program already: leave it out")
-    if slot.backend in _active or not slot.backend.compiles:
+    if slot.backend in _active or type(slot.backend).eval_shape is Backend.eval_shape:
         yield slot.backend.figures if isinstance(slot.backend, RecordedBackend) else Figures()
         return
     inner = slot.backend
