@@ -222,3 +222,33 @@ def test_gradients_from_before_are_freed_before_the_new_ones_are_computed(device
     next(iter(step.traces.values()))[0].run = spy
     step(x * 2)
     assert during == [None] and p.grad.tolist() == [2.0] * 3 and kept.tolist() == [1.0] * 3
+
+
+class Rebinding(torch.nn.Module):
+    def __init__(self, reads):
+        super().__init__()
+        self.reads = reads
+        self.register_buffer("state", torch.zeros(2))
+        self.last = torch.zeros(2)
+
+    def forward(self, x):
+        self.last = x * 2
+        self.state = self.state + x if self.reads else x * 3
+        return self.state + 1
+
+
+def test_an_attribute_that_is_read_and_given_another_tensor_is_refused(device):
+    module = Rebinding(reads=True).to(device)
+    x = torch.ones(2, device=device)
+    with pytest.raises(tg.TracedValueError, match=r"reads Rebinding\.state and makes it another tensor"):
+        tg.jit(module)(x)
+    assert module.state.tolist() == [0, 0]
+    assert module(x).tolist() == [2, 2]
+
+
+def test_an_attribute_that_is_only_written_has_the_value_of_the_call(device):
+    module = Rebinding(reads=False).to(device)
+    run = tg.jit(module)
+    for k in (1.0, 2.0, 3.0):
+        assert run(torch.full((2,), k, device=device)).tolist() == [3 * k + 1] * 2
+        assert (module.state.tolist(), module.last.tolist()) == ([3 * k] * 2, [2 * k] * 2)

@@ -50,6 +50,21 @@ class Reads:
     def __init__(self) -> None:
         self.owners: dict[int, Any] = {}  # by identity: everything that was read of, whatever was read
         self.values: dict[int, dict[str, Any]] = {}
+        self._tensors: dict[int, dict[str, torch.Tensor]] = {}  # of the owners, when they were first read
+
+    def meet(self, owner: Any) -> None:
+        """Note the tensors that an owner has before the function changes it."""
+        self.owners[id(owner)] = owner
+        self._tensors[id(owner)] = _tensors_of(owner)
+
+    def rebound(self) -> Iterator[tuple[Any, str, torch.Tensor, torch.Tensor]]:
+        """(owner, attribute, its tensor before, its tensor now) where the function has given it another tensor."""
+        for key, before in self._tensors.items():
+            owner = self.owners[key]
+            now = _tensors_of(owner)
+            for name, t in before.items():
+                if name in now and now[name] is not t:
+                    yield owner, name, t, now[name]
 
     def note(self, owner: Any, name: str, value: Any) -> None:
         known = self.values.setdefault(id(owner), {})
@@ -58,6 +73,12 @@ class Reads:
 
     def modules(self) -> list[torch.nn.Module]:
         return [owner for owner in self.owners.values() if isinstance(owner, torch.nn.Module)]
+
+
+def _tensors_of(owner: Any) -> dict[str, torch.Tensor]:
+    held = vars(owner) if hasattr(owner, "__dict__") else {}
+    tables = (held, held.get("_buffers") or {}, held.get("_parameters") or {})
+    return {name: t for table in tables for name, t in table.items() if isinstance(t, torch.Tensor)}
 
 
 def _computed(owner: Any, name: str) -> bool:
@@ -120,7 +141,12 @@ def _noted(original: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
         reads = _active.reads
         if reads is None:
             return original(self, name)
-        reads.owners[id(self)] = self
+        if id(self) not in reads.owners:
+            _active.reads = None
+            try:
+                reads.meet(self)
+            finally:
+                _active.reads = reads
         value = original(self, name)
         if name not in _OWN:
             _active.reads = None  # what is asked here is not the function's

@@ -32,7 +32,7 @@ from tensorgraft.frontends.torch.guards import (
     shared_arguments,
     value_keys,
 )
-from tensorgraft.frontends.torch.located import here
+from tensorgraft.frontends.torch.located import here, refused
 from tensorgraft.frontends.torch.metadata import Metadata
 from tensorgraft.frontends.torch.optimizers import Stepped, optimizers_traced
 from tensorgraft.frontends.torch.places import program_place
@@ -219,6 +219,7 @@ class Compiled:
                 first_node = torch.autograd._get_sequence_nr()
                 with noting(reads, *owners):
                     out = self.fn(*args, **kwargs)
+                _check_rebound(reads, capture)
                 flat, structure = flatten(out)
                 seen["structure"] = None if len(flat) == 1 and flat[0] is out else structure
                 seen["identical"] = [next((i for i, t in ours if t is o), None) for o in flat]
@@ -419,3 +420,18 @@ def _array_of(sources: dict[int, Any], fed: dict[int, Feed], key: int) -> Callab
 
 
 reports: list[Report] = []
+
+
+def _check_rebound(reads: Reads, capture: Capture) -> None:
+    """An attribute whose tensor the function reads, and gives another one: every later call would read the first."""
+    touched = {id(t.cell) for t in capture.touched}
+    born = {id(cell) for cell in capture.survivors()}
+    for owner, name, before, now in reads.rebound():
+        ours = before.device.type == TYPE == now.device.type
+        if ours and id(cell_of(before)) in touched and id(cell_of(now)) in born:
+            raise refused(
+                f"runs a function that reads {type(owner).__name__}.{name} and makes it another tensor, which a compiled"
+                " function would do in its first call only.",
+                ("write it in place", f"self.{name}.copy_(new) in torch.no_grad(), or as a buffer"),
+                ("pass it", "as an argument, and return the new one"),
+            )
