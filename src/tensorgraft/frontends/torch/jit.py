@@ -430,8 +430,8 @@ def _check_rebound(reads: Reads, capture: Capture) -> None:
         ours = before.device.type == TYPE == now.device.type
         if ours and id(cell_of(before)) in touched and id(cell_of(now)) in born:
             raise refused(
-                f"runs a function that reads {type(owner).__name__}.{name} and makes it another tensor, which a compiled"
-                " function would do in its first call only.",
+                f"runs a function that reads {type(owner).__name__}.{name} and makes it another tensor, which a"
+                " compiled function would do in its first call only.",
                 ("write it in place", f"self.{name}.copy_(new) in torch.no_grad(), or as a buffer"),
                 ("pass it", "as an argument, and return the new one"),
             )
