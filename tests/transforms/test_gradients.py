@@ -231,3 +231,12 @@ def test_errors(backend):
 def test_devices_do_not_mix():
     with pytest.raises(ValueError, match="grad: the arrays are on several devices"):
         tg.grad(lambda a, b: xp.sum(a), (0, 1))(array(X, "numpy"), array(X, "jax"))
+
+
+def test_a_torch_program_compiled_beside_arrays_is_explained():
+    import torch
+
+    step = tg.jit(lambda x: x * 2)
+    x = torch.ones(2, device=tg.device("jax"))
+    assert step(x).tolist() == [2, 2]
+    assert "1 trace in 1 call" in str(tg.explain(step, x))

@@ -101,5 +101,8 @@ def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation
         TypeError: on a backend that does not compile.
     """
     from tensorgraft.frontends.torch.explain import explain_call
+    from tensorgraft.transforms.jit import Undecided
 
+    if isinstance(fn, Undecided):
+        fn = fn.decided(args, kwargs)
     return explain_call(fn, args, kwargs)

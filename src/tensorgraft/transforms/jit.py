@@ -54,9 +54,13 @@ class Undecided:
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.decided(args, kwargs)(*args, **kwargs)
+
+    def decided(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The compiled function of the front end whose arguments these are."""
         if self._compiled is None:
             self._compiled = self._decide(args, kwargs)
-        return self._compiled(*args, **kwargs)
+        return self._compiled
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or self.__dict__.get("_compiled") is None:

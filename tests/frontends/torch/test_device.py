@@ -365,3 +365,10 @@ def test_seeding_inside_a_compiled_function():
     for function in (seeded, reset):
         with pytest.raises(tg.TracedValueError, match="outside"):
             tg.jit(function)(torch.ones(2, device=device))
+
+
+def test_zeros_made_in_a_trace_are_not_handed_out_again(device):
+    compiled = tg.jit(lambda x: x + torch.zeros(3, device=device))
+    assert compiled(torch.ones(3, device=device)).tolist() == [1, 1, 1]
+    torch.zeros(3, device=device).add_(1)
+    assert torch.zeros(3, device=device).tolist() == [0, 0, 0]

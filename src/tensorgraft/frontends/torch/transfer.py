@@ -229,7 +229,8 @@ def zeros_array(xp: Any, n: int, dtype: torch.dtype) -> Any:
     if found is None:
         with xp.scope():
             found = xp.zeros((n,), numpy_dtype(dtype))
-        if n <= _FEW and not (xp.mutable or xp.is_traced(found)):
+        # by its type: a backend whose arrays can be written may say otherwise of itself while it records a program
+        if n <= _FEW and not (type(xp).mutable or xp.is_traced(found)):
             if len(_zeros) >= 1024:
                 _zeros.clear()
             _zeros[key] = found
