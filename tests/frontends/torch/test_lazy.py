@@ -228,3 +228,12 @@ def test_numpy_runs_at_once():
     with tg.lazy() as figures:
         assert (a + 1).tolist() == [2, 2, 2]
     assert figures.operations == 0
+
+
+def test_storages_without_an_array_stay_so():
+    t = torch.ones(2, device=JAX)
+    cell = t.untyped_storage().cell
+    cell.array = None
+    with tg.lazy():
+        assert (torch.ones(2, device=JAX) + 1).tolist() == [2, 2]
+    assert cell.array is None

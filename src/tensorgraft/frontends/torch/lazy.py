@@ -66,6 +66,9 @@ def _replace(slot: Slot, old: Backend, new: Backend, convert: Callable[[Any], An
     devices.register(new, slot)
     for x in gc.get_objects():
         if type(x) is Storage and x.backend is old:  # `x.__class__` may run code of x
+            if x.array is None:  # given up: nothing is to be converted
+                x.backend = new
+                continue
             array = convert(x.array)
             if array is None:  # a recorded program failed, and cannot be run again
                 continue
