@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tensorgraft.hub import dtypes
 from tensorgraft.hub.analysis import Analysis
 from tensorgraft.hub.control_flow import ControlFlow
 from tensorgraft.hub.elementwise import Elementwise
@@ -43,6 +44,33 @@ class Program(Protocol):
 
     def analyse(self, donate: Sequence[int] = ()) -> Analysis:
         """What the program has in it, and what it needs once it is compiled (which is done here)."""
+
+
+class Differentiable(Protocol):
+    """A function of flat arrays, in operations of the hub, whose derivatives are its own. Cotangents are transposed, not
+    conjugated, and those of the results that are inexact, in order; `wanted` are positions of inexact arguments."""
+
+    def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
+        """The results."""
+
+    def forward(
+        self, xp: Backend, arrays: Sequence[Array], wanted: tuple[int, ...]
+    ) -> tuple[Sequence[Array], Sequence[Array]]:
+        """The results, and what `backward` needs."""
+
+    def backward(
+        self, xp: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], wanted: tuple[int, ...]
+    ) -> Sequence[Array]:
+        """The cotangents of the wanted arguments."""
+
+    def pullback(self, wanted: tuple[int, ...]) -> Differentiable:
+        """(arguments, cotangents) -> the cotangents of the wanted arguments: to be differentiated again."""
+
+    def pushforward(self, wanted: tuple[int, ...]) -> Differentiable:
+        """(arguments, tangents of the wanted ones) -> the tangents of the inexact results."""
+
+    def batched(self, axes: tuple[int | None, ...], size: int) -> Differentiable:
+        """Of arguments with one more axis, of `size`, where `axes` says one; results have theirs in front."""
 
 
 class Backend(
@@ -201,6 +229,27 @@ class Backend(
             backward: residuals, cotangents of the results -> cotangents of the arguments, None for zero.
         """
         raise TypeError(f"the backend {self.name} makes no native functions")
+
+    def differentiable(self, function: Differentiable, /) -> Callable[..., tuple[Array, ...]]:
+        """A function of the framework with the derivatives of `function`."""
+        known: list[bool] = []  # which arguments have a derivative: one function is for one signature
+
+        def wanted() -> tuple[int, ...]:
+            return tuple(i for i, smooth in enumerate(known) if smooth)
+
+        def forward(*arrays: Array) -> tuple[Sequence[Array], Sequence[Array]]:
+            known[:] = [dtypes.is_inexact(self.dtype_of(a)) for a in arrays]
+            return function.forward(self, arrays, wanted())
+
+        def backward(residuals: Sequence[Array], cotangents: Sequence[Array]) -> Sequence[Array | None]:
+            found = iter(function.backward(self, residuals, cotangents, wanted()))
+            return [next(found) if smooth else None for smooth in known]
+
+        return self.native_function(lambda *arrays: function.primal(self, arrays), forward, backward)
+
+    def operand(self, x: Any, /) -> Array | None:
+        """What users of the framework hand over as an array, as an array; None for anything else."""
+        return x if self.is_array(x) else None
 
     # ---- mutable backends only -------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorgraft.backends.torch import arrays
+from tensorgraft.backends.torch import arrays, native
 from tensorgraft.backends.torch.control_flow import TorchControlFlow
 from tensorgraft.backends.torch.elementwise import TorchElementwise
 from tensorgraft.backends.torch.fft import TorchFFT
@@ -26,7 +26,7 @@ from tensorgraft.backends.torch.sorting import TorchSorting
 from tensorgraft.backends.torch.transforms import TorchTransforms
 from tensorgraft.backends.torch.windowed import TorchWindowed
 from tensorgraft.errors import TracedValueError
-from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.backend import Backend, Differentiable
 
 Array = Any
 Tensor = torch.Tensor
@@ -140,6 +140,9 @@ class TorchBackend(
             yield
         finally:
             self.mutable = before
+
+    def differentiable(self, function: Differentiable, /) -> Callable[..., tuple[Array, ...]]:
+        return native.differentiable(self, function)
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":

@@ -1,0 +1,57 @@
+"""Primitives in terms of others, as JAX itself or a library says: their Python lowerings and implementations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax._src.interpreters import mlir
+from jax.extend import core
+
+
+def decomposed(equation: Any) -> core.ClosedJaxpr | None:
+    """The jaxpr that an equation stands for, where JAX lowers its primitive by a Python function of other primitives,
+    or where it has a Python implementation; None where it has neither."""
+    primitive = equation.primitive
+    for function in (_lowering(primitive), getattr(primitive, "impl", None)):
+        if function is None:
+            continue
+        found = _traced(function, equation)
+        if found is not None and not _has(found.jaxpr, primitive):
+            return found
+    return None
+
+
+def _has(jaxpr: core.Jaxpr, primitive: core.Primitive) -> bool:
+    return any(e.primitive is primitive for e in jaxpr.eqns) or any(
+        _has(inner, primitive) for inner in core.subjaxprs(jaxpr)
+    )
+
+
+def _traced(function: Callable[..., Any], equation: Any) -> core.ClosedJaxpr | None:
+    specs = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in equation.invars]
+    wide = any(str(atom.aval.dtype) in _WIDE for atom in (*equation.invars, *equation.outvars))
+    with jax.enable_x64(True) if wide else jax.enable_x64(jax.config.jax_enable_x64):
+        closed = jax.make_jaxpr(lambda *operands: function(*operands, **equation.params))(*specs)
+    same = [atom.aval.dtype for atom in equation.outvars] == [aval.dtype for aval in closed.out_avals]
+    return closed if same else None
+
+
+_WIDE = frozenset({"int64", "uint64", "float64", "complex128"})
+
+
+def _lowering(primitive: core.Primitive) -> Callable[..., Any] | None:
+    """The function in `mlir.lower_fun(function)`, for the CPU or for every platform."""
+    rules = [
+        mlir._platform_specific_lowerings.get("cpu", {}).get(primitive),
+        mlir._lowerings.get(primitive),
+    ]
+    for entry in rules:
+        lowering = getattr(entry, "rule", entry)
+        while lowering is not None:
+            code = getattr(lowering, "__code__", None)
+            if code is not None and code.co_qualname.startswith("lower_fun.") and "fun" in code.co_freevars:
+                return lowering.__closure__[code.co_freevars.index("fun")].cell_contents
+            lowering = getattr(lowering, "__wrapped__", None) or getattr(lowering, "func", None)
+    return None

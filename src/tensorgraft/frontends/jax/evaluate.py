@@ -1,0 +1,243 @@
+"""Jaxprs, evaluated on a backend of the hub.
+
+A jaxpr is made into a `Plan` once: calls are inlined, dead equations dropped, constants converted, and every primitive
+resolved to its rule, to JAX's own decomposition, or to an error that names it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+from jax.interpreters import partial_eval
+
+from tensorgraft.frontends.jax.decomposition import decomposed
+from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
+from tensorgraft.frontends.jax.rule import REASONS, RULES, Rule
+from tensorgraft.frontends.jax.rules import (  # noqa: F401  (they register rules)
+    control,
+    elementwise,
+    fft,
+    indexing,
+    linalg,
+    random,
+    reduction,
+    sorting,
+    structural,
+    windowed,
+)
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+# Primitives that call a jaxpr; derivatives of their own have done their work when JAX differentiates.
+CALLS = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "checkpoint": "jaxpr",
+    "remat2": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+    "custom_lin": "call_jaxpr",
+}
+
+
+class UnsupportedPrimitiveError(NotImplementedError):
+    """A primitive of JAX without a rule."""
+
+
+@dataclass
+class Step:
+    """One equation. Slots are positions in the environment."""
+
+    name: str
+    run: Callable[..., Any]  # (xp, *operands) -> the result or results
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    several: bool
+    frees: tuple[int, ...] = ()  # slots that are not read again
+
+
+@dataclass
+class Plan:
+    """A jaxpr as a list of steps over numbered slots."""
+
+    size: int = 0
+    given: list[int] = field(default_factory=list)
+    constants: list[tuple[int, Any]] = field(default_factory=list)  # slot -> host array, or JAX keys
+    steps: list[Step] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
+    _on: dict[int, tuple[Backend, list[Array]]] = field(default_factory=dict)  # the constants, by backend
+
+    def __call__(self, xp: Backend, *operands: Array) -> list[Array]:
+        """The results, for the operands as arrays of `xp` (`Keys` for keys)."""
+        slots: list[Any] = [None] * self.size
+        for slot, value in zip((slot for slot, _ in self.constants), self._converted(xp), strict=True):
+            slots[slot] = value
+        for slot, value in zip(self.given, operands, strict=True):
+            slots[slot] = value
+        for step in self.steps:
+            made = step.run(xp, *[slots[i] for i in step.reads])
+            if step.several:
+                for slot, value in zip(step.writes, made, strict=True):
+                    slots[slot] = value
+            else:
+                slots[step.writes[0]] = made
+            for slot in step.frees:
+                slots[slot] = None
+        return [slots[i] for i in self.results]
+
+    def _converted(self, xp: Backend) -> list[Array]:
+        found = self._on.get(id(xp))
+        if found is None:
+            values = [constant(xp, x) for _, x in self.constants]
+            if any(xp.is_traced(a) for v in values for a in (v.words if isinstance(v, Keys) else (v,))):
+                return values  # constants of somebody's trace
+            found = self._on[id(xp)] = (xp, values)
+        return found[1]
+
+
+def constant(xp: Backend, x: Any) -> Array:
+    """A value of JAX or NumPy as an array of the backend."""
+    if is_key_dtype(getattr(x, "dtype", None) or np.asarray(x).dtype):
+        return Keys.of(xp, xp.asarray(np.array(jax.random.key_data(x))))
+    return xp.asarray(np.array(x))
+
+
+def evaluate(xp: Backend, closed: core.ClosedJaxpr, *operands: Array) -> list[Array]:
+    """The results of a closed jaxpr. Raises UnsupportedPrimitiveError."""
+    return plan(closed)(xp, *operands)
+
+
+def evaluator(xp: Backend, closed: core.ClosedJaxpr) -> Callable[..., list[Array]]:
+    """`evaluate` with the jaxpr given, for bodies of loops and branches."""
+    return functools.partial(plan(closed), xp)
+
+
+@functools.lru_cache(maxsize=4096)
+def plan(closed: core.ClosedJaxpr) -> Plan:
+    made = Plan()
+    _Planner(made).top(closed)
+    _mark_last_uses(made)
+    return made
+
+
+class _Planner:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.literals: dict[Any, int] = {}
+
+    def new(self) -> int:
+        self.plan.size += 1
+        return self.plan.size - 1
+
+    def constant(self, value: Any) -> int:
+        slot = self.new()
+        self.plan.constants.append((slot, value))
+        return slot
+
+    def top(self, closed: core.ClosedJaxpr) -> None:
+        self.plan.given = [self.new() for _ in closed.jaxpr.invars]
+        self.plan.results = self.inline(closed.jaxpr, closed.consts, self.plan.given)
+
+    def inline(self, jaxpr: core.Jaxpr, constants: Sequence[Any], given: Sequence[int]) -> list[int]:
+        jaxpr, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)[0], None
+        slots = dict(zip(jaxpr.constvars, map(self.constant, constants), strict=True))
+        slots.update(zip(jaxpr.invars, given, strict=True))
+
+        def read(atom: Any) -> int:
+            if isinstance(atom, core.Literal):
+                return self.literal(atom)
+            return slots[atom]
+
+        for equation in jaxpr.eqns:
+            reads = [read(atom) for atom in equation.invars]
+            inner = self.called(equation)
+            if inner is not None:
+                writes = self.inline(inner.jaxpr, inner.consts, reads)
+            else:
+                writes = [self.new() for _ in equation.outvars]
+                self.plan.steps.append(
+                    Step(
+                        equation.primitive.name,
+                        resolved(equation),
+                        tuple(reads),
+                        tuple(writes),
+                        equation.primitive.multiple_results,
+                    )
+                )
+            slots.update(zip(equation.outvars, writes, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def literal(self, atom: core.Literal) -> int:
+        value = np.asarray(atom.val, atom.aval.dtype)
+        key = (value.dtype, value.shape, value.tobytes())
+        if key not in self.literals:
+            self.literals[key] = self.constant(value)
+        return self.literals[key]
+
+    @staticmethod
+    def called(equation: Any) -> core.ClosedJaxpr | None:
+        """The jaxpr that an equation is a call of."""
+        name = equation.primitive.name
+        if name in CALLS:
+            inner = equation.params[CALLS[name]]
+            return inner if isinstance(inner, core.ClosedJaxpr) else core.ClosedJaxpr(inner, ())
+        if name in RULES or name in REASONS:
+            return None
+        return decomposed(equation)
+
+
+def resolved(equation: Any) -> Callable[..., Any]:
+    """What computes an equation that is no call."""
+    name = equation.primitive.name
+    found = RULES.get(name)
+    if found is None:
+        raise UnsupportedPrimitiveError(f"the JAX primitive {name} has no rule here" + _because(name))
+    given = tuple(atom.aval for atom in equation.invars)
+    out = tuple(atom.aval for atom in equation.outvars)
+    params = dict(equation.params)
+    for asked, value in (("out", out), ("given", given)):
+        if asked in found.asks:
+            params[asked] = value
+    fn = functools.partial(found.fn, **params)
+    if not name.startswith("random_") and any(is_key_dtype(a.dtype) for a in given if hasattr(a, "dtype")):
+        return _by_word(found, params, given)
+    return lambda xp, *operands: fn(xp, *operands)
+
+
+def _by_word(found: Rule, params: dict[str, Any], given: tuple[Any, ...]) -> Callable[..., Any]:
+    """A rule that moves elements, on each word of its keys."""
+    if found.fn.__module__.endswith("control"):
+        return functools.partial(found.fn, **params)
+
+    def run(xp: Backend, *operands: Array) -> Any:
+        count = next(len(x.words) for x in operands if isinstance(x, Keys))
+        words = [
+            found.fn(xp, *[x.words[i] if isinstance(x, Keys) else x for x in operands], **params) for i in range(count)
+        ]
+        if isinstance(words[0], list | tuple):
+            return [Keys(tuple(some)) for some in zip(*words, strict=True)]
+        return Keys(tuple(words))
+
+    return run
+
+
+def _because(name: str) -> str:
+    return f": {REASONS[name]}" if name in REASONS else ""
+
+
+def _mark_last_uses(made: Plan) -> None:
+    kept = {*made.results, *made.given, *(slot for slot, _ in made.constants)}
+    for step in reversed(made.steps):
+        frees = {*step.reads, *step.writes} - kept
+        step.frees = tuple(frees)
+        kept |= frees

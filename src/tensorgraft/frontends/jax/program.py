@@ -1,0 +1,187 @@
+"""Functions of JAX as jaxprs, with their derivatives and batches, which JAX makes, as jaxprs too."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from tensorgraft.frontends.jax.evaluate import plan
+from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+Spec = jax.ShapeDtypeStruct
+
+
+def traced(fn: Callable[..., Sequence[Any]], specs: Sequence[Spec]) -> core.ClosedJaxpr:
+    """The jaxpr of a function of flat arrays. What does not depend on them is computed while it is traced, so that
+    `jnp.minimum` of two Python numbers is a number."""
+    with jax.ensure_compile_time_eval():
+        return jax.make_jaxpr(fn)(*specs)
+
+
+class Program:
+    """A function of flat arrays (`hub.backend.Differentiable`), traced when first it is needed.
+
+    Arguments:
+        fn: arrays of JAX -> a list of arrays.
+        specs: shapes and dtypes of the arguments.
+        compiled: whether each part is one compiled program of the backend.
+    """
+
+    def __init__(self, fn: Callable[..., Sequence[Any]], specs: Sequence[Spec], compiled: bool) -> None:
+        self.fn, self.specs, self.is_compiled = fn, list(specs), compiled
+        self._derived: dict[Any, Any] = {}
+
+    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
+        if key not in self._derived:
+            self._derived[key] = make()
+        return self._derived[key]
+
+    def _part(self, fn: Callable[..., Sequence[Any]], specs: Sequence[Spec]) -> Part:
+        return Part(traced(fn, specs), self.is_compiled)
+
+    @property
+    def main(self) -> Part:
+        return self._once("main", lambda: self._part(self.fn, self.specs))
+
+    def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
+        return self.main(xp, arrays)
+
+    # ---- derivatives -----------------------------------------------------------------------------------------------
+
+    def forward(
+        self, xp: Backend, arrays: Sequence[Array], wanted: tuple[int, ...]
+    ) -> tuple[Sequence[Array], Sequence[Array]]:
+        part, count = self._parts(wanted)[:2]
+        made = part(xp, arrays)
+        return made[:count], made[count:]
+
+    def backward(
+        self, xp: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], wanted: tuple[int, ...]
+    ) -> Sequence[Array]:
+        return self._parts(wanted)[2](xp, [*residuals, *cotangents])
+
+    def _parts(self, wanted: tuple[int, ...]) -> tuple[Part, int, Part]:
+        """(arguments -> results and residuals, the number of results, residuals and cotangents -> cotangents)."""
+        return self._once(("parts", wanted), lambda: self._make_parts(wanted))
+
+    def _make_parts(self, wanted: tuple[int, ...]) -> tuple[Part, int, Part]:
+        seen: dict[str, Any] = {}
+
+        def forward(*arrays: Any) -> list[Any]:
+            results, pullback = self._linearised(wanted, arrays)
+            residuals, seen["pullback"] = jax.tree.flatten(pullback)
+            seen["count"] = len(results)
+            return [*results, *residuals]
+
+        def backward(*given: Any) -> list[Any]:
+            n = len(given) - len(smooth)
+            return list(jax.tree.unflatten(seen["pullback"], given[:n])(list(given[n:])))
+
+        first = traced(forward, self.specs)
+        count = seen["count"]
+        smooth = [a for a in first.out_avals[:count] if _is_inexact(a.dtype)]
+        second = traced(backward, [Spec(a.shape, a.dtype) for a in (*first.out_avals[count:], *smooth)])
+        return Part(first, self.is_compiled), count, Part(second, self.is_compiled)
+
+    def _linearised(self, wanted: tuple[int, ...], arrays: Sequence[Any]) -> tuple[list[Any], Any]:
+        """(results, a function of the cotangents of the inexact ones), as a function of the wanted arguments."""
+
+        def smooth(*some: Any) -> tuple[list[Any], list[Any]]:
+            results = self.fn(*_put(arrays, wanted, some))
+            return [r for r in results if _is_inexact(r.dtype)], list(results)
+
+        _, pullback, results = jax.vjp(smooth, *[arrays[i] for i in wanted], has_aux=True)
+        return results, pullback
+
+    def pullback(self, wanted: tuple[int, ...]) -> Program:
+        def pulled_back(*given: Any) -> list[Any]:
+            n = len(self.specs)
+            return list(self._linearised(wanted, given[:n])[1](list(given[n:])))
+
+        return self._once(
+            ("pullback", wanted),
+            lambda: Program(pulled_back, [*self.specs, *map(_spec, self._smooth_results())], self.is_compiled),
+        )
+
+    def pushforward(self, wanted: tuple[int, ...]) -> Program:
+        def pushed(*given: Any) -> list[Any]:
+            arrays = given[: len(self.specs)]
+
+            def smooth(*some: Any) -> list[Any]:
+                return [r for r in self.fn(*_put(arrays, wanted, some)) if _is_inexact(r.dtype)]
+
+            return list(jax.jvp(smooth, tuple(arrays[i] for i in wanted), given[len(self.specs) :])[1])
+
+        return self._once(
+            ("pushforward", wanted),
+            lambda: Program(pushed, [*self.specs, *(self.specs[i] for i in wanted)], self.is_compiled),
+        )
+
+    def batched(self, axes: tuple[int | None, ...], size: int) -> Program:
+        def make() -> Program:
+            specs = [
+                s if axis is None else Spec((*s.shape[:axis], size, *s.shape[axis:]), s.dtype)
+                for s, axis in zip(self.specs, axes, strict=True)
+            ]
+            return Program(jax.vmap(self.fn, in_axes=axes, axis_size=size), specs, self.is_compiled)
+
+        return self._once(("batched", axes, size), make)
+
+    def _smooth_results(self) -> list[Any]:
+        return [a for a in self.main.closed.out_avals if _is_inexact(a.dtype)]
+
+
+class Part:
+    """A jaxpr, run on a backend step by step, or as one compiled program. Keys are the arrays of their words."""
+
+    def __init__(self, closed: core.ClosedJaxpr, compiled: bool) -> None:
+        self.closed = closed
+        self.is_compiled = compiled
+        self._plan = plan(closed)
+        self._keyed = [i for i, a in enumerate(closed.in_avals) if is_key_dtype(a.dtype)]
+        self._programs: dict[int, Callable[..., list[Array]]] = {}
+
+    def __call__(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
+        if not self.is_compiled or not xp.traces or any(map(xp.is_traced, arrays)):
+            return self._evaluate(xp, arrays)
+        program = self._programs.get(id(xp))
+        if program is None:
+            program = self._programs[id(xp)] = self._compile(xp, arrays)
+        return program(arrays)
+
+    def _evaluate(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
+        given = list(arrays)
+        for i in self._keyed:
+            given[i] = Keys.of(xp, given[i])
+        return [x.data(xp) if isinstance(x, Keys) else x for x in self._plan(xp, *given)]
+
+    def _compile(self, xp: Backend, arrays: Sequence[Array]) -> Callable[[Sequence[Array]], list[Array]]:
+        stand_ins = [xp.stand_in(a) for a in arrays]
+        program = xp.trace(lambda: self._evaluate(xp, stand_ins))
+        argument = {id(a): i for i, a in enumerate(stand_ins)}
+        sources = [argument.get(id(a), a) for a in program.captured]
+        run = program.compile()
+        return lambda arrays: list(run(*[arrays[s] if isinstance(s, int) else s for s in sources]))
+
+
+def _put(arrays: Sequence[Any], where: Sequence[int], values: Sequence[Any]) -> list[Any]:
+    out = list(arrays)
+    for i, value in zip(where, values, strict=True):
+        out[i] = value
+    return out
+
+
+def _spec(aval: Any) -> Spec:
+    return Spec(aval.shape, aval.dtype)
+
+
+@functools.cache
+def _is_inexact(dtype: Any) -> bool:
+    return not is_key_dtype(dtype) and jax.numpy.issubdtype(np.dtype(dtype), np.inexact)

@@ -1,0 +1,1 @@
+"""The rules of JAX's primitives, by area. Importing a module registers its rules."""
