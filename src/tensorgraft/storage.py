@@ -87,13 +87,21 @@ def read(xp: Backend, array: Array, geometry: Geometry) -> Array:
         return array
     if 0 in shape:
         return xp.zeros(shape, dtype)
+    if as_is:
+        plan = _plan(shape, strides, offset, math.prod(here))
+        if plan is not None and plan.dense == here and not plan.begin:  # as it lies: a transposition, a box of it
+            return _of_box(xp, array, plan)
     flat = xp.reshape(array, (math.prod(here),))
     if not as_is:
         flat = xp.bitcast(flat, dtype)
-    plan = _plan(shape, strides, offset, xp.shape(flat)[0])
+        plan = _plan(shape, strides, offset, xp.shape(flat)[0])
     if plan is None:
         return xp.gather(flat, (_positions(xp, geometry),))
-    block = _block(xp, flat, plan)
+    return _of_box(xp, _block(xp, flat, plan), plan)
+
+
+def _of_box(xp: Backend, block: Array, plan: _Plan) -> Array:
+    """What a plan's geometry sees of its dense block."""
     start, stop = plan.start, tuple(s + n for s, n in zip(plan.start, plan.extents, strict=True))
     if stop != plan.dense or any(start):
         block = xp.slice(block, start, stop, (1,) * len(start))

@@ -171,6 +171,8 @@ class TensorFlowBackend(
 
     def dtype_of(self, *operands: Any) -> np.dtype:
         """As the hub has it; an argument that is a Python scalar in a trace is no array."""
+        if len(operands) == 1 and type(operands[0]) is EagerTensor:
+            return dtype_of(operands[0])
         arrays = [x for x in operands if isinstance(x, tf.Tensor)]
         strong = [x for x in arrays if not is_weak(x)] or arrays
         return NP[strong[0].dtype] if strong else super().dtype_of(*operands)

@@ -53,11 +53,12 @@ def _binary(name: str) -> Fn:
 def _by_kind(fn: Fn, **others: Fn) -> Fn:
     """`fn`, or another one of dtypes of a kind: b(ool), u(nsigned), i(nteger, of either sign), c(omplex)."""
 
+    others = {"u": others["i"], **others} if "i" in others else others
+    table = {dtype: others.get(dtype.kind, fn) for dtype in TF}
+
     @functools.wraps(fn)
     def chosen(x: Array, *rest: Array) -> Array:
-        kind = dtype_of(x).kind
-        found = others.get(kind) or (others.get("i") if kind == "u" else None)
-        return (found or fn)(x, *rest)
+        return table[dtype_of(x)](x, *rest)
 
     return chosen
 
@@ -335,6 +336,8 @@ def _binary_method(fn: Fn) -> Fn:
 
     def method(self: Any, x: Any, y: Any, /) -> Array:
         if type(x) is EagerTensor and type(y) is EagerTensor:
+            if x._rank() <= MOST_BROADCAST and y._rank() <= MOST_BROADCAST:
+                return fn(x, y)
             return fn(*broadcastable(x, y))
         weak = is_weak(x) and is_weak(y)
         out = fn(*broadcastable(*with_one_dtype(x, y)))

@@ -108,14 +108,29 @@ FLOAT8_AS_FLOAT32 = dict.fromkeys(dtypes.FLOAT8, dtypes.float32)  # exact; few k
 
 
 def constant(value: Any, dtype: np.dtype) -> Array:
-    """A Python scalar as a tensor of a dtype; ints wrap."""
+    """A Python scalar as a tensor of a dtype, to be an operand only: eager ones are shared. Ints wrap."""
+    if type(value) in _SHARED and tf.executing_eagerly():
+        return _eager_constant(value, type(value), math.copysign(1, value) if type(value) is float else 1, dtype)
+    return tf.constant(_host_scalar(value, dtype))
+
+
+_SHARED = frozenset((bool, int, float))
+
+
+@functools.lru_cache(maxsize=4096)
+def _eager_constant(value: Any, kind: type, sign: float, dtype: np.dtype) -> Array:
+    """Making one costs more than adding it. `kind`, `sign`: True equals 1 equals 1.0, and -0.0 equals 0.0."""
+    return tf.constant(_host_scalar(value, dtype))
+
+
+def _host_scalar(value: Any, dtype: np.dtype) -> np.ndarray:
     if dtype.kind in "iu" and not isinstance(value, float):
         bits = 8 * dtype.itemsize
-        return tf.constant(np.array(operator.index(value) & ((1 << bits) - 1), f"u{dtype.itemsize}").view(dtype))
+        return np.array(operator.index(value) & ((1 << bits) - 1), f"u{dtype.itemsize}").view(dtype)
     host = np.asarray(value)
     if host.dtype.kind == "c" and dtype.kind not in "cb":
         host = host.real
-    return tf.constant(host.astype(dtype))
+    return host.astype(dtype)
 
 
 def mark_weak(x: Array) -> Array:
