@@ -13,3 +13,7 @@ class TracedValueError(RuntimeError):
 
 class FallbackError(NotImplementedError):
     """An operator has no kernel on the device, and the user forbade the CPU fall-back."""
+
+
+class CheckError(RuntimeError):
+    """A condition that a program gave to `error_if` holds."""

@@ -8,6 +8,7 @@ from typing import Any
 import optree
 
 from tensorgraft.frontends.array_api.array import Array, made
+from tensorgraft.frontends.array_api.checks import check
 from tensorgraft.frontends.array_api.tracing import capturing
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
@@ -17,7 +18,8 @@ class Run:
     """`fn(*args)` as (backend, *arrays) -> arrays, some leaves of the arguments being replaced.
 
     Results are those of `fn`, then the storages from outside that it has written, then those inputs that it has
-    written. `finish` makes of them what `fn` returns, and writes what was written.
+    written, then the flags of its checks. `finish` judges these, makes of the others what `fn` returns, and writes what
+    was written.
     """
 
     def __init__(self, name: str, fn: Callable[..., Any], args: Sequence[Any], which: Sequence[int]) -> None:
@@ -74,13 +76,25 @@ class Run:
             self.rewritten = [
                 k for k, (cell, v) in enumerate(zip(cells, values, strict=True)) if inner.mutable or cell.array is not v
             ]
-            return (*results, *(a for _, a in written), *(cells[k].array for k in self.rewritten))
+            self.checks = [message for _, message in capture.checks]
+            flags = [flag for flag, _ in capture.checks]
+            return (*results, *(a for _, a in written), *(cells[k].array for k in self.rewritten), *flags)
+
+    def judge(self, made_: Sequence[Any]) -> None:
+        """Raise what `error_if` asks for: now, or, where the outside is traced too, when that has run."""
+        for flag, message in zip(made_[len(made_) - len(self.checks) :], self.checks, strict=True):
+            check(self.outer, flag, message)
+
+    def rest(self, made_: Sequence[Any]) -> Sequence[Any]:
+        """What was written, of what the transform gave back."""
+        return made_[self.count : len(made_) - len(self.checks)]
 
     def finish(self, made_: Sequence[Any], results: Sequence[Any] | None = None) -> Any:
         """What `fn` returns, of the arrays that the transform gave back."""
         xp = self.outer
-        rest = list(made_[self.count :])
+        rest = self.rest(made_)
         with xp.scope():
+            self.judge(made_)
             for cell, value in zip(self.written, rest, strict=False):
                 if xp.mutable:
                     xp.assign(cell.array, value)

@@ -114,10 +114,11 @@ def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_ax
         with xp.scope():
             rows = [xp.moveaxis(v, axis, 0) for v, axis in zip(run.values(), owners, strict=True)]
             results = xp.vmap(run, *rows)
+            run.judge(results)
             if run.written:
                 raise ValueError("vmap: the function writes an array from outside, once for every slice")
             if not xp.mutable:
-                back = [xp.moveaxis(v, 0, owners[k]) for k, v in zip(run.rewritten, results[run.count :], strict=True)]
+                back = [xp.moveaxis(v, 0, owners[k]) for k, v in zip(run.rewritten, run.rest(results), strict=True)]
                 for k, value in zip(run.rewritten, back, strict=True):
                     run.inputs[k]._write(value)
             return run.returned([xp.moveaxis(r, 0, out_axes) for r in results[: run.count]])

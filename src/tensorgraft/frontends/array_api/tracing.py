@@ -49,6 +49,7 @@ class Capture:
         self.before: Capture | None = None
         self.lent: list[Lent] = []
         self.made: list[weakref.ref[Storage]] = []
+        self.checks: list[tuple[Any, str]] = []  # flags of `inner` that are to be false, what is wrong where not
 
     def touch(self, cell: Storage) -> None:
         if cell.capture is self:

@@ -1,0 +1,53 @@
+"""`error_if`: errors that depend on values, in compiled and transformed functions too."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.errors import CheckError
+from tensorgraft.transforms.arrays import describe, framework_of
+
+
+def error_if(x: Any, pred: Any, message: str) -> Any:
+    """`x`, or an error where `pred` holds: `message`, and the line that asked.
+
+    Eagerly it is raised at once. In a function compiled by `tg.jit`, the condition is one more result of the program:
+    it is looked at when the program has run, before anything that the program writes is written, and the error is
+    raised by the call. So it is under `tg.grad`, `tg.vmap` (where it holds for any slice), in loops, and where they are
+    nested: the error comes when the outermost of them has computed. Where several hold, the first in the program counts.
+    A compiled function with checks waits for its results, and gives no memory of arguments away.
+
+    Arguments:
+        x: anything; it is returned.
+        pred: a bool, or an array of any shape, of any framework: an error where any element is true.
+        message: what is wrong.
+
+    Raises:
+        CheckError: a RuntimeError.
+
+        n = tg.transforms.error_if(n, n < 0, "n must not be negative")
+    """
+    caller = sys._getframe(1)
+    text = f"{message}\n  error_if at {os.path.basename(caller.f_code.co_filename)}:{caller.f_lineno}"
+    framework = framework_of(pred)
+    if framework is None:
+        if not isinstance(pred, bool):
+            raise TypeError(f"error_if: pred is to be a bool or an array of bools, not a {type(pred).__qualname__}")
+        if pred:
+            raise CheckError(text)
+        return x
+    if str(pred.dtype).removeprefix("torch.").removeprefix("<dtype: '").removesuffix("'>") != "bool":
+        raise TypeError(f"error_if: pred is to be a bool or an array of bools, not {describe(pred)}")
+    if framework == "tensorgraft":
+        from tensorgraft.frontends.array_api.checks import check
+
+        xp = pred._cell.backend
+        with xp.scope():
+            check(xp, pred._value(), text)
+    elif np.any(np.asarray(pred)):  # of a trace of the framework's own, the framework says that there is no value
+        raise CheckError(text)
+    return x
