@@ -40,7 +40,9 @@ _HOMES = {
 _MODULES = {
     "array_api": "tensorgraft.array_api",
     "backends": "tensorgraft.backends",
+    "operators": "tensorgraft.operators",
     "precision": "tensorgraft.precision",
+    "random": "tensorgraft.random",
     "torch": "tensorgraft.frontends.torch",
     "transforms": "tensorgraft.transforms",
 }
@@ -66,7 +68,9 @@ __all__ = [
     "jit",
     "jvp",
     "lazy",
+    "operators",
     "precision",
+    "random",
     "scatter_update",
     "set_compile_cache",
     "set_default_device",
@@ -79,7 +83,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from tensorgraft import array_api, backends, precision, transforms
+    from tensorgraft import array_api, backends, operators, precision, random, transforms
     from tensorgraft.devices import device, from_backend_array, set_default_device, to_backend_array
     from tensorgraft.errors import BackendNotAvailableError, FallbackError, TracedValueError
     from tensorgraft.frontends import torch

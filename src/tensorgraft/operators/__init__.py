@@ -1,0 +1,25 @@
+"""Matrix-free linear operators on arrays of any backend, and the equations they are in. See `docs/operators.md`."""
+
+from tensorgraft.operators.base import FunctionLinearOperator, LinearOperator, MatrixLinearOperator
+from tensorgraft.operators.composed import (
+    ConjugateLinearOperator,
+    ProductLinearOperator,
+    ScaledLinearOperator,
+    SumLinearOperator,
+    TaggedLinearOperator,
+    TransposeLinearOperator,
+)
+from tensorgraft.operators.structures import ShapeDtype
+
+__all__ = [
+    "ConjugateLinearOperator",
+    "FunctionLinearOperator",
+    "LinearOperator",
+    "MatrixLinearOperator",
+    "ProductLinearOperator",
+    "ScaledLinearOperator",
+    "ShapeDtype",
+    "SumLinearOperator",
+    "TaggedLinearOperator",
+    "TransposeLinearOperator",
+]

@@ -1,0 +1,142 @@
+"""What is known of a linear operator: tags, and one table of the rules by which they pass to what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Tags = frozenset[str]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one tag behaves. Conjugation keeps every tag; tags that name no rule here are lost."""
+
+    implies: tuple[str, ...] = ()
+    square: bool = True  # it can hold of square operators only
+    transposed: str = ""  # the tag of the transpose and of the adjoint; "" for the same
+    sum: bool = True  # kept by a sum of operators that all have it
+    product: bool = False  # ... by a product
+    inverse: bool = True
+    kronecker: bool = True
+    scaled: str = "any"  # by which scalars: "any", "real", "positive", "none"
+    negated: str = ""  # what a negative scalar makes of it, where `scaled` is "positive"
+
+
+# fmt: off
+RULES: dict[str, Rule] = {
+    "symmetric":             Rule(),
+    "hermitian":             Rule(scaled="real"),
+    "positive_semidefinite": Rule(implies=("hermitian",), scaled="positive", negated="negative_semidefinite"),
+    "negative_semidefinite": Rule(implies=("hermitian",), scaled="positive", negated="positive_semidefinite",
+                                  kronecker=False),
+    "diagonal":              Rule(implies=("tridiagonal", "lower_triangular", "upper_triangular", "symmetric"),
+                                  product=True),
+    "tridiagonal":           Rule(inverse=False, kronecker=False),
+    "lower_triangular":      Rule(transposed="upper_triangular", product=True),
+    "upper_triangular":      Rule(transposed="lower_triangular", product=True),
+    "unit_diagonal":         Rule(sum=False, inverse=False, scaled="none"),
+    "unitary":               Rule(sum=False, product=True, scaled="none"),
+}
+# fmt: on
+_TRIANGULAR = ("lower_triangular", "upper_triangular")
+
+
+def closed(tags: Iterable[str], dtype: np.dtype, shape: tuple[int, int] | None = None, name: str = "tags") -> Tags:
+    """The tags and all that follows from them for an operator of this dtype.
+
+    Raises ValueError for a tag that is not in the table, and for one that the shape (out_size, in_size) contradicts.
+    """
+    if isinstance(tags, str):
+        tags = (tags,)
+    found = set(tags)
+    unknown = sorted(str(t) for t in found if t not in RULES)
+    if unknown:
+        raise ValueError(f"{name}: unknown tags {', '.join(unknown)}: expected some of {', '.join(RULES)}")
+    if shape is not None and shape[0] != shape[1]:
+        wrong = sorted(t for t in found if RULES[t].square)
+        if wrong:
+            raise ValueError(
+                f"{name}: an operator of shape {shape} is not square, so it cannot be {', '.join(wrong)}: drop the tag"
+            )
+    real = np.dtype(dtype).kind != "c"
+    while True:
+        more = {t for tag in found for t in RULES[tag].implies}
+        if real and "symmetric" in found:
+            more.add("hermitian")
+        if real and "hermitian" in found:
+            more.add("symmetric")
+        if {"lower_triangular", "upper_triangular"} <= found:
+            more.add("diagonal")
+        if more <= found:
+            return frozenset(found)
+        found |= more
+
+
+def of_transpose(tags: Tags) -> Tags:
+    """Of the transpose, and of the adjoint."""
+    return frozenset(RULES[t].transposed or t for t in tags)
+
+
+def of_sum(parts: Sequence[Tags]) -> Tags:
+    return frozenset(t for t in _common(parts) if RULES[t].sum)
+
+
+def of_product(parts: Sequence[Tags]) -> Tags:
+    common = _common(parts)
+    found = {t for t in common if RULES[t].product}
+    if "unit_diagonal" in common and any(t in common for t in _TRIANGULAR):
+        found.add("unit_diagonal")
+    if all("tridiagonal" in p for p in parts) and sum("diagonal" not in p for p in parts) <= 1:
+        found.add("tridiagonal")
+    return frozenset(found)
+
+
+def of_kronecker(parts: Sequence[Tags]) -> Tags:
+    found = {t for t in _common(parts) if RULES[t].kronecker}
+    signs = [p & {"positive_semidefinite", "negative_semidefinite"} for p in parts]
+    if all(signs):  # each factor has a sign: the product of the signs
+        odd = sum("positive_semidefinite" not in s for s in signs) % 2
+        found.add("negative_semidefinite" if odd else "positive_semidefinite")
+    return frozenset(found)
+
+
+def of_blocks(parts: Sequence[Tags]) -> Tags:
+    """Of a block diagonal of operators."""
+    return _common(parts)
+
+
+def of_inverse(tags: Tags) -> Tags:
+    found = {t for t in tags if RULES[t].inverse}
+    if "unit_diagonal" in tags and any(t in tags for t in _TRIANGULAR):
+        found.add("unit_diagonal")
+    if "diagonal" in tags:
+        found.add("tridiagonal")
+    return frozenset(found)
+
+
+def of_scaled(tags: Tags, scalar: Any) -> Tags:
+    """`scalar`: a Python number, or "real" or "complex" of an array whose value is not looked at."""
+    if isinstance(scalar, str):
+        real, sign = scalar == "real", None
+    else:
+        real = complex(scalar).imag == 0
+        value = complex(scalar).real
+        sign = (value >= 0) - (value < 0) if real else None
+        if scalar == 1:
+            return tags
+    found = set()
+    for t in tags:
+        kept = RULES[t].scaled
+        if kept == "any" or (kept == "real" and real) or (kept == "positive" and sign == 1):
+            found.add(t)
+        elif kept == "positive" and sign == -1:
+            found.add(RULES[t].negated)
+    return frozenset(found)
+
+
+def _common(parts: Sequence[Tags]) -> Tags:
+    return frozenset.intersection(*parts) if parts else frozenset()
