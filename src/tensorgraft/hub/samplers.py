@@ -1,0 +1,169 @@
+"""Random numbers of keys, as `jax.random` makes them: functions of a backend, a key and static arguments.
+
+The keys, splits and bits are those of JAX's `threefry2x32` with `jax_threefry_partitionable` (its default), so that
+every backend draws what JAX draws. The mix-in `Random` has the cipher, and the numbers of the PyTorch front end.
+
+Bits, integers, uniform numbers of [0, 1), signs and orders are equal to the bit on all backends. The rest agrees as far
+as the backends' functions do (of XLA's, `erf_inv` is 50 units in the last place from the true value for some float32).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tensorgraft.hub import dtypes
+
+Array = Any
+Shape = tuple[int, ...]
+
+UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
+
+
+# ---- keys ------------------------------------------------------------------------------------------------------------
+
+
+def seeded(xp: Any, seed: Array) -> Array:
+    """The key of a 0-d integer array: its two 32-bit words, the high one first."""
+    wide = xp.dtype_of(seed).itemsize == 8
+    low = xp.astype(xp.bitwise_and(seed, xp.full((), 0xFFFFFFFF, xp.dtype_of(seed))) if wide else seed, dtypes.uint32)
+    if not wide:
+        return xp.stack([xp.zeros((), dtypes.uint32), low])
+    word = xp.astype(seed, dtypes.uint64)
+    return xp.stack([xp.astype(xp.bitwise_right_shift(word, xp.full((), 32, dtypes.uint64)), dtypes.uint32), low])
+
+
+def words(seed: int) -> np.ndarray:
+    """The key of a Python int, taken as 64 bits."""
+    return np.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32)
+
+
+def split(xp: Any, key: Array, shape: Shape) -> Array:
+    """Keys (*shape, 2): encrypted counters."""
+    return xp.stack(list(xp.random_bits(key, shape)), axis=len(shape))
+
+
+def fold_in(xp: Any, key: Array, data: Array) -> Array:
+    """A key of its own for every 0-d uint32 array."""
+    return xp.fold_in(key, xp.zeros((), dtypes.uint32), data)
+
+
+# ---- integers --------------------------------------------------------------------------------------------------------
+
+
+def bits(xp: Any, key: Array, shape: Shape, width: int) -> Array:
+    """Unsigned integers of 8, 16, 32 or 64 random bits."""
+    if width == 64:
+        return xp.random_uint64(key, shape)
+    high, low = xp.random_bits(key, shape)
+    word = xp.bitwise_xor(high, low)
+    return word if width == 32 else xp.astype(word, UNSIGNED[width])
+
+
+def rademacher(xp: Any, key: Array, shape: Shape, dtype: np.dtype) -> Array:
+    """-1 and 1: the sign of u - 1/2 for a uniform float64 u, which is the first of its bits."""
+    first = xp.bitwise_right_shift(xp.random_bits(key, shape)[0], xp.full((), 31, dtypes.uint32))
+    return xp.astype(xp.subtract(1, xp.multiply(xp.astype(first, dtypes.int8), 2)), dtype)
+
+
+def randint(xp: Any, key: Array, low: Array, high: Array, above: Array, shape: Shape, dtype: np.dtype) -> Array:
+    """Integers of [low, high), or of [low, high] where `above`, of which twice the bits are drawn so that the
+    remainder is nearly without bias. `low` and `high`: arrays of `dtype`, `above` of booleans, which broadcast to
+    `shape`. Where high <= low: `low`."""
+    width = 8 * dtype.itemsize
+    unsigned = UNSIGNED[width]
+    keys = split(xp, key, (2,))
+    higher, lower = (bits(xp, xp.reshape(xp.take_slice(keys, 0, i, i + 1), (2,)), shape, width) for i in range(2))
+    some = xp.greater(high, low)
+    span = xp.subtract(xp.astype(high, unsigned), xp.astype(low, unsigned))
+    one = xp.full((), 1, unsigned)
+    span = xp.where(some, span, one)
+    span = xp.where(xp.logical_and(above, some), xp.add(span, one), span)
+    whole = xp.equal(span, xp.full((), 0, unsigned))  # all of the dtype's integers: no remainder
+    safe = xp.where(whole, one, span)
+
+    def rest(x: Array) -> Array:
+        return xp.where(whole, x, xp.fmod(*_together(xp, x, safe)))
+
+    multiplier = rest(xp.full(xp.shape(safe), 2 ** (width // 2), unsigned))
+    multiplier = rest(xp.multiply(multiplier, multiplier))
+    offset = rest(xp.add(xp.multiply(rest(higher), multiplier), rest(lower)))
+    return xp.astype(xp.add(xp.astype(low, unsigned), offset), dtype)
+
+
+def _together(xp: Any, x: Array, y: Array) -> tuple[Array, Array]:
+    shape = np.broadcast_shapes(xp.shape(x), xp.shape(y))
+    return xp.broadcast_to(x, shape), xp.broadcast_to(y, shape)
+
+
+def shuffled(xp: Any, key: Array, x: Array, axis: int) -> Array:
+    """The elements of `x` along an axis in random orders, each line in its own: sorted by 32 random bits, as often as
+    ties become improbable."""
+    size = xp.size(x)
+    rounds = math.ceil(3 * math.log(max(1, size)) / math.log(2**32 - 1))
+    for _ in range(rounds):
+        keys = split(xp, key, (2,))
+        key, drawn = (xp.reshape(xp.take_slice(keys, 0, i, i + 1), (2,)) for i in range(2))
+        x = xp.sort((bits(xp, drawn, xp.shape(x), 32), x), axis=axis, num_keys=1)[1]
+    return x
+
+
+# ---- floating point --------------------------------------------------------------------------------------------------
+
+
+def unit(xp: Any, key: Array, shape: Shape, dtype: np.dtype) -> Array:
+    """Uniform in [0, 1): multiples of the spacing of the dtype's numbers at 1."""
+    info = ml_dtypes.finfo(dtype)
+    width = info.bits if info.nmant >= 8 else 8
+    drawn = bits(xp, key, shape, width)
+    drawn = xp.bitwise_right_shift(drawn, xp.full((), width - info.nmant, UNSIGNED[width]))
+    wide = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
+    return xp.astype(xp.multiply(xp.astype(drawn, wide), 2.0**-info.nmant), dtype)
+
+
+def uniform(xp: Any, key: Array, low: Array, high: Array, shape: Shape, dtype: np.dtype) -> Array:
+    """In [low, high), whose bounds are arrays of `dtype` that broadcast to `shape`."""
+    drawn = xp.add(xp.multiply(unit(xp, key, shape, dtype), xp.subtract(high, low)), low)
+    return xp.maximum(low, drawn)
+
+
+def normal(xp: Any, key: Array, shape: Shape, dtype: np.dtype) -> Array:
+    """Standard normal, by the inverse of the distribution function; complex: of variance 1, in both parts 1/2."""
+    if dtypes.is_complex(dtype):
+        real = dtypes.real_dtype(dtype)
+        keys = split(xp, key, (2,))
+        parts = [normal(xp, xp.reshape(xp.take_slice(keys, 0, i, i + 1), (2,)), shape, real) for i in range(2)]
+        return xp.complex(*(xp.divide(x, math.sqrt(2.0)) for x in parts))
+    least = xp.full((), float(np.nextafter(np.array(-1, dtype), np.array(0, dtype))), dtype)
+    u = uniform(xp, key, least, xp.full((), 1.0, dtype), shape, dtype)
+    return xp.multiply(_erf_inv(xp, u, dtype), math.sqrt(2.0))
+
+
+def _erf_inv(xp: Any, x: Array, dtype: np.dtype) -> Array:
+    return xp.astype(xp.erf_inv(xp.astype(x, dtypes.accumulator(dtype))), dtype)
+
+
+def truncated_normal(xp: Any, key: Array, low: Array, high: Array, shape: Shape, dtype: np.dtype) -> Array:
+    """Standard normal, between bounds that are arrays of `dtype` and broadcast to `shape`."""
+    a, b = (xp.erf(xp.divide(x, math.sqrt(2.0))) for x in (low, high))
+    out = xp.multiply(_erf_inv(xp, uniform(xp, key, a, b, shape, dtype), dtype), math.sqrt(2.0))
+    infinity = xp.full((), math.inf, dtype)
+    return xp.minimum(
+        xp.maximum(out, xp.nextafter(*_together(xp, low, infinity))),
+        xp.nextafter(*_together(xp, high, xp.negative(infinity))),
+    )
+
+
+def exponential(xp: Any, key: Array, shape: Shape, dtype: np.dtype) -> Array:
+    """Of rate 1, by the inverse of the distribution function."""
+    return xp.negative(xp.log1p(xp.negative(unit(xp, key, shape, dtype))))
+
+
+def gumbel(xp: Any, key: Array, shape: Shape, dtype: np.dtype) -> Array:
+    """Standard Gumbel, by the inverse of the distribution function."""
+    tiny = xp.full((), float(ml_dtypes.finfo(dtype).tiny), dtype)
+    u = uniform(xp, key, tiny, xp.full((), 1.0, dtype), shape, dtype)
+    return xp.negative(xp.log(xp.negative(xp.log(u))))
