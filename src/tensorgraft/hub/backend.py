@@ -7,6 +7,7 @@ once on the primitives, and overridden where a framework has its own. Arguments 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -47,8 +48,11 @@ class Program(Protocol):
 
 
 class Differentiable(Protocol):
-    """A function of flat arrays, in operations of the hub, whose derivatives are its own. Cotangents are transposed, not
-    conjugated, and those of the results that are inexact, in order; `wanted` are positions of inexact arguments."""
+    """A function of flat arrays, in operations of the hub, whose derivatives are its own.
+
+    Cotangents are transposed, not conjugated, and those of the results that are inexact, in order; `wanted` are
+    positions of inexact arguments.
+    """
 
     def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
         """The results."""
@@ -246,6 +250,18 @@ class Backend(
             return [next(found) if smooth else None for smooth in known]
 
         return self.native_function(lambda *arrays: function.primal(self, arrays), forward, backward)
+
+    def module(
+        self,
+        call: Callable[..., Any],
+        parameters: dict[str, Array],
+        constants: dict[str, Array],
+        /,
+    ) -> Any:
+        """A callable object of the framework's own kind of module, `call(arrays by name, *args, **kwargs)`: it holds the
+        arrays under names with dots, of which the parameters are to be trained. Here: a plain callable."""
+        held = {**parameters, **constants}
+        return functools.partial(call, held)
 
     def operand(self, x: Any, /) -> Array | None:
         """What users of the framework hand over as an array, as an array; None for anything else."""

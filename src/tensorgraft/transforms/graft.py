@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from tensorgraft.hub import registry
@@ -21,22 +22,23 @@ def graft(program: Any, *, onto: str) -> Any:
     arguments count as PyTorch's int64. `key` is for modules that draw random numbers. The derivative is that of
     PyTorch's backward pass.
 
-    A JAX function onto `"torch"` is a function of tensors, in the same pytrees, on the CPU (DLPack, without copies
-    where memory is aligned) or on the device of JAX:
+    A JAX function onto `"torch"`, `"tensorflow"` or `"numpy"` is a function of that framework's arrays, in the same
+    pytrees, which that framework computes; JAX traces it, once for each structure, shapes and static values:
 
         f = tg.graft(jax_function, onto="torch")
         f(params, x).sum().backward()
 
-    JAX computes it, compiled once for each structure and set of shapes, and all its derivatives, higher ones included.
-    Python values are static. Without `jax_enable_x64`, 64-bit tensors are narrowed on their way in.
+    Its derivatives, of any order, are those of JAX, custom ones included; `torch.func` works on it, and `tg.jit(f)`
+    compiles it. A callable pytree with arrays in it (an Equinox model) is a `torch.nn.Module` (a `tf.Module`), whose
+    parameters have the names of their paths. Python values are static. Without `jax_enable_x64`, 64-bit arguments are
+    narrowed on their way in. On tensors of `tg.device("jax")`, JAX itself computes.
 
     Raises:
         TypeError: for programs and frameworks that are not known here.
         BackendNotAvailableError: for a backend unknown or not installed.
     """
-    import torch
-
-    if isinstance(program, torch.nn.Module | torch.export.ExportedProgram):
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(program, torch.nn.Module | torch.export.ExportedProgram):
         from tensorgraft.frontends.torch import exported
         from tensorgraft.frontends.torch.devices import slot_named
         from tensorgraft.frontends.torch.grafted import graft_module
@@ -44,12 +46,17 @@ def graft(program: Any, *, onto: str) -> Any:
         if exported.is_exported(program):
             program = exported.on_device(program, slot_named(onto).device)
         return graft_module(program, onto)
-    if callable(program) and onto == "torch":
+    if callable(program) and not isinstance(program, type) and onto in ("torch", "tensorflow", "numpy"):
         registry.lookup("jax")
-        from tensorgraft.frontends.jax.bridged import Bridged
+        if onto == "torch":
+            from tensorgraft.frontends.jax.among_tensors import AmongTensors as kind
+        else:
+            from tensorgraft.frontends.jax.grafted import Grafted as kind
+        from tensorgraft.frontends.jax.grafted import grafted
 
-        return Bridged(program)
+        return grafted(program, registry.get(onto), kind)
     raise TypeError(
-        "tg.graft takes a torch.nn.Module or an ExportedProgram onto 'jax' or a JAX function onto 'torch', not a"
+        "tg.graft takes a torch.nn.Module or an ExportedProgram onto 'jax' or a JAX function onto 'torch',"
+        " 'tensorflow' or 'numpy', not a"
         f" {type(program).__qualname__} onto {onto!r}"
     )

@@ -35,6 +35,11 @@ def jit(fn: Callable[..., Any] | None = None, *, guard_values: bool = False) -> 
     """
     if fn is None:
         return functools.partial(jit, guard_values=guard_values)
+    if "tensorgraft.frontends.jax.grafted" in sys.modules:
+        from tensorgraft.frontends.jax.grafted import Grafted
+
+        if isinstance(fn, Grafted):
+            return fn.compiled()
     if "tensorgraft.frontends.array_api.array" in sys.modules:
         return Undecided(fn, guard_values)
     from tensorgraft.frontends.torch.jit import Compiled

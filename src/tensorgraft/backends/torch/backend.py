@@ -144,6 +144,11 @@ class TorchBackend(
     def differentiable(self, function: Differentiable, /) -> Callable[..., tuple[Array, ...]]:
         return native.differentiable(self, function)
 
+    def module(
+        self, call: Callable[..., Any], parameters: dict[str, Array], constants: dict[str, Array], /
+    ) -> torch.nn.Module:
+        return native.Module(call, parameters, constants)
+
     def synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)

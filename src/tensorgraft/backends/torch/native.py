@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,38 @@ Tensor = torch.Tensor
 def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple[Tensor, ...]]:
     """See `Backend.differentiable`. Results share no memory with arguments, nor with each other."""
     return lambda *tensors: _run(xp, function, tensors)
+
+
+class Module(torch.nn.Module):
+    """A program of another framework, with what it learns."""
+
+    def __init__(
+        self, call: Callable[..., Any], parameters: Mapping[str, Tensor], constants: Mapping[str, Tensor]
+    ) -> None:
+        super().__init__()
+        self._call = call
+        self._names = [*parameters, *constants]
+        for name, x in parameters.items():
+            owner, _, last = name.rpartition(".")
+            self._owner(owner).register_parameter(last, torch.nn.Parameter(x))
+        for name, x in constants.items():
+            owner, _, last = name.rpartition(".")
+            self._owner(owner).register_buffer(last, x)
+
+    def _owner(self, path: str) -> torch.nn.Module:
+        found: torch.nn.Module = self
+        for name in filter(None, path.split(".")):
+            if name not in found._modules:
+                found.add_module(name, torch.nn.Module())
+            found = found.get_submodule(name)
+        return found
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        held = {
+            **dict(self.named_parameters(remove_duplicate=False)),
+            **dict(self.named_buffers(remove_duplicate=False)),
+        }
+        return self._call({name: held[name] for name in self._names}, *args, **kwargs)
 
 
 def _run(xp: Backend, function: Differentiable, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""A JAX function among PyTorch tensors: `tg.graft(function, onto="torch")`. JAX computes it, and its derivatives."""
+"""A JAX function among tensors on the device of JAX, where JAX itself computes it, and its derivatives."""
 
 from __future__ import annotations
 

@@ -31,14 +31,14 @@ class Grafted:
 
     def compiled(self) -> Grafted:
         """The same function, of which each signature is one compiled program (`tg.jit` gives this)."""
-        return Grafted(self.fn, self.xp, compiled=True)
+        return type(self)(self.fn, self.xp, compiled=True)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raises TypeError for static arguments that are not hashable, UnsupportedPrimitiveError for what no rule of
         the backend computes, and what the function itself raises while it is traced."""
         leaves, structure = jax.tree.flatten((args, kwargs))
         xp = self.xp
-        operands = [self._operand(x) for x in leaves]
+        operands = [self.operand(x) for x in leaves]
         key = (structure, _wide(), *[_key(x) if o is None else o[1] for x, o in zip(leaves, operands, strict=True)])
         try:
             signature = self._signatures.get(key)
@@ -52,7 +52,7 @@ class Grafted:
             signature = self._signatures[key] = Signature(self, leaves, structure, operands)
         return signature([o[0] for o in operands if o is not None])
 
-    def _operand(self, x: Any) -> tuple[Array, tuple[Any, ...]] | None:
+    def operand(self, x: Any) -> tuple[Array, tuple[Any, ...]] | None:
         """(an array of the backend, what a program depends on); None for what is static."""
         xp = self.xp
         array = xp.operand(x)
@@ -72,6 +72,31 @@ class Grafted:
     @property
     def _name(self) -> str:
         return getattr(self.fn, "__name__", type(self.fn).__name__)
+
+
+def grafted(program: Callable[..., Any], xp: Backend, kind: type[Grafted] = Grafted) -> Any:
+    """A function as `Grafted`; a callable pytree that holds arrays (an Equinox model, a `jax.tree_util.Partial`) as a
+    module of the framework, whose parameters are its floating-point arrays, named by their paths."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(program)
+    held = {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves if _is_array(x)}
+    if not held:
+        return kind(program, xp)
+    rest = [None if _is_array(x) else x for _, x in leaves]
+
+    def call(arrays: list[Any], *args: Any, **kwargs: Any) -> Any:
+        given = iter(arrays)
+        filled = [next(given) if _is_array(x) else fixed for (_, x), fixed in zip(leaves, rest, strict=True)]
+        return jax.tree.unflatten(structure, filled)(*args, **kwargs)
+
+    call.__name__ = type(program).__name__
+    native = kind(call, xp)
+    converted = {name: found[0] for name, x in held.items() if (found := native.operand(x)) is not None}
+    learnt = {name for name, x in held.items() if jax.numpy.issubdtype(x.dtype, np.inexact)}
+    return xp.module(
+        lambda arrays, *args, **kwargs: native([arrays[name] for name in held], *args, **kwargs),
+        {name: x for name, x in converted.items() if name in learnt},
+        {name: x for name, x in converted.items() if name not in learnt},
+    )
 
 
 class Signature:
@@ -100,6 +125,10 @@ class Signature:
     def __call__(self, arrays: Sequence[Array]) -> Any:
         made = iter(self.native(*arrays))
         return jax.tree.unflatten(self.results, [next(made) if x is None else x[0] for x in self.static])
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, jax.Array | np.ndarray) and not is_key_dtype(x.dtype)
 
 
 def _is_arraylike(x: Any) -> bool:
