@@ -8,6 +8,7 @@ import numpy as np
 
 from tensorgraft.frontends.array_api import indexing
 from tensorgraft.frontends.array_api.array import Array
+from tensorgraft.frontends.array_api.traced_numbers import Number
 from tensorgraft.updates.rules import check_dtype, check_shape
 
 
@@ -19,7 +20,9 @@ def _fitting(x: Array, value: Any, keep_dtype: bool, shape: tuple[int, ...] | No
         value = xp.asarray(value, device=x.device)  # the backend's own arrays, NumPy's
     if not keep_dtype:
         check_dtype(value if number else value.dtype, x.dtype)
-    if number:
+    if isinstance(value, Number) and (inside := value.array(x._cell.backend)) is not None:
+        value = inside
+    elif number:
         host = np.asarray(value)
         host = host.real if host.dtype.kind == "c" and x.dtype.kind != "c" else host
         value = xp.asarray(host.astype(x.dtype), device=x.device)

@@ -19,8 +19,8 @@ def check_shape(shape: tuple[int, ...], target: tuple[int, ...]) -> None:
 def check_dtype(value: Any, target: np.dtype) -> None:
     """Raises TypeError where a dtype, or a Python number, does not fit into the dtype `target`."""
     if isinstance(value, bool | int | float | complex):
-        kinds = {bool: "bifc", int: "ifc", float: "fc", complex: "c"}[type(value)]
-        if _kind(target) in kinds and not (_kind(target) == "i" and type(value) is int and not _holds(target, value)):
+        kinds = {bool: "bifc", int: "ifc", float: "fc", complex: "c"}[value.__class__]
+        if _kind(target) in kinds and not (_kind(target) == "i" and value.__class__ is int and not _holds(target, value)):
             return
         raise TypeError(f"the Python number {value!r} does not fit into {target} (keep_dtype=True converts it)")
     if not lossless(value, target):

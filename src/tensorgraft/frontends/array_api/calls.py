@@ -11,6 +11,7 @@ import numpy as np
 from tensorgraft.frontends.array_api import tracing
 from tensorgraft.frontends.array_api.array import Array, made
 from tensorgraft.frontends.array_api.promotion import KINDS, kind, of_scalar, promote
+from tensorgraft.frontends.array_api.traced_numbers import Number
 from tensorgraft.hub.backend import Backend
 
 SCALARS = (bool, int, float, complex)
@@ -110,7 +111,7 @@ def converted(xp: Backend, x: Any, dtype: np.dtype) -> Any:
     if x.__class__ is Array:
         value = x._value()
         return value if x.dtype == dtype else xp.astype(value, dtype)
-    return xp.full((), x, dtype)
+    return x.converted(xp, dtype) if isinstance(x, Number) else xp.full((), x, dtype)
 
 
 # ---- axes and shapes -------------------------------------------------------------------------------------------------

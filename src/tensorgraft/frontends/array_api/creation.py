@@ -22,6 +22,7 @@ from tensorgraft.frontends.array_api.calls import (
 from tensorgraft.frontends.array_api.data_types import astype, result_type
 from tensorgraft.frontends.array_api.devices import default, resolve
 from tensorgraft.frontends.array_api.promotion import STANDARD, checked, default_dtype, kind, of_scalar
+from tensorgraft.frontends.array_api.traced_numbers import Number
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -92,6 +93,8 @@ def _of_python(obj: Any, dtype: np.dtype | None, target: Backend | None) -> Arra
     if leaves and not isinstance(obj, SCALARS):
         return _stacked(obj, dtype or result_type(*leaves), target or backend_of("asarray", *leaves))
     xp = target or default().backend
+    if isinstance(obj, Number) and (x := obj.array(xp)) is not None:
+        return x if dtype is None or (kind(dtype) != "c" and x.dtype.kind == "c") else astype(x, dtype)
     if isinstance(obj, SCALARS):
         inferred = default_dtype(obj)
         values = np.asarray(obj, inferred if dtype is None or kind(dtype) == "b" else None)
@@ -179,12 +182,15 @@ def full(shape: Shape, fill_value: Any, *, dtype: Any = None, device: Any = None
 
 def _filled(name: str, shape: Shape, value: Any, dtype: np.dtype, device: Any) -> Array:
     extents = shape_of(name, shape)
-    if kind(dtype) == "i" and type(value) is int:
+    if kind(dtype) == "i" and isinstance(value, int) and not isinstance(value, bool):
         of_scalar(value, dtype)  # raises OverflowError
     if isinstance(value, complex) and kind(dtype) != "c":
         raise TypeError(f"{name}: {value} is no value of {dtype}")
     xp = resolve(device).backend
+    filler = value.array(xp) if isinstance(value, Number) else None
     with xp.scope():
+        if filler is not None:
+            return made(xp.copy(xp.broadcast_to(xp.astype(filler._value(), dtype), extents)), xp)
         return made(xp.full(extents, value, dtype), xp)
 
 

@@ -20,6 +20,7 @@ from tensorgraft.frontends.array_api.calls import (
     operand,
 )
 from tensorgraft.frontends.array_api.promotion import kind
+from tensorgraft.frontends.array_api.traced_numbers import Number, plain
 from tensorgraft.hub import dtypes, elementwise
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
@@ -50,6 +51,8 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
         kernel = _composite(name)
 
     def fn(x1: Any, x2: Any, /) -> Array:
+        if isinstance(x2, Number) and name == "pow":
+            x2 = plain(x2)  # the exponent is a part of the program: few are powers by logarithms
         # two arrays of one dtype on one device are the common case, and take the short way
         if x1.__class__ is Array and x2.__class__ is Array and x1._cell.backend is x2._cell.backend:
             xp = x1._cell.backend
@@ -80,9 +83,9 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
 
 def _as_operand(xp: Backend, x: Any, dtype: np.dtype) -> Any:
     """The hub takes Python scalars beside arrays, which saves making an array of each."""
-    if x.__class__ is Array or (x.__class__ is int and not -(2**63) <= x < 2**63):
+    if x.__class__ is Array or (type(x) is int and not -(2**63) <= x < 2**63):
         return converted(xp, x, dtype)
-    return x if x.__class__ in (int, float) else converted(xp, x, dtype)
+    return x if type(x) in (int, float) else converted(xp, x, dtype)
 
 
 def _composite(name: str) -> Kernel:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tensorgraft.frontends.array_api import tracing, views
 from tensorgraft.frontends.array_api.promotion import kind, of_scalar
+from tensorgraft.frontends.array_api.traced_numbers import Number
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage
@@ -115,7 +116,7 @@ def value_of(x: Array, value: Any) -> Any:
             value = int(value)  # as arrays of booleans are
         if of_scalar(value, dtype) != dtype:
             raise TypeError(f"a Python {type(value).__name__} cannot be written into an array of {dtype}")
-        return xp.full((), value, dtype)
+        return value.converted(xp, dtype) if isinstance(value, Number) else xp.full((), value, dtype)
     if isinstance(value, np.ndarray | np.generic):
         value = _from_host(xp, np.asarray(value))
     if not isinstance(value, Array):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.frontends.array_api.traced_numbers import Number
 from tensorgraft.hub import dtypes
 
 BOOL = (dtypes.bool_,)
@@ -67,7 +68,7 @@ def of_scalar(value: Any, dtype: np.dtype) -> np.dtype:
         fits = k == "b"
     elif isinstance(value, int):
         fits = k in "ifc"
-        if k == "i" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+        if k == "i" and not _holds(dtype, value):
             raise OverflowError(f"the Python integer {value} is out of bounds for {dtype}")
     elif isinstance(value, float):
         fits = k in "fc"
@@ -78,6 +79,11 @@ def of_scalar(value: Any, dtype: np.dtype) -> np.dtype:
     if not fits:
         raise TypeError(f"a Python {type(value).__name__} does not mix with an array of {dtype}")
     return dtype
+
+
+def _holds(dtype: np.dtype, value: Any) -> bool:
+    low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    return value.fits(low, high) if isinstance(value, Number) else low <= value <= high
 
 
 def default_dtype(value: Any) -> np.dtype:
