@@ -1,0 +1,245 @@
+"""Recorded programs in files: JSON for the calls, `.npz` for the arrays; no pickle.
+
+`program.json` is `{"format": "tensorgraft program", "version": 1, "program": ...}`, and a program
+
+    {"parameters": [["float32", [2, 3]], ...],          dtypes and shapes; of bodies, lists of them
+     "calls": [["matmul", [{"x": 0}, {"c": 0}], {}, ["float32", [2, 4]]], ...],
+     "result": [{"x": 2}]}
+
+A call is a method of the hub, its arguments, its keyword arguments, and what it gives. `{"x": n}` is array n
+(parameters and results are numbered as they come, those of bodies included), `{"c": n}` constant n, which is `c<n>` in
+`constants.npz`; other arguments are themselves, or `{"tuple": [...]}`, `{"dict": {...}}`, `{"dtype": "float32"}`,
+`{"float": "inf"}`, `{"complex": ["1.0", "nan"]}`, `{"body": <program>}`. Arrays of dtypes that NumPy lacks are stored
+as their bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.recorded.program import Block, Call, Program, Tree, Var
+from tensorgraft.hub.recorded.tracing import CONTROL_FLOW, OPERATIONS
+
+FORMAT, VERSION = "tensorgraft program", 1
+DTYPES = {dtype.name: dtype for dtype in (*dtypes.ALL, *dtypes.FLOAT8)}
+
+
+# ---- arrays --------------------------------------------------------------------------------------------------------
+
+
+def write_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Names may be any string that is not empty."""
+    plain = {name: a if a.dtype.type.__module__ == "numpy" else a.view(f"u{a.itemsize}") for name, a in arrays.items()}
+    with zipfile.ZipFile(file, "w") as archive:  # as numpy.savez, whose names are keyword arguments
+        for name, a in plain.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(a), allow_pickle=False)
+
+
+def read_arrays(file: Path, specs: Mapping[str, tuple[str, list[int]]]) -> dict[str, np.ndarray]:
+    """The arrays, of these dtypes and shapes. Raises ValueError where the file has others."""
+    found = {}
+    with np.load(file, allow_pickle=False) as archive:
+        for name, (dtype_name, shape) in specs.items():
+            if name not in archive.files:
+                raise ValueError(f"{file} lacks the array {name!r}")
+            dtype = dtype_named(dtype_name)
+            a = archive[name]
+            if dtype.type.__module__ != "numpy" and a.dtype == np.dtype(f"u{dtype.itemsize}"):
+                a = a.view(dtype)
+            if a.dtype != dtype or list(a.shape) != list(shape):
+                raise ValueError(f"{file}: the array {name!r} is {a.dtype}{list(a.shape)}, not {dtype}{list(shape)}")
+            found[name] = a
+    return found
+
+
+def dtype_named(name: Any) -> np.dtype:
+    if name not in DTYPES:
+        raise ValueError(f"{name!r} is no dtype")
+    return DTYPES[name]
+
+
+# ---- writing -------------------------------------------------------------------------------------------------------
+
+
+def encode(program: Program, constants: dict[str, np.ndarray]) -> dict[str, Any]:
+    """What JSON takes. The program's constants are added to `constants`, under names that are still free."""
+    return _Encoder(program, constants).block(program.block)
+
+
+class _Encoder:
+    def __init__(self, program: Program, constants: dict[str, np.ndarray]) -> None:
+        self.names: dict[Var, dict[str, int]] = {}
+        self.count = 0
+        for v in program.constants:
+            self.names[v] = {"c": len(constants)}
+            constants[f"c{len(constants)}"] = v.known()
+
+    def made(self, tree: Tree) -> Any:
+        """Dtypes and shapes of new arrays, which get their numbers."""
+        if type(tree) in (tuple, list):
+            return [self.made(x) for x in tree]
+        self.names[tree] = {"x": self.count}
+        self.count += 1
+        return [tree.dtype.name, list(tree.shape)]
+
+    def block(self, block: Block) -> dict[str, Any]:
+        parameters = [self.made(tree) for tree in block.parameters]
+        calls = []
+        for call in block.calls:
+            args = [self.value(a) for a in call.args]
+            kwargs = {name: self.value(a) for name, a in call.kwargs.items()}
+            calls.append([call.method, args, kwargs, self.made(call.outcome)])
+        return {"parameters": parameters, "calls": calls, "result": self.value(block.result)}
+
+    def value(self, x: Any) -> Any:
+        if type(x) is Var:
+            return self.names[x]
+        if type(x) is Block:
+            return {"body": self.block(x)}
+        if type(x) is tuple:
+            return {"tuple": [self.value(v) for v in x]}
+        if type(x) is list:
+            return [self.value(v) for v in x]
+        if type(x) is dict:
+            return {"dict": {name: self.value(v) for name, v in x.items()}}
+        if isinstance(x, np.dtype):
+            return {"dtype": x.name}
+        if type(x) is float and not math.isfinite(x):
+            return {"float": repr(x)}
+        if type(x) is complex:
+            return {"complex": [repr(x.real), repr(x.imag)]}
+        return x
+
+
+def text_of(data: dict[str, Any]) -> str:
+    """JSON, of which each call is a line."""
+    if not isinstance(data.get("calls"), list):
+        items = [f"{json.dumps(k)}: {text_of(v) if isinstance(v, dict) else _inline(v)}" for k, v in data.items()]
+        return "{" + ",\n".join(items) + "}"
+    calls = ",\n  ".join(_inline(call) for call in data["calls"])
+    rest = {k: v for k, v in data.items() if k != "calls"}
+    return f'{_inline(rest)[:-1]}, "calls": [\n  {calls}]}}'
+
+
+def _inline(x: Any) -> str:
+    if isinstance(x, list) and any(isinstance(v, dict) and ("calls" in v or "program" in v) for v in x):
+        return "[" + ",\n".join(text_of(v) if isinstance(v, dict) else _inline(v) for v in x) + "]"
+    return json.dumps(x, allow_nan=False, ensure_ascii=False)
+
+
+def save(program: Program, directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    constants: dict[str, np.ndarray] = {}
+    data = {"format": FORMAT, "version": VERSION, "program": encode(program, constants)}
+    data["constants"] = specs_of(constants)
+    write_arrays(directory / "constants.npz", constants)
+    (directory / "program.json").write_text(text_of(data), encoding="utf-8")
+
+
+def specs_of(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[str, list[int]]]:
+    return {name: (a.dtype.name, list(a.shape)) for name, a in arrays.items()}
+
+
+# ---- reading -------------------------------------------------------------------------------------------------------
+
+
+def read_json(file: Path, format: str, version: int) -> dict[str, Any]:
+    """Raises ValueError for what is no file of this format and version, FileNotFoundError where there is none."""
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is no {format}: {error}") from None
+    if not isinstance(data, dict) or data.get("format") != format:
+        raise ValueError(f"{file} is no {format}")
+    if data.get("version") != version:
+        raise ValueError(f"{file} is a {format} of version {data.get('version')}; this tensorgraft reads {version}")
+    return data
+
+
+def load(directory: Path) -> Program:
+    file = directory / "program.json"
+    data = read_json(file, FORMAT, VERSION)
+    try:
+        return decode(data["program"], read_arrays(directory / "constants.npz", data["constants"]))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise ValueError(f"{file} is broken: {error}") from error
+
+
+def decode(data: Any, constants: Mapping[str, np.ndarray]) -> Program:
+    """The program, checked call by call. Raises ValueError, TypeError, KeyError or IndexError for a broken one."""
+    program = Program(_Decoder(constants).block(data))
+    program.check()
+    return program
+
+
+class _Decoder:
+    def __init__(self, constants: Mapping[str, np.ndarray]) -> None:
+        self.constants = {name: Var(a.shape, a.dtype, a) for name, a in constants.items()}
+        for a in constants.values():
+            a.setflags(write=False)
+        self.made: list[Var] = []
+
+    def new(self, data: Any) -> Tree:
+        if isinstance(data, list) and len(data) == 2 and isinstance(data[0], str):
+            shape = tuple(_natural(n) for n in data[1])
+            self.made.append(Var(shape, dtype_named(data[0])))
+            return self.made[-1]
+        return tuple(self.new(x) for x in _list(data))
+
+    def block(self, data: Any) -> Block:
+        parameters = tuple(self.new(tree) for tree in _list(data["parameters"]))
+        calls = []
+        for method, args, kwargs, outcome in _list(data["calls"]):
+            if method not in OPERATIONS:
+                raise ValueError(f"{method!r} is no operation")
+            if not all(isinstance(name, str) and name.isidentifier() for name in kwargs):
+                raise ValueError(f"{method}: {sorted(kwargs)} are no names of arguments")
+            given = tuple(self.value(a, method) for a in _list(args))
+            named = {name: self.value(a, method) for name, a in kwargs.items()}
+            calls.append(Call(method, given, named, self.new(outcome)))
+        return Block(parameters, calls, self.value(data["result"], ""))
+
+    def value(self, x: Any, method: str) -> Any:
+        if isinstance(x, list):
+            return [self.value(v, method) for v in x]
+        if not isinstance(x, dict):
+            return x
+        ((kind, v),) = x.items()
+        if kind == "x":
+            return self.made[_natural(v)]
+        if kind == "c":
+            return self.constants[f"c{_natural(v)}"]
+        if kind == "body" and method in CONTROL_FLOW:
+            return self.block(v)
+        if kind == "tuple":
+            return tuple(self.value(a, method) for a in _list(v))
+        if kind == "dict":
+            return {name: self.value(a, method) for name, a in v.items()}
+        if kind == "dtype":
+            return dtype_named(v)
+        if kind == "float":
+            return float(v)
+        if kind == "complex":
+            return complex(*map(float, v))
+        raise ValueError(f"{method}: {kind!r} is no kind of argument")
+
+
+def _list(x: Any) -> list[Any]:
+    if not isinstance(x, list):
+        raise ValueError(f"expected a list, got {x!r}")
+    return x
+
+
+def _natural(x: Any) -> int:
+    if type(x) is not int or x < 0:
+        raise ValueError(f"{x!r} is no number of an array, nor an extent")
+    return x

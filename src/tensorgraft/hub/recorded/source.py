@@ -1,0 +1,113 @@
+"""A recorded program as Python source: straight-line calls, in which arrays are dropped after their last use."""
+
+from __future__ import annotations
+
+import linecache
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.recorded.program import Block, Call, Program, Tree, Var, leaves, variables
+
+_DTYPES = {dtype: name for name in dir(dtypes) if isinstance(dtype := getattr(dtypes, name), np.dtype)}
+
+
+def source(program: Program) -> str:
+    writer = _Writer()
+    for v in program.constants:
+        writer.names[v] = f"c{len(writer.names)}"
+    constants = list(writer.names.values())
+    writer.function("program", program.block, ["xp", "constants"], constants)
+    return "\n".join(writer.lines)
+
+
+def function(program: Program) -> Callable[..., tuple[Any, ...]]:
+    """(xp, constants, *arrays) -> arrays."""
+    space: dict[str, Any] = {"dtypes": dtypes, "inf": math.inf, "nan": math.nan}
+    file = f"<tensorgraft program {id(program):x}>"
+    text = program.source
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # tracebacks show it
+    exec(compile(text, file, "exec"), space)
+    return space["program"]
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.names: dict[Var, str] = {}
+        self.depth = 0
+        self.bodies = 0
+        self.arrays = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def target(self, tree: Tree) -> str:
+        """Where new arrays go."""
+        if type(tree) in (tuple, list):
+            return f"({', '.join(map(self.target, tree))}{',' * (len(tree) == 1)})"
+        if tree not in self.names:
+            self.names[tree] = f"x{self.arrays}"
+            self.arrays += 1
+        return self.names[tree]
+
+    def function(self, name: str, block: Block, first: list[str], constants: list[str]) -> None:
+        parameters, unpacked = list(first), []
+        for tree in block.parameters:
+            if type(tree) is Var:
+                parameters.append(self.target(tree))
+            else:
+                parameters.append(f"p{len(unpacked)}")
+                unpacked.append((tree, f"p{len(unpacked)}"))
+        self.line(f"def {name}({', '.join(parameters)}):")
+        self.depth += 1
+        if constants:
+            self.line(f"{', '.join(constants)}, = constants")
+        for tree, whole in unpacked:
+            self.line(f"{self.target(tree)} = {whole}")
+        self.body(block)
+        self.depth -= 1
+
+    def body(self, block: Block) -> None:
+        used = set(variables(block.result))
+        own = set(variables(block.parameters)).union(*(variables(c.outcome) for c in block.calls))
+        dead: list[list[Var]] = []
+        for call in reversed(block.calls):
+            last = [v for v in dict.fromkeys(variables([call.args, call.kwargs, call.outcome])) if v in own - used]
+            used.update(last)
+            dead.append(last)
+        for call in block.calls:
+            self.call(call)
+            if gone := dead.pop():
+                self.line(f"del {', '.join(self.names[v] for v in gone)}")
+        self.line(f"return {self.value(block.result)}")
+
+    def call(self, call: Call) -> None:
+        args = [self.value(a) for a in call.args]
+        args += [f"{name}={self.value(a)}" for name, a in call.kwargs.items()]
+        made = self.target(call.outcome)
+        shapes = ", ".join(map(str, leaves(call.outcome)))
+        self.line(f"{made} = xp.{call.method}({', '.join(args)})  # {shapes}")
+
+    def value(self, x: Any) -> str:
+        if type(x) is Var:
+            return self.names[x]
+        if type(x) is Block:
+            self.bodies += 1
+            name = f"body{self.bodies}"
+            self.function(name, x, [], [])
+            return name
+        if type(x) is tuple:
+            return f"({', '.join(map(self.value, x))}{',' * (len(x) == 1)})"
+        if type(x) is list:
+            return f"[{', '.join(map(self.value, x))}]"
+        if type(x) is dict:
+            return f"{{{', '.join(f'{k!r}: {self.value(v)}' for k, v in x.items())}}}"
+        if isinstance(x, np.dtype):
+            return f"dtypes.{_DTYPES[x]}"
+        if type(x) is complex:
+            return f"complex({x.real!r}, {x.imag!r})"
+        return repr(x)

@@ -1,0 +1,296 @@
+"""`record`: the program of a function, by running it on arrays that have a shape and a dtype and no values.
+
+    program = record(lambda xp, x, w: [xp.matmul(x, w)], [ShapeDtype((2, 3), float32), ShapeDtype((3, 4), float32)])
+    print(program)                       # def program(xp, constants, x0, x1): ...
+    with xp.scope():
+        (y,) = program(xp, x, w)         # on any backend: arrays, or what stands for them in a trace of that backend
+    program.save(directory); Program.load(directory)
+
+Every method of the hub is recorded as it is called, composites included, so that a backend runs its own form of each.
+Host arrays become constants of the program. Bodies of loops and branches are functions within the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from tensorgraft.hub import registry
+from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.primitive import composites, primitives
+from tensorgraft.hub.recorded.program import Block, Call, Program, Tree, Var, leaves
+from tensorgraft.hub.transforms import Transforms
+
+Array = Any
+CONTROL_FLOW = frozenset({"cond", "while_loop", "scan"})
+_SMALL = 64  # elements: of equal constants no larger than that there is one
+
+
+def _operations() -> Iterator[str]:
+    for name, f in {**primitives(Backend), **composites(Backend)}.items():
+        about_the_backend = f.__module__ in (Backend.__module__, Transforms.__module__)
+        tells_a_number = inspect.get_annotations(f).get("return") == "int"
+        if (name == "copy" or not about_the_backend) and not tells_a_number and name != "map":
+            yield name
+
+
+OPERATIONS = frozenset(_operations())  # what a program can call
+
+
+def record(fn: Callable[..., Sequence[Array]], specs: Sequence[Any]) -> Program:
+    """The program of `fn(xp, *arrays) -> arrays`, for arrays of these shapes and dtypes (anything that has both).
+
+    Raises what `fn` raises, TracedValueError where it asks for values, TypeError for arguments that are no data.
+    """
+    xp = program_backend()
+    parameters = tuple(Var(tuple(s.shape), np.dtype(s.dtype)) for s in specs)
+    with xp.recording() as calls:
+        result = tuple(xp.variable(x) for x in fn(xp, *parameters))
+    return Program(Block(parameters, calls, result))
+
+
+@functools.cache
+def program_backend() -> ProgramBackend:
+    """The one that records: whatever thread and program, its arrays know no more than their shapes."""
+    return ProgramBackend()
+
+
+def _recorded(name: str) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.call(name, args, kwargs)
+
+    method.__name__ = name
+    return method
+
+
+class _Recording(Backend):
+    for _name in OPERATIONS - CONTROL_FLOW:
+        locals()[_name] = _recorded(_name)
+    del _name
+
+
+class ProgramBackend(_Recording):
+    """Arrays are `Var`s. Shapes, dtypes and errors are those of the abstract backend."""
+
+    name = "program"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rules = AbstractBackend()
+        self._local = threading.local()
+
+    # ---- recording -------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[list[Call]]:
+        """Calls go into this list, not into that of the program or body around it."""
+        around, calls = getattr(self._local, "calls", None), []
+        self._local.calls = calls
+        if around is None:
+            self._local.small = {}
+        try:
+            yield calls
+        finally:
+            self._local.calls = around
+
+    def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], made: Any) -> Any:
+        calls = getattr(self._local, "calls", None)
+        if calls is None:
+            raise RuntimeError(f"{method}: nothing is being recorded (tensorgraft.hub.recorded.record)")
+        outcome = _mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, made)
+        calls.append(Call(method, args, kwargs, outcome))
+        return outcome
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record an operation."""
+        args, kwargs = _mapped(lambda x: self._argument(name, x), (args, kwargs))
+        if getattr(self._local, "eager", False) and all(x.value is not None for x in leaves([args, kwargs]) if _is(x)):
+            return self._now(name, args, kwargs)
+        plain_args, plain_kwargs = _mapped(_spec, (args, kwargs))
+        made = getattr(self._rules, name)(*plain_args, **plain_kwargs)
+        if not any(type(x) is ShapeDtype for x in leaves(made)):
+            return made
+        return self._append(name, args, kwargs, made)
+
+    def _argument(self, name: str, x: Any) -> Any:
+        if type(x) is Var or x is None or isinstance(x, bool | int | float | complex | str | np.dtype):
+            return x.item() if isinstance(x, np.generic) else x
+        if isinstance(x, np.generic):
+            return x.item()
+        if isinstance(x, np.ndarray):
+            return self.asarray(x)
+        raise TypeError(
+            f"{name} is recorded, and was given a {type(x).__module__}.{type(x).__qualname__}: a program takes its own"
+            " arrays, numpy.ndarray as constants, numbers, strings, dtypes, and tuples, lists and dictionaries of them"
+        )
+
+    def variable(self, x: Any) -> Var:
+        """A result, or what a loop begins with, as an array: numbers and host arrays become constants."""
+        if type(x) is Var:
+            return x
+        if isinstance(x, np.ndarray | np.generic | bool | int | float | complex):
+            return self.asarray(np.asarray(x))
+        raise TypeError(f"a recorded function returns arrays, got a {type(x).__module__}.{type(x).__qualname__}")
+
+    # ---- control flow: bodies on flat tuples of arrays -------------------------------------------------------------
+
+    def _flat(self, tree: Any) -> tuple[tuple[Var, ...], Any]:
+        found, structure = optree.tree_flatten(tree)
+        return tuple(map(self.variable, found)), structure
+
+    def _body(self, fn: Callable[..., Any], *given: tuple[tuple[Any, ...], Any]) -> tuple[Block, Any]:
+        """(the block of `fn` of trees that look like these, its result as a tree)."""
+        parameters = tuple(tuple(Var(v.shape, v.dtype) for v in flat) for flat, _ in given)
+        with self.recording() as calls:
+            made = fn(*(optree.tree_unflatten(s, p) for p, (_, s) in zip(parameters, given, strict=True)))
+        return Block(parameters, calls, ()), made
+
+    def cond(
+        self, predicate: Array, true_fn: Callable[..., Any], false_fn: Callable[..., Any], /, *operands: Any
+    ) -> Any:
+        flat, structure = self._flat(operands)
+        blocks, results = [], []
+        for fn in (true_fn, false_fn):
+            block, made = self._body(lambda xs, fn=fn: fn(*xs), (flat, structure))
+            block.result, out = self._flat(made)
+            block.parameters = block.parameters[0]
+            blocks.append(block)
+            results.append(_specs(block.result, out))
+        predicate = self.variable(predicate)
+        self._rules.cond(_spec(predicate), lambda: results[0], lambda: results[1])
+        made = self._append("cond", (predicate, *blocks, *flat), {}, tuple(map(_spec, blocks[0].result)))
+        return optree.tree_unflatten(out, made)
+
+    def while_loop(self, condition: Callable[[Any], Array], body: Callable[[Any], Any], init: Any, /) -> Any:
+        flat, structure = self._flat(init)
+        test, holds = self._body(condition, (flat, structure))
+        test.result = self.variable(holds)
+        step, after = self._body(body, (flat, structure))
+        step.result, out = self._flat(after)
+        self._rules.while_loop(
+            lambda _: _spec(test.result), lambda _: _specs(step.result, out), _specs(flat, structure)
+        )
+        made = self._append("while_loop", (test, step, flat), {}, tuple(map(_spec, flat)))
+        return optree.tree_unflatten(structure, made)
+
+    def scan(
+        self, body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, /, length: int, reverse: bool = False
+    ) -> tuple[Any, Any]:
+        length, reverse = int(length), bool(reverse)
+        (carry, structure), (along, x_structure) = self._flat(init), self._flat(xs)
+        self._rules.scan(lambda c, x: (c, ()), (), tuple(map(_spec, along)), length)  # of the extents
+        rows = tuple(Var(x.shape[1:], x.dtype) for x in along)
+        step, (after, y) = self._body(body, (carry, structure), (rows, x_structure))
+        (carry_out, out), (y_out, y_structure) = self._flat(after), self._flat(y)
+        step.result = (carry_out, y_out)
+        self._rules.scan(
+            lambda c, x: (_specs(carry_out, out), ()), _specs(carry, structure), (), length, reverse
+        )  # of the carry
+        stacked = tuple(ShapeDtype((length, *v.shape), v.dtype) for v in y_out)
+        made = self._append(
+            "scan", (step, carry, along), {"length": length, "reverse": reverse}, (tuple(map(_spec, carry)), stacked)
+        )
+        return optree.tree_unflatten(structure, made[0]), optree.tree_unflatten(y_structure, made[1])
+
+    # ---- what is known already -------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def eagerly(self) -> Iterator[None]:
+        before, self._local.eager = getattr(self._local, "eager", False), True
+        try:
+            yield
+        finally:
+            self._local.eager = before
+
+    def _now(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operation on constants, computed by NumPy."""
+        xp = registry.get("numpy")
+        plain_args, plain_kwargs = _mapped(lambda x: x.value if type(x) is Var else x, (args, kwargs))
+        with xp.scope():
+            made = getattr(xp, name)(*plain_args, **plain_kwargs)
+        return _mapped(lambda x: self.asarray(np.asarray(x)) if xp.is_array(x) else x, made)
+
+    # ---- the backend itself ----------------------------------------------------------------------------------------
+
+    def is_array(self, x: Any, /) -> bool:
+        return type(x) is Var
+
+    def is_traced(self, x: Var, /) -> bool:
+        return x.value is None
+
+    def shape(self, x: Var, /) -> tuple[int, ...]:
+        return x.shape
+
+    def asarray(self, x: np.ndarray, /) -> Var:
+        value = np.array(x, order="C")  # the caller may write it later
+        value.setflags(write=False)
+        made = Var(value.shape, value.dtype, value)
+        small = getattr(self._local, "small", None)
+        if small is None or value.size > _SMALL:
+            return made
+        return small.setdefault((value.shape, value.dtype, value.tobytes()), made)
+
+    def to_numpy(self, x: Var, /) -> np.ndarray:
+        return x.known()
+
+    def from_dlpack(self, x: Any, /) -> Var:
+        return self.asarray(np.from_dlpack(x))
+
+    # identities are no operations: front ends ask for them all the time
+    def astype(self, x: Var, dtype: np.dtype, /) -> Var:
+        return x if x.dtype == dtype else self.call("astype", (x, dtype), {})
+
+    def reshape(self, x: Var, shape: tuple[int, ...], /) -> Var:
+        return x if x.shape == shape else self.call("reshape", (x, shape), {})
+
+    def broadcast_to(self, x: Var, shape: tuple[int, ...], /) -> Var:
+        return x if x.shape == shape else self.call("broadcast_to", (x, shape), {})
+
+    def seed_words(self, key: Var, /) -> Var:
+        return key
+
+    def scope(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
+        return fn
+
+    def synchronize(self) -> None:
+        return None
+
+    def memory_stats(self) -> dict[str, int]:
+        return {}
+
+    def device_name(self) -> str:
+        return "a recorded program"
+
+
+def _is(x: Any) -> bool:
+    return type(x) is Var
+
+
+def _spec(x: Any) -> Any:
+    return ShapeDtype(x.shape, x.dtype) if type(x) is Var else x
+
+
+def _specs(flat: Sequence[Var], structure: Any) -> Tree:
+    return optree.tree_unflatten(structure, [_spec(v) for v in flat])
+
+
+def _mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
+    """`fn` of what is in tuples (named ones included), lists and dictionaries."""
+    if isinstance(tree, tuple | range):
+        return tuple([_mapped(fn, x) for x in tree])
+    if type(tree) is list:
+        return [_mapped(fn, x) for x in tree]
+    if type(tree) is dict:
+        return {name: _mapped(fn, x) for name, x in tree.items()}
+    return fn(tree)
