@@ -18,7 +18,7 @@ def error_if(x: Any, pred: Any, message: str) -> Any:
     Eagerly it is raised at once. In a function compiled by `tg.jit`, the condition is one more result of the program:
     it is looked at when the program has run, before anything that the program writes is written, and the error is
     raised by the call. So it is under `tg.grad`, `tg.vmap` (where it holds for any slice), in loops, and where they are
-    nested: the error comes when the outermost of them has computed. Where several hold, the first in the program counts.
+    nested: the error comes when the outermost of them has computed. Where several hold, the first one counts.
     A compiled function with checks waits for its results, and gives no memory of arguments away.
 
     Arguments:

@@ -1,0 +1,70 @@
+"""Attributes that subclasses have to have: `AbstractVar`, `AbstractClassVar`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import types
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+_T = TypeVar("_T")
+
+if TYPE_CHECKING:
+    AbstractVar = Annotated[_T, "AbstractVar"]
+    AbstractClassVar = Annotated[_T, "AbstractClassVar"]
+else:
+
+    class AbstractVar:
+        """`name: AbstractVar[type]` in a `Module`: subclasses are to have a field or a property of that name."""
+
+        def __class_getitem__(cls, item: Any) -> types.GenericAlias:
+            return types.GenericAlias(cls, (item,))
+
+    class AbstractClassVar(AbstractVar):
+        """`name: AbstractClassVar[type]` in a `Module`: subclasses are to have a class attribute of that name."""
+
+
+_HEAD = re.compile(r"\s*([\w.]+)\s*\[")
+
+
+def _kind(annotation: Any, module: str) -> type | None:
+    """Which of the two an annotation is, as an object or as text."""
+    if isinstance(annotation, str):
+        head = _HEAD.match(annotation)
+        if head is None:
+            return None
+        names = head.group(1).split(".")
+        found: Any = vars(sys.modules.get(module, types)).get(names[0])
+        for name in names[1:]:
+            found = getattr(found, name, None)
+        if found is None and names[-1] in ("AbstractVar", "AbstractClassVar"):  # imported where the class is, locally
+            found = AbstractVar if names[-1] == "AbstractVar" else AbstractClassVar
+    else:
+        found = getattr(annotation, "__origin__", None)
+    return found if isinstance(found, type) and issubclass(found, AbstractVar) else None
+
+
+def collect(cls: type) -> dict[str, type]:
+    """The attributes that `cls` lacks; annotations that ask for some are taken off it, for they are no fields."""
+    own = dict(inspect.get_annotations(cls))
+    asked = {name: kind for name, a in own.items() if (kind := _kind(a, cls.__module__)) is not None}
+    if asked:
+        for name in asked:
+            if name in cls.__dict__:
+                raise TypeError(f"{cls.__qualname__}.{name} is abstract and has a value: leave one of the two out")
+            del own[name]
+        cls.__annotations__ = own
+    lacking: dict[str, type] = {}
+    for base in reversed(cls.__mro__[1:]):
+        lacking.update(base.__dict__.get("__abstract_asked__", {}))
+    cls.__abstract_asked__ = asked  # type: ignore[attr-defined]
+    for base in reversed(cls.__mro__):
+        annotated = own if base is cls else base.__dict__.get("__annotations__", {})
+        for name, kind in list(lacking.items()):
+            asks = base.__dict__.get("__abstract_asked__", {})
+            if name in asks:
+                continue
+            if name in base.__dict__ or (kind is AbstractVar and name in annotated):
+                del lacking[name]
+    return {**lacking, **asked}

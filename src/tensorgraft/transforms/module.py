@@ -1,0 +1,270 @@
+"""`Module`: dataclasses that are pytrees, of which models are made (after Equinox: Kidger and Garcia 2021,
+arXiv 2111.00254)."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import inspect
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, dataclass_transform
+
+import optree
+
+from tensorgraft.transforms import abstract, registration
+from tensorgraft.transforms.arrays import describe, is_array
+
+_under_way: dict[int, Any] = {}  # modules whose __init__ runs, by id
+
+
+def field(*, static: bool = False, converter: Callable[[Any], Any] | None = None, **kwargs: Any) -> Any:
+    """A field of a `Module`, with the arguments of `dataclasses.field` and
+
+    Arguments:
+        static: not a child of the pytree but a part of its structure: a size, a name, a flag; no arrays. Programs are
+            compiled anew where it changes, which takes `==`.
+        converter: a function that is called on the value when `__init__` has run.
+    """
+    metadata = {**kwargs.pop("metadata", {}), "static": static}
+    if converter is not None:
+        metadata["converter"] = converter
+    return dataclasses.field(metadata=metadata, **kwargs)
+
+
+class _Static:
+    """The static values of a module, as the part of a pytree's structure that they are. 1 is not True, nor 1.0."""
+
+    __slots__ = ("names", "values")
+
+    def __init__(self, names: tuple[str, ...], values: dict[str, Any]) -> None:
+        self.names, self.values = names, values
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Static)
+            and self.names == other.names
+            and self.values.keys() == other.values.keys()
+            and all(v is (w := other.values[n]) or (type(v) is type(w) and v == w) for n, v in self.values.items())
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.names, tuple(self.values)))
+
+    def __repr__(self) -> str:
+        return ", ".join([*self.names, *(f"{name}={value!r}" for name, value in self.values.items())])
+
+
+class _Method:
+    """A method whose bound form is a pytree, so that it can be transformed like the module itself."""
+
+    def __init__(self, fn: types.FunctionType) -> None:
+        self.__wrapped__ = fn
+        functools.update_wrapper(self, fn)
+
+    @property
+    def __isabstractmethod__(self) -> bool:
+        return getattr(self.__wrapped__, "__isabstractmethod__", False)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self.__wrapped__ if instance is None else made(BoundMethod, __func__=self.__wrapped__, __self__=instance)
+
+
+@dataclass_transform(field_specifiers=(dataclasses.field, field))
+class _ModuleMeta(abc.ABCMeta):
+    _lacks: dict[str, type]
+    _fields: tuple[dataclasses.Field, ...]
+    _names: frozenset[str]
+    _dynamic: tuple[str, ...]
+    _static: tuple[str, ...]
+    _own_init: bool  # a dataclass has written __init__
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
+        wrapped = {
+            key: _Method(v)
+            if isinstance(v, types.FunctionType) and not (key.startswith("__") and key.endswith("__"))
+            else v
+            for key, v in namespace.items()
+        }
+        cls = super().__new__(mcs, name, bases, wrapped, **kwargs)
+        cls._lacks = abstract.collect(cls)
+        written = "__init__" in namespace
+        base_init = next((b for b in cls.__mro__[1:] if "__init__" in b.__dict__ and b is not object), None)
+        inherits = base_init is not None and not (isinstance(base_init, _ModuleMeta) and base_init._own_init)
+        cls._own_init = not written and not inherits
+        if not cls._own_init and "__post_init__" in namespace:
+            raise TypeError(
+                f"{name} has an __init__ and a __post_init__, which only a dataclass's own __init__ calls: use"
+                " __check_init__, which is called after either"
+            )
+        cls = dataclasses.dataclass(eq=False, repr=False, init=cls._own_init)(cls)
+        cls._fields = dataclasses.fields(cls)
+        cls._names = frozenset(f.name for f in cls._fields)
+        cls._static = tuple(f.name for f in cls._fields if f.metadata.get("static", False))
+        cls._dynamic = tuple(f.name for f in cls._fields if f.name not in cls._static)
+        registration.register(cls, *_pytree_functions(cls))
+        return cls
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        registration.catch_up()
+        if cls._lacks:
+            names = ", ".join(sorted(cls._lacks))
+            raise TypeError(f"can't instantiate abstract class {cls.__qualname__}: it is to have {names}")
+        self: Any = cls.__new__(cls, *args, **kwargs)
+        _under_way[id(self)] = self
+        try:
+            self.__init__(*args, **kwargs)
+        finally:
+            del _under_way[id(self)]
+        for f in cls._fields:
+            try:
+                value = getattr(self, f.name)
+            except AttributeError:
+                raise TypeError(f"{cls.__qualname__}.__init__ has not set the field {f.name!r}") from None
+            if (converter := f.metadata.get("converter")) is not None:
+                value = converter(value)
+            self.__dict__[f.name] = value
+            _check(cls, f, value)
+        for base in cls.__mro__:
+            if "__check_init__" in base.__dict__:
+                base.__dict__["__check_init__"](self)
+        return self
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        signature = inspect.signature(cls.__init__)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def _check(cls: type, f: dataclasses.Field, value: Any) -> None:
+    if f.metadata.get("static", False):
+        held = [x for x in optree.tree_leaves(value) if is_array(x)]
+        if held:
+            raise TypeError(
+                f"{cls.__qualname__}.{f.name} is a static field and was given an array, {describe(held[0])}: what is"
+                " static is part of a compiled program. Leave static=True out."
+            )
+    elif callable(value) and not isinstance(value, Module):
+        inner = getattr(value, "__wrapped__", None)
+        if inner is not None and not is_array(value) and any(map(is_array, optree.tree_leaves(inner))):
+            raise TypeError(
+                f"{cls.__qualname__}.{f.name} was given a function around a {type(inner).__qualname__}, whose arrays no"
+                " transform would see. Wrap it where it is called, or by filter_jit, filter_vmap, ..., whose results are"
+                " pytrees."
+            )
+
+
+def _pytree_functions(cls: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    dynamic, static = cls._dynamic, cls._static
+
+    def flatten(x: Any) -> tuple[tuple[Any, ...], _Static, tuple[str, ...]]:
+        held = x.__dict__
+        names = dynamic if all(name in held for name in dynamic) else tuple(n for n in dynamic if n in held)
+        return tuple(held[n] for n in names), _Static(names, {n: held[n] for n in static if n in held}), names
+
+    def unflatten(structure: _Static, children: Sequence[Any]) -> Any:
+        x = object.__new__(cls)
+        x.__dict__.update(zip(structure.names, children, strict=True))
+        x.__dict__.update(structure.values)
+        return x
+
+    return flatten, unflatten
+
+
+def made(cls: Any, **values: Any) -> Any:
+    """A module of a class with these fields, without its `__init__`."""
+    x = object.__new__(cls)
+    x.__dict__.update(values)
+    return x
+
+
+class Module(metaclass=_ModuleMeta):
+    """The base class of models: a dataclass and a pytree, with methods.
+
+        class Affine(tg.Module):
+            weight: Array
+            bias: Array
+            size: int = tg.transforms.field(static=True)
+
+            def __call__(self, x):
+                return self.weight @ x + self.bias
+
+    Fields are annotated in the class, those that are not `static` are the children of the pytree. `__init__` is that of
+    a dataclass, or one's own (subclasses inherit it); it sets every field, and nothing else. After it converters and
+    every `__check_init__` of the class and its bases run, and the module does not change any more: `tree_at` makes
+    changed copies. Bound methods are pytrees too.
+
+    Classes are pytrees of `optree`; of `jax.tree_util` and `torch.utils._pytree` where these are imported when a class
+    is made or a module is. They are abstract base classes: `abc.abstractmethod`, `AbstractVar` and `AbstractClassVar`
+    say what subclasses are to have.
+
+    Raises TypeError for a field that was not set, a static one that was given arrays, and an abstract class;
+    `dataclasses.FrozenInstanceError` for a write after `__init__`; AttributeError for one to what is no field.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        cls: Any = type(self)
+        if id(self) not in _under_way:
+            raise dataclasses.FrozenInstanceError(
+                f"cannot assign to {cls.__qualname__}.{name}: a Module does not change after __init__. tree_at makes a"
+                " changed copy."
+            )
+        if name not in cls._names:
+            raise AttributeError(
+                f"{cls.__qualname__} has no field {name!r}: annotate it in the class ({name}: ...). It has"
+                f" {', '.join(f.name for f in cls._fields) or 'none'}."
+            )
+        if isinstance(value, BoundMethod) and value.__self__ is self:
+            raise ValueError(
+                f"{cls.__qualname__}.{name} was given a method of the module itself, which would be a pytree in itself:"
+                " make it a property."
+            )
+        self.__dict__[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot delete {type(self).__qualname__}.{name}")
+
+    def __eq__(self, other: object) -> Any:
+        from tensorgraft.transforms.trees import tree_equal
+
+        return tree_equal(self, other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *(self.__dict__.get(f.name) for f in type(self)._fields)))
+
+    def __repr__(self) -> str:
+        from tensorgraft.transforms.pformat import tree_pformat
+
+        return tree_pformat(self)
+
+
+class BoundMethod(Module):
+    """A method of a module and the module."""
+
+    __func__: Callable[..., Any] = field(static=True)
+    __self__: Module = field()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__func__(self.__self__, *args, **kwargs)
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        return self.__func__.__get__(self.__self__, type(self.__self__))  # of the function, with its module
+
+
+class Partial(Module):
+    """`functools.partial` as a pytree: the function and its arguments are children.
+
+    Positional arguments of a call come behind those given here.
+    """
+
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+    def __init__(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
+        self.func, self.args, self.keywords = func, args, kwargs
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.func(*self.args, *args, **{**self.keywords, **kwargs})

@@ -1,0 +1,197 @@
+"""Pytrees compared, and changed in places."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from tensorgraft.transforms.arrays import framework_of, is_inexact_array
+
+_NONE: Any = object()
+
+
+class _Leaf:
+    """A leaf with an identity of its own."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class _Empty(tuple):
+    """An empty tuple with an identity of its own."""
+
+    __slots__ = ()
+
+
+def tree_at(
+    where: Callable[[Any], Any],
+    tree: Any,
+    replace: Any = _NONE,
+    replace_fn: Callable[[Any], Any] = _NONE,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> Any:
+    """A copy of a pytree that differs in the nodes that `where` picks.
+
+        tree_at(lambda m: m.layers[0].weight, model, weight)
+        tree_at(lambda m: (m.a, m.b), model, replace=(a, b))
+        tree_at(lambda m: m.bias, model, bias, is_leaf=lambda x: x is None)  # a place that holds None
+
+    Arguments:
+        where: the tree -> one of its nodes, or a sequence of nodes.
+        replace: what comes in the place of the node, or a sequence of as many.
+        replace_fn: instead of `replace`, a function of the node that was there.
+        is_leaf: what counts as a leaf, None for example.
+
+    Raises TypeError unless one of `replace` and `replace_fn` is given; ValueError where `where` picks what is no node
+    of the tree (a static field, a value computed from leaves), a node twice, or not as many as `replace` has.
+    """
+    if (replace is _NONE) == (replace_fn is _NONE):
+        raise TypeError("tree_at: give either replace or replace_fn")
+    tree = optree.tree_map(lambda x: _Empty() if _is_empty(x) else x, tree, is_leaf=_is_empty)
+    leaves, structure = optree.tree_flatten(tree, is_leaf=is_leaf)  # type: ignore[arg-type]
+    marked = optree.tree_unflatten(structure, [_Leaf(x) for x in leaves])
+    try:
+        found = where(marked)
+    except (TypeError, ValueError) as error:
+        if "_Leaf" in str(error):
+            raise ValueError(f"tree_at: where is to pick nodes, and not to compute with leaves: {error}") from None
+        raise
+    nodes = _nodes(marked)
+    single = id(found) in nodes
+    picked: Sequence[Any] = [found] if single else found
+    if not isinstance(picked, list | tuple):
+        raise ValueError(
+            f"tree_at: where picked a {type(found).__qualname__} that is no node of the tree; static fields, and None"
+            " without is_leaf=lambda x: x is None, are none"
+        )
+    places: dict[int, int] = {}
+    for k, node in enumerate(picked):
+        if id(node) not in nodes:
+            raise ValueError(
+                f"tree_at: what where picked{'' if single else f' at {k}'} is no node of the tree, but"
+                f" {_shown(node)}; static fields, and None without is_leaf=lambda x: x is None, are none"
+            )
+        if places.setdefault(id(node), k) != k:
+            raise ValueError(f"tree_at: where picked the same node twice, at {places[id(node)]} and {k}")
+    if replace is not _NONE:
+        new = [replace] if single else replace
+        if not isinstance(new, list | tuple) or len(new) != len(picked):
+            seen = f"{len(new)}" if isinstance(new, list | tuple) else f"a {type(new).__qualname__}"
+            raise ValueError(f"tree_at: where picked {len(picked)} nodes, replace has {seen}")
+    used = set()
+
+    def renewed(x: Any) -> Any:
+        k = places.get(id(x))
+        if k is None:
+            return x.value if isinstance(x, _Leaf) else x
+        used.add(k)
+        return replace_fn(_plain(x)) if replace is _NONE else new[k]
+
+    out = optree.tree_map(renewed, marked, is_leaf=lambda x: id(x) in places)
+    if len(used) != len(picked):
+        raise ValueError("tree_at: where picked a node and a part of it")
+    return optree.tree_map(lambda x: () if isinstance(x, _Empty) else x, out, is_leaf=lambda x: isinstance(x, _Empty))
+
+
+def _is_empty(x: Any) -> bool:
+    return type(x) is tuple and not x
+
+
+def _shown(node: Any) -> str:
+    return repr(node.value) if isinstance(node, _Leaf) else repr(node)
+
+
+def _plain(marked: Any) -> Any:
+    return optree.tree_map(lambda x: x.value if isinstance(x, _Leaf) else x, marked)
+
+
+def _nodes(tree: Any) -> set[int]:
+    """Of all nodes, leaves included, that have an identity."""
+    found: set[int] = set()
+
+    def visit(x: Any) -> bool:
+        if x is not None:
+            found.add(id(x))
+        return False
+
+    optree.tree_flatten(tree, is_leaf=visit)
+    return found
+
+
+def tree_equal(*trees: Any, typematch: bool = False, rtol: float = 0.0, atol: float = 0.0) -> Any:
+    """Pytrees have one structure and equal leaves: arrays of one shape and dtype, equal in each element.
+
+    Arguments:
+        typematch: leaves have to be of one type.
+        rtol, atol: floating-point elements may differ by `atol + rtol * abs(other)`.
+
+    Returns a bool; inside a compiled function a traced array of one, where values decide.
+    """
+    first, structure = optree.tree_flatten(trees[0])
+    out: Any = True
+    for tree in trees[1:]:
+        leaves, other = optree.tree_flatten(tree)
+        if other != structure:
+            return False
+        for a, b in zip(first, leaves, strict=True):
+            same = _equal(a, b, rtol, atol) if not typematch or type(a) is type(b) else False
+            if same is False:
+                return False
+            out = same if out is True else (out if same is True else out & same)
+    return out
+
+
+def _equal(a: Any, b: Any, rtol: float, atol: float) -> Any:
+    here, there = framework_of(a), framework_of(b)
+    if here is None or there is None:
+        return here is there and bool(a == b)
+    if tuple(a.shape) != tuple(b.shape) or str(getattr(a.dtype, "name", a.dtype)) != str(
+        getattr(b.dtype, "name", b.dtype)
+    ):
+        return False
+    xp = _functions(here)
+    if here != there:
+        a, b, xp = np.asarray(a), np.asarray(b), np
+    every = getattr(xp, "all", None) or xp.reduce_all
+    if is_inexact_array(a) and (rtol or atol):
+        same = (a == b) | (abs(a - b) <= atol + rtol * abs(b))
+    else:
+        same = a == b
+    same = every(same)
+    try:
+        return bool(same)
+    except Exception:  # each framework has its own error for a traced value
+        return same
+
+
+def _functions(framework: str) -> Any:
+    """The module with `all` (TensorFlow: `reduce_all`) of a framework that is imported."""
+    if framework == "tensorgraft":
+        import tensorgraft.array_api
+
+        return tensorgraft.array_api
+    return sys.modules["jax.numpy" if framework == "jax" else framework]
+
+
+def tree_inference(tree: Any, value: bool) -> Any:
+    """A copy of a pytree in which the field `inference` of every module has this value.
+
+    Modules that behave otherwise in training, `nn.Dropout` for one, look at it.
+    """
+    from tensorgraft.transforms.module import Module, made
+
+    def changed(x: Any) -> Any:
+        if not isinstance(x, Module):
+            return x
+        held = {n: tree_inference(v, value) for n, v in x.__dict__.items()}
+        if "inference" in held and "inference" in type(x)._names:
+            held["inference"] = value
+        return made(type(x), **held)
+
+    return optree.tree_map(changed, tree, is_leaf=lambda x: isinstance(x, Module))
