@@ -2,15 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tensorgraft.frontends.jax.rule import rule
+from tensorgraft.frontends.jax.rules.folding import Combine, folded, greater, scanned
+from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
 Array = Any
+Ints = Sequence[int]
 
 
-@rule("reduce_sum")
-def reduce_sum(xp: Backend, x: Array, *, axes: Sequence[int], **_: Any) -> Array:
-    return xp.sum(x, axis=tuple(axes))
+def _lexicographic(name: str) -> Combine:
+    """max or min of complex numbers: by the real parts, then by the imaginary ones."""
+
+    def combine(xp: Backend, a: Sequence[Array], b: Sequence[Array]) -> Sequence[Array]:
+        first = greater(xp, a[0], b[0]) if name == "max" else greater(xp, b[0], a[0])
+        return (xp.where(first, a[0], b[0]),)
+
+    return combine
+
+
+def _elementwise(name: str) -> Combine:
+    def combine(xp: Backend, a: Sequence[Array], b: Sequence[Array]) -> Sequence[Array]:
+        return (getattr(xp, name)(a[0], b[0]),)
+
+    return combine
+
+
+def identity(name: str, dtype: np.dtype) -> Any:
+    """The value that a sum, prod, max, min, and, or, xor starts from."""
+    if name in ("max", "min"):
+        value = dtypes.lowest(dtype) if name == "max" else dtypes.highest(dtype)
+        return complex(value) if dtypes.is_complex(dtype) else value
+    if name == "and":
+        return True if dtypes.is_bool(dtype) else -1
+    return {"sum": 0, "prod": 1, "or": 0, "xor": 0}[name]
+
+
+def reduced(xp: Backend, x: Array, name: str, axes: Ints) -> Array:
+    """The reduction of a name over axes, for every dtype that JAX takes."""
+    axes = tuple(axes)
+    if not axes:
+        return x
+    dtype = xp.dtype_of(x)
+    if dtypes.is_bool(dtype):
+        native = {"and": "all", "or": "any", "max": "any", "min": "all", "sum": "any", "prod": "all"}.get(name)
+        if native is not None:
+            return getattr(xp, native)(x, axis=axes)
+    if name in ("sum", "prod") or (name in ("max", "min") and not dtypes.is_complex(dtype)):
+        return getattr(xp, name)(x, axis=axes)
+    combine = _lexicographic(name) if name in ("max", "min") else _elementwise(f"bitwise_{name}")
+    shape = xp.shape(x)
+    if math.prod(shape[a] for a in axes) == 0:
+        kept = tuple(n for a, n in enumerate(shape) if a not in axes)
+        return xp.full(kept, identity(name, dtype), dtype)
+    return folded(xp, [x], axes, combine)[0]
+
+
+def _reduction(name: str) -> Callable[..., Any]:
+    def run(xp: Backend, x: Array, *, axes: Ints, **_: Any) -> Array:
+        return reduced(xp, x, name, axes)
+
+    return run
+
+
+for _name in ("sum", "prod", "max", "min", "and", "or", "xor"):
+    rule(f"reduce_{_name}")(_reduction(_name))
+
+
+# ---- positions -----------------------------------------------------------------------------------------------------
+
+
+@rule("argmax")
+def argmax(xp: Backend, x: Array, *, axes: Ints, index_dtype: Any) -> Array:
+    return xp.astype(xp.argmax(x, axis=axes[0]), np.dtype(index_dtype))
+
+
+@rule("argmin")
+def argmin(xp: Backend, x: Array, *, axes: Ints, index_dtype: Any) -> Array:
+    return xp.astype(xp.argmin(x, axis=axes[0]), np.dtype(index_dtype))
+
+
+# ---- scans ---------------------------------------------------------------------------------------------------------
+
+
+def _along(fn: Callable[[Backend, Array, int], Array]) -> Callable[..., Any]:
+    def run(xp: Backend, x: Array, *, axis: int, reverse: bool, **_: Any) -> Array:
+        if not xp.size(x):
+            return x
+        if reverse:
+            return xp.flip(fn(xp, xp.flip(x, (axis,)), axis), (axis,))
+        return fn(xp, x, axis)
+
+    return run
+
+
+def _cumulative(name: str) -> Callable[..., Any]:
+    def scan(xp: Backend, x: Array, axis: int) -> Array:
+        if name in ("max", "min") and dtypes.is_complex(xp.dtype_of(x)):
+            return scanned(xp, [x], axis, _lexicographic(name))[0]
+        return getattr(xp, f"cum{name}")(x, axis=axis)
+
+    return _along(scan)
+
+
+for _name in ("sum", "prod", "max", "min"):
+    rule(f"cum{_name}")(_cumulative(_name))
+rule("cumlogsumexp")(_along(lambda xp, x, axis: xp.cumlogsumexp(x, axis)))

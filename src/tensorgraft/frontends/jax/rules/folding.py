@@ -1,0 +1,54 @@
+"""Folds and scans by any associative function, in a logarithmic number of steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+Ints = Sequence[int]
+# (xp, one array an operand, as many others of the same shapes) -> as many
+Combine = Callable[[Backend, Sequence[Array], Sequence[Array]], Sequence[Array]]
+
+
+def greater(xp: Backend, a: Array, b: Array) -> Array:
+    """bool: `a` is greater in the lexicographic order of complex numbers, which is JAX's."""
+    a_real, b_real = xp.real(a), xp.real(b)
+    same = xp.logical_and(xp.equal(a_real, b_real), xp.greater(xp.imag(a), xp.imag(b)))
+    return xp.logical_or(xp.greater(a_real, b_real), same)
+
+
+def folded(xp: Backend, arrays: Sequence[Array], axes: Ints, combine: Combine) -> Sequence[Array]:
+    """Arrays of one shape, reduced together over axes that are not empty. The order of the elements is kept, and pairs
+    are combined as in a balanced tree."""
+    shape = xp.shape(arrays[0])
+    kept = [a for a in range(len(shape)) if a not in axes]
+    n = math.prod(shape[a] for a in axes)
+    order = (*axes, *kept)
+    flat = (n, *(shape[a] for a in kept))
+    found = [xp.reshape(xp.permute_dims(x, order), flat) for x in arrays]
+    while n > 1:
+        half = n // 2
+        low = [xp.take_slice(x, 0, 0, 2 * half, 2) for x in found]
+        high = [xp.take_slice(x, 0, 1, 2 * half, 2) for x in found]
+        pairs = combine(xp, low, high)
+        if n % 2:
+            pairs = [xp.concat([p, xp.take_slice(x, 0, n - 1, n)], axis=0) for p, x in zip(pairs, found, strict=True)]
+        found, n = list(pairs), half + n % 2
+    return [xp.reshape(x, flat[1:]) for x in found]
+
+
+def scanned(xp: Backend, arrays: Sequence[Array], axis: int, combine: Combine) -> Sequence[Array]:
+    """Inclusive scans along an axis (Hillis and Steele 1986)."""
+    n = xp.shape(arrays[0])[axis]
+    step = 1
+    while step < n:
+        front = [xp.take_slice(x, axis, 0, step) for x in arrays]
+        earlier = [xp.take_slice(x, axis, 0, n - step) for x in arrays]
+        made = combine(xp, earlier, [xp.take_slice(x, axis, step, n) for x in arrays])
+        arrays = [xp.concat([f, m], axis=axis) for f, m in zip(front, made, strict=True)]
+        step *= 2
+    return arrays
