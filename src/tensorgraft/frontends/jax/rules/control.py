@@ -2,14 +2,145 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorgraft.frontends.jax.rule import rule
+import optree
+from jax.extend import core
+
+from tensorgraft.frontends.jax.rule import rule, without_rule
+from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
 Array = Any
 
 
-@rule("stop_gradient", "copy", "copy_p", "name", "optimization_barrier_single")
+def _evaluator(xp: Backend, closed: core.ClosedJaxpr) -> Callable[..., list[Array]]:
+    from tensorgraft.frontends.jax.evaluate import evaluator  # it imports this module for its rules
+
+    return evaluator(xp, closed)
+
+
+def _flat(values: Sequence[Any]) -> tuple[list[Array], Any]:
+    """The arrays in values, words of keys among them, and how to put them together."""
+    return optree.tree_flatten(list(values), namespace="tensorgraft.jax")
+
+
+@rule("while")
+def while_(
+    xp: Backend,
+    *operands: Array,
+    cond_nconsts: int,
+    cond_jaxpr: core.ClosedJaxpr,
+    body_nconsts: int,
+    body_jaxpr: core.ClosedJaxpr,
+    **_: Any,
+) -> list[Array]:
+    split = cond_nconsts + body_nconsts
+    asked, used, init = operands[:cond_nconsts], operands[cond_nconsts:split], operands[split:]
+    condition, body = _evaluator(xp, cond_jaxpr), _evaluator(xp, body_jaxpr)
+    leaves, tree = _flat(init)
+    end = xp.while_loop(
+        lambda state: condition(*asked, *optree.tree_unflatten(tree, state))[0],
+        lambda state: _flat(body(*used, *optree.tree_unflatten(tree, state)))[0],
+        leaves,
+    )
+    return optree.tree_unflatten(tree, end)
+
+
+@rule("cond")
+def cond(xp: Backend, which: Array, *operands: Array, branches: Sequence[core.ClosedJaxpr], **_: Any) -> list[Array]:
+    """Branches by number, the nearest one where there is none of that number; found by halving."""
+    trees: list[Any] = []
+
+    def branch(i: int) -> Callable[[], list[Array]]:
+        def run() -> list[Array]:
+            leaves, tree = _flat(_evaluator(xp, branches[i])(*operands))
+            trees.append(tree)
+            return leaves
+
+        return run
+
+    def among(first: int, last: int) -> list[Array]:
+        if last - first == 1:
+            return branch(first)()
+        middle = (first + last) // 2
+        is_late = which if dtypes.is_bool(xp.dtype_of(which)) else xp.greater_equal(which, middle)
+        return xp.cond(is_late, lambda: among(middle, last), lambda: among(first, middle))
+
+    leaves = among(0, len(branches))
+    return optree.tree_unflatten(trees[0], leaves)
+
+
+@rule("scan")
+def scan(
+    xp: Backend,
+    *operands: Array,
+    jaxpr: core.ClosedJaxpr,
+    length: int,
+    reverse: bool,
+    num_consts: int,
+    num_carry: int,
+    **_: Any,
+) -> list[Array]:
+    split = num_consts + num_carry
+    used = operands[:num_consts]
+    init, carry_tree = _flat(operands[num_consts:split])
+    xs, x_tree = _flat(operands[split:])
+    step = _evaluator(xp, jaxpr)
+    y_trees: list[Any] = []
+
+    def body(carry: list[Array], x: list[Array]) -> tuple[list[Array], list[Array]]:
+        made = step(*used, *optree.tree_unflatten(carry_tree, carry), *optree.tree_unflatten(x_tree, x))
+        ys, y_tree = _flat(made[num_carry:])
+        y_trees.append(y_tree)
+        return _flat(made[:num_carry])[0], ys
+
+    carry, ys = xp.scan(body, init, xs, length=length, reverse=reverse)
+    return [*optree.tree_unflatten(carry_tree, carry), *optree.tree_unflatten(y_trees[0], ys)]
+
+
+# ---- annotations -----------------------------------------------------------------------------------------------------
+
+
+@rule(
+    *("stop_gradient", "copy", "copy_p", "name", "optimization_barrier_single", "sharding_constraint"),
+    *("layout_constraint", "with_memory_space_constraint", "pvary", "reshard", "preduced"),
+    *("vary_unreduced_cast_p", "reduced_vary_cast_p"),
+)
 def identity(xp: Backend, x: Array, **_: Any) -> Array:
     return x
+
+
+@rule("device_put", "optimization_barrier", "pin", "unpin")
+def identities(xp: Backend, *operands: Array, **_: Any) -> list[Array]:
+    return list(operands)
+
+
+@rule("tie")
+def tie(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
+    """`y`, not before `x` is computed."""
+    return y
+
+
+@rule("platform_index")
+def platform_index(xp: Backend, *, platforms: Sequence[tuple[str, ...] | None], **_: Any) -> Array:
+    """Which branch is for the platform: that for the CPU, whose primitives every backend has."""
+    found = next(i for i, names in enumerate(platforms) if names is None or "cpu" in names)
+    return xp.full((), found, dtypes.int32)
+
+
+without_rule(
+    "communication between devices is for programs that run on several; evaluate what one of them computes",
+    *("all_gather", "all_gather_invariant", "all_gather_reduced", "all_to_all", "axis_index", "pmax", "pmin"),
+    *("ppermute", "psum", "psum_invariant", "ragged_all_to_all", "reduce_scatter", "unreduced_psum", "psend"),
+    *("unreduced_reduce_scatter", "precv", "pbroadcast", "shard_map", "pgather", "core_map"),
+    *[
+        f"{name}_{end}"
+        for end in ("start", "done")
+        for name in (
+            *("all_gather", "all_gather_reduced", "all_to_all", "pbroadcast", "ppermute", "psum", "psum_invariant"),
+            *("reduce_scatter", "unreduced_psum", "unreduced_reduce_scatter"),
+        )
+    ],
+)

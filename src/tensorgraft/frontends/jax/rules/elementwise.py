@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tensorgraft.frontends.jax.rule import rule
+from tensorgraft.frontends.jax.rules import bits  # noqa: F401  (it registers rules)
+from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
 Array = Any
 
 # JAX's name -> the hub's, where the operation is the same
 SAME = {
-    "add": "add",
-    "add_any": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "max": "maximum",
-    "neg": "negative",
-    "exp": "exp",
-    "log": "log",
-    "tanh": "tanh",
-    "abs": "abs",
-    "sign": "sign",
-    "gt": "greater",
-    "eq": "equal",
+    **{"add": "add", "add_any": "add", "sub": "subtract", "mul": "multiply", "neg": "negative", "sign": "sign"},
+    **{"abs": "abs", "square": "square", "logistic": "sigmoid", "is_finite": "isfinite"},
+    **{
+        name: name for name in ("exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "real", "imag", "complex", "nextafter")
+    },
+    **{name: name for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    **{name: name for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
+    **{name: name for name in ("ceil", "floor", "erf", "erfc", "erf_inv", "lgamma", "digamma", "bessel_i1e")},
+    **{name: name for name in ("bessel_i0e", "igamma", "igammac", "zeta", "polygamma")},
+    **{"eq": "equal", "ne": "not_equal"},
+    **{"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_invert"},
 }
 
 
-def _same(name: str) -> Any:
+def _same(name: str) -> Callable[..., Array]:
     def run(xp: Backend, *operands: Array, **_: Any) -> Array:
         return getattr(xp, name)(*operands)
 
@@ -40,9 +42,46 @@ for _name, _hub in SAME.items():
     rule(_name)(_same(_hub))
 
 
-@rule("convert_element_type")
-def convert_element_type(xp: Backend, x: Array, *, new_dtype: Any, **_: Any) -> Array:
-    return xp.astype(x, np.dtype(new_dtype))
+def _is_complex(xp: Backend, x: Array) -> bool:
+    return dtypes.is_complex(xp.dtype_of(x))
+
+
+# ---- comparisons: of complex numbers lexicographic -------------------------------------------------------------------
+
+
+def _ordered(name: str) -> Callable[..., Array]:
+    strict = name.partition("_")[0]
+
+    def run(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
+        if not _is_complex(xp, x):
+            return getattr(xp, name)(x, y)
+        real, other = xp.real(x), xp.real(y)
+        tied = xp.logical_and(xp.equal(real, other), getattr(xp, name)(xp.imag(x), xp.imag(y)))
+        return xp.logical_or(getattr(xp, strict)(real, other), tied)
+
+    return run
+
+
+lt, gt = _ordered("less"), _ordered("greater")
+rule("lt")(lt)
+rule("gt")(gt)
+rule("le")(_ordered("less_equal"))
+rule("ge")(_ordered("greater_equal"))
+
+
+@rule("max")
+def maximum(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
+    return xp.where(gt(xp, x, y), x, y) if _is_complex(xp, x) else xp.maximum(x, y)
+
+
+@rule("min")
+def minimum(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
+    return xp.where(lt(xp, x, y), x, y) if _is_complex(xp, x) else xp.minimum(x, y)
+
+
+@rule("clamp")
+def clamp(xp: Backend, low: Array, x: Array, high: Array, **_: Any) -> Array:
+    return minimum(xp, maximum(xp, x, low), high)
 
 
 @rule("select_n")
@@ -55,3 +94,137 @@ def select_n(xp: Backend, which: Array, *cases: Array, **_: Any) -> Array:
     for i, case in enumerate(cases[1:], start=1):
         found = xp.where(xp.equal(which, i), case, found)
     return found
+
+
+# ---- division --------------------------------------------------------------------------------------------------------
+
+
+def _is_integer(xp: Backend, x: Array) -> bool:
+    return dtypes.is_integer(xp.dtype_of(x))
+
+
+def _safe_divisor(xp: Backend, x: Array, y: Array) -> tuple[Array, Array, Array | None]:
+    """(1 where a processor would trap, else y; where y is 0; where the quotient overflows)."""
+    zero, overflow, odd = xp.equal(y, 0), None, xp.equal(y, 0)
+    dtype = xp.dtype_of(x)
+    if dtype.kind == "i":
+        overflow = xp.logical_and(xp.equal(x, dtypes.lowest(dtype)), xp.equal(y, -1))
+        odd = xp.logical_or(zero, overflow)
+    return xp.where(odd, xp.ones_like(y), y), zero, overflow
+
+
+@rule("div")
+def div(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
+    """Integers: toward zero; by zero -1; the least number by -1 is itself (XLA)."""
+    if not _is_integer(xp, x):
+        return xp.divide(x, y)
+    safe, zero, _ = _safe_divisor(xp, x, y)
+    quotient = xp.integer_floor_divide(xp.subtract(x, xp.fmod(x, safe)), safe)
+    return xp.where(zero, xp.bitwise_invert(xp.zeros_like(quotient)), quotient)
+
+
+@rule("rem")
+def rem(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
+    """Integers: by zero the dividend (XLA)."""
+    if not _is_integer(xp, x):
+        return xp.fmod(x, y)
+    safe, zero, overflow = _safe_divisor(xp, x, y)
+    rest = xp.where(zero, x, xp.fmod(x, safe))
+    return rest if overflow is None else xp.where(overflow, xp.zeros_like(rest), rest)
+
+
+# ---- powers ----------------------------------------------------------------------------------------------------------
+
+
+@rule("integer_pow")
+def integer_pow(xp: Backend, x: Array, *, y: int, **_: Any) -> Array:
+    """By squaring, as JAX does."""
+    if y == 0:
+        return xp.ones_like(x)
+    if y < 0:
+        return xp.reciprocal(integer_pow(xp, x, y=-y))
+    found, left = None, y
+    if y == 3:
+        return xp.multiply(xp.multiply(x, x), x)
+    while left:
+        if left & 1:
+            found = x if found is None else xp.multiply(found, x)
+        left >>= 1
+        if left:
+            x = xp.multiply(x, x)
+    return found
+
+
+@rule("pow")
+def pow_(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
+    if not _is_integer(xp, x):
+        return xp.pow(x, xp.astype(y, xp.dtype_of(x)))
+    if xp.dtype_of(y).kind == "u":
+        return xp.pow(x, xp.astype(y, xp.dtype_of(x)))
+    y = xp.astype(y, xp.dtype_of(x))
+    found = xp.pow(x, xp.maximum(y, 0))
+    unit = xp.logical_or(xp.equal(x, 1), xp.equal(x, -1))
+    sign = xp.where(xp.equal(xp.bitwise_and(y, 1), 0), xp.multiply(x, x), x)
+    inverse = xp.where(unit, sign, xp.zeros_like(sign))
+    return xp.where(xp.less(y, 0), inverse, found)
+
+
+@rule("exp2")
+def exp2(xp: Backend, x: Array, **_: Any) -> Array:
+    if _is_complex(xp, x):
+        return xp.exp(xp.multiply(x, math.log(2)))
+    return xp.pow(xp.full_like(x, 2), x)
+
+
+@rule("cbrt")
+def cbrt(xp: Backend, x: Array, **_: Any) -> Array:
+    dtype = xp.dtype_of(x)
+    wide = xp.astype(x, dtypes.accumulator(dtype))
+    size = xp.abs(wide)
+    root = xp.pow(size, 1 / 3)
+    inside = xp.logical_and(xp.isfinite(root), xp.greater(root, 0))
+    safe = xp.where(inside, root, xp.ones_like(root))
+    step = xp.divide(xp.subtract(xp.divide(size, xp.multiply(safe, safe)), safe), 3)  # Newton: 1/3 is not exact
+    root = xp.where(inside, xp.add(safe, step), root)
+    return xp.astype(xp.where(xp.signbit(wide), xp.negative(root), root), dtype)
+
+
+@rule("atan2")
+def atan2(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
+    if not _is_complex(xp, x):
+        return xp.atan2(x, y)
+    root = xp.sqrt(xp.add(xp.multiply(x, x), xp.multiply(y, y)))
+    return xp.multiply(xp.log(xp.divide(xp.add(y, xp.multiply(x, 1j)), root)), -1j)
+
+
+# ---- the rest --------------------------------------------------------------------------------------------------------
+
+
+@rule("round")
+def round_(xp: Backend, x: Array, *, rounding_method: Any, **_: Any) -> Array:
+    if int(rounding_method) == 1:
+        return xp.round(x)
+    whole = xp.trunc(x)
+    return xp.where(xp.greater_equal(xp.abs(xp.subtract(x, whole)), 0.5), xp.add(whole, xp.sign(x)), whole)
+
+
+@rule("conj")
+def conj(xp: Backend, x: Array, **_: Any) -> Array:
+    return xp.conj(x) if _is_complex(xp, x) else xp.complex(x, xp.zeros_like(x))
+
+
+@rule("convert_element_type")
+def convert_element_type(xp: Backend, x: Array, *, new_dtype: Any, **_: Any) -> Array:
+    """Floating to integer saturates, and NaN becomes 0 (XLA)."""
+    source, dtype = xp.dtype_of(x), np.dtype(new_dtype)
+    if dtypes.is_complex(source) and not dtypes.is_complex(dtype) and dtype.kind != "b":
+        x, source = xp.real(x), dtypes.real_dtype(source)
+    if not (dtypes.is_floating(source) and dtypes.is_integer(dtype)):
+        return xp.astype(x, dtype)
+    wide = xp.astype(x, dtypes.accumulator(source))
+    least, most = int(dtypes.iinfo(dtype).min), int(dtypes.iinfo(dtype).max)
+    low, high = xp.less_equal(wide, float(least)), xp.greater_equal(wide, float(most))
+    odd = xp.logical_or(xp.logical_or(low, high), xp.isnan(wide))
+    found = xp.astype(xp.where(odd, xp.zeros_like(wide), wide), dtype)
+    found = xp.where(low, xp.full((), least, dtype), found)
+    return xp.where(high, xp.full((), most, dtype), found)
