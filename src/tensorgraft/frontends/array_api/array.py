@@ -11,6 +11,7 @@ import numpy as np
 
 from tensorgraft.frontends.array_api import indexing, tracing, views
 from tensorgraft.frontends.array_api.devices import Device, device_of, resolve
+from tensorgraft.errors import TracedValueError
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage, read, whole, write
 
@@ -175,6 +176,12 @@ class Array:
     # ---- values ------------------------------------------------------------------------------------------------------
 
     def _host(self) -> np.ndarray:
+        if tracing.now.capture is not None and tracing.now.capture.is_input(self._cell):
+            raise TracedValueError(
+                f"the values of a {self.dtype} array of shape {self.shape} are asked for while a program is being"
+                " traced, of which it is an input: others may be given to later calls.\nUse the array itself (where,"
+                " cond, while_loop instead of Python's if and while), or take this step out of the compiled function."
+            )
         xp = self._cell.backend
         with xp.scope():
             return xp.to_numpy(self._value())

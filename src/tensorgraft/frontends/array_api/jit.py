@@ -126,6 +126,7 @@ class Jitted:
 
         def traced() -> list[Any]:
             with tracing.capturing(xp, xp, reads=True) as capture:
+                capture.inputs = {id(x._cell) for x in (*leaves, *reached(self.fn)) if isinstance(x, Array)}
                 inside = list(leaves)
                 for i, value in enumerate(leaves):
                     if uses is not None and is_input(value):
@@ -161,6 +162,8 @@ class Jitted:
                         results.append(("new", (_number(new, x._cell), x._geometry)))
                 x = out = None
                 seen["sources"] = {id(one.inside): getter(cell) for cell, one in lent.values()}
+                # what the function itself made of host values, and has given up
+                seen["constants"] = {id(one.inside): one.array for one in capture.lent if one.cell() is None}
                 written = [(cell, one) for cell, one in lent.values() if cell.array is not one.inside]
                 seen["written"] = [(one.inside, getter(cell)) for cell, one in written]
                 seen["outside"] = [weakref.ref(cell) for cell, _ in lent.values()
@@ -178,7 +181,7 @@ class Jitted:
         donated = [] if seen["checks"] else [positions[id(a)] for a, _ in seen["written"] if id(a) in positions]
         return Trace(
             run=program.compile(donated),
-            inputs=[seen["sources"].get(id(a), a) for a in program.captured],
+            inputs=[seen["sources"].get(id(a)) or seen["constants"].get(id(a), a) for a in program.captured],
             written=[get for _, get in seen["written"]],
             donated=donated,
             results=seen["results"],

@@ -112,6 +112,9 @@ class Number:
         return np.asarray(self.look(), dtype)
 
     def __getattr__(self, name: str) -> Any:
+        kind = type(self._use.value)
+        if not hasattr(kind, name):  # of the type, whatever the value
+            raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
         return getattr(self.look(), name)
 
     def __setattr__(self, name: str, value: Any) -> None:

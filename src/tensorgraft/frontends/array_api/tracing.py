@@ -24,6 +24,14 @@ class _Local(threading.local):
 now = _Local()
 
 
+def is_compiling() -> bool:
+    """A program is being traced by `tg.jit`."""
+    capture = now.capture
+    while capture is not None and not capture.reads:
+        capture = capture.before
+    return capture is not None
+
+
 @dataclass
 class Lent:
     """A storage, and what it was before."""
@@ -48,6 +56,7 @@ class Capture:
         self.reads = reads
         self.before: Capture | None = None
         self.lent: list[Lent] = []
+        self.inputs: set[int] = set()  # ids of storages that are known to come from outside
         self.made: list[weakref.ref[Storage]] = []
         self.checks: list[tuple[Any, str]] = []  # flags of `inner` that are to be false, what is wrong where not
 
@@ -81,6 +90,13 @@ class Capture:
             self.touch(cell)
         elif self.before is not None and cell.capture is not self:
             self.before.reading(cell)
+
+    def is_input(self, cell: Storage) -> bool:
+        """A program that is being traced reads `cell`, as it is when it runs."""
+        if id(cell) in self.inputs:
+            self.touch(cell)
+            return any(one.inside is cell.array for one in self.lent)
+        return self.before is not None and self.before.is_input(cell)
 
     def writing(self, cell: Storage, value: Any) -> Any:
         """`value` as it is to be written into a storage."""
