@@ -27,6 +27,7 @@ from tensorgraft.frontends.jax.rules import (  # noqa: F401  (they register rule
     linalg,
     random,
     reduction,
+    scatter,
     sorting,
     structural,
     windowed,

@@ -1,1 +1,89 @@
-"""Rules."""
+"""Gather, for all dimension numbers, and the short ways for what programs do most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax.lax import GatherScatterMode
+
+from tensorgraft.frontends.jax.rule import rule
+from tensorgraft.frontends.jax.rules.places import Places, places
+from tensorgraft.frontends.jax.rules.structural import broadcast_in_dim, permuted, reshaped
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+Ints = tuple[int, ...]
+
+
+@rule("gather")
+def gather(
+    xp: Backend,
+    x: Array,
+    indices: Array,
+    *,
+    dimension_numbers: Any,
+    slice_sizes: Sequence[int],
+    mode: Any,
+    fill_value: Any,
+    out: Any,
+    **_: Any,
+) -> Array:
+    """Windows that do not fit are moved until they do; in mode fill they are the fill value."""
+    numbers, shape = dimension_numbers, tuple(out[0].shape)
+    dtype = xp.dtype_of(x)
+    if 0 in shape:
+        return xp.zeros(shape, dtype)
+    filled = GatherScatterMode.from_any(mode) == GatherScatterMode.FILL_OR_DROP
+    where = places(
+        xp,
+        xp.shape(x),
+        indices,
+        tuple(slice_sizes),
+        numbers.start_index_map,
+        numbers.operand_batching_dims,
+        numbers.start_indices_batching_dims,
+        masked=filled,
+    )
+    gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    # what each axis of the result is: an axis of the operand, or (~i) axis i of the batch
+    kept = iter([a for a in range(len(where.shape)) if a not in gone])
+    batch = iter(range(len(where.batch)))
+    names = tuple(next(kept) if a in numbers.offset_dims else ~next(batch) for a in range(len(shape)))
+    found = _gathered(xp, x, where, names, shape)
+    if where.inside is None:
+        return found
+    along = tuple(n if name < 0 else 1 for n, name in zip(shape, names, strict=True))
+    fill = xp.full((), np.asarray(fill_value).item(), dtype)
+    return xp.where(reshaped(xp, where.inside, along), found, fill)
+
+
+def _gathered(xp: Backend, x: Array, where: Places, names: Ints, shape: Ints) -> Array:
+    if where.count == 1:  # one window
+        return reshaped(xp, xp.dynamic_slice(x, where.corner(xp), where.sizes) if where.axes else x, shape)
+    axes, spans, whole = where.axes, where.spans, where.whole
+    lead = tuple(~i for i in range(len(where.batch)))
+    if not axes:  # the operand, for every index
+        return broadcast_in_dim(
+            xp,
+            reshaped(xp, x, tuple(n for n, name in zip(shape, names, strict=True) if name >= 0)),
+            shape=shape,
+            broadcast_dimensions=tuple(i for i, name in enumerate(names) if name >= 0),
+        )
+    if len(axes) == 1 and not spans and axes[0] in where.starts:
+        found = xp.take(x, where.starts[axes[0]], axis=axes[0])
+        have = tuple(name for a in range(len(where.shape)) for name in (lead if a == axes[0] else (a,)))
+    else:
+        found = xp.gather(permuted(xp, x, (*axes, *whole)), where.index(xp))
+        # index arrays of batching axes alone have the batch's rank, but not its extents
+        found = _spread(xp, found, (*where.batch, *(where.sizes[a] for a in (*spans, *whole))))
+        have = (*lead, *spans, *whole)
+    # whole axes of extent 1 that the result lacks, and points that it has, come and go by the last reshape
+    order = [have.index(name) for name in names if name in have]
+    rest = [i for i in range(len(have)) if i not in order]
+    return reshaped(xp, permuted(xp, found, (*order, *rest)), shape)
+
+
+def _spread(xp: Backend, x: Array, shape: Ints) -> Array:
+    return x if xp.shape(x) == shape else xp.broadcast_to(x, shape)

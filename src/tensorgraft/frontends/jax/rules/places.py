@@ -1,0 +1,119 @@
+"""Where a gather or a scatter looks (StableHLO, `gather` and `scatter`): one window of the operand for every index.
+
+An axis of the operand is either **whole** in every window, or the windows begin somewhere on it. Of the latter, a
+window has one place (a point) or several (a span); a batching axis is a point that goes along with an axis of the
+indices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+Ints = tuple[int, ...]
+
+
+@dataclass
+class Places:
+    """Windows in an operand, one for each element of `batch`."""
+
+    shape: Ints  # of the operand
+    sizes: Ints  # of a window, one extent an axis of the operand
+    batch: Ints  # of the indices, without the axis of coordinates
+    starts: dict[int, Array]  # axis -> int64 of shape `batch`, such that the window fits; without an entry: 0
+    inside: Array | None  # bool of shape `batch`: the window fitted where it was asked for; None: all did
+    batching: tuple[int, ...]  # the axes of the operand that go along with axes of the indices
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.batch)
+
+    @property
+    def axes(self) -> Ints:
+        """The axes that are not whole."""
+        return tuple(a for a, n in enumerate(self.shape) if a in self.batching or self.sizes[a] != n)
+
+    @property
+    def whole(self) -> Ints:
+        return tuple(a for a in range(len(self.shape)) if a not in self.axes)
+
+    @property
+    def spans(self) -> Ints:
+        """The axes on which a window has several places, but not all."""
+        return tuple(a for a in self.axes if self.sizes[a] != 1)
+
+    def index(self, xp: Backend) -> list[Array]:
+        """One array for each of `axes`; together they broadcast to `batch` and the extents of `spans`."""
+        spans = self.spans
+        found = []
+        for axis in self.axes:
+            at = self.starts.get(axis)
+            if axis in spans:
+                n = self.sizes[axis]
+                along = xp.reshape(xp.iota(n, dtypes.int64), tuple(n if a == axis else 1 for a in spans))
+                at = along if at is None else xp.add(self._before(xp, at, len(spans)), along)
+            elif at is None:
+                at = xp.zeros((1,) * (len(self.batch) + len(spans)), dtypes.int64)
+            else:
+                at = self._before(xp, at, len(spans))
+            found.append(at)
+        return found
+
+    def corner(self, xp: Backend) -> list[Array]:
+        """Where the only window begins, one 0-d array an axis."""
+        zero = xp.zeros((), dtypes.int64)
+        return [xp.reshape(self.starts[a], ()) if a in self.starts else zero for a in range(len(self.shape))]
+
+    @staticmethod
+    def _before(xp: Backend, at: Array, more: int) -> Array:
+        return xp.reshape(at, (*xp.shape(at), *(1,) * more)) if more else at
+
+
+def places(
+    xp: Backend,
+    shape: Ints,
+    indices: Array,
+    sizes: Ints,
+    index_map: Sequence[int],
+    batching: Sequence[int],
+    indices_batching: Sequence[int],
+    masked: bool,
+) -> Places:
+    """The last axis of `indices` has a coordinate for each axis in `index_map`. Windows that do not fit are moved until
+    they do; with `masked`, `inside` tells which they were."""
+    *lead, _ = xp.shape(indices)
+    batch = tuple(lead)
+    starts: dict[int, Array] = {}
+    inside: Array | None = None
+    for axis, coordinate in zip(index_map, _coordinates(xp, indices, batch), strict=True):
+        at = _signed(xp, coordinate, shape[axis])
+        most = shape[axis] - sizes[axis]
+        if most:
+            starts[axis] = xp.clip(at, 0, most)
+        if masked:
+            fits = xp.equal(at, starts[axis] if most else 0)
+            inside = fits if inside is None else xp.logical_and(inside, fits)
+    for axis, along in zip(batching, indices_batching, strict=True):
+        n = batch[along]
+        starts[axis] = xp.reshape(xp.iota(n, dtypes.int64), tuple(n if a == along else 1 for a in range(len(batch))))
+    return Places(tuple(shape), tuple(sizes), batch, starts, inside, tuple(batching))
+
+
+def _coordinates(xp: Backend, indices: Array, batch: Ints) -> list[Array]:
+    n = xp.shape(indices)[-1]
+    if n == 1:
+        return [xp.reshape(indices, batch)]
+    return xp.unstack(indices, axis=len(batch)) if n else []
+
+
+def _signed(xp: Backend, at: Array, extent: int) -> Array:
+    """int64; what does not fit in it lies beyond the extent as it did before."""
+    if xp.dtype_of(at) == dtypes.uint64:
+        at = xp.minimum(at, extent)
+    return xp.astype(at, dtypes.int64)

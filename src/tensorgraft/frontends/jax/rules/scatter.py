@@ -1,0 +1,177 @@
+"""Scatter and its kinds, for all dimension numbers. Updates whose window does not fit are dropped, but in mode clip."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+from jax.lax import GatherScatterMode
+
+from tensorgraft.frontends.jax import evaluate as evaluation
+from tensorgraft.frontends.jax.rule import rule
+from tensorgraft.frontends.jax.rules.places import Places, places
+from tensorgraft.frontends.jax.rules.structural import permuted, reshaped
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+Ints = tuple[int, ...]
+Apply = Callable[[Array, Array], Array]  # (what is there, the update) -> what will be there
+
+# kind -> the hub's operation of two arrays
+_COMBINE = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}
+
+
+def _looked_up(xp: Backend, x: Array, indices: Array, updates: Array, numbers: Any, mode: Any) -> tuple[Places, Array]:
+    """Where the updates go, and the updates: axes of the batch first, then those of the windows, as in the operand."""
+    shape, given = xp.shape(x), xp.shape(updates)
+    points = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    extents = iter([given[a] for a in numbers.update_window_dims])
+    sizes = tuple(1 if a in points else next(extents) for a in range(len(shape)))
+    where = places(
+        xp,
+        shape,
+        indices,
+        sizes,
+        numbers.scatter_dims_to_operand_dims,
+        numbers.operand_batching_dims,
+        numbers.scatter_indices_batching_dims,
+        masked=GatherScatterMode.from_any(mode) != GatherScatterMode.CLIP,
+    )
+    lead = [a for a in range(len(given)) if a not in numbers.update_window_dims]
+    updates = permuted(xp, updates, (*lead, *numbers.update_window_dims))
+    return where, reshaped(xp, updates, (*where.batch, *sizes))
+
+
+def _along(xp: Backend, inside: Array, more: int) -> Array:
+    """A mask of the batch, to broadcast with updates of `more` axes in a window."""
+    return xp.reshape(inside, (*xp.shape(inside), *(1,) * more)) if more else inside
+
+
+def _put_one(xp: Backend, x: Array, where: Places, update: Array, apply: Apply) -> Array:
+    """`update` in the only window."""
+    update = xp.reshape(update, where.sizes)
+    if not where.axes:
+        old, new = x, apply(x, update)
+        return new if where.inside is None else xp.where(xp.reshape(where.inside, ()), new, old)
+    at = where.corner(xp)
+    old = xp.dynamic_slice(x, at, where.sizes)
+    new = apply(old, update)
+    if where.inside is not None:
+        new = xp.where(xp.reshape(where.inside, ()), new, old)
+    return xp.dynamic_update_slice(x, new, at)
+
+
+def _put(xp: Backend, x: Array, where: Places, updates: Array, kind: str) -> Array:
+    """All windows at once."""
+    rank, lead = len(where.shape), len(where.batch)
+    axes, spans, whole = where.axes, where.spans, where.whole
+    if where.inside is not None and kind != "set":
+        nothing = xp.full((), _identity(kind, xp.dtype_of(x)), xp.dtype_of(x))
+        updates = xp.where(_along(xp, where.inside, rank), updates, nothing)
+    # points have extent 1: they go
+    order = (*range(lead), *(lead + a for a in (*spans, *whole)), *(lead + a for a in axes if a not in spans))
+    extents = tuple(where.sizes[a] for a in (*spans, *whole))
+    updates = reshaped(xp, permuted(xp, updates, order), (*where.batch, *extents))
+    moved = permuted(xp, x, (*axes, *whole))
+    index = where.index(xp)
+    if not axes:  # everything, many times
+        moved, index = xp.expand_dims(moved, 0), [xp.zeros(where.batch, dtypes.int64)]
+    if where.inside is not None and kind == "set":
+        found = _set_inside(xp, moved, index, updates, _along(xp, where.inside, len(spans)))
+    else:
+        found = xp.scatter(moved, index, updates, mode=kind)
+    if not axes:
+        return reshaped(xp, found, where.shape)
+    return permuted(xp, found, np.argsort((*axes, *whole)).tolist())
+
+
+def _set_inside(xp: Backend, x: Array, index: list[Array], updates: Array, inside: Array) -> Array:
+    """What is not inside goes into a row of its own, which is cut off."""
+    shape, k = xp.shape(x), len(index)
+    rows = math.prod(shape[:k])
+    flat: Array = None
+    for at, n in zip(index, shape[:k], strict=True):
+        flat = at if flat is None else xp.add(xp.multiply(flat, n), at)
+    flat = xp.where(inside, flat, xp.full((), rows, dtypes.int64))
+    wide = xp.concat(
+        [xp.reshape(x, (rows, *shape[k:])), xp.zeros((1, *shape[k:]), xp.dtype_of(x))],
+        axis=0,
+    )
+    return xp.reshape(xp.take_slice(xp.scatter(wide, [flat], updates), 0, 0, rows), shape)
+
+
+def _identity(kind: str, dtype: np.dtype) -> Any:
+    if kind == "add":
+        return -0.0 if dtypes.is_floating(dtype) else 0
+    if kind == "multiply":
+        return 1
+    return dtypes.highest(dtype) if kind == "min" else dtypes.lowest(dtype)
+
+
+def _scatter(kind: str) -> Callable[..., Any]:
+    def run(
+        xp: Backend,
+        x: Array,
+        indices: Array,
+        updates: Array,
+        *,
+        dimension_numbers: Any,
+        mode: Any,
+        update_jaxpr: Any,
+        update_consts: Any,
+        unique_indices: bool,
+        **_: Any,
+    ) -> Array:
+        if not xp.size(updates) or not xp.size(x):
+            return x
+        if kind == "subtract":
+            updates = xp.subtract(xp.zeros_like(updates), updates)
+        where, updates = _looked_up(xp, x, indices, updates, dimension_numbers, mode)
+        if kind == "set" and update_jaxpr is None:
+            apply: Apply = lambda old, new: new  # noqa: E731
+        elif kind == "set" or (kind in ("min", "max") and dtypes.is_complex(xp.dtype_of(x))):
+            return _apply_each(xp, x, where, updates, core.ClosedJaxpr(update_jaxpr, update_consts))
+        else:
+            combine = _COMBINE["add" if kind == "subtract" else kind]
+            apply = lambda old, new: getattr(xp, combine)(old, new)  # noqa: E731
+        if where.count == 1:
+            return _put_one(xp, x, where, updates, apply)
+        return _put(xp, x, where, updates, "add" if kind == "subtract" else kind)
+
+    return run
+
+
+def _apply_each(xp: Backend, x: Array, where: Places, updates: Array, closed: core.ClosedJaxpr) -> Array:
+    """A function of what is there and the update, one window after the other: an index may occur twice."""
+    function = _on_windows(closed, where.sizes, xp.dtype_of(x), xp.dtype_of(updates))
+    n = where.count
+
+    def step(carry: Array, given: tuple[Any, Array]) -> tuple[Array, tuple[()]]:
+        (starts, inside), update = given
+        one = Places(where.shape, where.sizes, (), dict(zip(where.starts, starts, strict=True)), inside, where.batching)
+        return _put_one(xp, carry, one, update, lambda old, new: function(xp, old, new)[0]), ()
+
+    flat = [xp.reshape(xp.broadcast_to(at, where.batch), (n,)) for at in where.starts.values()]
+    inside = None if where.inside is None else xp.reshape(where.inside, (n,))
+    windows = xp.reshape(updates, (n, *where.sizes))
+    return xp.scan(step, x, ((flat, inside), windows), length=n)[0]
+
+
+def _on_windows(closed: core.ClosedJaxpr, shape: Ints, *dtypes_of: np.dtype) -> evaluation.Plan:
+    """A jaxpr of scalars, of arrays of a shape."""
+    fn = core.jaxpr_as_fun(closed)
+    for _ in shape:
+        fn = jax.vmap(fn)
+    with jax.enable_x64(True):
+        return evaluation.plan(jax.make_jaxpr(fn)(*(jax.ShapeDtypeStruct(shape, d) for d in dtypes_of)))
+
+
+rule("scatter")(_scatter("set"))
+for _name, _kind in {"add": "add", "sub": "subtract", "mul": "multiply", "min": "min", "max": "max"}.items():
+    rule(f"scatter-{_name}")(_scatter(_kind))
+    rule(f"scatter_{_name}")(_scatter(_kind))
