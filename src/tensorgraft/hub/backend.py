@@ -214,8 +214,13 @@ class Backend(
         return dtype
 
     def seed_words(self, key: Any, /) -> Array:
-        """uint32 (2,): the seed that a random key of the framework stands for."""
-        raise TypeError(f"the backend {self.name} has no random keys")
+        """uint32 (2,): the seed that a random key of the framework stands for. Here: an int, or two integers."""
+        if isinstance(key, int | np.integer):
+            return self.asarray(np.array([int(key) >> 32 & 0xFFFFFFFF, int(key) & 0xFFFFFFFF], np.uint32))
+        words = self.operand(key)
+        if words is None or self.shape(words) != (2,) or not dtypes.is_integer(self.dtype_of(words)):
+            raise TypeError(f"a seed is an int, or an array of two integers, not {key!r}")
+        return self.astype(words, dtypes.uint32)
 
     def native_function(
         self,
@@ -230,7 +235,8 @@ class Backend(
         Arguments:
             primal: arrays -> results.
             forward: arrays -> results and residuals, where it is differentiated.
-            backward: residuals, cotangents of the results -> cotangents of the arguments, None for zero.
+            backward: residuals, cotangents of the inexact results -> cotangents of the arguments, None for zero;
+                transposed, not conjugated.
         """
         raise TypeError(f"the backend {self.name} makes no native functions")
 
@@ -257,11 +263,22 @@ class Backend(
         parameters: dict[str, Array],
         constants: dict[str, Array],
         /,
+        stateful: bool = False,
+        name: str | None = None,
     ) -> Any:
-        """A callable object of the framework's own kind of module, `call(arrays by name, *args, **kwargs)`: it holds the
-        arrays under names with dots, of which the parameters are to be trained. Here: a plain callable."""
+        """A callable object of the framework's own kind of module, `call(arrays by name, *args, **kwargs)`: it holds
+        the arrays under names with dots, of which the parameters are to be trained. Where it is `stateful`, `call`
+        gives results and, by name, what the arrays become. Here: a plain callable."""
         held = {**parameters, **constants}
-        return functools.partial(call, held)
+        if not stateful:
+            return functools.partial(call, held)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            results, written = call(held, *args, **kwargs)
+            held.update(written)
+            return results
+
+        return run
 
     def operand(self, x: Any, /) -> Array | None:
         """What users of the framework hand over as an array, as an array; None for anything else."""

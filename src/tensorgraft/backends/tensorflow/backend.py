@@ -16,6 +16,7 @@ from tensorgraft.backends.tensorflow.fft import TensorFlowFFT
 from tensorgraft.backends.tensorflow.framework import EagerTensor, quiet, raw, tf
 from tensorgraft.backends.tensorflow.indexing import TensorFlowIndexing
 from tensorgraft.backends.tensorflow.linalg import TensorFlowLinearAlgebra
+from tensorgraft.backends.tensorflow.native import Module, native_function
 from tensorgraft.backends.tensorflow.operation import (
     FLOAT8_AS_FLOAT32,
     NP,
@@ -147,6 +148,25 @@ class TensorFlowBackend(
             return raw.Identity(input=x)
         with tf.init_scope():
             return raw.Identity(input=x)
+
+    # ---- native callables of TensorFlow's own users ----------------------------------------------------------------
+
+    def native_function(self, primal: Any, forward: Any, backward: Any, /) -> Callable[..., tuple[Array, ...]]:
+        return native_function(primal, forward, backward)
+
+    def module(
+        self,
+        call: Callable[..., Any],
+        parameters: dict[str, Array],
+        constants: dict[str, Array],
+        /,
+        stateful: bool = False,
+        name: str | None = None,
+    ) -> Module:
+        return Module(call, parameters, constants, stateful, name)
+
+    def operand(self, x: Any, /) -> Array | None:
+        return x.value() if isinstance(x, tf.Variable) else super().operand(x)
 
     def synchronize(self) -> None:
         tf.test.experimental.sync_devices()

@@ -40,6 +40,14 @@ class Graph(func_graph.FuncGraph):
         return made
 
 
+def may_be_recorded() -> bool:
+    """A `tf.GradientTape` is active."""
+    return record.could_possibly_record()
+
+
+unrecorded = record.stop_recording  # a context that hides operations from tapes
+
+
 def _root(graph: Any) -> Graph | None:
     while graph is not None and not isinstance(graph, Graph):
         graph = getattr(graph, "outer_graph", None)
@@ -130,7 +138,7 @@ class Compiled:
 
     def _run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         arrays = list(arrays)
-        if record.could_possibly_record():  # a GradientTape may want to know
+        if may_be_recorded():
             made = self._function._call_flat(arrays, [])
             return tuple(made) if isinstance(made, list | tuple) else (made,)
         # a third of the time of calling the ConcreteFunction

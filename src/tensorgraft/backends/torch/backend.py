@@ -145,8 +145,16 @@ class TorchBackend(
         return native.differentiable(self, function)
 
     def module(
-        self, call: Callable[..., Any], parameters: dict[str, Array], constants: dict[str, Array], /
+        self,
+        call: Callable[..., Any],
+        parameters: dict[str, Array],
+        constants: dict[str, Array],
+        /,
+        stateful: bool = False,
+        name: str | None = None,
     ) -> torch.nn.Module:
+        if stateful:
+            raise TypeError("a module of another framework that writes its state has no form of PyTorch's")
         return native.Module(call, parameters, constants)
 
     def synchronize(self) -> None:

@@ -1,7 +1,8 @@
-"""A module as a pure function of another framework: `tg.graft(module, onto="jax")`.
+"""A module as a pure function of another framework: `tg.graft(module, onto="jax")`, or "tensorflow".
 
 The function belongs to the framework: JAX compiles, differentiates, batches and exports it. Its derivative is
-PyTorch's: the backward pass that autograd would run, with the activations that autograd saves.
+PyTorch's: the backward pass that autograd would run, with the activations that autograd saves. For TensorFlow it is a
+`tf.Module`, which has the state.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from tensorgraft.frontends.torch.capture import active
-from tensorgraft.frontends.torch.devices import TYPE, slot_named
+from tensorgraft.frontends.torch.devices import TYPE, slot_named, slot_of_backend
 from tensorgraft.frontends.torch.guards import surroundings
 from tensorgraft.frontends.torch.pure import PureCapture
 from tensorgraft.frontends.torch.tape import Tape, record
@@ -43,20 +44,42 @@ class Grafted(NamedTuple):
     buffers: dict[str, Array]
 
 
-def graft_module(module: torch.nn.Module, onto: str) -> Grafted:
-    """`Grafted` on the backend `onto`. The module itself is left as it is, and is asked for its modes at each call."""
-    slot = slot_named(onto)
-    xp = slot.backend
+def graft_module(module: torch.nn.Module, onto: str) -> Any:
+    """`Grafted` on JAX, a `tf.Module` on TensorFlow. The module itself is left as it is, and is asked for its modes at
+    each call."""
+    xp = slot_named(onto).backend
+    with xp.scope():
+        params, buffers = state_of(module, xp)
+    if xp.name == "jax":
+        return Grafted(PureFunction(module, xp), params, buffers)
+    return _native_module(module, xp, params, buffers)
+
+
+def _native_module(module: torch.nn.Module, xp: Backend, params: dict[str, Array], buffers: dict[str, Array]) -> Any:
+    function = PureFunction(module, xp, "seed=... (an int, or two integers)")
+    learnt = {name for name, p in module.named_parameters() if p.requires_grad}
+
+    def call(held: Arrays, *args: Any, seed: Any = None, **kwargs: Any) -> tuple[Any, dict[str, Array]]:
+        given = {name: held[name] for name in params}, {name: held[name] for name in buffers}
+        with xp.scope():
+            return function.call(*given, args, kwargs, seed)
+
+    trained = {name: a for name, a in params.items() if name in learnt}
+    fixed = {name: a for name, a in {**params, **buffers}.items() if name not in learnt}
+    return xp.module(call, trained, fixed, stateful=True, name=type(module).__name__)
+
+
+def state_of(module: torch.nn.Module, xp: Backend) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Parameters and buffers as arrays of the backend, whose scope it is, in the user's configuration."""
 
     def out_of(t: Tensor) -> Array:
-        dtype = xp.native_dtype(numpy_dtype(t.dtype))  # asked in the user's configuration
+        dtype = xp.native_dtype(numpy_dtype(t.dtype))
         with xp.scope():
             if t.device.type == TYPE and cell_of(t).backend is xp:
                 return xp.astype(to_array(t.detach()), dtype)
             return xp.astype(xp.asarray(cpu_to_numpy(t.detach().cpu())), dtype)
 
-    return Grafted(
-        PureFunction(module, xp),
+    return (
         {name: out_of(p) for name, p in module.named_parameters()},
         {name: out_of(b) for name, b in module.named_buffers()},
     )
@@ -65,8 +88,9 @@ def graft_module(module: torch.nn.Module, onto: str) -> Grafted:
 class PureFunction:
     """`Grafted.apply`: one native function for each signature that it is called with."""
 
-    def __init__(self, module: torch.nn.Module, xp: Backend) -> None:
-        self.module, self.xp = module, xp
+    def __init__(self, module: torch.nn.Module, xp: Backend, seeding: str = "key=jax.random.key(...)") -> None:
+        """`seeding`: how its caller gives random numbers, in words."""
+        self.module, self.xp, self.seeding = module, xp, seeding
         self.parameters = {name: (numpy_dtype(p.dtype), p.requires_grad) for name, p in module.named_parameters()}
         self.buffers = {name: numpy_dtype(b.dtype) for name, b in module.named_buffers()}
         self._known: dict[Any, Signature] = {}
@@ -76,18 +100,30 @@ class PureFunction:
     ) -> tuple[Any, dict[str, Array]]:
         """Raises ValueError for other names or shapes than the module's, TracedValueError where the module asks for
         values, draws random numbers without a key, or writes what is not its own."""
+        out, written = self.call(params, buffers, args, kwargs, key)
+        return out, {name: written.get(name, buffers[name]) for name in self.buffers}
+
+    def call(
+        self, params: Arrays, buffers: Arrays, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any
+    ) -> tuple[Any, dict[str, Array]]:
+        """(results, the buffers that the module has written)"""
         for given, expected, what in ((params, self.parameters, "params"), (buffers, self.buffers, "buffers")):
             if given.keys() != expected.keys():
                 missing, unknown = sorted(expected.keys() - given.keys()), sorted(given.keys() - expected.keys())
                 raise ValueError(
                     f"{what} of {type(self.module).__name__} do not fit: missing {missing}, unknown {unknown}"
                 )
+        xp = self.xp
         leaves, structure = tree_flatten((args, kwargs))
-        places = [i for i, leaf in enumerate(leaves) if self.xp.is_array(leaf) or isinstance(leaf, np.ndarray)]
-        arrays = [params[n] for n in self.parameters] + [buffers[n] for n in self.buffers]
-        arrays += [leaves[i] for i in places]
+        places, given_arrays = [], []
+        for i, leaf in enumerate(leaves):
+            array = leaf if isinstance(leaf, np.ndarray) else xp.operand(leaf)
+            if array is not None:
+                places.append(i)
+                given_arrays.append(array)
+        arrays = [params[n] for n in self.parameters] + [buffers[n] for n in self.buffers] + given_arrays
         if key is not None:
-            arrays.append(self.xp.seed_words(key))
+            arrays.append(xp.seed_words(key))
         statics = tuple(None if i in places else (type(leaf), leaf) for i, leaf in enumerate(leaves))
         modes = tuple(m.training for m in self.module.modules())
         signature = (
@@ -96,13 +132,25 @@ class PureFunction:
             modes,
             key is not None,
             surroundings(self.module),
-            str(self.xp.native_dtype(dtypes.int64)),
-            *((tuple(np.shape(a)), np.dtype(a.dtype)) for a in arrays),
+            str(xp.native_dtype(dtypes.int64)),
+            *map(self._described, arrays),
         )
         found = self._known.get(signature)
         if found is None:
             found = self._known[signature] = Signature(self, leaves, places, structure, key is not None)
         return found(arrays)
+
+    def _described(self, a: Array) -> tuple[Any, ...]:
+        if isinstance(a, np.ndarray):
+            return a.shape, a.dtype
+        shape = self.xp.shape(a)
+        if shape is None or None in shape:
+            raise ValueError(
+                f"an argument of {type(self.module).__name__} has the shape {'unknown' if shape is None else shape}:"
+                " a module of PyTorch is traced for shapes that are known. Give them (input_signature, TensorSpec,"
+                " drop_remainder=True)."
+            )
+        return tuple(shape), self.xp.dtype_of(a)
 
 
 class Signature:
@@ -125,7 +173,7 @@ class Signature:
         flat = list(run.flat)
         for i, array in zip(run.where, made[:n], strict=True):
             flat[i] = array
-        return _plain(tree_unflatten(flat, run.structure)), dict(zip(self.owner.buffers, made[n:], strict=True))
+        return plain(tree_unflatten(flat, run.structure)), dict(zip(run.written, made[n:], strict=True))
 
     def _primal(self, *arrays: Array) -> list[Array]:
         with torch.no_grad():
@@ -138,26 +186,26 @@ class Signature:
         return results, residuals
 
     def _backward(self, residuals: Sequence[Array], cotangents: Sequence[Array]) -> list[Array | None]:
-        """`cotangents` are those of the results that are floating-point numbers."""
+        """`cotangents` are those of the results that are inexact, transposed, where PyTorch's are conjugated."""
         run, xp = self.taped, self.owner.xp
         assert run is not None
         found: list[Array | None] = [None] * len(run.given_dtypes)
         if run.tape is None:
             return found
         given = [xp.astype(a, dtype) for a, dtype in zip(residuals, run.residual_dtypes, strict=True)]
-        dy = [xp.astype(cotangents[k], dtype) for k, dtype in run.roots]
-        capture = PureCapture(xp, None)
+        dy = [_conjugate(xp, xp.astype(cotangents[k], dtype)) for k, dtype in run.roots]
+        capture = PureCapture(xp, None, self.owner.seeding)
         try:
             # what runs again in the backward pass (checkpoints) looks for the parameters in the module
             with active(capture), _reparametrize_module(self.owner.module, run.state):
-                slot = slot_named(xp.name)
+                slot = slot_of_backend(xp)
                 gradients = run.tape.walk(capture, given, [from_array(a, slot) for a in dy])
                 arrays = [None if g is None else to_array(g) for g in gradients]
         finally:
             capture.restore()
         for end, gradient in zip(run.ends, arrays, strict=True):
             if end is not None and gradient is not None:
-                found[end] = xp.astype(gradient, run.given_dtypes[end])
+                found[end] = _conjugate(xp, xp.astype(gradient, run.given_dtypes[end]))
         return found
 
 
@@ -169,6 +217,7 @@ class Run:
     structure: TreeSpec  # of the results
     flat: list[Any]  # the results, None for tensors
     where: list[int]  # of the tensors among them
+    written: list[str]  # the buffers that are results, too, after these
     tape: Tape | None
     roots: list[tuple[int, np.dtype]]  # which cotangents the tape takes, and in which dtype
     residual_dtypes: list[np.dtype]
@@ -179,7 +228,7 @@ class Run:
 def run(call: Signature, arrays: Sequence[Array], taped: bool) -> tuple[Run, list[Array], list[Array]]:
     """Call the module on tensors around arrays: (what it was, results and buffers afterwards, residuals)."""
     xp = call.owner.xp
-    capture = PureCapture(xp, arrays[-1] if call.keyed else None)
+    capture = PureCapture(xp, arrays[-1] if call.keyed else None, call.owner.seeding)
     try:
         with active(capture), HostWatch(capture):
             return _run(call, arrays, taped, capture)
@@ -192,7 +241,7 @@ def _run(
 ) -> tuple[Run, list[Array], list[Array]]:
     owner = call.owner
     xp = owner.xp
-    slot = slot_named(xp.name)
+    slot = slot_of_backend(xp)
     argument: dict[int, int] = {}  # which one a tensor is that has a gradient, by identity
 
     def tensor(k: int, dtype: np.dtype | None, differentiable: bool) -> Tensor:
@@ -216,10 +265,12 @@ def _run(
         given[i] = t.clone() if t.requires_grad else t  # the module may write it
     args, kwargs = tree_unflatten(given, call.structure)
 
+    before = {name: (state[name], cell_of(state[name]).array) for name in owner.buffers}
     flat, structure = tree_flatten(functional_call(owner.module, state, args, kwargs))
+    written = [n for n, (t, array) in before.items() if state[n] is not t or cell_of(t).array is not array]
     where = [i for i, o in enumerate(flat) if isinstance(o, Tensor) and o.device.type == TYPE]
     places, tape = record(flat, [None] * len(flat), first_node, capture) if taped else ([], None)
-    results = [to_array(flat[i].detach()) for i in where] + [to_array(state[n].detach()) for n in owner.buffers]
+    results = [to_array(flat[i].detach()) for i in where] + [to_array(state[n].detach()) for n in written]
     # cotangents are given for results that have a derivative, in order
     smooth = [k for k, a in enumerate(results) if dtypes.is_inexact(xp.dtype_of(a))]
     residuals: list[Array] = []
@@ -231,6 +282,7 @@ def _run(
         structure=structure,
         flat=[None if i in set(where) else o for i, o in enumerate(flat)],
         where=where,
+        written=written,
         tape=tape,
         roots=[(smooth.index(where.index(i)), xp.dtype_of(results[where.index(i)])) for i in places],
         residual_dtypes=[xp.dtype_of(a) for a in residuals],
@@ -242,10 +294,14 @@ def _run(
     return made, results, residuals
 
 
-def _plain(o: Any) -> Any:
+def plain(o: Any) -> Any:
     """Containers that every framework knows: of mappings of other classes, dictionaries."""
     if isinstance(o, Mapping):
-        return {name: _plain(value) for name, value in o.items() if value is not None or type(o) is dict}
+        return {name: plain(value) for name, value in o.items() if value is not None or type(o) is dict}
     if isinstance(o, tuple) and hasattr(o, "_fields"):
-        return type(o)(*map(_plain, o))
-    return type(o)(map(_plain, o)) if type(o) in (list, tuple) else o
+        return type(o)(*map(plain, o))
+    return type(o)(map(plain, o)) if type(o) in (list, tuple) else o
+
+
+def _conjugate(xp: Backend, a: Array) -> Array:
+    return xp.conj(a) if dtypes.is_complex(xp.dtype_of(a)) else a

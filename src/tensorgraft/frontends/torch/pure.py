@@ -21,8 +21,10 @@ Array = Any
 class PureCapture(Capture):
     """Lets a function read what is outside, and draw from the random state that it is given; nothing else."""
 
-    def __init__(self, backend: Backend, words: Array | None) -> None:
+    def __init__(self, backend: Backend, words: Array | None, seeding: str) -> None:
+        """`seeding`: how the caller of the function gives random numbers, in words."""
         super().__init__(backend)
+        self._seeding = seeding
         self._words = words  # uint32 (2,): the seed
         self._read: list[tuple[Storage, Array]] = []
 
@@ -49,7 +51,7 @@ class PureCapture(Capture):
     def first_words(self, source: RandomState) -> Array:
         if self._words is None:
             raise TracedValueError(
-                "the module draws random numbers: call the function with key=jax.random.key(...), or the module's"
+                f"the module draws random numbers: call the function with {self._seeding}, or the module's"
                 " .eval() before"
             )
         xp = self.backend

@@ -1,0 +1,146 @@
+"""Functions and modules for TensorFlow's own users, out of functions in hub operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tensorgraft.backends.tensorflow.framework import tf
+from tensorgraft.backends.tensorflow.graph import may_be_recorded, unrecorded
+from tensorgraft.backends.tensorflow.operation import dtype_of
+from tensorgraft.backends.tensorflow.program import CompiledFunction
+from tensorgraft.hub import dtypes
+
+Array = Any
+
+
+def native_function(
+    primal: Callable[..., Sequence[Array]],
+    forward: Callable[..., tuple[Sequence[Array], Sequence[Array]]],
+    backward: Callable[[Sequence[Array], Sequence[Array]], Sequence[Array | None]],
+) -> Callable[..., tuple[Array, ...]]:
+    """See `Backend.native_function`. Eagerly each part is one program, compiled by XLA where it can; in a `tf.function`
+    its operations are those of the graph. Callers keep one function for each signature."""
+    seen: dict[str, Any] = {}
+
+    def both(*arrays: Array) -> list[Array]:
+        results, residuals = forward(*arrays)
+        seen["results"], seen["residuals"] = len(results), len(residuals)
+        return [*results, *residuals]
+
+    def pulled_back(*given: Array) -> list[Array]:
+        n = seen["residuals"]
+        found = backward(given[:n], given[n:])
+        seen["used"] = [g is not None for g in found]
+        return [g for g in found if g is not None]
+
+    results_only, with_residuals, pullback = CompiledFunction(primal), _Recorded(both), _Recorded(pulled_back)
+
+    @tf.custom_gradient
+    def function(*arrays: Array) -> Any:
+        made = with_residuals(*arrays)
+        results, residuals = made[: seen["results"]], made[seen["results"] :]
+
+        def gradient(*cotangents: Array | None) -> list[Array | None]:
+            given = [
+                tf.zeros_like(r) if g is None else _transposed(g)
+                for g, r in zip(cotangents, results, strict=True)
+                if dtypes.is_inexact(dtype_of(r))
+            ]
+            found = iter(pullback(*residuals, *given))
+            return [_transposed(next(found)) if used else None for used in seen["used"]]
+
+        return tuple(results), gradient
+
+    def call(*arrays: Array) -> tuple[Array, ...]:
+        if not arrays or (tf.executing_eagerly() and not may_be_recorded()):
+            return results_only(*arrays)
+        return function(*arrays)
+
+    return call
+
+
+class _Recorded:
+    """A compiled program that is one operation for a `tf.GradientTape`. Derivatives of it (which a second derivative of
+    the whole needs) are TensorFlow's own, of the program run again."""
+
+    def __init__(self, fn: Callable[..., Sequence[Array]]) -> None:
+        self._program = CompiledFunction(fn)
+        self._operation = tf.custom_gradient(self._run)
+
+    def __call__(self, *arrays: Array) -> tuple[Array, ...]:
+        if tf.executing_eagerly() and may_be_recorded():
+            return self._operation(*arrays)
+        return self._program(*arrays)
+
+    def _run(self, *arrays: Array) -> Any:
+        with unrecorded():
+            made = self._program(*arrays)
+        return made, lambda *cotangents: self._gradients(arrays, cotangents)
+
+    def _gradients(self, arrays: Sequence[Array], cotangents: Sequence[Array]) -> list[Array | None]:
+        smooth = [i for i, a in enumerate(arrays) if dtypes.is_inexact(dtype_of(a))]
+        with tf.GradientTape() as tape:
+            tape.watch([arrays[i] for i in smooth])
+            made = self._program(*arrays)
+        given = [(y, g) for y, g in zip(made, cotangents, strict=True) if dtypes.is_inexact(dtype_of(y))]
+        try:
+            found = tape.gradient([y for y, _ in given], [arrays[i] for i in smooth], [g for _, g in given])
+        except LookupError as error:  # "gradient registry has no entry for: ..."
+            raise NotImplementedError(
+                "a derivative of the derivative goes through an operation that TensorFlow does not differentiate:"
+                f" {error}"
+            ) from error
+        out: list[Array | None] = [None] * len(arrays)
+        for i, g in zip(smooth, found, strict=True):
+            out[i] = g
+        return out
+
+
+def _transposed(g: Array) -> Array:
+    """TensorFlow's cotangents are conjugated, the hub's are transposed."""
+    return tf.math.conj(g) if dtypes.is_complex(dtype_of(g)) else g
+
+
+class Module(tf.Module):
+    """A program of another framework, with what it learns: `state` has its variables, by name.
+
+    `m(*args, **kwargs)` runs eagerly, in a `tf.function`, and under a `tf.GradientTape`.
+    `m.get_concrete_function(*specs)` is what `tf.saved_model.save` takes as a signature; what is loaded can then be
+    called, too.
+    """
+
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        parameters: Mapping[str, Array],
+        constants: Mapping[str, Array],
+        stateful: bool,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name)
+        self._call, self._stateful = call, stateful
+        self.state = {
+            name: tf.Variable(x, trainable=name in parameters, name=name)
+            for name, x in {**parameters, **constants}.items()
+        }
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        made = self._call({name: v.value() for name, v in self.state.items()}, *args, **kwargs)
+        if not self._stateful:
+            return made
+        results, written = made
+        for name, x in written.items():
+            self.state[name].assign(x)
+        return results
+
+    def get_concrete_function(self, *args: Any, **kwargs: Any) -> Any:
+        """The graph of a call with arguments that look like these (`tf.TensorSpec` for tensors), in the modes that the
+        program has now."""
+        function = self.__dict__.get("__call__")
+        if function is None:
+            function = tf.function(lambda *args, **kwargs: type(self).__call__(self, *args, **kwargs), autograph=False)
+            # under this name SavedModel finds it: what is loaded can be called
+            self.__dict__["__call__"] = function
+        return function.get_concrete_function(*args, **kwargs)
