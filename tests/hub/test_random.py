@@ -133,3 +133,16 @@ def test_randint_and_permutation_cover_their_range() -> None:
     assert set(x.tolist()) == set(range(-3, 4))
     p = draw(backend("numpy"), "permutation", (100,))
     assert sorted(p.tolist()) == list(range(100)) != p.tolist()
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_cipher_takes_several_keys(name: str) -> None:
+    xp = backend(name)
+    keys = np.array([[KEY[0], 1, 2], [KEY[1], 3, 4]], np.uint32)
+    counters = np.arange(6, dtype=np.uint32).reshape(2, 3)
+    with xp.scope():
+        found = to_host(xp, xp.threefry2x32(*(xp.asarray(x) for x in (keys, counters, counters + 9))))
+        for i in range(3):
+            column = [np.ascontiguousarray(x[:, i]) for x in (counters, counters + 9)]
+            wanted = to_host(xp, xp.threefry2x32(xp.asarray(np.ascontiguousarray(keys[:, i])), *map(xp.asarray, column)))
+            np.testing.assert_array_equal([x[:, i] for x in found], wanted)

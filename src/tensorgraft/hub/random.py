@@ -1,7 +1,7 @@
 """Counter-based random numbers: Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as
 1, 2, 3", SC 2011). Everything is written on integer primitives, so that the bits agree on every backend.
 
-A key is a uint32 array (2,). Bits, integers, uniform numbers and permutations are equal to the bit on all backends;
+A key is a uint32 array (2,), for the cipher itself also one (2, ...) of several keys. Bits, integers, uniform numbers and permutations are equal to the bit on all backends;
 what passes through logarithms and the like (normal, exponential, ...) agrees to a few units in the last place.
 """
 
@@ -23,9 +23,10 @@ _PARITY = 0x1BD11BDA
 
 class Random:
     def threefry2x32(self, key: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
-        """The cipher: two uint32 arrays of one shape, encrypted with `key`."""
+        """The cipher: two uint32 arrays of one shape, encrypted with `key`; keys (2, ...) broadcast against them, to no
+        more than their shape."""
         u32 = dtypes.uint32
-        k0, k1 = (self.reshape(self.take_slice(key, 0, i, i + 1), ()) for i in range(2))
+        k0, k1 = (self.reshape(self.take_slice(key, 0, i, i + 1), self.shape(key)[1:]) for i in range(2))
         k2 = self.bitwise_xor(self.bitwise_xor(k0, k1), self.full((), _PARITY, u32))
         keys = (k0, k1, k2)
         x0, x1 = self.add(x0, k0), self.add(x1, k1)

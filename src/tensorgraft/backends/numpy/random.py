@@ -15,7 +15,7 @@ _BLOCK = 1 << 14  # 3 uint32 buffers of 64 KiB
 
 
 def _encrypt(key: Array, x0: Array, x1: Array) -> None:
-    """The cipher, in place. `key` is a uint32 array (2,), the others contiguous uint32 arrays of one shape."""
+    """The cipher, in place. `key` is a uint32 array (2, ...), the others contiguous uint32 arrays of one shape."""
     k0, k1 = np.asarray(key, np.uint32)
     keys = (k0, k1, k0 ^ k1 ^ np.uint32(_PARITY))
     left = np.empty_like(x0)
@@ -36,6 +36,9 @@ def _encrypt(key: Array, x0: Array, x1: Array) -> None:
 class NumpyRandom:
     def threefry2x32(self, key: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
         x0, x1 = (np.array(x, order="C") for x in (x0, x1))
+        if np.ndim(key) > 1:
+            _encrypt(key, x0, x1)
+            return x0, x1
         flat0, flat1 = x0.reshape(-1), x1.reshape(-1)
         for at in range(0, x0.size, _BLOCK):
             _encrypt(key, flat0[at : at + _BLOCK], flat1[at : at + _BLOCK])
