@@ -15,6 +15,7 @@ _HOMES = {
     "Backend": "tensorgraft.hub.backend",
     "BackendNotAvailableError": "tensorgraft.errors",
     "FallbackError": "tensorgraft.errors",
+    "ShapeError": "tensorgraft.errors",
     "TracedValueError": "tensorgraft.errors",
     "autocast": "tensorgraft.precision",
     "autocast_policy": "tensorgraft.precision",
@@ -51,6 +52,7 @@ __all__ = [
     "Backend",
     "BackendNotAvailableError",
     "FallbackError",
+    "ShapeError",
     "TracedValueError",
     "__version__",
     "array_api",
@@ -85,7 +87,7 @@ __all__ = [
 if TYPE_CHECKING:
     from tensorgraft import array_api, backends, operators, precision, random, transforms
     from tensorgraft.devices import device, from_backend_array, set_default_device, to_backend_array
-    from tensorgraft.errors import BackendNotAvailableError, FallbackError, TracedValueError
+    from tensorgraft.errors import BackendNotAvailableError, FallbackError, ShapeError, TracedValueError
     from tensorgraft.frontends import torch
     from tensorgraft.hub.backend import Backend
     from tensorgraft.hub.compile_cache import set_compile_cache

@@ -11,6 +11,10 @@ class TracedValueError(RuntimeError):
     """A program asked for the value of something that is only being traced."""
 
 
+class ShapeError(TracedValueError):
+    """A program needs a shape, an extent, the bound of a slice or a count that depends on values being traced."""
+
+
 class FallbackError(NotImplementedError):
     """An operator has no kernel on the device, and the user forbade the CPU fall-back."""
 

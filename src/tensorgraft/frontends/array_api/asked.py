@@ -1,0 +1,183 @@
+"""What to say where a program needs the value of an array that is only being traced.
+
+First what the program calls and what that needs, then where the array became traced, then ways out that fit this
+program: of the errors `ShapeError` for shapes, extents, bounds of slices and counts, else `TracedValueError`. What is
+said depends on the program's source alone, so it is the same on every backend.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from tensorgraft.errors import ShapeError, TracedValueError
+from tensorgraft.frontends.array_api import tracing, ways
+from tensorgraft.frontends.array_api.places import Place, place_of, program_frame, spelled
+
+if TYPE_CHECKING:
+    from tensorgraft.frontends.array_api.array import Array
+
+_LONG = 60
+
+
+def value_needed(x: Array, how: str) -> TracedValueError:
+    """For Python's own questions: `bool(x)`, `if x:`, `int(x)`, `x.item()`, `range(x)`, `values[:x]`. `how`: bool,
+    index (what is counted, or an extent), or any other word for a number."""
+    frame = program_frame(sys._getframe(1))
+    node = None if frame is None else place_of(frame).node
+    if how == "bool":
+        call, test = _condition(node)
+        expression = _text(frame, test) if test is not None else "the condition"
+        found = ways.of_condition(frame, node, expression)
+        return _error(TracedValueError, call and _text(frame, call), "its condition", expression, x, found)
+    if isinstance(node, ast.Subscript):
+        part = _asked_in(frame, node.slice, x)
+        expression = _text(frame, part) if part is not None else "the index"
+        found = ways.of_slice(frame, node, part, expression, static(frame, x, expression))
+        return _error(ShapeError, _text(frame, node), expression, expression, x, found)
+    part = _asked_in(frame, node, x)
+    expression = _text(frame, part) if part is not None else "its argument"
+    if how == "index":
+        found = ways.of_count(node, expression, static(frame, x, expression))
+        return _error(ShapeError, _text(frame, node), expression, expression, x, found)
+    return _error(TracedValueError, _text(frame, node), f"the value of {expression}", expression, x, ways.of_number())
+
+
+def shape_needed(name: str, shape: Any, x: Array) -> ShapeError:
+    """For `name(shape=...)`, of which `x` is an extent."""
+    frame = program_frame(sys._getframe(1))
+    place = None if frame is None else place_of(frame)
+    node: Any = None if place is None else place.node
+    if not isinstance(node, ast.Call) or ways.short_name(node.func) != name:
+        node = None  # what was called is ours, by way of another function of ours
+    given = shape if isinstance(shape, tuple | list) else (shape,)
+    at = next(i for i, n in enumerate(given) if n is x)
+    literal = _literal(node, len(given)) if isinstance(shape, tuple | list) else None
+    if literal is not None:
+        expression, shown = _text(frame, literal.elts[at]), _text(frame, literal)
+    else:
+        expression = (frame and spelled(frame, place and place.node, x)) or (
+            f"shape[{at}]" if len(given) > 1 else "the size"
+        )
+        inside = ", ".join(expression if i == at else str(n) for i, n in enumerate(given))
+        shown = f"({inside})" if isinstance(shape, tuple | list) and len(given) > 1 else inside
+    known = static(frame, x, expression)
+    found = ways.of_shape(frame, node, literal, at, len(given), expression, known)
+    return _error(ShapeError, f"{name}(shape={shown})", expression, expression, x, found)
+
+
+def result_shape_needed(x: Array) -> ShapeError:
+    """For what has as many elements as the values of `x` say: masks as indices, `nonzero`, the functions of sets."""
+    frame = program_frame(sys._getframe(1))
+    node = None if frame is None else place_of(frame).node
+    part = _asked_in(frame, node.slice if isinstance(node, ast.Subscript) else node, x)
+    expression = _text(frame, part) if part is not None else "its argument"
+    return _error(
+        ShapeError,
+        _text(frame, node),
+        f"the values of {expression}",
+        expression,
+        x,
+        ways.of_result(frame, node, expression),
+        for_what=", for the shape of its result",
+    )
+
+
+# ---- the message -----------------------------------------------------------------------------------------------------
+
+
+def _error(
+    kind: type[Any], call: str, needs: str, expression: str, x: Array, found: Sequence[tuple[str, str]],
+    for_what: str = "",
+) -> Any:  # fmt: skip
+    what = f"{x.dtype} scalar" if not x.shape else f"{x.dtype} array of shape {x.shape}"
+    lines = [f"{call or 'this line'} needs {needs} now{for_what}, but {expression} is a traced {what}."]
+    lines += _origin(x, expression)
+    lines.append(f"Inside {tracing.name_of_trace()} an array has no value yet.")
+    width = max((len(label) for label, _ in found), default=0) + 5
+    lines += [f"  {label + ':':<{width}}{way}" for label, way in found]
+    return kind("\n".join(lines[:10]))
+
+
+def _origin(x: Array, expression: str) -> list[str]:
+    """Where the array became traced."""
+    origin = tracing.origin_of(x._cell)
+    if isinstance(origin, Place):
+        how = ways.operation(origin.node)
+        return [f"  {expression} became traced in {how}        {origin.text}       {origin}   <- here"]
+    if origin is None:
+        return []
+    role, fn = origin
+    code = getattr(getattr(fn, "__func__", fn), "__code__", None)
+    name = getattr(fn, "__name__", type(fn).__name__)
+    said = f"  {expression} became traced as {role} {name}"
+    if code is None:
+        return [said]
+    return [f"{said}        {ways.definition(code)}       {os.path.basename(code.co_filename)}:"
+            f"{ways.definition_line(code)}   <- here"]  # fmt: skip
+
+
+def static(frame: FrameType | None, x: Array, expression: str) -> ways.Static:
+    """How the value of `x` could be known while tracing, going by what made it."""
+    origin = tracing.origin_of(x._cell)
+    if not isinstance(origin, Place):
+        return ways.Static(None, argument=origin is not None and origin[0].startswith("an argument"))
+    return ways.Static(ways.in_python(origin.node), argument=False)
+
+
+# ---- what was asked --------------------------------------------------------------------------------------------------
+
+
+def _text(frame: FrameType | None, node: ast.AST | None) -> str:
+    text = "" if node is None else ways.source(frame, node)
+    return text if len(text) <= _LONG else text[: _LONG - 3] + "..."
+
+
+def _condition(node: Any) -> tuple[ast.AST | None, ast.AST | None]:
+    """(what decides, its condition) of the expression whose truth is asked for."""
+    if node is None:
+        return None, None
+    if isinstance(node, ast.If | ast.While | ast.Assert | ast.IfExp):
+        return node, node.test
+    if isinstance(node, ast.UnaryOp):
+        return node, node.operand
+    if isinstance(node, ast.BoolOp):
+        return node, node.values[0]
+    if isinstance(node, ast.Call) and ways.short_name(node.func) == "bool" and node.args:
+        return node, node.args[0]
+    outer = getattr(node, "parent", None)
+    while isinstance(outer, ast.BoolOp):
+        outer = outer.parent  # type: ignore[attr-defined]
+    return (outer, node) if isinstance(outer, ast.If | ast.While | ast.Assert | ast.IfExp) else (node, node)
+
+
+def _asked_in(frame: FrameType | None, node: Any, x: Array) -> ast.AST | None:
+    """The part of an expression whose value is asked for."""
+    if frame is None or node is None:
+        return None
+    name = spelled(frame, node, x)
+    if name is not None:
+        return ast.Name(name)
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and not node.args:  # x.item()
+            return node.func.value
+        given = [*node.args, *(k.value for k in node.keywords)]
+        return given[0] if len(given) == 1 else None
+    if isinstance(node, ast.Slice):
+        bounds = [b for b in (node.lower, node.upper, node.step) if b is not None and not isinstance(b, ast.Constant)]
+        return bounds[0] if len(bounds) == 1 else None
+    return node if isinstance(node, ast.expr) and not isinstance(node, ast.Tuple) else None
+
+
+def _literal(node: Any, length: int) -> Any:
+    """The tuple that a call is given for a shape, where it is written there."""
+    if node is None:
+        return None
+    for part in (*node.args, *(k.value for k in node.keywords)):
+        if isinstance(part, ast.Tuple | ast.List) and len(part.elts) == length:
+            return part
+    return None

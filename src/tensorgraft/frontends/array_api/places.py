@@ -1,0 +1,108 @@
+"""Where in its own source a program is: the line, and the expression of it that Python is evaluating."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import os
+import sys
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import tensorgraft
+
+_OURS = str(Path(tensorgraft.__file__).parent) + os.sep
+
+
+class Place(NamedTuple):
+    """An instruction of a program: little to remember, for text is made of it only when there is something to say."""
+
+    code: CodeType
+    instruction: int
+
+    @property
+    def file(self) -> str:
+        return self.code.co_filename
+
+    @property
+    def line(self) -> int:
+        """The line of the instruction, which is the first of its expression."""
+        found = _positions(self.code)[self.instruction // 2][0]
+        return found if found is not None else self.code.co_firstlineno
+
+    @property
+    def text(self) -> str:
+        """The line, as it is written; empty where the source is not to be had."""
+        return linecache.getline(self.file, self.line).strip()
+
+    @property
+    def node(self) -> ast.AST | None:
+        """The expression (or statement) that the instruction evaluates, None where the source does not tell."""
+        return _nodes(self.file).get(_positions(self.code)[self.instruction // 2])
+
+    @property
+    def statement(self) -> ast.stmt | None:
+        """The statement that the expression is in."""
+        node: Any = self.node
+        while node is not None and not isinstance(node, ast.stmt):
+            node = getattr(node, "parent", None)
+        return node
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line}"
+
+
+def program_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame, from `frame` outwards, that is not tensorgraft's own."""
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.f_back
+    return frame
+
+
+def place_of(frame: FrameType) -> Place:
+    return Place(frame.f_code, frame.f_lasti)
+
+
+def here() -> Place | None:
+    """The place of the program in the current call."""
+    frame = program_frame(sys._getframe(1))
+    return None if frame is None else Place(frame.f_code, frame.f_lasti)
+
+
+@functools.lru_cache(maxsize=256)
+def _positions(code: CodeType) -> tuple[Any, ...]:
+    """Of each instruction: first line, last line, first column, last column."""
+    return tuple(code.co_positions())
+
+
+@functools.lru_cache(maxsize=64)
+def _nodes(file: str) -> dict[tuple[int, int, int, int], ast.AST]:
+    """The expressions of a file by their position; each has its `parent`."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return {}
+    found: dict[tuple[int, int, int, int], ast.AST] = {}
+    for parent in ast.walk(tree):
+        for node in ast.iter_child_nodes(parent):
+            node.parent = parent  # type: ignore[attr-defined]
+            if isinstance(node, ast.expr | ast.stmt):
+                found.setdefault((node.lineno, node.end_lineno, node.col_offset, node.end_col_offset), node)  # type: ignore[arg-type]
+    return found
+
+
+def held_by(frame: FrameType, node: ast.AST) -> Any:
+    """The value of a name in a frame, None for any other expression: nothing is evaluated."""
+    if isinstance(node, ast.Name):
+        return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
+    return None
+
+
+def spelled(frame: FrameType, node: ast.AST | None, value: Any) -> str | None:
+    """The name within an expression that holds a value."""
+    for part in ast.walk(node) if node is not None else ():
+        if isinstance(part, ast.Name) and held_by(frame, part) is value:
+            return part.id
+    return None
