@@ -310,6 +310,7 @@ ELSEWHERE = {
     "vmap",
     "jvp",
     "vjp",
+    "custom_vjp",
     "labelled",
     "when_known",
     "settled",

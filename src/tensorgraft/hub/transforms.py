@@ -9,8 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tensorgraft.hub import dtypes
+
 Array = Any
 Function = Callable[..., Sequence[Array]]  # (backend, *arrays) -> arrays
+# (backend, arguments, results, cotangents of the results) -> cotangents of the arguments, None where they are zero
+Backward = Callable[[Any, Sequence[Array], Sequence[Array], Sequence[Array]], Sequence[Array | None]]
+# (backend, arguments, results, tangents of the arguments) -> tangents of the results
+Forward = Callable[[Any, Sequence[Array], Sequence[Array], Sequence[Array]], Sequence[Array]]
 
 
 class Transforms:
@@ -42,3 +48,42 @@ class Transforms:
         rows = [tuple(self.unstack(x)) for x in arrays]
         made = [tuple(fn(self, *(row[i] for row in rows))) for i in range(n)]
         return tuple(self.stack(list(column)) for column in zip(*made, strict=True))
+
+    def custom_vjp(
+        self, fn: Function, backward: Backward, forward: Forward | None = None, /, *arrays: Array
+    ) -> tuple[Array, ...]:
+        """`fn(self, *arrays)`, whose derivative is not that of what it computes but that of a rule.
+
+        Rules are called with the backend of the level outside of the derivative that is computed, on which arguments
+        and results have derivatives of their own: a rule in terms of `custom_vjp` itself has all higher derivatives.
+        Cotangents and tangents of what is not inexact are zeros and ignored. Here, where no derivative is computed,
+        `fn` alone counts.
+
+        Arguments:
+            backward: linear in the cotangents.
+            forward: linear in the tangents; None: `backward` transposed, at the price of calling it.
+        """
+        return tuple(fn(self, *arrays))
+
+
+def transposed(backward: Backward) -> Forward:
+    """The forward rule that follows from a backward rule."""
+
+    def forward(
+        xp: Any, arguments: Sequence[Array], results: Sequence[Array], tangents: Sequence[Array]
+    ) -> tuple[Array, ...]:
+        smooth = [k for k, r in enumerate(results) if dtypes.is_inexact(xp.dtype_of(r))]
+        inexact = [k for k, x in enumerate(arguments) if dtypes.is_inexact(xp.dtype_of(x))]
+
+        def run(inner: Any, *cotangents: Array) -> list[Array]:
+            given = dict(zip(smooth, cotangents, strict=True))
+            seeds = [given[k] if k in given else inner.zeros_like(inner.lifted(r)) for k, r in enumerate(results)]
+            lifted = [[inner.lifted(x) for x in xs] for xs in (arguments, results)]
+            found = backward(inner, *lifted, seeds)
+            return [inner.zeros_like(lifted[0][k]) if (g := found[k]) is None else g for k in inexact]
+
+        _, pullback = xp.vjp(run, *[xp.zeros_like(results[k]) for k in smooth])
+        moved = dict(zip(smooth, pullback([tangents[k] for k in inexact]), strict=True))
+        return tuple(moved[k] if k in moved else xp.zeros_like(r) for k, r in enumerate(results))
+
+    return forward

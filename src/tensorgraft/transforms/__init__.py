@@ -1,6 +1,65 @@
-"""Transforms of programs: compilation, and what is told of it."""
+"""Transforms of programs: compilation, what is told of it, and programs whose values are pytrees of any kind."""
 
+from tensorgraft.transforms.abstract import AbstractClassVar, AbstractVar
+from tensorgraft.transforms.arrays import is_array, is_array_like, is_inexact_array, is_inexact_array_like
+from tensorgraft.transforms.custom import custom_vjp
+from tensorgraft.transforms.error_if import error_if
 from tensorgraft.transforms.explain import Explanation, explain
+from tensorgraft.transforms.filtered_gradients import (
+    filter_grad,
+    filter_hessian,
+    filter_jacfwd,
+    filter_jacrev,
+    filter_jvp,
+    filter_value_and_grad,
+    filter_vjp,
+)
+from tensorgraft.transforms.filtered_jit import assert_max_traces, filter_jit, get_num_traces
+from tensorgraft.transforms.filtered_vmap import filter_vmap, if_array
+from tensorgraft.transforms.filters import combine, filter, partition
 from tensorgraft.transforms.jit import jit, report
+from tensorgraft.transforms.module import Module, Partial, field
+from tensorgraft.transforms.pformat import tree_pformat
+from tensorgraft.transforms.serialisation import tree_deserialise_leaves, tree_serialise_leaves
+from tensorgraft.transforms.trees import tree_at, tree_equal, tree_inference
+from tensorgraft.transforms.updating import apply_updates
 
-__all__ = ["Explanation", "explain", "jit", "report"]
+__all__ = [
+    "AbstractClassVar",
+    "AbstractVar",
+    "Explanation",
+    "Module",
+    "Partial",
+    "apply_updates",
+    "assert_max_traces",
+    "combine",
+    "custom_vjp",
+    "error_if",
+    "explain",
+    "field",
+    "filter",
+    "filter_grad",
+    "filter_hessian",
+    "filter_jacfwd",
+    "filter_jacrev",
+    "filter_jit",
+    "filter_jvp",
+    "filter_value_and_grad",
+    "filter_vjp",
+    "filter_vmap",
+    "get_num_traces",
+    "if_array",
+    "is_array",
+    "is_array_like",
+    "is_inexact_array",
+    "is_inexact_array_like",
+    "jit",
+    "partition",
+    "report",
+    "tree_at",
+    "tree_deserialise_leaves",
+    "tree_equal",
+    "tree_inference",
+    "tree_pformat",
+    "tree_serialise_leaves",
+]

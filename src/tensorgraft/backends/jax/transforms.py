@@ -9,6 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tensorgraft.backends.jax.custom import bind
+from tensorgraft.hub.transforms import Backward, Forward, transposed
+
 Array = Any
 
 
@@ -31,6 +34,11 @@ class JaxTransforms:
 
     def vmap(self, fn: Callable[..., Any], /, *arrays: Array) -> tuple[Array, ...]:
         return jax.vmap(lambda *xs: tuple(fn(self, *xs)))(*arrays)
+
+    def custom_vjp(
+        self, fn: Callable[..., Any], backward: Backward, forward: Forward | None = None, /, *arrays: Array
+    ) -> tuple[Array, ...]:
+        return bind(self, fn, backward, forward or transposed(backward), arrays)
 
 
 def _smooth(x: Array) -> bool:

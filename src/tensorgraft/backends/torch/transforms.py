@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
+from tensorgraft.backends.torch.custom import custom_function
 from tensorgraft.backends.torch.recorder import StandIn
+from tensorgraft.hub.transforms import Backward, Forward, transposed
 
 Array = Any
 
@@ -53,6 +55,13 @@ class TorchTransforms:
         if _recorded(arrays):
             return super().vmap(fn, *arrays)  # type: ignore[misc]
         return torch.func.vmap(lambda *xs: tuple(fn(self.immutable, *xs)))(*arrays)
+
+    def custom_vjp(
+        self, fn: Callable[..., Any], backward: Backward, forward: Forward | None = None, /, *arrays: Array
+    ) -> tuple[Array, ...]:
+        if _recorded(arrays):  # derivatives of a record are the tape's
+            return super().custom_vjp(fn, backward, forward, *arrays)  # type: ignore[misc]
+        return custom_function(self.immutable, fn, backward, forward or transposed(backward))(*arrays)
 
     def _smooth(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         def run(*xs: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:

@@ -6,6 +6,7 @@ Conventions are JAX's: a cotangent is transposed, not conjugated; of ties in a m
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,11 +70,19 @@ class _Taped(Backend):
     del _name
 
 
-class TapeBackend(_Taped):
-    """Arrays are `Variable`s. Composites are the hub's, so that primitives alone need rules."""
+def _same(x: Array) -> Array:
+    return x
 
-    def __init__(self, inner: Backend) -> None:
+
+class TapeBackend(_Taped):
+    """Arrays are `Variable`s. Composites are the hub's, so that primitives alone need rules.
+
+    `double`: the tape is on one that was made with it (forward derivatives), and what is lifted goes through both.
+    """
+
+    def __init__(self, inner: Backend, double: bool = False) -> None:
         self.inner = inner
+        self.double = double
         self.name = inner.name
         super().__init__(inner.index, inner.platform)
 
@@ -106,7 +115,7 @@ class TapeBackend(_Taped):
 
     def lifted(self, x: Array) -> Variable:
         """A constant."""
-        return Variable(x)
+        return Variable(self.inner.lifted(x) if self.double else x)
 
     # ---- arrays ------------------------------------------------------------------------------------------------------
 
@@ -155,6 +164,24 @@ class TapeBackend(_Taped):
 
     def device_name(self) -> str:
         return self.inner.device_name()
+
+    # ---- rules of the program's own ----------------------------------------------------------------------------------
+
+    def custom_vjp(self, fn: Any, backward: Any, forward: Any = None, /, *arrays: Variable) -> tuple[Variable, ...]:
+        xp = self.inner
+        values = [x.value for x in arrays]
+        made = xp.custom_vjp(fn, backward, forward, *values)
+        smooth = [dtypes.is_inexact(xp.dtype_of(r)) for r in made]
+        node = None
+        if any(smooth) and any(x.tracked for x in arrays):
+
+            def pull(cotangents: list[Array | None]) -> list[Thunk]:
+                given = [xp.zeros_like(r) if g is None else g for g, r in zip(cotangents, made, strict=True)]
+                found = backward(xp, values, made, given)
+                return [None if g is None else functools.partial(_same, g) for g in found]
+
+            node = Node([x if x.tracked else None for x in arrays], pull, len(made))
+        return tuple([Variable(r, node if s else None, k) for k, (r, s) in enumerate(zip(made, smooth, strict=True))])
 
     # ---- control flow: values are known ------------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ def jvp(
     """See `hub.transforms.Transforms.jvp`. The pullback is linear in its cotangents: its own pullback, at any of them,
     is the tangent map."""
     outer = TapeBackend(xp)
-    tape = TapeBackend(outer)
+    tape = TapeBackend(outer, double=True)
     inputs = [Variable(outer.lifted(x), tracked=True) for x in primals]
     results = list(fn(tape, *inputs))
     values = tuple(r.value.value for r in results)

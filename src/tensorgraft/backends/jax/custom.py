@@ -1,0 +1,200 @@
+"""Functions with derivatives by rule, as two primitives of JAX. See `hub.transforms.Transforms.custom_vjp`.
+
+`jax.custom_vjp` has no forward mode, the tangents of a `jax.custom_jvp` that is not made of JAX's own operations no
+transpose, and `linear_call` no batching. `custom_p` is the function; its tangents are `linear_p`, which is linear in
+its last arguments, and whose transpose is `linear_p` by the other rule. Outside of traces both call the function
+itself: loops in it are Python's.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.dtypes import float0
+from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
+from jax.interpreters import ad, batching, mlir
+
+Array = Any
+
+
+class Rule:
+    """A function, (arguments, results, tangents) -> tangents, and (arguments, results, cotangents) -> cotangents; of
+    inexact arguments and results alone."""
+
+    def __init__(self, fn: Callable[..., Any], forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
+        self.fn = fn
+        self.forward = forward
+        self.backward = backward
+        self.programs: dict[Any, ClosedJaxpr] = {}
+
+    def staged(self, key: str, fn: Callable[..., Any], avals: Sequence[Any]) -> ClosedJaxpr:
+        """Traced where it is used, for it is lowered later, when what it reads from outside may be something else."""
+        whole = (key, *[(a.shape, a.dtype) for a in avals])
+        if whole not in self.programs:
+            self.programs[whole] = jax.make_jaxpr(lambda *xs: tuple(fn(*xs)))(
+                *[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
+            )
+        return self.programs[whole]
+
+
+def bind(xp: Any, fn: Any, backward: Any, forward: Any, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    def run(*arrays: Array) -> list[Array]:
+        return [jnp.asarray(r) for r in fn(xp, *arrays)]
+
+    def forwards(arguments: Sequence[Array], results: Sequence[Array], given: Sequence[Array]) -> list[Array]:
+        rest = iter(given)
+        tangents = [next(rest) if _smooth(x) else jnp.zeros_like(x) for x in arguments]
+        moved = forward(xp, arguments, results, tangents)
+        return [jnp.asarray(t, r.dtype) for t, r in zip(moved, results, strict=True) if _smooth(r)]
+
+    def backwards(arguments: Sequence[Array], results: Sequence[Array], given: Sequence[Array]) -> list[Array]:
+        rest = iter(given)
+        cotangents = [next(rest) if _smooth(r) else jnp.zeros_like(r) for r in results]
+        found = backward(xp, arguments, results, cotangents)
+        return [
+            jnp.zeros_like(x) if g is None else jnp.asarray(g, x.dtype)
+            for g, x in zip(found, arguments, strict=True)
+            if _smooth(x)
+        ]
+
+    return tuple(custom_p.bind(*arrays, rule=Rule(run, forwards, backwards)))
+
+
+def _smooth(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.inexact)
+
+
+# ---- the function ----------------------------------------------------------------------------------------------------
+
+custom_p = Primitive("tensorgraft_custom")
+custom_p.multiple_results = True
+custom_p.def_impl(lambda *xs, rule: rule.fn(*xs))
+custom_p.def_abstract_eval(lambda *avals, rule: rule.staged("fn", rule.fn, avals).out_avals)
+
+
+def _lowered(ctx: Any, *xs: Any, rule: Rule) -> Any:
+    program = rule.staged("fn", rule.fn, ctx.avals_in)
+    return mlir.lower_fun(jaxpr_as_fun(program), multiple_results=True)(ctx, *xs)
+
+
+def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, rule: Rule) -> tuple[list[Array], list[Any]]:
+    results = custom_p.bind(*primals, rule=rule)
+    zeros: list[Any] = [ad.Zero(jax.typeof(r).to_tangent_aval()) for r in results]
+    if all(type(t) is ad.Zero for t in tangents):
+        return results, zeros
+    given = [
+        jnp.zeros(x.shape, x.dtype) if type(t) is ad.Zero else t
+        for t, x in zip(tangents, primals, strict=True)
+        if _smooth(x)
+    ]
+    moved = iter(
+        linear_p.bind(
+            *primals,
+            *results,
+            *given,
+            rule=rule,
+            arguments=len(primals),
+            known=len(primals) + len(results),
+            transposed=False,
+        )
+    )
+    return results, [next(moved) if _smooth(r) else z for r, z in zip(results, zeros, strict=True)]
+
+
+def _batched(rule: Rule, args: Sequence[Array], dims: Sequence[Any]) -> tuple[Rule, list[Array]]:
+    """The rule of all slices at once, along the first axis of every array."""
+    size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
+    moved = [
+        jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
+        for x, d in zip(args, dims, strict=True)
+    ]
+    made = rule.__dict__.get("batched")
+    if made is None:
+        made = Rule(jax.vmap(rule.fn), jax.vmap(rule.forward), jax.vmap(rule.backward))
+        rule.__dict__["batched"] = made
+    return made, moved
+
+
+def _batch(args: Sequence[Array], dims: Sequence[Any], *, rule: Rule) -> tuple[list[Array], list[int]]:
+    made, moved = _batched(rule, args, dims)
+    out = custom_p.bind(*moved, rule=made)
+    return out, [0] * len(out)
+
+
+mlir.register_lowering(custom_p, _lowered)
+ad.primitive_jvps[custom_p] = _jvp
+batching.primitive_batchers[custom_p] = _batch
+
+
+# ---- its tangents, and their transpose -------------------------------------------------------------------------------
+
+linear_p = Primitive("tensorgraft_custom_linear")
+linear_p.multiple_results = True
+
+
+def _linear(rule: Rule, arguments: int, known: int, transposed: bool, *xs: Array) -> list[Array]:
+    f = rule.backward if transposed else rule.forward
+    return f(list(xs[:arguments]), list(xs[arguments:known]), list(xs[known:]))
+
+
+@linear_p.def_impl
+def _linear_impl(*xs: Array, rule: Rule, arguments: int, known: int, transposed: bool) -> list[Array]:
+    return _linear(rule, arguments, known, transposed, *xs)
+
+
+def _linear_program(rule: Rule, avals: Sequence[Any], arguments: int, known: int, transposed: bool) -> ClosedJaxpr:
+    fn = functools.partial(_linear, rule, arguments, known, transposed)
+    return rule.staged("backward" if transposed else "forward", fn, avals)
+
+
+@linear_p.def_abstract_eval
+def _linear_avals(*avals: Any, rule: Rule, arguments: int, known: int, transposed: bool) -> Any:
+    like = avals[:arguments] if transposed else avals[arguments:known]
+    return [jax.core.ShapedArray(a.shape, a.dtype) for a in like if _smooth(a)]
+
+
+def _linear_lowered(ctx: Any, *xs: Any, **params: Any) -> Any:
+    program = _linear_program(avals=ctx.avals_in, **params)
+    return mlir.lower_fun(jaxpr_as_fun(program), multiple_results=True)(ctx, *xs)
+
+
+def _linear_jvp(primals: Sequence[Array], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+    known = params["known"]
+    if any(type(t) is not ad.Zero for t in tangents[:known]):  # of the rule itself
+        given = [
+            (jnp.zeros(x.shape, x.dtype) if type(t) is ad.Zero else t) if _smooth(x) else np.zeros(x.shape, float0)
+            for t, x in zip(tangents, primals, strict=True)
+        ]
+        return jax.jvp(lambda *xs: _linear(params["rule"], params["arguments"], known, params["transposed"], *xs),
+                       tuple(primals), tuple(given))  # fmt: skip
+    out = linear_p.bind(*primals, **params)
+    rest = [
+        jnp.zeros(x.shape, x.dtype) if type(t) is ad.Zero else t
+        for t, x in zip(tangents[known:], primals[known:], strict=True)
+    ]
+    return out, linear_p.bind(*primals[:known], *rest, **params)
+
+
+def _linear_transpose(cotangents: Sequence[Any], *xs: Any, transposed: bool, **params: Any) -> list[Any]:
+    known = params["known"]
+    given = [jnp.zeros(c.aval.shape, c.aval.dtype) if type(c) is ad.Zero else c for c in cotangents]
+    if any(isinstance(x, jax.core.Tracer) for x in (*xs[:known], *given)):  # to be lowered later, but read now
+        _linear_program(avals=[jax.typeof(x) for x in (*xs[:known], *given)], transposed=not transposed, **params)
+    return [None] * known + list(linear_p.bind(*xs[:known], *given, transposed=not transposed, **params))
+
+
+def _linear_batch(args: Sequence[Array], dims: Sequence[Any], *, rule: Rule, **params: Any) -> tuple[Any, Any]:
+    made, moved = _batched(rule, args, dims)
+    out = linear_p.bind(*moved, rule=made, **params)
+    return out, [0] * len(out)
+
+
+mlir.register_lowering(linear_p, _linear_lowered)
+ad.primitive_jvps[linear_p] = _linear_jvp
+ad.primitive_transposes[linear_p] = _linear_transpose
+batching.primitive_batchers[linear_p] = _linear_batch

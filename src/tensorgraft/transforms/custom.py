@@ -1,0 +1,79 @@
+"""`custom_vjp`: functions whose derivative is a rule, on every backend."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+
+def custom_vjp(fn: Callable[..., Any], backward: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
+    """`fn`, which is differentiated by a rule, not by what it computes: loops, branches and searches in it need no
+    derivative.
+
+    ```python
+    def root(a):  # by Newton's method
+        x = xp.ones_like(a)
+        while xp.max(xp.abs(x * x - a)) > 1e-12:
+            x = (x + a / x) / 2
+        return x
+
+    sqrt = custom_vjp(root, lambda args, x, g: (g / (2 * x),))
+    tg.grad(lambda a: xp.sum(sqrt(a)))(a)
+    ```
+
+    Derivatives of any order, forward (`tg.jvp`, the transpose of the rule) and reverse, are those of the rule, which
+    may call the function itself. Inside `tg.grad` and its family `fn` is called once more than needed, to find out
+    what it reads from outside: that counts as constant.
+
+    Arguments:
+        fn: of pytrees of arrays to a pytree of arrays. It writes nothing from outside.
+        backward: (the tuple of arguments, the result, a cotangent that looks like the result) -> a tuple with a
+            cotangent for each argument, that looks like it, None standing for zeros. Linear in the cotangent, in JAX's
+            convention: of complex numbers transposed, not conjugated.
+    """
+
+    @functools.wraps(fn)
+    def wrapped(*args: Any) -> Any:
+        import optree
+
+        from tensorgraft.frontends.array_api import Array, custom
+
+        cells = custom.cells_of(lambda: fn(*args), args)
+
+        def rule(given: tuple[Any, ...], out: Any, cotangent: Any) -> list[Any]:
+            found = backward(given, out, cotangent)
+            if not isinstance(found, tuple | list) or len(found) != len(given):
+                seen = f"{len(found)}" if isinstance(found, tuple | list) else f"a {type(found).__qualname__}"
+                raise TypeError(
+                    f"custom_vjp: the rule of {_name(fn)} returns a tuple of cotangents, one for each of the"
+                    f" {len(given)} arguments, got {seen}"
+                )
+            flat: list[Any] = []
+            for k, (g, x) in enumerate(zip(found, given, strict=True)):
+                leaves, structure = optree.tree_flatten(x)
+                try:
+                    parts = [None] * len(leaves) if g is None else structure.flatten_up_to(g)
+                except ValueError as error:
+                    raise ValueError(
+                        f"custom_vjp: the cotangent of argument {k} of {_name(fn)} does not look like it: {error}"
+                    ) from None
+                for part, leaf in zip(parts, leaves, strict=True):
+                    if not isinstance(leaf, Array):
+                        continue
+                    if part is not None and (not isinstance(part, Array) or part.shape != leaf.shape):
+                        seen = f"one of shape {part.shape}" if isinstance(part, Array) else repr(part)
+                        raise ValueError(
+                            f"custom_vjp: the cotangent of argument {k} of {_name(fn)} is an array of shape"
+                            f" {leaf.shape}, got {seen}"
+                        )
+                    flat.append(part)
+            return flat + [None] * len(cells)
+
+        return custom.custom_vjp(_name(fn), fn, args, rule, None, cells)
+
+    return wrapped
+
+
+def _name(fn: Any) -> str:
+    return getattr(fn, "__qualname__", type(fn).__qualname__)
