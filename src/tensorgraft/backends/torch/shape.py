@@ -53,6 +53,14 @@ def _along(start: Tensor, size: int, n: int) -> Tensor:
     return low + arange(size, dtype=torch.int64, device=start.device)
 
 
+@moved
+def _taken(x: Tensor, start: Sequence[Tensor], sizes: Shape) -> Tensor:
+    for axis, (at, size) in enumerate(zip(start, sizes, strict=True)):
+        if size != x.shape[axis]:
+            x = torch.index_select(x, axis, _along(at, size, x.shape[axis]))
+    return x
+
+
 def _put_at(x: Tensor, update: Tensor, start: Sequence[Tensor], axis: int = 0) -> Tensor:
     while axis < x.ndim and update.shape[axis] == x.shape[axis]:
         axis += 1
@@ -109,10 +117,7 @@ class TorchShape:
         return _flipped(x, axes)
 
     def dynamic_slice(self, x: Array, start: Sequence[Array], sizes: Shape, /) -> Array:
-        for axis, (at, size) in enumerate(zip(start, sizes, strict=True)):
-            if size != x.shape[axis]:
-                x = torch.index_select(x, axis, _along(at, size, x.shape[axis]))
-        return x
+        return _taken(x, start, sizes)
 
     def dynamic_update_slice(self, x: Array, update: Array, start: Sequence[Array], /) -> Array:
         if x.dtype in LIMITED:
