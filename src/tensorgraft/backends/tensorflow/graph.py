@@ -6,8 +6,9 @@ size: another array can be given in their place.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tensorflow.python.eager import context, execute, graph_only_ops, record
@@ -70,6 +71,32 @@ def lift_captures() -> None:
 
     inner.capture = capture
     inner.tensorgraft_lifts = True
+
+
+@contextlib.contextmanager
+def constants_inside() -> Iterator[None]:
+    """In the graph of a `tf.function`: arrays from outside become constants of the graph, not captures, whatever their
+    size. SavedModel knows no captures of gradient functions."""
+    graph = ops.get_default_graph()
+    if tf.executing_eagerly() or isinstance(_root(graph), Graph):
+        yield
+        return
+    plain = graph.capture
+    known: dict[int, tuple[Array, Array]] = {}
+
+    def capture(tensor: Array, name: str | None = None, shape: Any = None) -> Array:
+        if not isinstance(tensor, EagerTensor) or tensor.dtype in (tf.resource, tf.variant):
+            return plain(tensor, name, shape)
+        if id(tensor) not in known:
+            with graph.as_default():
+                known[id(tensor)] = tensor, tf.constant(tensor.numpy())
+        return known[id(tensor)][1]
+
+    graph.capture = capture
+    try:
+        yield
+    finally:
+        graph.capture = plain
 
 
 def trace(fn: Callable[..., Sequence[Array]], arguments: Callable[[Graph], list[Array]]) -> tuple[Graph, list[Array]]:

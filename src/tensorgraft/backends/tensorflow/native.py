@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tensorgraft.backends.tensorflow.framework import tf
-from tensorgraft.backends.tensorflow.graph import may_be_recorded, unrecorded
+from tensorgraft.backends.tensorflow.graph import constants_inside, may_be_recorded, unrecorded
 from tensorgraft.backends.tensorflow.operation import dtype_of
 from tensorgraft.backends.tensorflow.program import CompiledFunction
 from tensorgraft.hub import dtypes
@@ -71,7 +71,8 @@ class _Recorded:
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
         if tf.executing_eagerly() and may_be_recorded():
             return self._operation(*arrays)
-        return self._program(*arrays)
+        with constants_inside():
+            return self._program(*arrays)
 
     def _run(self, *arrays: Array) -> Any:
         with unrecorded():
