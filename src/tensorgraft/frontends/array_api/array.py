@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.array_api import indexing, tracing, views
-from tensorgraft.frontends.array_api.devices import Device, device_of, resolve
+from tensorgraft import views
 from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.array_api import asked, indexing, tracing
+from tensorgraft.frontends.array_api.devices import Device, device_of, resolve
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage, read, whole, write
 
@@ -33,6 +34,8 @@ class Array:
     def __init__(self, cell: Storage, geometry: Geometry | None = None) -> None:
         self._cell = cell
         self._geometry = geometry  # None: all of the storage, as its array has it
+        if tracing.now.capture is not None:
+            tracing.now.capture.note(cell)
 
     # ---- the standard's attributes -----------------------------------------------------------------------------------
 
@@ -98,10 +101,10 @@ class Array:
         return self.size * self.dtype.itemsize
 
     def tolist(self) -> Any:
-        return self._host().tolist()
+        return self._host("tolist").tolist()
 
     def item(self) -> Any:
-        return self._host().item()
+        return self._host("item").item()
 
     # ---- devices and exchange ----------------------------------------------------------------------------------------
 
@@ -175,21 +178,22 @@ class Array:
 
     # ---- values ------------------------------------------------------------------------------------------------------
 
-    def _host(self) -> np.ndarray:
+    def _host(self, how: str = "values") -> np.ndarray:
+        """The values. `how`: what asked for them, for an error. Raises TracedValueError where there are none yet."""
         if tracing.now.capture is not None and tracing.now.capture.is_input(self._cell):
-            raise TracedValueError(
-                f"the values of a {self.dtype} array of shape {self.shape} are asked for while a program is being"
-                " traced, of which it is an input: others may be given to later calls.\nUse the array itself (where,"
-                " cond, while_loop instead of Python's if and while), or take this step out of the compiled function."
-            )
+            raise asked.value_needed(self, how)
         xp = self._cell.backend
-        with xp.scope():
-            return xp.to_numpy(self._value())
+        try:
+            with xp.scope():
+                return xp.to_numpy(self._value())
+        except TracedValueError:
+            pass
+        raise asked.value_needed(self, how)
 
     def _scalar(self, name: str) -> Any:
         if self.ndim:
             raise TypeError(f"{name}() of an array of shape {self.shape}: it must have no dimension")
-        return self._host()[()]
+        return self._host(name)[()]
 
     def __bool__(self) -> bool:
         return bool(self._scalar("bool"))
@@ -225,7 +229,8 @@ class Array:
         return (self[i] for i in range(self.shape[0]))
 
     def __repr__(self) -> str:
-        if self._cell.backend.is_traced(self._cell.array):
+        capture = tracing.now.capture
+        if self._cell.backend.is_traced(self._cell.array) or (capture is not None and capture.is_input(self._cell)):
             return f"Array(traced, shape={self.shape}, dtype={self.dtype}, device={str(self.device)!r})"
         values = np.array2string(self._host(), separator=", ", prefix="Array(")
         return f"Array({values}, dtype={self.dtype}, device={str(self.device)!r})"

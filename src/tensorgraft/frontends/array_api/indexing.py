@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorgraft.frontends.array_api import tracing, views
+from tensorgraft import views
+from tensorgraft.frontends.array_api import tracing
 from tensorgraft.frontends.array_api.promotion import kind, of_scalar
 from tensorgraft.frontends.array_api.traced_numbers import Number
 from tensorgraft.hub import dtypes

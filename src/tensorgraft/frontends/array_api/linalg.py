@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from tensorgraft.frontends.array_api import views
+from tensorgraft import views
 from tensorgraft.frontends.array_api.array import Array, made
 from tensorgraft.frontends.array_api.calls import (
     Axis,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tensorgraft.frontends.array_api import views
+from tensorgraft import views
 from tensorgraft.frontends.array_api.array import Array, made
 from tensorgraft.frontends.array_api.calls import (
     Axis,
