@@ -14,8 +14,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "Backend": "tensorgraft.hub.backend",
     "BackendNotAvailableError": "tensorgraft.errors",
+    "CheckError": "tensorgraft.errors",
     "FallbackError": "tensorgraft.errors",
     "ShapeError": "tensorgraft.errors",
+    "Module": "tensorgraft.transforms.module",
     "TracedValueError": "tensorgraft.errors",
     "autocast": "tensorgraft.precision",
     "autocast_policy": "tensorgraft.precision",
@@ -41,6 +43,7 @@ _HOMES = {
 _MODULES = {
     "array_api": "tensorgraft.array_api",
     "backends": "tensorgraft.backends",
+    "nn": "tensorgraft.nn",
     "operators": "tensorgraft.operators",
     "precision": "tensorgraft.precision",
     "random": "tensorgraft.random",
@@ -51,7 +54,9 @@ _MODULES = {
 __all__ = [
     "Backend",
     "BackendNotAvailableError",
+    "CheckError",
     "FallbackError",
+    "Module",
     "ShapeError",
     "TracedValueError",
     "__version__",
@@ -70,6 +75,7 @@ __all__ = [
     "jit",
     "jvp",
     "lazy",
+    "nn",
     "operators",
     "precision",
     "random",
@@ -85,9 +91,9 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from tensorgraft import array_api, backends, operators, precision, random, transforms
+    from tensorgraft import array_api, backends, nn, operators, precision, random, transforms
     from tensorgraft.devices import device, from_backend_array, set_default_device, to_backend_array
-    from tensorgraft.errors import BackendNotAvailableError, FallbackError, ShapeError, TracedValueError
+    from tensorgraft.errors import BackendNotAvailableError, CheckError, FallbackError, ShapeError, TracedValueError
     from tensorgraft.frontends import torch
     from tensorgraft.hub.backend import Backend
     from tensorgraft.hub.compile_cache import set_compile_cache
@@ -97,6 +103,7 @@ if TYPE_CHECKING:
     from tensorgraft.transforms.graft import graft
     from tensorgraft.transforms.jit import jit
     from tensorgraft.transforms.lazy import lazy
+    from tensorgraft.transforms.module import Module
     from tensorgraft.updates import inplace_update, scatter_update
 
 

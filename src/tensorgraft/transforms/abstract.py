@@ -60,7 +60,7 @@ def collect(cls: type) -> dict[str, type]:
         lacking.update(base.__dict__.get("__abstract_asked__", {}))
     cls.__abstract_asked__ = asked  # type: ignore[attr-defined]
     for base in reversed(cls.__mro__):
-        annotated = own if base is cls else base.__dict__.get("__annotations__", {})
+        annotated = own if base is cls else inspect.get_annotations(base)
         for name, kind in list(lacking.items()):
             asks = base.__dict__.get("__abstract_asked__", {})
             if name in asks:

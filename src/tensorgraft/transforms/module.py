@@ -71,6 +71,12 @@ class _Method:
         return self.__wrapped__ if instance is None else made(BoundMethod, __func__=self.__wrapped__, __self__=instance)
 
 
+def _is_method(name: str, namespace: dict[str, Any]) -> bool:
+    if name == "__call__":
+        return "__self__" not in namespace.get("__annotations__", {})  # but for bound methods themselves
+    return not (name.startswith("__") and name.endswith("__"))
+
+
 @dataclass_transform(field_specifiers=(dataclasses.field, field))
 class _ModuleMeta(abc.ABCMeta):
     _lacks: dict[str, type]
@@ -82,9 +88,7 @@ class _ModuleMeta(abc.ABCMeta):
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
         wrapped = {
-            key: _Method(v)
-            if isinstance(v, types.FunctionType) and not (key.startswith("__") and key.endswith("__"))
-            else v
+            key: _Method(v) if isinstance(v, types.FunctionType) and _is_method(key, namespace) else v
             for key, v in namespace.items()
         }
         cls = super().__new__(mcs, name, bases, wrapped, **kwargs)
@@ -150,8 +154,8 @@ def _check(cls: type, f: dataclasses.Field, value: Any) -> None:
         if inner is not None and not is_array(value) and any(map(is_array, optree.tree_leaves(inner))):
             raise TypeError(
                 f"{cls.__qualname__}.{f.name} was given a function around a {type(inner).__qualname__}, whose arrays no"
-                " transform would see. Wrap it where it is called, or by filter_jit, filter_vmap, ..., whose results are"
-                " pytrees."
+                " transform would see. Wrap it where it is called, or by filter_jit, filter_vmap and the like, which"
+                " make pytrees."
             )
 
 

@@ -18,7 +18,7 @@ _registered = {"jax": 0, "torch": 0}  # how many of them a framework knows
 
 def register(cls: type, flatten: Callable[..., Any], unflatten: Callable[..., Any]) -> None:
     """`flatten`: x -> (children, structure, names); `unflatten`: (structure, children) -> x."""
-    everywhere = getattr(optree.registry, "__GLOBAL_NAMESPACE")  # noqa: B009  (a mangled name inside a class)
+    everywhere = getattr(optree.registry, "__GLOBAL_NAMESPACE")
     optree.register_pytree_node(cls, flatten, unflatten, path_entry_type=optree.GetAttrEntry, namespace=everywhere)
     _known.append((cls, flatten, unflatten))
     catch_up()

@@ -159,11 +159,8 @@ def _equal(a: Any, b: Any, rtol: float, atol: float) -> Any:
     if here != there:
         a, b, xp = np.asarray(a), np.asarray(b), np
     every = getattr(xp, "all", None) or xp.reduce_all
-    if is_inexact_array(a) and (rtol or atol):
-        same = (a == b) | (abs(a - b) <= atol + rtol * abs(b))
-    else:
-        same = a == b
-    same = every(same)
+    near = (rtol or atol) and is_inexact_array(a)
+    same = every((a == b) | (abs(a - b) <= atol + rtol * abs(b)) if near else a == b)
     try:
         return bool(same)
     except Exception:  # each framework has its own error for a traced value

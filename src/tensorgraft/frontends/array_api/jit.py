@@ -125,7 +125,8 @@ class Jitted:
             return (lambda given: cell) if i is None else (lambda given: given[i]._cell)
 
         def traced() -> list[Any]:
-            with tracing.capturing(xp, xp, reads=True) as capture:
+            with tracing.capturing(xp, xp, True, "jit", self.fn) as capture:
+                capture.arguments = set(argument)
                 capture.inputs = {id(x._cell) for x in (*leaves, *reached(self.fn)) if isinstance(x, Array)}
                 inside = list(leaves)
                 for i, value in enumerate(leaves):
@@ -323,7 +324,7 @@ def _leaf_key(x: Any) -> Any:
             f"an argument of a compiled function is a {type(x).__qualname__}, which is neither an array nor hashable:"
             " pass arrays, numbers, strings, or containers of them"
         ) from None
-    return type(x), x
+    return (x, *_reached_key(x)) if isinstance(x, types.FunctionType) else (type(x), x)
 
 
 def _sharing(leaves: Sequence[Any]) -> tuple[int, ...]:

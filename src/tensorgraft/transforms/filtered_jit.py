@@ -1,0 +1,80 @@
+"""`filter_jit`: `tg.jit` of functions of any pytrees, modules among them; and how often functions are traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tensorgraft.transforms.module import field
+from tensorgraft.transforms.wrapper import Wrapper, adopted, name_of
+
+
+class _Jit(Wrapper):
+    compiled: Any = field(static=True)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.compiled(*adopted((self.fn, args, kwargs)))
+
+
+def filter_jit(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function, module or bound method of pytrees with leaves of any kind.
+
+    Arrays, those that the function itself holds included, are inputs of the program; other leaves (functions, strings,
+    static fields) are parts of it: it is compiled again where they change. Python numbers are inputs as long as the
+    function does not look at their value. Results may have leaves of any kind.
+
+        step = tg.transforms.filter_jit(tg.transforms.filter_value_and_grad(loss))
+        value, grads = step(model, x, y)
+
+    It is `tg.jit` of arrays of `tensorgraft.array_api`: what is written in place is written. Arrays of NumPy and of the
+    frameworks are taken as `asarray` takes them.
+
+    Raises TypeError for leaves that are neither arrays nor hashable; ValueError for arrays on several devices.
+    """
+    from tensorgraft.frontends.array_api.jit import Jitted
+
+    def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return fn(*args, **kwargs)
+
+    call.__name__ = call.__qualname__ = name_of(fn)
+    return _Jit(fn, Jitted(call))
+
+
+class _Counted(Wrapper):
+    max_traces: int | None = field(static=True)
+    traces: list[int] = field(static=True)  # one number, which copies of the wrapper share
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from tensorgraft.frontends.array_api.tracing import is_compiling
+
+        if is_compiling():
+            self.traces[0] += 1
+            if self.max_traces is not None and self.traces[0] > self.max_traces:
+                raise RuntimeError(
+                    f"{name_of(self.fn)} is traced for the {self.traces[0]}th time, and may be {self.max_traces} times"
+                    " (assert_max_traces): shapes, dtypes or Python arguments have changed"
+                )
+        return self.fn(*args, **kwargs)
+
+
+def assert_max_traces(fn: Callable[..., Any] | None = None, *, max_traces: int | None) -> Callable[..., Any]:
+    """A function that raises RuntimeError when it is traced more often than `max_traces` by `tg.jit`, to be put inside:
+
+        @tg.transforms.filter_jit
+        @tg.transforms.assert_max_traces(max_traces=1)
+        def f(x): ...
+
+    Calls outside of compiled functions do not count; where the backend compiles nothing (NumPy) there are no traces.
+    """
+    if fn is None:
+        return lambda fn: assert_max_traces(fn, max_traces=max_traces)
+    return _Counted(fn, max_traces, [0])
+
+
+def get_num_traces(fn: Any) -> int:
+    """How often a function of `assert_max_traces` was traced. Raises TypeError for any other."""
+    while isinstance(fn, Wrapper) and not isinstance(fn, _Counted):
+        fn = fn.fn
+    if not isinstance(fn, _Counted):
+        raise TypeError(f"get_num_traces: {name_of(fn)} has not been through assert_max_traces")
+    return fn.traces[0]

@@ -1,0 +1,12 @@
+"""Steps of optimizers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import optree
+
+
+def apply_updates(model: Any, updates: Any) -> Any:
+    """A copy of a pytree with `updates`, a tree like it with None where nothing changes, added to its leaves."""
+    return optree.tree_map(lambda u, p: p if u is None else p + u, updates, model, is_leaf=lambda u: u is None)

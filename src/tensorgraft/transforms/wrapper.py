@@ -1,0 +1,69 @@
+"""What the filtered transforms have in common: they are pytrees around a function, and take arrays of any framework."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import optree
+
+from tensorgraft.transforms.arrays import describe, framework_of, is_inexact_array
+from tensorgraft.transforms.filters import partition
+from tensorgraft.transforms.module import Module, Partial
+
+
+class Wrapper(Module):
+    """A transformed function, of which the function is a child: arrays that it holds are seen by other transforms.
+
+    As a decorator of a method it passes the module on.
+    """
+
+    fn: Any
+
+    def __check_init__(self) -> None:
+        if not callable(self.fn):
+            raise TypeError(f"expected a function to transform, got a {type(self.fn).__qualname__}")
+
+    @property
+    def __wrapped__(self) -> Any:
+        return self.fn
+
+    @property
+    def __name__(self) -> str:
+        return name_of(self.fn)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else Partial(self, instance)
+
+
+def name_of(fn: Any) -> str:
+    """What a function is called in messages."""
+    found = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None)
+    return found if isinstance(found, str) else type(fn).__qualname__
+
+
+def adopted(tree: Any) -> Any:
+    """A pytree whose arrays are `Array`s: NumPy's on the device of the others, those of frameworks on their own."""
+    from tensorgraft.frontends.array_api.array import Array
+    from tensorgraft.frontends.array_api.creation import asarray
+
+    leaves, structure = optree.tree_flatten(tree)
+    kinds = [framework_of(x) for x in leaves]
+    if all(kind in (None, "tensorgraft") for kind in kinds):
+        return tree
+    leaves = [
+        x if kind in (None, "tensorgraft", "numpy") else asarray(x) for x, kind in zip(leaves, kinds, strict=True)
+    ]
+    device = next((x.device for x in leaves if isinstance(x, Array)), None)
+    leaves = [asarray(x, device=device) if k == "numpy" else x for x, k in zip(leaves, kinds, strict=True)]
+    return optree.tree_unflatten(structure, leaves)
+
+
+def smooth(tree: Any) -> tuple[Any, Any]:
+    """(what has a derivative, the rest)."""
+    return partition(tree, is_inexact_array)
+
+
+def looks(tree: Any) -> str:
+    """The leaves of a pytree in an error message."""
+    leaves = optree.tree_leaves(tree)
+    return ", ".join(describe(x) if framework_of(x) else type(x).__qualname__ for x in leaves) or "no leaves"
