@@ -12,13 +12,13 @@ which compilers fold away; anything else (overlapping windows, say) is a gather 
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tensorgraft import boxes
+from tensorgraft.boxes import contiguous_strides
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -45,15 +45,6 @@ class Geometry(NamedTuple):
     strides: Shape
     offset: int
     dtype: np.dtype
-
-
-def contiguous_strides(shape: Shape) -> Shape:
-    """Row-major strides, in elements."""
-    strides, n = [], 1
-    for extent in reversed(shape):
-        strides.append(n)
-        n *= max(extent, 1)
-    return tuple(reversed(strides))
 
 
 def in_rows(xp: Backend, array: Array) -> bool:
@@ -88,24 +79,16 @@ def read(xp: Backend, array: Array, geometry: Geometry) -> Array:
     if 0 in shape:
         return xp.zeros(shape, dtype)
     if as_is:
-        plan = _plan(shape, strides, offset, math.prod(here))
-        if plan is not None and plan.dense == here and not plan.begin:  # as it lies: a transposition, a box of it
-            return _of_box(xp, array, plan)
+        plan = boxes.of_array(shape, strides, offset, here)
+        if plan is not None:
+            return plan.outward(xp, boxes.cut(xp, array, plan))
     flat = xp.reshape(array, (math.prod(here),))
     if not as_is:
         flat = xp.bitcast(flat, dtype)
-        plan = _plan(shape, strides, offset, xp.shape(flat)[0])
+    plan = boxes.of_memory(shape, strides, offset, xp.shape(flat)[0])
     if plan is None:
         return xp.gather(flat, (_positions(xp, geometry),))
-    return _of_box(xp, _block(xp, flat, plan), plan)
-
-
-def _of_box(xp: Backend, block: Array, plan: _Plan) -> Array:
-    """What a plan's geometry sees of its dense block."""
-    start, stop = plan.start, tuple(s + n for s, n in zip(plan.start, plan.extents, strict=True))
-    if stop != plan.dense or any(start):
-        block = xp.slice(block, start, stop, (1,) * len(start))
-    return plan.outward(xp, block)
+    return plan.outward(xp, boxes.cut(xp, boxes.block(xp, flat, plan), plan))
 
 
 def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
@@ -127,8 +110,13 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
     n = math.prod(here)
     if inside == dtype and here == shape and same_strides(shape, strides, contiguous_strides(shape)):
         return value
+    if inside == dtype:
+        plan = boxes.of_array(shape, strides, offset, here)
+        if plan is not None and max(plan.step, default=1) == 1:  # else the block's own box is written, which is dense
+            value = plan.inward(xp, value)
+            return value if plan.extents == here else xp.slice_update(array, value, plan.start, plan.step)
     size = n if inside == dtype else n * inside.itemsize // dtype.itemsize
-    plan = _plan(shape, strides, offset, size)
+    plan = boxes.of_memory(shape, strides, offset, size)
     flat = None
     if plan is None or math.prod(plan.extents) != size:  # something of the old values stays
         flat = xp.reshape(array, (n,))
@@ -143,7 +131,7 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
         else:
             block = value
             if plan.extents != plan.dense:
-                block = xp.slice_update(_block(xp, flat, plan), value, plan.start, (1,) * len(plan.start))
+                block = xp.slice_update(boxes.block(xp, flat, plan), value, plan.start, (1,) * len(plan.start))
             region = xp.reshape(block, (math.prod(plan.dense),))
             kept = min(plan.end, size) - plan.begin
             if kept != plan.end - plan.begin:
@@ -161,99 +149,6 @@ def _ahead(geometry: Geometry) -> tuple[Geometry, tuple[int, ...]]:
     for axis in backward:
         offset += max(shape[axis] - 1, 0) * strides[axis]
     return Geometry(shape, tuple(map(abs, strides)), offset, dtype), backward
-
-
-class _Plan(NamedTuple):
-    """A geometry as a box in a dense block of the flat storage.
-
-    `flat[begin:end]`, filled up behind if the storage ends before `end`, reshaped to `dense`, holds the box that
-    begins at `start` and has `extents`; its axes are those of the geometry that move, ordered by falling stride.
-    """
-
-    begin: int
-    end: int
-    dense: Shape
-    start: Shape
-    extents: Shape
-    order: tuple[int, ...]  # the axis of the geometry that each axis of the box is
-    shape: Shape
-    still: tuple[int, ...]  # axes that do not move: of one element, or of stride 0
-    backward: tuple[int, ...]  # axes of negative stride
-
-    def outward(self, xp: Backend, box: Array) -> Array:
-        """From the box to the geometry's shape."""
-        moving = sorted(self.order)
-        if self.order:
-            extra = self.extents[len(self.order) :]
-            box = xp.reshape(box, self.extents[: len(self.order)]) if extra else box
-            perm = tuple(self.order.index(axis) for axis in moving)
-            if perm != tuple(range(len(perm))):
-                box = xp.permute_dims(box, perm)
-        kept = tuple(1 if axis in self.still else n for axis, n in enumerate(self.shape))
-        if xp.shape(box) != kept:
-            box = xp.reshape(box, kept)
-        if kept != self.shape:
-            box = xp.broadcast_to(box, self.shape)
-        return xp.flip(box, self.backward) if self.backward else box
-
-    def inward(self, xp: Backend, value: Array) -> Array:
-        """From the geometry's shape to the box; of elements in one place, the last is kept."""
-        if self.backward:
-            value = xp.flip(value, self.backward)
-        if any(self.shape[axis] != 1 for axis in self.still):
-            start = tuple(n - 1 if axis in self.still else 0 for axis, n in enumerate(self.shape))
-            value = xp.slice(value, start, self.shape, (1,) * len(start))
-        moving = sorted(self.order)
-        value = xp.reshape(value, tuple(self.shape[axis] for axis in moving))
-        perm = tuple(moving.index(axis) for axis in self.order)
-        if perm != tuple(range(len(perm))):
-            value = xp.permute_dims(value, perm)
-        return xp.reshape(value, self.extents)
-
-
-@functools.lru_cache(maxsize=65536)
-def _plan(shape: Shape, strides: Shape, offset: int, size: int) -> _Plan | None:
-    """How to see a geometry of a flat storage of `size` elements as a box; None if it is not one."""
-    backward = tuple(axis for axis, (n, s) in enumerate(zip(shape, strides, strict=True)) if s < 0 and n > 1)
-    for axis in backward:
-        offset += (shape[axis] - 1) * strides[axis]
-    steps = [abs(s) for s in strides]
-    moving = [axis for axis, n in enumerate(shape) if n != 1 and steps[axis] != 0]
-    still = tuple(axis for axis in range(len(shape)) if axis not in moving)
-    order = tuple(sorted(moving, key=lambda axis: (-steps[axis], axis)))
-    if not order:
-        return _Plan(offset, offset + 1, (1,), (0,), (1,), order, shape, still, backward)
-    # the extents of the dense block: how often each stride goes into the one before it
-    outer, inner = steps[order[0]], steps[order[-1]]
-    extents = [shape[axis] for axis in order]
-    dense, start, rest, fits = [shape[order[0]]], [0], offset % outer, True
-    for before, axis in itertools.pairwise(order):
-        ratio, remainder = divmod(steps[before], steps[axis])
-        if remainder or ratio < shape[axis]:
-            return None  # axes overlap or interleave
-        at, rest = divmod(rest, steps[axis])
-        fits &= at + shape[axis] <= ratio
-        dense.append(ratio)
-        start.append(at)
-    begin = offset // outer * outer
-    if not fits:  # an axis would wrap round the edge of the block: let the block begin at the offset itself
-        begin, start, rest = offset, [0] * len(start), 0
-    if inner > 1:
-        dense.append(inner)
-        start.append(rest)
-        extents.append(1)
-    end = begin + math.prod(dense)
-    return _Plan(begin, end, tuple(dense), tuple(start), tuple(extents), order, shape, still, backward)
-
-
-def _block(xp: Backend, flat: Array, plan: _Plan) -> Array:
-    """The dense block of a plan."""
-    (size,) = xp.shape(flat)
-    if plan.end > size:
-        flat = xp.pad(flat, 0, [(-plan.begin, plan.end - size, 0)])
-    elif plan.begin or plan.end != size:
-        flat = xp.slice(flat, (plan.begin,), (plan.end,), (1,))
-    return xp.reshape(flat, plan.dense)
 
 
 def _positions(xp: Backend, geometry: Geometry) -> Array:

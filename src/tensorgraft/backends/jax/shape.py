@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from tensorgraft.backends.jax.elementwise import _astype
-from tensorgraft.backends.jax.operation import broadcast_to, is_common, is_tracing, operation, with_one_dtype
+from tensorgraft.backends.jax.operation import Tracer, broadcast_to, is_common, is_tracing, operation, with_one_dtype
 
 Array = Any
 Shape = tuple[int, ...]
@@ -55,10 +55,28 @@ def _dynamic_update_slice(x: Array, update: Array, start: Sequence[Array]) -> Ar
     return lax.dynamic_update_slice(x, update, _of_one_dtype(start), allow_negative_indices=False)
 
 
+def _part(x: Array, start: Array, sizes: Shape, step: Shape) -> Array:
+    """A slice whose place is an operand."""
+    spans = [(n - 1) * by + 1 if n else 0 for n, by in zip(sizes, step, strict=True)]
+    part = lax.dynamic_slice(x, list(start), spans, allow_negative_indices=False)
+    return part if max(step) == 1 else lax.slice(part, [0] * len(spans), spans, step)
+
+
+def _place(start: Shape) -> np.ndarray:
+    return np.array(start, np.int32 if max(start) < 2**31 else np.int64)
+
+
+def _put_part(x: Array, update: Array, start: Array) -> Array:
+    return lax.dynamic_update_slice(x, update, list(start), allow_negative_indices=False)
+
+
 _fill = operation(_full, ("shape", "dtype"))
 _padded = operation(_pad, ("config",))
 _joined = operation(lambda arrays, axis: lax.concatenate(arrays, axis), ("axis",))
 _updated = operation(_slice_update, ("start", "step"))
+_cut = operation(lambda x, start, stop, step: lax.slice(x, start, stop, step), ("start", "stop", "step"))
+_cut_anywhere = operation(_part, ("sizes", "step"))
+_updated_anywhere = operation(_put_part)
 _window = operation(_dynamic_slice, ("sizes",))
 _written = operation(_dynamic_update_slice)
 
@@ -80,8 +98,14 @@ class JaxShape:
     reshape = operation(lambda x, shape: lax.reshape(x, shape), ("shape",))
     permute_dims = operation(lambda x, axes: lax.transpose(x, axes), ("axes",))
     broadcast_to = operation(broadcast_to, ("shape",))
-    slice = operation(lambda x, start, stop, step: lax.slice(x, start, stop, step), ("start", "stop", "step"))
     flip = operation(lambda x, axes: lax.rev(x, axes), ("axes",))
+
+    def slice(self, x: Array, start: Shape, stop: Shape, step: Shape, /) -> Array:
+        if not start or isinstance(x, Tracer) or is_tracing():
+            return _cut(self, x, tuple(start), tuple(stop), tuple(step))
+        # eagerly, one program for every place
+        sizes = tuple(-(-(b - a) // by) for a, b, by in zip(start, stop, step, strict=True))
+        return _cut_anywhere(self, x, _place(start), sizes=sizes, step=tuple(step))
 
     def concat(self, arrays: Sequence[Array], /, axis: int) -> Array:
         return _joined(self, list(arrays), axis=axis % len(arrays[0].shape))
@@ -90,6 +114,9 @@ class JaxShape:
         return _padded(self, x, value, config=tuple(map(tuple, config)))
 
     def slice_update(self, x: Array, update: Array, start: Shape, step: Shape, /) -> Array:
+        eager = not (isinstance(x, Tracer) or isinstance(update, Tracer) or is_tracing())
+        if eager and start and max(step) == 1:
+            return _updated_anywhere(self, x, update, _place(start))
         return _updated(self, x, update, start=tuple(start), step=tuple(step))
 
     def dynamic_slice(self, x: Array, start: Sequence[Array], sizes: Shape, /) -> Array:

@@ -1,0 +1,156 @@
+"""A geometry as a box: of an array as it lies, or of a block of its flat memory.
+
+Such reads and writes are slices, reshapes and transpositions, which compilers fold away.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import Any, NamedTuple
+
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+Shape = tuple[int, ...]
+
+
+def contiguous_strides(shape: Shape) -> Shape:
+    """Row-major strides, in elements."""
+    strides, n = [], 1
+    for extent in reversed(shape):
+        strides.append(n)
+        n *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+class Plan(NamedTuple):
+    """A geometry as a box in a dense block of the flat storage.
+
+    `flat[begin:end]`, filled up behind if the storage ends before `end`, reshaped to `dense`, holds the box that
+    begins at `start` and has `extents`, in steps of `step`; its axes of more than one element are those of the geometry
+    that move, ordered by falling stride.
+    """
+
+    begin: int
+    end: int
+    dense: Shape
+    start: Shape
+    extents: Shape
+    step: Shape
+    order: tuple[int, ...]  # the axis of the geometry that each axis of the box is
+    shape: Shape
+    still: tuple[int, ...]  # axes that do not move: of one element, or of stride 0
+    backward: tuple[int, ...]  # axes of negative stride
+
+    def outward(self, xp: Backend, box: Array) -> Array:
+        """From the box to the geometry's shape."""
+        moving = sorted(self.order)
+        if self.order:
+            extents = tuple(self.shape[axis] for axis in self.order)
+            box = xp.reshape(box, extents) if extents != self.extents else box
+            perm = tuple(self.order.index(axis) for axis in moving)
+            if perm != tuple(range(len(perm))):
+                box = xp.permute_dims(box, perm)
+        kept = tuple(1 if axis in self.still else n for axis, n in enumerate(self.shape))
+        if xp.shape(box) != kept:
+            box = xp.reshape(box, kept)
+        if kept != self.shape:
+            box = xp.broadcast_to(box, self.shape)
+        return xp.flip(box, self.backward) if self.backward else box
+
+    def inward(self, xp: Backend, value: Array) -> Array:
+        """From the geometry's shape to the box; of elements in one place, the last is kept."""
+        if self.backward:
+            value = xp.flip(value, self.backward)
+        if any(self.shape[axis] != 1 for axis in self.still):
+            start = tuple(n - 1 if axis in self.still else 0 for axis, n in enumerate(self.shape))
+            value = xp.slice(value, start, self.shape, (1,) * len(start))
+        moving = sorted(self.order)
+        value = xp.reshape(value, tuple(self.shape[axis] for axis in moving))
+        perm = tuple(moving.index(axis) for axis in self.order)
+        if perm != tuple(range(len(perm))):
+            value = xp.permute_dims(value, perm)
+        return xp.reshape(value, self.extents)
+
+
+def _axes(shape: Shape, strides: Shape, offset: int) -> tuple[int, Shape, Shape, Shape]:
+    """(the place of the least element, axes of negative stride, axes that do not move, the others by falling
+    stride)."""
+    backward = tuple(axis for axis, (n, s) in enumerate(zip(shape, strides, strict=True)) if s < 0 and n > 1)
+    for axis in backward:
+        offset += (shape[axis] - 1) * strides[axis]
+    moving = [axis for axis, n in enumerate(shape) if n != 1 and strides[axis] != 0]
+    still = tuple(axis for axis in range(len(shape)) if axis not in moving)
+    return offset, backward, still, tuple(sorted(moving, key=lambda axis: (-abs(strides[axis]), axis)))
+
+
+@functools.lru_cache(maxsize=65536)
+def of_memory(shape: Shape, strides: Shape, offset: int, size: int) -> Plan | None:
+    """How to see a geometry of a flat storage of `size` elements as a box; None if it is not one."""
+    offset, backward, still, order = _axes(shape, strides, offset)
+    steps = [abs(s) for s in strides]
+    if not order:
+        return Plan(offset, offset + 1, (1,), (0,), (1,), (1,), order, shape, still, backward)
+    # the extents of the dense block: how often each stride goes into the one before it
+    outer, inner = steps[order[0]], steps[order[-1]]
+    extents = [shape[axis] for axis in order]
+    dense, start, rest, fits = [shape[order[0]]], [0], offset % outer, True
+    for before, axis in itertools.pairwise(order):
+        ratio, remainder = divmod(steps[before], steps[axis])
+        if remainder or ratio < shape[axis]:
+            return None  # axes overlap or interleave
+        at, rest = divmod(rest, steps[axis])
+        fits &= at + shape[axis] <= ratio
+        dense.append(ratio)
+        start.append(at)
+    begin = offset // outer * outer
+    if not fits:  # an axis would wrap round the edge of the block: let the block begin at the offset itself
+        begin, start, rest = offset, [0] * len(start), 0
+    if inner > 1:
+        dense.append(inner)
+        start.append(rest)
+        extents.append(1)
+    end = begin + math.prod(dense)
+    steps = [1] * len(dense)
+    return Plan(begin, end, tuple(dense), tuple(start), tuple(extents), tuple(steps), order, shape, still, backward)
+
+
+@functools.lru_cache(maxsize=65536)
+def of_array(shape: Shape, strides: Shape, offset: int, here: Shape) -> Plan | None:
+    """How to see a geometry of a storage whose array has the shape `here` as a basic slice of that array, which then
+    need not be flattened; None if it is not one."""
+    offset, backward, still, order = _axes(shape, strides, offset)
+    places = contiguous_strides(here)
+    start = [offset // place % n for place, n in zip(places, here, strict=True)]
+    extents, step = [1] * len(here), [1] * len(here)
+    before = -1
+    for axis in order:
+        # the one axis of the array along which its elements can lie
+        at = next((a for a, n in enumerate(here) if n > 1 and places[a] <= abs(strides[axis])), None)
+        if at is None or at <= before or strides[axis] % places[at]:
+            return None
+        by = abs(strides[axis]) // places[at]
+        if start[at] + (shape[axis] - 1) * by >= here[at]:
+            return None
+        extents[at], step[at], before = shape[axis], by, at
+    return Plan(0, math.prod(here), here, tuple(start), tuple(extents), tuple(step), order, shape, still, backward)
+
+
+def cut(xp: Backend, dense: Array, plan: Plan) -> Array:
+    """The box of a plan in its dense block."""
+    if plan.extents == plan.dense:
+        return dense
+    ends = (at + (n - 1) * by + 1 for at, n, by in zip(plan.start, plan.extents, plan.step, strict=True))
+    return xp.slice(dense, plan.start, tuple(ends), plan.step)
+
+
+def block(xp: Backend, flat: Array, plan: Plan) -> Array:
+    """The dense block of a plan."""
+    (size,) = xp.shape(flat)
+    if plan.end > size:
+        flat = xp.pad(flat, 0, [(-plan.begin, plan.end - size, 0)])
+    elif plan.begin or plan.end != size:
+        flat = xp.slice(flat, (plan.begin,), (plan.end,), (1,))
+    return xp.reshape(flat, plan.dense)
