@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tensorgraft.frontends.array_api import tracing
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.array_api import asked, tracing
 from tensorgraft.frontends.array_api.array import Array, made
 from tensorgraft.frontends.array_api.promotion import KINDS, kind, of_scalar, promote
 from tensorgraft.frontends.array_api.traced_numbers import Number
@@ -141,14 +142,33 @@ def axes_of(name: str, x: Array, axis: Axis, ndim: int | None = None) -> tuple[i
 
 
 def shape_of(name: str, shape: Any) -> tuple[int, ...]:
-    """A shape, or the extent of a one-dimensional one. Raises TypeError, ValueError for a negative extent."""
-    try:
-        found = tuple(operator.index(n) for n in (shape if isinstance(shape, tuple | list) else (shape,)))
-    except TypeError:
-        raise TypeError(f"{name}: expected a shape, an int or a tuple of ints, got {shape!r}") from None
+    """A shape, or the extent of a one-dimensional one. Raises TypeError, ValueError for a negative extent, ShapeError
+    for one that is being traced."""
+    found = extents_of(name, shape)
     if any(n < 0 for n in found):
         raise ValueError(f"{name}: the shape {found} has a negative extent")
     return found
+
+
+def extents_of(name: str, shape: Any) -> tuple[int, ...]:
+    """The ints of a shape, negative ones too. Raises TypeError, ShapeError."""
+    given = shape if isinstance(shape, tuple | list) else (shape,)
+    try:
+        return tuple([operator.index(n) for n in given])
+    except TypeError:
+        raise TypeError(f"{name}: expected a shape, an int or a tuple of ints, got {shape!r}") from None
+    except TracedValueError:
+        traced = next(n for n in given if isinstance(n, Array) and not is_known(n))
+    raise asked.shape_needed(name, shape, traced)
+
+
+def is_known(x: Array) -> bool:
+    """The array has values by now."""
+    try:
+        x._host()
+    except TracedValueError:
+        return False
+    return True
 
 
 def broadcast_shape(name: str, operands: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -170,7 +190,9 @@ __all__ = [
     "common_dtype",
     "converted",
     "dtype_of_call",
+    "extents_of",
     "fail",
+    "is_known",
     "made",
     "operand",
     "shape_of",

@@ -23,6 +23,7 @@ class Run:
     """
 
     def __init__(self, name: str, fn: Callable[..., Any], args: Sequence[Any], which: Sequence[int]) -> None:
+        self.name = name
         self.fn = fn
         given: Any = tuple(args)
         self.leaves: list[Any]
@@ -51,8 +52,9 @@ class Run:
             return [x._value() for x in self.inputs]
 
     def __call__(self, inner: Backend, *values: Any) -> tuple[Any, ...]:
-        with capturing(self.outer, inner) as capture, inner.scope():
+        with capturing(self.outer, inner, name=self.name, fn=self.fn) as capture, inner.scope():
             cells = [Storage(inner.copy(v) if inner.mutable else v, inner) for v in values]
+            capture.arguments = set(map(id, cells))
             for cell in cells:
                 cell.capture = capture
             leaves: Any = list(self.leaves)

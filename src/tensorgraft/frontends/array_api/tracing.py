@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tensorgraft.frontends.array_api import places
+from tensorgraft.frontends.array_api.places import Place
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
 
@@ -50,13 +52,19 @@ class Capture:
     read.
     """
 
-    def __init__(self, outer: Backend, inner: Backend, reads: bool) -> None:
+    def __init__(
+        self, outer: Backend, inner: Backend, reads: bool, name: str = "jit", fn: Callable[..., Any] | None = None
+    ) -> None:
         self.outer = outer
         self.inner = inner
         self.reads = reads
+        self.name = name  # of the transform
+        self.fn = fn  # what is transformed
         self.before: Capture | None = None
         self.lent: list[Lent] = []
         self.inputs: set[int] = set()  # ids of storages that are known to come from outside
+        self.arguments: set[int] = set()  # ids of those that are arguments of `fn`, or stand for them
+        self.origins: weakref.WeakKeyDictionary[Storage, Place] = weakref.WeakKeyDictionary()  # what was made where
         self.made: list[weakref.ref[Storage]] = []
         self.checks: list[tuple[Any, str]] = []  # flags of `inner` that are to be false, what is wrong where not
 
@@ -93,10 +101,32 @@ class Capture:
 
     def is_input(self, cell: Storage) -> bool:
         """A program that is being traced reads `cell`, as it is when it runs."""
-        if id(cell) in self.inputs:
-            self.touch(cell)
-            return any(one.inside is cell.array for one in self.lent)
-        return self.before is not None and self.before.is_input(cell)
+        if not self.reads:
+            return (id(cell) in self.arguments and is_compiling()) or (
+                self.before is not None and self.before.is_input(cell)
+            )
+        if cell in self.origins:
+            return False
+        self.touch(cell)
+        return any(one.inside is cell.array for one in self.lent)
+
+    def constant(self, cell: Storage) -> Any:
+        """The array of a storage that was made inside, of values that are known; None where they are not."""
+        capture: Capture | None = self
+        while capture is not None:
+            if capture.reads and cell in capture.origins:
+                for one in capture.lent:
+                    if one.inside is cell.array and not one.backend.is_traced(one.array):
+                        return one.array
+            capture = capture.before
+        return None
+
+    def note(self, cell: Storage) -> None:
+        """Remember where in the program a storage is made, of which an array is made now."""
+        if cell not in self.origins and cell.capture is None:
+            place = places.here()
+            if place is not None:
+                self.origins[cell] = place
 
     def writing(self, cell: Storage, value: Any) -> Any:
         """`value` as it is to be written into a storage."""
@@ -124,8 +154,10 @@ class Capture:
 
 
 @contextlib.contextmanager
-def capturing(outer: Backend, inner: Backend, reads: bool = False) -> Iterator[Capture]:
-    capture = Capture(outer, inner, reads)
+def capturing(
+    outer: Backend, inner: Backend, reads: bool = False, name: str = "jit", fn: Callable[..., Any] | None = None
+) -> Iterator[Capture]:
+    capture = Capture(outer, inner, reads, name, fn)
     capture.before, now.capture = now.capture, capture
     try:
         yield capture
@@ -142,3 +174,32 @@ def join(*cells: Storage) -> bool:
     for cell in cells:
         capture.touch(cell)
     return all(cell.backend is capture.inner for cell in cells)
+
+
+def name_of_trace() -> str:
+    """The transform for which arrays have no values: the outermost that compiles or batches."""
+    found, capture = None, now.capture
+    while capture is not None:
+        if capture.reads or capture.name in _HIDING:
+            found = capture.name
+        capture = capture.before
+    return found or "a trace"
+
+
+_HIDING = frozenset({"jit", "vmap", "filter_eval_shape", "cond", "while_loop", "fori_loop"})
+
+
+def origin_of(cell: Storage) -> Place | tuple[str, Any] | None:
+    """Where the program made an array of a storage; ("an argument of", fn) or ("something from outside of", fn) of one
+    that came into a transform from outside; None where that is not known."""
+    capture, whose = now.capture, None
+    while capture is not None:
+        place = capture.origins.get(cell)
+        if place is not None:
+            return place
+        if id(cell) in capture.arguments:
+            return "an argument of", capture.fn
+        if whose is None and capture.fn is not None and (capture.reads or id(cell) in capture.inputs):
+            whose = capture.fn
+        capture = capture.before
+    return None if whose is None else ("something from outside of", whose)
