@@ -36,15 +36,26 @@ def while_(
     body_jaxpr: core.ClosedJaxpr,
     **_: Any,
 ) -> list[Array]:
+    """A loop that was batched may have a condition for each of its elements: it goes on while one holds, and changes
+    only the elements for which it does."""
     split = cond_nconsts + body_nconsts
     asked, used, init = operands[:cond_nconsts], operands[cond_nconsts:split], operands[split:]
     condition, body = _evaluator(xp, cond_jaxpr), _evaluator(xp, body_jaxpr)
     leaves, tree = _flat(init)
-    end = xp.while_loop(
-        lambda state: condition(*asked, *optree.tree_unflatten(tree, state))[0],
-        lambda state: _flat(body(*used, *optree.tree_unflatten(tree, state)))[0],
-        leaves,
-    )
+    batch = cond_jaxpr.out_avals[0].shape
+
+    def goes_on(state: list[Array]) -> Array:
+        return condition(*asked, *optree.tree_unflatten(tree, state))[0]
+
+    def step(state: list[Array]) -> list[Array]:
+        after = _flat(body(*used, *optree.tree_unflatten(tree, state)))[0]
+        if not batch:
+            return after
+        active = goes_on(state)
+        lead = [xp.reshape(active, (*batch, *[1] * (xp.ndim(x) - len(batch)))) for x in state]
+        return [xp.where(on, new, old) for on, new, old in zip(lead, after, state, strict=True)]
+
+    end = xp.while_loop((lambda state: xp.any(goes_on(state))) if batch else goes_on, step, leaves)
     return optree.tree_unflatten(tree, end)
 
 

@@ -15,7 +15,8 @@ from jax._src.random import prng
 from jax.extend import core
 
 from tensorgraft.frontends.jax.keys import Keys
-from tensorgraft.frontends.jax.rule import rule, without_rule
+from tensorgraft.frontends.jax.rule import rule
+from tensorgraft.frontends.jax.rules import generators  # noqa: F401  (it registers rules)
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -156,10 +157,3 @@ def _traced(function: Callable[..., Any], params: tuple[Any, ...], specs: tuple[
     wide = dict(params).get("bit_width") == 64 or any(dtype.itemsize == 8 for _, dtype in specs)
     with jax.enable_x64(wide or jax.config.jax_enable_x64):
         return jax.make_jaxpr(functools.partial(function, **dict(params)))(*(jax.ShapeDtypeStruct(*s) for s in specs))
-
-
-# ---- generators of the compiler --------------------------------------------------------------------------------------
-
-without_rule(
-    "its numbers are the compiler's own, different on every device and in every version: use jax.random", "rng_uniform"
-)
