@@ -28,6 +28,7 @@ from tensorgraft.frontends.jax.rules import (  # noqa: F401  (they register rule
     random,
     reduction,
     scatter,
+    selecting,
     sorting,
     structural,
     windowed,

@@ -6,6 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
 Array = Any
@@ -19,6 +22,32 @@ def greater(xp: Backend, a: Array, b: Array) -> Array:
     a_real, b_real = xp.real(a), xp.real(b)
     same = xp.logical_and(xp.equal(a_real, b_real), xp.greater(xp.imag(a), xp.imag(b)))
     return xp.logical_or(xp.greater(a_real, b_real), same)
+
+
+def _lexicographic(name: str) -> Combine:
+    """max or min of complex numbers: by the real parts, then by the imaginary ones."""
+
+    def combine(xp: Backend, a: Sequence[Array], b: Sequence[Array]) -> Sequence[Array]:
+        first = greater(xp, a[0], b[0]) if name == "max" else greater(xp, b[0], a[0])
+        return (xp.where(first, a[0], b[0]),)
+
+    return combine
+
+
+# the name of a reduction -> the hub's operation of two arrays
+_OPERATIONS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+_OPERATIONS.update({name: f"bitwise_{name}" for name in ("and", "or", "xor")})
+
+
+def named(name: str, dtype: np.dtype) -> Combine:
+    """What combines two elements in the reduction of a name."""
+    if name in ("max", "min") and dtypes.is_complex(dtype):
+        return _lexicographic(name)
+
+    def combine(xp: Backend, a: Sequence[Array], b: Sequence[Array]) -> Sequence[Array]:
+        return (getattr(xp, _OPERATIONS[name])(a[0], b[0]),)
+
+    return combine
 
 
 def folded(xp: Backend, arrays: Sequence[Array], axes: Ints, combine: Combine) -> Sequence[Array]:

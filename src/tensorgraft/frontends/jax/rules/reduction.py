@@ -9,29 +9,13 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.jax.rule import rule
-from tensorgraft.frontends.jax.rules.folding import Combine, folded, greater, scanned
+from tensorgraft.frontends.jax.rules.folding import folded, named, scanned
+from tensorgraft.frontends.jax.rules.scalar_functions import scalar_function
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
 Array = Any
 Ints = Sequence[int]
-
-
-def _lexicographic(name: str) -> Combine:
-    """max or min of complex numbers: by the real parts, then by the imaginary ones."""
-
-    def combine(xp: Backend, a: Sequence[Array], b: Sequence[Array]) -> Sequence[Array]:
-        first = greater(xp, a[0], b[0]) if name == "max" else greater(xp, b[0], a[0])
-        return (xp.where(first, a[0], b[0]),)
-
-    return combine
-
-
-def _elementwise(name: str) -> Combine:
-    def combine(xp: Backend, a: Sequence[Array], b: Sequence[Array]) -> Sequence[Array]:
-        return (getattr(xp, name)(a[0], b[0]),)
-
-    return combine
 
 
 def identity(name: str, dtype: np.dtype) -> Any:
@@ -56,12 +40,11 @@ def reduced(xp: Backend, x: Array, name: str, axes: Ints) -> Array:
             return getattr(xp, native)(x, axis=axes)
     if name in ("sum", "prod") or (name in ("max", "min") and not dtypes.is_complex(dtype)):
         return getattr(xp, name)(x, axis=axes)
-    combine = _lexicographic(name) if name in ("max", "min") else _elementwise(f"bitwise_{name}")
     shape = xp.shape(x)
     if math.prod(shape[a] for a in axes) == 0:
         kept = tuple(n for a, n in enumerate(shape) if a not in axes)
         return xp.full(kept, identity(name, dtype), dtype)
-    return folded(xp, [x], axes, combine)[0]
+    return folded(xp, [x], axes, named(name, dtype))[0]
 
 
 def _reduction(name: str) -> Callable[..., Any]:
@@ -73,6 +56,25 @@ def _reduction(name: str) -> Callable[..., Any]:
 
 for _name in ("sum", "prod", "max", "min", "and", "or", "xor"):
     rule(f"reduce_{_name}")(_reduction(_name))
+
+
+@rule("reduce")
+def reduce(
+    xp: Backend, *operands: Array, jaxpr: Any, dimensions: Ints, computation: Any = None, out: Any, **_: Any
+) -> Sequence[Array]:
+    """By any associative function, of several operands together, from initial values."""
+    half = len(operands) // 2
+    arrays, initial = operands[:half], operands[half:]
+    shape = tuple(out[0].shape)
+    starts = [xp.broadcast_to(x, shape) for x in initial]
+    if not xp.size(arrays[0]):
+        return starts
+    function = scalar_function(jaxpr)
+    if half == 1 and function.monoid is not None:
+        found: Sequence[Array] = [reduced(xp, arrays[0], function.monoid, dimensions)]
+    else:
+        found = folded(xp, arrays, tuple(dimensions), function.combine) if dimensions else arrays
+    return function.combine(xp, starts, found)
 
 
 # ---- positions -----------------------------------------------------------------------------------------------------
@@ -105,7 +107,7 @@ def _along(fn: Callable[[Backend, Array, int], Array]) -> Callable[..., Any]:
 def _cumulative(name: str) -> Callable[..., Any]:
     def scan(xp: Backend, x: Array, axis: int) -> Array:
         if name in ("max", "min") and dtypes.is_complex(xp.dtype_of(x)):
-            return scanned(xp, [x], axis, _lexicographic(name))[0]
+            return scanned(xp, [x], axis, named(name, xp.dtype_of(x)))[0]
         return getattr(xp, f"cum{name}")(x, axis=axis)
 
     return _along(scan)

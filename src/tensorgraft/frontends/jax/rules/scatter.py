@@ -6,14 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
-from jax.extend import core
 from jax.lax import GatherScatterMode
 
-from tensorgraft.frontends.jax import evaluate as evaluation
 from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.frontends.jax.rules.places import Places, places
+from tensorgraft.frontends.jax.rules.scalar_functions import ScalarFunction, scalar_function
 from tensorgraft.frontends.jax.rules.structural import permuted, reshaped
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -135,7 +133,7 @@ def _scatter(kind: str) -> Callable[..., Any]:
         if kind == "set" and update_jaxpr is None:
             apply: Apply = lambda old, new: new  # noqa: E731
         elif kind == "set" or (kind in ("min", "max") and dtypes.is_complex(xp.dtype_of(x))):
-            return _apply_each(xp, x, where, updates, core.ClosedJaxpr(update_jaxpr, update_consts))
+            return _apply_each(xp, x, where, updates, scalar_function(update_jaxpr, update_consts))
         else:
             combine = _COMBINE["add" if kind == "subtract" else kind]
             apply = lambda old, new: getattr(xp, combine)(old, new)  # noqa: E731
@@ -146,9 +144,8 @@ def _scatter(kind: str) -> Callable[..., Any]:
     return run
 
 
-def _apply_each(xp: Backend, x: Array, where: Places, updates: Array, closed: core.ClosedJaxpr) -> Array:
+def _apply_each(xp: Backend, x: Array, where: Places, updates: Array, function: ScalarFunction) -> Array:
     """A function of what is there and the update, one window after the other: an index may occur twice."""
-    function = _on_windows(closed, where.sizes, xp.dtype_of(x), xp.dtype_of(updates))
     n = where.count
 
     def step(carry: Array, given: tuple[Any, Array]) -> tuple[Array, tuple[()]]:
@@ -160,15 +157,6 @@ def _apply_each(xp: Backend, x: Array, where: Places, updates: Array, closed: co
     inside = None if where.inside is None else xp.reshape(where.inside, (n,))
     windows = xp.reshape(updates, (n, *where.sizes))
     return xp.scan(step, x, ((flat, inside), windows), length=n)[0]
-
-
-def _on_windows(closed: core.ClosedJaxpr, shape: Ints, *dtypes_of: np.dtype) -> evaluation.Plan:
-    """A jaxpr of scalars, of arrays of a shape."""
-    fn = core.jaxpr_as_fun(closed)
-    for _ in shape:
-        fn = jax.vmap(fn)
-    with jax.enable_x64(True):
-        return evaluation.plan(jax.make_jaxpr(fn)(*(jax.ShapeDtypeStruct(shape, d) for d in dtypes_of)))
 
 
 rule("scatter")(_scatter("set"))

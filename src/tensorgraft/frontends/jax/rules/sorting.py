@@ -29,5 +29,28 @@ def sort(xp: Backend, *operands: Array, dimension: int, num_keys: int, **_: Any)
 
 @rule("top_k")
 def top_k(xp: Backend, x: Array, *, k: int, axis: int, out: Any, **_: Any) -> Sequence[Array]:
-    values, at = xp.top_k(x, k, axis=axis)
+    """Floats in their total order (IEEE 754, section 5.10): NaN by its sign, -0.0 before 0.0."""
+    if not dtypes.is_floating(xp.dtype_of(x)):
+        values, at = xp.top_k(x, k, axis=axis)
+    else:
+        at = xp.top_k(_total_order(xp, x), k, axis=axis)[1]
+        values = xp.take_along_axis(x, at, axis)
+    return values, xp.astype(at, np.dtype(out[1].dtype))
+
+
+def _total_order(xp: Backend, x: Array) -> Array:
+    """Signed integers in the total order of floats."""
+    shape, bits = xp.shape(x), np.dtype(f"int{8 * xp.dtype_of(x).itemsize}")
+    number = xp.reshape(xp.bitcast(xp.reshape(x, (xp.size(x),)), bits), shape)
+    most = int(np.iinfo(bits).max)
+    return xp.where(xp.less(number, 0), xp.bitwise_xor(number, most), number)
+
+
+@rule("approx_top_k")
+def approx_top_k(
+    xp: Backend, x: Array, *, k: int, reduction_dimension: int, is_max_k: bool, out: Any, **_: Any
+) -> Sequence[Array]:
+    """Exact, as JAX's own is but on TPUs. Without aggregation there are more values than `k`."""
+    axis = reduction_dimension % xp.ndim(x)
+    values, at = xp.top_k(x, out[0].shape[axis], axis=axis, largest=is_max_k)
     return values, xp.astype(at, np.dtype(out[1].dtype))
