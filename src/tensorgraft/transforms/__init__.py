@@ -2,6 +2,7 @@
 
 from tensorgraft.transforms.abstract import AbstractClassVar, AbstractVar
 from tensorgraft.transforms.arrays import is_array, is_array_like, is_inexact_array, is_inexact_array_like
+from tensorgraft.transforms.control_flow import cond, fori_loop, scan, while_loop
 from tensorgraft.transforms.custom import custom_vjp
 from tensorgraft.transforms.error_if import error_if
 from tensorgraft.transforms.explain import Explanation, explain
@@ -33,6 +34,7 @@ __all__ = [
     "apply_updates",
     "assert_max_traces",
     "combine",
+    "cond",
     "custom_vjp",
     "error_if",
     "explain",
@@ -47,6 +49,7 @@ __all__ = [
     "filter_value_and_grad",
     "filter_vjp",
     "filter_vmap",
+    "fori_loop",
     "get_num_traces",
     "if_array",
     "is_array",
@@ -56,10 +59,12 @@ __all__ = [
     "jit",
     "partition",
     "report",
+    "scan",
     "tree_at",
     "tree_deserialise_leaves",
     "tree_equal",
     "tree_inference",
     "tree_pformat",
     "tree_serialise_leaves",
+    "while_loop",
 ]

@@ -26,6 +26,19 @@ def _fresh(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: tree_map(torch.clone, fn(*args))
 
 
+def _any(x: Array) -> bool:
+    while torch._C._functorch.is_batchedtensor(x):
+        x = torch._C._functorch.get_unwrapped(x)
+    return bool(x.any())
+
+
+def _batched_while(goes_on: Array, condition: Callable[[Any], Array], body: Callable[[Any], Any], state: Any) -> Any:
+    while _any(goes_on):
+        state = optree.tree_map(lambda y, x: torch.where(goes_on, y, x), body(state), state)  # noqa: B023
+        goes_on = torch.logical_and(goes_on, condition(state))
+    return state
+
+
 class TorchControlFlow:
     def cond(
         self, predicate: Array, true_fn: Callable[..., Any], false_fn: Callable[..., Any], /, *operands: Any
@@ -51,9 +64,13 @@ class TorchControlFlow:
             return optree.tree_unflatten(tree, made)
         if now.recorder is not None:
             return branches.while_loop(condition, body, init)
-        while condition(init):
+        while True:
+            goes_on = condition(init)
+            if torch._C._functorch.is_batchedtensor(goes_on):  # until each of a batch has ended
+                return _batched_while(goes_on, condition, body, init)
+            if not goes_on:
+                return init
             init = body(init)
-        return init
 
     def scan(
         self, body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, /, length: int, reverse: bool = False

@@ -183,10 +183,13 @@ class TapeBackend(_Taped):
             node = Node([x if x.tracked else None for x in arrays], pull, len(made))
         return tuple([Variable(r, node if s else None, k) for k, (r, s) in enumerate(zip(made, smooth, strict=True))])
 
-    # ---- control flow: values are known ------------------------------------------------------------------------------
+    # ---- control flow ------------------------------------------------------------------------------
 
     def cond(self, predicate: Variable, true_fn: Any, false_fn: Any, /, *operands: Any) -> Any:
-        return (true_fn if self.to_numpy(predicate) else false_fn)(*operands)
+        if not self.is_traced(predicate):
+            return (true_fn if self.to_numpy(predicate) else false_fn)(*operands)
+        # both are on the tape, of which one counts
+        return optree.tree_map(lambda x, y: self.where(predicate, x, y), true_fn(*operands), false_fn(*operands))
 
     def while_loop(self, condition: Callable[[Any], Variable], body: Callable[[Any], Any], init: Any, /) -> Any:
         while self.to_numpy(condition(init)):
@@ -196,10 +199,11 @@ class TapeBackend(_Taped):
     def scan(
         self, body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, /, length: int, reverse: bool = False
     ) -> tuple[Any, Any]:
-        columns = optree.tree_map(lambda x: self.unstack(x), xs, is_leaf=self.is_array)
+        leaves, tree = optree.tree_flatten(xs)
+        columns = [self.unstack(x) for x in leaves]
         carry, ys = init, []
         for i in reversed(range(length)) if reverse else range(length):
-            x = optree.tree_map(lambda rows: rows[i], columns, is_leaf=lambda c: isinstance(c, list))  # noqa: B023
+            x = optree.tree_unflatten(tree, [rows[i] for rows in columns])
             carry, y = body(carry, x)
             ys.append(y)
         if reverse:
