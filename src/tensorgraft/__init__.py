@@ -34,7 +34,11 @@ _HOMES = {
     "vjp": "tensorgraft.transforms.gradients",
     "value_and_grad": "tensorgraft.transforms.gradients",
     "grad": "tensorgraft.transforms.gradients",
+    "QuantizedArray": "tensorgraft.frontends.array_api.quantized",
+    "dequantize": "tensorgraft.quantization",
+    "quantize": "tensorgraft.quantization",
     "lazy": "tensorgraft.transforms.lazy",
+    "load": "tensorgraft.transforms.load",
     "scatter_update": "tensorgraft.updates",
     "set_compile_cache": "tensorgraft.hub.compile_cache",
     "set_default_device": "tensorgraft.devices",
@@ -46,6 +50,7 @@ _MODULES = {
     "nn": "tensorgraft.nn",
     "operators": "tensorgraft.operators",
     "precision": "tensorgraft.precision",
+    "quantization": "tensorgraft.quantization",
     "random": "tensorgraft.random",
     "torch": "tensorgraft.frontends.torch",
     "transforms": "tensorgraft.transforms",
@@ -75,6 +80,7 @@ __all__ = [
     "jit",
     "jvp",
     "lazy",
+    "load",
     "nn",
     "operators",
     "precision",
@@ -103,6 +109,7 @@ if TYPE_CHECKING:
     from tensorgraft.transforms.graft import graft
     from tensorgraft.transforms.jit import jit
     from tensorgraft.transforms.lazy import lazy
+    from tensorgraft.transforms.load import load
     from tensorgraft.transforms.module import Module
     from tensorgraft.updates import inplace_update, scatter_update
 

@@ -22,6 +22,20 @@ def graft(program: Any, *, onto: str) -> Any:
     arguments count as PyTorch's int64. `key` is for modules that draw random numbers. The derivative is that of
     PyTorch's backward pass.
 
+    Onto `"tensorflow"` it is a `tf.Module`, whose `state` has the variables by their names in `state_dict()`:
+    parameters, of which those that need gradients are trainable, and buffers, which calls write as the module does:
+
+        m = tg.graft(module, onto="tensorflow")
+        with tf.GradientTape() as tape:
+            loss = loss_fn(m(x, seed=0), y)
+        gradients = tape.gradient(loss, m.trainable_variables)
+        tf.saved_model.save(m, directory, signatures=m.get_concrete_function(tf.TensorSpec(x.shape, x.dtype)))
+
+    `seed`, an int or two integers, is for modules that draw random numbers. What was saved needs TensorFlow alone.
+
+    Onto `"numpy"` it is a function of arrays, for inference: `f(x)`, and after that `f.save(directory)`, from which
+    `tg.load(directory)` makes a function that needs NumPy alone.
+
     A JAX function onto `"torch"`, `"tensorflow"` or `"numpy"` is a function of that framework's arrays, in the same
     pytrees, which that framework computes; JAX traces it, once for each structure, shapes and static values:
 
@@ -39,12 +53,8 @@ def graft(program: Any, *, onto: str) -> Any:
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(program, torch.nn.Module | torch.export.ExportedProgram):
-        from tensorgraft.frontends.torch import exported
-        from tensorgraft.frontends.torch.devices import slot_named
         from tensorgraft.frontends.torch.grafted import graft_module
 
-        if exported.is_exported(program):
-            program = exported.on_device(program, slot_named(onto).device)
         return graft_module(program, onto)
     if callable(program) and not isinstance(program, type) and onto in ("torch", "tensorflow", "numpy"):
         registry.lookup("jax")
@@ -56,7 +66,7 @@ def graft(program: Any, *, onto: str) -> Any:
 
         return grafted(program, registry.get(onto), kind)
     raise TypeError(
-        "tg.graft takes a torch.nn.Module or an ExportedProgram onto 'jax' or a JAX function onto 'torch',"
-        " 'tensorflow' or 'numpy', not a"
+        "tg.graft takes a torch.nn.Module or an ExportedProgram onto 'jax', 'tensorflow' or 'numpy', or a JAX function"
+        " onto 'torch', 'tensorflow' or 'numpy', not a"
         f" {type(program).__qualname__} onto {onto!r}"
     )

@@ -98,6 +98,8 @@ def slot_at(index: int | None) -> Slot:
     """Raises RuntimeError, as PyTorch does for CUDA, where there is no such device."""
     table = slots()
     index = _current if index is None or index < 0 else index
+    if index == _recording.index and "backend" in vars(_recording):
+        return _recording
     if index >= len(table):
         raise RuntimeError(
             f"graft error: invalid device ordinal {index}: there are {len(table)} devices,"
@@ -122,6 +124,17 @@ def slot_of_backend(backend: Backend) -> Slot:
         found = next(slot for slot in slots() if registry.get(slot.name) is backend)
         _by_backend[id(backend)] = found
     return found
+
+
+_recording = Slot(127, "a recorded program")  # the last index that PyTorch has
+
+
+def recording_slot(backend: Backend) -> Slot:
+    """The device on which modules are recorded: one that is not counted, nor found by a name."""
+    if "backend" not in vars(_recording):
+        _recording.backend = backend
+        register(backend, _recording)
+    return _recording
 
 
 def register(backend: Backend, slot: Slot) -> None:

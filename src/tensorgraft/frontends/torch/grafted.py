@@ -1,8 +1,8 @@
-"""A module as a pure function of another framework: `tg.graft(module, onto="jax")`, or "tensorflow".
+"""A module as a pure function of another framework: `tg.graft(module, onto="jax")`, "tensorflow" or "numpy".
 
 The function belongs to the framework: JAX compiles, differentiates, batches and exports it. Its derivative is
 PyTorch's: the backward pass that autograd would run, with the activations that autograd saves. For TensorFlow it is a
-`tf.Module`, which has the state.
+`tf.Module`, which has the state; for NumPy it is recorded (`grafted_program`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from torch.func import functional_call
 from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from tensorgraft.frontends.torch import exported
 from tensorgraft.frontends.torch.capture import active
-from tensorgraft.frontends.torch.devices import TYPE, slot_named, slot_of_backend
+from tensorgraft.frontends.torch.devices import TYPE, recording_slot, slot_named, slot_of_backend
 from tensorgraft.frontends.torch.guards import surroundings
 from tensorgraft.frontends.torch.pure import PureCapture
 from tensorgraft.frontends.torch.tape import Tape, record
@@ -26,6 +27,7 @@ from tensorgraft.frontends.torch.tensors import cell_of, cpu_to_numpy, from_arra
 from tensorgraft.frontends.torch.watch import HostWatch
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.recorded.tracing import program_backend
 
 Array = Any
 Tensor = torch.Tensor
@@ -44,10 +46,20 @@ class Grafted(NamedTuple):
     buffers: dict[str, Array]
 
 
-def graft_module(module: torch.nn.Module, onto: str) -> Any:
-    """`Grafted` on JAX, a `tf.Module` on TensorFlow. The module itself is left as it is, and is asked for its modes at
-    each call."""
-    xp = slot_named(onto).backend
+def graft_module(module: Any, onto: str) -> Any:
+    """A module or an exported program as `Grafted` on JAX, a `tf.Module` on TensorFlow, a `Function` on NumPy. The
+    module itself is left as it is, and is asked for its modes at each call."""
+    slot = slot_named(onto)
+    xp = slot.backend
+    if xp.name not in ("jax", "tensorflow", "numpy"):
+        raise TypeError(f"tg.graft takes a torch.nn.Module onto 'jax', 'tensorflow' or 'numpy', not onto {onto!r}")
+    if exported.is_exported(module):
+        device = recording_slot(program_backend()).device if xp.name == "numpy" else slot.device
+        module = exported.on_device(module, device)
+    if xp.name == "numpy":
+        from tensorgraft.frontends.torch.grafted_program import GraftedFunction
+
+        return GraftedFunction(module, xp)
     with xp.scope():
         params, buffers = state_of(module, xp)
     if xp.name == "jax":

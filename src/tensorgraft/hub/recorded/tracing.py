@@ -257,6 +257,9 @@ class ProgramBackend(_Recording):
     def seed_words(self, key: Var, /) -> Var:
         return key
 
+    def native_function(self, primal: Callable[..., Any], forward: Any, backward: Any, /) -> Callable[..., Any]:
+        return primal  # what is recorded is computed, not differentiated
+
     def scope(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 

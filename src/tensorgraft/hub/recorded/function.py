@@ -1,0 +1,186 @@
+"""`Function`: recorded programs of one function, one for each signature it was called with, and the arrays they share.
+
+A saved function is a directory:
+
+    function.json    {"format": "tensorgraft function", "version": 1, "name": ..., "weights": {name: [dtype, shape]},
+                     "constants": {name: [dtype, shape]}, "signatures": [{"arguments": template of (args, kwargs),
+                     "seeded": bool, "results": template, "program": program}]}
+    weights.npz      the weights, by name
+    constants.npz    what the programs hold besides
+
+Templates are those of `structure`, programs those of `encoding`; a program takes the weights in the order of their
+names here, the arrays of the arguments, and, where it is seeded, uint32 (2,).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.abstract import ShapeDtype
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.recorded import encoding
+from tensorgraft.hub.recorded.program import Program
+from tensorgraft.hub.recorded.structure import Template, apart, from_json, shown, together
+
+Array = Any
+FORMAT, VERSION = "tensorgraft function", 1
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What tells calls apart."""
+
+    arguments: Template
+    specs: tuple[ShapeDtype, ...]  # of the arrays in them
+    seeded: bool
+
+    def __str__(self) -> str:
+        args, kwargs = self.arguments[1:]
+        names = iter(list(map(str, self.specs)))
+        parts = [shown(t, names) for t in args[1:]] + [f"{key}={shown(t, names)}" for key, t in kwargs[1]]
+        return f"({', '.join(parts + ['seed=...'] * self.seeded)})"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A program, and the structure of what it gives."""
+
+    program: Program
+    results: Template
+
+
+class Function:
+    """`f(*args, seed=None, **kwargs)` on arrays of a backend, in tuples, lists and dictionaries; other arguments are
+    static. `seed` (an int, or two integers) is for functions that draw random numbers."""
+
+    def __init__(
+        self,
+        xp: Backend,
+        name: str,
+        weights: Mapping[str, np.ndarray],
+        programs: Mapping[Signature, Recorded] | None = None,
+    ) -> None:
+        self.__name__ = name
+        self.backend = xp
+        self.weights = {key: _frozen(a) for key, a in weights.items()}
+        self.programs = dict(programs or {})
+        self._run: dict[Signature, Callable[..., tuple[Array, ...]]] = {}
+        with xp.scope():
+            self._held = [xp.asarray(a) if xp.name != "numpy" else a for a in self.weights.values()]
+
+    def __call__(self, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
+        """Raises TypeError for what is no array nor static, and for arguments that no program was recorded for."""
+        xp = self.backend
+        with xp.scope():
+            template, arrays = apart((args, kwargs), self._operand, self.__name__)
+            specs = tuple([ShapeDtype(tuple(xp.shape(a)), xp.dtype_of(a)) for a in arrays])
+            if seed is not None:
+                arrays.append(xp.seed_words(seed))
+            signature = Signature(template, specs, seed is not None)
+            recorded = self.recorded(signature)
+            run = self._run.get(signature)
+            if run is None:
+                program = recorded.program
+                run = self._run[signature] = xp.compile(lambda *a: program(xp, *a))
+            made = run(*self._held, *arrays)
+            return together(recorded.results, [xp.own(a) for a in made] if xp.mutable else made)
+
+    def _operand(self, x: Any) -> Array | None:
+        if isinstance(x, np.ndarray | np.generic):
+            return x if self.backend.name == "numpy" else self.backend.asarray(np.asarray(x))
+        return self.backend.operand(x)
+
+    def recorded(self, signature: Signature) -> Recorded:
+        found = self.programs.get(signature)
+        if found is None:
+            known = "".join(f"\n  {self.__name__}{s}" for s in self.programs)
+            raise TypeError(f"{self.__name__}{signature} was not recorded. What was:{known or ' nothing'}")
+        return found
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__} on {self.backend.name}: {len(self.weights)} weights, {len(self.programs)} programs>"
+
+    # ---- files -----------------------------------------------------------------------------------------------------
+
+    def save(self, directory: str | Path) -> None:
+        """Write the programs that were recorded so far, for the arguments the function was called with. Raises
+        ValueError where there are none."""
+        if not self.programs:
+            raise ValueError(
+                f"{self.__name__} was not called yet, so that no program is recorded that could be saved: call it with"
+                " arguments of the shapes that it is for"
+            )
+        constants: dict[str, np.ndarray] = {}
+        signatures = [
+            {"arguments": s.arguments, "seeded": s.seeded, "results": r.results,
+             "program": encoding.encode(r.program, constants)}
+            for s, r in self.programs.items()
+        ]  # fmt: skip
+        data = {
+            "format": FORMAT,
+            "version": VERSION,
+            "name": self.__name__,
+            "weights": encoding.specs_of(self.weights),
+            "constants": encoding.specs_of(constants),
+            "signatures": signatures,
+        }
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        encoding.write_arrays(directory / "weights.npz", self.weights)
+        encoding.write_arrays(directory / "constants.npz", constants)
+        (directory / "function.json").write_text(encoding.text_of(data), encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: str | Path, xp: Backend) -> Function:
+        """Raises FileNotFoundError where there is none, ValueError for a broken one or one of another version."""
+        directory = Path(directory)
+        file = directory / "function.json"
+        data = encoding.read_json(file, FORMAT, VERSION)
+        try:
+            weights = encoding.read_arrays(directory / "weights.npz", data["weights"])
+            constants = encoding.read_arrays(directory / "constants.npz", data["constants"])
+            programs = dict(_decoded(entry, weights, constants) for entry in data["signatures"])
+            return cls(xp, str(data["name"]), weights, programs)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, StopIteration) as error:
+            raise ValueError(f"{file} is broken: {error}") from error
+
+
+def _decoded(
+    entry: Any, weights: Mapping[str, np.ndarray], constants: Mapping[str, np.ndarray]
+) -> tuple[Signature, Recorded]:
+    program = encoding.decode(entry["program"], constants)
+    inputs = program.inputs
+    if inputs[: len(weights)] != specs_of(weights.values()):
+        raise ValueError("a program takes other weights than there are")
+    seeded = bool(entry["seeded"])
+    specs = inputs[len(weights) : len(inputs) - seeded]
+    arguments, results = from_json(entry["arguments"]), from_json(entry["results"])
+    _check(arguments, len(specs))
+    _check(results, len(program.outputs))
+    return Signature(arguments, tuple(specs), seeded), Recorded(program, results)
+
+
+def _check(template: Template, count: int) -> None:
+    given = iter(range(count))
+    together(template, given)
+    if next(given, None) is not None:
+        raise ValueError("a program has more arrays than its arguments or results have places")
+
+
+def specs_of(arrays: Iterable[np.ndarray]) -> list[ShapeDtype]:
+    return [ShapeDtype(tuple(a.shape), a.dtype) for a in arrays]
+
+
+SEED = ShapeDtype((2,), dtypes.uint32)
+
+
+def _frozen(a: np.ndarray) -> np.ndarray:
+    a = a.view()
+    a.setflags(write=False)
+    return a

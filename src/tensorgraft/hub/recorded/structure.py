@@ -1,0 +1,94 @@
+"""The containers around arrays, as data: a template is a nested tuple that is hashable, and JSON as it stands.
+
+{"x": array, "n": 3}   <->   ("dict", (("n", ("int", "3")), ("x", ("array",))))  and  [array]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+Array = Any
+Template = tuple[Any, ...]
+
+_ARRAY = ("array",)
+_STATIC: dict[str, Callable[[str], Any]] = {
+    "NoneType": lambda _: None,
+    "bool": lambda s: s == "True",
+    "int": int,
+    "float": float,
+    "complex": complex,
+    "str": str,
+}
+
+
+def apart(tree: Any, as_array: Callable[[Any], Array | None], what: str) -> tuple[Template, list[Array]]:
+    """(the template, the arrays in it). Tuples that have names are tuples. `as_array` gives None for what is no array.
+
+    Raises TypeError for leaves that are neither arrays nor None, numbers or strings, and for keys that are no strings.
+    """
+    arrays: list[Array] = []
+
+    def take(x: Any) -> Template:
+        array = as_array(x)
+        if array is not None:
+            arrays.append(array)
+            return _ARRAY
+        if isinstance(x, tuple):
+            return ("tuple", *[take(v) for v in x])
+        if type(x) is list:
+            return ("list", *[take(v) for v in x])
+        if isinstance(x, dict):
+            for key in x:
+                if not isinstance(key, str):
+                    raise TypeError(f"{what}: keys of dictionaries are strings, got {key!r}")
+            return ("dict", tuple((key, take(x[key])) for key in sorted(x)))
+        kind = type(x).__name__
+        if kind not in _STATIC or type(x).__module__ != "builtins":
+            raise TypeError(
+                f"{what}: expected arrays, None, numbers, strings, and tuples, lists and dictionaries of them, got a"
+                f" {type(x).__module__}.{type(x).__qualname__}"
+            )
+        return kind, x if kind == "str" else repr(x)
+
+    return take(tree), arrays
+
+
+def together(template: Template, arrays: Sequence[Array] | Iterator[Array]) -> Any:
+    """The tree. Raises ValueError for what is no template."""
+    given = iter(arrays)
+
+    def build(t: Template) -> Any:
+        if t == _ARRAY:
+            return next(given)
+        kind, *parts = t
+        if kind == "tuple":
+            return tuple(map(build, parts))
+        if kind == "list":
+            return list(map(build, parts))
+        if kind == "dict":
+            return {key: build(v) for key, v in parts[0]}
+        if kind not in _STATIC:
+            raise ValueError(f"{kind!r} is no kind of container")
+        return _STATIC[kind](parts[0])
+
+    return build(template)
+
+
+def from_json(data: Any) -> Any:
+    """Lists as tuples."""
+    return tuple(map(from_json, data)) if isinstance(data, list) else data
+
+
+def shown(template: Template, names: Iterator[str]) -> str:
+    """For error messages: `names` are those of the arrays."""
+    if template == _ARRAY:
+        return next(names)
+    kind, *parts = template
+    if kind == "tuple":
+        return f"({', '.join(shown(t, names) for t in parts)}{',' * (len(parts) == 1)})"
+    if kind == "list":
+        return f"[{', '.join(shown(t, names) for t in parts)}]"
+    if kind == "dict":
+        return "{" + ", ".join(f"{key!r}: {shown(t, names)}" for key, t in parts[0]) + "}"
+    return repr(together(template, ()))
