@@ -33,6 +33,7 @@ from tensorgraft.frontends.jax.rules import (  # noqa: F401  (they register rule
     structural,
     windowed,
 )
+from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 
 Array = Any
@@ -128,6 +129,7 @@ def evaluator(xp: Backend, closed: core.ClosedJaxpr) -> Callable[..., list[Array
 def plan(closed: core.ClosedJaxpr) -> Plan:
     made = Plan()
     _Planner(made).top(closed)
+    _drop_unread_constants(made)
     _mark_last_uses(made)
     return made
 
@@ -136,6 +138,7 @@ class _Planner:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.literals: dict[Any, int] = {}
+        self.values: dict[int, Any] = {}  # slot -> a constant
 
     def new(self) -> int:
         self.plan.size += 1
@@ -144,6 +147,7 @@ class _Planner:
     def constant(self, value: Any) -> int:
         slot = self.new()
         self.plan.constants.append((slot, value))
+        self.values[slot] = value
         return slot
 
     def top(self, closed: core.ClosedJaxpr) -> None:
@@ -151,7 +155,7 @@ class _Planner:
         self.plan.results = self.inline(closed.jaxpr, closed.consts, self.plan.given)
 
     def inline(self, jaxpr: core.Jaxpr, constants: Sequence[Any], given: Sequence[int]) -> list[int]:
-        jaxpr, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)[0], None
+        jaxpr = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)[0]
         slots = dict(zip(jaxpr.constvars, map(self.constant, constants), strict=True))
         slots.update(zip(jaxpr.invars, given, strict=True))
 
@@ -163,14 +167,17 @@ class _Planner:
         for equation in jaxpr.eqns:
             reads = [read(atom) for atom in equation.invars]
             inner = self.called(equation)
+            known = tuple(self.values.get(slot) for slot in reads)
             if inner is not None:
                 writes = self.inline(inner.jaxpr, inner.consts, reads)
+            elif (found := folded(equation, known)) is not None:
+                writes = [self.constant(value) for value in found]
             else:
                 writes = [self.new() for _ in equation.outvars]
                 self.plan.steps.append(
                     Step(
                         equation.primitive.name,
-                        resolved(equation),
+                        resolved(equation, known),
                         tuple(reads),
                         tuple(writes),
                         equation.primitive.multiple_results,
@@ -198,8 +205,25 @@ class _Planner:
         return decomposed(equation)
 
 
-def resolved(equation: Any) -> Callable[..., Any]:
-    """What computes an equation that is no call."""
+_FOLDED_SIZE = 1 << 14
+
+
+def folded(equation: Any, known: Sequence[Any]) -> list[np.ndarray] | None:
+    """The results of an equation of small constant integers, which every backend would compute alike: the arithmetic
+    of indices and masks. None for any other."""
+    avals = [atom.aval for atom in (*equation.invars, *equation.outvars)]
+    if any(value is None for value in known) or equation.effects or equation.primitive.name not in RULES:
+        return None
+    if any(getattr(getattr(a, "dtype", None), "kind", "") not in "biu" or a.size > _FOLDED_SIZE for a in avals):
+        return None
+    host = registry.get("numpy")
+    with host.scope():
+        made = resolved(equation, known)(host, *[constant(host, value) for value in known])
+        return [host.to_numpy(x) for x in (made if equation.primitive.multiple_results else [made])]
+
+
+def resolved(equation: Any, known: Sequence[Any]) -> Callable[..., Any]:
+    """What computes an equation that is no call; `known` has its operands that are constant."""
     name = equation.primitive.name
     found = RULES.get(name)
     if found is None:
@@ -207,7 +231,7 @@ def resolved(equation: Any) -> Callable[..., Any]:
     given = tuple(atom.aval for atom in equation.invars)
     out = tuple(atom.aval for atom in equation.outvars)
     params = dict(equation.params)
-    for asked, value in (("out", out), ("given", given)):
+    for asked, value in (("out", out), ("given", given), ("known", tuple(known))):
         if asked in found.asks:
             params[asked] = value
     fn = functools.partial(found.fn, **params)
@@ -235,6 +259,11 @@ def _by_word(found: Rule, params: dict[str, Any], given: tuple[Any, ...]) -> Cal
 
 def _because(name: str) -> str:
     return f": {REASONS[name]}" if name in REASONS else ""
+
+
+def _drop_unread_constants(made: Plan) -> None:
+    read = {*made.results, *(slot for step in made.steps for slot in step.reads)}
+    made.constants = [(slot, value) for slot, value in made.constants if slot in read]
 
 
 def _mark_last_uses(made: Plan) -> None:

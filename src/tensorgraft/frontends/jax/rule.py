@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 @dataclass(frozen=True)
 class Rule:
     """`fn(xp, *operands, **params)`, with `out=` (the abstract values of the results) where it has such a parameter,
-    and `given=` (those of the operands)."""
+    `given=` (those of the operands), and `known=` (for each operand its value, where it is a constant, else None)."""
 
     fn: Callable[..., Any]
     asks: tuple[str, ...]
@@ -34,7 +34,7 @@ def rule(*names: str) -> Callable[[F], F]:
         for name in names:
             if name in RULES:
                 raise ValueError(f"{name} has two rules")
-            RULES[name] = Rule(fn, tuple(p for p in ("out", "given") if p in parameters))
+            RULES[name] = Rule(fn, tuple(p for p in ("out", "given", "known") if p in parameters))
         return fn
 
     return register
