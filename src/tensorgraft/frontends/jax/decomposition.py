@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 from jax._src.interpreters import mlir
 from jax.extend import core
 
@@ -18,15 +19,27 @@ def decomposed(equation: Any) -> core.ClosedJaxpr | None:
         if function is None:
             continue
         found = _traced(function, equation)
-        if found is not None and not _has(found.jaxpr, primitive):
+        if found is not None and not _has(found.jaxpr, equation):
             return found
     return None
 
 
-def _has(jaxpr: core.Jaxpr, primitive: core.Primitive) -> bool:
-    return any(e.primitive is primitive for e in jaxpr.eqns) or any(
-        _has(inner, primitive) for inner in core.subjaxprs(jaxpr)
+def _has(jaxpr: core.Jaxpr, equation: Any) -> bool:
+    """The same equation is in there again, so that the jaxpr explains nothing."""
+    return any(_is_alike(e, equation) for e in jaxpr.eqns) or any(
+        _has(inner, equation) for inner in core.subjaxprs(jaxpr)
     )
+
+
+def _is_alike(one: Any, other: Any) -> bool:
+    if one.primitive is not other.primitive or one.params.keys() != other.params.keys():
+        return False
+    given = [[(atom.aval.shape, atom.aval.dtype) for atom in e.invars] for e in (one, other)]
+    return given[0] == given[1] and all(_is_equal(one.params[k], other.params[k]) for k in one.params)
+
+
+def _is_equal(x: Any, y: Any) -> bool:
+    return x is y or (type(x) is type(y) and bool(np.all(x == y)))
 
 
 def _traced(function: Callable[..., Any], equation: Any) -> core.ClosedJaxpr | None:
