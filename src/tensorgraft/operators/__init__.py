@@ -9,10 +9,12 @@ from tensorgraft.operators.composed import (
     TaggedLinearOperator,
     TransposeLinearOperator,
 )
+from tensorgraft.operators.estimators import Estimate, diagonal, frobenius_norm, logdet, trace
 from tensorgraft.operators.structures import ShapeDtype
 
 __all__ = [
     "ConjugateLinearOperator",
+    "Estimate",
     "FunctionLinearOperator",
     "LinearOperator",
     "MatrixLinearOperator",
@@ -22,4 +24,8 @@ __all__ = [
     "SumLinearOperator",
     "TaggedLinearOperator",
     "TransposeLinearOperator",
+    "diagonal",
+    "frobenius_norm",
+    "logdet",
+    "trace",
 ]

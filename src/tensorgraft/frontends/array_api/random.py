@@ -14,6 +14,7 @@ from tensorgraft.frontends.array_api.calls import axis_of, backend_of, converted
 from tensorgraft.frontends.array_api.devices import resolve
 from tensorgraft.frontends.array_api.promotion import checked, kind
 from tensorgraft.frontends.array_api.taking import take
+from tensorgraft.frontends.array_api.traced_numbers import Number
 from tensorgraft.hub import dtypes, samplers
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
@@ -38,13 +39,15 @@ def key(seed: int | Array, device: Any = None) -> Array:
         if device is not None:
             seed = seed.to_device(device)
         return _drawn(seed._cell.backend, samplers.seeded, (seed,))
+    xp = resolve(device).backend
+    if isinstance(seed, Number) and isinstance(seed, int) and (inside := seed.array(xp)) is not None:
+        return _drawn(xp, samplers.seeded, (inside,))
     try:
         number = operator.index(seed)
     except TypeError:
         raise TypeError(f"key: expected a seed that is an int, got {seed!r}") from None
     if not -(2**63) <= number < 2**64:
         raise OverflowError(f"key: the seed {number} has more than 64 bits")
-    xp = resolve(device).backend
     with xp.scope():
         return made(xp.asarray(samplers.words(number)), xp)
 

@@ -1,0 +1,54 @@
+"""Estimates to a tolerance: more products until the standard error is small enough."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.operators.estimators.hutchinson import Method, Pair
+
+
+def until(method: Method, rtol: float, most: int, progress: bool) -> tuple[Pair, bool]:
+    """Grow a method by half of what it has until `standard_error <= rtol * |value|` (of diagonals in the 2-norm), or
+    `most` products are made. Returns the estimate, and whether the tolerance is met."""
+    method.adaptive = True
+    k = min(method.first, most)
+    with _shown(progress, most) as show:
+        while True:
+            method.grow(k)
+            value, error = method.estimate()
+            if value._cell.backend.is_traced(value._cell.array):
+                raise TracedValueError(
+                    "an estimate to a tolerance (rtol=) makes as many products as its values ask for, which a program"
+                    " that is being traced does not know.\nGive it a budget inside tg.jit: k=100."
+                )
+            size, spread = (float(np.linalg.norm(np.atleast_1d(np.asarray(x)))) for x in (value, error))
+            show(k, size, spread)
+            # a single sample has no spread; an operator that is zero has none either, and is done
+            if spread <= rtol * size and not np.isnan(spread):
+                return (value, error), True
+            if k >= most:
+                return (value, error), False
+            k = min(most, k + max(k // 2, 2))
+
+
+@contextlib.contextmanager
+def _shown(wanted: bool, most: int) -> Iterator[Callable[[int, float, float], None]]:
+    """A progress bar, by Rich."""
+    if not wanted:
+        yield lambda k, size, spread: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} products"),
+               TextColumn("{task.fields[error]}"), TimeElapsedColumn())  # fmt: skip
+    with Progress(*columns) as bar:
+        task = bar.add_task("estimating", total=most, error="")
+
+        def show(k: int, size: float, spread: float) -> None:
+            bar.update(task, completed=k, error=f"relative error about {spread / size if size else 0.0:.1e}")
+
+        yield show

@@ -1,0 +1,254 @@
+"""Estimators of the trace from quadratic forms of random vectors, alone or behind an approximation of low rank."""
+
+from __future__ import annotations
+
+from tensorgraft import array_api as xp
+from tensorgraft.frontends.array_api import Array
+from tensorgraft.operators.estimators.nystrom import approximation, positive
+from tensorgraft.operators.estimators.problem import Problem
+from tensorgraft.operators.estimators.programs import adjoint, dots, mean_and_error, program, real
+
+Pair = tuple[Array, Array]  # an estimate, its standard error
+
+
+class Method:
+    """An estimator that grows: `grow` brings the products it has made to `k`, `estimate` says what they tell."""
+
+    least = 1  # products that it needs
+    first = 16  # products with which it begins, on its way to a tolerance
+    definite = False  # it is for positive semidefinite operators
+    adaptive = False  # it is on its way to a tolerance
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    @staticmethod
+    def columns(k: int) -> int:
+        """Of a test matrix for `k` products."""
+        raise NotImplementedError
+
+    def grow(self, k: int) -> None:
+        raise NotImplementedError
+
+    def estimate(self) -> Pair:
+        raise NotImplementedError
+
+
+def joined(before: Array | None, new: Array) -> Array:
+    return new if before is None else xp.concat([before, new], axis=1)
+
+
+class Hutchinson(Method):
+    """The mean of w* A w (Girard 1989; Hutchinson 1990), `k` products."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.w: Array | None = None
+        self.y: Array | None = None
+
+    @staticmethod
+    def columns(k: int) -> int:
+        return k
+
+    def grow(self, k: int) -> None:
+        new = k - (0 if self.w is None else self.w.shape[1])
+        if new > 0:
+            w = self.problem.draw(new)
+            self.w, self.y = joined(self.w, w), joined(self.y, self.problem.times(w))
+
+    def estimate(self) -> Pair:
+        assert self.w is not None and self.y is not None
+        return _quadratic(self.w, self.y, hermitian=self.problem.hermitian)
+
+
+@program
+def _quadratic(w: Array, y: Array, *, hermitian: bool) -> Pair:
+    t = dots(w, y)
+    return _sample_mean(real(t) if hermitian else t)
+
+
+def _sample_mean(t: Array) -> Pair:
+    """Of independent samples: the unbiased standard error."""
+    m = t.shape[0]
+    mean, error = mean_and_error(t)
+    return mean, error * (m / max(m - 1, 1)) ** 0.5
+
+
+class HutchPlusPlus(Method):
+    """tr(Q* A Q) + the mean of g* A g, Q an orthonormal basis of A S and g random vectors less their part in its range
+    (Meyer, Musco, Musco, Woodruff, "Hutch++", arXiv 2010.09649, algorithm 1): k // 3 columns of S, the rest of `k`
+    for the quadratic forms. A tolerance makes it grow as "A-Hutch++" does (Persson, Cortinovis, Kressner, arXiv
+    2201.10684), by what the quadratic forms scatter: the products of both parts are kept.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.q: Array | None = None
+        self.z: Array | None = None
+        self.g: Array | None = None
+        self.ag: Array | None = None
+        self.grown = False
+
+    @staticmethod
+    def columns(k: int) -> int:
+        return k - k // 3
+
+    def grow(self, k: int) -> None:
+        m = k // 3
+        if self.g is None:
+            drawn = self.problem.draw(k - m)
+            if m:
+                s, g = drawn[:, :m], drawn[:, m:]
+                self.q, self.g = _basis(self.problem.times(s), g)
+                z = self.problem.times(xp.concat([self.q, self.g], axis=1))
+                self.z, self.ag = z[:, :m], z[:, m:]
+            else:
+                self.g, self.ag = drawn, self.problem.times(drawn)
+            return
+        self.grown = True
+        old = 0 if self.q is None else self.q.shape[1]
+        if m > old:
+            y = self.problem.times(self.problem.draw(m - old))
+            new = _more(self.q, y)[0] if self.q is not None else _basis(y, y)[0]
+            self.q, self.z = joined(self.q, new), joined(self.z, self.problem.times(new))
+        more = k - 2 * m - self.g.shape[1]
+        if more > 0:
+            g = self.problem.draw(more)
+            self.g, self.ag = joined(self.g, g), joined(self.ag, self.problem.times(g))
+
+    def estimate(self) -> Pair:
+        assert self.g is not None and self.ag is not None
+        if self.q is None or self.z is None:
+            return _quadratic(self.g, self.ag, hermitian=self.problem.hermitian)
+        fn = _with_basis_grown if self.grown else _with_basis
+        return fn(self.q, self.z, self.g, self.ag, hermitian=self.problem.hermitian)
+
+
+@program
+def _basis(y: Array, g: Array) -> Pair:
+    """An orthonormal basis of the columns of y, and g less its part there."""
+    q = xp.linalg.qr(y)[0]
+    return q, g - q @ (adjoint(q) @ g)
+
+
+@program
+def _more(q: Array, y: Array) -> tuple[Array, Array, Array]:
+    """Orthonormal columns p for the part of y outside the range of q: y = q a + p b. Projected twice, for what is left
+    after once may be rounding."""
+    a = adjoint(q) @ y
+    rest = y - q @ a
+    again = adjoint(q) @ rest
+    p, b = xp.linalg.qr(rest - q @ again)
+    p = p - q @ (adjoint(q) @ p)
+    p, r = xp.linalg.qr(p)
+    return p, a + again, r @ b
+
+
+@program
+def _with_basis(q: Array, z: Array, g: Array, ag: Array, *, hermitian: bool) -> Pair:
+    return _both(xp.sum(dots(q, z)), dots(g, ag), hermitian)
+
+
+@program
+def _with_basis_grown(q: Array, z: Array, g: Array, ag: Array, *, hermitian: bool) -> Pair:
+    """The basis is not that of the time when A g was made."""
+    c = adjoint(q) @ g
+    return _both(xp.sum(dots(q, z)), dots(g - q @ c, ag - z @ c), hermitian)
+
+
+def _both(known: Array, t: Array, hermitian: bool) -> Pair:
+    mean, error = _sample_mean(real(t) if hermitian else t)
+    return (real(known) if hermitian else known) + mean, error
+
+
+class NAHutchPlusPlus(Method):
+    """Hutch++ whose products are all known from the start, so that they are one batch (arXiv 2010.09649, algorithm 2):
+    of `k` a quarter in S, a quarter in G, the rest in R; A is replaced by A R (S* A R)^+ S* A.
+
+    Operators that are not tagged hermitian are multiplied with their adjoint for S.
+    """
+
+    least = 3
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.s: Array | None = None
+        self.w: Array | None = None  # A* S
+        self.g: Array | None = None
+        self.ag: Array | None = None
+        self.ar: Array | None = None
+
+    @staticmethod
+    def columns(k: int) -> int:
+        return k
+
+    def grow(self, k: int) -> None:
+        had = [0 if x is None else x.shape[1] for x in (self.s, self.g, self.ar)]
+        s = g = max(1, k // 4)
+        s, g, r = (whole - part for whole, part in zip((s, g, k - s - g), had, strict=True))
+        drawn = self.problem.draw(s + g + r)
+        if self.problem.hermitian:
+            y = self.problem.times(drawn)
+            w, y = y[:, :s], y[:, s:]
+        else:
+            w, y = self.problem.adjoint_times(drawn[:, :s]), self.problem.times(drawn[:, s:])
+        self.s, self.w = joined(self.s, drawn[:, :s]), joined(self.w, w)
+        self.g, self.ag = joined(self.g, drawn[:, s : s + g]), joined(self.ag, y[:, :g])
+        self.ar = joined(self.ar, y[:, g:])
+
+    def estimate(self) -> Pair:
+        assert self.s is not None and self.w is not None and self.g is not None
+        assert self.ag is not None and self.ar is not None
+        return _not_adaptive(self.s, self.w, self.g, self.ag, self.ar, hermitian=self.problem.hermitian)
+
+
+@program
+def _not_adaptive(s: Array, w: Array, g: Array, ag: Array, z: Array, *, hermitian: bool) -> Pair:
+    core = xp.linalg.pinv(adjoint(s) @ z)  # (columns of R, columns of S)
+    left = adjoint(w)  # S* A
+    known = xp.sum(core * (left @ z).mT)
+    t = dots(g, ag) - dots(adjoint(z) @ g, core @ (left @ g))
+    return _both(known, t, hermitian)
+
+
+class NystromPlusPlus(Method):
+    """The trace of a Nystrom approximation and the mean of quadratic forms of the rest (Persson, Cortinovis, Kressner,
+    "Improved variants of the Hutch++ algorithm", arXiv 2201.10684, algorithm 3 there), half of `k` for each. For
+    positive semidefinite operators."""
+
+    least = 2
+    definite = True
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.w: Array | None = None
+        self.y: Array | None = None
+        self.g: Array | None = None
+        self.ag: Array | None = None
+
+    @staticmethod
+    def columns(k: int) -> int:
+        return k
+
+    def grow(self, k: int) -> None:
+        m = k // 2 - (0 if self.w is None else self.w.shape[1])
+        g = k - k // 2 - (0 if self.g is None else self.g.shape[1])
+        drawn = self.problem.draw(m + g)
+        y = self.problem.times(drawn)
+        self.w, self.y = joined(self.w, drawn[:, :m]), joined(self.y, y[:, :m])
+        self.g, self.ag = joined(self.g, drawn[:, m:]), joined(self.ag, y[:, m:])
+
+    def estimate(self) -> Pair:
+        assert self.w is not None and self.y is not None and self.g is not None and self.ag is not None
+        return _with_nystrom(self.w, self.y, self.g, self.ag)
+
+
+@program
+def _with_nystrom(w: Array, y: Array, g: Array, ag: Array) -> Pair:
+    f = approximation(w, y)
+    part = adjoint(f.factor) @ g
+    known = xp.sum(positive(f.factor)) - f.shift * w.shape[0]
+    # of A plus the shift, as the approximation is
+    t = real(dots(g, ag)) + f.shift * positive(g) - positive(part)
+    mean, error = _sample_mean(t)
+    return f.checked(known + mean), f.checked(error)

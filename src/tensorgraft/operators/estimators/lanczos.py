@@ -1,0 +1,131 @@
+"""Stochastic Lanczos quadrature (Ubaru, Chen, Saad, "Fast estimation of tr(f(A)) via stochastic Lanczos quadrature",
+SIAM J. Matrix Anal. Appl. 38, 2017): w* f(A) w by the Gauss rule that the Lanczos process of w gives."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+from tensorgraft import array_api as xp
+from tensorgraft.frontends.array_api import Array
+from tensorgraft.operators.estimators.hutchinson import Method, Pair, _sample_mean
+from tensorgraft.operators.estimators.problem import Problem
+from tensorgraft.operators.estimators.programs import conj, dots, program, real, squares
+
+Function = Callable[[Array], Array]
+_MOST_STEPS = 30
+
+
+class Quadrature(Method):
+    """The mean over test vectors of |w|^2 sum_j tau_j f(theta_j): theta are the eigenvalues of the tridiagonal matrix of
+    the Lanczos process, with full reorthogonalisation, and tau the squared first components of its eigenvectors.
+
+    Of k products each vector gets as many as there are vectors, at most 30; where k does not divide, the first vectors
+    get one more. A tolerance brings more vectors of 30 products: what a Gauss rule of those leaves is not measured.
+    """
+
+    first = 4 * _MOST_STEPS
+
+    def __init__(self, problem: Problem, function: Function | None = None) -> None:
+        super().__init__(problem)
+        self.function = function or (lambda x: x)
+        self.samples: list[Array] = []
+
+    @classmethod
+    def of(cls, function: Function | None) -> Callable[[Problem], Method]:
+        return functools.partial(cls, function=function)
+
+    @staticmethod
+    def columns(k: int) -> int:
+        return k // min(_MOST_STEPS, math.isqrt(k))
+
+    def grow(self, k: int) -> None:
+        if not self.adaptive:
+            count = self.columns(k)
+            steps, more = divmod(k, count)
+            self._sample(count, steps, more)
+            return
+        steps = min(_MOST_STEPS, self.problem.n)
+        count = (k - self.problem.products) // steps
+        if count or not self.samples:
+            self._sample(max(count, 1), steps, 0)
+
+    def estimate(self) -> Pair:
+        return _average(*self.samples)
+
+    def _sample(self, count: int, steps: int, more: int) -> None:
+        """Vectors of `steps` products, of which the first `more` get one more."""
+        w = self.problem.draw(count)
+        v, size = _normalised(w)
+        places = xp.eye(steps + bool(more), dtype=v.dtype, device=v.device)
+        basis = xp.zeros((places.shape[0], *v.shape), dtype=v.dtype, device=v.device)
+        rows: list[tuple[Array, Array]] = []
+        for j in range(steps):
+            basis, v, alpha, beta = _step(basis, v, self.problem.times(v), places[j, :])
+            rows.append((alpha, beta))
+        self._add(rows, size, slice(more, None))
+        if more:
+            v = v[:, :more]
+            last = _step(basis[:, :, :more], v, self.problem.times(v), places[steps, :])
+            self._add([*((a[:more], b[:more]) for a, b in rows), (last[2], last[3])], size, slice(None, more))
+
+    def _add(self, rows: list[tuple[Array, Array]], size: Array, which: slice) -> None:
+        if len(range(*which.indices(size.shape[0]))) == 0:
+            return
+        count = rows[-1][0].shape[0]
+        take = which if count == size.shape[0] else slice(None)
+        alpha = xp.stack([a[take] for a, _ in rows], axis=1)
+        beta = xp.stack([b[take] for _, b in rows], axis=1)
+        theta, tau = _gauss(alpha, beta)
+        self.samples.append(_forms(self.function(theta), tau, size[which])[0])
+
+
+@program
+def _normalised(w: Array) -> Pair:
+    size = squares(w)
+    return w / xp.sqrt(size), size
+
+
+@program
+def _step(basis: Array, v: Array, u: Array, place: Array) -> tuple[Array, Array, Array, Array]:
+    """One more vector v (columns) in the basis (steps, n, vectors), whose product is u: the basis with it, the next one
+    (zero where the process has ended), and the entries of the tridiagonal matrices."""
+    basis = basis + xp.reshape(place, (-1, 1, 1)) * v
+    alpha = real(dots(v, u))
+    before = squares(u)
+    for _ in range(2):
+        c = xp.sum(conj(basis) * u, axis=1, keepdims=True)
+        u = u - xp.sum(basis * c, axis=0)
+    after = squares(u)
+    ended = after <= before * (100 * float(xp.finfo(after.dtype).eps)) ** 2
+    beta = xp.where(ended, xp.zeros_like(after), xp.sqrt(after))
+    u = u / xp.where(ended, xp.ones_like(after), beta)
+    return basis, xp.where(ended, xp.zeros_like(u), u), alpha, beta
+
+
+@program
+def _gauss(alpha: Array, beta: Array) -> Pair:
+    """Nodes and weights (vectors, steps) from diagonals and what is beside them."""
+    steps = alpha.shape[1]
+    first = alpha[:, :1]
+    ended = xp.concat([xp.zeros_like(first), beta[:, :-1]], axis=1) == 0
+    place = xp.expand_dims(xp.arange(steps, device=alpha.device), axis=0)
+    # behind its end a process has a node of weight 0, where any function has the value that it has somewhere else
+    alpha = xp.where(xp.logical_and(ended, place > 0), first, alpha)
+    here = xp.eye(steps, dtype=alpha.dtype, device=alpha.device)
+    below = xp.eye(steps, k=-1, dtype=alpha.dtype, device=alpha.device)  # eigh reads the lower triangle
+    t = here * xp.expand_dims(alpha, axis=1) + below * xp.expand_dims(beta, axis=1)
+    t = t + (t * below).mT
+    theta, vectors = xp.linalg.eigh(t)
+    return theta, vectors[:, 0, :] ** 2
+
+
+@program
+def _forms(values: Array, tau: Array, size: Array) -> tuple[Array]:
+    return (size * xp.sum(values * tau, axis=1),)
+
+
+@program
+def _average(*samples: Array) -> Pair:
+    return _sample_mean(samples[0] if len(samples) == 1 else xp.concat(list(samples)))

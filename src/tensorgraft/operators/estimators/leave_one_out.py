@@ -1,0 +1,267 @@
+"""XTrace and XNysTrace (Epperly, Tropp, Webber, "XTrace: Making the most of every sample in stochastic trace estimation",
+arXiv 2301.07825), and XDiag and XNysDiag of the same paper.
+
+Each test vector w_i estimates what the low-rank approximation without it leaves over, and the estimate is the mean.
+Both are the improved versions of the paper (its section 2.3): the part of w_i that is left is brought to its expected
+length on its own subspace. Everything is for complex operators: conjugates where they belong.
+"""
+
+from __future__ import annotations
+
+from tensorgraft import array_api as xp
+from tensorgraft.frontends.array_api import Array
+from tensorgraft.operators.estimators.hutchinson import Method, Pair, _more, joined
+from tensorgraft.operators.estimators.nystrom import approximation, explained, leave_one_out
+from tensorgraft.operators.estimators.problem import Problem
+from tensorgraft.operators.estimators.programs import (
+    adjoint,
+    conj,
+    dots,
+    mean_and_error,
+    program,
+    real,
+    squares,
+    triangular_solve,
+)
+
+
+class Basis(Method):
+    """Y = A W = Q R for half of the products, and Z = A Q (or its adjoint) for the other half. Of an odd number, one
+    is A g for a test vector g that is in no basis."""
+
+    adjoint = False  # A* Q is needed, too, where A is not Hermitian
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.w: Array | None = None
+        self.q: Array | None = None
+        self.r: Array | None = None
+        self.z: Array | None = None
+        self.g: Array | None = None
+        self.ag: Array | None = None
+
+    @staticmethod
+    def columns(k: int) -> int:
+        return k // 2 + k % 2
+
+    def grow(self, k: int) -> None:
+        problem = self.problem
+        old = 0 if self.w is None else self.w.shape[1]
+        m, odd = k // 2, k % 2 if self.g is None else 0
+        drawn = problem.draw(m - old + odd)
+        w, g = (drawn[:, : m - old], drawn[:, m - old :]) if odd else (drawn, None)
+        if m == old:
+            q = None
+        elif self.q is None:
+            q, self.r = _factored(problem.times(w))
+            self.w, self.q = w, q
+        else:
+            assert self.r is not None and self.w is not None
+            q, a, b = _more(self.q, problem.times(w))
+            zero = xp.zeros((b.shape[0], old), dtype=b.dtype, device=b.device)
+            self.r = xp.concat([xp.concat([self.r, a], axis=1), xp.concat([zero, b], axis=1)], axis=0)
+            self.w, self.q = joined(self.w, w), joined(self.q, q)
+        if q is not None and (not self.adjoint or problem.hermitian):
+            both = problem.times(q if g is None else xp.concat([q, g], axis=1))
+            self.z = joined(self.z, both[:, : m - old] if odd else both)
+            if g is not None:
+                self.g, self.ag = g, both[:, m - old :]
+            return
+        if q is not None:
+            self.z = joined(self.z, problem.adjoint_times(q))
+        if g is not None:
+            self.g, self.ag = g, problem.times(g)
+
+    def arrays(self) -> list[Array]:
+        found = [self.w, self.q, self.r, self.z, *((self.g, self.ag) if self.g is not None else ())]
+        return [x for x in found if x is not None]
+
+
+@program
+def _factored(y: Array) -> tuple[Array, Array]:
+    q, r = xp.linalg.qr(y)
+    return q, r
+
+
+def _directions(r: Array) -> Array:
+    """Unit vectors s_i (columns): Q (I - s_i s_i*) Q* projects on the range of all columns of Q R but the i-th.
+
+    They are the normalised columns of R^-*. Where the columns depend on each other, R is singular up to rounding: its
+    diagonal is kept above that, which changes s_i only by directions that hold nothing of the operator.
+    """
+    m = r.shape[0]
+    size = xp.abs(xp.linalg.diagonal(r))
+    most = xp.max(size)
+    least = xp.where(most > 0, most, xp.ones_like(most)) * float(xp.finfo(r.dtype).eps)
+    lift = xp.where(size < least, least, xp.zeros_like(size))
+    eye = xp.eye(m, dtype=r.dtype, device=r.device)
+    s = triangular_solve(r + eye * xp.astype(lift, r.dtype), eye, lower=False, adjoint=True)
+    s = s / xp.max(xp.abs(s), axis=0)  # before the squares, which may be too large
+    return s / xp.sqrt(squares(s))
+
+
+def _length(n: int, m: int, whole: Array, left: Array) -> Array:
+    """The factor that brings |v|^2 = `left` to n - m, its expectation where v is isotropic in that many dimensions."""
+    tiny = whole * float(xp.finfo(whole.dtype).eps)
+    return xp.where(left > tiny, (n - m) / xp.where(left > tiny, left, xp.ones_like(left)), xp.zeros_like(left))
+
+
+class XTrace(Basis):
+    """tr(Q_i* A Q_i) + w_i* (I - Q_i Q_i*) A (I - Q_i Q_i*) w_i, where Q_i is an orthonormal basis of A W without
+    column i (arXiv 2301.07825, section 2.1 and algorithm 1.1); k / 2 columns of W."""
+
+    def estimate(self) -> Pair:
+        if self.w is None:
+            assert self.g is not None and self.ag is not None
+            return _one(self.g, self.ag, hermitian=self.problem.hermitian)
+        return _xtrace(*self.arrays(), hermitian=self.problem.hermitian)
+
+
+@program
+def _one(g: Array, ag: Array, *, hermitian: bool) -> Pair:
+    t = dots(g, ag) * (g.shape[0] / squares(g))
+    return mean_and_error(real(t) if hermitian else t)
+
+
+@program
+def _xtrace(w: Array, q: Array, r: Array, z: Array, *rest: Array, hermitian: bool) -> Pair:
+    n, m = w.shape
+    h = adjoint(q) @ z
+    c = adjoint(q) @ w
+    s = _directions(r)
+    a = dots(s, c)
+    u = c - s * a  # what Q_i explains of w_i, in the basis Q
+    quadratic = dots(c - u, r) + dots(u, h @ u) - dots(adjoint(z) @ w, u)  # of v = w_i - Q u
+    whole = squares(w)
+    scale = _length(n, m - 1, whole, whole - squares(c) + squares(c - u))
+    known = xp.sum(xp.linalg.diagonal(h))
+    t = known - dots(s, h @ s) + quadratic * scale
+    if rest:  # a vector that is in no basis: all of Q is there for it
+        g, ag = rest
+        c = adjoint(q) @ g
+        quadratic = dots(g, ag) - dots(c, adjoint(q) @ ag) - dots(adjoint(z) @ g, c) + dots(c, h @ c)
+        whole = squares(g)
+        last = known + quadratic * _length(n, m, whole, whole - squares(c))
+        t = xp.concat([t, last])
+    return mean_and_error(real(t) if hermitian else t)
+
+
+class Sketch(Method):
+    """Y = A W, all products at once."""
+
+    definite = True
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.w: Array | None = None
+        self.y: Array | None = None
+
+    @staticmethod
+    def columns(k: int) -> int:
+        return k
+
+    def grow(self, k: int) -> None:
+        w = self.problem.draw(k - (0 if self.w is None else self.w.shape[1]))
+        self.w, self.y = joined(self.w, w), joined(self.y, self.problem.times(w))
+
+
+class XNysTrace(Sketch):
+    """tr(A_i) + w_i* (A - A_i) w_i, A_i the Nystrom approximation of A by W without column i (arXiv 2301.07825,
+    section 2.2 and algorithm 2.1); k columns of W. For positive semidefinite operators."""
+
+    def estimate(self) -> Pair:
+        assert self.w is not None and self.y is not None
+        return _xnystrace(self.w, self.y)
+
+
+@program
+def _xnystrace(w: Array, y: Array) -> Pair:
+    n, m = w.shape
+    f = approximation(w, y)
+    out, h = leave_one_out(f)
+    t = xp.sum(squares(f.factor)) - squares(out) + (n - m + 1) / explained(w) / h**2 - f.shift * n
+    mean, error = mean_and_error(t)
+    return f.checked(mean), f.checked(error)
+
+
+# ---- diagonals -------------------------------------------------------------------------------------------------------
+
+
+class XDiag(Basis):
+    """diag(Q_i Q_i* A) + conj(w_i) (I - Q_i Q_i*) A w_i element by element (arXiv 2301.07825, section 2.4, "XDiag").
+
+    Operators that are not tagged hermitian are multiplied with their adjoint for A* Q.
+    """
+
+    adjoint = True
+
+    def estimate(self) -> Pair:
+        if self.w is None:
+            assert self.g is not None and self.ag is not None
+            return _one_diagonal(self.g, self.ag, hermitian=self.problem.hermitian)
+        return _xdiag(*self.arrays(), hermitian=self.problem.hermitian)
+
+
+@program
+def _one_diagonal(g: Array, ag: Array, *, hermitian: bool) -> Pair:
+    return _mean_of_columns(conj(g) * ag, hermitian)
+
+
+@program
+def _xdiag(w: Array, q: Array, r: Array, z: Array, *rest: Array, hermitian: bool) -> Pair:
+    s = _directions(r)
+    b = conj(z)  # Q* A, transposed
+    qs = q @ s
+    known = xp.sum(q * b, axis=1, keepdims=True)
+    t = known - qs * (b @ conj(s)) + conj(w) * qs * dots(s, r)
+    if rest:
+        g, ag = rest
+        t = xp.concat([t, known + conj(g) * (ag - q @ (adjoint(q) @ ag))], axis=1)
+    return _mean_of_columns(t, hermitian)
+
+
+class XNysDiag(Sketch):
+    """diag(A_i) + conj(w_i) (A - A_i) w_i element by element, A_i the Nystrom approximation of A by W without column i
+    (arXiv 2301.07825, section 2.4, "XNysDiag"). For positive semidefinite operators."""
+
+    def estimate(self) -> Pair:
+        assert self.w is not None and self.y is not None
+        return _xnysdiag(self.w, self.y)
+
+
+@program
+def _xnysdiag(w: Array, y: Array) -> Pair:
+    f = approximation(w, y)
+    out, h = leave_one_out(f)
+    size = real(out * conj(out))
+    known = xp.sum(real(f.factor * conj(f.factor)), axis=1, keepdims=True)
+    mean, error = _mean_of_columns(known - size + real(conj(w) * out) / h - f.shift, True)
+    return f.checked(mean), f.checked(error)
+
+
+class DiagonalHutchinson(Sketch):
+    """The sum of conj(w) A w over that of |w|^2, element by element (Bekas, Kokiopoulou, Saad 2007), `k` products."""
+
+    definite = False
+
+    def estimate(self) -> Pair:
+        assert self.w is not None and self.y is not None
+        return _diagonal(self.w, self.y, hermitian=self.problem.hermitian)
+
+
+@program
+def _diagonal(w: Array, y: Array, *, hermitian: bool) -> Pair:
+    weight = xp.mean(real(w * conj(w)), axis=1, keepdims=True)
+    m = w.shape[1]
+    mean, error = _mean_of_columns(conj(w) * y / weight, hermitian)
+    return mean, error * (m / max(m - 1, 1)) ** 0.5
+
+
+def _mean_of_columns(t: Array, hermitian: bool) -> Pair:
+    t = real(t) if hermitian else t
+    m = t.shape[1]
+    mean = xp.sum(t, axis=1) / m
+    if m < 2:
+        return mean, xp.full_like(real(mean), xp.nan)
+    d = t - xp.expand_dims(mean, axis=1)
+    return mean, xp.sqrt(xp.sum(real(d * conj(d)), axis=1)) / m

@@ -1,0 +1,93 @@
+"""Steps of an estimator between products with the operator: each one compiled program, and a few words they share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tensorgraft import array_api as xp
+from tensorgraft.frontends.array_api import Array, tracing
+from tensorgraft.frontends.array_api.calls import backend_of
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def program(kernel: F) -> F:
+    """A function (arrays, keywords that are hashable) -> tuple of arrays, as one program where the backend compiles:
+    eagerly, one call; in a trace, a part of it."""
+
+    @functools.wraps(kernel)
+    def run(*arrays: Array, **static: Any) -> Any:
+        backend = backend_of(kernel.__name__, *arrays)
+        if not backend.compiles or tracing.now.capture is not None:
+            return kernel(*arrays, **static)
+        with backend.scope():
+            values = [x._value() for x in arrays]
+            if any(map(backend.is_traced, values)):
+                return kernel(*arrays, **static)
+            made = _compiled(backend, kernel, tuple(sorted(static.items())))(*values)
+        return tuple(_wrapped(v, backend) for v in made)
+
+    return run  # type: ignore[return-value]
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(backend: Backend, kernel: Callable[..., Any], static: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
+    def fn(*values: Any) -> tuple[Any, ...]:
+        return tuple(x._value() for x in kernel(*(_wrapped(v, backend) for v in values), **dict(static)))
+
+    return backend.compile(fn)
+
+
+def _wrapped(value: Any, backend: Backend) -> Array:
+    return Array(Storage(backend.own(value) if backend.mutable else value, backend))
+
+
+# ---- words ------------------------------------------------------------------------------------------------------------
+
+
+def conj(x: Array) -> Array:
+    return xp.conj(x) if dtypes.is_complex(x.dtype) else x
+
+
+def adjoint(x: Array) -> Array:
+    return conj(x.mT)
+
+
+def real(x: Array) -> Array:
+    return xp.real(x) if dtypes.is_complex(x.dtype) else x
+
+
+def dots(a: Array, b: Array) -> Array:
+    """a_i* b_i of columns."""
+    return xp.sum(conj(a) * b, axis=0)
+
+
+def squares(a: Array) -> Array:
+    """|a_i|^2 of columns, real."""
+    if dtypes.is_complex(a.dtype):
+        return xp.sum(xp.real(a) ** 2 + xp.imag(a) ** 2, axis=0)
+    return xp.sum(a * a, axis=0)
+
+
+def triangular_solve(a: Array, b: Array, *, lower: bool, left: bool = True, adjoint: bool = False) -> Array:
+    """x with op(a) x = b, or x op(a) = b where not `left`."""
+    backend = backend_of("triangular_solve", a, b)
+    with backend.scope():
+        value = backend.triangular_solve(a._value(), b._value(), lower=lower, left=left, adjoint=adjoint)
+        return _wrapped(value, backend)
+
+
+def mean_and_error(t: Array) -> tuple[Array, Array]:
+    """The mean of estimates, and their standard deviation over the square root of their number; NaN for one."""
+    m = t.shape[0]
+    mean = xp.mean(t) if not dtypes.is_complex(t.dtype) else xp.sum(t) / m
+    if m < 2:
+        return mean, xp.full_like(real(mean), xp.nan)
+    d = t - mean
+    size = xp.real(d) ** 2 + xp.imag(d) ** 2 if dtypes.is_complex(d.dtype) else d * d
+    return mean, xp.sqrt(xp.sum(size)) / m
