@@ -28,6 +28,7 @@ def gather(
     mode: Any,
     fill_value: Any,
     out: Any,
+    known: Any,
     **_: Any,
 ) -> Array:
     """Windows that do not fit are moved until they do; in mode fill they are the fill value."""
@@ -45,6 +46,7 @@ def gather(
         numbers.operand_batching_dims,
         numbers.start_indices_batching_dims,
         masked=filled,
+        known=known[1],
     )
     gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
     # what each axis of the result is: an axis of the operand, or (~i) axis i of the batch

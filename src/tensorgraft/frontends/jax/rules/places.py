@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -84,9 +86,11 @@ def places(
     batching: Sequence[int],
     indices_batching: Sequence[int],
     masked: bool,
+    known: Any = None,
 ) -> Places:
     """The last axis of `indices` has a coordinate for each axis in `index_map`. Windows that do not fit are moved until
-    they do; with `masked`, `inside` tells which they were."""
+    they do; with `masked`, `inside` tells which they were. `known`: the indices where they are constant."""
+    fit = known is not None and _all_fit(np.asarray(known), [shape[a] - sizes[a] for a in index_map])
     *lead, _ = xp.shape(indices)
     batch = tuple(lead)
     starts: dict[int, Array] = {}
@@ -95,14 +99,18 @@ def places(
         at = _signed(xp, coordinate, shape[axis])
         most = shape[axis] - sizes[axis]
         if most:
-            starts[axis] = xp.clip(at, 0, most)
-        if masked:
+            starts[axis] = at if fit else xp.clip(at, 0, most)
+        if masked and not fit:
             fits = xp.equal(at, starts[axis] if most else 0)
             inside = fits if inside is None else xp.logical_and(inside, fits)
     for axis, along in zip(batching, indices_batching, strict=True):
         n = batch[along]
         starts[axis] = xp.reshape(xp.iota(n, dtypes.int64), tuple(n if a == along else 1 for a in range(len(batch))))
     return Places(tuple(shape), tuple(sizes), batch, starts, inside, tuple(batching))
+
+
+def _all_fit(indices: np.ndarray, most: Sequence[int]) -> bool:
+    return bool(((indices >= 0) & (indices <= np.array(most, np.int64))).all())
 
 
 def _coordinates(xp: Backend, indices: Array, batch: Ints) -> list[Array]:

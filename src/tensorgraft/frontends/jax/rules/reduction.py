@@ -28,6 +28,14 @@ def identity(name: str, dtype: np.dtype) -> Any:
     return {"sum": 0, "prod": 1, "or": 0, "xor": 0}[name]
 
 
+def is_identity(constant: Any, name: str) -> bool:
+    """Whether a constant is what the reduction of a name starts from."""
+    if constant is None:
+        return False
+    value = np.asarray(constant)
+    return value.shape == () and bool(value == np.asarray(identity(name, value.dtype)).astype(value.dtype))
+
+
 def reduced(xp: Backend, x: Array, name: str, axes: Ints) -> Array:
     """The reduction of a name over axes, for every dtype that JAX takes."""
     axes = tuple(axes)
@@ -60,7 +68,7 @@ for _name in ("sum", "prod", "max", "min", "and", "or", "xor"):
 
 @rule("reduce")
 def reduce(
-    xp: Backend, *operands: Array, jaxpr: Any, dimensions: Ints, computation: Any = None, out: Any, **_: Any
+    xp: Backend, *operands: Array, jaxpr: Any, dimensions: Ints, out: Any, known: Any, **_: Any
 ) -> Sequence[Array]:
     """By any associative function, of several operands together, from initial values."""
     half = len(operands) // 2
@@ -72,6 +80,8 @@ def reduce(
     function = scalar_function(jaxpr)
     if half == 1 and function.monoid is not None:
         found: Sequence[Array] = [reduced(xp, arrays[0], function.monoid, dimensions)]
+        if is_identity(known[half], function.monoid):
+            return found
     else:
         found = folded(xp, arrays, tuple(dimensions), function.combine) if dimensions else arrays
     return function.combine(xp, starts, found)

@@ -24,7 +24,9 @@ Apply = Callable[[Array, Array], Array]  # (what is there, the update) -> what w
 _COMBINE = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}
 
 
-def _looked_up(xp: Backend, x: Array, indices: Array, updates: Array, numbers: Any, mode: Any) -> tuple[Places, Array]:
+def _looked_up(
+    xp: Backend, x: Array, indices: Array, updates: Array, numbers: Any, mode: Any, known: Any
+) -> tuple[Places, Array]:
     """Where the updates go, and the updates: axes of the batch first, then those of the windows, as in the operand."""
     shape, given = xp.shape(x), xp.shape(updates)
     points = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
@@ -39,6 +41,7 @@ def _looked_up(xp: Backend, x: Array, indices: Array, updates: Array, numbers: A
         numbers.operand_batching_dims,
         numbers.scatter_indices_batching_dims,
         masked=GatherScatterMode.from_any(mode) != GatherScatterMode.CLIP,
+        known=known,
     )
     lead = [a for a in range(len(given)) if a not in numbers.update_window_dims]
     updates = permuted(xp, updates, (*lead, *numbers.update_window_dims))
@@ -122,14 +125,14 @@ def _scatter(kind: str) -> Callable[..., Any]:
         mode: Any,
         update_jaxpr: Any,
         update_consts: Any,
-        unique_indices: bool,
+        known: Any,
         **_: Any,
     ) -> Array:
         if not xp.size(updates) or not xp.size(x):
             return x
         if kind == "subtract":
             updates = xp.subtract(xp.zeros_like(updates), updates)
-        where, updates = _looked_up(xp, x, indices, updates, dimension_numbers, mode)
+        where, updates = _looked_up(xp, x, indices, updates, dimension_numbers, mode, known[1])
         if kind == "set" and update_jaxpr is None:
             apply: Apply = lambda old, new: new  # noqa: E731
         elif kind == "set" or (kind in ("min", "max") and dtypes.is_complex(xp.dtype_of(x))):

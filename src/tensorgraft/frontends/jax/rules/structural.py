@@ -111,21 +111,47 @@ def slice_(xp: Backend, x: Array, *, start_indices: Ints, limit_indices: Ints, s
     return xp.slice(x, start, stop, steps)
 
 
+def _corner(start: Sequence[Any], sizes: Ints, shape: Ints) -> tuple[int, ...] | None:
+    """Where a window begins on which it has a choice, if that is constant."""
+    free = [size != n for size, n in zip(sizes, shape, strict=True)]
+    if any(at is None and f for at, f in zip(start, free, strict=True)):
+        return None
+    found = zip(start, free, sizes, shape, strict=True)
+    return tuple(min(max(int(at), 0), n - size) if f else 0 for at, f, size, n in found)
+
+
 @rule("dynamic_slice")
-def dynamic_slice(xp: Backend, x: Array, *start: Array, slice_sizes: Ints) -> Array:
-    sizes = tuple(slice_sizes)
-    return x if sizes == xp.shape(x) else xp.dynamic_slice(x, start[: len(sizes)], sizes)
+def dynamic_slice(xp: Backend, x: Array, *start: Array, slice_sizes: Ints, known: Any) -> Array:
+    sizes, shape = tuple(slice_sizes), xp.shape(x)
+    if sizes == shape:
+        return x
+    corner = _corner(known[1 : 1 + len(sizes)], sizes, shape)
+    if corner is None:
+        return xp.dynamic_slice(x, start[: len(sizes)], sizes)
+    stop = tuple(at + n for at, n in zip(corner, sizes, strict=True))
+    return xp.slice(x, corner, stop, (1,) * len(sizes))
 
 
 @rule("dynamic_update_slice")
-def dynamic_update_slice(xp: Backend, x: Array, update: Array, *start: Array) -> Array:
-    return update if xp.shape(x) == xp.shape(update) else xp.dynamic_update_slice(x, update, start)
+def dynamic_update_slice(xp: Backend, x: Array, update: Array, *start: Array, known: Any) -> Array:
+    shape, sizes = xp.shape(x), xp.shape(update)
+    if shape == sizes:
+        return update
+    corner = _corner(known[2:], sizes, shape)
+    if corner is None:
+        return xp.dynamic_update_slice(x, update, start)
+    return xp.slice_update(x, update, corner, (1,) * len(sizes))
+
+
+def plain(constant: Any, value: Array) -> Any:
+    """The Python number that a 0-d array is known to be, or the array. Backends make less of a number."""
+    return value if constant is None else np.asarray(constant).item()
 
 
 @rule("pad")
-def pad(xp: Backend, x: Array, value: Array, *, padding_config: Sequence[tuple[int, int, int]]) -> Array:
+def pad(xp: Backend, x: Array, value: Array, *, padding_config: Sequence[tuple[int, int, int]], known: Any) -> Array:
     config = tuple(tuple(c) for c in padding_config)
-    return xp.pad(x, value, config) if any(map(any, config)) else x
+    return xp.pad(x, plain(known[1], value), config) if any(map(any, config)) else x
 
 
 # ---- creation ------------------------------------------------------------------------------------------------------

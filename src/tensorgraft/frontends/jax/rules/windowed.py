@@ -9,9 +9,9 @@ import numpy as np
 
 from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.frontends.jax.rules.folding import Combine, named
-from tensorgraft.frontends.jax.rules.reduction import identity
+from tensorgraft.frontends.jax.rules.reduction import identity, is_identity
 from tensorgraft.frontends.jax.rules.scalar_functions import scalar_function
-from tensorgraft.frontends.jax.rules.structural import permuted
+from tensorgraft.frontends.jax.rules.structural import permuted, plain
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -166,6 +166,7 @@ def reduce_window(
     base_dilation: Ints,
     window_dilation: Ints,
     out: Any,
+    known: Any,
     **_: Any,
 ) -> Sequence[Array]:
     """By any function. Gaps and borders are initial values, and every window starts from one."""
@@ -176,11 +177,14 @@ def reduce_window(
     if 0 in shape or 0 in window_dimensions:
         return starts
     function = scalar_function(jaxpr, consts)
-    arrays = tuple(spread(xp, x, v, padding, base_dilation) for x, v in zip(arrays, initial, strict=True))
+    fill = [plain(c, v) for c, v in zip(known[half:], initial, strict=True)]
+    arrays = tuple(spread(xp, x, v, padding, base_dilation) for x, v in zip(arrays, fill, strict=True))
     name = function.monoid if half == 1 else None
     if name is not None:
         none = ((0, 0),) * len(shape)
         found = [_reduced_windows(xp, arrays[0], name, window_dimensions, window_strides, none, window_dilation)]
+        if is_identity(known[half], name):
+            return found
     else:
         found = list(folded_windows(xp, arrays, function.combine, window_dimensions, window_strides, window_dilation))
     return function.combine(xp, starts, found)
