@@ -94,6 +94,7 @@ class Backend(
 
     name: str  # as in `tg.device(name)`
     mutable = False  # arrays can be written in place, and views of them are views
+    wraps = False  # arrays may be quantised: see `quantization.backend`
     compiles = False  # `compile` makes something faster than the function itself
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:

@@ -34,7 +34,7 @@ class Array:
     def __init__(self, cell: Storage, geometry: Geometry | None = None) -> None:
         self._cell = cell
         self._geometry = geometry  # None: all of the storage, as its array has it
-        if tracing.now.capture is not None:
+        if geometry is None and tracing.now.capture is not None:
             tracing.now.capture.note(cell)
 
     # ---- the standard's attributes -----------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ class Array:
             raise ValueError(
                 f"T is for arrays of two dimensions, this one has shape {self.shape}: use mT, permute_dims"
             )
-        return Array(self._cell, views.permuted(self._look(), (1, 0)))
+        return self._seen(views.permuted(self._look(), (1, 0)))
 
     @property
     def mT(self) -> Array:
@@ -74,7 +74,7 @@ class Array:
         n = self.ndim
         if n < 2:
             raise ValueError(f"mT is for arrays of at least two dimensions, this one has shape {self.shape}")
-        return Array(self._cell, views.permuted(self._look(), (*range(n - 2), n - 1, n - 2)))
+        return self._seen(views.permuted(self._look(), (*range(n - 2), n - 1, n - 2)))
 
     # ---- beyond the standard -----------------------------------------------------------------------------------------
 
@@ -180,12 +180,15 @@ class Array:
 
     def _host(self, how: str = "values") -> np.ndarray:
         """The values. `how`: what asked for them, for an error. Raises TracedValueError where there are none yet."""
-        if tracing.now.capture is not None and tracing.now.capture.is_input(self._cell):
+        xp, capture = self._cell.backend, tracing.now.capture
+        if capture is not None and capture.is_input(self._cell):
             raise asked.value_needed(self, how)
-        xp = self._cell.backend
         try:
             with xp.scope():
-                return xp.to_numpy(self._value())
+                value = self._value()
+                if capture is not None and (known := capture.constant(self._cell)) is not None:
+                    value = known if self._geometry is None else read(xp, known, self._geometry)
+                return xp.to_numpy(value)
         except TracedValueError:
             pass
         raise asked.value_needed(self, how)
@@ -251,6 +254,14 @@ class Array:
         """
         indexing.put(self, key, value)
 
+    def _cells(self) -> tuple[Storage, ...]:
+        """The storages behind it."""
+        return (self._cell,)
+
+    def _seen(self, geometry: Geometry) -> Array:
+        """Another view of the same storage."""
+        return Array(self._cell, geometry)
+
     def _look(self) -> Geometry:
         if self._geometry is None:
             return _whole(self.shape, self.dtype)
@@ -262,6 +273,10 @@ class Array:
         if tracing.now.capture is not None:
             tracing.now.capture.reading(cell)
         return cell.array if self._geometry is None else read(cell.backend, cell.array, self._geometry)
+
+    def _dense(self) -> Any:
+        """`_value`, dequantised where it is to be written into another array."""
+        return self._value()
 
     def _write(self, value: Any, geometry: Geometry | None = None) -> None:
         """Put an array of the backend, of the right shape and dtype, where the array (or `geometry`) looks."""
@@ -284,6 +299,10 @@ def _from_host(values: np.ndarray, device: Device) -> Array:
 
 def made(array: Any, xp: Backend, *sources: Array) -> Array:
     """A new array around one of the backend. `sources`: the operands whose own array it may be, to be copied then."""
+    if xp.wraps:
+        from tensorgraft.frontends.array_api.quantized import made_of
+
+        return made_of(array, xp)
     if any(array is x._cell.array for x in sources):
         array = xp.copy(array)
     return Array(Storage(xp.own(array) if xp.mutable else array, xp))

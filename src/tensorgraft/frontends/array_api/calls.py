@@ -32,7 +32,7 @@ def show(operands: Sequence[Any]) -> str:
 
 def operand(name: str, x: Any, kinds: str = "bifc") -> Backend:
     """The backend of the one operand of a call. Raises TypeError for what is no array, or none of these kinds."""
-    if x.__class__ is not Array:
+    if x.__class__ is not Array and not isinstance(x, Array):
         _not_an_array(name, x)
     if kind(x.dtype) not in kinds:
         check_kind(name, kinds, x.dtype, (x,))
@@ -46,14 +46,16 @@ def backend_of(name: str, *operands: Any) -> Backend:
     """
     found = None
     for x in operands:
-        if x.__class__ is Array:
+        if isinstance(x, Array):
             xp = x._cell.backend
             if found is None:
                 found = xp
             elif xp is not found:
-                cells = [o._cell for o in operands if isinstance(o, Array)]
-                if tracing.join(*cells):
-                    return cells[0].backend
+                if tracing.join(*[cell for o in operands if isinstance(o, Array) for cell in o._cells()]):
+                    return common_backend([o._cell.backend for o in operands if isinstance(o, Array)])
+                if common_backend((found, xp)) is not None:
+                    found = common_backend((found, xp))
+                    continue
                 places = ", ".join(dict.fromkeys(str(o.device) for o in operands if isinstance(o, Array)))
                 raise ValueError(f"{name}: the arrays are on several devices ({places}): move them with to_device")
         elif not isinstance(x, SCALARS):
@@ -61,6 +63,14 @@ def backend_of(name: str, *operands: Any) -> Backend:
     if found is None:
         raise TypeError(f"{name}({show(operands)}): expected an array among the operands")
     return found
+
+
+def common_backend(backends: Sequence[Backend]) -> Backend | None:
+    """The backend for operands of these: where some of them are quantised, that which knows of such. None where they
+    are on several devices."""
+    wide = [xp for xp in backends if xp.wraps]
+    plain = {id(xp.inner) if xp.wraps else id(xp) for xp in backends}
+    return None if len(plain) > 1 else (wide or backends)[0]
 
 
 def _not_an_array(name: str, x: Any) -> NoReturn:
@@ -73,7 +83,7 @@ def _not_an_array(name: str, x: Any) -> NoReturn:
 def arrays_of(name: str, *operands: Any, kinds: str = "ifc") -> tuple[Backend, np.dtype]:
     """(the backend, the common dtype) of operands that are all arrays."""
     for x in operands:
-        if x.__class__ is not Array:
+        if not isinstance(x, Array):
             _not_an_array(name, x)
     xp = backend_of(name, *operands)
     dtype = dtype_of_call(name, operands)
@@ -84,7 +94,7 @@ def arrays_of(name: str, *operands: Any, kinds: str = "ifc") -> tuple[Backend, n
 def dtype_of_call(name: str, operands: Sequence[Any]) -> np.dtype:
     """The dtype to which the operands, of which one is an array, are promoted."""
     try:
-        return common_dtype([x.dtype if x.__class__ is Array else x for x in operands])
+        return common_dtype([x.dtype if isinstance(x, Array) else x for x in operands])
     except (TypeError, OverflowError) as error:
         raise type(error)(f"{name}({show(operands)}): {error}") from None
 
@@ -109,7 +119,7 @@ def check_kind(name: str, kinds: str, dtype: np.dtype, operands: Sequence[Any]) 
 
 def converted(xp: Backend, x: Any, dtype: np.dtype) -> Any:
     """An operand as an array of the backend of a dtype."""
-    if x.__class__ is Array:
+    if isinstance(x, Array):
         value = x._value()
         return value if x.dtype == dtype else xp.astype(value, dtype)
     return x.converted(xp, dtype) if isinstance(x, Number) else xp.full((), x, dtype)

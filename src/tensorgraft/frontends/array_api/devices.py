@@ -89,7 +89,7 @@ def resolve(device: Any) -> Device:
     if isinstance(device, Device):
         return device
     if isinstance(device, str):
-        return named(device)
+        return named("numpy" if device == "cpu" else device)  # what other libraries call the host
     if getattr(device, "type", None) == "graft":  # a torch.device that `tg.device` made
         from tensorgraft.frontends.torch import devices
 

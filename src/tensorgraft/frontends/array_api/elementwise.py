@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.frontends.array_api import scalars
 from tensorgraft.frontends.array_api.array import Array, made
 from tensorgraft.frontends.array_api.calls import (
     backend_of,
@@ -31,7 +32,9 @@ Kernel = Callable[..., Any]  # (the backend, its arrays of one dtype) -> an arra
 def _unary(name: str, kinds: str, kernel: Kernel | None = None, same: str = "") -> Callable[[Array], Array]:
     """`same`: kinds of which the result is the operand's values."""
 
-    def fn(x: Array, /) -> Array:
+    def fn(x: Any, /) -> Any:
+        if x.__class__ is not Array and (python := scalars.function(name, x)) is not None:
+            return python(x)
         xp = operand(name, x, kinds)
         with xp.scope():
             value = x._value()
@@ -39,7 +42,7 @@ def _unary(name: str, kinds: str, kernel: Kernel | None = None, same: str = "") 
                 out = xp.copy(value)
             else:
                 out = getattr(xp, name)(value) if kernel is None else _run(xp, name, kernel, value)
-            return Array(Storage(xp.own(out) if xp.mutable else out, xp))
+            return made(out, xp) if xp.wraps else Array(Storage(xp.own(out) if xp.mutable else out, xp))
 
     fn.__name__ = fn.__qualname__ = name
     return fn
@@ -50,7 +53,11 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
     if not takes_scalars and kernel is None:
         kernel = _composite(name)
 
-    def fn(x1: Any, x2: Any, /) -> Array:
+    def fn(x1: Any, x2: Any, /) -> Any:
+        if x1.__class__ is not Array and x2.__class__ is not Array:
+            python = scalars.function(name, x1, x2)
+            if python is not None:
+                return python(x1, x2)
         if isinstance(x2, Number) and name == "pow":
             x2 = plain(x2)  # the exponent is a part of the program: few are powers by logarithms
         # two arrays of one dtype on one device are the common case, and take the short way
@@ -61,6 +68,8 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
         else:
             xp, same = backend_of(name, x1, x2), False
         if not same:
+            if name == "multiply":
+                x1, x2 = _of_mask(x1, x2), _of_mask(x2, x1)
             dtype = dtype_of_call(name, (x1, x2))
         if kind(dtype) not in kinds:
             check_kind(name, kinds, dtype, (x1, x2))
@@ -75,15 +84,23 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
             except Exception:
                 _check_broadcast(name, x1, x2)
                 raise
-            return Array(Storage(xp.own(out) if xp.mutable else out, xp))
+            return made(out, xp) if xp.wraps else Array(Storage(xp.own(out) if xp.mutable else out, xp))
 
     fn.__name__ = fn.__qualname__ = name
     return fn
 
 
+def _of_mask(x: Any, other: Any) -> Any:
+    """An array of booleans is a mask of the array of numbers that it is multiplied with, beyond the standard."""
+    if x.__class__ is Array and other.__class__ is Array and kind(x.dtype) == "b" and kind(other.dtype) != "b":
+        with x._cell.backend.scope():
+            return made(x._cell.backend.astype(x._value(), other.dtype), x._cell.backend)
+    return x
+
+
 def _as_operand(xp: Backend, x: Any, dtype: np.dtype) -> Any:
     """The hub takes Python scalars beside arrays, which saves making an array of each."""
-    if x.__class__ is Array or (type(x) is int and not -(2**63) <= x < 2**63):
+    if isinstance(x, Array) or (type(x) is int and not -(2**63) <= x < 2**63):
         return converted(xp, x, dtype)
     return x if type(x) in (int, float) else converted(xp, x, dtype)
 
@@ -238,9 +255,13 @@ for _name, _row in BINARY.items():
 # ---- of other signatures ---------------------------------------------------------------------------------------------
 
 
-def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
+def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
     """`x` held between bounds of its kind, which broadcast with it; the result has the dtype of `x`."""
     bounds = [v for v in (min, max) if v is not None]
+    if not any(isinstance(v, Array) for v in (x, *bounds)):
+        python = scalars.function("clip", x, *bounds)
+        if python is not None:
+            return python(x, min, max)
     operand("clip", x, "if")
     xp = backend_of("clip", x, *bounds)
     for bound in bounds:

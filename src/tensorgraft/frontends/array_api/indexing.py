@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorgraft import views
-from tensorgraft.frontends.array_api import tracing
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.array_api import asked, tracing
 from tensorgraft.frontends.array_api.promotion import kind, of_scalar
 from tensorgraft.frontends.array_api.traced_numbers import Number
 from tensorgraft.hub import dtypes
@@ -49,11 +50,11 @@ def get(x: Array, key: Any) -> Array:
 
     items, advanced = _parse(x, key)
     if not advanced:
-        return Array(x._cell, views.indexed(x._look(), items))
+        return x._seen(views.indexed(x._look(), items))
     xp = x._cell.backend
     with xp.scope():
         chosen = _select(x, items)
-        lead = Array(x._cell, views.permuted(chosen.view, chosen.leading()))._value()
+        lead = x._seen(views.permuted(chosen.view, chosen.leading()))._value()
         out = xp.gather(lead, tuple(chosen.indices))
         dims = xp.ndim(out) - (len(chosen.view.shape) - len(chosen.axes))
         order = chosen.placed(dims)
@@ -77,7 +78,7 @@ def put(x: Array, key: Any, value: Any, mode: str = "set") -> None:
             g = views.indexed(x._look(), items)
             new = _into(xp, new, g.shape)
             if mode != "set":
-                new = getattr(xp, COMBINE[mode])(Array(x._cell, g)._value(), new)
+                new = getattr(xp, COMBINE[mode])(x._seen(g)._value(), new)
             x._write(new, g)
             return
         (mask, *others) = items
@@ -101,7 +102,7 @@ def put(x: Array, key: Any, value: Any, mode: str = "set") -> None:
         full = (*index_shape, *g.shape[len(chosen.axes) :])
         new = _into(xp, new, tuple(full[a] for a in back))
         new = xp.permute_dims(new, tuple(back.index(a) for a in range(len(back))))
-        x._write(xp.scatter(Array(x._cell, g)._value(), tuple(chosen.indices), new, mode=mode), g)
+        x._write(xp.scatter(x._seen(g)._value(), tuple(chosen.indices), new, mode=mode), g)
 
 
 def value_of(x: Array, value: Any) -> Any:
@@ -122,11 +123,11 @@ def value_of(x: Array, value: Any) -> Any:
         value = _from_host(xp, np.asarray(value))
     if not isinstance(value, Array):
         raise TypeError(f"an array or a number can be written into an array, not a {type(value).__qualname__}")
-    if value._cell.backend is not xp:
+    if _apart(value, x):
         raise ValueError(f"an array on {value.device} cannot be written into one on {x.device}: move it with to_device")
     if "bifc".index(kind(value.dtype)) > "bifc".index(kind(dtype)):
         raise TypeError(f"an array of {value.dtype} cannot be written into one of {dtype}: convert it with astype")
-    return xp.astype(value._value(), dtype)
+    return xp.astype(value._dense(), dtype)
 
 
 def _into(xp: Backend, value: Any, shape: tuple[int, ...]) -> Any:
@@ -150,6 +151,11 @@ def _from_host(xp: Backend, values: np.ndarray) -> Array:
     from tensorgraft.frontends.array_api.array import made
 
     return made(xp.asarray(values), xp)
+
+
+def _apart(a: Array, b: Array) -> bool:
+    """Their arrays are of different backends; of quantised arrays, their codes."""
+    return a._cells()[0].backend is not b._cells()[0].backend
 
 
 def _parse(x: Array, key: Any) -> tuple[list[Any], bool]:
@@ -176,7 +182,7 @@ def _parse(x: Array, key: Any) -> tuple[list[Any], bool]:
             if isinstance(k, np.ndarray):
                 with x._cell.backend.scope():
                     k = _from_host(x._cell.backend, k)
-            if k._cell.backend is not x._cell.backend and not tracing.join(k._cell, x._cell):
+            if _apart(k, x) and not tracing.join(*k._cells(), *x._cells()):
                 raise ValueError(f"an index on {k.device} of an array on {x.device}: move it with to_device")
             if kind(k.dtype) not in "bi":
                 raise IndexError(f"an index is of integers or booleans, not of {k.dtype}")
@@ -227,7 +233,7 @@ def _select(x: Array, items: Sequence[Any]) -> Selection:
                 basic.append(None)
                 indices.append(xp.zeros((int(bool(k)),), dtypes.int64))
                 continue
-            found = xp.nonzero(k._value())
+            found = true_positions(k, k._value())
         else:
             index = k._value() if isinstance(k, Array) else xp.full((), k, dtypes.int64)
             found = (wrapped(xp, index, axis, x.shape[axis]),)
@@ -238,6 +244,17 @@ def _select(x: Array, items: Sequence[Any]) -> Selection:
             axis += 1
     together = positions == list(range(positions[0], positions[-1] + 1))
     return Selection(views.indexed(x._look(), basic), axes, indices, together)
+
+
+def true_positions(x: Array, mask: Any) -> tuple[Any, ...]:
+    """Where a mask, computed from `x`, is true. Raises ShapeError while it is traced."""
+    xp, capture = x._cell.backend, tracing.now.capture
+    if capture is None or not capture.is_input(x._cell):
+        try:
+            return xp.nonzero(mask)
+        except TracedValueError:
+            pass
+    raise asked.result_shape_needed(x)
 
 
 def wrapped(xp: Backend, index: Any, axis: int, n: int) -> Any:

@@ -320,7 +320,7 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:
     """A view of the diagonals of the last two axes, as the last axis."""
     _matrices("diagonal", x, kinds="bifc")
-    return Array(x._cell, views.diagonal(x._look(), offset))
+    return x._seen(views.diagonal(x._look(), offset))
 
 
 def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from tensorgraft.frontends.array_api.calls import (
     broadcast_shape,
     check_kind,
     converted,
+    extents_of,
     fail,
     operand,
     shape_of,
@@ -32,7 +34,7 @@ def broadcast_to(x: Array, /, shape: Sequence[int]) -> Array:
     """A view, which cannot be written where it shows elements several times."""
     operand("broadcast_to", x)
     extents = shape_of("broadcast_to", shape)
-    return Array(x._cell, views.broadcast(x._look(), extents))
+    return x._seen(views.broadcast(x._look(), extents))
 
 
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
@@ -65,7 +67,7 @@ def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
     order = axes_of("permute_dims", x, tuple(axes))
     if len(order) != x.ndim:
         fail("permute_dims", (x,), f"all of the axes, got {tuple(axes)}")
-    return Array(x._cell, views.permuted(x._look(), order))
+    return x._seen(views.permuted(x._look(), order))
 
 
 def matrix_transpose(x: Array, /) -> Array:
@@ -84,7 +86,7 @@ def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[
     order = [a for a in range(x.ndim) if a not in found]
     for place, a in sorted(zip(places, found, strict=True)):
         order.insert(place, a)
-    return Array(x._cell, views.permuted(x._look(), order))
+    return x._seen(views.permuted(x._look(), order))
 
 
 def expand_dims(x: Array, /, axis: int | Sequence[int]) -> Array:
@@ -93,7 +95,7 @@ def expand_dims(x: Array, /, axis: int | Sequence[int]) -> Array:
     count = len(axis) if isinstance(axis, tuple | list) else 1
     new = axes_of("expand_dims", x, axis, x.ndim + count)
     key = [None if a in new else slice(None) for a in range(x.ndim + count)]
-    return Array(x._cell, views.indexed(x._look(), key))
+    return x._seen(views.indexed(x._look(), key))
 
 
 def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
@@ -102,13 +104,13 @@ def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     gone = axes_of("squeeze", x, axis)
     if any(x.shape[a] != 1 for a in gone):
         fail("squeeze", (x,), f"axes of one element, got axis={axis}")
-    return Array(x._cell, views.indexed(x._look(), [0 if a in gone else slice(None) for a in range(x.ndim)]))
+    return x._seen(views.indexed(x._look(), [0 if a in gone else slice(None) for a in range(x.ndim)]))
 
 
 def flip(x: Array, /, *, axis: Axis = None) -> Array:
     """A view with the order of elements reversed along axes."""
     operand("flip", x)
-    return Array(x._cell, views.flipped(x._look(), axes_of("flip", x, axis)))
+    return x._seen(views.flipped(x._look(), axes_of("flip", x, axis)))
 
 
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
@@ -118,7 +120,7 @@ def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
     g = x._look()
     before = [slice(None)] * at
     after = [slice(None)] * (x.ndim - at - 1)
-    return tuple(Array(x._cell, views.indexed(g, [*before, i, *after])) for i in range(x.shape[at]))
+    return tuple(x._seen(views.indexed(g, [*before, i, *after])) for i in range(x.shape[at]))
 
 
 def reshape(x: Array, /, shape: Sequence[int], *, copy: bool | None = None) -> Array:
@@ -129,12 +131,12 @@ def reshape(x: Array, /, shape: Sequence[int], *, copy: bool | None = None) -> A
     xp = operand("reshape", x)
     g = x._look()
     try:
-        extents = views.shape_with(shape if isinstance(shape, tuple | list) else (shape,), x.size)
+        extents = views.shape_with(extents_of("reshape", shape), x.size)
     except ValueError as error:
         raise ValueError(f"reshape({show((x,))}, {shape}): {error}") from None
     seen = None if copy else views.reshaped(g, extents)
     if seen is not None:
-        return Array(x._cell, seen)
+        return x._seen(seen)
     if copy is False:
         fail("reshape", (x,), f"strides that let it be seen as {extents} without a copy (copy=False)")
     with xp.scope():
@@ -189,6 +191,8 @@ def tile(x: Array, repetitions: Sequence[int], /) -> Array:
 def roll(x: Array, /, shift: int | Sequence[int], *, axis: Axis = None) -> Array:
     """Elements moved along axes, round the end (None: of all elements, row-major)."""
     xp = operand("roll", x)
+    if isinstance(shift, Array):
+        shift = operator.index(shift)
     axes: tuple[int, ...]
     shifts: tuple[int, ...]
     if axis is None:
@@ -226,12 +230,12 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
         if isinstance(repeats, Array) and repeats.size != 1:
             if repeats.shape != (n,):
                 fail("repeat", (x, repeats), f"one count for each of the {n} elements of axis {at}")
-            counts = xp.to_numpy(repeats._value()).astype(np.int64)
+            counts = repeats._host("index").astype(np.int64)
             if (counts < 0).any():
                 fail("repeat", (x, repeats), "counts that are not negative")
             where = xp.asarray(np.repeat(np.arange(n), counts))
             return made(xp.take(value, where, at), xp, x)
-        times = int(reshape(repeats, ())) if isinstance(repeats, Array) else repeats
+        times = int(repeats._host("index").reshape(())) if isinstance(repeats, Array) else repeats
         if times < 0:
             fail("repeat", (x, repeats), "counts that are not negative")
         before, after = source.shape[:at], source.shape[at + 1 :]

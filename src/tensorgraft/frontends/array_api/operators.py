@@ -11,6 +11,7 @@ from tensorgraft.frontends.array_api.calls import SCALARS, fail
 
 Function = Callable[..., Array]
 
+OPERANDS = (Array, *SCALARS)
 UNARY = {"abs": "abs", "neg": "negative", "pos": "positive", "invert": "bitwise_invert"}
 COMPARISONS = {
     "eq": "equal",
@@ -40,7 +41,7 @@ BINARY = {
 
 def _forward(fn: Function) -> Callable[[Array, Any], Any]:
     def method(self: Array, other: Any, /) -> Any:
-        if other.__class__ is not Array and not isinstance(other, SCALARS):
+        if other.__class__ is not Array and not isinstance(other, OPERANDS):
             return NotImplemented
         return fn(self, other)
 
@@ -59,7 +60,7 @@ def _in_place(name: str, fn: Function) -> Callable[[Array, Any], Any]:
     TypeError and ValueError otherwise, with nothing written."""
 
     def method(self: Array, other: Any, /) -> Any:
-        if other.__class__ is not Array and not isinstance(other, SCALARS):
+        if other.__class__ is not Array and not isinstance(other, OPERANDS):
             return NotImplemented
         out = fn(self, other)
         if out.dtype != self.dtype:

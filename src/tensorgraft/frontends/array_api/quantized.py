@@ -1,0 +1,154 @@
+"""`QuantizedArray`: codes, scales and zero points, each an array of its own, as one array.
+
+A pytree of these arrays: what is compiled, differentiated and batched sees them, and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import optree
+
+from tensorgraft.frontends.array_api.array import Array
+from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization import policy
+from tensorgraft.quantization.backend import QuantizingBackend, quantizing
+from tensorgraft.quantization.encode import encode, same_ranges
+from tensorgraft.quantization.quantized import Quantized, anew, dense
+from tensorgraft.quantization.scheme import Scheme
+from tensorgraft.storage import Geometry, Storage, write
+
+
+class QuantizedArray(Array):
+    """An array of approximate numbers, made by `tg.quantize`. Shapes, views and rules are those of any array; views
+    share its codes, and what is written into them is quantised by the same scheme."""
+
+    __slots__ = ("base", "codes", "scale", "scheme", "zero_point")
+
+    def __init__(
+        self,
+        codes: Array,
+        scale: Array,
+        zero_point: Array | None,
+        base: tuple[int, ...],
+        geometry: Geometry,
+        scheme: Scheme,
+    ) -> None:
+        self.codes = codes
+        self.scale = scale
+        self.zero_point = zero_point
+        self.base = base
+        self.scheme = scheme
+        self._geometry = geometry
+
+    # ---- as any array --------------------------------------------------------------------------------------------------
+
+    @property
+    def _cell(self) -> Storage:  # type: ignore[override]
+        return Storage(self._quantized(), quantizing(self.codes._cell.backend))
+
+    def _cells(self) -> tuple[Storage, ...]:
+        return tuple(x._cell for x in self._parts())
+
+    def _seen(self, geometry: Geometry) -> QuantizedArray:
+        return QuantizedArray(self.codes, self.scale, self.zero_point, self.base, geometry, self.scheme)
+
+    def _value(self) -> Quantized:
+        return self._quantized()
+
+    def _dense(self) -> Any:
+        return dense(self.codes._cell.backend, self._quantized())
+
+    def _write(self, value: Any, geometry: Geometry | None = None) -> None:
+        g = self._look() if geometry is None else geometry
+        whole = self._quantized().whole()
+        xp: Backend = self.codes._cell.backend
+        values = dense(xp, whole)
+        if isinstance(value, Quantized):
+            value = dense(xp, value)
+        new = same_ranges(xp, write(xp, xp.own(xp.copy(values)) if xp.mutable else values, g, value), whole)
+        for x, part in zip(self._parts(), new.parts, strict=True):
+            x._write(part)
+
+    # ---- what it is made of --------------------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        """What codes, scales and zero points need, of the whole that this is a view of."""
+        return sum(x.nbytes for x in self._parts())
+
+    def _parts(self) -> tuple[Array, ...]:
+        return (self.codes, self.scale) if self.zero_point is None else (self.codes, self.scale, self.zero_point)
+
+    def _quantized(self) -> Quantized:
+        zero = None if self.zero_point is None else self.zero_point._value()
+        return Quantized(self.codes._value(), self.scale._value(), zero, self.base, self._look(), self.scheme)
+
+    def dequantize(self) -> Array:
+        """The numbers that it stands for, dense."""
+        xp = self.codes._cell.backend
+        with xp.scope(), policy.meant():
+            value = dense(xp, self._quantized())
+            return Array(Storage(xp.own(value) if xp.mutable else value, xp))
+
+    def _host(self) -> np.ndarray:
+        return self.dequantize()._host()
+
+    def __repr__(self) -> str:
+        values = repr(self.dequantize())
+        return f"Quantized{values[:-1]}, scheme={str(self.scheme)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return QuantizedArray, (self.codes, self.scale, self.zero_point, self.base, self._geometry, self.scheme)
+
+    def __copy__(self) -> QuantizedArray:
+        return self.__deepcopy__({})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> QuantizedArray:
+        xp = self.codes._cell.backend
+        with xp.scope():
+            made = anew(xp, self._quantized())
+            return _of_parts(xp, made.with_parts(tuple(map(xp.copy, made.parts))))
+
+
+def made_of(array: Any, xp: QuantizingBackend) -> Array:
+    """A new array around what an operation on quantised operands gave."""
+    inner = xp.inner
+    if isinstance(array, Quantized):
+        return _of_parts(inner, array)
+    return Array(Storage(inner.own(array) if inner.mutable else array, inner))
+
+
+def _of_parts(xp: Backend, q: Quantized) -> QuantizedArray:
+    parts = [Array(Storage(xp.own(a) if xp.mutable else a, xp)) for a in q.parts]
+    return QuantizedArray(parts[0], parts[1], parts[2] if len(parts) > 2 else None, q.base, q.geometry, q.scheme)
+
+
+def _flatten(q: QuantizedArray) -> tuple[tuple[Any, ...], Any, None]:
+    return (q.codes, q.scale, q.zero_point), (q.base, q._geometry, q.scheme), None
+
+
+def _unflatten(aux: Any, children: Any) -> QuantizedArray:
+    codes, scale, zero = children
+    base, geometry, scheme = aux
+    return QuantizedArray(codes, scale, zero, base, geometry, scheme)
+
+
+optree.register_pytree_node(QuantizedArray, _flatten, _unflatten, namespace=optree.registry.__GLOBAL_NAMESPACE)
+
+
+def quantize(x: Array, scheme: Scheme) -> QuantizedArray:
+    if isinstance(x, QuantizedArray):
+        x = x.dequantize()
+    xp = x._cell.backend
+    with xp.scope():
+        return _of_parts(xp, encode(xp, x._value(), scheme))
+
+
+def dequantize(q: QuantizedArray) -> Array:
+    return q.dequantize()
+
+
+def is_quantized(x: Any) -> bool:
+    return isinstance(x, QuantizedArray)

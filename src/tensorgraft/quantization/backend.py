@@ -1,0 +1,239 @@
+"""`QuantizingBackend`: another backend's operations on arrays of which some are `Quantized`.
+
+Operations that only move elements, products and rows that are looked up have rules. Composites come down to them; any
+other operation computes on dequantised operands, which is counted (`policy.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.primitive import composites, primitives
+from tensorgraft.hub.transforms import Transforms
+from tensorgraft.quantization import policy, products, views
+from tensorgraft.quantization.encode import same_ranges
+from tensorgraft.quantization.quantized import Quantized, dense
+from tensorgraft.storage import Geometry
+
+Array = Any
+_QUIET = frozenset({"zeros_like", "ones_like", "full_like"})  # ask for shape and dtype only
+
+_NOT_FORWARDED = frozenset(
+    name
+    for name, f in inspect.getmembers(Backend, callable)
+    if getattr(f, "__module__", None) in (Backend.__module__, Transforms.__module__) and name != "copy"
+)
+
+
+def _holds(x: Any) -> bool:
+    return isinstance(x, Quantized) or (isinstance(x, list | tuple) and any(map(_holds, x)))
+
+
+def _dense(xp: Backend, x: Any) -> Any:
+    if isinstance(x, Quantized):
+        return dense(xp, x)
+    return type(x)(_dense(xp, y) for y in x) if type(x) in (list, tuple) else x
+
+
+def _primitive(name: str) -> Callable[..., Any]:
+    found = views.RULES.get(name) or (products.dot_general if name == "dot_general" else None)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not any(map(_holds, args)) and not any(map(_holds, kwargs.values())):
+            return getattr(self.inner, name)(*args, **kwargs)
+        if found is not None:
+            made = found(self.inner, *args, **kwargs)
+            if made is not None:
+                policy.served(name)
+                return made
+        policy.missing(name, _shapes(args))
+        args = _dense(self.inner, args)
+        return getattr(self.inner, name)(*args, **{k: _dense(self.inner, v) for k, v in kwargs.items()})
+
+    method.__name__ = name
+    return method
+
+
+def _composite(name: str, written: Callable[..., Any]) -> Callable[..., Any]:
+    """The hub's own, in terms of primitives, where an operand is quantised."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(map(_holds, args)) or any(map(_holds, kwargs.values())):
+            return written(self, *args, **kwargs)
+        return getattr(self.inner, name)(*args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
+def _shapes(args: Sequence[Any]) -> str:
+    return ", ".join(f"{x.scheme.encoding}{list(x.shape)}" for x in args if isinstance(x, Quantized)) or "arrays"
+
+
+class _Forwarding(Backend):
+    for _name in primitives(Backend):
+        if _name not in _NOT_FORWARDED:
+            locals()[_name] = _primitive(_name)
+    for _name, _written in composites(Backend).items():
+        if _name not in _NOT_FORWARDED and _name not in _QUIET:
+            locals()[_name] = _composite(_name, _written)
+    del _name, _written
+
+
+class QuantizingBackend(_Forwarding):
+    mutable = False  # a write quantises anew
+    wraps = True
+
+    def __init__(self, inner: Backend) -> None:
+        self.inner = inner
+        self.name = inner.name
+        self.compiles = inner.compiles
+        super().__init__(inner.index, inner.platform)
+
+    @property
+    def traces(self) -> bool:
+        return self.inner.traces
+
+    # ---- arrays --------------------------------------------------------------------------------------------------------
+
+    def is_array(self, x: Any, /) -> bool:
+        return isinstance(x, Quantized) or self.inner.is_array(x)
+
+    def is_traced(self, x: Array, /) -> bool:
+        return any(map(self.inner.is_traced, x.parts)) if isinstance(x, Quantized) else self.inner.is_traced(x)
+
+    def shape(self, x: Array, /) -> tuple[int, ...]:
+        return x.shape if isinstance(x, Quantized) else self.inner.shape(x)
+
+    def dtype_of(self, *operands: Any) -> np.dtype:
+        for x in operands:
+            if isinstance(x, Quantized):
+                return x.dtype
+        return self.inner.dtype_of(*operands)
+
+    def asarray(self, x: np.ndarray, /) -> Array:
+        return self.inner.asarray(x)
+
+    def to_numpy(self, x: Array, /) -> np.ndarray:
+        return self.inner.to_numpy(dense(self.inner, x) if isinstance(x, Quantized) else x)
+
+    def from_dlpack(self, x: Any, /) -> Array:
+        return self.inner.from_dlpack(x)
+
+    def astype(self, x: Array, dtype: np.dtype, /) -> Array:
+        """Another floating dtype is what the numbers are rounded to; any other makes an array dense."""
+        if not isinstance(x, Quantized):
+            return self.inner.astype(x, dtype)
+        if dtypes.is_floating(dtype) and x.dtype == dtypes.float32:
+            return x.seen(x.geometry._replace(dtype=dtype))
+        if dtype == x.dtype:
+            return x
+        policy.missing("astype", _shapes((x,)))
+        return self.inner.astype(dense(self.inner, x), dtype)
+
+    def own(self, x: Array, /) -> Array:
+        return x if isinstance(x, Quantized) else self.inner.own(x)
+
+    def written(self, before: Quantized, after: Callable[[Backend, Array, Geometry], Array], geometry: Geometry) -> Any:
+        """The array that a quantised one becomes where `after(xp, dense array, geometry)` is written."""
+        values = dense(self.inner, before)
+        if self.inner.mutable:
+            values = self.inner.own(self.inner.copy(values))
+        return same_ranges(self.inner, after(self.inner, values, geometry), before)
+
+    # ---- programs ------------------------------------------------------------------------------------------------------
+
+    def scope(self) -> contextlib.AbstractContextManager[None]:
+        return self.inner.scope()
+
+    def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
+        """Codes and scales are arguments of their own."""
+        known: dict[Any, _Compiled] = {}
+
+        def run(*args: Any) -> tuple[Any, ...]:
+            key = tuple([x.kind if isinstance(x, Quantized) else None for x in args])
+            found = known.get(key)
+            if found is None:
+                found = known[key] = _Compiled(self.inner, fn, key)
+            return found(args)
+
+        return run
+
+    def synchronize(self) -> None:
+        self.inner.synchronize()
+
+    def memory_stats(self) -> dict[str, int]:
+        return self.inner.memory_stats()
+
+    def device_name(self) -> str:
+        return self.inner.device_name()
+
+    def native_dtype(self, dtype: np.dtype, /) -> np.dtype:
+        return self.inner.native_dtype(dtype)
+
+    def cond(self, *args: Any) -> Any:
+        return self.inner.cond(*args)
+
+    def while_loop(self, *args: Any) -> Any:
+        return self.inner.while_loop(*args)
+
+    def scan(self, *args: Any, **kwargs: Any) -> Any:
+        return self.inner.scan(*args, **kwargs)
+
+
+class _Compiled:
+    """A function for quantised arguments of certain kinds."""
+
+    def __init__(self, inner: Backend, fn: Callable[..., Any], kinds: tuple[Any, ...]) -> None:
+        self.kinds = kinds
+        self.outcome: list[tuple[Any, ...] | None] = []  # the kinds of the results
+
+        def flat(*leaves: Any) -> tuple[Any, ...]:
+            made = fn(*_joined(kinds, leaves))
+            self.outcome = [x.kind if isinstance(x, Quantized) else None for x in made]
+            return tuple(_flat(made))
+
+        self.run = inner.compile(flat)
+
+    def __call__(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(_joined(self.outcome, self.run(*_flat(args))))
+
+
+def _flat(xs: Sequence[Any]) -> list[Any]:
+    found: list[Any] = []
+    for x in xs:
+        found.extend(x.parts) if isinstance(x, Quantized) else found.append(x)
+    return found
+
+
+def _joined(kinds: Sequence[tuple[Any, ...] | None], leaves: Sequence[Any]) -> list[Any]:
+    rest = iter(leaves)
+    found = []
+    for kind in kinds:
+        if kind is None:
+            found.append(next(rest))
+        else:
+            base, geometry, scheme, plain = kind
+            codes, scale = next(rest), next(rest)
+            found.append(Quantized(codes, scale, None if plain else next(rest), base, geometry, scheme))
+    return found
+
+
+def quantizing(xp: Backend) -> QuantizingBackend:
+    """The one wrapper of a backend, which lives as long as that."""
+    if isinstance(xp, QuantizingBackend):
+        return xp
+    found = xp.__dict__.get("_quantizing")
+    if found is None:
+        found = xp.__dict__["_quantizing"] = QuantizingBackend(xp)
+    return found
+
+
+__all__ = ["QuantizingBackend", "quantizing"]

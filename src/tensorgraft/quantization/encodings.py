@@ -1,0 +1,147 @@
+"""Encodings: what a code stands for before it is scaled, and how codes lie in memory."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+# NormalFloat4: quantiles of the normal distribution (Dettmers et al., "QLoRA", arXiv 2305.14314, appendix E)
+NF4 = (
+    -1.0,
+    -0.6961928009986877,
+    -0.5250730514526367,
+    -0.39491748809814453,
+    -0.28444138169288635,
+    -0.18477343022823334,
+    -0.09105003625154495,
+    0.0,
+    0.07958029955625534,
+    0.16093020141124725,
+    0.24611230194568634,
+    0.33791524171829224,
+    0.44070982933044434,
+    0.5626170039176941,
+    0.7229568362236023,
+    1.0,
+)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Codes of `bits` bits. A value is (decoded code - zero point) * scale."""
+
+    name: str
+    bits: int
+    kind: str  # "integer", "float", "table"
+    signed: bool = True
+
+    @property
+    def low(self) -> int:
+        return -(1 << self.bits - 1) if self.signed else 0
+
+    @property
+    def high(self) -> int:
+        return (1 << self.bits - 1) - 1 if self.signed else (1 << self.bits) - 1
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of codes that are not packed."""
+        if self.kind == "float":
+            return np.dtype(getattr(dtypes, self.name))
+        return dtypes.int8 if self.kind == "integer" and self.signed else dtypes.uint8
+
+    @property
+    def largest(self) -> float:
+        """The greatest magnitude before scaling."""
+        if self.kind == "table":
+            return 1.0
+        return _largest(self.name) if self.kind == "float" else float(self.high)
+
+    @property
+    def packed(self) -> int:
+        """How many codes share a byte."""
+        return 8 // self.bits if self.kind != "float" and self.bits in (1, 2, 4) else 1
+
+    def encode(self, xp: Backend, x: Array) -> Array:
+        """float32 values in units of the scale, zero point added -> codes, the nearest ones."""
+        if self.kind == "integer":
+            return xp.astype(xp.clip(xp.round(x), float(self.low), float(self.high)), self.dtype)
+        if self.kind == "float":
+            return xp.astype(xp.clip(x, -self.largest, self.largest), self.dtype)
+        middles = (np.array(NF4[1:], np.float32) + np.array(NF4[:-1], np.float32)) / 2
+        return xp.astype(xp.searchsorted(xp.asarray(middles), x), self.dtype)
+
+    def decode(self, xp: Backend, codes: Array) -> Array:
+        """Codes -> float32, in units of the scale."""
+        if self.kind == "table":
+            return xp.gather(xp.asarray(np.array(NF4, np.float32)), (xp.astype(codes, dtypes.int32),))
+        return xp.astype(codes, dtypes.float32)
+
+    # ---- memory ------------------------------------------------------------------------------------------------------
+
+    def pack(self, xp: Backend, codes: Array) -> Array:
+        """Codes of any shape -> bytes (n,), the first code in the lowest bits; as they are where a code is a byte."""
+        if self.packed == 1:
+            return codes
+        n = xp.size(codes)
+        flat = xp.reshape(xp.astype(codes, dtypes.uint8), (n,))
+        rest = -n % self.packed
+        if rest:
+            flat = xp.pad(flat, 0, [(0, rest, 0)])
+        lanes = xp.reshape(flat, ((n + rest) // self.packed, self.packed))
+        mask = (1 << self.bits) - 1
+        found = None
+        for lane in range(self.packed):
+            part = xp.bitwise_and(xp.squeeze(xp.take_slice(lanes, 1, lane, lane + 1), 1), mask)
+            part = part if not lane else xp.bitwise_left_shift(part, xp.full((), lane * self.bits, dtypes.uint8))
+            found = part if found is None else xp.bitwise_or(found, part)
+        return found
+
+    def unpack(self, xp: Backend, packed: Array, shape: tuple[int, ...]) -> Array:
+        """The codes of a `shape`, in `dtype`."""
+        if self.packed == 1:
+            return packed
+        n = 1
+        for extent in shape:
+            n *= extent
+        mask = (1 << self.bits) - 1
+        lanes = [
+            xp.bitwise_and(
+                packed if not lane else xp.bitwise_right_shift(packed, xp.full((), lane * self.bits, dtypes.uint8)),
+                mask,
+            )
+            for lane in range(self.packed)
+        ]
+        flat = xp.reshape(xp.stack(lanes, axis=1), (xp.size(packed) * self.packed,))
+        if xp.size(flat) != n:
+            flat = xp.slice(flat, (0,), (n,), (1,))
+        codes = xp.reshape(flat, shape)
+        if self.dtype == dtypes.uint8:
+            return codes
+        sign = 1 << self.bits - 1
+        wide = xp.astype(codes, dtypes.int8)
+        return xp.subtract(xp.bitwise_xor(wide, sign), sign)
+
+
+@functools.cache
+def _largest(name: str) -> float:
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(getattr(ml_dtypes, name)).max)
+
+
+ENCODINGS: dict[str, Encoding] = {
+    **{f"int{n}": Encoding(f"int{n}", n, "integer") for n in range(1, 9)},
+    **{f"uint{n}": Encoding(f"uint{n}", n, "integer", signed=False) for n in range(1, 9)},
+    "float8_e4m3": Encoding("float8_e4m3fn", 8, "float"),
+    "float8_e5m2": Encoding("float8_e5m2", 8, "float"),
+    "nf4": Encoding("nf4", 4, "table"),
+}

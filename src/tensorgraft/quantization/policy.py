@@ -1,0 +1,80 @@
+"""What happens where an operation has no rule for quantised operands, and how often it did."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+
+CHOICES = ("dequantize", "warn", "error")
+
+
+class NoQuantizedRuleError(NotImplementedError):
+    """An operation on a quantised array would make it dense, and the user forbade that."""
+
+
+class _State(threading.local):
+    policy = "dequantize"
+    counting = True
+
+
+_now = _State()
+_missing: Counter[str] = Counter()
+_quantised: Counter[str] = Counter()
+
+
+@contextlib.contextmanager
+def on_missing(policy: str) -> Iterator[None]:
+    """Operations without a rule for quantised arrays compute on dequantised ones ("dequantize", the default), do so with
+    a warning ("warn"), or raise NoQuantizedRuleError ("error"), in this block and this thread."""
+    if policy not in CHOICES:
+        raise ValueError(f"on_missing({policy!r}): expected one of {', '.join(CHOICES)}")
+    before, _now.policy = _now.policy, policy
+    try:
+        yield
+    finally:
+        _now.policy = before
+
+
+def missing(operation: str, shapes: str) -> None:
+    """An operation is about to make its operands dense."""
+    if not _now.counting:
+        return
+    _missing[operation] += 1
+    if _now.policy == "dequantize":
+        return
+    text = (
+        f"{operation} of {shapes} has no rule for quantised arrays, and computes on dense ones:"
+        " call tg.dequantize where that is meant"
+    )
+    if _now.policy == "error":
+        raise NoQuantizedRuleError(text)
+    warnings.warn(text, stacklevel=2)
+
+
+def served(operation: str) -> None:
+    _quantised[operation] += 1
+
+
+@contextlib.contextmanager
+def meant() -> Iterator[None]:
+    """Inside, dequantising is what was asked for."""
+    before, _now.counting = _now.counting, False
+    try:
+        yield
+    finally:
+        _now.counting = before
+
+
+def report() -> dict[str, dict[str, int]]:
+    """How often each operation of the hub computed on codes ("quantized"), and how often it had to make its operands
+    dense ("dequantized"); of compiled functions, how often they were traced."""
+    return {"quantized": dict(_quantised), "dequantized": dict(_missing)}
+
+
+def reset() -> None:
+    """Begin to count again."""
+    _missing.clear()
+    _quantised.clear()

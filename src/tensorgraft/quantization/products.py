@@ -1,0 +1,82 @@
+"""Rules of products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization.quantized import Quantized, axes_of, dense, seen
+
+Array = Any
+Axes = tuple[Sequence[int], Sequence[int]]
+
+
+def dot_general(
+    xp: Backend, a: Any, b: Any, contract: Axes, batch: Axes = ((), ()), dtype: np.dtype | None = None
+) -> Array:
+    """A product with one quantised operand or two. Scales that are the same along the contracted axes multiply the
+    product of the codes; others, the codes."""
+    result = dtype or (a.dtype if isinstance(a, Quantized) else xp.dtype_of(a))
+    for which, (q, other) in enumerate(((a, b), (b, a))):
+        if isinstance(q, Quantized) and not isinstance(other, Quantized) and _constant(xp, q, contract[which]):
+            return _scaled(xp, q, other, which, contract, batch, result)
+    a, b = (dense(xp, x) if isinstance(x, Quantized) else x for x in (a, b))
+    return xp.dot_general(a, b, contract, batch, dtype)
+
+
+def _constant(xp: Backend, q: Quantized, axes: Sequence[int]) -> bool:
+    """One scale for all that is added up, and codes that are what they mean."""
+    found = axes_of(q)
+    if found is None or q.zero is not None or q.encoding.kind == "table":
+        return False
+    grid = xp.shape(q.scale)
+    return all(found[0][i].base is None or grid[found[0][i].base] == 1 for i in axes)
+
+
+def _scaled(
+    xp: Backend, q: Quantized, other: Array, which: int, contract: Axes, batch: Axes, result: np.dtype
+) -> Array:
+    codes, scale, _ = seen(xp, q)
+    if xp.shape(codes) != q.shape:
+        codes = xp.broadcast_to(codes, q.shape)
+    scales = [_placed(xp, scale, which, contract, batch, len(q.shape), xp.ndim(other))]
+    wide = result if result == dtypes.float64 else dtypes.float32
+    if q.scheme.activation == "int8" and xp.dtype_of(other) != dtypes.float64:
+        other, theirs = by_row(xp, other, contract[1 - which])
+        scales.append(_placed(xp, theirs, 1 - which, contract, batch, xp.ndim(other), len(q.shape)))
+        pair = (codes, other) if which == 0 else (other, codes)
+        product = xp.astype(xp.dot_general(*pair, contract, batch, dtypes.int32), wide)
+    else:
+        values = xp.astype(q.encoding.decode(xp, codes), xp.dtype_of(other))
+        pair = (values, other) if which == 0 else (other, values)
+        product = xp.dot_general(*pair, contract, batch, wide)
+    for s in scales:
+        product = xp.multiply(product, s if wide == dtypes.float32 else xp.astype(s, wide))
+    return product if wide == result else xp.astype(product, result)
+
+
+def by_row(xp: Backend, x: Array, axes: Sequence[int]) -> tuple[Array, Array]:
+    """(int8 codes, float32 scales): quantised symmetrically, with one scale for all that is contracted along `axes`."""
+    values = xp.astype(x, dtypes.float32)
+    if 0 in xp.shape(values):
+        kept = tuple(1 if i in axes else n for i, n in enumerate(xp.shape(values)))
+        return xp.astype(values, dtypes.int8), xp.ones(kept, dtypes.float32)
+    largest = xp.max(xp.abs(values), axis=tuple(axes), keepdims=True)
+    scale = xp.divide(xp.where(xp.equal(largest, 0.0), xp.ones_like(largest), largest), 127.0)
+    return xp.astype(xp.round(xp.divide(values, scale)), dtypes.int8), scale
+
+
+def _placed(xp: Backend, scale: Array, which: int, contract: Axes, batch: Axes, ndim: int, others: int) -> Array:
+    """Scales of an operand, where its axes are in the product: batch, free axes of the first, those of the second."""
+    free = [i for i in range(ndim) if i not in contract[which] and i not in batch[which]]
+    between = others - len(contract[1 - which]) - len(batch[1 - which])
+    order = [*batch[which], *free, *contract[which]]
+    moved = xp.permute_dims(scale, tuple(order)) if order != list(range(ndim)) else scale
+    extents = xp.shape(moved)
+    lead, own = extents[: len(batch[which])], extents[len(batch[which]) : len(batch[which]) + len(free)]
+    shape = (*lead, *own, *(1,) * between) if which == 0 else (*lead, *(1,) * between, *own)
+    return xp.reshape(moved, shape)

@@ -1,0 +1,57 @@
+"""`tg.quantize` and `tg.dequantize`, for arrays of every front end."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tensorgraft.quantization.scheme import Scheme, scheme_of
+
+
+def quantize(x: Any, scheme: str | Scheme) -> Any:
+    """An array whose numbers are kept in codes of a few bits and shared scales.
+
+    Arguments:
+        x: a floating-point `tensorgraft.array_api` array, or a `torch.Tensor` on the device.
+        scheme: a `Scheme`, or a name such as "int8_per_channel", "int8_dynamic", "int4_per_group_32", "float8_e4m3",
+            "nf4".
+
+    Returns a `QuantizedArray`, or a tensor on the same device that is quantised, of the shape and dtype of `x`.
+
+    Raises ValueError for an unknown scheme, a shape that does not divide into its groups, and NaN or infinite values;
+    TypeError for what is no floating-point array.
+    """
+    found = scheme_of(scheme)
+    front = _front_end(x)
+    if front is None:
+        raise TypeError(
+            f"quantize: expected an array of tensorgraft.array_api or a tensor on tg.device(...), got a"
+            f" {type(x).__module__}.{type(x).__qualname__}"
+        )
+    return front.quantize(x, found)
+
+
+def dequantize(q: Any) -> Any:
+    """The numbers that a quantised array or tensor stands for, dense; what is not quantised, as it is."""
+    front = _front_end(q)
+    return q if front is None or not front.is_quantized(q) else front.dequantize(q)
+
+
+def is_quantized(x: Any) -> bool:
+    front = _front_end(x)
+    return front is not None and front.is_quantized(x)
+
+
+def _front_end(x: Any) -> Any:
+    """The module of the front end whose array this is."""
+    arrays = sys.modules.get("tensorgraft.frontends.array_api.array")
+    if arrays is not None and isinstance(x, arrays.Array):
+        from tensorgraft.frontends.array_api import quantized
+
+        return quantized
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor) and x.device.type == "graft":
+        from tensorgraft.frontends.torch import quantized as tensors
+
+        return tensors
+    return None

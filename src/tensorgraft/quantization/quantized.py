@@ -1,0 +1,239 @@
+"""`Quantized`: codes and scales as one array, seen through a geometry.
+
+The codes have a shape of their own, the base. A view (transposed, sliced, reshaped) is the same codes seen through other
+strides, so what it dequantises to is, bit for bit, that view of what the base dequantises to.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization.encodings import Encoding
+from tensorgraft.quantization.scheme import Scheme
+from tensorgraft.storage import Geometry, contiguous_strides, read, same_strides, whole
+
+Array = Any
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """An array of quantised numbers.
+
+    Arguments:
+        codes: of the base's shape; packed, bytes (n,).
+        scale: float32; its extents divide the base's, and each scale is that of a block.
+        zero: float32 zero points of the scale's shape, in units of codes; None for none.
+        base: the shape of the codes.
+        geometry: what is seen of the base, with the logical dtype.
+        scheme: by which it was quantised, and will be again when it is written.
+    """
+
+    codes: Array
+    scale: Array
+    zero: Array | None
+    base: Shape
+    geometry: Geometry
+    scheme: Scheme
+
+    @property
+    def shape(self) -> Shape:
+        return self.geometry.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.geometry.dtype
+
+    @property
+    def encoding(self) -> Encoding:
+        return self.scheme.codes
+
+    @property
+    def parts(self) -> tuple[Array, ...]:
+        return (self.codes, self.scale) if self.zero is None else (self.codes, self.scale, self.zero)
+
+    def with_parts(self, parts: tuple[Array, ...]) -> Quantized:
+        return replace(self, codes=parts[0], scale=parts[1], zero=parts[2] if len(parts) > 2 else None)
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """All that is no array."""
+        return self.base, self.geometry, self.scheme, self.zero is None
+
+    def seen(self, geometry: Geometry) -> Quantized:
+        return replace(self, geometry=geometry)
+
+    def whole(self) -> Quantized:
+        """All of the base."""
+        return self.seen(whole(self.base, self.dtype))
+
+    @property
+    def is_whole(self) -> bool:
+        g = self.geometry
+        return g.shape == self.base and not g.offset and same_strides(g.shape, g.strides, contiguous_strides(g.shape))
+
+
+class Axis(NamedTuple):
+    """Where an axis of a view lies in the base."""
+
+    base: int | None  # which axis; None: one that does not move
+    start: int
+    step: int  # negative: backwards
+    extent: int
+
+
+def axes_of(q: Quantized) -> tuple[list[Axis], list[int]] | None:
+    """(each axis of the view as a slice of one axis of the base, the index on each axis of the base that no axis of the
+    view moves along); None where some axis moves along several."""
+    g, strides = q.geometry, contiguous_strides(q.base)
+    if 0 in g.shape or 0 in q.base:
+        return None
+    at, rest = [], g.offset
+    for stride in strides:
+        index, rest = divmod(rest, stride)
+        at.append(index)
+    found, used = [], set()
+    for n, stride in zip(g.shape, g.strides, strict=True):
+        if n == 1 or not stride:
+            found.append(Axis(None, 0, 1, n))
+            continue
+        for axis, (extent, unit) in enumerate(zip(q.base, strides, strict=True)):
+            step = stride // unit
+            last = at[axis] + (n - 1) * step
+            if extent > 1 and not stride % unit and 0 <= last < extent and axis not in used:
+                used.add(axis)
+                found.append(Axis(axis, at[axis], step, n))
+                break
+        else:
+            return None
+    return found, at
+
+
+class Seen(NamedTuple):
+    """A view of codes as arrays: of its shape, and of scales that broadcast to it."""
+
+    codes: Array
+    scale: Array
+    zero: Array | None
+
+
+def seen(xp: Backend, q: Quantized) -> Seen:
+    """The codes that a view shows, not packed, and their scales; an extent of 1 where they are the same along an axis
+    of the base."""
+    codes = q.encoding.unpack(xp, q.codes, q.base)
+    found = axes_of(q)
+    if found is None:
+        g = q.geometry
+        full = [xp.broadcast_to(_spread(xp, s, q.base), q.base) for s in q.parts[1:]]
+        flat = [_read(xp, a, g) for a in (codes, *full)]
+        return Seen(flat[0], flat[1], flat[2] if len(flat) > 2 else None)
+    axes, at = found
+    codes = _along(xp, codes, axes, at)
+    scale, zero = (None if s is None else _along(xp, _spread(xp, s, q.base), axes, at) for s in (q.scale, q.zero))
+    return Seen(codes, scale, zero)
+
+
+def dense(xp: Backend, q: Quantized) -> Array:
+    """The values: (decoded codes - zero point) * scale in float32, rounded to the logical dtype."""
+    codes, scale, zero = seen(xp, q)
+    values = q.encoding.decode(xp, codes)
+    if zero is not None:
+        values = xp.subtract(values, zero)
+    values = xp.multiply(values, scale)
+    if xp.shape(values) != q.shape:
+        values = xp.broadcast_to(values, q.shape)
+    return values if q.dtype == dtypes.float32 else xp.astype(values, q.dtype)
+
+
+def anew(xp: Backend, q: Quantized) -> Quantized:
+    """The same numbers with codes of the view's own shape, each block of which has one scale."""
+    if q.is_whole:
+        return q
+    codes, scale, zero = seen(xp, q)
+    codes = xp.broadcast_to(codes, q.shape) if xp.shape(codes) != q.shape else codes
+    parts = [_gathered(xp, s, q) for s in (scale, zero) if s is not None]
+    return Quantized(
+        q.encoding.pack(xp, codes),
+        parts[0],
+        parts[1] if len(parts) > 1 else None,
+        q.shape,
+        whole(q.shape, q.dtype),
+        q.scheme,
+    )
+
+
+def blocks(xp: Backend, scale: Array, shape: Shape) -> tuple[int, ...]:
+    """The extents of what shares a scale."""
+    return tuple(max(n, 1) // max(s, 1) for n, s in zip(shape, xp.shape(scale), strict=True))
+
+
+def _spread(xp: Backend, scale: Array, base: Shape) -> Array:
+    """Scales, one an element along every axis where there are several of them."""
+    for axis, (s, n) in enumerate(zip(xp.shape(scale), base, strict=True)):
+        if s not in (1, n):
+            here = xp.shape(scale)
+            wide = xp.broadcast_to(xp.expand_dims(scale, axis + 1), (*here[: axis + 1], n // s, *here[axis + 1 :]))
+            scale = xp.reshape(wide, (*here[:axis], n, *here[axis + 1 :]))
+    return scale
+
+
+def _along(xp: Backend, x: Array, axes: list[Axis], at: list[int]) -> Array:
+    """A view, axis by axis, of an array whose extents are those of the base, or 1."""
+    here = xp.shape(x)
+    moving = {a.base: a for a in axes if a.base is not None}
+    start, stop, step, backward = [], [], [], []
+    for axis, n in enumerate(here):
+        a = moving.get(axis)
+        if n == 1:
+            start.append(0), stop.append(1), step.append(1)
+        elif a is None:
+            start.append(at[axis]), stop.append(at[axis] + 1), step.append(1)
+        else:
+            last = a.start + (a.extent - 1) * a.step
+            start.append(min(a.start, last)), stop.append(max(a.start, last) + 1), step.append(abs(a.step))
+            if a.step < 0:
+                backward.append(axis)
+    if tuple(start) != (0,) * len(here) or tuple(stop) != here or any(s != 1 for s in step):
+        x = xp.slice(x, tuple(start), tuple(stop), tuple(step))
+    if backward:
+        x = xp.flip(x, tuple(backward))
+    order = [a.base for a in axes if a.base is not None]
+    rest = [axis for axis in range(len(here)) if axis not in order]
+    if order + rest != list(range(len(here))):
+        x = xp.permute_dims(x, (*order, *rest))
+    kept = iter(xp.shape(x))
+    wanted = tuple(1 if a.base is None else next(kept) for a in axes)
+    if xp.shape(x) != wanted:
+        x = xp.reshape(x, wanted)
+    return x
+
+
+def _gathered(xp: Backend, scale: Array, q: Quantized) -> Array:
+    """Scales of a view with as few of them as its geometry plainly allows: blocks that it keeps whole."""
+    found = axes_of(q)
+    if found is None:
+        return scale
+    base_blocks = blocks(xp, q.scale, q.base)
+    for axis, a in enumerate(found[0]):
+        n = xp.shape(scale)[axis]
+        block = 1 if a.base is None else base_blocks[a.base]
+        if n > 1 and block > 1 and abs(a.step) == 1:
+            first = min(a.start, a.start + (a.extent - 1) * a.step)
+            shared = math.gcd(first, a.extent, block)
+            here = xp.shape(scale)
+            scale = xp.slice(scale, (0,) * len(here), here, tuple(shared if i == axis else 1 for i in range(len(here))))
+    return scale
+
+
+def _read(xp: Backend, array: Array, geometry: Geometry) -> Array:
+    """An array of the base's shape through a geometry, whatever its dtype."""
+    own = geometry._replace(dtype=xp.dtype_of(array))
+    if not xp.mutable:
+        return read(xp, array, own)
+    return read(xp, xp.own(array), own)

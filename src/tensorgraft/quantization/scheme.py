@@ -1,0 +1,123 @@
+"""Schemes: how a tensor is quantised."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tensorgraft.quantization.encodings import ENCODINGS, Encoding
+
+_NAME = re.compile(
+    r"(?P<encoding>u?int[1-8]|float8_e4m3|float8_e5m2|nf4)(?P<asymmetric>_asymmetric)?(?P<dynamic>_dynamic)?"
+    r"(_per_(?P<granularity>tensor|channel|group_(?P<group>\d+)|block_(?P<rows>\d+)x(?P<columns>\d+)))?"
+)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """What codes a tensor is kept in, and what shares a scale.
+
+    Arguments:
+        encoding: "int1" to "int8", "uint1" to "uint8" (affine), "float8_e4m3", "float8_e5m2", "nf4".
+        granularity: "tensor" (one scale), "channel" (one for each index of `axis`), "group" (one for each run of
+            `group` elements along the last axis), "block" (one for each block of the extents `block`, of the last axes).
+        symmetric: zero is the code zero; else each scale has a zero point. Unsigned codes are never symmetric.
+        activation: None, or "int8": in products the other operand is quantised too, row by row, when they are computed,
+            and the codes are multiplied as integers.
+    """
+
+    encoding: str
+    granularity: str = "channel"
+    group: int = 32
+    block: tuple[int, ...] = ()
+    axis: int = 0
+    symmetric: bool = True
+    activation: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.encoding not in ENCODINGS:
+            raise ValueError(f"unknown encoding {self.encoding!r}; there are {', '.join(ENCODINGS)}")
+        if self.granularity not in ("tensor", "channel", "group", "block"):
+            raise ValueError(f"granularity is {self.granularity!r}: it is to be tensor, channel, group or block")
+        if self.granularity == "group" and self.group < 1:
+            raise ValueError(f"group is {self.group}: it is to be 1 or more")
+        if self.granularity == "block" and (not self.block or min(self.block) < 1):
+            raise ValueError(f"block is {self.block}: it is to be extents of 1 or more")
+        if self.activation not in (None, "int8"):
+            raise ValueError(f"activation is {self.activation!r}: it is to be None or 'int8'")
+        if self.codes.kind != "integer" and not self.symmetric:
+            raise ValueError(f"{self.encoding} has no zero points: symmetric is to be True")
+        if self.activation and (self.encoding != "int8" or not self.symmetric or self.granularity not in _ROWS):
+            raise ValueError(
+                f"activation={self.activation!r} multiplies integers, and needs symmetric int8 codes with one scale a"
+                f" channel or tensor, not {self.encoding} per {self.granularity}"
+            )
+
+    @property
+    def codes(self) -> Encoding:
+        return ENCODINGS[self.encoding]
+
+    @property
+    def has_zero_points(self) -> bool:
+        return self.codes.kind == "integer" and not (self.symmetric and self.codes.signed and self.codes.bits > 1)
+
+    def blocks(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The extents, in a tensor of `shape`, of what shares a scale. Raises ValueError where they do not divide."""
+        if self.granularity == "tensor":
+            return tuple(max(n, 1) for n in shape)
+        if self.granularity == "channel":
+            if not shape:
+                raise ValueError(f"{self}: a tensor without axes has no channels; use granularity='tensor'")
+            if not -len(shape) <= self.axis < len(shape):
+                raise ValueError(f"{self}: a tensor of shape {shape} has no axis {self.axis}")
+            return tuple(1 if i == self.axis % len(shape) else max(n, 1) for i, n in enumerate(shape))
+        block = (self.group,) if self.granularity == "group" else self.block
+        if len(block) > len(shape):
+            raise ValueError(f"{self}: a tensor of shape {shape} has fewer axes than the blocks {block}")
+        found = (1,) * (len(shape) - len(block)) + block
+        for axis, (n, b) in enumerate(zip(shape, found, strict=True)):
+            if n % b:
+                near = [d for d in range(min(b, n), 0, -1) if n % d == 0][:1]
+                raise ValueError(
+                    f"a tensor of shape {shape} does not divide into groups of {b} along axis {axis}, which has {n}"
+                    f" elements: use a group of {near[0] if near else 1}, or granularity='channel'"
+                )
+        return found
+
+    def __str__(self) -> str:
+        extra = {"group": f"_{self.group}", "block": "_" + "x".join(map(str, self.block))}.get(self.granularity, "")
+        return (
+            self.encoding
+            + ("" if self.symmetric else "_asymmetric")
+            + ("_dynamic" if self.activation else "")
+            + f"_per_{self.granularity}{extra}"
+        )
+
+
+_ROWS = ("tensor", "channel")
+
+
+def scheme_of(name: str | Scheme) -> Scheme:
+    """The scheme of a name such as "int8_per_channel", "int8_dynamic_per_channel", "int4_per_group_32",
+    "uint4_asymmetric_per_group_64", "float8_e4m3" (per channel), "nf4" (groups of 64), "int8_per_block_16x16".
+
+    Raises ValueError for others.
+    """
+    if isinstance(name, Scheme):
+        return name
+    found = _NAME.fullmatch(name) if isinstance(name, str) else None
+    if found is None:
+        raise ValueError(
+            f"unknown scheme {name!r}: write an encoding ({', '.join(ENCODINGS)}), then _asymmetric or _dynamic if so,"
+            " then _per_tensor, _per_channel, _per_group_32 or _per_block_16x16; for example int4_per_group_32"
+        )
+    encoding = found["encoding"]
+    granularity = (found["granularity"] or ("group_64" if encoding == "nf4" else "channel")).partition("_")[0]
+    return Scheme(
+        encoding,
+        granularity,
+        group=int(found["group"] or (64 if encoding == "nf4" else 32)),
+        block=(int(found["rows"]), int(found["columns"])) if found["rows"] else (),
+        symmetric=not found["asymmetric"] and not encoding.startswith("uint"),
+        activation="int8" if found["dynamic"] else None,
+    )

@@ -1,0 +1,146 @@
+"""Rules of operations that move elements: their results are quantised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensorgraft import views
+from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization.quantized import Quantized, anew, axes_of, blocks, seen
+from tensorgraft.storage import whole
+
+Array = Any
+Rule = Callable[..., Any]
+RULES: dict[str, Rule] = {}
+
+
+def rule(name: str) -> Callable[[Rule], Rule]:
+    def register(fn: Rule) -> Rule:
+        RULES[name] = fn
+        return fn
+
+    return register
+
+
+@rule("reshape")
+def reshape(xp: Backend, q: Quantized, shape: tuple[int, ...]) -> Quantized:
+    found = views.reshaped(q.geometry, tuple(shape))
+    if found is None:
+        q = anew(xp, q)
+        found = views.reshaped(q.geometry, tuple(shape))
+        assert found is not None
+    return q.seen(found)
+
+
+@rule("permute_dims")
+def permute_dims(xp: Backend, q: Quantized, axes: Sequence[int]) -> Quantized:
+    return q.seen(views.permuted(q.geometry, axes))
+
+
+@rule("broadcast_to")
+def broadcast_to(xp: Backend, q: Quantized, shape: tuple[int, ...]) -> Quantized:
+    return q.seen(views.broadcast(q.geometry, tuple(shape)))
+
+
+@rule("slice")
+def slice_(xp: Backend, q: Quantized, start: Sequence[int], stop: Sequence[int], step: Sequence[int]) -> Quantized:
+    return q.seen(views.indexed(q.geometry, [slice(*s) for s in zip(start, stop, step, strict=True)]))
+
+
+@rule("flip")
+def flip(xp: Backend, q: Quantized, axes: Sequence[int]) -> Quantized:
+    return q.seen(views.flipped(q.geometry, axes))
+
+
+@rule("copy")
+def copy(xp: Backend, q: Quantized) -> Quantized:
+    q = anew(xp, q)
+    return q.with_parts(tuple(xp.copy(a) for a in q.parts))
+
+
+@rule("gather")
+def gather(xp: Backend, q: Quantized, indices: Sequence[Array]) -> Quantized | None:
+    """Rows, as of an embedding: with the scales of each."""
+    codes, scale, zero = seen(xp, q)
+    codes = xp.broadcast_to(codes, q.shape)
+    n = len(indices)
+    if axes_of(q) is None:
+        return None
+    picked = xp.gather(codes, indices)
+    found = []
+    for s in (scale, zero):
+        if s is None:
+            continue
+        at = tuple(xp.zeros_like(i) if xp.shape(s)[axis] == 1 else i for axis, i in enumerate(indices))
+        found.append(_in_blocks(xp, xp.gather(s, at), xp.shape(picked), _kept(xp, q, n)))
+    shape = xp.shape(picked)
+    return Quantized(
+        q.encoding.pack(xp, picked),
+        found[0],
+        found[1] if len(found) > 1 else None,
+        shape,
+        whole(shape, q.dtype),
+        q.scheme,
+    )
+
+
+def _kept(xp: Backend, q: Quantized, n: int) -> tuple[int, ...]:
+    """How many elements share a scale along the axes of a view after the first `n`, as far as a view keeps that."""
+    found = axes_of(q)
+    assert found is not None
+    sizes = blocks(xp, q.scale, q.base)
+    kept = []
+    for a in found[0][n:]:
+        size = 1 if a.base is None else sizes[a.base]
+        first = min(a.start, a.start + (a.extent - 1) * a.step)
+        kept.append(math.gcd(first, a.extent, size) if abs(a.step) == 1 else 1)
+    return tuple(kept)
+
+
+def _in_blocks(xp: Backend, scale: Array, shape: tuple[int, ...], kept: tuple[int, ...]) -> Array:
+    """One scale an element -> one for each block of the last axes."""
+    here = xp.shape(scale)
+    lead = len(here) - len(kept)
+    step = (1,) * lead + tuple(b if n > 1 else 1 for n, b in zip(here[lead:], kept, strict=True))
+    if any(s > 1 for s in step):
+        scale = xp.slice(scale, (0,) * len(here), here, step)
+    return scale
+
+
+@rule("concat")
+def concat(xp: Backend, arrays: Sequence[Any], axis: int) -> Quantized | None:
+    """Arrays of one scheme, with blocks as large as fit all of them."""
+    first = arrays[0]
+    if not all(isinstance(a, Quantized) and (a.scheme, a.dtype) == (first.scheme, first.dtype) for a in arrays):
+        return None
+    parts = [anew(xp, a) for a in arrays]
+    sizes = [blocks(xp, p.scale, p.base) for p in parts]
+    common = [math.gcd(*(s[i] for s in sizes)) for i in range(len(first.shape))]
+    common[axis] = math.gcd(*(p.base[axis] for p in parts), *(s[axis] for s in sizes))
+    codes = xp.concat([p.encoding.unpack(xp, p.codes, p.base) for p in parts], axis=axis)
+    rows = [
+        [_finer(xp, s, p.base, common) for p in parts for s in (p.parts[k],)] for k in range(1, len(parts[0].parts))
+    ]
+    scales = [xp.concat(row, axis=axis) for row in rows]
+    shape = xp.shape(codes)
+    return Quantized(
+        first.encoding.pack(xp, codes),
+        scales[0],
+        scales[1] if len(scales) > 1 else None,
+        shape,
+        whole(shape, first.dtype),
+        first.scheme,
+    )
+
+
+def _finer(xp: Backend, scale: Array, base: tuple[int, ...], block: Sequence[int]) -> Array:
+    """The scales of blocks that are divided further."""
+    for axis, (n, b) in enumerate(zip(base, block, strict=True)):
+        here = xp.shape(scale)
+        times = n // b // max(here[axis], 1)
+        if times > 1:
+            wide = xp.broadcast_to(xp.expand_dims(scale, axis + 1), (*here[: axis + 1], times, *here[axis + 1 :]))
+            scale = xp.reshape(wide, (*here[:axis], here[axis] * times, *here[axis + 1 :]))
+    return scale
