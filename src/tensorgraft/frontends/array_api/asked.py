@@ -67,7 +67,8 @@ def shape_needed(name: str, shape: Any, x: Array) -> ShapeError:
         shown = f"({inside})" if isinstance(shape, tuple | list) and len(given) > 1 else inside
     known = static(frame, x, expression)
     found = ways.of_shape(frame, node, literal, at, len(given), expression, known)
-    return _error(ShapeError, f"{name}(shape={shown})", expression, expression, x, found)
+    call = f"{name}(shape={shown})" if node is None or name in ways.OF_SHAPE else _text(frame, node)
+    return _error(ShapeError, call, expression, expression, x, found)
 
 
 def result_shape_needed(x: Array) -> ShapeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -176,8 +177,23 @@ def full(shape: Shape, fill_value: Any, *, dtype: Any = None, device: Any = None
     if not isinstance(fill_value, SCALARS):
         if not isinstance(fill_value, Array) or fill_value.ndim:
             raise TypeError(f"full: expected a Python scalar to fill with, got {fill_value!r}")
+        if dtype is None or kind(checked(dtype)) != "c" or fill_value.dtype.kind == "c":
+            return _full_of(fill_value, shape, dtype, device)
         fill_value = fill_value.item()
     return _filled("full", shape, fill_value, default_dtype(fill_value) if dtype is None else checked(dtype), device)
+
+
+def _full_of(value: Array, shape: Shape, dtype: Any, device: Any) -> Array:
+    """Of a 0-d array, whose value need not be known."""
+    extents = shape_of("full", shape)
+    found = value.dtype if dtype is None else checked(dtype)
+    if kind(value.dtype) == "c" and kind(found) != "c":
+        raise TypeError(f"full: {value!r} is no value of {found}")
+    xp = resolve(device).backend if device is not None else value._cell.backend
+    value = _placed(value, xp, None)
+    xp = value._cell.backend
+    with xp.scope():
+        return made(xp.copy(xp.broadcast_to(xp.astype(value._value(), found), extents)), xp)
 
 
 def _filled(name: str, shape: Shape, value: Any, dtype: np.dtype, device: Any) -> Array:
@@ -236,7 +252,7 @@ def arange(
     """start, start + step, ... up to `stop`, which is not in it (from 0 where `stop` is not given)."""
     if stop is None:
         start, stop = 0, start
-    given = (start, stop, step)
+    start, stop, step = given = tuple(_known(v) for v in (start, stop, step))
     for v in given:
         if not isinstance(v, int | float):
             raise TypeError(f"arange: expected Python numbers, got {v!r}")
@@ -250,6 +266,13 @@ def arange(
     with xp.scope():
         steps = xp.multiply(xp.iota(n, wide), xp.full((), step, wide))
         return made(xp.astype(xp.add(steps, xp.full((), start, wide)), found), xp)
+
+
+def _known(v: Any) -> Any:
+    """A number given as a 0-d array, which must have a value by now."""
+    if not isinstance(v, Array) or v.ndim or kind(v.dtype) not in "if":
+        return v
+    return operator.index(v) if kind(v.dtype) == "i" else float(v)
 
 
 def linspace(

@@ -16,6 +16,7 @@ from tensorgraft.frontends.array_api.calls import (
     fail,
     operand,
 )
+from tensorgraft.frontends.array_api.indexing import true_positions
 from tensorgraft.frontends.array_api.taking import take
 from tensorgraft.hub import dtypes
 
@@ -57,7 +58,7 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
     if not x.ndim:
         fail("nonzero", (x,), "an array of at least one dimension")
     with xp.scope():
-        return tuple(made(at, xp) for at in xp.nonzero(xp.astype(x._value(), dtypes.bool_)))
+        return tuple(made(at, xp) for at in true_positions(x, xp.astype(x._value(), dtypes.bool_)))
 
 
 def searchsorted(x1: Array, x2: Any, /, *, side: str = "left", sorter: Array | None = None) -> Array:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from tensorgraft.frontends.array_api.array import Array, made
 from tensorgraft.frontends.array_api.calls import backend_of, converted, dtype_of_call, operand
+from tensorgraft.frontends.array_api.indexing import true_positions
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -47,7 +48,7 @@ def unique_all(x: Array, /) -> UniqueAllResult:
         ordered, order = _ordered(xp, xp.reshape(x._value(), (n,)))
         differs = xp.not_equal(xp.take_slice(ordered, 0, 1, n), xp.take_slice(ordered, 0, 0, max(n - 1, 0)))
         new = xp.concat([xp.full((min(n, 1),), True, dtypes.bool_), differs], axis=0)
-        (first,) = xp.nonzero(new)
+        (first,) = true_positions(x, new)
         number = xp.subtract(xp.cumsum(xp.astype(new, dtypes.int64), axis=0), 1)
         inverse = xp.scatter(xp.zeros((n,), dtypes.int64), (order,), number)
         ends = xp.concat([xp.take_slice(first, 0, 1, xp.size(first)), xp.full((min(n, 1),), n, dtypes.int64)], axis=0)

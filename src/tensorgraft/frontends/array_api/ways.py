@@ -24,6 +24,7 @@ _MASKED = {
     "truncated_normal", "uniform", "zeros",
 }  # fmt: skip
 _TRUTHS = {"bernoulli"}
+OF_SHAPE = {*_MASKED, "broadcast_to", "categorical", "reshape"}  # with an argument of that name
 
 
 class Static(NamedTuple):
@@ -256,7 +257,7 @@ def _with(frame: FrameType | None, node: ast.AST, expression: str, bound: str) -
 
 
 def _assigned(node: Any) -> str:
-    """"y = " where the program gives the expression the name y."""
+    """ "y = " where the program gives the expression the name y."""
     outer = getattr(node, "parent", None)
     if isinstance(outer, ast.Assign) and len(outer.targets) == 1 and isinstance(outer.targets[0], ast.Name):
         return f"{outer.targets[0].id} = "
