@@ -51,20 +51,94 @@ def test_values_are_converted_and_broadcast(holder):
     assert read(x).dtype == np.int32
 
 
+BOUNDS = r"index -?\d is out of bounds for (axis|dimension) \d (of|with) size \d"
+# what is wrong -> the call, the error, its text (bounds are said in the words of what is indexed)
+WRONG = {
+    "shape": (
+        lambda x, of: tg.inplace_update(x, of(np.zeros((4, 3), np.int32))),
+        ValueError,
+        r"a value of shape \(4, 3\) does not broadcast to \(2, 3\), the shape of what is updated",
+    ),
+    "more axes": (
+        lambda x, of: tg.inplace_update(x, of(np.zeros((1, 2, 3), np.int32))),
+        ValueError,
+        r"a value of shape \(1, 2, 3\) does not broadcast to \(2, 3\), the shape of what is updated",
+    ),
+    "number": (
+        lambda x, of: tg.inplace_update(x, 2.5, keep_dtype=False),
+        TypeError,
+        r"the Python number 2\.5 does not fit into int32 \(keep_dtype=True converts it\)",
+    ),
+    "large number": (
+        lambda x, of: tg.inplace_update(x, 2**40, keep_dtype=False),
+        TypeError,
+        r"the Python number 1099511627776 does not fit into int32",
+    ),
+    "dtype": (
+        lambda x, of: tg.inplace_update(x, of(np.zeros((2, 3), np.int64)), keep_dtype=False),
+        TypeError,
+        r"values of int64 do not all fit into int32 \(keep_dtype=True converts them\)",
+    ),
+    "text": (
+        lambda x, of: tg.inplace_update(x, "text"),
+        TypeError,
+        r"inplace_update: a value is a number or an array, got a builtins\.str",
+    ),
+    "mode": (
+        lambda x, of: tg.scatter_update(x, 0, 1, "mean"),
+        ValueError,
+        r"mode is 'mean', expected one of set, add, multiply, min, max",
+    ),
+    "shape of a part": (
+        lambda x, of: tg.scatter_update(x, of(np.array([0, 1])), of(np.zeros(2, np.int32))),
+        ValueError,
+        r"a value of shape \(2,\) does not broadcast to \(2, 3\), the shape of what is",
+    ),
+    "index": (lambda x, of: tg.scatter_update(x, (0, -4), 1, "add"), IndexError, BOUNDS),
+    "array of indices": (lambda x, of: tg.scatter_update(x, of(np.array([0, 7])), 1), IndexError, BOUNDS),
+    "more indices": (
+        lambda x, of: tg.scatter_update(x, (0, 0, 0), 1, "add"),
+        IndexError,
+        r"3 indices|too many indices",
+    ),
+    "mask": (
+        lambda x, of: tg.scatter_update(x, of(np.array([True, False, True])), 1, "add"),
+        IndexError,
+        "mask|boolean index",
+    ),
+    "floats as indices": (
+        lambda x, of: tg.scatter_update(x, of(np.array([0.0, 1.0])), 1, "add"),
+        IndexError,
+        r"scatter_update: an index is of integers or booleans, not of float64",
+    ),
+    "text as an index": (
+        lambda x, of: tg.scatter_update(x, "a", 1),
+        IndexError,
+        r"scatter_update: an index is an integer, a slice, \.\.\., None or an array .*, not a builtins\.str",
+    ),
+}
+
+
 @ANY
-def test_errors_are_the_same_and_leave_the_array_as_it_was(holder):
+@pytest.mark.parametrize("what", WRONG)
+def test_errors_are_the_same_and_leave_the_array_as_it_was(holder, what):
     make, read = HOLDERS[holder]
+    call, error, text = WRONG[what]
     x = make(np.arange(6, dtype=np.int32).reshape(2, 3))
-    wrong = np.zeros((4, 3), np.int32) if holder != "graft" else torch.zeros((4, 3), dtype=torch.int32)
-    with pytest.raises(
-        ValueError, match=r"a value of shape \(4, 3\) does not broadcast to \(2, 3\), the shape of what is"
-    ):
-        tg.inplace_update(x, wrong)
-    with pytest.raises(TypeError, match=r"the Python number 2\.5 does not fit into int32"):
-        tg.inplace_update(x, 2.5, keep_dtype=False)
-    with pytest.raises(ValueError, match="mode is 'mean', expected one of set, add, multiply, min, max"):
-        tg.scatter_update(x, 0, 1, "mean")
+    with pytest.raises(error, match=text):
+        call(x, lambda a: torch.from_numpy(a).to(x.device) if holder == "graft" else a)
     np.testing.assert_array_equal(read(x), np.arange(6).reshape(2, 3))
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_backends_say_it_in_the_same_words(what):
+    call, error, _ = WRONG[what]
+    texts = set()
+    for backend in BACKENDS:
+        with pytest.raises(error) as caught:
+            call(xp.zeros((2, 3), dtype=xp.int32, device=backend), lambda a, b=backend: xp.asarray(a, device=b))
+        texts.add(str(caught.value))
+    assert len(texts) == 1
 
 
 @ANY

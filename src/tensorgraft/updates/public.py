@@ -6,6 +6,8 @@ import importlib
 import sys
 from typing import Any
 
+from tensorgraft.updates.rules import check_index, check_value
+
 MODES = ("set", "add", "multiply", "min", "max")
 
 # module of a class -> (its name there, the module here that updates it)
@@ -33,11 +35,13 @@ def inplace_update(x: Any, value: Any, *, keep_dtype: bool = True) -> Any:
 
     Raises:
         ValueError: the value does not broadcast to the shape of `x`.
-        TypeError: a lossy value where `keep_dtype` is False; an `x` that cannot change (`jax.Array`, `tf.Tensor`):
-            the message names what can hold it.
+        TypeError: a value that is no array; a lossy one where `keep_dtype` is False; an `x` that cannot change
+            (`jax.Array`, `tf.Tensor`): the message names what can hold it.
         `x` is as it was then.
     """
-    _updater(x, "inplace_update").update(x, value, keep_dtype)
+    updater = _updater(x, "inplace_update")
+    check_value("inplace_update", value)
+    updater.update(x, value, keep_dtype)
     return x
 
 
@@ -54,7 +58,10 @@ def scatter_update(x: Any, index: Any, value: Any, mode: str = "set") -> Any:
     """
     if mode not in MODES:
         raise ValueError(f"scatter_update: mode is {mode!r}, expected one of {', '.join(MODES)}")
-    _updater(x, "scatter_update").scatter(x, index, value, mode)
+    updater = _updater(x, "scatter_update")
+    check_index("scatter_update", index)
+    check_value("scatter_update", value)
+    updater.scatter(x, index, value, mode)
     return x
 
 

@@ -9,6 +9,33 @@ import numpy as np
 from tensorgraft.hub import dtypes
 
 
+def check_value(name: str, value: Any) -> None:
+    """Raises TypeError for what is neither a number nor an array, nor a sequence that may become one."""
+    if isinstance(value, bool | int | float | complex | list | tuple) or hasattr(value, "dtype"):
+        return
+    if isinstance(value, str | bytes) or not (hasattr(value, "__array__") or hasattr(value, "__dlpack__")):
+        raise TypeError(f"{name}: a value is a number or an array, got a {_type_of(value)}")
+
+
+def check_index(name: str, index: Any) -> None:
+    """Raises IndexError for what is no index of any array. Bounds are judged by what is indexed."""
+    for part in index if isinstance(index, tuple) else (index,):
+        dtype = getattr(part, "dtype", None)
+        if dtype is not None:
+            kind = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
+            if kind.startswith(("float", "bfloat", "complex", "str", "object")):
+                raise IndexError(f"{name}: an index is of integers or booleans, not of {kind}")
+        elif not (part is None or part is ... or isinstance(part, slice | list) or hasattr(part, "__index__")):
+            raise IndexError(
+                f"{name}: an index is an integer, a slice, ..., None or an array of integers or booleans, not a"
+                f" {_type_of(part)}"
+            )
+
+
+def _type_of(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
 def check_shape(shape: tuple[int, ...], target: tuple[int, ...]) -> None:
     """Raises ValueError where a value of `shape` does not broadcast to `target`."""
     lead = len(target) - len(shape)
@@ -20,7 +47,9 @@ def check_dtype(value: Any, target: np.dtype) -> None:
     """Raises TypeError where a dtype, or a Python number, does not fit into the dtype `target`."""
     if isinstance(value, bool | int | float | complex):
         kinds = {bool: "bifc", int: "ifc", float: "fc", complex: "c"}[value.__class__]
-        if _kind(target) in kinds and not (_kind(target) == "i" and value.__class__ is int and not _holds(target, value)):
+        if _kind(target) in kinds and not (
+            _kind(target) == "i" and value.__class__ is int and not _holds(target, value)
+        ):
             return
         raise TypeError(f"the Python number {value!r} does not fit into {target} (keep_dtype=True converts it)")
     if not lossless(value, target):
