@@ -218,7 +218,7 @@ class Backend(
         """uint32 (2,): the seed that a random key of the framework stands for. Here: an int, or two integers."""
         if isinstance(key, int | np.integer):
             return self.asarray(np.array([int(key) >> 32 & 0xFFFFFFFF, int(key) & 0xFFFFFFFF], np.uint32))
-        words = self.operand(key)
+        words = self.asarray(np.array(key)) if isinstance(key, list | tuple) else self.operand(key)
         if words is None or self.shape(words) != (2,) or not dtypes.is_integer(self.dtype_of(words)):
             raise TypeError(f"a seed is an int, or an array of two integers, not {key!r}")
         return self.astype(words, dtypes.uint32)

@@ -89,7 +89,10 @@ class Function:
                 program = recorded.program
                 run = self._run[signature] = xp.compile(lambda *a: program(xp, *a))
             made = run(*self._held, *arrays)
-            return together(recorded.results, [xp.own(a) for a in made] if xp.mutable else made)
+            if xp.mutable:
+                passed = recorded.program.passed
+                made = tuple([xp.copy(a) if i in passed else xp.own(a) for i, a in enumerate(made)])
+            return together(recorded.results, made)
 
     def _operand(self, x: Any) -> Array | None:
         if isinstance(x, np.ndarray | np.generic):

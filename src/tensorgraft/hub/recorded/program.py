@@ -156,6 +156,12 @@ class Program:
         return [ShapeDtype(v.shape, v.dtype) for v in self.block.result]
 
     @functools.cached_property
+    def passed(self) -> frozenset[int]:
+        """The positions of results that are arguments or constants, on backends whose arrays may be written."""
+        given = {*self.block.parameters, *self.constants}
+        return frozenset(i for i, v in enumerate(self.block.result) if v in given)
+
+    @functools.cached_property
     def source(self) -> str:
         from tensorgraft.hub.recorded.source import source
 

@@ -81,6 +81,7 @@ class ProgramBackend(_Recording):
     """Arrays are `Var`s. Shapes, dtypes and errors are those of the abstract backend."""
 
     name = "program"
+    traces = True  # bodies of loops and branches are recorded, not run
 
     def __init__(self) -> None:
         super().__init__()

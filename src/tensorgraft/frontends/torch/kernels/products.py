@@ -119,6 +119,7 @@ def _vdot(xp: Any, a: Array, b: Array) -> Array:
 @kernel("linear")
 def _linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x (..., in) and weight (out, in), contracted as they lie: neither is transposed."""
+    _same(xp, x, weight)
     out = xp.dot_general(x, weight, ((xp.ndim(x) - 1,), (1,)) if xp.ndim(weight) > 1 else ((xp.ndim(x) - 1,), (0,)),
                          dtype=dtypes.accumulator(xp.dtype_of(x)))  # fmt: skip
     return out if bias is None else xp.add(out, xp.astype(bias, xp.dtype_of(out)))
