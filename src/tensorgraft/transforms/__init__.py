@@ -5,7 +5,9 @@ from tensorgraft.transforms.arrays import is_array, is_array_like, is_inexact_ar
 from tensorgraft.transforms.control_flow import cond, fori_loop, scan, while_loop
 from tensorgraft.transforms.custom import custom_vjp
 from tensorgraft.transforms.error_if import error_if
+from tensorgraft.transforms.eval_shape import ShapeDtype, filter_eval_shape
 from tensorgraft.transforms.explain import Explanation, explain
+from tensorgraft.transforms.filtered_checkpoint import filter_checkpoint
 from tensorgraft.transforms.filtered_gradients import (
     filter_grad,
     filter_hessian,
@@ -31,6 +33,7 @@ __all__ = [
     "Explanation",
     "Module",
     "Partial",
+    "ShapeDtype",
     "apply_updates",
     "assert_max_traces",
     "combine",
@@ -40,6 +43,8 @@ __all__ = [
     "explain",
     "field",
     "filter",
+    "filter_checkpoint",
+    "filter_eval_shape",
     "filter_grad",
     "filter_hessian",
     "filter_jacfwd",

@@ -187,4 +187,9 @@ def is_traced(x: Tensor) -> bool:
 
 def in_transform(x: Tensor) -> bool:
     """`x` is a batch of `torch.vmap`, or `torch.compile` traces what runs here."""
-    return torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(x)
+    if torch.compiler.is_compiling():
+        return True
+    functorch = torch._C._functorch
+    while functorch.is_gradtrackingtensor(x):  # a derivative inside of the batch, whose level has a value
+        x = functorch.get_unwrapped(x)
+    return functorch.is_batchedtensor(x)

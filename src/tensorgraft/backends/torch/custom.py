@@ -11,8 +11,9 @@ from torch.autograd import forward_ad
 Array = Any
 
 
-def custom_function(xp: Any, fn: Any, backward: Any, forward: Any) -> Callable[..., tuple[Array, ...]]:
-    """PyTorch's cotangents are conjugated, the hub's are transposed; tangents are the same."""
+def custom_function(xp: Any, ruled: Any, fn: Any, backward: Any, forward: Any) -> Callable[..., tuple[Array, ...]]:
+    """PyTorch's cotangents are conjugated, the hub's are transposed; tangents are the same. `ruled` is the backend that
+    rules are called with."""
 
     class Custom(torch.autograd.Function):
         generate_vmap_rule = True
@@ -33,7 +34,7 @@ def custom_function(xp: Any, fn: Any, backward: Any, forward: Any) -> Callable[.
         def backward(ctx: Any, *cotangents: Array | None) -> Any:
             arguments, results = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
             given = [_or_zeros(g, r).conj().resolve_conj() for g, r in zip(cotangents, results, strict=True)]
-            found = backward(xp, arguments, results, given)
+            found = backward(ruled, arguments, results, given)
             return tuple(
                 [g.conj().resolve_conj() if g is not None and _is_inexact(x) else None
                  for g, x in zip(found, arguments, strict=True)]
@@ -45,7 +46,7 @@ def custom_function(xp: Any, fn: Any, backward: Any, forward: Any) -> Callable[.
             saved = [forward_ad.unpack_dual(x).primal for x in ctx.saved_tensors]
             arguments, results = saved[: ctx.count], saved[ctx.count :]
             given = [_or_zeros(t, x) for t, x in zip(tangents, arguments, strict=True)]
-            moved = forward(xp, arguments, results, given)
+            moved = forward(ruled, arguments, results, given)
             return tuple([t if _is_inexact(r) else None for t, r in zip(moved, results, strict=True)])
 
     def call(*arrays: Array) -> tuple[Array, ...]:

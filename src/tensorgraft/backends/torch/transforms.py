@@ -18,6 +18,7 @@ Array = Any
 
 class TorchTransforms:
     mutable: bool
+    by_tape = False  # inside of a rule: a derivative by `torch.func` in a backward pass of `torch.func` has no level
 
     @functools.cached_property
     def immutable(self) -> Any:
@@ -26,10 +27,17 @@ class TorchTransforms:
         made.mutable = False
         return made
 
+    @functools.cached_property
+    def ruled(self) -> Any:
+        """This backend inside of the rule of a derivative."""
+        made = copy.copy(self.immutable)
+        made.by_tape = True
+        return made
+
     def vjp(
         self, fn: Callable[..., Any], /, *primals: Array
     ) -> tuple[tuple[Array, ...], Callable[[Sequence[Array]], tuple[Array, ...]]]:
-        if _recorded(primals):
+        if self.by_tape or _recorded(primals):
             return super().vjp(fn, *primals)  # type: ignore[misc]
         made: Any = torch.func.vjp(self._smooth(fn), *primals, has_aux=True)
         _, pullback, results = made
@@ -44,7 +52,7 @@ class TorchTransforms:
     def jvp(
         self, fn: Callable[..., Any], primals: Sequence[Array], tangents: Sequence[Array], /
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        if _recorded(primals):
+        if self.by_tape or _recorded(primals):
             return super().jvp(fn, primals, tangents)  # type: ignore[misc]
         made: Any = torch.func.jvp(self._smooth(fn), tuple(primals), tuple(tangents), has_aux=True)
         _, moved, results = made
@@ -61,7 +69,7 @@ class TorchTransforms:
     ) -> tuple[Array, ...]:
         if _recorded(arrays):  # derivatives of a record are the tape's
             return super().custom_vjp(fn, backward, forward, *arrays)  # type: ignore[misc]
-        return custom_function(self.immutable, fn, backward, forward or transposed(backward))(*arrays)
+        return custom_function(self.immutable, self.ruled, fn, backward, forward or transposed(backward))(*arrays)
 
     def _smooth(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         def run(*xs: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:

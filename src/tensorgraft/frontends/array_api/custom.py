@@ -189,6 +189,7 @@ def cells_of(fn: Callable[[], Any], known: Any = ()) -> list[Storage]:
         fn()
     finally:
         tracing.now.capture = before
+    before.checks += watch.checks
     given = {id(x._cell) for x in optree.tree_leaves(known) if isinstance(x, Array)}
     alive = [cell for ref in watch.seen.values() if (cell := ref()) is not None]  # those made inside are gone
     return [cell for cell in alive if id(cell) not in given]

@@ -7,6 +7,7 @@ from typing import Any
 
 import optree
 
+from tensorgraft.frontends.array_api import tracing
 from tensorgraft.frontends.array_api.array import Array, made
 from tensorgraft.frontends.array_api.checks import check
 from tensorgraft.frontends.array_api.tracing import capturing
@@ -42,7 +43,10 @@ class Run:
         if not self.inputs:
             raise TypeError(f"{name}: there is no array in argument {', '.join(map(str, which))}")
         self.outer = self.inputs[0]._cell.backend
-        if any(x._cell.backend is not self.outer for x in self.inputs):
+        cells = [x._cell for x in self.inputs]
+        if any(cell.backend is not self.outer for cell in cells) and tracing.join(*cells):
+            self.outer = cells[0].backend
+        if any(cell.backend is not self.outer for cell in cells):
             places = ", ".join(dict.fromkeys(str(x.device) for x in self.inputs))
             raise ValueError(f"{name}: the arrays are on several devices ({places}): move them with to_device")
 
