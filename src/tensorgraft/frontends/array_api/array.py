@@ -123,7 +123,7 @@ class Array:
         from tensorgraft.frontends.array_api import exchange
 
         target = resolve(device).backend
-        if target is self._cell.backend:
+        if target is self._cell.backend or tracing.home(target) is self._cell.backend:
             return self
         return exchange.moved(self, target)
 

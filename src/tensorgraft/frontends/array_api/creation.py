@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.array_api import exchange
+from tensorgraft.frontends.array_api import exchange, tracing
 from tensorgraft.frontends.array_api.array import Array, made
 from tensorgraft.frontends.array_api.calls import (
     SCALARS,
@@ -80,7 +80,7 @@ def _found(obj: Any, dtype: np.dtype | None, device: Any, copy: bool | None) -> 
 def _placed(x: Array, target: Backend | None, copy: bool | None) -> Array:
     """An array on a backend, itself where it may be."""
     xp = x._cell.backend
-    if target is not None and target is not xp:
+    if target is not None and tracing.home(target) is not xp and target is not xp:
         return exchange.shared_between(x.native, xp, target, copy) if copy is False else exchange.moved(x, target)
     if not copy:
         return x
@@ -189,7 +189,7 @@ def _full_of(value: Array, shape: Shape, dtype: Any, device: Any) -> Array:
     found = value.dtype if dtype is None else checked(dtype)
     if kind(value.dtype) == "c" and kind(found) != "c":
         raise TypeError(f"full: {value!r} is no value of {found}")
-    xp = resolve(device).backend if device is not None else value._cell.backend
+    xp = tracing.home(resolve(device).backend) if device is not None else value._cell.backend
     value = _placed(value, xp, None)
     xp = value._cell.backend
     with xp.scope():
@@ -202,7 +202,7 @@ def _filled(name: str, shape: Shape, value: Any, dtype: np.dtype, device: Any) -
         of_scalar(value, dtype)  # raises OverflowError
     if isinstance(value, complex) and kind(dtype) != "c":
         raise TypeError(f"{name}: {value} is no value of {dtype}")
-    xp = resolve(device).backend
+    xp = tracing.home(resolve(device).backend)
     filler = value.array(xp) if isinstance(value, Number) else None
     with xp.scope():
         if filler is not None:
@@ -262,7 +262,7 @@ def arange(
     found = (dtypes.int64 if whole else dtypes.float64) if dtype is None else checked(dtype)
     n = len(range(*map(int, given))) if whole else max(math.ceil((stop - start) / step), 0)
     wide = found if found == dtypes.uint64 else dtypes.int64 if whole else dtypes.float64
-    xp = resolve(device).backend
+    xp = tracing.home(resolve(device).backend)
     with xp.scope():
         steps = xp.multiply(xp.iota(n, wide), xp.full((), step, wide))
         return made(xp.astype(xp.add(steps, xp.full((), start, wide)), found), xp)
@@ -288,7 +288,7 @@ def linspace(
     wide = dtypes.complex128 if is_complex else dtypes.float64
     found = wide if dtype is None else checked(dtype)
     parts = num - 1 if endpoint else num
-    xp = resolve(device).backend
+    xp = tracing.home(resolve(device).backend)
     with xp.scope():
         at = xp.astype(xp.iota(num, dtypes.float64), wide)
         distance = xp.full((), (stop - start) / parts if parts > 0 else 0.0, wide)
@@ -303,7 +303,7 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
     """Ones on diagonal `k`, else zeros."""
     rows, columns = shape_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
     found = dtypes.float64 if dtype is None else checked(dtype)
-    xp = resolve(device).backend
+    xp = tracing.home(resolve(device).backend)
     with xp.scope():
         return made(xp.eye(rows, columns, found, k), xp)
 

@@ -95,3 +95,8 @@ def resolve(device: Any) -> Device:
 
         return named(devices.slot_of(device).name)
     raise TypeError(f"device: expected a name such as 'jax', tg.device(...), or the device of an array, got {device!r}")
+
+
+def stands_for(backend: Backend, other: Backend) -> None:
+    """Arrays of `backend` say that they are where those of `other` are."""
+    _of_backend[id(backend)] = device_of(other)

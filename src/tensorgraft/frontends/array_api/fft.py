@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tensorgraft.frontends.array_api import tracing
 from tensorgraft.frontends.array_api.array import Array, made
 from tensorgraft.frontends.array_api.calls import axes_of, axis_of, fail, operand, shape_of
 from tensorgraft.frontends.array_api.devices import resolve
@@ -208,7 +209,7 @@ def _frequencies(name: str, n: int, d: float, dtype: Any, device: Any, half: boo
     found = dtypes.float64 if dtype is None else checked(dtype)
     if kind(found) != "f":
         raise TypeError(f"{name}: expected a real floating-point dtype, got {found}")
-    xp = resolve(device).backend
+    xp = tracing.home(resolve(device).backend)
     with xp.scope():
         at = xp.iota(n // 2 + 1 if half else n, dtypes.int64)
         if not half:  # 0, 1, ..., then the negative ones

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.frontends.array_api import tracing
 from tensorgraft.frontends.array_api.array import Array, made
 from tensorgraft.frontends.array_api.calls import axis_of, backend_of, converted, fail, shape_of, show
 from tensorgraft.frontends.array_api.devices import resolve
@@ -39,7 +40,7 @@ def key(seed: int | Array, device: Any = None) -> Array:
         if device is not None:
             seed = seed.to_device(device)
         return _drawn(seed._cell.backend, samplers.seeded, (seed,))
-    xp = resolve(device).backend
+    xp = tracing.home(resolve(device).backend)
     if isinstance(seed, Number) and isinstance(seed, int) and (inside := seed.array(xp)) is not None:
         return _drawn(xp, samplers.seeded, (inside,))
     try:

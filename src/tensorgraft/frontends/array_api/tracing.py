@@ -53,7 +53,7 @@ class Capture:
     """
 
     def __init__(
-        self, outer: Backend, inner: Backend, reads: bool, name: str = "jit", fn: Callable[..., Any] | None = None
+        self, outer: Backend, inner: Backend, reads: bool, name: str = "", fn: Callable[..., Any] | None = None
     ) -> None:
         self.outer = outer
         self.inner = inner
@@ -155,7 +155,7 @@ class Capture:
 
 @contextlib.contextmanager
 def capturing(
-    outer: Backend, inner: Backend, reads: bool = False, name: str = "jit", fn: Callable[..., Any] | None = None
+    outer: Backend, inner: Backend, reads: bool = False, name: str = "", fn: Callable[..., Any] | None = None
 ) -> Iterator[Capture]:
     capture = Capture(outer, inner, reads, name, fn)
     capture.before, now.capture = now.capture, capture
@@ -164,6 +164,16 @@ def capturing(
     finally:
         now.capture = capture.before
         capture.restore()
+
+
+def home(xp: Backend) -> Backend:
+    """The backend for arrays that a program makes of nothing on `xp`: one of shapes while shapes are evaluated."""
+    capture = now.capture
+    while capture is not None:
+        if capture.name == "filter_eval_shape" and capture.outer is xp:
+            return capture.inner
+        capture = capture.before
+    return xp
 
 
 def join(*cells: Storage) -> bool:
@@ -186,7 +196,7 @@ def name_of_trace() -> str:
     return found or "a trace"
 
 
-_HIDING = frozenset({"jit", "vmap", "filter_eval_shape", "cond", "while_loop", "fori_loop"})
+_HIDING = frozenset({"vmap", "filter_eval_shape"})
 
 
 def origin_of(cell: Storage) -> Place | tuple[str, Any] | None:

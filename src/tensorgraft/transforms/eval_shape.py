@@ -1,0 +1,53 @@
+"""`filter_eval_shape`: the shapes and dtypes of what a function returns, without computing it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import optree
+
+from tensorgraft.hub.abstract import ShapeDtype
+from tensorgraft.transforms import native_shapes
+from tensorgraft.transforms.arrays import framework_of
+from tensorgraft.transforms.wrapper import adopted, name_of
+
+
+def filter_eval_shape(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What `fn(*args, **kwargs)` returns, with a `ShapeDtype` (shape, dtype) in the place of each array; nothing is
+    computed, and nothing is written. Leaves that are no arrays are returned as they are.
+
+    Programs on `tensorgraft.array_api` run on the abstract backend, native JAX functions in `jax.eval_shape`, PyTorch's
+    on fake tensors, TensorFlow's as a graph: the arrays among the arguments, and in the module that `fn` may be, tell
+    which. Arguments may be arrays, or say what arrays would be: a `ShapeDtype`, `jax.ShapeDtypeStruct`,
+    `tf.TensorSpec`. Other leaves are Python values, as they are. Sizes that TensorFlow does not know are None.
+
+        out = tg.transforms.filter_eval_shape(model, tg.transforms.ShapeDtype((32, 784), np.dtype("float32")))
+        out.shape  # (32, 10)
+
+    Raises what `fn` raises; ShapeError and TracedValueError where it asks for values; ValueError for arrays of several
+    frameworks.
+    """
+    call: Any = (fn, args, kwargs)
+    kinds = {kind for x in optree.tree_leaves(call) if (kind := native_shapes.kind_of(x) or framework_of(x))}
+    own = "tensorgraft" in kinds
+    native = kinds - {"numpy", "tensorgraft"}
+    if len(native) > 1 or (own and native):
+        raise ValueError(f"filter_eval_shape: arrays of several frameworks, {', '.join(sorted(kinds))}")
+    if native:
+        return native_shapes.EVALUATE[native.pop()](fn, args, kwargs)
+    from tensorgraft.frontends.array_api.shapes import eval_shape
+
+    return eval_shape(*adopted(call), _Named(fn))
+
+
+class _Named:
+    """The function that errors tell of, where `fn` is a wrapper or a module."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.__name__ = name_of(fn)
+        called = vars(type(fn)).get("__call__")  # of a module
+        self.__code__ = getattr(getattr(fn, "__func__", fn), "__code__", getattr(called, "__code__", None))
+
+
+__all__ = ["ShapeDtype", "filter_eval_shape"]

@@ -1,0 +1,133 @@
+"""Shapes of what functions of a framework's own arrays return, by that framework."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.abstract import ShapeDtype
+
+Function = Callable[..., Any]
+
+
+def kind_of(x: Any) -> str | None:
+    """The framework whose description of an array, or whose module, `x` is (of JAX: a pytree of its own with arrays in
+    it, as Equinox's modules are); None for anything else."""
+    for name, module, attributes in (
+        ("jax", "jax", ("ShapeDtypeStruct",)),
+        ("tensorflow", "tensorflow", ("TensorSpec", "Module")),
+        ("torch", "torch.nn", ("Module",)),
+    ):
+        home = sys.modules.get(module)
+        if home is not None and isinstance(x, tuple(getattr(home, a) for a in attributes if hasattr(home, a))):
+            return name
+    keras = sys.modules.get("keras")
+    if keras is not None and isinstance(x, keras.Layer):
+        return keras.backend.backend()
+    jax = sys.modules.get("jax")
+    if jax is not None and any(isinstance(y, jax.Array) for y in jax.tree.leaves(x) if y is not x):
+        return "jax"
+    return None
+
+
+def of_jax(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    import jax
+
+    leaves, structure = jax.tree.flatten((fn, tuple(args), kwargs))
+    at = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array | jax.ShapeDtypeStruct | np.ndarray | ShapeDtype)]
+    given = [
+        jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, ShapeDtype) else x for x in (leaves[i] for i in at)
+    ]
+    seen: dict[str, Any] = {}
+
+    def flat(*arrays: Any) -> list[Any]:
+        inside = list(leaves)
+        for i, x in zip(at, arrays, strict=True):
+            inside[i] = x
+        function, positional, named = jax.tree.unflatten(structure, inside)
+        out, seen["structure"] = jax.tree.flatten(function(*positional, **named))
+        seen["static"] = [None if isinstance(x, jax.Array | np.ndarray) else x for x in out]
+        return [x for x in out if isinstance(x, jax.Array | np.ndarray)]
+
+    found = iter(jax.eval_shape(flat, *given))
+    shapes = []
+    for x in seen["static"]:
+        shapes.append(ShapeDtype(tuple((like := next(found)).shape), like.dtype) if x is None else x)
+    return jax.tree.unflatten(seen["structure"], shapes)
+
+
+def of_torch(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    import torch
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+    from torch.utils._pytree import tree_map
+
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def fake(x: Any) -> Any:
+        if isinstance(x, np.ndarray):
+            x = torch.from_numpy(x)
+        if isinstance(x, torch.Tensor):
+            return mode.from_tensor(x)
+        if isinstance(x, ShapeDtype):
+            return torch.empty(x.shape, dtype=getattr(torch, x.dtype.name))
+        return x
+
+    with mode:
+        given, named = tree_map(fake, (tuple(args), kwargs))
+        try:
+            out = fn(*given, **named)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise TracedValueError(
+                f"{error.func} needs values now, and the tensors of filter_eval_shape have none: use the tensor itself"
+                " (torch.where, torch.cond) instead of its value, or a size that is always enough with a mask"
+            ) from None
+    return tree_map(
+        lambda x: ShapeDtype(tuple(x.shape), _numpy_dtype(x.dtype)) if isinstance(x, torch.Tensor) else x, out
+    )
+
+
+def _numpy_dtype(dtype: Any) -> np.dtype:
+    """Of PyTorch's dtype."""
+    name = str(dtype).removeprefix("torch.")
+    return getattr(dtypes, "bool_" if name == "bool" else name)
+
+
+def of_tensorflow(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    import tensorflow as tf
+
+    leaves = tf.nest.flatten((tuple(args), kwargs))
+    kinds = (tf.Tensor, tf.Variable, tf.TensorSpec, np.ndarray, ShapeDtype)
+    at = [i for i, x in enumerate(leaves) if isinstance(x, kinds) and not isinstance(x, tf.Variable)]
+    specs = [leaves[i] if isinstance(leaves[i], tf.TensorSpec) else tf.TensorSpec(leaves[i].shape, leaves[i].dtype)
+             for i in at]  # fmt: skip
+    seen: dict[str, Any] = {}
+
+    def flat(*arrays: Any) -> list[Any]:
+        inside = list(leaves)
+        for i, x in zip(at, arrays, strict=True):
+            inside[i] = x
+        positional, named = tf.nest.pack_sequence_as((tuple(args), kwargs), inside)
+        out = seen["out"] = fn(*positional, **named)
+        return [tf.convert_to_tensor(x) for x in tf.nest.flatten(out) if isinstance(x, tf.Tensor | tf.Variable)]
+
+    tf.function(flat).get_concrete_function(*specs)
+    return tf.nest.map_structure(
+        lambda x: (
+            ShapeDtype(tuple(x.shape), np.dtype(x.dtype.as_numpy_dtype))
+            if isinstance(x, tf.Tensor | tf.Variable)
+            else x
+        ),
+        seen["out"],
+    )
+
+
+EVALUATE: dict[str, Callable[[Function, Sequence[Any], dict[str, Any]], Any]] = {
+    "jax": of_jax,
+    "torch": of_torch,
+    "tensorflow": of_tensorflow,
+}
