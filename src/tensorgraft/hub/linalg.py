@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.factorisations import Factorisations
 from tensorgraft.hub.primitive import primitive
 
 Array = Any
 
 
-class LinearAlgebra:
+class LinearAlgebra(Factorisations):
     @primitive
     def dot_general(
         self,

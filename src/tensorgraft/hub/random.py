@@ -1,8 +1,9 @@
 """Counter-based random numbers: Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as
 1, 2, 3", SC 2011). Everything is written on integer primitives, so that the bits agree on every backend.
 
-A key is a uint32 array (2,), for the cipher itself also one (2, ...) of several keys. Bits, integers, uniform numbers and permutations are equal to the bit on all backends;
-what passes through logarithms and the like (normal, exponential, ...) agrees to a few units in the last place.
+A key is a uint32 array (2,), for the cipher itself also one (2, ...) of several keys. Bits, integers, uniform numbers
+and permutations are equal to the bit on all backends; what passes through logarithms and the like
+(normal, exponential, ...) agrees to a few units in the last place.
 """
 
 from __future__ import annotations

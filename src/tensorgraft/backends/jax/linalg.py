@@ -70,6 +70,11 @@ def _triangular_solve(
     )
 
 
+def _householder_qr(x: Array) -> tuple[Array, Array]:
+    packed, factors = jnp.linalg.qr(x, mode="raw")
+    return jnp.matrix_transpose(packed), factors
+
+
 _product = operation(dot_general, ("contract", "batch", "dtype"))
 _qr = operation(lambda x, full: tuple(lax.linalg.qr(x, full_matrices=full)), ("full",))
 _svd = operation(lambda x, full: tuple(lax.linalg.svd(x, full_matrices=full)), ("full",))
@@ -94,6 +99,11 @@ class JaxLinearAlgebra:
     svdvals = operation(lambda x: lax.linalg.svd(x, compute_uv=False))
     eig = operation(lambda x: tuple(lax.linalg.eig(x, compute_left_eigenvectors=False)))
     lu = operation(lambda x: tuple(lax.linalg.lu(x)))
+    eig_both = operation(lambda x: tuple(lax.linalg.eig(x)))
+    hessenberg = operation(lambda x: tuple(lax.linalg.hessenberg(x)))
+    householder_qr = operation(_householder_qr)
+    schur = operation(lambda x: tuple(lax.linalg.schur(x)))
+    tridiagonal_solve = operation(lambda below, d, above, b: lax.linalg.tridiagonal_solve(below, d, above, b))
     householder_product = operation(lambda a, tau: lax.linalg.householder_product(a, tau))
 
     def qr(self, x: Array, /, full: bool = False) -> tuple[Array, Array]:

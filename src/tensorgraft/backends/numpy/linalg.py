@@ -131,6 +131,20 @@ class NumpyLinearAlgebra:
 
     # ---- composites ------------------------------------------------------------------------------------------------
 
+    def householder_qr(self, x: Array) -> tuple[Array, Array]:
+        packed, factors = np.linalg.qr(x, "raw")
+        return packed.swapaxes(-1, -2).astype(x.dtype, copy=False), factors.astype(x.dtype, copy=False)
+
+    def eig_both(self, x: Array) -> tuple[Array, Array, Array]:
+        n, dtype = x.shape[-1], dtypes.complex_dtype(x.dtype)
+        linalg = scipy("linalg", "eig_both")
+        out = [((n,), dtype), ((n, n), dtype), ((n, n), dtype)]
+        return _each(lambda a: linalg.eig(a, left=True, right=True), out, x)
+
+    def schur(self, x: Array) -> tuple[Array, Array]:
+        linalg = scipy("linalg", "schur")
+        return _each(lambda a: linalg.schur(a), [(x.shape[-2:], x.dtype)] * 2, x)
+
     def matmul(self, a: Array, b: Array, dtype: np.dtype | None = None) -> Array:
         return products.matmul(np.asarray(a), np.asarray(b), dtype)
 

@@ -131,6 +131,9 @@ class TorchLinearAlgebra:
 
     # ---- composites ------------------------------------------------------------------------------------------------
 
+    def householder_qr(self, x: Array) -> tuple[Array, Array]:
+        return tuple(torch.geqrf(x))
+
     def matmul(self, a: Array, b: Array, dtype: np.dtype | None = None) -> Array:
         return product(a, b, a.dtype if dtype is None else torch_dtype(dtype))
 
