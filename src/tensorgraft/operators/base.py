@@ -13,7 +13,7 @@ from optree.registry import __GLOBAL_NAMESPACE as _GLOBAL
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
-from tensorgraft.frontends.array_api.devices import Device, resolve
+from tensorgraft.frontends.array_api.devices import Device
 from tensorgraft.frontends.array_api.promotion import promote
 from tensorgraft.hub import dtypes
 from tensorgraft.operators import structures
@@ -325,7 +325,7 @@ class FunctionLinearOperator(LinearOperator):
         fn: linear; nobody checks that it is. Arrays that it closes over are differentiated, too, and read at each call
             of a compiled function. A pytree that can be called (a module) has its arrays among the operator's.
         structure: of what `fn` takes: a pytree of (shape, dtype) pairs, `ShapeDtype`s or arrays.
-        device: on which `fn` computes; None for the default device.
+        device: on which `fn` computes. None: that of the arrays in `structure`, else the default device.
         tags: what is known of it. Nobody checks that it holds.
         out_structure: of what `fn` gives. None: `fn` is called once on zeros, when that is first asked for.
     """
@@ -345,13 +345,13 @@ class FunctionLinearOperator(LinearOperator):
             raise TypeError(f"FunctionLinearOperator: expected a function, got a {type(fn).__qualname__}")
         self.fn = fn
         self._structure = structures.given("FunctionLinearOperator", structure)
-        self._device = resolve(device)
-        self._results: Structure | None = None
+        self._device = structures.device_of(structure, device)
+        self._results = structures.Memo()
         if out_structure is not None:
-            self._results = structures.given("FunctionLinearOperator", out_structure)
+            self._results.value = structures.given("FunctionLinearOperator", out_structure)
         known = tags_.closed(tags, self._structure.dtype, name="FunctionLinearOperator")
-        if known and any(tags_.RULES[t].square for t in known) and self._results is None:
-            self._results = self._structure  # square operators map a space to itself
+        if known and any(tags_.RULES[t].square for t in known) and self._results.value is None:
+            self._results.value = self._structure  # square operators map a space to itself
         self._given = tags_.closed(tags, self.dtype, self.shape, "FunctionLinearOperator") if known else known
 
     @property
@@ -360,9 +360,9 @@ class FunctionLinearOperator(LinearOperator):
 
     @property
     def _out(self) -> Structure:
-        if self._results is None:
-            self._results = structures.of(self.fn(self._structure.zeros(self._device)))
-        return self._results
+        if self._results.value is None:
+            self._results.value = structures.of(self.fn(self._structure.zeros(self._device)))
+        return self._results.value
 
     @property
     def device(self) -> Device:
@@ -375,8 +375,8 @@ class FunctionLinearOperator(LinearOperator):
     def mv(self, x: Any, /) -> Any:
         self._structure.checked("FunctionLinearOperator.mv", x)
         out = self.fn(x)
-        if self._results is None:
-            self._results = structures.of(out)
+        if self._results.value is None and structures.of(x) == self._structure:
+            self._results.value = structures.of(out)
         return out
 
 

@@ -328,7 +328,10 @@ class ProductLinearOperator(Composed):
 
     @property
     def _out(self) -> Structure:
-        return self.operators[0]._out
+        out = self.operators[0]._out
+        if dtypes.is_complex(out.dtype) or not any(dtypes.is_complex(x.dtype) for x in self.operators):
+            return out
+        return Structure([ShapeDtype(s.shape, dtypes.complex_dtype(s.dtype)) for s in out.leaves], out.tree)
 
     @property
     def _tags(self) -> Iterable[str]:

@@ -13,6 +13,7 @@ import optree
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
+from tensorgraft.frontends.array_api.devices import Device, resolve
 from tensorgraft.frontends.array_api.promotion import promote
 from tensorgraft.hub import dtypes
 
@@ -117,6 +118,18 @@ class Structure:
         return optree.tree_unflatten(self.tree, made)
 
 
+class Memo:
+    """What is found out once, of all copies of an operator: it makes no difference between them."""
+
+    value: Structure | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Memo)
+
+    def __hash__(self) -> int:
+        return 0
+
+
 class _Plain:
     """Shown in a pytree without quotes."""
 
@@ -165,3 +178,14 @@ def given(name: str, spec: Any) -> Structure:
     if not found:
         raise TypeError(f"{name}: a structure has at least one array, got {spec!r}")
     return Structure(found, tree)
+
+
+def device_of(spec: Any, device: Any) -> Device:
+    """Where the vectors of a structure are: `device`, or, where that is None, with the arrays that describe it."""
+    if device is None:
+        places = {str(v.device): v.device for v in optree.tree_leaves(spec) if isinstance(v, Array)}
+        if len(places) > 1:
+            raise ValueError(f"the arrays that describe a structure are on several devices ({', '.join(places)})")
+        for found in places.values():
+            return found
+    return resolve(device)

@@ -1,0 +1,71 @@
+"""Kernels on dense matrices that the Array API standard lacks."""
+
+from __future__ import annotations
+
+from tensorgraft import array_api as xp
+from tensorgraft.frontends.array_api import Array
+from tensorgraft.frontends.array_api.array import made
+from tensorgraft.frontends.array_api.calls import arrays_of, converted
+from tensorgraft.hub import dtypes
+
+
+def triangular_solve(
+    a: Array, b: Array, lower: bool, transpose: bool = False, adjoint: bool = False, unit_diagonal: bool = False
+) -> Array:
+    """x with op(a) x = b for (batches of) triangular matrices (..., n, n) and (..., n, k); one triangle is read."""
+    backend, dtype = arrays_of("triangular_solve", a, b, kinds="fc")
+    with backend.scope():
+        x = backend.triangular_solve(
+            converted(backend, a, dtype),
+            converted(backend, b, dtype),
+            lower=lower,
+            transpose=transpose or adjoint,
+            adjoint=adjoint,
+            unit_diagonal=unit_diagonal,
+        )
+        return made(x, backend)
+
+
+def adjoint(x: Array) -> Array:
+    return xp.conj(x.mT) if dtypes.is_complex(x.dtype) else x.mT
+
+
+def inner(x: Array, y: Array) -> Array:
+    """(k,): the inner products of the columns of two matrices (n, k), the first conjugated."""
+    return xp.sum((xp.conj(x) if dtypes.is_complex(x.dtype) else x) * y, axis=0)
+
+
+def norms(x: Array) -> Array:
+    """(k,), real: the Euclidean norms of the columns."""
+    return xp.sqrt(xp.sum(xp.real(x) ** 2 + xp.imag(x) ** 2, axis=0) if dtypes.is_complex(x.dtype)
+                   else xp.sum(x * x, axis=0))  # fmt: skip
+
+
+def tridiagonal_solve(lower: Array, diagonal: Array, upper: Array, b: Array) -> Array:
+    """x with T x = b, for b (n, k), by parallel cyclic reduction (Hockney 1965): log2(n) steps on whole arrays.
+
+    There is no pivoting: right for diagonally dominant and for positive definite matrices. `lower` and `upper` are
+    (n - 1,).
+    """
+    n = diagonal.shape[0]
+    dtype = xp.result_type(lower, diagonal, upper, b)
+    edge = xp.zeros(1, dtype=dtype, device=b.device)
+    a = xp.expand_dims(xp.concat([edge, xp.astype(lower, dtype)]), axis=1)
+    c = xp.expand_dims(xp.concat([xp.astype(upper, dtype), edge]), axis=1)
+    d = xp.expand_dims(xp.astype(diagonal, dtype), axis=1)
+    x = xp.astype(b, dtype)
+    s = 1
+    while s < n:  # rows are coupled with those s above and below
+        before, after = -a / _shifted(d, s, 1), -c / _shifted(d, -s, 1)
+        d = d + before * _shifted(c, s) + after * _shifted(a, -s)
+        x = x + before * _shifted(x, s) + after * _shifted(x, -s)
+        a, c = before * _shifted(a, s), after * _shifted(c, -s)
+        s *= 2
+    return x / d
+
+
+def _shifted(x: Array, by: int, fill: float = 0) -> Array:
+    """Rows moved down by `by`."""
+    n, k = x.shape
+    rows = xp.full((min(abs(by), n), k), fill, dtype=x.dtype, device=x.device)
+    return xp.concat([rows, x[: n - by, :]], axis=0) if by > 0 else xp.concat([x[-by:, :], rows], axis=0)

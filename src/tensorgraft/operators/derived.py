@@ -1,0 +1,194 @@
+"""Operators of derivatives, and inverses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tensorgraft import array_api as xp
+from tensorgraft.frontends.array_api import Array
+from tensorgraft.frontends.array_api.devices import Device
+from tensorgraft.hub import dtypes
+from tensorgraft.operators import structures
+from tensorgraft.operators import tags as tags_
+from tensorgraft.operators.base import LinearOperator
+from tensorgraft.operators.composed import Wrapped
+from tensorgraft.operators.elementary import _arrays
+from tensorgraft.operators.structures import Structure
+from tensorgraft.transforms import gradients
+
+
+class JacobianLinearOperator(LinearOperator):
+    """The Jacobian of a function at a point, never as a matrix: `mv` by forward, `T` by reverse differentiation.
+
+    Arguments:
+        fn: of a pytree of arrays to a pytree of arrays.
+        x: the point.
+        tags: what is known of the Jacobian.
+    """
+
+    _fields = ("fn", "x", "_given", "_results")
+    _static = ("_given", "_results")
+
+    def __init__(self, fn: Callable[[Any], Any], x: Any, tags: Iterable[str] = ()) -> None:
+        name = type(self).__name__
+        if not callable(fn):
+            raise TypeError(f"{name}: expected a function, got a {type(fn).__qualname__}")
+        structure = _arrays(name, x)
+        self.fn = fn
+        self.x = x
+        self._results = structures.Memo()
+        self._given = tags_.closed(tags, structure.dtype, name=name)
+        if self._given:
+            self._given = tags_.closed(tags, self.dtype, self.shape, name)
+
+    @property
+    def _in(self) -> Structure:
+        return structures.of(self.x)
+
+    @property
+    def _out(self) -> Structure:
+        if self._results.value is None:
+            self._results.value = structures.of(self.fn(self.x))
+        return self._results.value
+
+    @property
+    def device(self) -> Device:
+        import optree
+
+        return optree.tree_leaves(self.x)[0].device
+
+    @property
+    def _tags(self) -> Iterable[str]:
+        return self._given
+
+    def mv(self, v: Any, /) -> Any:
+        self._in.checked(f"{type(self).__name__}.mv", v)
+        return gradients.jvp(self.fn, (self.x,), (v,))[1]
+
+    @property
+    def T(self) -> LinearOperator:
+        return self if "symmetric" in self.tags else TransposedJacobian(self)
+
+
+class TransposedJacobian(Wrapped):
+    """The transpose of a Jacobian: the function is run once, whatever the number of vectors."""
+
+    operator: JacobianLinearOperator
+
+    @property
+    def _in(self) -> Structure:
+        return self.operator._out
+
+    @property
+    def _out(self) -> Structure:
+        return self.operator._in
+
+    @property
+    def _tags(self) -> Iterable[str]:
+        return tags_.of_transpose(self.operator.tags)
+
+    def mv(self, x: Any, /) -> Any:
+        self._in.checked("TransposedJacobian.mv", x)
+        return gradients.vjp(self.operator.fn, self.operator.x)[1](x)[0]
+
+    def mm(self, x: Any, /) -> Any:
+        return _pulled(self, self.operator.fn, self.operator.x, x)
+
+    @property
+    def T(self) -> LinearOperator:
+        return self.operator
+
+
+def _pulled(operator: LinearOperator, fn: Callable[[Any], Any], at: Any, x: Any) -> Any:
+    leaves = operator._in.checked(f"{type(operator).__name__}.mm", x, columns=True)
+    if leaves[0].shape[-1] == 0:
+        return operator._out.zeros(operator.device, (0,))
+    _, pullback = gradients.vjp(fn, at)
+    return gradients.vmap(lambda v: pullback(v)[0], in_axes=-1, out_axes=-1)(x)
+
+
+class HessianLinearOperator(JacobianLinearOperator):
+    """The Hessian of a function that returns a real number at a real point, never as a matrix."""
+
+    def __init__(self, fn: Callable[[Any], Any], x: Any, tags: Iterable[str] = ()) -> None:
+        import optree
+
+        for v in optree.tree_leaves(x):
+            if isinstance(v, Array) and dtypes.is_complex(v.dtype):
+                raise TypeError(f"HessianLinearOperator: expected a real point, got {v.dtype}")
+        self._results = structures.Memo()
+        super().__init__(fn, x, {"symmetric", *((tags,) if isinstance(tags, str) else tags)})
+
+    @property
+    def _out(self) -> Structure:
+        return self._in
+
+    def mv(self, v: Any, /) -> Any:
+        self._in.checked("HessianLinearOperator.mv", v)
+        return gradients.vjp(gradients.grad(self.fn), self.x)[1](v)[0]
+
+    def mm(self, x: Any, /) -> Any:
+        return _pulled(self, gradients.grad(self.fn), self.x, x)
+
+
+class InverseLinearOperator(Wrapped):
+    """The inverse (or pseudo-inverse) of an operator: `mv` is `linear_solve`.
+
+    Arguments: as of `linear_solve`.
+    """
+
+    _fields = ("operator", "solver", "throw")
+    _static = ("throw",)
+
+    def __init__(self, operator: LinearOperator, solver: Any = None, *, throw: bool = True, **options: Any) -> None:
+        from tensorgraft.operators.solving import as_solver
+
+        super().__init__(operator)
+        self.solver = as_solver(solver, operator, options)
+        self.throw = throw
+
+    @property
+    def _in(self) -> Structure:
+        return self.operator._out
+
+    @property
+    def _out(self) -> Structure:
+        return self.operator._in
+
+    @property
+    def _tags(self) -> Iterable[str]:
+        return tags_.of_inverse(self.operator.tags)
+
+    def mv(self, x: Any, /) -> Any:
+        from tensorgraft.operators.solving import linear_solve
+
+        return linear_solve(self.operator, x, self.solver, throw=self.throw).value
+
+    def mm(self, x: Any, /) -> Any:
+        leaves = self._in.checked("InverseLinearOperator.mm", x, columns=True)
+        return self._out.unravel(self.mm_flat(self._in.ravel(leaves, leaves[0].shape[-1])))
+
+    def _flat(self, x: Array) -> Array:
+        from tensorgraft.operators.solving import Solution, refuse, solve_columns
+
+        if not x.shape[1]:
+            return xp.zeros((self.out_size, 0), dtype=self.dtype, device=self.device)
+        found, error, converged, steps = solve_columns(self.operator, x, self.solver)
+        if self.throw:
+            solution = Solution(found, xp.max(error), xp.all(converged), steps, self.solver.name)
+            refuse(solution, self.solver, self.operator)
+        return found
+
+    @property
+    def T(self) -> LinearOperator:
+        if "symmetric" in self.tags:
+            return self
+        return InverseLinearOperator(self.operator.T, self.solver.transposed(), throw=self.throw)
+
+    @property
+    def H(self) -> LinearOperator:
+        if "hermitian" in self.tags:
+            return self
+        solver = self.solver.transposed().conjugated()
+        return InverseLinearOperator(self.operator.H, solver, throw=self.throw)

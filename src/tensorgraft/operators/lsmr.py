@@ -1,0 +1,179 @@
+"""Iterative least squares: LSQR and LSMR, for all columns at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorgraft import array_api as xp
+from tensorgraft.frontends.array_api import Array
+from tensorgraft.operators import dense
+from tensorgraft.operators.base import LinearOperator
+from tensorgraft.operators.krylov import Iterative, applied, safe
+from tensorgraft.operators.solvers import Solved
+from tensorgraft.transforms.control_flow import while_loop
+
+
+class Bidiagonal(Iterative):
+    """Least squares by the bidiagonalisation of Golub and Kahan: the solution of least norm, of any shape and rank.
+
+    Arguments:
+        rtol: a column has converged when the norm of its residual is at most max(rtol * norm(b), atol), or, where there
+            is no solution, when norm(A^H r) is at most rtol * norm(A) * norm(r).
+        preconditioner: M, from the right: the least squares problem is that of A M, its solution M y.
+    """
+
+    least_squares = True
+
+    def _preconditioned(self, operator: LinearOperator) -> tuple[int, int]:
+        return operator.shape[1], operator.shape[1]
+
+    def transposed(self) -> Any:
+        # from the right of A^H another matrix is wanted
+        return self if self.preconditioner is None else self._with_none()
+
+    def _with_none(self) -> Any:
+        made = object.__new__(type(self))
+        made.__dict__.update(vars(self), preconditioner=None)
+        return made
+
+    def _forward(self, operator: LinearOperator, x: Array) -> Array:
+        return applied(operator, self._precondition(x))
+
+    def _back(self, adjoint: LinearOperator, x: Array) -> Array:
+        x = applied(adjoint, x)
+        return x if self.preconditioner is None else applied(self.preconditioner.H, x)
+
+    def _begin(self, operator: LinearOperator, adjoint: LinearOperator, b: Array) -> tuple[Array, ...]:
+        """beta u = b, alpha v = A^H u."""
+        beta = dense.norms(b)
+        u = b / safe(beta)
+        v = self._back(adjoint, u)
+        alpha = dense.norms(v)
+        return beta, u, alpha, v / safe(alpha)
+
+    def _next(
+        self, operator: LinearOperator, adjoint: LinearOperator, u: Array, alpha: Array, v: Array
+    ) -> tuple[Array, ...]:
+        u = self._forward(operator, v) - u * alpha
+        beta = dense.norms(u)
+        u = u / safe(beta)
+        v = self._back(adjoint, u) - v * beta
+        alpha = dense.norms(v)
+        return beta, u, alpha, v / safe(alpha)
+
+
+def _running(s: Any, most: int) -> Array:
+    return xp.logical_and(xp.any(s["on"]), s["step"] < most)
+
+
+def _kept(on: Array, new: dict[str, Array], old: dict[str, Array]) -> dict[str, Array]:
+    """Of columns that have ended, what they were."""
+    return {name: xp.where(on, value, old[name]) for name, value in new.items()}
+
+
+class LSQR(Bidiagonal):
+    """LSQR (Paige and Saunders 1982): equivalent to conjugate gradients on the normal equations, but stable."""
+
+    name = "lsqr"
+
+    def solve(self, operator: LinearOperator, b: Array) -> Solved:
+        adjoint, goal, most = operator.H, self._goal(b), self._steps(operator)
+        beta, u, alpha, v = self._begin(operator, adjoint, b)
+        zero = xp.zeros_like(beta)
+        state: Any = {
+            "s": {"x": xp.zeros_like(v), "w": v, "u": u, "v": v, "alpha": alpha, "phi": beta, "rho": alpha,
+                  "norm": zero},
+            "on": xp.logical_and(beta > goal, alpha > 0),
+            "step": xp.zeros((), dtype=xp.int64, device=b.device),
+            "good": xp.logical_or(beta <= goal, alpha == 0),
+        }  # fmt: skip
+
+        def step(state: Any) -> Any:
+            s = state["s"]
+            beta, u, alpha, v = self._next(operator, adjoint, s["u"], s["alpha"], s["v"])
+            norm = s["norm"] + s["alpha"] ** 2 + beta**2
+            rho = xp.hypot(s["rho"], beta)
+            cos, sin = s["rho"] / safe(rho), beta / safe(rho)
+            theta, phi = sin * alpha, cos * s["phi"]
+            x = s["x"] + s["w"] * (phi / safe(rho))
+            w = v - s["w"] * (theta / safe(rho))
+            error = sin * s["phi"]
+            slope = error * alpha * xp.abs(cos)  # norm(A^H r)
+            good = xp.logical_or(xp.abs(error) <= goal, slope <= self.rtol * xp.sqrt(norm) * xp.abs(error))
+            new = {"x": x, "w": w, "u": u, "v": v, "alpha": alpha, "phi": error, "rho": -cos * alpha, "norm": norm}
+            on = state["on"]
+            return {
+                "s": _kept(on, new, s),
+                "on": xp.logical_and(on, xp.logical_not(good)),
+                "step": state["step"] + 1,
+                "good": xp.logical_or(state["good"], xp.logical_and(on, good)),
+            }
+
+        end = while_loop(lambda s: _running(s, most), step, state)
+        return Solved(self._precondition(end["s"]["x"]), end["good"], end["step"])
+
+
+class LSMR(Bidiagonal):
+    """LSMR (Fong and Saunders 2011): as LSQR, with norm(A^H r) falling from step to step: it may end earlier."""
+
+    name = "lsmr"
+
+    def solve(self, operator: LinearOperator, b: Array) -> Solved:
+        adjoint, goal, most = operator.H, self._goal(b), self._steps(operator)
+        beta, u, alpha, v = self._begin(operator, adjoint, b)
+        zero, one = xp.zeros_like(beta), xp.ones_like(beta)
+        state: Any = {
+            "s": {
+                "x": xp.zeros_like(v), "h": v, "h_bar": xp.zeros_like(v), "u": u, "v": v, "alpha": alpha,
+                "alpha_bar": alpha, "zeta_bar": alpha * beta, "rho": one, "rho_bar": one, "c_bar": one, "s_bar": zero,
+                # of the norm of the residual (their section 5.2)
+                "beta_dd": beta, "beta_d": zero, "rho_dd": one, "tau": zero, "theta": zero, "zeta": zero, "d": zero,
+                "norm": alpha**2,
+            },
+            "on": xp.logical_and(beta > goal, alpha > 0),
+            "step": xp.zeros((), dtype=xp.int64, device=b.device),
+            "good": xp.logical_or(beta <= goal, alpha == 0),
+        }  # fmt: skip
+
+        def step(state: Any) -> Any:
+            s = state["s"]
+            beta, u, alpha, v = self._next(operator, adjoint, s["u"], s["alpha"], s["v"])
+            rho = xp.hypot(s["alpha_bar"], beta)
+            cos, sin = s["alpha_bar"] / safe(rho), beta / safe(rho)
+            theta_new, alpha_bar = sin * alpha, cos * alpha
+            theta_bar = s["s_bar"] * rho
+            rho_temp = s["c_bar"] * rho
+            rho_bar = xp.hypot(rho_temp, theta_new)
+            c_bar, s_bar = rho_temp / safe(rho_bar), theta_new / safe(rho_bar)
+            zeta, zeta_bar = c_bar * s["zeta_bar"], -s_bar * s["zeta_bar"]
+            h_bar = s["h"] - s["h_bar"] * (theta_bar * rho / safe(s["rho"] * s["rho_bar"]))
+            x = s["x"] + h_bar * (zeta / safe(rho * rho_bar))
+            h = v - s["h"] * (theta_new / safe(rho))
+            # the norm of the residual
+            beta_hat, beta_dd = cos * s["beta_dd"], -sin * s["beta_dd"]
+            rho_tilde = xp.hypot(s["rho_dd"], theta_bar)
+            c_tilde, s_tilde = s["rho_dd"] / safe(rho_tilde), theta_bar / safe(rho_tilde)
+            theta, rho_dd = s_tilde * rho_bar, c_tilde * rho_bar
+            beta_d = -s_tilde * s["beta_d"] + c_tilde * beta_hat
+            tau_before = (s["zeta"] - s["theta"] * s["tau"]) / safe(rho_tilde)
+            tau = (zeta - theta * tau_before) / safe(rho_dd)
+            error = xp.sqrt(s["d"] + (beta_d - tau) ** 2 + beta_dd**2)
+            norm = s["norm"] + beta**2
+            slope = xp.abs(zeta_bar)  # norm(A^H r)
+            good = xp.logical_or(error <= goal, slope <= self.rtol * xp.sqrt(norm) * error)
+            new = {
+                "x": x, "h": h, "h_bar": h_bar, "u": u, "v": v, "alpha": alpha, "alpha_bar": alpha_bar,
+                "zeta_bar": zeta_bar, "rho": rho, "rho_bar": rho_bar, "c_bar": c_bar, "s_bar": s_bar,
+                "beta_dd": beta_dd, "beta_d": beta_d, "rho_dd": rho_dd, "tau": tau_before, "theta": theta, "zeta": zeta,
+                "d": s["d"], "norm": norm + alpha**2,
+            }  # fmt: skip
+            on = state["on"]
+            return {
+                "s": _kept(on, new, s),
+                "on": xp.logical_and(on, xp.logical_not(good)),
+                "step": state["step"] + 1,
+                "good": xp.logical_or(state["good"], xp.logical_and(on, good)),
+            }
+
+        end = while_loop(lambda s: _running(s, most), step, state)
+        return Solved(self._precondition(end["s"]["x"]), end["good"], end["step"])
