@@ -61,7 +61,7 @@ def _apart(given: Any, cells: Sequence[Any], after: Any) -> Iterator[Any]:
 
 
 def filter_checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn`, of which a derivative keeps the arguments alone, and computes it again when it needs what is inside (Griewank
+    """`fn`, of which a derivative keeps the arguments alone, and computes again what it needs of the inside (Griewank
     and Walther 2000, and Chen et al. 2016, arXiv 1604.06174): less memory for one more call.
 
         def block(layer, x):
