@@ -90,6 +90,8 @@ class JaxBackend(
 
     def to_numpy(self, x: Array, /) -> np.ndarray:
         if isinstance(x, Tracer):
+            x = lax.stop_gradient(x)  # what is being differentiated, and nothing more, has a value
+        if isinstance(x, Tracer):
             raise TracedValueError(
                 f"the values of a {x.dtype} array of shape {x.shape} are asked for while a program is being traced,"
                 " and are known only when it runs.\nUse the array itself (where, cond, while_loop instead of Python's"
