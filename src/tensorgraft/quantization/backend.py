@@ -19,8 +19,8 @@ from tensorgraft.hub.primitive import composites, primitives
 from tensorgraft.hub.transforms import Transforms
 from tensorgraft.quantization import policy, products, views
 from tensorgraft.quantization.encode import same_ranges
-from tensorgraft.quantization.quantized import Quantized, dense
-from tensorgraft.storage import Geometry
+from tensorgraft.quantization.quantized import Quantized, anew, dense
+from tensorgraft.storage import Geometry, read, write
 
 Array = Any
 _QUIET = frozenset({"zeros_like", "ones_like", "full_like"})  # ask for shape and dtype only
@@ -101,7 +101,7 @@ class QuantizingBackend(_Forwarding):
     def traces(self) -> bool:
         return self.inner.traces
 
-    # ---- arrays --------------------------------------------------------------------------------------------------------
+    # ---- arrays ------------------------------------------------------------------------------------------------------
 
     def is_array(self, x: Any, /) -> bool:
         return isinstance(x, Quantized) or self.inner.is_array(x)
@@ -138,17 +138,42 @@ class QuantizingBackend(_Forwarding):
         policy.missing("astype", _shapes((x,)))
         return self.inner.astype(dense(self.inner, x), dtype)
 
+    def dense(self, x: Array, /) -> Array:
+        """The numbers, as an array of the backend inside."""
+        return dense(self.inner, x) if isinstance(x, Quantized) else x
+
     def own(self, x: Array, /) -> Array:
         return x if isinstance(x, Quantized) else self.inner.own(x)
 
-    def written(self, before: Quantized, after: Callable[[Backend, Array, Geometry], Array], geometry: Geometry) -> Any:
-        """The array that a quantised one becomes where `after(xp, dense array, geometry)` is written."""
-        values = dense(self.inner, before)
-        if self.inner.mutable:
-            values = self.inner.own(self.inner.copy(values))
-        return same_ranges(self.inner, after(self.inner, values, geometry), before)
+    # ---- storages ----------------------------------------------------------------------------------------------------
 
-    # ---- programs ------------------------------------------------------------------------------------------------------
+    def look(self, array: Array, geometry: Geometry) -> Array:
+        """`storage.read`: of a storage that is quantised, another view of its codes."""
+        if not isinstance(array, Quantized):
+            return read(self.inner, array, geometry)
+        if geometry.dtype.itemsize != array.dtype.itemsize or not dtypes.is_floating(geometry.dtype):
+            policy.missing("view as another dtype", _shapes((array,)))
+            return read(self.inner, self.inner.own(dense(self.inner, array)), geometry)
+        return (array if array.is_whole else anew(self.inner, array)).seen(geometry)
+
+    def put(self, array: Array, geometry: Geometry, value: Array) -> Array:
+        """`storage.write`: a storage that is quantised is so afterwards, by the same scheme."""
+        xp = self.inner
+        value = _dense(xp, value)
+        if not isinstance(array, Quantized):
+            return write(xp, array, geometry, value)
+        values = dense(xp, array)
+        return same_ranges(xp, write(xp, xp.own(xp.copy(values)) if xp.mutable else values, geometry, value), array)
+
+    def stand_in(self, x: Array, /) -> Array:
+        if isinstance(x, Quantized):
+            return x.with_parts(tuple(map(self.inner.stand_in, x.parts)))
+        return self.inner.stand_in(x)
+
+    def eagerly(self) -> contextlib.AbstractContextManager[None]:
+        return self.inner.eagerly()
+
+    # ---- programs ----------------------------------------------------------------------------------------------------
 
     def scope(self) -> contextlib.AbstractContextManager[None]:
         return self.inner.scope()
@@ -203,7 +228,8 @@ class _Compiled:
         self.run = inner.compile(flat)
 
     def __call__(self, args: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(_joined(self.outcome, self.run(*_flat(args))))
+        made = self.run(*_flat(args))
+        return tuple(_joined(self.outcome, made))
 
 
 def _flat(xs: Sequence[Any]) -> list[Any]:

@@ -27,8 +27,8 @@ _quantised: Counter[str] = Counter()
 
 @contextlib.contextmanager
 def on_missing(policy: str) -> Iterator[None]:
-    """Operations without a rule for quantised arrays compute on dequantised ones ("dequantize", the default), do so with
-    a warning ("warn"), or raise NoQuantizedRuleError ("error"), in this block and this thread."""
+    """Operations without a rule for quantised arrays compute on dequantised ones ("dequantize", the default), do so
+    with a warning ("warn"), or raise NoQuantizedRuleError ("error"), in this block and this thread."""
     if policy not in CHOICES:
         raise ValueError(f"on_missing({policy!r}): expected one of {', '.join(CHOICES)}")
     before, _now.policy = _now.policy, policy

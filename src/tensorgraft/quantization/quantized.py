@@ -1,7 +1,7 @@
 """`Quantized`: codes and scales as one array, seen through a geometry.
 
-The codes have a shape of their own, the base. A view (transposed, sliced, reshaped) is the same codes seen through other
-strides, so what it dequantises to is, bit for bit, that view of what the base dequantises to.
+The codes have a shape of their own, the base. A view (transposed, sliced, reshaped) is the same codes seen through
+other strides, so what it dequantises to is, bit for bit, that view of what the base dequantises to.
 """
 
 from __future__ import annotations

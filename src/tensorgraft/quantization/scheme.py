@@ -20,7 +20,7 @@ class Scheme:
     Arguments:
         encoding: "int1" to "int8", "uint1" to "uint8" (affine), "float8_e4m3", "float8_e5m2", "nf4".
         granularity: "tensor" (one scale), "channel" (one for each index of `axis`), "group" (one for each run of
-            `group` elements along the last axis), "block" (one for each block of the extents `block`, of the last axes).
+            `group` elements along the last axis), "block" (one for each block of extents `block`, of the last axes).
         symmetric: zero is the code zero; else each scale has a zero point. Unsigned codes are never symmetric.
         activation: None, or "int8": in products the other operand is quantised too, row by row, when they are computed,
             and the codes are multiplied as integers.

@@ -42,7 +42,7 @@ class QuantizedArray(Array):
         self.scheme = scheme
         self._geometry = geometry
 
-    # ---- as any array --------------------------------------------------------------------------------------------------
+    # ---- as any array ------------------------------------------------------------------------------------------------
 
     @property
     def _cell(self) -> Storage:  # type: ignore[override]
@@ -71,7 +71,7 @@ class QuantizedArray(Array):
         for x, part in zip(self._parts(), new.parts, strict=True):
             x._write(part)
 
-    # ---- what it is made of --------------------------------------------------------------------------------------------
+    # ---- what it is made of ------------------------------------------------------------------------------------------
 
     @property
     def nbytes(self) -> int:

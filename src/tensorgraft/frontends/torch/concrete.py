@@ -16,7 +16,7 @@ from tensorgraft.frontends.torch.nested import flatten, map_nested, tensors_in
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.outcome import abstract_call, describe, resize_out
 from tensorgraft.frontends.torch.overlap import check_overlap
-from tensorgraft.frontends.torch.plan import Leaf, held_arguments, lay_out, meta_of, slot_of_call
+from tensorgraft.frontends.torch.plan import Leaf, backend_of, held_arguments, lay_out, meta_of, slot_of_call
 from tensorgraft.frontends.torch.refusals import check_out_dtypes
 from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
 from tensorgraft.frontends.torch.traced_values import asked_for_shape
@@ -29,12 +29,13 @@ Tensor = torch.Tensor
 def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a kernel whose results' shapes or types depend on values: at once, uncompiled."""
     slot = slot_of_call(operator, args, kwargs)
-    xp, sig = slot.backend, operator.signature
+    sig = operator.signature
     check_overlap(operator, args, kwargs)
     check_out_dtypes(operator, args, kwargs)
     if operator.spec.meta:
         abstract_call(operator, args, kwargs)
     tensors = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
+    xp = backend_of(tensors, slot)
     held, given = held_arguments(operator, args, kwargs)
     state.touch(*map(cell_of, tensors))
 
@@ -43,7 +44,7 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     outside = set() if capture is None else {id(t.stand_in) for t in capture.touched}
 
     def known(t: Tensor) -> Any:
-        array = to_array(t)
+        array = to_array(t, codes=True)
         if id(array) in outside:
             array = xp.copy(array)  # as the trace has it
         values = looked_up(xp, array)
@@ -71,7 +72,7 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
         raise asked_for_shape(operator.name, tensors) from None
 
     def give(a: Any) -> Any:
-        return from_array(xp.own(a) if xp.mutable else a, slot) if xp.is_array(a) else a
+        return from_array(xp.own(a) if slot.backend.mutable else a, slot) if xp.is_array(a) else a
 
     rule = LAYOUTS.get(operator.name)
     given_back = map_nested(give, made) if rule is None else _laid_out(slot, made, rule, args, kwargs)

@@ -18,7 +18,7 @@ from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.nested import tensors_in
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.plan import Plan, device_error, make_plan, sharing, uncompiled
-from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy
+from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy, stored
 from tensorgraft.storage import Storage
 
 Tensor = torch.Tensor
@@ -54,8 +54,11 @@ def entry(operator: Operator) -> Callable[..., Any]:
                     continue
                 if cell.backend is not backend:
                     if backend is not None:
-                        raise device_error(operator.name, tensors_in(args, kwargs))
-                    backend = cell.backend
+                        backend = _joined(backend, cell.backend)
+                        if backend is None:
+                            raise device_error(operator.name, tensors_in(args, kwargs))
+                    else:
+                        backend = cell.backend
                 cells.append(cell)
                 arrays.append(cell.array)
                 key.append((a.dtype, a.shape, a.stride(), a.storage_offset()))
@@ -120,7 +123,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
         if plan.judges:
             if now.capture is None:
                 checks.settle(plan.slot.backend, arrays, plan.judges)
-        elif plan.prepare is None and plan.makers is None:
+        elif plan.prepare is None and plan.makers is None and plan.xp is None:
             plan.settle()
         n = 0
         for at in plan.written:
@@ -134,7 +137,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
             if meta is None:
                 results.append(None)
                 continue
-            cell = Storage(arrays[n], slot.backend)
+            cell = Storage(arrays[n], slot.backend) if plan.xp is None else stored(arrays[n], slot.backend)
             n += 1
             if now.capture is not None:
                 now.capture.created(cell, now.capture.loops.here)
@@ -205,7 +208,20 @@ def _backend_of(cells: list[Storage], kwargs: dict[str, Any]) -> Any:
     if not cells:
         return slot_of(kwargs.get("device")).backend
     backend = cells[0].backend
-    return backend if all(c.backend is backend for c in cells) else None
+    for c in cells:
+        backend = _joined(backend, c.backend)
+        if backend is None:
+            return None
+    return backend
+
+
+def _joined(a: Any, b: Any) -> Any:
+    """The backend for operands of two: the one that knows of quantised arrays, if only that is the difference."""
+    if a is b:
+        return a
+    if a.wraps and a.inner is b:
+        return a
+    return b if b.wraps and b.inner is a else None
 
 
 def _random_index(cells: list[Storage], args: Sequence[Any], kwargs: dict[str, Any]) -> int:

@@ -50,6 +50,7 @@ class Plan:
     program: Callable[..., tuple[Array, ...]] | None = None  # `run` before it was compiled
     concrete: bool = False  # results' shapes depend on values: there is no program
     judges: tuple[checks.Judge, ...] = ()  # of the values that `run` returns last
+    xp: Backend | None = None  # where operands are quantised, the backend that knows of such
     makers: list[tuple[int, Maker | None]] | None = None  # of its results, once it has run and nothing else is to do
     make: Maker | None = None  # of its only result, where nothing else comes of it
 
@@ -101,18 +102,26 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any])
         results, structure = describe(outcome)
     plan = Plan(None, slot, tuple(leaf.index for leaf in targets), results, structure, prepare)
     ours = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
-    plan.program = _program(plan, operator, ours, held, given, targets)
+    xp = backend_of(ours, slot)
+    if xp.wraps:
+        plan.xp = xp
+    plan.program = _program(xp, plan, operator, ours, held, given, targets)
     if operator.spec.uncompiled:
-        plan.run = _in_scope(slot.backend, plan.program)
+        plan.run = _in_scope(xp, plan.program)
     else:
-        plan.run = slot.backend.compile(plan.program)
+        plan.run = xp.compile(plan.program)
     return plan
+
+
+def backend_of(tensors: Sequence[Tensor], slot: Slot) -> Backend:
+    """The backend that computes on tensors of a device: where some are quantised, that which knows of such."""
+    return next((xp for t in tensors if (xp := cell_of(t).backend).wraps), slot.backend)
 
 
 def uncompiled(plan: Plan) -> Callable[..., tuple[Array, ...]]:
     """The plan's program, run as it is: for a decomposition that asks for values."""
     assert plan.program is not None
-    plan.run = _in_scope(plan.slot.backend, plan.program)
+    plan.run = _in_scope(plan.xp or plan.slot.backend, plan.program)
     return plan.run
 
 
@@ -194,6 +203,7 @@ def _leaves(held: Any) -> list[Leaf]:
 
 
 def _program(
+    xp: Backend,
     plan: Plan,
     operator: Operator,
     tensors: list[Tensor],
@@ -202,7 +212,7 @@ def _program(
     targets: list[Leaf],
 ) -> Callable[..., tuple[Array, ...]]:
     """(the storages' arrays, then the inputs) -> (the written storages' new arrays, then the results)."""
-    xp, spec, sig = plan.slot.backend, operator.spec, operator.signature
+    spec, sig = operator.spec, operator.signature
     geometries = [geometry_of(t) for t in tensors]
     first = sharing([cell_of(t) for t in tensors])
     dtype, promoted = _computation_dtype(operator, tensors, held, given)

@@ -99,6 +99,7 @@ def install() -> None:
         generator,
         inductor,
         module,
+        quantized,
         recurrent,
         remat,
         runtime,
@@ -107,6 +108,7 @@ def install() -> None:
     )
 
     module.register()
+    quantized.install()
     parts = (autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack, forking)
     for part in (*parts, generator, inductor, recurrent, remat, runtime, serialization, storages):
         part.install()

@@ -20,6 +20,9 @@ from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at
 from tensorgraft.frontends.torch.headers import empty_header, header, imported
 from tensorgraft.frontends.torch.values import looked_up
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization.backend import quantizing
+from tensorgraft.quantization.quantized import Quantized, anew
 from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense, read
 
 Array = Any
@@ -138,21 +141,32 @@ def set_storage(
     return _set(CPU_KEY, tensor, storage, offset, size, stride)
 
 
+def stored(array: Array, xp: Backend) -> Storage:
+    """A storage of a new array, which may be quantised."""
+    if array.__class__ is not Quantized:
+        return Storage(xp.own(array) if xp.mutable else array, xp)
+    with xp.scope():
+        return Storage(anew(xp, array), quantizing(xp))
+
+
 def from_array(array: Array, slot: Slot) -> torch.Tensor:
     """A contiguous tensor over an array of the slot's backend."""
     xp = slot.backend
+    cell = state.created(stored(array, xp) if array.__class__ is Quantized else Storage(array, xp))
+    xp = cell.backend
     shape = xp.shape(array)
     dtype = FROM_NUMPY[xp.dtype_of(array)]
-    cell = state.created(Storage(array, xp))
     return attach(cell, slot, dtype, shape, contiguous_strides(shape), math.prod(shape) * dtype.itemsize)
 
 
-def to_array(t: torch.Tensor) -> Array:
-    """What a tensor on the device sees, as an array of its backend."""
+def to_array(t: torch.Tensor, codes: bool = False) -> Array:
+    """What a tensor on the device sees, as an array of its backend; a quantised one dense, unless `codes`."""
     cell = cell_of(t)
     xp = cell.backend
     with xp.scope():
         array = read(xp, cell.array, geometry_of(t))
+        if xp.wraps and not codes:
+            array, xp = xp.dense(array), xp.inner
         if t.is_conj():  # a view whose conjugation, or negation, is still to be done
             array = xp.conj(array)
         return xp.negative(array) if t.is_neg() else array
