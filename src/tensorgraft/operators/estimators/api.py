@@ -29,14 +29,14 @@ from tensorgraft.operators.estimators.problem import Problem
 from tensorgraft.operators.estimators.programs import program, squares
 from tensorgraft.operators.estimators.result import Estimate
 
-# name -> (class, the sampler that suits it)
+# name -> (class, the sampler that suits it); the lengths of test vectors do not count in XTrace and XNysTrace
 TRACE: dict[str, tuple[type[Method], str]] = {
     "hutchinson": (Hutchinson, "rademacher"),
     "hutch++": (HutchPlusPlus, "rademacher"),
     "na_hutch++": (NAHutchPlusPlus, "normal"),
     "nystrom++": (NystromPlusPlus, "normal"),
-    "xtrace": (XTrace, "sphere"),
-    "xnystrace": (XNysTrace, "sphere"),
+    "xtrace": (XTrace, "normal"),
+    "xnystrace": (XNysTrace, "normal"),
     "slq": (Quadrature, "sphere"),
 }
 DIAGONAL: dict[str, tuple[type[Method], str]] = {

@@ -53,7 +53,7 @@ class Hutchinson(Method):
     def grow(self, k: int) -> None:
         new = k - (0 if self.w is None else self.w.shape[1])
         if new > 0:
-            w = self.problem.draw(new)
+            (w,) = self.problem.draw(new)
             self.w, self.y = joined(self.w, w), joined(self.y, self.problem.times(w))
 
     def estimate(self) -> Pair:
@@ -83,11 +83,12 @@ class HutchPlusPlus(Method):
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
+        self.qg: Array | None = None  # [Q G], as long as it has not grown
+        self.z: Array | None = None  # A times that, later A Q
         self.q: Array | None = None
-        self.z: Array | None = None
         self.g: Array | None = None
         self.ag: Array | None = None
-        self.grown = False
+        self.m = 0
 
     @staticmethod
     def columns(k: int) -> int:
@@ -95,40 +96,49 @@ class HutchPlusPlus(Method):
 
     def grow(self, k: int) -> None:
         m = k // 3
-        if self.g is None:
-            drawn = self.problem.draw(k - m)
+        if self.z is None and self.ag is None:
             if m:
-                s, g = drawn[:, :m], drawn[:, m:]
-                self.q, self.g = _basis(self.problem.times(s), g)
-                z = self.problem.times(xp.concat([self.q, self.g], axis=1))
-                self.z, self.ag = z[:, :m], z[:, m:]
+                s, g = self.problem.draw(m, k - 2 * m)
+                (self.qg,) = _basis(self.problem.times(s), g)
+                self.z, self.m = self.problem.times(self.qg), m
             else:
-                self.g, self.ag = drawn, self.problem.times(drawn)
+                (self.g,) = self.problem.draw(k)
+                self.ag = self.problem.times(self.g)
             return
-        self.grown = True
-        old = 0 if self.q is None else self.q.shape[1]
-        if m > old:
-            y = self.problem.times(self.problem.draw(m - old))
-            new = _more(self.q, y)[0] if self.q is not None else _basis(y, y)[0]
-            self.q, self.z = joined(self.q, new), joined(self.z, self.problem.times(new))
+        if self.qg is not None:
+            assert self.z is not None
+            self.q, self.g = self.qg[:, : self.m], self.qg[:, self.m :]
+            self.z, self.ag, self.qg = self.z[:, : self.m], self.z[:, self.m :], None
+        if m > self.m:
+            y = self.problem.times(self.problem.draw(m - self.m)[0])
+            new = _more(self.q, y)[0] if self.q is not None else _factored(y)[0]
+            self.q, self.z, self.m = joined(self.q, new), joined(self.z, self.problem.times(new)), m
+        assert self.g is not None
         more = k - 2 * m - self.g.shape[1]
         if more > 0:
-            g = self.problem.draw(more)
+            (g,) = self.problem.draw(more)
             self.g, self.ag = joined(self.g, g), joined(self.ag, self.problem.times(g))
 
     def estimate(self) -> Pair:
+        if self.qg is not None and self.z is not None:
+            return _with_basis(self.qg, self.z, m=self.m, hermitian=self.problem.hermitian)
         assert self.g is not None and self.ag is not None
         if self.q is None or self.z is None:
             return _quadratic(self.g, self.ag, hermitian=self.problem.hermitian)
-        fn = _with_basis_grown if self.grown else _with_basis
-        return fn(self.q, self.z, self.g, self.ag, hermitian=self.problem.hermitian)
+        return _with_basis_grown(self.q, self.z, self.g, self.ag, hermitian=self.problem.hermitian)
 
 
 @program
-def _basis(y: Array, g: Array) -> Pair:
-    """An orthonormal basis of the columns of y, and g less its part there."""
+def _factored(y: Array) -> tuple[Array, Array]:
+    q, r = xp.linalg.qr(y)
+    return q, r
+
+
+@program
+def _basis(y: Array, g: Array) -> tuple[Array]:
+    """An orthonormal basis of the columns of y, and beside it g less its part there."""
     q = xp.linalg.qr(y)[0]
-    return q, g - q @ (adjoint(q) @ g)
+    return (xp.concat([q, g - q @ (adjoint(q) @ g)], axis=1),)
 
 
 @program
@@ -145,8 +155,9 @@ def _more(q: Array, y: Array) -> tuple[Array, Array, Array]:
 
 
 @program
-def _with_basis(q: Array, z: Array, g: Array, ag: Array, *, hermitian: bool) -> Pair:
-    return _both(xp.sum(dots(q, z)), dots(g, ag), hermitian)
+def _with_basis(qg: Array, z: Array, *, m: int, hermitian: bool) -> Pair:
+    t = dots(qg, z)
+    return _both(xp.sum(t[:m]), t[m:], hermitian)
 
 
 @program
@@ -186,14 +197,14 @@ class NAHutchPlusPlus(Method):
         had = [0 if x is None else x.shape[1] for x in (self.s, self.g, self.ar)]
         s = g = max(1, k // 4)
         s, g, r = (whole - part for whole, part in zip((s, g, k - s - g), had, strict=True))
-        drawn = self.problem.draw(s + g + r)
+        parts = self.problem.draw(s, g, r)
         if self.problem.hermitian:
-            y = self.problem.times(drawn)
+            y = self.problem.times(xp.concat(list(parts), axis=1))
             w, y = y[:, :s], y[:, s:]
         else:
-            w, y = self.problem.adjoint_times(drawn[:, :s]), self.problem.times(drawn[:, s:])
-        self.s, self.w = joined(self.s, drawn[:, :s]), joined(self.w, w)
-        self.g, self.ag = joined(self.g, drawn[:, s : s + g]), joined(self.ag, y[:, :g])
+            w, y = self.problem.adjoint_times(parts[0]), self.problem.times(xp.concat(list(parts[1:]), axis=1))
+        self.s, self.w = joined(self.s, parts[0]), joined(self.w, w)
+        self.g, self.ag = joined(self.g, parts[1]), joined(self.ag, y[:, :g])
         self.ar = joined(self.ar, y[:, g:])
 
     def estimate(self) -> Pair:
@@ -233,10 +244,10 @@ class NystromPlusPlus(Method):
     def grow(self, k: int) -> None:
         m = k // 2 - (0 if self.w is None else self.w.shape[1])
         g = k - k // 2 - (0 if self.g is None else self.g.shape[1])
-        drawn = self.problem.draw(m + g)
-        y = self.problem.times(drawn)
-        self.w, self.y = joined(self.w, drawn[:, :m]), joined(self.y, y[:, :m])
-        self.g, self.ag = joined(self.g, drawn[:, m:]), joined(self.ag, y[:, m:])
+        parts = self.problem.draw(m, g)
+        y = self.problem.times(xp.concat(list(parts), axis=1))
+        self.w, self.y = joined(self.w, parts[0]), joined(self.y, y[:, :m])
+        self.g, self.ag = joined(self.g, parts[1]), joined(self.ag, y[:, m:])
 
     def estimate(self) -> Pair:
         assert self.w is not None and self.y is not None and self.g is not None and self.ag is not None

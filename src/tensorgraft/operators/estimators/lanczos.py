@@ -56,7 +56,7 @@ class Quadrature(Method):
 
     def _sample(self, count: int, steps: int, more: int) -> None:
         """Vectors of `steps` products, of which the first `more` get one more."""
-        w = self.problem.draw(count)
+        (w,) = self.problem.draw(count)
         v, size = _normalised(w)
         places = xp.eye(steps + bool(more), dtype=v.dtype, device=v.device)
         basis = xp.zeros((places.shape[0], *v.shape), dtype=v.dtype, device=v.device)

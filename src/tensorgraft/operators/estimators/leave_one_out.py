@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
-from tensorgraft.operators.estimators.hutchinson import Method, Pair, _more, joined
-from tensorgraft.operators.estimators.nystrom import approximation, explained, leave_one_out
+from tensorgraft.operators.estimators.hutchinson import Method, Pair, _factored, _more, joined
+from tensorgraft.operators.estimators.nystrom import approximation, leave_one_out
 from tensorgraft.operators.estimators.problem import Problem
 from tensorgraft.operators.estimators.programs import (
     adjoint,
@@ -48,8 +48,8 @@ class Basis(Method):
         problem = self.problem
         old = 0 if self.w is None else self.w.shape[1]
         m, odd = k // 2, k % 2 if self.g is None else 0
-        drawn = problem.draw(m - old + odd)
-        w, g = (drawn[:, : m - old], drawn[:, m - old :]) if odd else (drawn, None)
+        w, *rest = problem.draw(m - old, *([1] if odd else []))
+        g = rest[0] if rest else None
         if m == old:
             q = None
         elif self.q is None:
@@ -77,12 +77,6 @@ class Basis(Method):
         return [x for x in found if x is not None]
 
 
-@program
-def _factored(y: Array) -> tuple[Array, Array]:
-    q, r = xp.linalg.qr(y)
-    return q, r
-
-
 def _directions(r: Array) -> Array:
     """Unit vectors s_i (columns): Q (I - s_i s_i*) Q* projects on the range of all columns of Q R but the i-th.
 
@@ -90,13 +84,13 @@ def _directions(r: Array) -> Array:
     diagonal is kept above that, which changes s_i only by directions that hold nothing of the operator.
     """
     m = r.shape[0]
+    eps = float(xp.finfo(r.dtype).eps)
     size = xp.abs(xp.linalg.diagonal(r))
     most = xp.max(size)
-    least = xp.where(most > 0, most, xp.ones_like(most)) * float(xp.finfo(r.dtype).eps)
-    lift = xp.where(size < least, least, xp.zeros_like(size))
+    most = xp.where(most > 0, most, xp.ones_like(most))
     eye = xp.eye(m, dtype=r.dtype, device=r.device)
-    s = triangular_solve(r + eye * xp.astype(lift, r.dtype), eye, lower=False, adjoint=True)
-    s = s / xp.max(xp.abs(s), axis=0)  # before the squares, which may be too large
+    lift = xp.astype(xp.where(size < eps * most, eps * xp.ones_like(size), xp.zeros_like(size)), r.dtype)
+    s = triangular_solve(r / xp.astype(most, r.dtype) + eye * lift, eye, lower=False, adjoint=True)
     return s / xp.sqrt(squares(s))
 
 
@@ -129,21 +123,24 @@ def _xtrace(w: Array, q: Array, r: Array, z: Array, *rest: Array, hermitian: boo
     h = adjoint(q) @ z
     c = adjoint(q) @ w
     s = _directions(r)
-    a = dots(s, c)
-    u = c - s * a  # what Q_i explains of w_i, in the basis Q
-    quadratic = dots(c - u, r) + dots(u, h @ u) - dots(adjoint(z) @ w, u)  # of v = w_i - Q u
+    sums = xp.sum(xp.stack([conj(s) * c, c * conj(c)]), axis=1)
+    a = sums[0, :]
+    b = s * a
+    u = c - b  # what Q_i explains of w_i, in the basis Q
+    forms = xp.stack([conj(b) * r + conj(u) * (h @ u) - conj(adjoint(z) @ w) * u, conj(s) * (h @ s)])
+    quadratic, without = xp.unstack(xp.sum(forms, axis=1))  # of v = w_i - Q u
     whole = squares(w)
-    scale = _length(n, m - 1, whole, whole - squares(c) + squares(c - u))
-    known = xp.sum(xp.linalg.diagonal(h))
-    t = known - dots(s, h @ s) + quadratic * scale
+    scale = _length(n, m - 1, whole, whole - real(sums[1, :] - a * conj(a)))
+    known = xp.linalg.diagonal(h)
+    t = quadratic * scale - without
     if rest:  # a vector that is in no basis: all of Q is there for it
         g, ag = rest
         c = adjoint(q) @ g
         quadratic = dots(g, ag) - dots(c, adjoint(q) @ ag) - dots(adjoint(z) @ g, c) + dots(c, h @ c)
         whole = squares(g)
-        last = known + quadratic * _length(n, m, whole, whole - squares(c))
-        t = xp.concat([t, last])
-    return mean_and_error(real(t) if hermitian else t)
+        t = xp.concat([t, quadratic * _length(n, m, whole, whole - squares(c))])
+        known = xp.concat([known, xp.zeros((1,), dtype=h.dtype, device=h.device)])
+    return mean_and_error(real(t), real(known)) if hermitian else mean_and_error(t, known)
 
 
 class Sketch(Method):
@@ -161,7 +158,7 @@ class Sketch(Method):
         return k
 
     def grow(self, k: int) -> None:
-        w = self.problem.draw(k - (0 if self.w is None else self.w.shape[1]))
+        (w,) = self.problem.draw(k - (0 if self.w is None else self.w.shape[1]))
         self.w, self.y = joined(self.w, w), joined(self.y, self.problem.times(w))
 
 
@@ -177,10 +174,11 @@ class XNysTrace(Sketch):
 @program
 def _xnystrace(w: Array, y: Array) -> Pair:
     n, m = w.shape
-    f = approximation(w, y)
+    f = approximation(w, y, left=True)
     out, h = leave_one_out(f)
-    t = xp.sum(squares(f.factor)) - squares(out) + (n - m + 1) / explained(w) / h**2 - f.shift * n
-    mean, error = mean_and_error(t)
+    assert f.left is not None
+    t = (n - m + 1) / (f.left * h**2) - squares(out)
+    mean, error = mean_and_error(t, squares(f.factor) - f.shift * (n / m))
     return f.checked(mean), f.checked(error)
 
 

@@ -1,4 +1,4 @@
-"""Nystrom approximations A W (W* A W)^+ (A W)* of positive semidefinite operators, and what they are without one of the columns."""
+"""Nystrom approximations A W (W* A W)^+ (A W)* of positive semidefinite operators; what they are without a column."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
-from tensorgraft.operators.estimators.programs import adjoint, squares, triangular_solve
+from tensorgraft.hub import dtypes
+from tensorgraft.operators.estimators.programs import adjoint, conj, real, squares, triangular_solve
 
 positive = squares
 
@@ -19,25 +20,47 @@ class Nystrom(NamedTuple):
     inverse: Array  # L^-1 (m, m), lower triangular: W* (A + shift) W = L L*, M = (A + shift) W L^-*
     shift: Array  # real, no dimension
     zero: Array  # A W = 0
+    left: Array | None  # |w_i less its projection on the other columns|^2, real (m,), where it was asked for
 
     def checked(self, x: Array) -> Array:
         """`x`, or 0 for an operator that is zero: the shift has then no scale."""
         return xp.where(self.zero, xp.zeros_like(x), x)
 
 
-def approximation(w: Array, y: Array) -> Nystrom:
+def approximation(w: Array, y: Array, left: bool = False) -> Nystrom:
     """From test vectors (n, m) and the products with them."""
     n, m = w.shape
-    eps = float(xp.finfo(y.dtype).eps)
-    norm = xp.sqrt(xp.sum(squares(y)))
+    norm = _norm(y)
     zero = norm == 0
-    shift = xp.where(zero, xp.ones_like(norm), norm * (eps / math.sqrt(n)))
+    shift = xp.where(zero, xp.ones_like(norm), norm * (float(xp.finfo(y.dtype).eps) / math.sqrt(n)))
     y = y + w * xp.astype(shift, y.dtype)
-    gram = adjoint(w) @ y
-    lower = xp.linalg.cholesky((gram + adjoint(gram)) * 0.5)
+    eye = xp.eye(m, dtype=y.dtype, device=y.device)
+    if left and 2 * m <= n:  # both matrices of inner products at once
+        both = xp.stack([_symmetric(adjoint(w) @ y), adjoint(w) @ w])
+        lowers = xp.linalg.cholesky(both)
+        inverses = triangular_solve(lowers, xp.broadcast_to(eye, both.shape), lower=True)
+        lower, inverse = lowers[0, :, :], inverses[0, :, :]
+        of_w = inverses[1, :, :]
+    else:
+        lower = xp.linalg.cholesky(_symmetric(adjoint(w) @ y))
+        inverse = triangular_solve(lower, eye, lower=True)
+        if left:  # almost a basis, perhaps: inner products would lose digits
+            of_w = triangular_solve(adjoint(xp.linalg.qr(w)[1]), eye, lower=True)
     factor = triangular_solve(lower, y, lower=True, left=False, adjoint=True)
-    inverse = triangular_solve(lower, xp.eye(m, dtype=y.dtype, device=y.device), lower=True)
-    return Nystrom(factor, inverse, shift, zero)
+    return Nystrom(factor, inverse, shift, zero, 1 / squares(of_w) if left else None)
+
+
+def _norm(y: Array) -> Array:
+    """The Frobenius norm; squares of numbers in single precision may be too small."""
+    if dtypes.real_dtype(y.dtype).itemsize > 4:
+        return xp.sqrt(xp.sum(real(y * conj(y))))
+    most = xp.max(xp.abs(y))
+    y = y / xp.astype(xp.where(most > 0, most, xp.ones_like(most)), y.dtype)
+    return most * xp.sqrt(xp.sum(real(y * conj(y))))
+
+
+def _symmetric(x: Array) -> Array:
+    return (x + adjoint(x)) * 0.5
 
 
 def leave_one_out(f: Nystrom) -> tuple[Array, Array]:
@@ -46,12 +69,4 @@ def leave_one_out(f: Nystrom) -> tuple[Array, Array]:
     return f.factor @ (f.inverse / h), h
 
 
-def explained(w: Array) -> Array:
-    """|w_i less its projection on the other columns|^2, real (m,)."""
-    n, m = w.shape
-    r = xp.linalg.cholesky(adjoint(w) @ w) if 2 * m <= n else adjoint(xp.linalg.qr(w)[1])
-    inverse = triangular_solve(r, xp.eye(m, dtype=w.dtype, device=w.device), lower=True)
-    return 1 / squares(inverse)
-
-
-__all__ = ["Nystrom", "approximation", "explained", "leave_one_out", "positive"]
+__all__ = ["Nystrom", "approximation", "leave_one_out", "positive"]

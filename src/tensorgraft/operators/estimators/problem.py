@@ -48,16 +48,19 @@ class Problem:
         self.products += x.shape[1]
         return self.operator.H.mm_flat(x)
 
-    def draw(self, count: int) -> Array:
-        """The next columns, (n, count)."""
+    def draw(self, *counts: int) -> tuple[Array, ...]:
+        """The next columns, matrices (n, count)."""
         if self.given is not None:
-            start, self._used = self._used, self._used + count
-            return self.given if count == self.given.shape[1] else self.given[:, start : self._used]
+            found = []
+            for count in counts:
+                start, self._used = self._used, self._used + count
+                found.append(self.given if count == self.given.shape[1] else self.given[:, start : self._used])
+            return tuple(found)
         key = key_of(self._seed, self.operator.device)
         if self._blocks:
             key = random.fold_in(key, self._blocks)
         self._blocks += 1
-        return samplers.draw(key, sampler=self.sampler, n=self.n, k=count, dtype=self.dtype)[0]
+        return samplers.draw(key, sampler=self.sampler, n=self.n, counts=counts, dtype=self.dtype)
 
     @property
     def real_dtype(self) -> np.dtype:

@@ -47,7 +47,7 @@ def _wrapped(value: Any, backend: Backend) -> Array:
     return Array(Storage(backend.own(value) if backend.mutable else value, backend))
 
 
-# ---- words ------------------------------------------------------------------------------------------------------------
+# ---- words -----------------------------------------------------------------------------------------------------------
 
 
 def conj(x: Array) -> Array:
@@ -82,12 +82,17 @@ def triangular_solve(a: Array, b: Array, *, lower: bool, left: bool = True, adjo
         return _wrapped(value, backend)
 
 
-def mean_and_error(t: Array) -> tuple[Array, Array]:
-    """The mean of estimates, and their standard deviation over the square root of their number; NaN for one."""
+def mean_and_error(t: Array, known: Array | None = None) -> tuple[Array, Array]:
+    """The mean of estimates, and their standard deviation over the square root of their number; NaN for one. `known`:
+    as many terms of what all of them have in common, to be added."""
     m = t.shape[0]
-    mean = xp.mean(t) if not dtypes.is_complex(t.dtype) else xp.sum(t) / m
+    first = t[0]
+    d = t - first  # small, so that the difference of the squares is exact enough
+    parts = [d, xp.astype(real(d * conj(d)), t.dtype), *(() if known is None else (known,))]
+    sums = xp.sum(xp.stack(parts), axis=1)
+    mean = sums[0] / m
+    value = first + mean if known is None else first + mean + sums[2]
     if m < 2:
-        return mean, xp.full_like(real(mean), xp.nan)
-    d = t - mean
-    size = xp.real(d) ** 2 + xp.imag(d) ** 2 if dtypes.is_complex(d.dtype) else d * d
-    return mean, xp.sqrt(xp.sum(size)) / m
+        return value, xp.full_like(real(value), xp.nan)
+    spread = real(sums[1]) / m - real(mean * conj(mean))
+    return value, xp.sqrt(xp.maximum(spread, xp.zeros_like(spread)) / m)

@@ -6,6 +6,7 @@ does not depend on the digits.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -21,13 +22,13 @@ NAMES = ("rademacher", "normal", "sphere")
 
 
 @program
-def draw(key: Array, *, sampler: str, n: int, k: int, dtype: np.dtype) -> tuple[Array]:
-    """(n, k), of the `dtype`, from a key.
+def draw(key: Array, *, sampler: str, n: int, counts: tuple[int, ...], dtype: np.dtype) -> tuple[Array, ...]:
+    """Matrices (n, count), of the `dtype`, from a key.
 
     "rademacher": entries 1 or -1, of complex ones (+-1 +- i) / sqrt(2). "normal": standard normal, of complex ones with
     E|w|^2 = 1. "sphere": columns uniform on the sphere of radius sqrt(n).
     """
-    backend = key._cell.backend
+    backend, k = key._cell.backend, sum(counts)
     narrow = dtype if dtype.itemsize < 4 else dtypes.float32
     count = 2 * n * k if dtypes.is_complex(dtype) else n * k
     with backend.scope():
@@ -41,7 +42,10 @@ def draw(key: Array, *, sampler: str, n: int, k: int, dtype: np.dtype) -> tuple[
         w = xp.astype(xp.reshape(x, (n, k)), dtype)
     if sampler == "sphere":
         w = w * (math.sqrt(n) / xp.sqrt(squares(w)))
-    return (w,)
+    if len(counts) == 1:
+        return (w,)
+    ends = list(itertools.accumulate(counts))
+    return tuple(w[:, end - count : end] for end, count in zip(ends, counts, strict=True))
 
 
 def _words(backend: Backend, key: Any, count: int) -> Any:
