@@ -37,6 +37,7 @@ def filter_jit(fn: Callable[..., Any]) -> Callable[..., Any]:
         return fn(*args, **kwargs)
 
     call.__name__ = call.__qualname__ = name_of(fn)
+    call.__wrapped__ = fn  # type: ignore[attr-defined]  # of which errors tell
     return _Jit(fn, Jitted(call))
 
 

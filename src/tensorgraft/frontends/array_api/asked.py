@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.array_api import tracing, ways
-from tensorgraft.frontends.array_api.places import Place, place_of, program_frame, spelled
+from tensorgraft.frontends.array_api.devices import default
+from tensorgraft.frontends.array_api.places import Place, is_ours, place_of, program_frame, spelled
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.array_api.array import Array
@@ -37,13 +38,15 @@ def value_needed(x: Array, how: str) -> TracedValueError:
     if isinstance(node, ast.Subscript):
         part = _asked_in(frame, node.slice, x)
         expression = _text(frame, part) if part is not None else "the index"
-        found = ways.of_slice(frame, node, part, expression, static(frame, x, expression))
-        return _error(ShapeError, _text(frame, node), expression, expression, x, found)
+        known = static(frame, x)
+        found = ways.of_slice(frame, node, part, expression, known)
+        return _error(ShapeError, _text(frame, node), expression, expression, x, found, known)
     part = _asked_in(frame, node, x)
     expression = _text(frame, part) if part is not None else "its argument"
     if how == "index":
-        found = ways.of_count(node, expression, static(frame, x, expression))
-        return _error(ShapeError, _text(frame, node), expression, expression, x, found)
+        known = static(frame, x)
+        found = ways.of_count(node, expression, known)
+        return _error(ShapeError, _text(frame, node), expression, expression, x, found, known)
     return _error(TracedValueError, _text(frame, node), f"the value of {expression}", expression, x, ways.of_number())
 
 
@@ -60,15 +63,16 @@ def shape_needed(name: str, shape: Any, x: Array) -> ShapeError:
     if literal is not None:
         expression, shown = _text(frame, literal.elts[at]), _text(frame, literal)
     else:
+        whole = frame and spelled(frame, place and place.node, shape)
         expression = (frame and spelled(frame, place and place.node, x)) or (
-            f"shape[{at}]" if len(given) > 1 else "the size"
+            f"{whole or 'shape'}[{at}]" if shape is not x else "the size"
         )
         inside = ", ".join(expression if i == at else str(n) for i, n in enumerate(given))
         shown = f"({inside})" if isinstance(shape, tuple | list) and len(given) > 1 else inside
-    known = static(frame, x, expression)
+    known = static(frame, x)
     found = ways.of_shape(frame, node, literal, at, len(given), expression, known)
     call = f"{name}(shape={shown})" if node is None or name in ways.OF_SHAPE else _text(frame, node)
-    return _error(ShapeError, call, expression, expression, x, found)
+    return _error(ShapeError, call, expression, expression, x, found, known)
 
 
 def result_shape_needed(x: Array) -> ShapeError:
@@ -93,7 +97,7 @@ def result_shape_needed(x: Array) -> ShapeError:
 
 def _error(
     kind: type[Any], call: str, needs: str, expression: str, x: Array, found: Sequence[tuple[str, str]],
-    for_what: str = "",
+    known: ways.Static | None = None, for_what: str = "",
 ) -> Any:  # fmt: skip
     what = f"{x.dtype} scalar" if not x.shape else f"{x.dtype} array of shape {x.shape}"
     lines = [f"{call or 'this line'} needs {needs} now{for_what}, but {expression} is a traced {what}."]
@@ -101,6 +105,8 @@ def _error(
     lines.append(f"Inside {tracing.name_of_trace()} an array has no value yet.")
     width = max((len(label) for label, _ in found), default=0) + 5
     lines += [f"  {label + ':':<{width}}{way}" for label, way in found]
+    if (note := known.note() if known is not None else None) is not None:
+        lines.append(note)
     return kind("\n".join(lines[:10]))
 
 
@@ -113,21 +119,26 @@ def _origin(x: Array, expression: str) -> list[str]:
     if origin is None:
         return []
     role, fn = origin
-    code = getattr(getattr(fn, "__func__", fn), "__code__", None)
-    name = getattr(fn, "__name__", type(fn).__name__)
-    said = f"  {expression} became traced as {role} {name}"
-    if code is None:
+    name = getattr(fn, "__name__", None)
+    while (inner := getattr(fn, "__wrapped__", getattr(fn, "func", getattr(fn, "__func__", None)))) is not None:
+        fn = inner
+    code = getattr(fn, "__code__", None)
+    said = f"  {expression} became traced as {role} {name or getattr(fn, '__name__', type(fn).__name__)}"
+    if code is None or is_ours(code.co_filename):
         return [said]
     return [f"{said}        {ways.definition(code)}       {os.path.basename(code.co_filename)}:"
             f"{ways.definition_line(code)}   <- here"]  # fmt: skip
 
 
-def static(frame: FrameType | None, x: Array, expression: str) -> ways.Static:
+def static(frame: FrameType | None, x: Array) -> ways.Static:
     """How the value of `x` could be known while tracing, going by what made it."""
     origin = tracing.origin_of(x._cell)
+    elsewhere = x.device != default()
     if not isinstance(origin, Place):
-        return ways.Static(None, argument=origin is not None and origin[0].startswith("an argument"))
-    return ways.Static(ways.in_python(origin.node), argument=False)
+        return ways.Static(None, argument=origin is not None, elsewhere=elsewhere)
+    values = {} if frame is None else frame.f_locals
+    ints = [name for name, v in values.items() if isinstance(v, int) or (v is not x and getattr(v, "shape", ()))]
+    return ways.Static(ways.in_python(origin.node), argument=False, ints=tuple(ints), elsewhere=elsewhere)
 
 
 # ---- what was asked --------------------------------------------------------------------------------------------------

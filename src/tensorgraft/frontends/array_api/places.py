@@ -61,6 +61,10 @@ def program_frame(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
+def is_ours(file: str) -> bool:
+    return file.startswith(_OURS)
+
+
 def place_of(frame: FrameType) -> Place:
     return Place(frame.f_code, frame.f_lasti)
 

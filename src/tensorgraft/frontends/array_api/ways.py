@@ -32,8 +32,10 @@ class Static(NamedTuple):
 
     expression: str | None  # in Python's own arithmetic
     argument: bool  # it is an argument of the traced function itself
+    ints: tuple[str, ...] = ()  # names of the program that are Python ints, or have a shape
+    elsewhere: bool = False  # it is not on the device of arrays that are made without `device=`
 
-    def way(self, target: str, bound: str | None) -> tuple[str, str]:
+    def way(self, target: str, bound: str | None = None) -> tuple[str, str]:
         if self.argument:
             return "keep it static", f"pass {target} as a Python int: each value is compiled"
         if self.expression is None:
@@ -41,7 +43,23 @@ class Static(NamedTuple):
         expression = self.expression
         if bound is not None and not expression.startswith("min("):
             expression = f"min({expression}, {bound})"
+        if not target.isidentifier():
+            return "keep it static", f"{expression} in its place, of Python ints"
         return "keep it static", f"{target} = {expression}"
+
+    @property
+    def bound(self) -> str | None:
+        """What the value is at most, by the program's own `minimum` or `clip`."""
+        outer: Any = ast.parse(self.expression or "0", mode="eval").body
+        return ast.unparse(outer.args[-1]) if isinstance(outer, ast.Call) and short_name(outer.func) == "min" else None
+
+    def note(self) -> str | None:
+        """What the way needs of the arguments."""
+        if self.argument or self.expression is None:
+            return None
+        names = {part.id: None for part in ast.walk(ast.parse(self.expression)) if isinstance(part, ast.Name)}
+        given = " and ".join(name for name in names if name not in ("max", "min", "abs", *self.ints))
+        return f"  (the first with {given} passed as a Python int: each value is compiled)" if given else None
 
 
 def of_shape(
@@ -49,14 +67,14 @@ def of_shape(
 ) -> Ways:
     """Of a call whose extent `at`, written as `expression`, is traced; `literal`: its shape, where it is written in the
     call."""
-    bound = bound_in(frame)
+    bound = static.bound or bound_in(frame)
     found = [static.way(expression, bound)]
     most = bound or "n"
     name = short_name(node.func) if node is not None else ""
     if name not in _MASKED or (literal is None and ndim > 1):
         found.append(("bound and mask", "a size that is always enough, and a mask of what counts"))
         return found
-    mask = _mask(expression, most, "<", ndim - 1 - at)
+    mask = _mask(expression, most + _device_of(node, expression, static), "<", ndim - 1 - at)
     joint = "&" if name in _TRUTHS else "*"
     larger = f"{_with(frame, node, expression, most)} {joint} {mask}"
     said = "" if bound else f", where {expression} <= n"
@@ -71,20 +89,28 @@ def of_slice(frame: FrameType | None, node: ast.Subscript, part: Any, expression
     if isinstance(bounds, ast.Tuple):
         axis = next((i for i, b in enumerate(bounds.elts) if _mentions(b, expression)), 0)
         bounds = bounds.elts[axis]
-    found = [static.way(expression, None)]
+    found = [static.way(expression)]
     if not isinstance(bounds, ast.Slice) or bounds.step is not None:
         return [*found, ("stay an array", f"take({whole}, {expression}, axis={axis})")]
     if bounds.lower is not None and bounds.upper is not None:
         low = source(frame, bounds.lower)
-        return [*found, ("keep the length", f"take({whole}, {low} + arange(length), axis={axis})")]
+        return [
+            *found,
+            ("keep the length", f"take({whole}, {low} + arange(length{_device_of(None, whole, static)}), axis={axis})"),
+        ]
     extent = f"{whole}.shape[{axis}]"
-    mask = _mask(expression, extent, "<" if bounds.upper is not None else ">=", _behind(frame, node, axis))
+    mask = _mask(
+        expression,
+        extent + _device_of(None, whole, static),
+        "<" if bounds.upper is not None else ">=",
+        _behind(frame, node, axis),
+    )
     return [*found, ("bound and mask", f"{_assigned(node)}{whole} * {mask}")]
 
 
 def of_count(node: Any, expression: str, static: Static) -> Ways:
     """Of `range(k)` and other counts."""
-    found = [static.way(expression, None)]
+    found = [static.way(expression)]
     if isinstance(node, ast.Call) and short_name(node.func) == "range":
         start = ast.unparse(node.args[0]) if len(node.args) > 1 else "0"
         found.append(("loop by value", f"tg.transforms.fori_loop({start}, {expression}, step, state)"))
@@ -97,7 +123,9 @@ def of_condition(frame: FrameType | None, node: Any, expression: str) -> Ways:
     while outer is not None and not isinstance(outer, ast.stmt):
         outer = getattr(outer, "parent", None)
     if isinstance(outer, ast.Assert):
-        return [("check it later", f"x = tg.transforms.error_if(x, ~({expression}), message)")]
+        simple = isinstance(ast.parse(expression, mode="eval").body, ast.Call | ast.Name)
+        holds = expression if simple else f"({expression})"
+        return [("check it later", f"x = tg.transforms.error_if(x, ~{holds}, message)")]
     if isinstance(outer, ast.While) and (outer is node or _within(node, outer.test)):
         return [
             ("loop by value", "tg.transforms.while_loop(condition, step, state)"),
@@ -120,11 +148,10 @@ def of_number() -> Ways:
 
 def of_result(frame: FrameType | None, node: Any, expression: str) -> Ways:
     """Of what has as many elements as values say."""
-    whole = source(frame, node.value) if isinstance(node, ast.Subscript) else "x"
-    return [
-        ("keep the shape", f"where({expression}, {whole}, 0)"),
-        ("do it outside", "before the call, and pass the result"),
-    ]
+    kept = "a mask of what counts, instead of positions"
+    if isinstance(node, ast.Subscript):
+        kept = f"{_assigned(node)}where({expression}, {source(frame, node.value)}, 0)"
+    return [("keep the shape", kept), ("do it outside", "before the call, and pass the result")]
 
 
 # ---- source ----------------------------------------------------------------------------------------------------------
@@ -234,6 +261,14 @@ def definition(code: CodeType) -> str:
 def _mask(expression: str, extent: str, relation: str, behind: int) -> str:
     """Which of `extent` positions count, to be multiplied with an array that has `behind` axes more."""
     return f"(arange({extent}) {relation} {expression})" + (f"[:{', None' * behind}]" if behind else "")
+
+
+def _device_of(node: Any, expression: str, static: Static) -> str:
+    """The argument of a call that says where its array is, where one is needed."""
+    for keyword in getattr(node, "keywords", ()):
+        if keyword.arg == "device":
+            return f", device={ast.unparse(keyword.value)}"
+    return f", device={expression}.device" if static.elsewhere else ""
 
 
 def _behind(frame: FrameType | None, node: ast.Subscript, axis: int) -> int:
