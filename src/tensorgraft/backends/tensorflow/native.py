@@ -120,7 +120,7 @@ class Module(tf.Module):
         name: str | None = None,
     ) -> None:
         super().__init__(name)
-        self._call, self._stateful = call, stateful
+        self._program, self._stateful = call, stateful
         self.state = {
             name: tf.Variable(x, trainable=name in parameters, name=name)
             for name, x in {**parameters, **constants}.items()
@@ -128,7 +128,7 @@ class Module(tf.Module):
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        made = self._call({name: v.value() for name, v in self.state.items()}, *args, **kwargs)
+        made = self._program({name: v.value() for name, v in self.state.items()}, *args, **kwargs)
         if not self._stateful:
             return made
         results, written = made
