@@ -1,0 +1,219 @@
+"""Programs that need values while they are traced, and what is said of each, word for word. `{name}` is the transform.
+
+The programs are written to a file `demo.py`, whose lines the errors show: each program is alone in its own, and its
+first line is line 1.
+"""
+
+HEAD = """\
+import numpy as np
+import tensorgraft as tg
+import tensorgraft.array_api as xp
+from tensorgraft.random import key, rademacher
+
+"""
+# name -> (the function f(x, k), the error)
+PROGRAMS = {
+    "shape": (
+        """\
+def f(x, k):
+    n = x.shape[0]
+    k = xp.maximum(k, 1)
+    samples = rademacher(key(0), (8, k))
+    return samples
+""",
+        """\
+ShapeError: rademacher(shape=(8, k)) needs k now, but k is a traced int32 scalar.
+  k became traced in maximum        k = xp.maximum(k, 1)       demo.py:8   <- here
+Inside {name} an array has no value yet.
+  keep it static:    k = min(max(k, 1), n)
+  bound and mask:    samples = rademacher(key(0), (8, n)) * (arange(n) < k)
+  (the first with k passed as a Python int: each value is compiled)""",
+    ),
+    "bounded shape": (
+        """\
+def f(x, k):
+    k = xp.clip(k, 1, max=x.shape[0])
+    return xp.ones((k, 3))
+""",
+        """\
+ShapeError: ones(shape=(k, 3)) needs k now, but k is a traced int32 scalar.
+  k became traced in clip        k = xp.clip(k, 1, max=x.shape[0])       demo.py:7   <- here
+Inside {name} an array has no value yet.
+  keep it static:    k = min(max(k, 1), x.shape[0])
+  bound and mask:    ones((x.shape[0], 3)) * (arange(x.shape[0]) < k)[:, None]
+  (the first with k passed as a Python int: each value is compiled)""",
+    ),
+    "argument": (
+        """\
+def f(x, k):
+    return xp.zeros(k)
+""",
+        """\
+ShapeError: zeros(shape=k) needs k now, but k is a traced int32 scalar.
+  k became traced as an argument of f        def f(x, k):       demo.py:6   <- here
+Inside {name} an array has no value yet.
+  keep it static:    pass k as a Python int: each value is compiled
+  bound and mask:    zeros(n) * (arange(n) < k), where k <= n""",
+    ),
+    "extent of values": (
+        """\
+def f(x, k):
+    k = xp.astype(xp.sum(x), xp.int64)
+    return xp.zeros((k,))
+""",
+        """\
+ShapeError: zeros(shape=(k,)) needs k now, but k is a traced int64 scalar.
+  k became traced in astype        k = xp.astype(xp.sum(x), xp.int64)       demo.py:7   <- here
+Inside {name} an array has no value yet.
+  know it before:    compute k outside, and pass it as a Python int: each value is compiled
+  bound and mask:    zeros((n,)) * (arange(n) < k), where k <= n""",
+    ),
+    "shape by name": (
+        """\
+def f(x, k):
+    size = (2, k + 1)
+    return xp.reshape(x, size)
+""",
+        """\
+ShapeError: reshape(shape=(2, size[1])) needs size[1] now, but size[1] is a traced int32 scalar.
+  size[1] became traced in +        size = (2, k + 1)       demo.py:7   <- here
+Inside {name} an array has no value yet.
+  keep it static:    k + 1 in its place, of Python ints
+  bound and mask:    a size that is always enough, and a mask of what counts
+  (the first with k passed as a Python int: each value is compiled)""",
+    ),
+    "slice": (
+        """\
+def f(x, k):
+    y = x[:k]
+    return y
+""",
+        """\
+ShapeError: x[:k] needs k now, but k is a traced int32 scalar.
+  k became traced as an argument of f        def f(x, k):       demo.py:6   <- here
+Inside {name} an array has no value yet.
+  keep it static:    pass k as a Python int: each value is compiled
+  bound and mask:    y = x * (arange(x.shape[0]) < k)""",
+    ),
+    "window": (
+        """\
+def f(x, k):
+    return x[k : k + 2]
+""",
+        """\
+ShapeError: x[k:k + 2] needs k now, but k is a traced int32 scalar.
+  k became traced as an argument of f        def f(x, k):       demo.py:6   <- here
+Inside {name} an array has no value yet.
+  keep it static:     pass k as a Python int: each value is compiled
+  keep the length:    take(x, k + arange(length), axis=0)""",
+    ),
+    "count": (
+        """\
+def f(x, k):
+    for _ in range(k):
+        x = x * 2
+    return x
+""",
+        """\
+ShapeError: range(k) needs k now, but k is a traced int32 scalar.
+  k became traced as an argument of f        def f(x, k):       demo.py:6   <- here
+Inside {name} an array has no value yet.
+  keep it static:    pass k as a Python int: each value is compiled
+  loop by value:     tg.transforms.fori_loop(0, k, step, state)
+  bound and mask:    for i in range(n): state = where(i < k, step(i, state), state)""",
+    ),
+    "condition": (
+        """\
+def f(x, k):
+    if k > 2:
+        return x
+    return -x
+""",
+        """\
+TracedValueError: if k > 2 needs its condition now, but k > 2 is a traced bool scalar.
+  k > 2 became traced in >        if k > 2:       demo.py:7   <- here
+Inside {name} an array has no value yet.
+  choose by value:    where(k > 2, a, b)
+  branch by value:    tg.transforms.cond(k > 2, f, g, *operands)
+  decide outside:     pass a Python bool: each is compiled""",
+    ),
+    "loop": (
+        """\
+def f(x, k):
+    while xp.sum(x) > 1.0:
+        x = x / 2
+    return x
+""",
+        """\
+TracedValueError: while sum(x) > 1.0 needs its condition now, but sum(x) > 1.0 is a traced bool scalar.
+  sum(x) > 1.0 became traced in >        while xp.sum(x) > 1.0:       demo.py:7   <- here
+Inside {name} an array has no value yet.
+  loop by value:     tg.transforms.while_loop(condition, step, state)
+  bound and mask:    for _ in range(n): state = where(sum(x) > 1.0, step(state), state)""",
+    ),
+    "assertion": (
+        """\
+def f(x, k):
+    assert xp.all(x > 0)
+    return x
+""",
+        """\
+TracedValueError: assert all(x > 0) needs its condition now, but all(x > 0) is a traced bool scalar.
+  all(x > 0) became traced in all        assert xp.all(x > 0)       demo.py:7   <- here
+Inside {name} an array has no value yet.
+  check it later:    x = tg.transforms.error_if(x, ~all(x > 0), message)""",
+    ),
+    "number": (
+        """\
+def f(x, k):
+    return x * float(xp.mean(x))
+""",
+        """\
+TracedValueError: float(mean(x)) needs the value of mean(x) now, but mean(x) is a traced float64 scalar.
+  mean(x) became traced in mean        return x * float(xp.mean(x))       demo.py:7   <- here
+Inside {name} an array has no value yet.
+  stay an array:       use it itself in the place of its value
+  look at it later:    return it, and ask for its value outside
+  know it before:      pass it as a Python number: each value is compiled""",
+    ),
+    "item": (
+        """\
+def f(x, k):
+    return x * k.item()
+""",
+        """\
+TracedValueError: k.item() needs the value of k now, but k is a traced int32 scalar.
+  k became traced as an argument of f        def f(x, k):       demo.py:6   <- here
+Inside {name} an array has no value yet.
+  stay an array:       use it itself in the place of its value
+  look at it later:    return it, and ask for its value outside
+  know it before:      pass it as a Python number: each value is compiled""",
+    ),
+    "mask": (
+        """\
+def f(x, k):
+    return x[x > 2]
+""",
+        """\
+ShapeError: x[x > 2] needs the values of x > 2 now, for the shape of its result, but x > 2 is a traced bool array of \
+shape (4,).
+  x > 2 became traced in >        return x[x > 2]       demo.py:7   <- here
+Inside {name} an array has no value yet.
+  keep the shape:    where(x > 2, x, 0)
+  do it outside:     before the call, and pass the result""",
+    ),
+    "positions": (
+        """\
+def f(x, k):
+    (at,) = xp.nonzero(x)
+    return at
+""",
+        """\
+ShapeError: nonzero(x) needs the values of x now, for the shape of its result, but x is a traced float64 array of \
+shape (4,).
+  x became traced as an argument of f        def f(x, k):       demo.py:6   <- here
+Inside {name} an array has no value yet.
+  keep the shape:    a mask of what counts, instead of positions
+  do it outside:     before the call, and pass the result""",
+    ),
+}
