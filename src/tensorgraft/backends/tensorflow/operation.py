@@ -181,9 +181,21 @@ def broadcast_to(x: Array, shape: Shape) -> Array:
         return cast(broadcast_to(cast(x, dtypes.float32), shape), dtype_of(x))
     if len(shape) <= MOST_BROADCAST:
         return raw.BroadcastTo(input=x, shape=ints(shape))
-    full = (1,) * (len(shape) - len(here)) + here
-    x = raw.Reshape(tensor=x, shape=ints(full))
-    return raw.Tile(input=x, multiples=ints([n if m != n else 1 for m, n in zip(full, shape, strict=True)]))
+    # neighbouring axes that are broadcast, or are not, are one
+    have: list[int] = []
+    want: list[int] = []
+    for m, n in zip((1,) * (len(shape) - len(here)) + here, shape, strict=True):
+        if have and (m == n) == (have[-1] == want[-1]):
+            have[-1], want[-1] = have[-1] * m, want[-1] * n
+        else:
+            have.append(m)
+            want.append(n)
+    x = raw.Reshape(tensor=x, shape=ints(have))
+    if len(have) <= MOST_BROADCAST:
+        x = raw.BroadcastTo(input=x, shape=ints(want))
+    else:  # which has no kernel for some narrow integers
+        x = raw.Tile(input=x, multiples=ints([n if m != n else 1 for m, n in zip(have, want, strict=True)]))
+    return raw.Reshape(tensor=x, shape=ints(shape))
 
 
 def broadcastable(*arrays: Array) -> Sequence[Array]:

@@ -75,6 +75,8 @@ def reduce(
     arrays, initial = operands[:half], operands[half:]
     shape = tuple(out[0].shape)
     starts = [xp.broadcast_to(x, shape) for x in initial]
+    if not dimensions:  # XLA takes the initial values for an identity
+        return arrays
     if not xp.size(arrays[0]):
         return starts
     function = scalar_function(jaxpr)
@@ -83,7 +85,7 @@ def reduce(
         if is_identity(known[half], function.monoid):
             return found
     else:
-        found = folded(xp, arrays, tuple(dimensions), function.combine) if dimensions else arrays
+        found = folded(xp, arrays, tuple(dimensions), function.combine)
     return function.combine(xp, starts, found)
 
 

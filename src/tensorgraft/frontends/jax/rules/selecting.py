@@ -12,7 +12,7 @@ from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.frontends.jax.rules.folding import Combine
 from tensorgraft.frontends.jax.rules.reduction import identity
 from tensorgraft.frontends.jax.rules.scalar_functions import ScalarFunction, scalar_function
-from tensorgraft.frontends.jax.rules.windowed import Ints, Pads, folded_windows, spread
+from tensorgraft.frontends.jax.rules.windowed import Ints, Pads, folded_windows, of_present, spread
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -125,14 +125,18 @@ def select_and_scatter(
     padding: Pads,
     **_: Any,
 ) -> Array:
-    """By any two functions (StableHLO, `select_and_scatter`)."""
+    """By any two functions (StableHLO, `select_and_scatter`). Borders are not selected, as XLA does it."""
     shape, dtype = xp.shape(operand), xp.dtype_of(operand)
-    padded = spread(xp, operand, initial, padding, (1,) * len(shape))
+    ones = (1,) * len(shape)
+    padded = spread(xp, operand, 0, padding, ones)
     wide = xp.shape(padded)
     flat = xp.full((math.prod(wide),), initial, dtype)
     if xp.size(source):
-        select = _by_function(scalar_function(select_jaxpr, select_consts))
-        at = _positions(xp, padded, select, window_dimensions, window_strides)
+        there = spread(xp, xp.full(shape, True, dtypes.bool_), False, padding, ones)
+        select = of_present(_by_function(scalar_function(select_jaxpr, select_consts)))
+        numbers = xp.reshape(xp.iota(math.prod(wide), dtypes.int64), wide)
+        at = folded_windows(xp, [there, padded, numbers], select, window_dimensions, window_strides, ones)[2]
+        at = xp.reshape(at, (xp.size(at),))
         updates = xp.reshape(source, xp.shape(at))
         function = scalar_function(scatter_jaxpr, scatter_consts)
         mode = _MODES.get(function.monoid or "")

@@ -11,7 +11,7 @@ from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.frontends.jax.rules.folding import Combine, named
 from tensorgraft.frontends.jax.rules.reduction import identity, is_identity
 from tensorgraft.frontends.jax.rules.scalar_functions import scalar_function
-from tensorgraft.frontends.jax.rules.structural import permuted, plain
+from tensorgraft.frontends.jax.rules.structural import permuted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -169,7 +169,7 @@ def reduce_window(
     known: Any,
     **_: Any,
 ) -> Sequence[Array]:
-    """By any function. Gaps and borders are initial values, and every window starts from one."""
+    """By any function. Every window starts from the initial values; gaps and borders are passed over, as XLA does."""
     half = len(operands) // 2
     arrays, initial = operands[:half], operands[half:]
     shape = tuple(out[0].shape)
@@ -177,14 +177,29 @@ def reduce_window(
     if 0 in shape or 0 in window_dimensions:
         return starts
     function = scalar_function(jaxpr, consts)
-    fill = [plain(c, v) for c, v in zip(known[half:], initial, strict=True)]
-    arrays = tuple(spread(xp, x, v, padding, base_dilation) for x, v in zip(arrays, fill, strict=True))
     name = function.monoid if half == 1 else None
+    windows = (window_dimensions, window_strides, window_dilation)
     if name is not None:
+        x = spread(xp, arrays[0], identity(name, xp.dtype_of(arrays[0])), padding, base_dilation)
         none = ((0, 0),) * len(shape)
-        found = [_reduced_windows(xp, arrays[0], name, window_dimensions, window_strides, none, window_dilation)]
-        if is_identity(known[half], name):
-            return found
-    else:
-        found = list(folded_windows(xp, arrays, function.combine, window_dimensions, window_strides, window_dilation))
-    return function.combine(xp, starts, found)
+        found = [_reduced_windows(xp, x, name, window_dimensions, window_strides, none, window_dilation)]
+        return found if is_identity(known[half], name) else function.combine(xp, starts, found)
+    if not any(low > 0 or high > 0 for low, high in padding) and all(d == 1 for d in base_dilation):
+        inner = [spread(xp, x, 0, padding, base_dilation) for x in arrays]
+        return function.combine(xp, starts, folded_windows(xp, inner, function.combine, *windows))
+    there = spread(xp, xp.full(xp.shape(arrays[0]), True, dtypes.bool_), False, padding, base_dilation)
+    inner = [there, *(spread(xp, x, 0, padding, base_dilation) for x in arrays)]
+    some, *found = folded_windows(xp, inner, of_present(function.combine), *windows)
+    return [xp.where(some, a, b) for a, b in zip(function.combine(xp, starts, found), starts, strict=True)]
+
+
+def of_present(combine: Combine) -> Combine:
+    """`combine` of elements that may be missing; the first operand tells whether they are there."""
+
+    def either(xp: Backend, a: Sequence[Array], b: Sequence[Array]) -> Sequence[Array]:
+        both = combine(xp, a[1:], b[1:])
+        one = [xp.where(a[0], u, v) for u, v in zip(a[1:], b[1:], strict=True)]
+        here = xp.logical_and(a[0], b[0])
+        return [xp.logical_or(a[0], b[0]), *(xp.where(here, u, v) for u, v in zip(both, one, strict=True))]
+
+    return either
