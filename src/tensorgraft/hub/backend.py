@@ -41,7 +41,12 @@ class Program(Protocol):
         """How many operations the program has."""
 
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
-        """(the captured arrays, in order, or others of their shapes and dtypes) -> the results."""
+        """(the captured arrays, in order, or others of their shapes and dtypes) -> the results.
+
+        `donate`: positions whose memory may be reused. Where that asks that nobody else holds the arrays, the function
+        has `takes`, these positions, and `take(list of arrays)`, which takes them out of the list; on an exception they
+        are in it again.
+        """
 
     def analyse(self, donate: Sequence[int] = ()) -> Analysis:
         """What the program has in it, and what it needs once it is compiled (which is done here)."""

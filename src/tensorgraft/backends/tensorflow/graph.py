@@ -119,7 +119,7 @@ _NOT_BY_XLA = {
     "SelfAdjointEigV2": "a Jacobi method that stops at 1e-6",
 }
 # How TensorFlow says that XLA has no kernel for an operation, or not for a dtype or for what it was asked for.
-_REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError)
+REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError)
 
 
 def operations(graph: Graph) -> list[str]:
@@ -157,7 +157,7 @@ class Compiled:
             return self._run(arrays)
         try:
             made = self._run(arrays)
-        except _REFUSALS:
+        except REFUSALS:
             self._make(by_xla=False)
             return self._run(arrays)
         self._proven = True
@@ -170,3 +170,16 @@ class Compiled:
             return tuple(made) if isinstance(made, list | tuple) else (made,)
         # a third of the time of calling the ConcreteFunction
         return tuple(execute.execute(self._name, self._count, arrays, self._attrs, context.context()))
+
+
+def inlined(graph: Graph, arrays: Sequence[Array]) -> Sequence[Array]:
+    """The results of a graph, as a part of the one that is being traced."""
+    made = concrete_function.ConcreteFunction.from_func_graph(graph, None, {})._call_flat(list(arrays), [])
+    return made if isinstance(made, list | tuple) else [made]
+
+
+def call_by_name(function: Any, count: int, arrays: Sequence[Array]) -> Sequence[Array]:
+    """The `count` results of a concrete function of flat arrays."""
+    attrs = tuple(itertools.chain(*context.context().function_call_options.as_attrs().items()))
+    inputs = [*arrays, *function.captured_inputs]
+    return execute.execute(function.inference_fn.name.decode(), count, inputs, attrs, context.context())

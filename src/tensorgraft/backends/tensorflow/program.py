@@ -11,6 +11,7 @@ import numpy as np
 from tensorgraft.backends.tensorflow.framework import EagerTensor, tf
 from tensorgraft.backends.tensorflow.graph import Compiled, Graph, trace
 from tensorgraft.backends.tensorflow.operation import SCALARS, mark_weak, weak_input
+from tensorgraft.backends.tensorflow.owning import Owning, places
 from tensorgraft.hub.analysis import Analysis
 
 if TYPE_CHECKING:
@@ -80,11 +81,25 @@ class TensorFlowProgram:
         return Analysis(dict(kinds.most_common()))
 
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
-        # `donate` allows, it does not ask: TensorFlow gives memory back when the last reference goes
+        # small arrays, and those of callers that keep theirs: TensorFlow gives memory back with the last reference
         program, scope = Compiled(self._graph), self._backend.scope
+        taken = places(self._graph, donate)
+        owning = Owning(self._graph, taken, program) if taken else None
 
         def run(*arrays: Array) -> tuple[Array, ...]:
             with scope():
-                return program([a if isinstance(a, EagerTensor) else tf.constant(np.asarray(a)) for a in arrays])
+                return program(_on_device(arrays))
 
+        def take(arrays: list[Array]) -> tuple[Array, ...]:
+            assert owning is not None
+            arrays[:] = _on_device(arrays)
+            with scope():
+                return owning(arrays)
+
+        if owning is not None:
+            run.takes, run.take = tuple(taken), take  # type: ignore[attr-defined]
         return run
+
+
+def _on_device(arrays: Sequence[Array]) -> list[Array]:
+    return [a if isinstance(a, EagerTensor) else tf.constant(np.asarray(a)) for a in arrays]

@@ -209,7 +209,7 @@ class Jitted:
                     array = xp.copy(array)
             arrays.append(array)
             del array
-        made = trace.run(*arrays)
+        made = _made(trace, arrays, leaves)
         del arrays
         with xp.scope():
             if trace.checks:
@@ -232,6 +232,22 @@ class Jitted:
                 source, geometry = what
                 out.append(Array(cells[source] if kind == "new" else source(leaves), geometry))
         return optree.tree_unflatten(trace.structure, out)
+
+
+def _made(trace: Trace, arrays: list[Any], leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """What the program gives. Storages let go of arrays whose memory it takes only then."""
+    given = {k: trace.inputs[k](leaves) for k in getattr(trace.run, "takes", ())}
+    own = {k: cell for k, cell in given.items() if cell.array is arrays[k]}
+    if not own:
+        return trace.run(*arrays)
+    for cell in own.values():
+        cell.array = None
+    try:
+        return trace.run.take(arrays)  # type: ignore[attr-defined]
+    except BaseException:
+        for k, cell in own.items():
+            cell.array = arrays[k]
+        raise
 
 
 def _fitting(known: Sequence[Trace], leaves: Sequence[Any]) -> Trace | None:

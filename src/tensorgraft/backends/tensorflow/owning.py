@@ -1,0 +1,100 @@
+"""Programs that write into the memory of their arguments.
+
+XLA under TensorFlow gives results memory of their own, but for variables: one whose memory nobody else refers to is
+updated where it lies. An argument that is given up is therefore put into a variable while the program runs, without a
+copy, and the result is taken out of it. Should somebody still hold the array, XLA copies it, and it stays as it was.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from tensorgraft.backends.tensorflow.framework import raw, tf
+from tensorgraft.backends.tensorflow.graph import REFUSALS, Compiled, Graph, call_by_name, inlined, may_be_recorded
+
+Array = Any
+
+_WORTH = 1 << 20  # bytes: a smaller copy takes less time than what is done here
+
+
+def places(graph: Graph, donated: Sequence[int]) -> dict[int, int]:
+    """Input -> the result that takes its memory, of those that are large and have one."""
+    free = {(x.dtype, x._shape_tuple()): [] for x in graph.outputs}
+    for k, x in enumerate(graph.outputs):
+        free[x.dtype, x._shape_tuple()].append(k)
+    found = {}
+    for k in donated:
+        x = graph.inputs[k]
+        fitting = free.get((x.dtype, x._shape_tuple()))
+        if fitting and math.prod(x._shape_tuple()) * x.dtype.size >= _WORTH:
+            found[k] = fitting.pop(0)
+    return found
+
+
+class Owning:
+    """A graph as a function of a list of arrays, which takes those of `taken` (input -> result) out of the list."""
+
+    def __init__(self, graph: Graph, taken: dict[int, int], otherwise: Compiled) -> None:
+        self.taken = taken
+        self._graph = graph
+        self._otherwise = otherwise
+        self._program: Any = None
+        self._busy = threading.Lock()
+        self._refused = not otherwise.by_xla
+
+    def __call__(self, arrays: list[Array]) -> tuple[Array, ...]:
+        """On an exception the arrays are in the list again."""
+        if self._refused or may_be_recorded() or not self._busy.acquire(blocking=False):
+            return self._otherwise(arrays)
+        try:
+            if self._program is None:
+                self._make()
+            self._put_in(arrays)
+            try:
+                made = call_by_name(*self._program, [a for k, a in enumerate(arrays) if k not in self.taken])
+            except BaseException as error:
+                for k, a in zip(self.taken, self._taken_out(), strict=True):
+                    arrays[k] = a
+                if not isinstance(error, REFUSALS):
+                    raise
+                self._refused = True
+                return self._otherwise(arrays)
+            rest, owned = iter(made), dict(zip(self.taken.values(), self._taken_out(), strict=True))
+            return tuple(owned[k] if k in owned else next(rest) for k in range(len(self._graph.outputs)))
+        finally:
+            self._busy.release()
+
+    def _make(self) -> None:
+        inputs, results = self._graph.inputs, range(len(self._graph.outputs))
+        with tf.init_scope():
+            self._variables = [tf.Variable(tf.zeros(x.shape, x.dtype), trainable=False)
+                               for x in (inputs[k] for k in self.taken)]  # fmt: skip
+            self._nothing = [tf.zeros((0,), v.dtype) for v in self._variables]
+
+        @tf.function(jit_compile=True, autograph=False)
+        def program(*rest: Array) -> list[Array]:
+            given, owned = iter(rest), dict(zip(self.taken, self._variables, strict=True))
+            made = inlined(self._graph, [owned[k].read_value() if k in owned else next(given)
+                                         for k in range(len(inputs))])  # fmt: skip
+            for variable, k in zip(self._variables, self.taken.values(), strict=True):
+                variable.assign(made[k])
+            owners = set(self.taken.values())
+            return [made[k] for k in results if k not in owners]
+
+        specs = [tf.TensorSpec(x.shape, x.dtype) for k, x in enumerate(inputs) if k not in self.taken]
+        self._program = program.get_concrete_function(*specs), len(results) - len(self.taken)
+
+    def _put_in(self, arrays: list[Array]) -> None:
+        for k, variable in zip(self.taken, self._variables, strict=True):
+            raw.AssignVariableOp(resource=variable.handle, value=arrays[k])
+            arrays[k] = None
+
+    def _taken_out(self) -> list[Array]:
+        found = []
+        for variable, nothing in zip(self._variables, self._nothing, strict=True):
+            found.append(raw.ReadVariableOp(resource=variable.handle, dtype=variable.dtype))
+            raw.AssignVariableOp(resource=variable.handle, value=nothing)
+        return found
