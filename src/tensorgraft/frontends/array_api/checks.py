@@ -10,6 +10,7 @@ import numpy as np
 
 from tensorgraft.errors import CheckError
 from tensorgraft.frontends.array_api import tracing
+from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
 
@@ -38,3 +39,30 @@ def unless(flags: np.ndarray, messages: Sequence[str]) -> None:
 def stacked(xp: Backend, checks: Sequence[tuple[Any, str]]) -> list[Any]:
     """The flags as one result, which is fetched at once; none where there are no checks."""
     return [xp.stack([flag for flag, _ in checks])] if checks else []
+
+
+class Repeated:
+    """The checks of a body that a program may run any number of times, or not at all: one int32 that goes along, 0 or
+    which of them failed first. Bodies without checks carry nothing: those with some are traced again."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}  # of messages
+
+    def along(self, xp: Backend, checks: Sequence[tuple[Any, str]], before: Sequence[Any]) -> list[Any]:
+        """What a body hands on: nothing if it was given nothing."""
+        for _, message in checks:
+            self.numbers.setdefault(message, len(self.numbers) + 1)
+        if not before:
+            return []
+        code = self.begin(xp)
+        for flag, message in reversed(checks):
+            code = xp.where(flag, xp.full((), self.numbers[message], dtypes.int32), code)
+        return [xp.where(xp.not_equal(before[0], 0), before[0], code)]
+
+    def begin(self, xp: Backend) -> Any:
+        return xp.full((), 0, dtypes.int32)
+
+    def judge(self, xp: Backend, code: Any) -> None:
+        """Behind the loop."""
+        for message, number in self.numbers.items():
+            check(xp, xp.equal(code, number), message)

@@ -11,6 +11,7 @@ import optree
 from tensorgraft.frontends.array_api import creation, manipulation, tracing
 from tensorgraft.frontends.array_api.array import Array, made
 from tensorgraft.frontends.array_api.calls import SCALARS
+from tensorgraft.frontends.array_api.checks import Repeated
 from tensorgraft.frontends.array_api.custom import _array, _here, _value
 from tensorgraft.hub.backend import Backend
 
@@ -32,23 +33,29 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init
 
 
 def _traced_while(condition: Any, body: Any, leaves: list[Array], tree: Any) -> Any:
-    xp = _level(leaves)
+    xp, n, checks = _level(leaves), len(leaves), Repeated()
 
     def test(values: list[Any]) -> Any:
         with _here(xp) as capture:
-            state = optree.tree_unflatten(tree, [_array(v, xp, capture) for v in values])
+            state = optree.tree_unflatten(tree, [_array(v, xp, capture) for v in values[:n]])
             found = _predicate("while_loop", condition(state))
+            if capture.checks:
+                raise ValueError("error_if in the condition of a while_loop that is traced: put it into the body")
             return _value(found if isinstance(found, Array) else creation.asarray(found), xp)
 
     def step(values: list[Any]) -> list[Any]:
         with _here(xp) as capture:
-            given = [_array(v, xp, capture) for v in values]
+            given = [_array(v, xp, capture) for v in values[:n]]
             after = _alike("while_loop", leaves, tree, body(optree.tree_unflatten(tree, given)))
-            return _results("while_loop", after, xp, capture)
+            return _results("while_loop", after, xp, capture) + checks.along(xp, capture.checks, values[n:])
 
     with xp.scope():
         values = [_value(x, xp) for x in leaves]
-        return optree.tree_unflatten(tree, [made(v, xp) for v in xp.while_loop(test, step, values)])
+        out = xp.while_loop(test, step, values)
+        if checks.numbers:
+            *out, code = xp.while_loop(test, step, [*values, checks.begin(xp)])
+            checks.judge(xp, code)
+        return optree.tree_unflatten(tree, [made(v, xp) for v in out])
 
 
 def scan(
@@ -80,23 +87,26 @@ def scan(
 def _traced_scan(
     body: Any, leaves: list[Array], tree: Any, columns: list[Array], x_tree: Any, n: int, reverse: bool
 ) -> tuple[Any, Any]:
-    xp = _level([*leaves, *columns])
+    xp, checks = _level([*leaves, *columns]), Repeated()
     y_trees: list[Any] = []
 
     def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
         with _here(xp) as capture:
-            before = optree.tree_unflatten(tree, [_array(v, xp, capture) for v in carry])
+            before = optree.tree_unflatten(tree, [_array(v, xp, capture) for v in carry[: len(leaves)]])
             seen = optree.tree_unflatten(x_tree, [_array(v, xp, capture) for v in x])
             after, y = _pair(body(before, seen))
             y_leaves, y_tree = optree.tree_flatten(y)
             y_trees.append(y_tree)
             out = _results("scan", [*_alike("scan", leaves, tree, after), *y_leaves], xp, capture)
-            return out[: len(leaves)], out[len(leaves) :]
+            code = checks.along(xp, capture.checks, carry[len(leaves) :])
+            return [*out[: len(leaves)], *code], out[len(leaves) :]
 
     with xp.scope():
-        carry, ys = xp.scan(
-            step, [_value(x, xp) for x in leaves], [_value(x, xp) for x in columns], length=n, reverse=reverse
-        )
+        init, rows = [_value(x, xp) for x in leaves], [_value(x, xp) for x in columns]
+        carry, ys = xp.scan(step, init, rows, length=n, reverse=reverse)
+        if checks.numbers:
+            (*carry, code), ys = xp.scan(step, [*init, checks.begin(xp)], rows, length=n, reverse=reverse)
+            checks.judge(xp, code)
         kept = optree.tree_unflatten(tree, [made(v, xp) for v in carry])
         return kept, optree.tree_unflatten(y_trees[0], [made(v, xp) for v in ys])
 
@@ -109,23 +119,27 @@ def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., An
     leaves: list[Any]
     leaves, tree = optree.tree_flatten(given)
     arrays = [x for x in leaves if isinstance(x, Array)]
-    xp = _level([predicate, *arrays])
+    xp, checks = _level([predicate, *arrays]), Repeated()
     trees: list[Any] = []
 
     def branch(fn: Callable[..., Any]) -> Callable[..., list[Any]]:
         def run(*values: Any) -> list[Any]:
             with _here(xp) as capture:
-                rest = iter(values)
+                rest = iter(values[: len(arrays)])
                 inside = [_array(next(rest), xp, capture) if isinstance(x, Array) else x for x in leaves]
                 found, structure = _arrays("cond", fn(*optree.tree_unflatten(tree, inside)), predicate)
                 trees.append(structure)
-                return _results("cond", found, xp, capture)
+                code = checks.along(xp, capture.checks, values[len(arrays) :])
+                return _results("cond", found, xp, capture) + code
 
         return run
 
     with xp.scope():
-        values = [_value(x, xp) for x in arrays]
-        out = xp.cond(_value(predicate, xp), branch(true_fn), branch(false_fn), *values)
+        values, holds = [_value(x, xp) for x in arrays], _value(predicate, xp)
+        out = xp.cond(holds, branch(true_fn), branch(false_fn), *values)
+        if checks.numbers and trees[0] == trees[-1]:
+            *out, code = xp.cond(holds, branch(true_fn), branch(false_fn), *values, checks.begin(xp))
+            checks.judge(xp, code)
         if trees[0] != trees[-1]:
             raise TypeError(f"cond: the branches return different structures: {trees[0]} and {trees[-1]}")
         return optree.tree_unflatten(trees[0], [made(v, xp) for v in out])

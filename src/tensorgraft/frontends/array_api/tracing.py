@@ -62,6 +62,7 @@ class Capture:
         self.fn = fn  # what is transformed
         self.before: Capture | None = None
         self.lent: list[Lent] = []
+        self.insides: set[int] = set()  # ids of their arrays, which other storages may hold, too
         self.inputs: set[int] = set()  # ids of storages that are known to come from outside
         self.arguments: set[int] = set()  # ids of those that are arguments of `fn`, or stand for them
         self.origins: weakref.WeakKeyDictionary[Storage, Place] = weakref.WeakKeyDictionary()  # what was made where
@@ -80,7 +81,7 @@ class Capture:
             if cell.backend is not self.outer:
                 return
         array = cell.array
-        if self.reads and self.inner.is_traced(array):  # made inside
+        if self.reads and (self.inner.is_traced(array) or id(array) in self.insides):  # made inside
             cell.capture = self
             self.made.append(weakref.ref(cell))
             return
@@ -91,6 +92,7 @@ class Capture:
         else:
             inside = self.inner.copy(array) if self.inner.mutable else array
         self.lent.append(Lent(weakref.ref(cell), array, cell.backend, cell.capture, inside))
+        self.insides.add(id(inside))
         cell.array, cell.backend, cell.capture = inside, self.inner, self
 
     def reading(self, cell: Storage) -> None:
