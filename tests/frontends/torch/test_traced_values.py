@@ -35,6 +35,16 @@ def mask(x):
     return x[large]
 
 
+def extent(x):
+    k = (x > 2).sum()
+    return x.new_zeros(k)
+
+
+def extent_by_item(x):
+    most = x.argmax()
+    return torch.zeros((2, most.item()), device=x.device)
+
+
 def distinct(x):
     return torch.unique(x)
 
@@ -72,6 +82,20 @@ CASES = {
         "  bound and mask:  a size that is always enough, and a mask of what counts",
         "  do it outside:   before the call, and pass the result",
     ],
+    extent: [
+        "{at}: `return x.new_zeros(k)` needs the value of a int64 tensor of shape () now.",
+        "  It became traced in {at}: `k = (x > 2).sum()`",
+        "Inside a compiled function a tensor has no value yet.",
+        "  keep it static:  Python ints, with min and max: each value is compiled",
+        "  bound and mask:  a size n that is always enough, and torch.arange(n) < k",
+    ],
+    extent_by_item: [
+        "{at}: `return torch.zeros((2, most.item()), device=x.device)` needs the value of a int64 tensor of shape () now.",
+        "  It became traced in {at}: `most = x.argmax()`",
+        "Inside a compiled function a tensor has no value yet.",
+        "  keep it static:  Python ints, with min and max: each value is compiled",
+        "  bound and mask:  a size n that is always enough, and torch.arange(n) < k",
+    ],
     distinct: [
         "{at}: `return torch.unique(x)` needs the values of a float32 tensor of shape (5,) now, for the shape of"
         " unique2().",
@@ -89,6 +113,7 @@ def test_the_message(fn):
     x = torch.arange(5.0).to(tg.device("jax"))
     with pytest.raises(tg.TracedValueError) as caught:
         tg.jit(fn)(x)
+    assert isinstance(caught.value, tg.ShapeError) == (fn not in (condition, number))
     source = Path(__file__).read_text().splitlines()
 
     def line(text):

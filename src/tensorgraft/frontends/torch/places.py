@@ -8,6 +8,7 @@ import linecache
 import os
 import sys
 from pathlib import Path
+from types import FrameType
 
 import torch
 
@@ -27,14 +28,18 @@ def in_library(file: str) -> bool:
     return file.startswith((*_LIBRARIES, "<")) or (file.startswith(_STANDARD) and "site-packages" not in file)
 
 
-def program_place() -> Place | None:
+def program_frame() -> FrameType | None:
     """The innermost frame that is the program's."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if not in_library(frame.f_code.co_filename):
-            return frame.f_code.co_filename, frame.f_lineno
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and in_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def program_place() -> Place | None:
+    """Where the innermost frame is that is the program's."""
+    frame = program_frame()
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
 def source_line(place: Place | None) -> str:

@@ -5,14 +5,17 @@ The program's own line comes first, then where the value became traced, then way
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
-from tensorgraft.errors import TracedValueError
+from tensorgraft.errors import ShapeError, TracedValueError
+from tensorgraft.frontends.array_api.places import place_of
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.located import Ways, here, ways_out, where
-from tensorgraft.frontends.torch.places import program_place, source_line
+from tensorgraft.frontends.torch.places import program_frame, program_place, source_line
 from tensorgraft.frontends.torch.tensors import cell_of
 
 Tensor = torch.Tensor
@@ -37,34 +40,59 @@ SIZE: Ways = (
     ("bound and mask", "a size that is always enough, and a mask of what counts"),
     ("do it outside", "before the call, and pass the result"),
 )
+EXTENT: Ways = (
+    ("keep it static", "Python ints, with min and max: each value is compiled"),
+    ("bound and mask", "a size n that is always enough, and torch.arange(n) < k"),
+)
+# functions of which an int among the arguments is an extent
+_OF_SHAPES = {
+    "arange", "broadcast_to", "empty", "expand", "eye", "full", "narrow", "new_empty", "new_full", "new_ones",
+    "new_zeros", "ones", "rand", "randn", "randperm", "repeat", "reshape", "split", "tile", "unflatten", "view",
+    "zeros",
+}  # fmt: skip
 
 
 def asked_for_value(x: Tensor) -> TracedValueError:
-    """For `.item()`, `bool(x)`, `if x:`, `int(x)`, `range(x)`, a size."""
+    """For `.item()`, `bool(x)`, `if x:`, `int(x)`; ShapeError for a count, an extent, the bound of a slice."""
     text = source_line(program_place())
+    what = f"needs the value of a {_name(x)} now"
     if text.startswith(("for ", "while ")) and x.dtype is not torch.bool:
-        ways = LOOP
-    elif x.dtype is torch.bool or text.startswith(("if ", "elif ", "while ", "assert ")):
-        ways = CONDITION
-    else:
-        ways = NUMBER
-    return _error(f"needs the value of a {_name(x)} now", [x], ways)
+        return _error(what, [x], LOOP, ShapeError)
+    if x.dtype is torch.bool or text.startswith(("if ", "elif ", "while ", "assert ")):
+        return _error(what, [x], CONDITION)
+    return _error(what, [x], EXTENT, ShapeError) if _is_extent() else _error(what, [x], NUMBER)
 
 
-def asked_for_shape(operator: str, tensors: Sequence[Tensor]) -> TracedValueError:
+def _is_extent() -> bool:
+    """Whether the expression that the program evaluates is, or is in, a shape or a slice."""
+    frame = program_frame()
+    node: Any = None if frame is None else place_of(frame).node
+    while isinstance(node, ast.expr | ast.keyword):
+        if isinstance(node, ast.Slice) or (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice)):
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+            if name in _OF_SHAPES:
+                return True
+        node = getattr(node, "parent", None)
+    return False
+
+
+def asked_for_shape(operator: str, tensors: Sequence[Tensor]) -> ShapeError:
     """For operators whose results are as large as values say."""
     tensors = sorted(tensors, key=lambda t: t.dtype is not torch.bool)  # a mask is what decides
     name = operator.partition(".")[0].lstrip("_")
-    return _error(f"needs the values of a {_name(tensors[0])} now, for the shape of {name}()", tensors, SIZE)
+    what = f"needs the values of a {_name(tensors[0])} now, for the shape of {name}()"
+    return _error(what, tensors, SIZE, ShapeError)
 
 
-def _error(what: str, tensors: Sequence[Tensor], ways: Ways) -> TracedValueError:
+def _error(what: str, tensors: Sequence[Tensor], ways: Ways, kind: type[Any] = TracedValueError) -> Any:
     lines = [f"{here()} {what}."]
     origin = next(filter(None, map(_origin, tensors)), None)
     if origin is not None:
         lines.append(f"  {origin}")
     lines.append("Inside a compiled function a tensor has no value yet.")
-    return TracedValueError("\n".join([*lines, *ways_out(ways)]))
+    return kind("\n".join([*lines, *ways_out(ways)]))
 
 
 def _name(x: Tensor) -> str:
