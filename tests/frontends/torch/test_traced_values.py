@@ -90,7 +90,8 @@ CASES = {
         "  bound and mask:  a size n that is always enough, and torch.arange(n) < k",
     ],
     extent_by_item: [
-        "{at}: `return torch.zeros((2, most.item()), device=x.device)` needs the value of a int64 tensor of shape () now.",
+        "{at}: `return torch.zeros((2, most.item()), device=x.device)` needs the value of a int64 tensor of shape ()"
+        " now.",
         "  It became traced in {at}: `most = x.argmax()`",
         "Inside a compiled function a tensor has no value yet.",
         "  keep it static:  Python ints, with min and max: each value is compiled",
