@@ -22,6 +22,7 @@ AREAS = {
     "import_time": "Import",
     "eager": "Eager operations",
     "array_api": "Array API",
+    "writes": "Writes into an array",
     "autocast": "Autocast",
     "training_step": "The demo's training steps",
     "models": "Networks",
@@ -29,6 +30,7 @@ AREAS = {
     "call_overhead": "Calls of compiled functions",
     "convolution": "Convolutions on a CPU",
     "growth": "How compiling and memory grow",
+    "grafted": "Modules on TensorFlow and NumPy",
 }
 
 
