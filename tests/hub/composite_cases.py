@@ -10,6 +10,7 @@ from tests.hub.cases import FLOATS, LAYOUT, Case, of
 from tests.hub.draw import Draw
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.factorisations import Factorisations
 from tensorgraft.hub.random import Random
 
 FLOAT = (dtypes.float32, dtypes.bfloat16, dtypes.float64)
@@ -304,7 +305,7 @@ COMPOSITES = {
     "transposed_convolution": Case(of("ifc"), _transposed, _transposed_convolution, 128),
     "convolution_weights": Case(of("ifc"), _weighed, _convolution_weights, 128),
 }
-# Of shapes, memory and traces; random numbers and `map` have tests of their own.
+# Of shapes, memory and traces; random numbers, factorisations and `map` have tests of their own.
 ELSEWHERE = {
     "lifted",
     "vmap",
@@ -333,4 +334,4 @@ ELSEWHERE = {
     "ndim",
     "map",
 }
-ELSEWHERE |= {name for name in vars(Random) if not name.startswith("_")}
+ELSEWHERE |= {name for area in (Random, Factorisations) for name in vars(area) if not name.startswith("_")}

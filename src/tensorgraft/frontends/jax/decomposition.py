@@ -7,8 +7,22 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src.core import internal_mutable_array_effect
 from jax._src.interpreters import mlir
+from jax._src.state.discharge import discharge_state
 from jax.extend import core
+
+
+def without_references(closed: core.ClosedJaxpr) -> core.ClosedJaxpr:
+    """The same without arrays that are written (`jax.new_ref`): what is written to them is handed on instead."""
+    if internal_mutable_array_effect not in closed.effects:
+        return closed
+    with jax.enable_x64(True) if _is_wide(closed) else jax.enable_x64(jax.config.jax_enable_x64):
+        return discharge_state(closed)
+
+
+def _is_wide(closed: core.ClosedJaxpr) -> bool:
+    return any(str(getattr(aval, "dtype", "")) in _WIDE for aval in (*closed.in_avals, *closed.out_avals))
 
 
 def decomposed(equation: Any) -> core.ClosedJaxpr | None:

@@ -16,7 +16,7 @@ import numpy as np
 from jax.extend import core
 from jax.interpreters import partial_eval
 
-from tensorgraft.frontends.jax.decomposition import decomposed
+from tensorgraft.frontends.jax.decomposition import decomposed, without_references
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.rule import REASONS, RULES, Rule
 from tensorgraft.frontends.jax.rules import (  # noqa: F401  (they register rules)
@@ -50,6 +50,11 @@ CALLS = {
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
     "custom_lin": "call_jaxpr",
+    "call": "call_jaxpr",
+    "composite": "jaxpr",
+    "compute_on": "jaxpr",
+    "eval_jaxpr": "jaxpr",
+    "custom_partitioning": "call",
 }
 
 
@@ -128,7 +133,7 @@ def evaluator(xp: Backend, closed: core.ClosedJaxpr) -> Callable[..., list[Array
 @functools.lru_cache(maxsize=4096)
 def plan(closed: core.ClosedJaxpr) -> Plan:
     made = Plan()
-    _Planner(made).top(closed)
+    _Planner(made).top(without_references(closed))
     _drop_unread_constants(made)
     _mark_last_uses(made)
     return made

@@ -12,6 +12,7 @@ from jax.extend import core
 
 from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
+from tensorgraft.frontends.jax.staging import compile_time_eval
 from tensorgraft.hub.backend import Backend
 
 Array = Any
@@ -21,7 +22,7 @@ Spec = jax.ShapeDtypeStruct
 def traced(fn: Callable[..., Sequence[Any]], specs: Sequence[Spec]) -> core.ClosedJaxpr:
     """The jaxpr of a function of flat arrays. What does not depend on them is computed while it is traced, so that
     `jnp.minimum` of two Python numbers is a number."""
-    with jax.ensure_compile_time_eval():
+    with compile_time_eval():
         return jax.make_jaxpr(fn)(*specs)
 
 

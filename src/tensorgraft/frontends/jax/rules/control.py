@@ -9,6 +9,7 @@ import optree
 from jax.extend import core
 
 from tensorgraft.frontends.jax.rule import rule, without_rule
+from tensorgraft.frontends.jax.rules import callbacks  # noqa: F401  (it registers rules)
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -116,14 +117,14 @@ def scan(
 
 @rule(
     *("stop_gradient", "copy", "copy_p", "name", "optimization_barrier_single", "sharding_constraint"),
-    *("layout_constraint", "with_memory_space_constraint", "pvary", "reshard", "preduced"),
+    *("layout_constraint", "with_memory_space_constraint", "pvary", "reshard", "preduced", "xla_metadata_value"),
     *("vary_unreduced_cast_p", "reduced_vary_cast_p"),
 )
 def identity(xp: Backend, x: Array, **_: Any) -> Array:
     return x
 
 
-@rule("device_put", "optimization_barrier", "pin", "unpin")
+@rule("device_put", "optimization_barrier", "pin", "unpin", "shard_alike")
 def identities(xp: Backend, *operands: Array, **_: Any) -> list[Array]:
     return list(operands)
 
@@ -132,6 +133,17 @@ def identities(xp: Backend, *operands: Array, **_: Any) -> list[Array]:
 def tie(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
     """`y`, not before `x` is computed."""
     return y
+
+
+@rule("create_token", "after_all")
+def token(xp: Backend, *operands: Array, **_: Any) -> Array:
+    """What orders effects; here they are in order."""
+    return xp.zeros((0,), dtypes.bool_)
+
+
+@rule("inspect_sharding", "dce_sink")
+def nothing(xp: Backend, *operands: Array, **_: Any) -> list[Array]:
+    return []
 
 
 @rule("platform_index")
@@ -155,3 +167,15 @@ without_rule(
         )
     ],
 )
+without_rule(
+    "arrays that are written become results before a program is planned; one that is an argument of the whole program"
+    " cannot: pass an array, and return what it becomes",
+    *("get", "swap", "addupdate", "accum_grad_in_ref", "new_ref", "empty_ref", "freeze", "free_ref", "run_scoped"),
+)
+without_rule(
+    "shapes are numbers here: trace the function with the shapes of its arguments",
+    *("dim_as_value", "dimension_size", "shape_assertion"),
+)
+without_rule("it is a part of a Pallas kernel, which is written for one kind of device", "pallas_call", "mpmd_map")
+without_rule("it stands for what no evaluation reaches", "create_linear", "unreachable", "stage", "delay")
+without_rule("arrays of this kind are JAX's own, and are taken apart while it traces", "to_edtype", "from_edtype")
