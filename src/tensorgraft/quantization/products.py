@@ -43,19 +43,40 @@ def _scaled(
     codes, scale, _ = seen(xp, q)
     if xp.shape(codes) != q.shape:
         codes = xp.broadcast_to(codes, q.shape)
-    scales = [_placed(xp, scale, which, contract, batch, len(q.shape), xp.ndim(other))]
+    ndims = len(q.shape), xp.ndim(other)
     wide = result if result == dtypes.float64 else dtypes.float32
-    if q.scheme.activation == "int8" and xp.dtype_of(other) != dtypes.float64:
-        other, theirs = by_row(xp, other, contract[1 - which])
-        scales.append(_placed(xp, theirs, 1 - which, contract, batch, xp.ndim(other), len(q.shape)))
-        pair = (codes, other) if which == 0 else (other, codes)
-        product = xp.astype(xp.dot_general(*pair, contract, batch, dtypes.int32), wide)
-    else:
+
+    def multiply(xp: Backend, a: Array, b: Array, dtype: np.dtype) -> Array:
+        return xp.dot_general(*((a, b) if which == 0 else (b, a)), contract, batch, dtype)
+
+    def scaled(xp: Backend, product: Array, scale: Array, whose: int) -> Array:
+        at = ndims if whose == which else ndims[::-1]
+        placed = _placed(xp, scale, whose, contract, batch, *at)
+        return xp.multiply(product, placed if wide == dtypes.float32 else xp.astype(placed, wide))
+
+    def of_weights(xp: Backend, other: Array, codes: Array, scale: Array) -> Array:
         values = xp.astype(q.encoding.decode(xp, codes), xp.dtype_of(other))
-        pair = (values, other) if which == 0 else (other, values)
-        product = xp.dot_general(*pair, contract, batch, wide)
-    for s in scales:
-        product = xp.multiply(product, s if wide == dtypes.float32 else xp.astype(s, wide))
+        return scaled(xp, multiply(xp, values, other, wide), scale, which)
+
+    def of_integers(xp: Backend, other: Array, codes: Array, scale: Array) -> tuple[Array]:
+        rows, theirs = by_row(xp, other, contract[1 - which])
+        product = xp.astype(multiply(xp, codes, rows, dtypes.int32), wide)
+        return (scaled(xp, scaled(xp, product, scale, which), theirs, 1 - which),)
+
+    def straight_through(xp: Any, arguments: Any, results: Any, cotangents: Any) -> list[Array | None]:
+        """Rounding has the derivative 1."""
+        other, codes, scale = arguments
+
+        def product(inner: Backend, other: Array) -> list[Array]:
+            return [of_weights(inner, other, inner.lifted(codes), inner.lifted(scale))]
+
+        _, pullback = xp.vjp(product, other)
+        return [pullback([cotangents[0]])[0], None, None]
+
+    if q.scheme.activation == "int8" and xp.dtype_of(other) != dtypes.float64:
+        (product,) = xp.custom_vjp(of_integers, straight_through, None, other, codes, scale)
+    else:
+        product = of_weights(xp, other, codes, scale)
     return product if wide == result else xp.astype(product, result)
 
 

@@ -51,11 +51,12 @@ def backend_of(name: str, *operands: Any) -> Backend:
             if found is None:
                 found = xp
             elif xp is not found:
+                common = common_backend((found, xp))
+                if common is not None:
+                    found = common
+                    continue
                 if tracing.join(*[cell for o in operands if isinstance(o, Array) for cell in o._cells()]):
                     return common_backend([o._cell.backend for o in operands if isinstance(o, Array)])
-                if common_backend((found, xp)) is not None:
-                    found = common_backend((found, xp))
-                    continue
                 places = ", ".join(dict.fromkeys(str(o.device) for o in operands if isinstance(o, Array)))
                 raise ValueError(f"{name}: the arrays are on several devices ({places}): move them with to_device")
         elif not isinstance(x, SCALARS):

@@ -103,7 +103,7 @@ class Jitted:
         return getattr(self.fn, "__qualname__", type(self.fn).__name__)
 
     def _backend(self, leaves: Sequence[Any]) -> Backend:
-        found = [x._cell.backend for x in (*leaves, *reached(self.fn)) if isinstance(x, Array)]
+        found = [x._cells()[0].backend for x in (*leaves, *reached(self.fn)) if isinstance(x, Array)]
         if any(xp is not found[0] for xp in found[1:]):
             places = ", ".join(dict.fromkeys(str(x.device) for x in leaves if isinstance(x, Array)))
             raise ValueError(f"tg.jit of {self._name}: one program is for one device, but its arrays are on {places}")
