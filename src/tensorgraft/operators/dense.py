@@ -19,7 +19,7 @@ def triangular_solve(
             converted(backend, a, dtype),
             converted(backend, b, dtype),
             lower=lower,
-            transpose=transpose or adjoint,
+            transpose=transpose,
             adjoint=adjoint,
             unit_diagonal=unit_diagonal,
         )

@@ -221,8 +221,9 @@ def _backward(args: tuple[Any, ...], out: Any, cotangent: Any, *, cells: list[An
         parts.append(custom.pulled(_of_adjoint, (operator, y), v, cells))
     count = len([leaf for leaf in optree.tree_leaves(operator) if isinstance(leaf, Array)])
     rest = len([leaf for leaf in optree.tree_leaves(solver) if isinstance(leaf, Array)])
-    found = [_total(column) for column in zip(*parts, strict=True)]
-    return [*found[:count], w, *([None] * rest), *found[count + 1 :]]
+    of_operator = [_total(column) for column in zip(*(p[:count] for p in parts), strict=True)]
+    of_cells = [_total(column) for column in zip(*(p[count + 1 :] for p in parts), strict=True)]
+    return [*of_operator, w, *([None] * rest), *of_cells]
 
 
 def _total(terms: Iterable[Array | None]) -> Array | None:

@@ -23,6 +23,7 @@ from tensorgraft.backends.torch.precision import (
     torch_dtype,
     widened,
 )
+from tensorgraft.backends.torch.recorder import StandIn
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.elementwise import BINARY, COMPARISONS, PREDICATES, UNARY
 
@@ -33,6 +34,13 @@ Fn = Callable[..., Tensor]
 
 def _abs(x: Tensor) -> Tensor:
     return x if x.dtype == torch.uint8 else torch.abs(x)
+
+
+def _conj(x: Tensor) -> Tensor:
+    """With its values in memory: branches and loops of a program take no tensors that are to be conjugated."""
+    if isinstance(x, StandIn):
+        return torch.conj_physical(x)
+    return torch.conj(x).resolve_conj()  # `conj_physical` has no rule for batches
 
 
 def _sign(x: Tensor) -> Tensor:
@@ -66,7 +74,7 @@ def _integer_floor_divide(x: Tensor, y: Tensor) -> Tensor:
 _OTHERS: dict[str, Fn] = {
     "abs": _abs,
     "sign": _sign,
-    "conj": lambda x: torch.conj(x).resolve_conj(),  # `conj_physical` has no rule for batches
+    "conj": _conj,
     "bitwise_invert": torch.bitwise_not,
     "divide": torch.true_divide,
     "fmod": _fmod,
