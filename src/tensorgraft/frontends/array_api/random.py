@@ -61,6 +61,7 @@ def split(key: Array, num: Shape = 2) -> Array:
 def fold_in(key: Array, data: int | Array) -> Array:
     """The key of a number, of which 32 bits count: a Python int, or a 0-d integer array."""
     xp = _backend("fold_in", key)
+    data = _as_array(data, xp)
     if not isinstance(data, Array):
         try:
             number = operator.index(data)
@@ -101,10 +102,9 @@ def randint(key: Array, shape: Shape, minval: Any, maxval: Any, dtype: Any = Non
             _check_fits("randint", bound, extents)
             if bound.dtype.kind not in "iu":
                 fail("randint", (minval, maxval), "bounds that are integers", TypeError)
-    if not isinstance(minval, Array):
-        minval = operator.index(minval)
-    if not isinstance(maxval, Array):
-        maxval = operator.index(maxval)
+    xp = _backend("randint", key)
+    minval, maxval = (_as_array(b, xp) for b in (minval, maxval))
+    minval, maxval = (b if isinstance(b, Array) else operator.index(b) for b in (minval, maxval))
     xp = _backend("randint", key, minval, maxval)
     return _drawn(xp, _randint, (key, *(b for b in (minval, maxval) if isinstance(b, Array))), extents, found,
                   *(None if isinstance(b, Array) else b for b in (minval, maxval)))  # fmt: skip
@@ -178,7 +178,7 @@ def uniform(key: Array, shape: Shape = (), dtype: Any = None, minval: Any = 0.0,
     """In [minval, maxval), whose bounds are Python numbers or arrays that broadcast to `shape`; float64 unless
     `dtype` says otherwise."""
     extents, found = shape_of("uniform", shape), _real("uniform", dtype)
-    if (minval, maxval) == (0, 1) if not isinstance(minval, Array) and not isinstance(maxval, Array) else False:
+    if type(minval) in (int, float) and type(maxval) in (int, float) and (minval, maxval) == (0, 1):
         return _drawn(_backend("uniform", key), samplers.unit, (key,), extents, found)
     return _drawn_between("uniform", samplers.uniform, key, (minval, maxval), extents, found)
 
@@ -246,6 +246,12 @@ def _backend(name: str, key: Any, *others: Any) -> Backend:
         got = show((key,)) if isinstance(key, Array) else f"a {type(key).__qualname__}"
         raise TypeError(f"{name}: expected a key, uint32[2], as random.key(seed) and random.split make, got {got}")
     return backend_of(name, key, *others)
+
+
+def _as_array(x: Any, xp: Backend) -> Any:
+    """An int among the arguments of a compiled function as an input of the program; anything else as it is."""
+    inside = x.array(xp) if isinstance(x, Number) and isinstance(x, int) else None
+    return x if inside is None else inside
 
 
 def _real(name: str, dtype: Any) -> np.dtype:
