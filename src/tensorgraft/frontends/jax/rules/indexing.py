@@ -73,19 +73,13 @@ def _gathered(xp: Backend, x: Array, where: Places, names: Ints, shape: Ints) ->
             shape=shape,
             broadcast_dimensions=tuple(i for i, name in enumerate(names) if name >= 0),
         )
-    if len(axes) == 1 and not spans and axes[0] in where.starts:
+    if len(axes) == 1 and not spans and axes[0] in where.starts and axes[0] not in where.batching:
         found = xp.take(x, where.starts[axes[0]], axis=axes[0])
         have = tuple(name for a in range(len(where.shape)) for name in (lead if a == axes[0] else (a,)))
     else:
         found = xp.gather(permuted(xp, x, (*axes, *whole)), where.index(xp))
-        # index arrays of batching axes alone have the batch's rank, but not its extents
-        found = _spread(xp, found, (*where.batch, *(where.sizes[a] for a in (*spans, *whole))))
         have = (*lead, *spans, *whole)
     # whole axes of extent 1 that the result lacks, and points that it has, come and go by the last reshape
     order = [have.index(name) for name in names if name in have]
     rest = [i for i in range(len(have)) if i not in order]
     return reshaped(xp, permuted(xp, found, (*order, *rest)), shape)
-
-
-def _spread(xp: Backend, x: Array, shape: Ints) -> Array:
-    return x if xp.shape(x) == shape else xp.broadcast_to(x, shape)

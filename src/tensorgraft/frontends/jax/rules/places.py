@@ -51,7 +51,7 @@ class Places:
         return tuple(a for a in self.axes if self.sizes[a] != 1)
 
     def index(self, xp: Backend) -> list[Array]:
-        """One array for each of `axes`; together they broadcast to `batch` and the extents of `spans`."""
+        """One array for each of `axes`; together they have the shape of `batch` and the extents of `spans`."""
         spans = self.spans
         found = []
         for axis in self.axes:
@@ -65,6 +65,9 @@ class Places:
             else:
                 at = self._before(xp, at, len(spans))
             found.append(at)
+        full = (*self.batch, *(self.sizes[a] for a in spans))
+        if found and np.broadcast_shapes(*map(xp.shape, found)) != full:  # the batch has axes that choose nothing
+            found[0] = xp.broadcast_to(found[0], full)
         return found
 
     def corner(self, xp: Backend) -> list[Array]:
