@@ -170,12 +170,20 @@ without_rule(
 without_rule(
     "arrays that are written become results before a program is planned; one that is an argument of the whole program"
     " cannot: pass an array, and return what it becomes",
-    *("get", "swap", "addupdate", "accum_grad_in_ref", "new_ref", "empty_ref", "freeze", "free_ref", "run_scoped"),
+    *("get", "swap", "addupdate", "accum_grad_in_ref", "new_ref", "empty_ref", "freeze", "free_ref", "get_global"),
 )
 without_rule(
     "shapes are numbers here: trace the function with the shapes of its arguments",
     *("dim_as_value", "dimension_size", "shape_assertion"),
 )
 without_rule("it is a part of a Pallas kernel, which is written for one kind of device", "pallas_call", "mpmd_map")
-without_rule("it stands for what no evaluation reaches", "create_linear", "unreachable", "stage", "delay")
+without_rule(
+    "it stands for what no evaluation reaches",
+    *("create_linear", "unreachable", "stage", "delay", "custom_jvp_call_jaxpr"),
+)
 without_rule("arrays of this kind are JAX's own, and are taken apart while it traces", "to_edtype", "from_edtype")
+without_rule(
+    "types of JAX's experimental hijax are not arrays",
+    *("box_get", "box_set", "new_box", "log_extend", "log_read", "new_log"),
+    *("call_hi_primitive", "call_hi_primitive_linearized"),
+)

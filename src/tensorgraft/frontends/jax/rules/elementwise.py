@@ -26,7 +26,7 @@ SAME = {
     **{name: name for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
     **{name: name for name in ("ceil", "floor", "erf", "erfc", "erf_inv", "lgamma", "digamma", "bessel_i1e")},
     **{name: name for name in ("bessel_i0e", "igamma", "igammac", "zeta", "polygamma")},
-    **{"eq": "equal", "ne": "not_equal"},
+    **{"eq": "equal", "ne": "not_equal", "zeros_like": "zeros_like"},
     **{"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_invert"},
 }
 
