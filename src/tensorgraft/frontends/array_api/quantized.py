@@ -92,8 +92,8 @@ class QuantizedArray(Array):
             value = dense(xp, self._quantized())
             return Array(Storage(xp.own(value) if xp.mutable else value, xp))
 
-    def _host(self) -> np.ndarray:
-        return self.dequantize()._host()
+    def _host(self, how: str = "values") -> np.ndarray:
+        return self.dequantize()._host(how)
 
     def __repr__(self) -> str:
         values = repr(self.dequantize())
