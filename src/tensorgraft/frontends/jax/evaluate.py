@@ -219,7 +219,7 @@ def folded(equation: Any, known: Sequence[Any]) -> list[np.ndarray] | None:
     avals = [atom.aval for atom in (*equation.invars, *equation.outvars)]
     if any(value is None for value in known) or equation.effects or equation.primitive.name not in RULES:
         return None
-    if any(getattr(getattr(a, "dtype", None), "kind", "") not in "biu" or a.size > _FOLDED_SIZE for a in avals):
+    if any(getattr(getattr(a, "dtype", None), "kind", "?") not in "biu" or a.size > _FOLDED_SIZE for a in avals):
         return None
     host = registry.get("numpy")
     with host.scope():
