@@ -14,6 +14,7 @@ from typing import Any
 from tensorflow.python.eager import context, execute, graph_only_ops, record
 from tensorflow.python.eager.polymorphic_function import attributes, concrete_function
 from tensorflow.python.framework import func_graph, ops
+from tensorflow.python.ops import gradients_util
 
 from tensorgraft.backends.tensorflow.framework import EagerTensor, tf
 
@@ -44,6 +45,11 @@ class Graph(func_graph.FuncGraph):
 def may_be_recorded() -> bool:
     """A `tf.GradientTape` is active."""
     return record.could_possibly_record()
+
+
+def differentiated(arrays: Sequence[Array]) -> bool:
+    """A `tf.GradientTape` or a `ForwardAccumulator` watches one of these."""
+    return gradients_util.PossibleTapeGradientTypes(arrays) != gradients_util.POSSIBLE_GRADIENT_TYPES_NONE
 
 
 unrecorded = record.stop_recording  # a context that hides operations from tapes
@@ -165,7 +171,7 @@ class Compiled:
 
     def _run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         arrays = list(arrays)
-        if may_be_recorded():
+        if differentiated(arrays):
             made = self._function._call_flat(arrays, [])
             return tuple(made) if isinstance(made, list | tuple) else (made,)
         # a third of the time of calling the ConcreteFunction

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tensorgraft.backends.tensorflow.framework import tf
-from tensorgraft.backends.tensorflow.graph import constants_inside, may_be_recorded, unrecorded
+from tensorgraft.backends.tensorflow.graph import constants_inside, differentiated, unrecorded
 from tensorgraft.backends.tensorflow.operation import dtype_of
 from tensorgraft.backends.tensorflow.program import CompiledFunction
 from tensorgraft.hub import dtypes
@@ -53,7 +53,7 @@ def native_function(
         return tuple(results), gradient
 
     def call(*arrays: Array) -> tuple[Array, ...]:
-        if not arrays or (tf.executing_eagerly() and not may_be_recorded()):
+        if not arrays or (tf.executing_eagerly() and not differentiated(arrays)):
             return results_only(*arrays)
         return function(*arrays)
 
@@ -69,7 +69,7 @@ class _Recorded:
         self._operation = tf.custom_gradient(self._run)
 
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
-        if tf.executing_eagerly() and may_be_recorded():
+        if tf.executing_eagerly() and differentiated(arrays):
             return self._operation(*arrays)
         with constants_inside():
             return self._program(*arrays)
