@@ -189,6 +189,32 @@ Inside {name} an array has no value yet.
   look at it later:    return it, and ask for its value outside
   know it before:      pass it as a Python number: each value is compiled""",
     ),
+    "number for a shape": (
+        """\
+def f(x, k):
+    k = xp.minimum(k, x.shape[0])
+    return xp.zeros((2, int(k)))
+""",
+        """\
+ShapeError: int(k) needs the value of k now, but k is a traced int32 scalar.
+  k became traced in minimum        k = xp.minimum(k, x.shape[0])       demo.py:7   <- here
+Inside {name} an array has no value yet.
+  keep it static:    k = min(k, x.shape[0])
+  bound and mask:    a size that is always enough, and a mask of what counts
+  (the first with k passed as a Python int: each value is compiled)""",
+    ),
+    "python's max": (
+        """\
+def f(x, k):
+    return x * max(k, 1)
+""",
+        """\
+TracedValueError: max(k, 1) needs its condition now, but what decides is a traced bool scalar.
+  what decides became traced in max        return x * max(k, 1)       demo.py:7   <- here
+Inside {name} an array has no value yet.
+  stay an array:     maximum(k, 1)
+  keep it static:    max(k, 1) of Python numbers""",
+    ),
     "mask": (
         """\
 def f(x, k):

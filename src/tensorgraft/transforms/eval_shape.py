@@ -10,7 +10,7 @@ import optree
 from tensorgraft.hub.abstract import ShapeDtype
 from tensorgraft.transforms import native_shapes
 from tensorgraft.transforms.arrays import framework_of
-from tensorgraft.transforms.wrapper import adopted, name_of
+from tensorgraft.transforms.wrapper import adopted
 
 
 def filter_eval_shape(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -38,16 +38,8 @@ def filter_eval_shape(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return native_shapes.EVALUATE[native.pop()](fn, args, kwargs)
     from tensorgraft.frontends.array_api.shapes import eval_shape
 
-    return eval_shape(*adopted(call), _Named(fn))
-
-
-class _Named:
-    """The function that errors tell of, where `fn` is a wrapper or a module."""
-
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        self.__name__ = name_of(fn)
-        called = vars(type(fn)).get("__call__")  # of a module
-        self.__code__ = getattr(getattr(fn, "__func__", fn), "__code__", getattr(called, "__code__", None))
+    again: tuple[Any, tuple[Any, ...], dict[str, Any]] = adopted(call)
+    return eval_shape(*again, fn)
 
 
 __all__ = ["ShapeDtype", "filter_eval_shape"]

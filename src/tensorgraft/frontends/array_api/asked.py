@@ -32,9 +32,9 @@ def value_needed(x: Array, how: str) -> TracedValueError:
     node = None if frame is None else place_of(frame).node
     if how == "bool":
         call, test = _condition(node)
-        expression = _text(frame, test) if test is not None else "the condition"
+        expression = _text(frame, test) if test is not None else "what decides"
         found = ways.of_condition(frame, node, expression)
-        return _error(TracedValueError, call and _text(frame, call), "its condition", expression, x, found)
+        return _error(TracedValueError, _text(frame, call), "its condition", expression, x, found)
     if isinstance(node, ast.Subscript):
         part = _asked_in(frame, node.slice, x)
         expression = _text(frame, part) if part is not None else "the index"
@@ -47,6 +47,10 @@ def value_needed(x: Array, how: str) -> TracedValueError:
         known = static(frame, x)
         found = ways.of_count(node, expression, known)
         return _error(ShapeError, _text(frame, node), expression, expression, x, found, known)
+    if how in ("int", "item") and ways.in_extent(node):
+        known = static(frame, x)
+        found = ways.of_extent(expression, known)
+        return _error(ShapeError, _text(frame, node), f"the value of {expression}", expression, x, found, known)
     return _error(TracedValueError, _text(frame, node), f"the value of {expression}", expression, x, ways.of_number())
 
 
@@ -119,11 +123,10 @@ def _origin(x: Array, expression: str) -> list[str]:
     if origin is None:
         return []
     role, fn = origin
-    name = getattr(fn, "__name__", None)
-    while (inner := getattr(fn, "__wrapped__", getattr(fn, "func", getattr(fn, "__func__", None)))) is not None:
-        fn = inner
-    code = getattr(fn, "__code__", None)
-    said = f"  {expression} became traced as {role} {name or getattr(fn, '__name__', type(fn).__name__)}"
+    for _ in range(16):  # partial functions, methods, decorated ones
+        fn = getattr(fn, "__wrapped__", getattr(fn, "func", getattr(fn, "__func__", fn)))
+    code = getattr(fn, "__code__", getattr(vars(type(fn)).get("__call__"), "__code__", None))
+    said = f"  {expression} became traced as {role} {getattr(fn, '__name__', type(fn).__name__)}"
     if code is None or is_ours(code.co_filename):
         return [said]
     return [f"{said}        {ways.definition(code)}       {os.path.basename(code.co_filename)}:"
@@ -137,7 +140,7 @@ def static(frame: FrameType | None, x: Array) -> ways.Static:
     if not isinstance(origin, Place):
         return ways.Static(None, argument=origin is not None, elsewhere=elsewhere)
     values = {} if frame is None else frame.f_locals
-    ints = [name for name, v in values.items() if isinstance(v, int) or (v is not x and getattr(v, "shape", ()))]
+    ints = [name for name, v in values.items() if isinstance(v, int) or (type(v) is type(x) and v.ndim > 0)]
     return ways.Static(ways.in_python(origin.node), argument=False, ints=tuple(ints), elsewhere=elsewhere)
 
 
@@ -159,8 +162,8 @@ def _condition(node: Any) -> tuple[ast.AST | None, ast.AST | None]:
         return node, node.operand
     if isinstance(node, ast.BoolOp):
         return node, node.values[0]
-    if isinstance(node, ast.Call) and ways.short_name(node.func) == "bool" and node.args:
-        return node, node.args[0]
+    if isinstance(node, ast.Call):
+        return node, node.args[0] if ways.short_name(node.func) == "bool" and node.args else None
     outer = getattr(node, "parent", None)
     while isinstance(outer, ast.BoolOp):
         outer = outer.parent  # type: ignore[attr-defined]

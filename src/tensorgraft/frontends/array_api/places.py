@@ -40,15 +40,9 @@ class Place(NamedTuple):
     @property
     def node(self) -> ast.AST | None:
         """The expression (or statement) that the instruction evaluates, None where the source does not tell."""
-        return _nodes(self.file).get(_positions(self.code)[self.instruction // 2])
-
-    @property
-    def statement(self) -> ast.stmt | None:
-        """The statement that the expression is in."""
-        node: Any = self.node
-        while node is not None and not isinstance(node, ast.stmt):
-            node = getattr(node, "parent", None)
-        return node
+        lines = linecache.getlines(self.file)
+        version = linecache.cache.get(self.file, (0, 0))[:2]  # a file may be written anew
+        return _nodes(self.file, version, len(lines)).get(_positions(self.code)[self.instruction // 2])
 
     def __str__(self) -> str:
         return f"{os.path.basename(self.file)}:{self.line}"
@@ -82,7 +76,7 @@ def _positions(code: CodeType) -> tuple[Any, ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def _nodes(file: str) -> dict[tuple[int, int, int, int], ast.AST]:
+def _nodes(file: str, version: Any, length: int) -> dict[tuple[int, int, int, int], ast.AST]:
     """The expressions of a file by their position; each has its `parent`."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))

@@ -38,9 +38,9 @@ def _shapes_of(real: Backend) -> _ShapesOf:
     return found
 
 
-def eval_shape(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: Any) -> Any:
+def eval_shape(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], called: Any) -> Any:
     """`fn(*args, **kwargs)` on the abstract backend; `ShapeDtype` for each array, in its arguments and its result. What
-    it writes outside is as it was. `name`: the function that errors tell of."""
+    it writes outside is as it was. `called`: the function that errors tell of."""
     leaves: list[Any]
     call: Any = (fn, args, kwargs)
     leaves, structure = optree.tree_flatten(call)
@@ -53,7 +53,7 @@ def eval_shape(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
         real = real.real
     inner = _shapes_of(real)
     cells: dict[int, Storage] = {}  # arguments that share a storage
-    with tracing.capturing(real, inner, name="filter_eval_shape", fn=name) as capture:
+    with tracing.capturing(real, inner, name="filter_eval_shape", fn=called) as capture:
         for i, x in enumerate(leaves):
             if isinstance(x, ShapeDtype):
                 cell, geometry = Storage(x, inner), None
@@ -65,6 +65,7 @@ def eval_shape(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
             capture.arguments.add(id(cell))
             cells[id(cell)] = cell
             leaves[i] = Array(cell, geometry)
-        inside, given, named = optree.tree_unflatten(structure, leaves)
+        again: Any = optree.tree_unflatten(structure, leaves)
+        inside, given, named = again
         out = inside(*given, **named)
         return optree.tree_map(lambda x: ShapeDtype(x.shape, x.dtype) if isinstance(x, Array) else x, out)

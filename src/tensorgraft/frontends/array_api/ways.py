@@ -17,6 +17,7 @@ _OPERATORS = {
     ast.UAdd: "+", ast.Invert: "~",
 }  # fmt: skip
 _IN_PYTHON = {"maximum": "max", "minimum": "min", "abs": "abs"}
+_OF_PYTHON = {"max": "maximum", "min": "minimum", "all": "array_api.all", "any": "array_api.any"}
 _CONVERSIONS = ("asarray", "astype")
 # functions whose results can be made larger, and masked
 _MASKED = {
@@ -118,6 +119,11 @@ def of_count(node: Any, expression: str, static: Static) -> Ways:
     return found
 
 
+def of_extent(expression: str, static: Static) -> Ways:
+    """Of a number that becomes a shape, a count or the bound of a slice."""
+    return [static.way(expression), ("bound and mask", "a size that is always enough, and a mask of what counts")]
+
+
 def of_condition(frame: FrameType | None, node: Any, expression: str) -> Ways:
     outer = node
     while outer is not None and not isinstance(outer, ast.stmt):
@@ -131,6 +137,10 @@ def of_condition(frame: FrameType | None, node: Any, expression: str) -> Ways:
             ("loop by value", "tg.transforms.while_loop(condition, step, state)"),
             ("bound and mask", f"for _ in range(n): state = where({expression}, step(state), state)"),
         ]
+    if isinstance(node, ast.Call) and short_name(node.func) in _OF_PYTHON:
+        name = _OF_PYTHON[short_name(node.func)]
+        given = ", ".join(source(frame, a) for a in node.args)
+        return [("stay an array", f"{name}({given})"), ("keep it static", f"{source(frame, node)} of Python numbers")]
     return [
         ("choose by value", f"where({expression}, a, b)"),
         ("branch by value", f"tg.transforms.cond({expression}, f, g, *operands)"),
@@ -186,6 +196,24 @@ class _Shortened(ast.NodeTransformer):
 def short_name(node: ast.AST) -> str:
     """The last name of a function."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+# functions of PyTorch and of arrays of which an int among the arguments is an extent
+_OF_EXTENTS = OF_SHAPE | {
+    "arange", "expand", "eye", "fori_loop", "linspace", "narrow", "new_empty", "new_full", "new_ones", "new_zeros",
+    "permutation", "rand", "randn", "randperm", "range", "repeat", "split", "tile", "unflatten", "view",
+}  # fmt: skip
+
+
+def in_extent(node: Any) -> bool:
+    """An expression is, or is in, a shape, a count or the bound of a slice."""
+    while isinstance(node, ast.expr | ast.keyword | ast.Slice):
+        if isinstance(node, ast.Slice) or (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice)):
+            return True
+        if isinstance(node, ast.Call) and short_name(node.func) in _OF_EXTENTS:
+            return True
+        node = getattr(node, "parent", None)
+    return False
 
 
 def operation(node: Any) -> str:

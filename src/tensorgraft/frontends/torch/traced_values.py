@@ -5,7 +5,6 @@ The program's own line comes first, then where the value became traced, then way
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 
 from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.array_api.places import place_of
+from tensorgraft.frontends.array_api.ways import in_extent
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.located import Ways, here, ways_out, where
 from tensorgraft.frontends.torch.places import program_frame, program_place, source_line
@@ -44,12 +44,6 @@ EXTENT: Ways = (
     ("keep it static", "Python ints, with min and max: each value is compiled"),
     ("bound and mask", "a size n that is always enough, and torch.arange(n) < k"),
 )
-# functions of which an int among the arguments is an extent
-_OF_SHAPES = {
-    "arange", "broadcast_to", "empty", "expand", "eye", "full", "narrow", "new_empty", "new_full", "new_ones",
-    "new_zeros", "ones", "rand", "randn", "randperm", "repeat", "reshape", "split", "tile", "unflatten", "view",
-    "zeros",
-}  # fmt: skip
 
 
 def asked_for_value(x: Tensor) -> TracedValueError:
@@ -60,22 +54,10 @@ def asked_for_value(x: Tensor) -> TracedValueError:
         return _error(what, [x], LOOP, ShapeError)
     if x.dtype is torch.bool or text.startswith(("if ", "elif ", "while ", "assert ")):
         return _error(what, [x], CONDITION)
-    return _error(what, [x], EXTENT, ShapeError) if _is_extent() else _error(what, [x], NUMBER)
-
-
-def _is_extent() -> bool:
-    """Whether the expression that the program evaluates is, or is in, a shape or a slice."""
     frame = program_frame()
-    node: Any = None if frame is None else place_of(frame).node
-    while isinstance(node, ast.expr | ast.keyword):
-        if isinstance(node, ast.Slice) or (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice)):
-            return True
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
-            name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-            if name in _OF_SHAPES:
-                return True
-        node = getattr(node, "parent", None)
-    return False
+    if frame is not None and in_extent(place_of(frame).node):
+        return _error(what, [x], EXTENT, ShapeError)
+    return _error(what, [x], NUMBER)
 
 
 def asked_for_shape(operator: str, tensors: Sequence[Tensor]) -> ShapeError:
