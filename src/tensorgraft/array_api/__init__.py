@@ -6,6 +6,8 @@ A backend is a device: `xp.zeros(3, device="jax")`, `x.to_device("numpy")`. Name
 """
 
 import math as _math
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from tensorgraft.frontends.array_api import Array, fft, linalg
 from tensorgraft.frontends.array_api.creation import (
@@ -184,3 +186,7 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+if _TYPE_CHECKING:  # what tables make
+
+    def __getattr__(name: str) -> _Any: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,12 +16,17 @@ from tensorgraft.frontends.array_api.devices import Device, device_of, resolve
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage, read, whole, write
 
+if TYPE_CHECKING:
+    from tensorgraft.frontends.array_api.declared import Operators
+else:
+    Operators = object
+
 Shape = tuple[int, ...]
 _CPU = 1  # of DLPack's devices
 _whole = functools.lru_cache(maxsize=4096)(whole)
 
 
-class Array:
+class Array(Operators):
     """An array of the Array API standard, on a device of any backend.
 
     Indexing with integers and slices, `.T`, `reshape` where strides allow, `broadcast_to` and the like give views:
