@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from tensorgraft.backends.torch.precision import as_bits, from_bits, from_ordered, ordered, widen
+from tensorgraft.backends.torch.elementwise import convert
+from tensorgraft.backends.torch.precision import arange, as_bits, from_bits, from_ordered, ordered, widen
 
 Array = Any
 Tensor = torch.Tensor
@@ -17,6 +18,18 @@ def _order(key: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     """(sorted, positions)."""
     values, at = torch.sort(ordered(key), dim=axis, stable=True)
     return from_ordered(values, key.dtype), at
+
+
+def _integers(x: Tensor) -> Tensor | None:
+    """int64 of 32 bits in the order of `x` (NaN greatest, zeros equal); None where it has more bits."""
+    if x.dtype.itemsize > 4 or x.dtype.is_complex:
+        return None
+    if not x.dtype.is_floating_point:
+        return convert(x, torch.int64) - (2**31 if x.dtype == torch.uint32 else 0)
+    wide = x.to(torch.float32) + 0.0  # -0.0 becomes 0.0
+    bits = wide.view(torch.int32).to(torch.int64)
+    order = torch.where(bits < 0, bits ^ (2**31 - 1), bits)
+    return torch.where(torch.isnan(wide), 2**31 - 1, order)
 
 
 def _along(x: Tensor, at: Tensor, axis: int) -> Tensor:
@@ -45,3 +58,17 @@ class TorchSorting:
             return _order(x, axis)
         values, at = torch.sort(ordered(x), dim=axis, stable=True, descending=True)
         return from_ordered(values, x.dtype), at
+
+    def top_k(self, x: Array, k: int, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
+        n = x.shape[axis]
+        key = _integers(x) if k < n < 1 << 31 else None
+        if key is None:
+            values, at = self.sort_with_indices(x, axis, descending=largest)
+            return values.narrow(axis, 0, k), at.narrow(axis, 0, k)
+        # `torch.topk` takes any of equal elements: the position, below the key, makes them different
+        behind = [1] * (x.ndim - axis % x.ndim - 1)
+        place = arange(n, dtype=torch.int64, device=x.device).reshape(n, *behind)
+        rank = (key << 32) | ((n - 1 - place) if largest else place)
+        found = torch.topk(rank, k, dim=axis, largest=largest)[0] & (2**32 - 1)
+        at = n - 1 - found if largest else found
+        return _along(x, at, axis), at
