@@ -6,7 +6,7 @@ from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
 from tensorgraft.operators.estimators.nystrom import approximation, positive
 from tensorgraft.operators.estimators.problem import Problem
-from tensorgraft.operators.estimators.programs import adjoint, dots, mean_and_error, program, real
+from tensorgraft.operators.estimators.programs import adjoint, dots, inner, mean_and_error, program, real
 
 Pair = tuple[Array, Array]  # an estimate, its standard error
 
@@ -156,15 +156,14 @@ def _more(q: Array, y: Array) -> tuple[Array, Array, Array]:
 
 @program
 def _with_basis(qg: Array, z: Array, *, m: int, hermitian: bool) -> Pair:
-    t = dots(qg, z)
-    return _both(xp.sum(t[:m]), t[m:], hermitian)
+    return _both(inner(qg[:, :m], z[:, :m]), dots(qg[:, m:], z[:, m:]), hermitian)
 
 
 @program
 def _with_basis_grown(q: Array, z: Array, g: Array, ag: Array, *, hermitian: bool) -> Pair:
     """The basis is not that of the time when A g was made."""
     c = adjoint(q) @ g
-    return _both(xp.sum(dots(q, z)), dots(g - q @ c, ag - z @ c), hermitian)
+    return _both(inner(q, z), dots(g - q @ c, ag - z @ c), hermitian)
 
 
 def _both(known: Array, t: Array, hermitian: bool) -> Pair:
@@ -258,7 +257,7 @@ class NystromPlusPlus(Method):
 def _with_nystrom(w: Array, y: Array, g: Array, ag: Array) -> Pair:
     f = approximation(w, y)
     part = adjoint(f.factor) @ g
-    known = xp.sum(positive(f.factor)) - f.shift * w.shape[0]
+    known = real(inner(f.factor, f.factor)) - f.shift * w.shape[0]
     # of A plus the shift, as the approximation is
     t = real(dots(g, ag)) + f.shift * positive(g) - positive(part)
     mean, error = _sample_mean(t)

@@ -17,6 +17,7 @@ from tensorgraft.operators.estimators.programs import (
     adjoint,
     conj,
     dots,
+    inner,
     mean_and_error,
     program,
     real,
@@ -131,7 +132,6 @@ def _xtrace(w: Array, q: Array, r: Array, z: Array, *rest: Array, hermitian: boo
     quadratic, without = xp.unstack(xp.sum(forms, axis=1))  # of v = w_i - Q u
     whole = squares(w)
     scale = _length(n, m - 1, whole, whole - real(sums[1, :] - a * conj(a)))
-    known = xp.linalg.diagonal(h)
     t = quadratic * scale - without
     if rest:  # a vector that is in no basis: all of Q is there for it
         g, ag = rest
@@ -139,8 +139,9 @@ def _xtrace(w: Array, q: Array, r: Array, z: Array, *rest: Array, hermitian: boo
         quadratic = dots(g, ag) - dots(c, adjoint(q) @ ag) - dots(adjoint(z) @ g, c) + dots(c, h @ c)
         whole = squares(g)
         t = xp.concat([t, quadratic * _length(n, m, whole, whole - squares(c))])
-        known = xp.concat([known, xp.zeros((1,), dtype=h.dtype, device=h.device)])
-    return mean_and_error(real(t), real(known)) if hermitian else mean_and_error(t, known)
+    mean, error = mean_and_error(real(t) if hermitian else t)
+    known = inner(q, z)  # tr(Q* A Q)
+    return (real(known) if hermitian else known) + mean, error
 
 
 class Sketch(Method):
@@ -178,8 +179,8 @@ def _xnystrace(w: Array, y: Array) -> Pair:
     out, h = leave_one_out(f)
     assert f.left is not None
     t = (n - m + 1) / (f.left * h**2) - squares(out)
-    mean, error = mean_and_error(t, squares(f.factor) - f.shift * (n / m))
-    return f.checked(mean), f.checked(error)
+    mean, error = mean_and_error(t)
+    return f.checked(real(inner(f.factor, f.factor)) + (mean - f.shift * n)), f.checked(error)
 
 
 # ---- diagonals -------------------------------------------------------------------------------------------------------

@@ -82,16 +82,20 @@ def triangular_solve(a: Array, b: Array, *, lower: bool, left: bool = True, adjo
         return _wrapped(value, backend)
 
 
-def mean_and_error(t: Array, known: Array | None = None) -> tuple[Array, Array]:
-    """The mean of estimates, and their standard deviation over the square root of their number; NaN for one. `known`:
-    as many terms of what all of them have in common, to be added."""
+def inner(a: Array, b: Array) -> Array:
+    """The sum of a_i* b_i over all columns: in one sum, which backends take pairwise, so that it is good to the last
+    digits."""
+    return xp.sum(conj(a) * b)
+
+
+def mean_and_error(t: Array) -> tuple[Array, Array]:
+    """The mean of estimates, and their standard deviation over the square root of their number; NaN for one."""
     m = t.shape[0]
     first = t[0]
     d = t - first  # small, so that the difference of the squares is exact enough
-    parts = [d, xp.astype(real(d * conj(d)), t.dtype), *(() if known is None else (known,))]
-    sums = xp.sum(xp.stack(parts), axis=1)
+    sums = xp.sum(xp.stack([d, xp.astype(real(d * conj(d)), t.dtype)]), axis=1)
     mean = sums[0] / m
-    value = first + mean if known is None else first + mean + sums[2]
+    value = first + mean
     if m < 2:
         return value, xp.full_like(real(value), xp.nan)
     spread = real(sums[1]) / m - real(mean * conj(mean))
