@@ -33,7 +33,8 @@ def value_needed(x: Array, how: str) -> TracedValueError:
     if how == "bool":
         call, test = _condition(node)
         expression = _text(frame, test) if test is not None else "what decides"
-        found = ways.of_condition(frame, node, expression)
+        truth = expression if x.dtype == bool else f"{expression} != 0"
+        found = ways.of_condition(frame, node, truth)
         return _error(TracedValueError, _text(frame, call), "its condition", expression, x, found)
     if isinstance(node, ast.Subscript):
         part = _asked_in(frame, node.slice, x)

@@ -282,6 +282,7 @@ def linspace(
     for v in (start, stop):
         if not isinstance(v, int | float | complex):
             raise TypeError(f"linspace: expected Python numbers, got {v!r}")
+    num = operator.index(num)
     if num < 0:
         raise ValueError(f"linspace: expected num not to be negative, got {num}")
     is_complex = isinstance(start, complex) or isinstance(stop, complex)
@@ -305,7 +306,7 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
     found = dtypes.float64 if dtype is None else checked(dtype)
     xp = tracing.home(resolve(device).backend)
     with xp.scope():
-        return made(xp.eye(rows, columns, found, k), xp)
+        return made(xp.eye(rows, columns, found, operator.index(k)), xp)
 
 
 def tril(x: Array, /, *, k: int = 0) -> Array:
@@ -322,8 +323,9 @@ def _triangle(name: str, x: Array, k: int) -> Array:
     xp = operand(name, x)
     if x.ndim < 2:
         fail(name, (x,), "an array of at least two dimensions")
+    diagonal = operator.index(k)
     with xp.scope():
-        return made(getattr(xp, name)(x._value(), k), xp, x)
+        return made(getattr(xp, name)(x._value(), diagonal), xp, x)
 
 
 def meshgrid(*arrays: Array, indexing: str = "xy") -> tuple[Array, ...]:

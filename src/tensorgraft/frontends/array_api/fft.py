@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ def _checked(name: str, x: Array, kinds: str, norm: str) -> Backend:
 
 
 def _length(name: str, n: int) -> int:
+    n = operator.index(n)
     if n < 1:
         raise ValueError(f"{name}: expected at least one point to transform, got {n}")
     return n

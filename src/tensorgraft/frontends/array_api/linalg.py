@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any, NamedTuple
 
 from tensorgraft import views
@@ -219,6 +220,7 @@ def _threshold(xp: Backend, name: str, x: Array, s: Any, rtol: float | Array | N
 
 def matrix_power(x: Array, n: int, /) -> Array:
     """The product of `n` times the matrices; of their inverses where `n` is negative."""
+    n = operator.index(n)
     xp = _matrices("matrix_power", x, square=True)
     with xp.scope():
         if not n:
@@ -320,7 +322,7 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:
     """A view of the diagonals of the last two axes, as the last axis."""
     _matrices("diagonal", x, kinds="bifc")
-    return x._seen(views.diagonal(x._look(), offset))
+    return x._seen(views.diagonal(x._look(), operator.index(offset)))
 
 
 def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from tensorgraft.frontends.array_api import elementwise, indexing
 from tensorgraft.frontends.array_api.array import Array, made
 from tensorgraft.frontends.array_api.calls import Axis, arrays_of, axes_of, axis_of, fail, operand
@@ -33,6 +35,7 @@ def diff(
     parts = [v for v in (prepend, x, append) if v is not None]
     arrays_of("diff", *parts, kinds="ifc")
     at = axis_of("diff", x, axis)
+    n = operator.index(n)
     if n < 0:
         fail("diff", (x,), f"n not to be negative, got {n}")
     out = concat(parts, axis=at) if len(parts) > 1 else x

@@ -17,6 +17,7 @@ _OPERATORS = {
     ast.UAdd: "+", ast.Invert: "~",
 }  # fmt: skip
 _IN_PYTHON = {"maximum": "max", "minimum": "min", "abs": "abs"}
+_UNNAMED = "its argument"
 _OF_PYTHON = {"max": "maximum", "min": "minimum", "all": "array_api.all", "any": "array_api.any"}
 _CONVERSIONS = ("asarray", "astype")
 # functions whose results can be made larger, and masked
@@ -40,7 +41,8 @@ class Static(NamedTuple):
         if self.argument:
             return "keep it static", f"pass {target} as a Python int: each value is compiled"
         if self.expression is None:
-            return "know it before", f"compute {target} outside, and pass it as a Python int: each value is compiled"
+            what = "it" if target == _UNNAMED else target
+            return "know it before", f"compute {what} outside, and pass it as a Python int: each value is compiled"
         expression = self.expression
         if bound is not None and not expression.startswith("min("):
             expression = f"min({expression}, {bound})"
