@@ -150,7 +150,7 @@ def plain(constant: Any, value: Array) -> Any:
 
 @rule("pad")
 def pad(xp: Backend, x: Array, value: Array, *, padding_config: Sequence[tuple[int, int, int]], known: Any) -> Array:
-    config = tuple(tuple(c) for c in padding_config)
+    config = tuple((int(low), int(high), int(gap)) for low, high, gap in padding_config)
     return xp.pad(x, plain(known[1], value), config) if any(map(any, config)) else x
 
 
