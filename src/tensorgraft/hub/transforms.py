@@ -76,11 +76,11 @@ def transposed(backward: Backward) -> Forward:
         inexact = [k for k, x in enumerate(arguments) if dtypes.is_inexact(xp.dtype_of(x))]
 
         def run(inner: Any, *cotangents: Array) -> list[Array]:
-            given = dict(zip(smooth, cotangents, strict=True))
-            seeds = [given[k] if k in given else inner.zeros_like(inner.lifted(r)) for k, r in enumerate(results)]
-            lifted = [[inner.lifted(x) for x in xs] for xs in (arguments, results)]
-            found = backward(inner, *lifted, seeds)
-            return [inner.zeros_like(lifted[0][k]) if (g := found[k]) is None else g for k in inexact]
+            known = dict(zip(smooth, cotangents, strict=True))
+            seeds = [known[k] if k in known else inner.zeros_like(inner.lifted(r)) for k, r in enumerate(results)]
+            given, made = ([inner.lifted(x) for x in xs] for xs in (arguments, results))
+            found = backward(inner, given, made, seeds)
+            return [inner.zeros_like(given[k]) if (g := found[k]) is None else g for k in inexact]
 
         _, pullback = xp.vjp(run, *[xp.zeros_like(results[k]) for k in smooth])
         moved = dict(zip(smooth, pullback([tangents[k] for k in inexact]), strict=True))

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import optree
-from optree.registry import __GLOBAL_NAMESPACE as _GLOBAL
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
@@ -18,6 +17,7 @@ from tensorgraft.frontends.array_api.promotion import promote
 from tensorgraft.hub import dtypes
 from tensorgraft.operators import structures
 from tensorgraft.operators import tags as tags_
+from tensorgraft.operators.pytrees import register
 from tensorgraft.operators.structures import ShapeDtype, Structure
 from tensorgraft.transforms import gradients
 
@@ -37,7 +37,7 @@ class LinearOperator(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        optree.register_pytree_node(cls, _flatten, functools.partial(_unflatten, cls), namespace=_GLOBAL)
+        register(cls, _flatten, _unflatten)
 
     # ---- what it is --------------------------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class MatrixLinearOperator(LinearOperator):
                 " astype(matrix, float64) makes them"
             )
         self.matrix = matrix
-        self._given = tags_.closed(tags, matrix.dtype, matrix.shape, "MatrixLinearOperator")
+        self._given = tags_.closed(tags, matrix.dtype, self.shape, "MatrixLinearOperator")
 
     @property
     def _in(self) -> Structure:

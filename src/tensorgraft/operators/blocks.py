@@ -88,7 +88,8 @@ class KroneckerLinearOperator(Composed):
 
 
 def _tuple(parts: Sequence[Structure]) -> Structure:
-    tree: Any = optree.tree_structure(tuple(p.spec for p in parts))
+    specs: Any = tuple([p.spec for p in parts])
+    tree: Any = optree.tree_structure(specs)
     return Structure([s for p in parts for s in p.leaves], tree)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import optree
 
@@ -26,7 +26,7 @@ def is_scalar(x: Any) -> bool:
 class Wrapped(LinearOperator):
     """Another operator, seen differently: of its structures and device where nothing else is said."""
 
-    _fields = ("operator",)
+    _fields: ClassVar[tuple[str, ...]] = ("operator",)
     operator: LinearOperator
 
     def __init__(self, operator: LinearOperator) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
-
-import optree
-from optree.registry import __GLOBAL_NAMESPACE as _GLOBAL
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
 from tensorgraft.hub import dtypes
 from tensorgraft.operators import dense
 from tensorgraft.operators.base import LinearOperator
+from tensorgraft.operators.pytrees import register
 
 
 @dataclass
@@ -40,7 +37,7 @@ class LinearSolver(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        optree.register_pytree_node(cls, _flatten, functools.partial(_unflatten, cls), namespace=_GLOBAL)
+        register(cls, _flatten, _unflatten)
 
     @abstractmethod
     def solve(self, operator: LinearOperator, b: Array) -> Solved:

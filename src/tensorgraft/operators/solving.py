@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import optree
-from optree.registry import __GLOBAL_NAMESPACE as _GLOBAL
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array, custom
@@ -18,6 +17,7 @@ from tensorgraft.operators import dense
 from tensorgraft.operators.base import LinearOperator
 from tensorgraft.operators.krylov import CG, GMRES
 from tensorgraft.operators.lsmr import LSMR, LSQR
+from tensorgraft.operators.pytrees import register
 from tensorgraft.operators.solvers import LU, QR, SVD, Cholesky, Diagonal, LinearSolver, Solved, Triangular, Tridiagonal
 from tensorgraft.operators.structured import Structured
 
@@ -55,16 +55,19 @@ class Solution:
         )
 
 
-def _unflatten(about: Any, children: Iterable[Any]) -> Solution:
-    return Solution(*children, about)
+_NAMES = ("value", "residual", "success", "num_steps")
 
 
-optree.register_pytree_node(
-    Solution,
-    lambda s: ((s.value, s.residual, s.success, s.num_steps), s.solver, ("value", "residual", "success", "num_steps")),
-    _unflatten,
-    namespace=_GLOBAL,
-)
+def _flatten(solution: Solution) -> tuple[list[Any], str, tuple[str, ...]]:
+    return [getattr(solution, name) for name in _NAMES], solution.solver, _NAMES
+
+
+def _unflatten(cls: type[Solution], solver: str, children: Iterable[Any]) -> Solution:
+    value, residual, success, steps = children
+    return cls(value, residual, success, steps, solver)
+
+
+register(Solution, _flatten, _unflatten)
 
 
 def linear_solve(

@@ -182,7 +182,7 @@ def _linear_jvp(primals: Sequence[Array], tangents: Sequence[Any], **params: Any
 
 def _linear_transpose(cotangents: Sequence[Any], *xs: Any, transposed: bool, **params: Any) -> list[Any]:
     known = params["known"]
-    given = [jnp.zeros(c.aval.shape, c.aval.dtype) if type(c) is ad.Zero else c for c in cotangents]
+    given = [ad.instantiate_zeros(c) for c in cotangents]
     if any(isinstance(x, jax.core.Tracer) for x in (*xs[:known], *given)):  # to be lowered later, but read now
         _linear_program(avals=[jax.typeof(x) for x in (*xs[:known], *given)], transposed=not transposed, **params)
     return [None] * known + list(linear_p.bind(*xs[:known], *given, transposed=not transposed, **params))

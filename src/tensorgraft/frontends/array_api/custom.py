@@ -52,7 +52,8 @@ class Closed:
             for cell, v in zip(self.cells, inside, strict=True):
                 cell.array, cell.backend, cell.capture = v, inner, capture
             try:
-                yield optree.tree_unflatten(self.tree, leaves)
+                args: Any = optree.tree_unflatten(self.tree, leaves)
+                yield args
                 if capture.written() or any(cell.array is not v for cell, v in zip(self.cells, inside, strict=True)):
                     raise ValueError(f"{self.name}: the function writes an array from outside: return it instead")
             finally:

@@ -1,0 +1,16 @@
+"""How operators, solvers and solutions become pytrees: of every namespace, so that each transform takes them apart."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import optree
+from optree.registry import __GLOBAL_NAMESPACE as _GLOBAL
+
+_register: Any = optree.register_pytree_node
+
+
+def register(cls: type, flatten: Any, unflatten: Any) -> None:
+    """`flatten`: object -> (children, what else it is, their names); `unflatten`: (class, what else, children)."""
+    _register(cls, flatten, functools.partial(unflatten, cls), namespace=_GLOBAL)
