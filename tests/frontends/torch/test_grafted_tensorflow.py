@@ -200,6 +200,45 @@ def test_second_derivatives(mode):
         close(a, b)
 
 
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_forward_mode_and_third_derivatives(mode):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+    m = tg.graft(module, onto="tensorflow")
+    run = in_mode(lambda x: m(x), mode)
+    x, v = torch.randn(4, 3), torch.randn(4, 3)
+    tx, tv = tf.constant(x.numpy()), tf.constant(v.numpy())
+    with tf.autodiff.ForwardAccumulator(tx, tv) as forward:
+        with tf.GradientTape() as tape:
+            tape.watch(tx)
+            out = run(tx)
+            value = tf.reduce_sum(tf.sin(out))
+        g = tape.gradient(value, tx)
+
+    def sines(x):
+        return module(x).sin().sum()
+
+    close(forward.jvp(out), torch.func.jvp(module, (x,), (v,))[1])
+    close(forward.jvp(g), torch.func.jvp(torch.func.grad(sines), (x,), (v,))[1])
+
+    def third(x):
+        with tf.GradientTape() as first:
+            first.watch(x)
+            with tf.GradientTape() as second:
+                second.watch(x)
+                with tf.GradientTape() as inner:
+                    inner.watch(x)
+                    value = tf.reduce_sum(run(x))
+                a = tf.reduce_sum(inner.gradient(value, x) ** 2)
+            b = tf.reduce_sum(second.gradient(a, x) ** 2)
+        return first.gradient(b, x)
+
+    def square(fn):
+        return lambda x: (torch.func.grad(fn)(x) ** 2).sum()
+
+    close(third(tx), torch.func.grad(square(square(lambda x: module(x).sum())))(x), 1e-4)
+
+
 def test_the_derivative_is_pytorchs():
     """At the kinks TensorFlow would differentiate what computes it; PyTorch has a formula."""
     m = tg.graft(nn.Hardtanh(), onto="tensorflow")

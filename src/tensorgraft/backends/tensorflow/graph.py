@@ -47,9 +47,10 @@ def may_be_recorded() -> bool:
     return record.could_possibly_record()
 
 
-def differentiated(arrays: Sequence[Array]) -> bool:
-    """A `tf.GradientTape` or a `ForwardAccumulator` watches one of these."""
-    return gradients_util.PossibleTapeGradientTypes(arrays) != gradients_util.POSSIBLE_GRADIENT_TYPES_NONE
+def order_of(arrays: Sequence[Array]) -> int:
+    """How often what is computed of these may be differentiated: 0 where no `tf.GradientTape` or `ForwardAccumulator`
+    watches one of them, 1, or 2 for more often."""
+    return gradients_util.PossibleTapeGradientTypes(arrays)
 
 
 unrecorded = record.stop_recording  # a context that hides operations from tapes
@@ -171,7 +172,7 @@ class Compiled:
 
     def _run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         arrays = list(arrays)
-        if differentiated(arrays):
+        if order_of(arrays):
             made = self._function._call_flat(arrays, [])
             return tuple(made) if isinstance(made, list | tuple) else (made,)
         # a third of the time of calling the ConcreteFunction

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tensorgraft.backends.tensorflow.framework import tf
-from tensorgraft.backends.tensorflow.graph import constants_inside, differentiated, unrecorded
+from tensorgraft.backends.tensorflow.graph import constants_inside, order_of, unrecorded
 from tensorgraft.backends.tensorflow.operation import dtype_of
 from tensorgraft.backends.tensorflow.program import CompiledFunction
 from tensorgraft.hub import dtypes
@@ -34,7 +35,7 @@ def native_function(
         seen["used"] = [g is not None for g in found]
         return [g for g in found if g is not None]
 
-    results_only, with_residuals, pullback = CompiledFunction(primal), _Recorded(both), _Recorded(pulled_back)
+    results_only, with_residuals, pullback = CompiledFunction(primal), _Recorded(both, 1), _Recorded(pulled_back)
 
     @tf.custom_gradient
     def function(*arrays: Array) -> Any:
@@ -53,7 +54,7 @@ def native_function(
         return tuple(results), gradient
 
     def call(*arrays: Array) -> tuple[Array, ...]:
-        if not arrays or (tf.executing_eagerly() and not differentiated(arrays)):
+        if not arrays or (tf.executing_eagerly() and not order_of(arrays)):
             return results_only(*arrays)
         return function(*arrays)
 
@@ -62,40 +63,56 @@ def native_function(
 
 class _Recorded:
     """A compiled program that is one operation for a `tf.GradientTape`. Derivatives of it (which a second derivative of
-    the whole needs) are TensorFlow's own, of the program run again."""
+    the whole needs) are TensorFlow's own, compiled programs as well."""
 
-    def __init__(self, fn: Callable[..., Sequence[Array]]) -> None:
-        self._program = CompiledFunction(fn)
+    def __init__(self, fn: Callable[..., Sequence[Array]], order: int = 0) -> None:
+        """`order`: how many derivatives somebody else gives."""
+        self._fn, self._program, self._order = fn, CompiledFunction(fn), order
         self._operation = tf.custom_gradient(self._run)
+        self._count = 0  # of arguments
+        self._used: list[bool] = []  # which of these have a derivative
 
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
-        if tf.executing_eagerly() and differentiated(arrays):
+        if not tf.executing_eagerly():
+            with constants_inside():
+                return self._program(*arrays)
+        if order_of(arrays) > self._order:
             return self._operation(*arrays)
-        with constants_inside():
+        with unrecorded():
             return self._program(*arrays)
 
     def _run(self, *arrays: Array) -> Any:
         with unrecorded():
             made = self._program(*arrays)
-        return made, lambda *cotangents: self._gradients(arrays, cotangents)
+        self._count = len(arrays)
+        smooth = [k for k, y in enumerate(made) if dtypes.is_inexact(dtype_of(y))]
 
-    def _gradients(self, arrays: Sequence[Array], cotangents: Sequence[Array]) -> list[Array | None]:
-        smooth = [i for i, a in enumerate(arrays) if dtypes.is_inexact(dtype_of(a))]
-        with tf.GradientTape() as tape:
-            tape.watch([arrays[i] for i in smooth])
-            made = self._program(*arrays)
-        given = [(y, g) for y, g in zip(made, cotangents, strict=True) if dtypes.is_inexact(dtype_of(y))]
-        try:
-            found = tape.gradient([y for y, _ in given], [arrays[i] for i in smooth], [g for _, g in given])
-        except LookupError as error:  # "gradient registry has no entry for: ..."
-            raise NotImplementedError(
-                "a derivative of the derivative goes through an operation that TensorFlow does not differentiate:"
-                f" {error}"
-            ) from error
-        out: list[Array | None] = [None] * len(arrays)
-        for i, g in zip(smooth, found, strict=True):
-            out[i] = g
-        return out
+        def gradient(*cotangents: Array) -> list[Array | None]:
+            found = iter(self._pullback(*arrays, *(cotangents[k] for k in smooth)))
+            return [next(found) if used else None for used in self._used]
+
+        return made, gradient
+
+    @functools.cached_property
+    def _pullback(self) -> _Recorded:
+        """(arrays, cotangents of the inexact results) -> cotangents of the arrays that are `_used`."""
+
+        def pulled_back(*given: Array) -> list[Array]:
+            arrays = given[: self._count]
+            made = [y for y in self._fn(*arrays) if dtypes.is_inexact(dtype_of(y))]
+            smooth = [x for x in arrays if dtypes.is_inexact(dtype_of(x))]
+            try:
+                gradients = iter(tf.gradients(made, smooth, list(given[self._count :])))
+            except LookupError as error:  # "gradient registry has no entry for: ..."
+                raise NotImplementedError(
+                    "a derivative of the derivative goes through an operation that TensorFlow does not differentiate:"
+                    f" {error}"
+                ) from error
+            found = [next(gradients) if dtypes.is_inexact(dtype_of(x)) else None for x in arrays]
+            self._used = [g is not None for g in found]
+            return [g for g in found if g is not None]
+
+        return _Recorded(pulled_back)
 
 
 def _transposed(g: Array) -> Array:

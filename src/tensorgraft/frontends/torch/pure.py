@@ -21,7 +21,7 @@ Array = Any
 class PureCapture(Capture):
     """Lets a function read what is outside, and draw from the random state that it is given; nothing else."""
 
-    def __init__(self, backend: Backend, words: Array | None, seeding: str) -> None:
+    def __init__(self, backend: Backend, words: Array | None, seeding: str = "a seed") -> None:
         """`seeding`: how the caller of the function gives random numbers, in words."""
         super().__init__(backend)
         self._seeding = seeding

@@ -55,7 +55,8 @@ class _Writer:
         return self.names[tree]
 
     def function(self, name: str, block: Block, first: list[str], constants: list[str]) -> None:
-        parameters, unpacked = list(first), []
+        parameters = list(first)
+        unpacked: list[tuple[Tree, str]] = []
         for tree in block.parameters:
             if type(tree) is Var:
                 parameters.append(self.target(tree))

@@ -93,7 +93,8 @@ class ProgramBackend(_Recording):
     @contextlib.contextmanager
     def recording(self) -> Iterator[list[Call]]:
         """Calls go into this list, not into that of the program or body around it."""
-        around, calls = getattr(self._local, "calls", None), []
+        around = getattr(self._local, "calls", None)
+        calls: list[Call] = []
         self._local.calls = calls
         if around is None:
             self._local.small = {}
