@@ -241,12 +241,12 @@ def resolved(equation: Any, known: Sequence[Any]) -> Callable[..., Any]:
             params[asked] = value
     fn = functools.partial(found.fn, **params)
     if not name.startswith("random_") and any(is_key_dtype(a.dtype) for a in given if hasattr(a, "dtype")):
-        return _by_word(found, params, given)
+        return _by_word(name, found, params)
     return lambda xp, *operands: fn(xp, *operands)
 
 
-def _by_word(found: Rule, params: dict[str, Any], given: tuple[Any, ...]) -> Callable[..., Any]:
-    """A rule that moves elements, on each word of its keys."""
+def _by_word(name: str, found: Rule, params: dict[str, Any]) -> Callable[..., Any]:
+    """A rule that moves or compares elements, on each word of its keys."""
     if found.fn.__module__.endswith("control"):
         return functools.partial(found.fn, **params)
 
@@ -255,6 +255,8 @@ def _by_word(found: Rule, params: dict[str, Any], given: tuple[Any, ...]) -> Cal
         words = [
             found.fn(xp, *[x.words[i] if isinstance(x, Keys) else x for x in operands], **params) for i in range(count)
         ]
+        if name in ("eq", "ne"):
+            return functools.reduce(xp.logical_and if name == "eq" else xp.logical_or, words)
         if isinstance(words[0], list | tuple):
             return [Keys(tuple(some)) for some in zip(*words, strict=True)]
         return Keys(tuple(words))
