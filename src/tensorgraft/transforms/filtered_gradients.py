@@ -102,29 +102,23 @@ def filter_jvp(fn: Callable[..., Any], primals: Any, tangents: Any, **kwargs: An
 
 
 def _like(leaves: list[Any], structure: Any, given: Any, what: str, whose: str) -> list[Any]:
-    """For each leaf what is given in its place: zeros for None, itself where it has no derivative."""
+    """For each leaf what is given in its place: zeros for None, which may stand for a part of the tree, and for what
+    has no derivative."""
+    found: list[Any] = []
+
+    def below(v: Any, part: Any) -> None:
+        if v is not None and not optree.tree_structure(part).is_leaf():
+            raise ValueError(f"expected a pytree like {optree.tree_structure(part)}, got a {type(v).__qualname__}")
+        found.extend([v] * optree.tree_structure(part).num_leaves)
+
     try:
-        found = structure.flatten_up_to(
-            optree.tree_map(lambda x: _Nothing if x is None else x, given, is_leaf=lambda x: x is None)
-        )
+        optree.tree_map_(below, given, optree.tree_unflatten(structure, leaves), is_leaf=lambda v: v is None)
     except ValueError as error:
         raise ValueError(f"{what} must have the structure of the {whose} ({looks(leaves)}): {error}") from None
-    out = []
     for x, v in zip(leaves, found, strict=True):
-        if not is_inexact_array(x):
-            out.append(_zero(x))
-            continue
-        if v is _Nothing:
-            out.append(_zero(x))
-        elif getattr(v, "shape", None) == x.shape:
-            out.append(v)
-        else:
+        if is_inexact_array(x) and v is not None and getattr(v, "shape", None) != x.shape:
             raise ValueError(f"{what} must look like the {whose}: {looks(v)} is given for {looks(x)}")
-    return out
-
-
-class _Nothing:
-    """In the place of None, which a pytree takes for an empty node."""
+    return [_zero(x) if v is None or not is_inexact_array(x) else v for x, v in zip(leaves, found, strict=True)]
 
 
 def _zero(x: Any) -> Any:

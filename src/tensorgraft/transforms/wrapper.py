@@ -42,7 +42,7 @@ def name_of(fn: Any) -> str:
 
 
 def adopted(tree: Any) -> Any:
-    """A pytree whose arrays are `Array`s: NumPy's on the device of the others, those of frameworks on their own."""
+    """A pytree whose arrays are `Array`s: NumPy's copied to the device of the others, others where they are."""
     from tensorgraft.frontends.array_api.array import Array
     from tensorgraft.frontends.array_api.creation import asarray
 
@@ -54,7 +54,7 @@ def adopted(tree: Any) -> Any:
         x if kind in (None, "tensorgraft", "numpy") else asarray(x) for x, kind in zip(leaves, kinds, strict=True)
     ]
     device = next((x.device for x in leaves if isinstance(x, Array)), None)
-    leaves = [asarray(x, device=device) if k == "numpy" else x for x, k in zip(leaves, kinds, strict=True)]
+    leaves = [asarray(x, device=device, copy=True) if k == "numpy" else x for x, k in zip(leaves, kinds, strict=True)]
     return optree.tree_unflatten(structure, leaves)
 
 

@@ -42,10 +42,12 @@ class Run:
             self.inputs.append(x)
         if not self.inputs:
             raise TypeError(f"{name}: there is no array in argument {', '.join(map(str, which))}")
-        self.outer = self.inputs[0]._cell.backend
         cells = [x._cell for x in self.inputs]
-        if any(cell.backend is not self.outer for cell in cells) and tracing.join(*cells):
-            self.outer = cells[0].backend
+        capture = tracing.now.capture
+        for cell in cells:  # inside of a transform they are arrays of it: the function may read others that are
+            if capture is not None and cell.backend is not capture.inner:
+                capture.touch(cell)
+        self.outer = cells[0].backend
         if any(cell.backend is not self.outer for cell in cells):
             places = ", ".join(dict.fromkeys(str(x.device) for x in self.inputs))
             raise ValueError(f"{name}: the arrays are on several devices ({places}): move them with to_device")
