@@ -229,8 +229,11 @@ def test_shapes_of_torch_functions() -> None:
     x = torch.ones(3)
     assert filter_eval_shape(lambda x: {"a": x.mul_(2).sum(), "b": "s"}, x) == {"a": ShapeDtype((), f32), "b": "s"}
     assert x.tolist() == [1, 1, 1]
-    with pytest.raises(tg.TracedValueError, match="have none"):
-        filter_eval_shape(lambda x: torch.zeros(int(x.sum())), x)
+    for wrong in (lambda x: torch.zeros(int(x.sum())), lambda x: x[x > 0]):
+        with pytest.raises(tg.ShapeError, match=r"test_shapes.py:\d+: `for wrong in .* needs values of tensors now"):
+            filter_eval_shape(wrong, x)
+    with pytest.raises(tg.TracedValueError, match="Inside filter_eval_shape a tensor has no value yet"):
+        filter_eval_shape(lambda x: x if x.sum() > 0 else -x, x)
     with pytest.raises(ValueError, match="arrays of several frameworks"):
         filter_eval_shape(lambda x, y: x, x, xp.ones(3))
 

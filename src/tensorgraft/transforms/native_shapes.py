@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tensorgraft.errors import TracedValueError
+from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract import ShapeDtype
 
@@ -82,13 +83,33 @@ def of_torch(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         try:
             out = fn(*given, **named)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise TracedValueError(
-                f"{error.func} needs values now, and the tensors of filter_eval_shape have none: use the tensor itself"
-                " (torch.where, torch.cond) instead of its value, or a size that is always enough with a mask"
-            ) from None
+            raise _asked(error, isinstance(error, DynamicOutputShapeException)) from None
     return tree_map(
         lambda x: ShapeDtype(tuple(x.shape), _numpy_dtype(x.dtype)) if isinstance(x, torch.Tensor) else x, out
     )
+
+
+def _asked(error: Exception, sized: bool) -> TracedValueError:
+    """What to say of PyTorch's `error`: a value was asked for, or (`sized`) the shape of a result depends on values."""
+    import torch
+
+    from tensorgraft.frontends.array_api.places import Place, is_ours
+    from tensorgraft.frontends.array_api.ways import in_extent
+
+    library, place, at = str(Path(torch.__file__).parent), None, error.__traceback__
+    while at is not None:
+        file = at.tb_frame.f_code.co_filename
+        if not is_ours(file) and not file.startswith(library):
+            place = Place(at.tb_frame.f_code, at.tb_lasti)
+        at = at.tb_next
+    lines = [f"{place}: `{place.text}` needs values of tensors now." if place else "Values of tensors are needed now.",
+             "Inside filter_eval_shape a tensor has no value yet."]  # fmt: skip
+    if sized or (place is not None and in_extent(place.node)):
+        lines += ["  keep it static:  Python ints, with min and max",
+                  "  bound and mask:  a size n that is always enough, and torch.arange(n) < k"]  # fmt: skip
+        return ShapeError("\n".join(lines))
+    lines.append("  stay a tensor:  torch.where, torch.cond, or the tensor itself in the place of its value")
+    return TracedValueError("\n".join(lines))
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype:
