@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,21 +14,7 @@ from tensorgraft.frontends.array_api import Array
 from tensorgraft.frontends.array_api.devices import Device, resolve
 from tensorgraft.frontends.array_api.promotion import promote
 from tensorgraft.hub import dtypes
-
-
-@dataclass(frozen=True)
-class ShapeDtype:
-    """The shape and dtype of an array."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
+from tensorgraft.hub.abstract import ShapeDtype
 
 
 class Structure:
