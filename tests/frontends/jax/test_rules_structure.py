@@ -294,6 +294,17 @@ def test_convolutions(name):
     agree(BACKENDS, CONVOLUTIONS[name], data(2, 4, 6, 5), data(4, 4, 3, 2, seed=1))
 
 
+def test_gradients_of_convolutions_of_great_images():
+    def strided(x, w):
+        return (convolved(x, w, window_strides=(2, 1), rhs_dilation=(1, 2), padding=((1, 0), (2, 1))) ** 2).sum()
+
+    def grouped(x, w):
+        return (convolved(x, w[:, :2], feature_group_count=2, window_strides=(1, 3)) ** 2).sum()
+
+    gradients = [jax.grad(f, (0, 1)) for f in (strided, grouped)]
+    agree(BACKENDS, lambda x, w: [g(x, w) for g in gradients], data(3, 4, 14, 15), data(4, 4, 3, 2, seed=1))
+
+
 @pytest.mark.parametrize("dtype", ["int32", "complex64"])
 def test_convolutions_of_integers_and_complex_numbers(dtype):
     some = [CONVOLUTIONS[n] for n in ("negative", "groups", "batch_groups")]

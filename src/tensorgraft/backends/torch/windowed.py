@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from tensorgraft.backends.torch.linalg import dot_general
-from tensorgraft.backends.torch.precision import INTEGERS, NUMPY, as_bits, from_bits, from_ordered, ordered, widen
+from tensorgraft.backends.torch.precision import INTEGERS, NUMPY, as_bits, from_bits, from_ordered, full, ordered, widen
 from tensorgraft.hub import dtypes
 
 Array = Any
@@ -19,6 +19,12 @@ Pads = Sequence[tuple[int, int]]
 Tensor = torch.Tensor
 
 _CONV: dict[int, Callable[..., Tensor]] = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+_TRANSPOSED: dict[int, Callable[..., Tensor]] = {
+    1: functional.conv_transpose1d,
+    2: functional.conv_transpose2d,
+    3: functional.conv_transpose3d,
+}
+_GREAT = 64  # places in a window that makes a convolution the gradient of another one
 
 
 def _extent(n: int, window: int, stride: int, dilation: int) -> int:
@@ -45,8 +51,33 @@ def _by_windows(x: Tensor, w: Tensor, strides: Ints, dilation: Ints, groups: int
     return found.movedim(2, 0).reshape(n, w.shape[0] * w.shape[1], *out)
 
 
-def _sum(x: Tensor) -> Tensor:
-    return torch.sum(x, -1, dtype=x.dtype)
+def _transposed(x: Tensor, w: Tensor, padding: Pads, dilation: Ints, rhs_dilation: Ints, groups: int) -> Tensor:
+    """A convolution of an image with gaps (`dilation`), stride 1, which is PyTorch's transposed convolution."""
+    taps = w.shape[2:]
+    n = len(taps)
+    w = w.flip(tuple(range(2, n + 2))).unflatten(0, (groups, w.shape[0] // groups)).transpose(1, 2).flatten(0, 1)
+    # that one has as much padding as makes every product count, of which it takes away the same on both sides
+    cut = [(d * (k - 1) - a, d * (k - 1) - b) for (a, b), k, d in zip(padding, taps, rhs_dilation, strict=True)]
+    both = tuple(max(min(a, b), 0) for a, b in cut)
+    y = _TRANSPOSED[n](x, w, None, dilation, both, 0, groups, rhs_dilation)
+    ends = [(p - a, p - b) for (a, b), p in zip(cut, both, strict=True)]
+    if any(e > 0 for low_high in ends for e in low_high):
+        y = torch.constant_pad_nd(y, [max(e, 0) for low_high in reversed(ends) for e in low_high])
+    inner = (slice(max(-low, 0), m + min(high, 0)) for (low, high), m in zip(ends, y.shape[2:], strict=True))
+    return y[(slice(None), slice(None), *inner)]
+
+
+def _as_weights(x: Tensor, w: Tensor, out: Ints, strides: Ints, dilation: Ints, groups: int) -> Tensor:
+    """A convolution whose window is greater than what comes out, as the gradient in the weights of another one, which
+    has a kernel of its own: the batches are its channels. The groups are of the batch."""
+    extents = [d * (k - 1) + 1 + s * (o - 1) for k, o, s, d in zip(w.shape[2:], out, strides, dilation, strict=True)]
+    x = x[(slice(None), slice(None), *map(slice, extents))].transpose(0, 1)
+    weights = full((w.shape[0], x.shape[1] // groups, *out), 0.0, dtype=x.dtype, device=x.device)
+    n = len(out)
+    found = torch.ops.aten.convolution_backward(
+        w.transpose(0, 1), x, weights, None, dilation, (0,) * n, strides, False, (0,) * n, groups, (False, True, False)
+    )[1]
+    return found.transpose(0, 1)
 
 
 class TorchWindowed:
@@ -69,9 +100,17 @@ class TorchWindowed:
         if x.device.type == "cpu":  # whose narrow convolutions are no faster, and some of them less exact
             x, w = widen(x), widen(w)
         x, w = as_bits(x), as_bits(w)
+        native = x.dtype.is_floating_point and 1 <= w.ndim - 2 <= 3 and x.numel() > 0 < w.numel()
+        apart = tuple((n - 1) * d + 1 + sum(p) for n, d, p in zip(x.shape[2:], lhs_dilation, padding, strict=True))
+        out = tuple(map(_extent, apart, w.shape[2:], strides, rhs_dilation))
+        native = native and all(out)
+        if native and batch_groups == 1 and max(lhs_dilation) > 1 == max(strides):
+            return _transposed(x, w, padding, tuple(lhs_dilation), tuple(rhs_dilation), groups).to(dtype)
         config = [(0, 0, 0)] * 2 + [(*p, gap - 1) for p, gap in zip(padding, lhs_dilation, strict=True)]
         if any(map(any, config)):
             x = self.pad(x, 0, config)  # type: ignore[attr-defined]
+        if native and groups == 1 and math.prod(w.shape[2:]) >= max(4 * math.prod(out), _GREAT):
+            return _as_weights(x, w, out, tuple(strides), tuple(rhs_dilation), batch_groups).to(dtype)
         if batch_groups > 1:  # groups of the batch are groups of channels
             x = x.unflatten(0, (batch_groups, x.shape[0] // batch_groups)).movedim(0, 1).flatten(1, 2)
             groups = batch_groups
