@@ -37,6 +37,7 @@ _HOMES = {
     "QuantizedArray": "tensorgraft.frontends.array_api.quantized",
     "dequantize": "tensorgraft.quantization",
     "quantize": "tensorgraft.quantization",
+    "quantize_": "tensorgraft.quantization",
     "lazy": "tensorgraft.transforms.lazy",
     "load": "tensorgraft.transforms.load",
     "scatter_update": "tensorgraft.updates",

@@ -257,7 +257,7 @@ def quantizing(xp: Backend) -> QuantizingBackend:
     if isinstance(xp, QuantizingBackend):
         return xp
     found = xp.__dict__.get("_quantizing")
-    if found is None:
+    if found is None or found.inner is not xp:  # a copy of a backend has its attributes
         found = xp.__dict__["_quantizing"] = QuantizingBackend(xp)
     return found
 

@@ -23,7 +23,8 @@ def dot_general(
     result = dtype or (a.dtype if isinstance(a, Quantized) else xp.dtype_of(a))
     for which, (q, other) in enumerate(((a, b), (b, a))):
         if isinstance(q, Quantized) and not isinstance(other, Quantized) and _constant(xp, q, contract[which]):
-            return _scaled(xp, q, other, which, contract, batch, result)
+            q, *axes = _as_it_lies(q, which, contract, batch)
+            return _scaled(xp, q, other, which, *axes, result)
     a, b = (dense(xp, x) if isinstance(x, Quantized) else x for x in (a, b))
     return xp.dot_general(a, b, contract, batch, dtype)
 
@@ -35,6 +36,25 @@ def _constant(xp: Backend, q: Quantized, axes: Sequence[int]) -> bool:
         return False
     grid = xp.shape(q.scale)
     return all(found[0][i].base is None or grid[found[0][i].base] == 1 for i in axes)
+
+
+def _as_it_lies(q: Quantized, which: int, contract: Axes, batch: Axes) -> tuple[Quantized, Axes, Axes]:
+    """A transposed operand as its codes lie, with other axes contracted: compilers know products of bytes by that."""
+    whole = q.whole()
+    strides = whole.geometry.strides
+    order = [strides.index(s) if s in strides else -1 for s in q.geometry.strides]
+    if q.geometry.offset or sorted(order) != list(range(len(strides))) or q.shape != tuple(q.base[i] for i in order):
+        return q, contract, batch
+    taken = {*contract[which], *batch[which]}
+    free = [order[i] for i in range(len(order)) if i not in taken]
+    if free != sorted(free):
+        return q, contract, batch
+
+    def moved(axes: Axes) -> Axes:
+        own = tuple(order[i] for i in axes[which])
+        return (own, axes[1]) if which == 0 else (axes[0], own)
+
+    return whole, moved(contract), moved(batch)
 
 
 def _scaled(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,8 +40,27 @@ def dot_general(a: Array, b: Array, contract: Axes, batch: Axes, dtype: np.dtype
     wide = dtypes.accumulator(result)
     if not _accumulates(a.dtype, wide):
         a, b = lax.convert_element_type(a, wide), lax.convert_element_type(b, wide)
+    if not dtypes.is_inexact(wide):
+        return lax.convert_element_type(_integer_product(a, b, contract, batch, wide), result)
     out = lax.dot_general(a, b, (contract, batch), precision=full_precision(), preferred_element_type=wide)
     return lax.convert_element_type(out, result)
+
+
+def _integer_product(a: Array, b: Array, contract: Axes, batch: Axes, wide: np.dtype) -> Array:
+    """Without a precision, which would have XLA convert the operands first; and of at least four rows, for XLA's
+    product of a matrix and a vector of small integers is slower than that of two matrices."""
+    free = [i for i in range(a.ndim) if i not in contract[0] and i not in batch[0]]
+    rows = math.prod(a.shape[i] for i in free)
+    if a.dtype.itemsize > 1 or batch[0] or len(free) != 1 or not 0 < rows < _FEW or b.size < _LARGE:
+        return lax.dot_general(a, b, (contract, batch), preferred_element_type=wide)
+    (at,) = free
+    padded = lax.pad(a, a.dtype.type(0), [(0, _FEW - rows if i == at else 0, 0) for i in range(a.ndim)])
+    out = lax.dot_general(padded, b, (contract, batch), preferred_element_type=wide)
+    return lax.slice_in_dim(out, 0, rows, axis=0)
+
+
+_FEW = 4
+_LARGE = 1 << 16
 
 
 def _cholesky(x: Array) -> Array:

@@ -49,6 +49,8 @@ def dot_general(a: Array, b: Array, contract: Axes, batch: Axes, dtype: np.dtype
         out = dot_general(cast(a, wide), cast(b, wide), contract, batch, None)
         return raw.Greater(x=out, y=constant(0, wide)) if result == dtypes.bool_ else out
     wide = dtypes.accumulator(result)
+    if source == dtypes.int8 and wide == dtypes.int32 and dtype_of(b) == dtypes.int8:
+        return _of_bytes(a, b, contract, batch)
     a, b = astype(a, wide), astype(b, wide)
     if wide in _CARRIERS:
         a, b = cast(a, _CARRIERS[wide]), cast(b, _CARRIERS[wide])
@@ -60,17 +62,46 @@ def dot_general(a: Array, b: Array, contract: Axes, batch: Axes, dtype: np.dtype
     return cast(out, result)
 
 
-def _product(a: Array, b: Array, contract: Axes, batch: Axes) -> Array:
+def _of_bytes(a: Array, b: Array, contract: Axes, batch: Axes) -> Array:
+    """int8 -> int32, exact: XLA has a kernel. TensorFlow's own is slow, and float32 is exact for sums so short that
+    they stay below 2^24."""
+    if not tf.executing_eagerly():
+        free = [i for i in range(len(shape_of(a))) if i not in contract[0] and i not in batch[0]]
+        rows = math.prod(shape_of(a)[i] for i in free)
+        if batch[0] or len(free) != 1 or not 0 < rows < _FEW:
+            return _product(a, b, contract, batch, dtypes.int32)
+        more = [(0, _FEW - rows if i == free[0] else 0) for i in range(len(shape_of(a)))]
+        return _product(tf.pad(a, more), b, contract, batch, dtypes.int32)[:rows]
+    axis = max(zip(contract[0], contract[1], strict=True), key=lambda pair: shape_of(a)[pair[0]], default=None)
+    sums = math.prod(shape_of(a)[i] for i in contract[0])
+    if axis is None or sums <= _EXACT:
+        return cast(_product(cast(a, dtypes.float32), cast(b, dtypes.float32), contract, batch), dtypes.int32)
+    n = shape_of(a)[axis[0]]
+    middle = n // 2
+    if middle == 0 or sums // n * middle < 1:
+        return _product(cast(a, dtypes.int32), cast(b, dtypes.int32), contract, batch)
+    left, right = (tf.split(x, [middle, n - middle], axis=i) for x, i in zip((a, b), axis, strict=True))
+    first, second = (_of_bytes(x, y, contract, batch) for x, y in zip(left, right, strict=True))
+    return raw.AddV2(x=first, y=second)
+
+
+_FEW = 4  # rows: XLA's product of a matrix and a vector of bytes is slower than that of two matrices
+_EXACT = (1 << 24) // (128 * 128)
+
+
+def _product(a: Array, b: Array, contract: Axes, batch: Axes, result: np.dtype | None = None) -> Array:
     sa, sb = shape_of(a), shape_of(b)
     free_a = [i for i in range(len(sa)) if i not in contract[0] and i not in batch[0]]
     free_b = [i for i in range(len(sb)) if i not in contract[1] and i not in batch[1]]
     shape = (*(sa[i] for i in batch[0]), *(sa[i] for i in free_a), *(sb[i] for i in free_b))
     if 0 in sa or 0 in sb:
-        return tf.zeros(shape, a.dtype)
+        return tf.zeros(shape, a.dtype if result is None else TF[result])
     flags = not batch[0] or not dtypes.is_complex(dtype_of(a))  # a batch's are adjoints, not transpositions
     left, turned_a = _matrices(a, batch[0], free_a, contract[0], flags)
     right, turned_b = _matrices(b, batch[1], contract[1], free_b, flags)
-    if batch[0]:
+    if result is not None:
+        out = raw.BatchMatMulV3(x=left, y=right, Tout=TF[result], adj_x=turned_a, adj_y=turned_b)
+    elif batch[0]:
         out = raw.BatchMatMulV2(x=left, y=right, adj_x=turned_a, adj_y=turned_b)
     else:
         out = raw.MatMul(a=left, b=right, transpose_a=turned_a, transpose_b=turned_b)

@@ -41,6 +41,10 @@ def product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
         return torch.matmul(a.to(torch.float32), b.to(torch.float32)) != 0
     if dtype in SIGNED:
         return product(as_bits(convert(a, dtype)), as_bits(convert(b, dtype)), SIGNED[dtype]).view(dtype)
+    if dtype == torch.int32 and a.dtype == b.dtype == torch.int8 and a.ndim == b.ndim == 2:
+        batched = torch._C._functorch.is_batchedtensor(a) or torch._C._functorch.is_batchedtensor(b)
+        if a.device.type == "cpu" and a.numel() and b.numel() and not batched:
+            return torch._int_mm(a, b)  # exact, with the processor's instructions for it
     if dtype in INTEGERS:
         a, b = convert(a, dtype), convert(b, dtype)
         return torch.matmul(a, b) if a.device.type == "cpu" else integer_product(a, b)

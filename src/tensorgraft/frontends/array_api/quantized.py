@@ -5,6 +5,7 @@ A pytree of these arrays: what is compiled, differentiated and batched sees them
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.backend import QuantizingBackend, quantizing
 from tensorgraft.quantization.encode import encode, same_ranges
+from tensorgraft.quantization.models import nothing_fits
 from tensorgraft.quantization.quantized import Quantized, anew, dense
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Geometry, Storage, write
@@ -152,3 +154,27 @@ def dequantize(q: QuantizedArray) -> Array:
 
 def is_quantized(x: Any) -> bool:
     return isinstance(x, QuantizedArray)
+
+
+def quantize_tree(
+    model: Any, choose: Callable[[str], Scheme | None], wanted: Callable[[str, Array], bool] | None
+) -> Any:
+    """See `tg.quantize_`."""
+    wanted = wanted or (lambda name, x: x.ndim == 2 and name.rpartition(".")[2] == "weight")
+    paths, leaves, structure = optree.tree_flatten_with_path(model, is_leaf=is_quantized)
+    names = [".".join(map(str, path)) for path in paths]
+    made = list(leaves)
+    count = 0
+    for i, (name, x) in enumerate(zip(names, leaves, strict=True)):
+        if not isinstance(x, Array) or is_quantized(x) or not wanted(name, x):
+            continue
+        scheme = choose(name)
+        if scheme is not None:
+            try:
+                made[i] = quantize(x, scheme)
+            except ValueError as error:
+                raise ValueError(f"quantize_: {name}: {error}") from None
+            count += 1
+    if not count:
+        raise nothing_fits([n for n, x in zip(names, leaves, strict=True) if isinstance(x, Array)])
+    return optree.tree_unflatten(structure, made)

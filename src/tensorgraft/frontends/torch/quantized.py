@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -11,6 +12,7 @@ from tensorgraft.frontends.torch.tensors import attach, cell_of, from_array, to_
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.encode import encode
+from tensorgraft.quantization.models import nothing_fits
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Storage, contiguous_strides
@@ -39,5 +41,59 @@ def is_quantized(t: torch.Tensor) -> bool:
 
 
 def install() -> None:
-    """`t.is_graft_quantized`, for programs that must not import tensorgraft."""
+    """`t.is_graft_quantized`, for programs that must not import tensorgraft; `t.nbytes` of what is really kept."""
     torch.Tensor.is_graft_quantized = property(is_quantized)  # type: ignore[attr-defined]
+    logical = torch.Tensor.nbytes
+
+    def nbytes(t: torch.Tensor) -> int:
+        return kept(t) if is_quantized(t) else logical.__get__(t)  # type: ignore[attr-defined]
+
+    torch.Tensor.nbytes = property(nbytes)  # type: ignore[assignment, misc]
+
+
+def kept(t: torch.Tensor) -> int:
+    """The bytes of the codes, scales and zero points behind a quantised tensor, or behind what it is a view of."""
+    cell = cell_of(t)
+    xp = cell.backend
+    return sum(math.prod(xp.shape(a)) * xp.dtype_of(a).itemsize for a in cell.array.parts)
+
+
+def quantize_module(
+    model: torch.nn.Module,
+    choose: Callable[[str], Scheme | None],
+    wanted: Callable[[str, torch.nn.Module], bool] | None,
+) -> torch.nn.Module:
+    """See `tg.quantize_`. Tied weights stay tied."""
+    wanted = wanted or (lambda _, module: isinstance(module, torch.nn.Linear))
+    made: dict[int, torch.nn.Parameter] = {}
+    places: list[tuple[torch.nn.Module, torch.nn.Parameter]] = []
+    names = []
+    for name, module in model.named_modules():
+        weight = module._parameters.get("weight")
+        if weight is None or weight.dim() < 2:
+            continue
+        names.append(name)
+        scheme = choose(name) if wanted(name, module) else None
+        if scheme is None:
+            continue
+        if weight.device.type != "graft":
+            raise ValueError(
+                f"quantize_: {name or 'the model'} is on {weight.device}: move the model to a device of ours first, for"
+                " example model.to(tg.device('torch')), on which PyTorch computes"
+            )
+        if id(weight) not in made:
+            try:
+                made[id(weight)] = torch.nn.Parameter(quantize(weight, scheme), requires_grad=False)
+            except ValueError as error:
+                raise ValueError(f"quantize_: {name}.weight: {error}") from None
+        places.append((module, made[id(weight)]))
+    if not places:
+        raise nothing_fits(names)
+    held = {id(w): p for w, p in zip(made, made.values(), strict=True)}
+    for module, parameter in places:
+        module._parameters["weight"] = parameter
+    for module in model.modules():  # those that share a weight with what was quantised, under whatever name
+        for key, p in module._parameters.items():
+            if p is not None and id(p) in held:
+                module._parameters[key] = held[id(p)]
+    return model
