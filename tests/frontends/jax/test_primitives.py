@@ -61,6 +61,8 @@ def test_a_primitive_has_a_rule_or_a_reason() -> None:
 
 
 def test_error_says_why() -> None:
-    closed = jax.make_jaxpr(lambda x: jax.lax.psum(x, "i"), axis_env=[("i", 2)])(1.0)
-    with pytest.raises(evaluate.UnsupportedPrimitiveError, match=r"psum.* has no rule here: communication between"):
+    closed = jax.make_jaxpr(lambda x: jax.lax.all_gather(x, "i"), axis_env=[("i", 2)])(1.0)
+    with pytest.raises(
+        evaluate.UnsupportedPrimitiveError, match=r"all_gather.* has no rule here: communication between"
+    ):
         evaluate.plan(closed)

@@ -153,10 +153,29 @@ def platform_index(xp: Backend, *, platforms: Sequence[tuple[str, ...] | None], 
     return xp.full((), found, dtypes.int32)
 
 
+_BETWEEN_DEVICES = (
+    "communication between devices is for programs that run on several; evaluate what one of them computes"
+)
+
+
+def _collective(reduction: str) -> Callable[..., Any]:
+    """Over axes by number it is a reduction: that is what `vmap` leaves of one over the axis it names."""
+
+    def run(xp: Backend, x: Array, *, axes: Sequence[Any], axis_index_groups: Any = None, **_: Any) -> Array:
+        if axis_index_groups is not None or not all(isinstance(axis, int) for axis in axes):
+            raise NotImplementedError(f"p{reduction} over {axes} has no rule here: {_BETWEEN_DEVICES}")
+        return getattr(xp, reduction)(x, axis=tuple(axes))
+
+    return run
+
+
+for _reduction in ("sum", "max", "min"):
+    rule(f"p{_reduction}")(_collective(_reduction))
+
 without_rule(
-    "communication between devices is for programs that run on several; evaluate what one of them computes",
-    *("all_gather", "all_gather_invariant", "all_gather_reduced", "all_to_all", "axis_index", "pmax", "pmin"),
-    *("ppermute", "psum", "psum_invariant", "ragged_all_to_all", "reduce_scatter", "unreduced_psum", "psend"),
+    _BETWEEN_DEVICES,
+    *("all_gather", "all_gather_invariant", "all_gather_reduced", "all_to_all", "axis_index"),
+    *("ppermute", "psum_invariant", "ragged_all_to_all", "reduce_scatter", "unreduced_psum", "psend"),
     *("unreduced_reduce_scatter", "precv", "pbroadcast", "shard_map", "pgather", "core_map"),
     *[
         f"{name}_{end}"
