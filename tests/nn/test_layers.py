@@ -73,8 +73,8 @@ LAYERS = {
         lambda n, k: n.Sequential([n.Linear(4, 3, key=k), n.Lambda(lambda x: x * 2), n.Identity()]), [values(4)],
     ),
 }  # fmt: skip
-SAMPLE = {"Linear, complex", "MLP", "Embedding", "LayerNorm", "RMSNorm", "LSTMCell", "GRUCell", "Conv2d", "Conv, circular",
-          "MultiheadAttention with a mask"}  # fmt: skip
+SAMPLE = {"Linear, complex", "MLP", "Embedding", "LayerNorm", "RMSNorm", "LSTMCell", "GRUCell", "Conv2d",
+          "Conv, circular", "MultiheadAttention with a mask"}  # fmt: skip
 CASES = [(name, b) for name in LAYERS for b in BACKENDS if b in ("numpy", "torch") or name in SAMPLE]
 
 
