@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch import codes, state
 from tensorgraft.frontends.torch.located import here, refused
 from tensorgraft.frontends.torch.loops import Loops
 from tensorgraft.frontends.torch.places import Place, program_place
@@ -115,6 +115,8 @@ class Capture:
     casts: dict[Any, Any] = field(default_factory=dict)  # of weights, by autocast: this program's own
     loops: Loops = field(default_factory=Loops)
 
+    quantized: list[Storage] = field(default_factory=list)  # of which the parts are touched
+
     # ---- storages -------------------------------------------------------------------------------------------------
 
     def touch(self, cells: Sequence[Storage]) -> None:
@@ -123,6 +125,11 @@ class Capture:
             if cell.capture is self:
                 if self.recomputation is not None:
                     self.recomputation.reads(cell)
+                continue
+            if cell.backend.wraps and cell.backend.inner is self.backend:
+                cell.capture = self
+                self.quantized.append(cell)
+                self.touch(codes.parts(cell))
                 continue
             if cell.backend is not self.backend:
                 raise RuntimeError(
@@ -177,7 +184,7 @@ class Capture:
         for t in self.touched:
             t.cell.array = t.original
             t.cell.capture = None
-        for cell in self.survivors():
+        for cell in (*self.survivors(), *self.quantized):
             cell.capture = None
 
     # ---- what the host gives --------------------------------------------------------------------------------------

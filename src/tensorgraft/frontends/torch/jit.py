@@ -22,6 +22,7 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.attributes import Attributes, Reads, noting
 from tensorgraft.frontends.torch.capture import Capture, Feed, active
+from tensorgraft.frontends.torch.codes import Part, plain
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.guards import (
     Guards,
@@ -151,14 +152,14 @@ class Compiled:
     def _backend(self, leaves: Sequence[Any]) -> Backend:
         for leaf in leaves:
             if isinstance(leaf, Tensor) and leaf.device.type == TYPE:
-                return cell_of(leaf).backend
+                return plain(cell_of(leaf).backend)
         for value in self._reached.now():
             if isinstance(value, torch.nn.Module):
                 for p in value.parameters():
                     if p.device.type == TYPE:
-                        return cell_of(p).backend
+                        return plain(cell_of(p).backend)
             elif isinstance(value, Tensor) and value.device.type == TYPE:
-                return cell_of(value).backend
+                return plain(cell_of(value).backend)
         return slot_of(None).backend
 
     def _trace(self, backend: Backend, leaves: list[Any], structure: Structure) -> Trace:
@@ -304,6 +305,9 @@ class Compiled:
 
         def source(cell: Storage) -> Source:
             """How to find at a later call what this storage was at the traced one."""
+            if isinstance(cell, Part):
+                i = argument_of.get(id(cell.owner))
+                return Source(cell if i is None else None, i, part=cell)
             i, get_leaf = argument_of.get(id(cell)), gradient_of.get(id(cell))
             return Source(None if i is not None or get_leaf is not None else cell, i, get_leaf)
 
@@ -401,6 +405,8 @@ def _quick_keys(leaves: Sequence[Any]) -> list[Any]:
                 keys.append(leaf_key(t))
                 continue
             a = cell.array
+            if cell.backend.wraps:
+                keys += (cell.array.kind,)
             keys += (cell.backend, t.dtype, t.shape, t.stride(), t.storage_offset(), t.requires_grad, t.is_leaf)
             keys += (t.is_conj(), t.is_neg(), a.shape, a.dtype)
             cells.append(cell)

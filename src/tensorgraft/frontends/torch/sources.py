@@ -11,6 +11,7 @@ import torch
 
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.capture import Feed
+from tensorgraft.frontends.torch.codes import Part
 from tensorgraft.frontends.torch.tensors import cell_of
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
@@ -26,12 +27,14 @@ class Source:
     cell: Storage | None = None
     argument: int | None = None
     leaf: Callable[[Sequence[Any]], Tensor] | None = None
+    part: Part | None = None  # of an argument that is quantised
 
     def __call__(self, leaves: Sequence[Any]) -> Storage:
         if self.cell is not None:
             return self.cell
         if self.argument is not None:
-            return cell_of(leaves[self.argument])
+            cell = cell_of(leaves[self.argument])
+            return cell if self.part is None else Part(cell, self.part.number, self.part.kind)
         assert self.leaf is not None
         gradient = self.leaf(leaves).grad
         assert gradient is not None
