@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch._higher_order_ops.while_loop import while_loop
+from torch.utils._pytree import register_pytree_node
 
 import tensorgraft as tg
 from tensorgraft.hub import registry
@@ -108,6 +109,27 @@ def test_structures_static_arguments_and_tied_weights():
     assert out["rest"][1:] == [None, 3]
     close(f(TOKENS.numpy())["logits"], module(TOKENS)["logits"])
     assert len(f.programs) == 2
+
+
+class Pair:
+    def __init__(self, first, second):
+        self.first, self.second = first, second
+
+
+register_pytree_node(Pair, lambda p: ([p.first, p.second], None), lambda xs, _: Pair(*xs))
+
+
+def test_containers_that_pytorch_knows_are_lists():
+    class Paired(nn.Module):
+        def forward(self, x):
+            return {"pair": Pair(x + 1, (x, None))}
+
+    x = np.ones(2, np.float32)
+    out = tg.graft(Paired(), onto="numpy")(x)
+    first, rest = out["pair"]
+    np.testing.assert_array_equal(first, x + 1)
+    np.testing.assert_array_equal(rest[0], x)
+    assert rest[1] is None
 
 
 def test_weights_are_those_of_the_call_of_graft_and_results_are_ones_own():

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._pytree import SUPPORTED_NODES
 
 from tensorgraft.frontends.torch.devices import recording_slot
 from tensorgraft.frontends.torch.grafted import PureFunction, state_of
@@ -62,9 +63,20 @@ class GraftedFunction(Function):
                     f"{self.__name__} writes its buffers ({', '.join(written)}), and a plain function keeps no state:"
                     " call .eval() of the module before, or graft it onto 'tensorflow' or 'jax'"
                 )
-            results, flat = apart(out, xp.operand, f"what {self.__name__} returns")
+            results, flat = apart(_known(out), xp.operand, f"what {self.__name__} returns")
             return flat
 
         specs = [*specs_of(self.weights.values()), *signature.specs, *[SEED] * signature.seeded]
         program = record(run, specs)
         return Recorded(program, results)
+
+
+def _known(tree: Any) -> Any:
+    """Containers of other classes, which PyTorch knows and files do not, as lists of what is in them."""
+    if isinstance(tree, tuple):
+        return tuple(map(_known, tree))
+    if isinstance(tree, dict):
+        return {key: _known(x) for key, x in tree.items()}
+    if type(tree) is not list and type(tree) in SUPPORTED_NODES:
+        tree = SUPPORTED_NODES[type(tree)].flatten_fn(tree)[0]
+    return list(map(_known, tree)) if type(tree) is list else tree
