@@ -7,6 +7,7 @@ import pytest
 from jax import lax
 from jax._src.lax.windowed_reductions import _select_and_scatter
 
+import tensorgraft as tg
 from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.hub import registry
 
@@ -78,6 +79,18 @@ DTYPES = ("float32", "float64", "bfloat16", "float16", "int8", "uint16", "uint32
 def test_layouts(dtype):
     names = [n for n in LAYOUT if dtype not in ("complex64", "bool") or not n.startswith("dynamic")]
     agree(BACKENDS, lambda x: [LAYOUT[name](x) for name in names], data(4, 6, dtype=dtype), exact=True)
+
+
+def test_results_on_numpy_are_arrays_of_their_own():
+    f = tg.graft(lambda x: (x, jnp.arange(3), x.T, x.sum(), jnp.broadcast_to(x, (2, 2, 2))), onto="numpy")
+    x = np.ones((2, 2), np.float32)
+    for _ in range(2):
+        found = f(x)
+        np.testing.assert_array_equal(found[1], [0, 1, 2])
+        assert all(type(y) is np.ndarray for y in found)
+        for y in found:
+            y += 1
+    np.testing.assert_array_equal(x, 1)
 
 
 def test_iota():
