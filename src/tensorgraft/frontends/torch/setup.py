@@ -100,6 +100,7 @@ def install() -> None:
         inductor,
         module,
         quantized,
+        quantized_files,
         recurrent,
         remat,
         runtime,
@@ -109,6 +110,7 @@ def install() -> None:
 
     module.register()
     quantized.install()
+    quantized_files.install()
     parts = (autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack, forking)
     for part in (*parts, generator, inductor, recurrent, remat, runtime, serialization, storages):
         part.install()

@@ -1,0 +1,76 @@
+"""Quantised tensors in files: `torch.save` and pickle keep the codes and scales, `torch.load` gives them back.
+
+What is written is made of CPU tensors, numbers and strings, so that `weights_only=True` loads it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.devices import slot_of
+from tensorgraft.frontends.torch.quantized import is_quantized
+from tensorgraft.frontends.torch.tensors import FROM_NUMPY, attach, cell_of, cpu_to_numpy, numpy_dtype, numpy_to_cpu
+from tensorgraft.quantization.backend import quantizing
+from tensorgraft.quantization.quantized import Quantized
+from tensorgraft.quantization.scheme import Scheme
+from tensorgraft.storage import Storage, whole
+
+
+def install() -> None:
+    torch.Tensor.__reduce_ex__ = _reduce(torch.Tensor.__reduce_ex__)  # type: ignore[method-assign]
+    torch.serialization.add_safe_globals([rebuild])
+
+
+def _reduce(original: Callable[..., Any]) -> Callable[..., Any]:
+    def __reduce_ex__(self: torch.Tensor, protocol: Any) -> Any:
+        if self.device.type != "graft" or not is_quantized(self):
+            return original(self, protocol)
+        cell = cell_of(self)
+        q: Quantized = cell.array
+        xp: Any = cell.backend
+        with xp.scope():
+            parts = [numpy_to_cpu(xp.inner.to_numpy(a).copy()) for a in q.parts]
+        s = q.scheme
+        scheme = (s.encoding, s.granularity, s.group, s.block, s.axis, s.symmetric, s.activation)
+        names = [str(FROM_NUMPY[q.dtype]), str(self.dtype)]
+        place = (tuple(self.size()), self.stride(), self.storage_offset(), self.requires_grad)
+        return rebuild, (str(self.device), parts, q.base, scheme, names, *place)
+
+    return functools.wraps(original)(__reduce_ex__)
+
+
+def rebuild(
+    device: str,
+    parts: list[torch.Tensor],
+    base: tuple[int, ...],
+    scheme: tuple[Any, ...],
+    names: list[str],
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    offset: int,
+    requires_grad: bool,
+) -> torch.Tensor:
+    """A quantised tensor of what a file has of it."""
+    slot = slot_of(torch.device(device))
+    xp = slot.backend
+    logical, dtype = (getattr(torch, name.removeprefix("torch.")) for name in names)
+    with xp.scope():
+        arrays = [xp.asarray(cpu_to_numpy(p)) for p in parts]
+    block = tuple(scheme[3])
+    kept = Scheme(*scheme[:3], block, *scheme[4:])
+    q = Quantized(
+        arrays[0],
+        arrays[1],
+        arrays[2] if len(arrays) > 2 else None,
+        tuple(base),
+        whole(tuple(base), numpy_dtype(logical)),
+        kept,
+    )
+    cell = Storage(q, quantizing(xp))
+    out = attach(cell, slot, dtype, tuple(size), tuple(stride), math.prod(base) * dtype.itemsize, offset)
+    return out.requires_grad_(requires_grad)
