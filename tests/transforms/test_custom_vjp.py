@@ -104,6 +104,22 @@ def test_pytrees_complex_numbers_and_integers(backend):
     close(du, np.zeros(2))
 
 
+def test_loops_by_value(backend):
+    """Outside of a compiled function `fn` sees values, whatever is differentiated."""
+
+    def newton(a):
+        x = xp.ones_like(a)
+        while xp.max(xp.abs(x * x - a)) > 1e-12:
+            x = (x + a / x) / 2
+        return x
+
+    sqrt = custom_vjp(newton, lambda args, x, g: (g / (2 * sqrt(*args)),))
+    a = xp.asarray(A, device=backend)
+    close(sqrt(a), [2, 3])
+    close(tg.grad(lambda a: xp.sum(sqrt(a)))(a), [1 / 4, 1 / 6])
+    close(tg.hessian(lambda a: xp.sum(sqrt(a)))(a), np.diag(-1 / (4 * A**1.5)))
+
+
 def test_writes_and_wrong_rules_are_errors(backend):
     a = xp.asarray(A, device=backend, copy=True)
 

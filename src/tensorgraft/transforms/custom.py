@@ -39,7 +39,7 @@ def custom_vjp(fn: Callable[..., Any], backward: Callable[[Any, Any, Any], Any])
 
         from tensorgraft.frontends.array_api import Array, custom
 
-        cells = custom.cells_of(lambda: fn(*args), args)
+        cells = custom.cells_of(lambda: fn(*args), args, by_value=True)
 
         def rule(given: tuple[Any, ...], out: Any, cotangent: Any) -> list[Any]:
             found = backward(given, out, cotangent)

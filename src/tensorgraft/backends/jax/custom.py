@@ -18,6 +18,7 @@ import numpy as np
 from jax.dtypes import float0
 from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
+from jax.interpreters.partial_eval import DynamicJaxprTracer
 
 Array = Any
 
@@ -31,6 +32,7 @@ class Rule:
         self.forward = forward
         self.backward = backward
         self.programs: dict[Any, ClosedJaxpr] = {}
+        self.batched: dict[Any, Rule] = {}
 
     def staged(self, key: str, fn: Callable[..., Any], avals: Sequence[Any]) -> ClosedJaxpr:
         """Traced where it is used, for it is lowered later, when what it reads from outside may be something else."""
@@ -93,7 +95,7 @@ def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, rule: Rule) -> tu
         if _smooth(x)
     ]
     moved = iter(
-        linear_p.bind(
+        _bind_linear(
             *primals,
             *results,
             *given,
@@ -101,28 +103,36 @@ def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, rule: Rule) -> tu
             arguments=len(primals),
             known=len(primals) + len(results),
             transposed=False,
+            outs=tuple([(r.shape, r.dtype) for r in results if _smooth(r)]),
         )
     )
     return results, [next(moved) if _smooth(r) else z for r, z in zip(results, zeros, strict=True)]
 
 
-def _batched(rule: Rule, args: Sequence[Array], dims: Sequence[Any]) -> tuple[Rule, list[Array]]:
-    """The rule of all slices at once, along the first axis of every array."""
-    size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
-    moved = [
-        jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
-        for x, d in zip(args, dims, strict=True)
-    ]
-    made = rule.__dict__.get("batched")
-    if made is None:
-        made = Rule(jax.vmap(rule.fn), jax.vmap(rule.forward), jax.vmap(rule.backward))
-        rule.__dict__["batched"] = made
-    return made, moved
+Axes = tuple[int | None, ...]
+
+
+def _first(args: Sequence[Array], dims: Sequence[Any]) -> tuple[list[Array], Axes]:
+    """Arrays with the axis of the batch first, and where they have it."""
+    moved = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(args, dims, strict=True)]
+    return moved, tuple(None if d is None else 0 for d in dims)
 
 
 def _batch(args: Sequence[Array], dims: Sequence[Any], *, rule: Rule) -> tuple[list[Array], list[int]]:
-    made, moved = _batched(rule, args, dims)
-    out = custom_p.bind(*moved, rule=made)
+    """What is not batched stays so: the function may ask for its values."""
+    moved, axes = _first(args, dims)
+    if axes not in rule.batched:
+        smooth = [a for a, x in zip(axes, moved, strict=True) if _smooth(x)]
+
+        def forward(arguments: Any, results: Any, given: Any) -> list[Array]:
+            return jax.vmap(rule.forward, in_axes=(list(axes), 0, smooth))(arguments, results, given)
+
+        def backward(arguments: Any, results: Any, given: Any) -> list[Array]:
+            found = jax.vmap(rule.backward, in_axes=(list(axes), 0, 0))(arguments, results, given)
+            return [jnp.sum(g, axis=0) if a is None else g for g, a in zip(found, smooth, strict=True)]
+
+        rule.batched[axes] = Rule(jax.vmap(rule.fn, in_axes=axes), forward, backward)
+    out = custom_p.bind(*moved, rule=rule.batched[axes])
     return out, [0] * len(out)
 
 
@@ -143,19 +153,26 @@ def _linear(rule: Rule, arguments: int, known: int, transposed: bool, *xs: Array
 
 
 @linear_p.def_impl
-def _linear_impl(*xs: Array, rule: Rule, arguments: int, known: int, transposed: bool) -> list[Array]:
+def _linear_impl(*xs: Array, rule: Rule, arguments: int, known: int, transposed: bool, outs: Any) -> list[Array]:
     return _linear(rule, arguments, known, transposed, *xs)
 
 
-def _linear_program(rule: Rule, avals: Sequence[Any], arguments: int, known: int, transposed: bool) -> ClosedJaxpr:
+def _linear_program(
+    rule: Rule, avals: Sequence[Any], arguments: int, known: int, transposed: bool, outs: Any
+) -> ClosedJaxpr:
     fn = functools.partial(_linear, rule, arguments, known, transposed)
     return rule.staged("backward" if transposed else "forward", fn, avals)
 
 
+def _bind_linear(*xs: Array, **params: Any) -> list[Array]:
+    if any(isinstance(x, DynamicJaxprTracer) for x in xs[params["known"] :]):  # to be lowered later, but read now
+        _linear_program(avals=[jax.typeof(x) for x in xs], **params)
+    return list(linear_p.bind(*xs, **params))
+
+
 @linear_p.def_abstract_eval
-def _linear_avals(*avals: Any, rule: Rule, arguments: int, known: int, transposed: bool) -> Any:
-    like = avals[:arguments] if transposed else avals[arguments:known]
-    return [jax.core.ShapedArray(a.shape, a.dtype) for a in like if _smooth(a)]
+def _linear_avals(*avals: Any, outs: Any, **params: Any) -> Any:
+    return [jax.core.ShapedArray(shape, dtype) for shape, dtype in outs]
 
 
 def _linear_lowered(ctx: Any, *xs: Any, **params: Any) -> Any:
@@ -177,20 +194,33 @@ def _linear_jvp(primals: Sequence[Array], tangents: Sequence[Any], **params: Any
         jnp.zeros(x.shape, x.dtype) if type(t) is ad.Zero else t
         for t, x in zip(tangents[known:], primals[known:], strict=True)
     ]
-    return out, linear_p.bind(*primals[:known], *rest, **params)
+    return out, _bind_linear(*primals[:known], *rest, **params)
 
 
-def _linear_transpose(cotangents: Sequence[Any], *xs: Any, transposed: bool, **params: Any) -> list[Any]:
+def _linear_transpose(cotangents: Sequence[Any], *xs: Any, transposed: bool, outs: Any, **params: Any) -> list[Any]:
     known = params["known"]
     given = [ad.instantiate_zeros(c) for c in cotangents]
-    if any(isinstance(x, jax.core.Tracer) for x in (*xs[:known], *given)):  # to be lowered later, but read now
-        _linear_program(avals=[jax.typeof(x) for x in (*xs[:known], *given)], transposed=not transposed, **params)
-    return [None] * known + list(linear_p.bind(*xs[:known], *given, transposed=not transposed, **params))
+    backs = tuple([(x.aval.shape, x.aval.dtype) for x in xs[known:]])
+    return [None] * known + _bind_linear(*xs[:known], *given, transposed=not transposed, outs=backs, **params)
 
 
-def _linear_batch(args: Sequence[Array], dims: Sequence[Any], *, rule: Rule, **params: Any) -> tuple[Any, Any]:
-    made, moved = _batched(rule, args, dims)
-    out = linear_p.bind(*moved, rule=made, **params)
+def _linear_batch(
+    args: Sequence[Array], dims: Sequence[Any], *, rule: Rule, arguments: int, known: int, outs: Any, **params: Any
+) -> tuple[Any, Any]:
+    moved, axes = _first(args, dims)
+    size = next(x.shape[0] for x, a in zip(moved, axes, strict=True) if a == 0)
+    # results are batched, and so are what the transpose gives back
+    moved[known:] = [
+        jnp.broadcast_to(x, (size, *x.shape)) if a is None else x
+        for x, a in zip(moved[known:], axes[known:], strict=True)
+    ]
+    key = (arguments, axes[:known])
+    if key not in rule.batched:
+        here = (list(axes[:arguments]), list(axes[arguments:known]), 0)
+        forward, backward = jax.vmap(rule.forward, in_axes=here), jax.vmap(rule.backward, in_axes=here)
+        rule.batched[key] = Rule(rule.fn, forward, backward)
+    rows = tuple([((size, *shape), dtype) for shape, dtype in outs])
+    out = linear_p.bind(*moved, rule=rule.batched[key], arguments=arguments, known=known, outs=rows, **params)
     return out, [0] * len(out)
 
 

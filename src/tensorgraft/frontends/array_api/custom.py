@@ -9,6 +9,7 @@ from typing import Any
 
 import optree
 
+from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.array_api import tracing
 from tensorgraft.frontends.array_api.array import Array, made
 from tensorgraft.hub import dtypes
@@ -177,10 +178,18 @@ class Watch(tracing.Capture):
     def writing(self, cell: Storage, value: Any) -> Any:
         return self._note(cell).writing(cell, value)
 
+    def is_input(self, cell: Storage) -> bool:
+        return self._note(cell).is_input(cell)
 
-def cells_of(fn: Callable[[], Any], known: Any = ()) -> list[Storage]:
+    def note(self, cell: Storage) -> None:
+        assert self.before is not None
+        self.before.note(cell)
+
+
+def cells_of(fn: Callable[[], Any], known: Any = (), by_value: bool = False) -> list[Storage]:
     """The storages from outside that `fn` reads when it is called, besides those of the arrays in `known`. None where
-    no transform is going on: there nothing has to know them."""
+    no transform is going on: there nothing has to know them. `by_value`: `fn` may ask for values, which it will find
+    when it is called on the level where they are known; what it reads until it asks is what is found."""
     before = tracing.now.capture
     if before is None:
         return []
@@ -188,6 +197,9 @@ def cells_of(fn: Callable[[], Any], known: Any = ()) -> list[Storage]:
     tracing.now.capture = watch
     try:
         fn()
+    except TracedValueError:
+        if not by_value:
+            raise
     finally:
         tracing.now.capture = before
     before.checks += watch.checks
