@@ -33,13 +33,18 @@ def same(ours: tg.array_api.Array, make: Any) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+def some(device: str, cases: list[Any]) -> list[Any]:
+    """A sample for the backends that compile each of them."""
+    return cases if device in ("numpy", "torch") else cases[::3]
+
+
 SEEDS = [0, 7, 2**31, 2**32 - 1, 2**40 + 3, -1, -(2**63)]
 
 
 def test_keys(device: str) -> None:
     for seed in SEEDS:
         same(R.key(seed, device), lambda r, seed=seed: r.PRNGKey(seed))
-    for seed, dtype in ((5, "int32"), (-5, "int32"), (2**40, "int64"), (-3, "int64"), (200, "uint8")):
+    for seed, dtype in some(device, [(2**40, "int64"), (5, "int32"), (-3, "int64"), (-5, "int32"), (200, "uint8")]):
         array = xp.asarray(seed, dtype=dtype, device=device)
         same(R.key(array), lambda r, s=seed, d=dtype: r.PRNGKey(np.dtype(d).type(s)))
     key = R.key(3, device)
@@ -57,17 +62,18 @@ def test_splits_and_bits(device: str) -> None:
     for data in (0, 9, 2**32 - 1):
         same(R.fold_in(key, data), lambda r, d=data: r.fold_in(r.PRNGKey(11), d))
     same(R.fold_in(key, xp.asarray(9, device=device)), lambda r: r.fold_in(r.PRNGKey(11), 9))
-    for dtype in ("uint8", "uint16", "uint32", "uint64"):
+    for dtype in some(device, ["uint64", "uint8", "uint16", "uint32"]):
         same(R.bits(key, (3, 5), dtype), lambda r, d=dtype: r.bits(r.PRNGKey(11), (3, 5), d))
 
 
 def test_integers(device: str) -> None:
     key = R.key(5, device)
     k = 5
-    for low, high, dtype in [
+    cases = [
         (0, 10, "int64"), (-7, 5, "int32"), (0, 256, "uint8"), (-128, 128, "int8"), (3, 3, "int64"),
         (-(2**63), 2**63 - 1, "int64"), (0, 2**16, "uint16"), (5, 2**33, "uint32"), (0, 1000, "int16"),
-    ]:  # fmt: skip
+    ]  # fmt: skip
+    for low, high, dtype in some(device, cases):
         asked = ((17,), low, high, dtype)
         same(R.randint(key, *asked), lambda r, asked=asked: r.randint(r.PRNGKey(k), *asked))
     low_array, high_array = np.array([[0], [-5]]), np.array([3, 2**31, 9])
@@ -86,7 +92,7 @@ def test_integers(device: str) -> None:
 
 def test_orders(device: str) -> None:
     key = R.key(5, device)
-    for n in (0, 1, 10, 3000):
+    for n in some(device, [3000, 0, 1, 10]):
         same(R.permutation(key, n), lambda r, n=n: r.permutation(r.PRNGKey(5), n))
     x = np.arange(24.0).reshape(4, 6)
     y = xp.asarray(x, device=device)
@@ -96,7 +102,7 @@ def test_orders(device: str) -> None:
 
 def test_uniform(device: str) -> None:
     key = R.key(1, device)
-    for dtype in ("float64", "float32", "float16", "bfloat16"):
+    for dtype in some(device, ["bfloat16", "float16", "float64", "float32"]):
         d = getattr(xp, dtype)
         same(R.uniform(key, (5, 4), d), lambda r, d=d: r.uniform(r.PRNGKey(1), (5, 4), d))
     for dtype in ("float64", "float32"):
@@ -111,7 +117,7 @@ def test_uniform(device: str) -> None:
 def test_through_special_functions(device: str) -> None:
     key = R.key(1, device)
     names = {"normal": (), "exponential": (), "gumbel": (), "truncated_normal": (-1.0, 2.0)}
-    for dtype, tolerance in (("float64", 1e-12), ("float32", 1e-5)):
+    for dtype, tolerance in some(device, [("float64", 1e-12), ("float32", 1e-5)]):
         for name, bounds in names.items():
             found = np.asarray(getattr(R, name)(key, *bounds, (100, 3), dtype))
             expected = theirs(lambda r, n=name, b=bounds, d=dtype: getattr(r, n)(r.PRNGKey(1), *b, (100, 3), d))
