@@ -14,6 +14,7 @@ from tensorgraft.operators.base import LinearOperator
 from tensorgraft.operators.composed import TaggedLinearOperator
 from tensorgraft.operators.estimators import samplers
 from tensorgraft.operators.estimators.adaptive import until
+from tensorgraft.operators.estimators.diagonals import DiagonalHutchinson
 from tensorgraft.operators.estimators.hutchinson import (
     Hutchinson,
     HutchPlusPlus,
@@ -24,10 +25,11 @@ from tensorgraft.operators.estimators.hutchinson import (
     _sample_mean,
 )
 from tensorgraft.operators.estimators.lanczos import Quadrature
-from tensorgraft.operators.estimators.leave_one_out import DiagonalHutchinson, XDiag, XNysDiag, XNysTrace, XTrace
+from tensorgraft.operators.estimators.leave_one_out import XDiag, XTrace
 from tensorgraft.operators.estimators.problem import Problem
 from tensorgraft.operators.estimators.programs import program, squares
 from tensorgraft.operators.estimators.result import Estimate
+from tensorgraft.operators.estimators.xnystrace import XNysDiag, XNysTrace
 
 # name -> (class, the sampler that suits it); the lengths of test vectors do not count in XTrace and XNysTrace
 TRACE: dict[str, tuple[type[Method], str]] = {
@@ -188,7 +190,7 @@ def frobenius_norm(
     least = 1 if method == "hutchinson" else 2 * _NORM[method][0].least if method in _NORM else 1
     run = _Run("frobenius_norm", operator, _NORM, method, k, rtol, seed, sampler, test_matrix, progress, least=least)
     if run.is_exact:
-        return run.exact(lambda o: xp.linalg.vector_norm(o.as_matrix()))
+        return run.exact(lambda o: xp.linalg.vector_norm((o if o.in_size <= o.out_size else o.H).as_matrix()))
     if method == "hutchinson":
         found = run.estimate(SquaredNorms)
     else:
@@ -263,9 +265,9 @@ class _Run:
             self.flip = "negative_semidefinite" in operator.tags and "positive_semidefinite" not in operator.tags
             if not _sign(operator):
                 raise ValueError(
-                    f"{name}: {method!r} is for operators that are positive or negative semidefinite, and tagged so; this"
-                    f" one has the tags {_tags(operator)}. Add tags=('positive_semidefinite',) if it is, else take another"
-                    " method"
+                    f"{name}: {method!r} is for operators that are positive or negative semidefinite, and tagged so;"
+                    f" this one has the tags {_tags(operator)}. Add tags=('positive_semidefinite',) if it is, else take"
+                    " another method"
                 )
         if method == "slq" and "hermitian" not in operator.tags:
             raise ValueError(
@@ -299,8 +301,8 @@ class _Run:
         wanted = (self.operator.in_size, self.cls.columns(self.k))
         if given.shape != wanted:
             raise ValueError(
-                f"{self.name}: {self.method!r} with k = {self.k} takes a test matrix of shape {wanted}, got one of shape"
-                f" {given.shape}"
+                f"{self.name}: {self.method!r} with k = {self.k} takes a test matrix of shape {wanted}, got one of"
+                f" shape {given.shape}"
             )
         if not dtypes.is_inexact(given.dtype):
             self.test_matrix = xp.astype(given, self.operator.dtype)
@@ -311,7 +313,7 @@ class _Run:
             value = xp.real(value)
         own = type(self.operator).diagonal is LinearOperator.diagonal or self.name in ("logdet", "frobenius_norm")
         error = xp.zeros_like(xp.real(value) if dtypes.is_complex(value.dtype) else value)
-        return Estimate(value, error, self.operator.in_size if own else 0, "exact")
+        return Estimate(value, error, self.n if own else 0, "exact")
 
     def estimate(self, cls: Callable[[Problem], Method] | None = None) -> Estimate:
         problem = Problem(self.operator, self.seed, self.sampler, self.test_matrix, self.flip)
@@ -325,7 +327,8 @@ class _Run:
                 return self._exact_after(problem)
             if not met:
                 warnings.warn(
-                    f"{self.name}: {problem.products} products did not bring the standard error to rtol = {self.rtol:g}",
+                    f"{self.name}: {problem.products} products did not bring the standard error to rtol ="
+                    f" {self.rtol:g}",
                     stacklevel=3,
                 )
         return Estimate(-value if self.flip else value, error, problem.products, self.method)

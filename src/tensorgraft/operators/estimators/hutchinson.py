@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
-from tensorgraft.operators.estimators.nystrom import approximation, positive
+from tensorgraft.operators.estimators.nystrom import approximation
 from tensorgraft.operators.estimators.problem import Problem
-from tensorgraft.operators.estimators.programs import adjoint, dots, inner, mean_and_error, program, real
+from tensorgraft.operators.estimators.programs import adjoint, dots, inner, mean_and_error, program, real, squares
 
 Pair = tuple[Array, Array]  # an estimate, its standard error
 
@@ -214,11 +214,10 @@ class NAHutchPlusPlus(Method):
 
 @program
 def _not_adaptive(s: Array, w: Array, g: Array, ag: Array, z: Array, *, hermitian: bool) -> Pair:
-    core = xp.linalg.pinv(adjoint(s) @ z)  # (columns of R, columns of S)
-    left = adjoint(w)  # S* A
-    known = xp.sum(core * (left @ z).mT)
-    t = dots(g, ag) - dots(adjoint(z) @ g, core @ (left @ g))
-    return _both(known, t, hermitian)
+    # the order keeps numbers of the size of A: A R (S* A R)^+ S* A
+    left = xp.linalg.pinv(adjoint(s) @ z) @ adjoint(w)
+    known = xp.sum(left * z.mT)
+    return _both(known, dots(g, ag) - dots(adjoint(z) @ g, left @ g), hermitian)
 
 
 class NystromPlusPlus(Method):
@@ -231,7 +230,7 @@ class NystromPlusPlus(Method):
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        self.w: Array | None = None
+        self.q: Array | None = None
         self.y: Array | None = None
         self.g: Array | None = None
         self.ag: Array | None = None
@@ -241,24 +240,23 @@ class NystromPlusPlus(Method):
         return k
 
     def grow(self, k: int) -> None:
-        m = k // 2 - (0 if self.w is None else self.w.shape[1])
-        g = k - k // 2 - (0 if self.g is None else self.g.shape[1])
-        parts = self.problem.draw(m, g)
-        y = self.problem.times(xp.concat(list(parts), axis=1))
-        self.w, self.y = joined(self.w, parts[0]), joined(self.y, y[:, :m])
-        self.g, self.ag = joined(self.g, parts[1]), joined(self.ag, y[:, m:])
+        m = k // 2 - (0 if self.q is None else self.q.shape[1])
+        w, g = self.problem.draw(m, k - k // 2 - (0 if self.g is None else self.g.shape[1]))
+        q = _factored(w)[0] if self.q is None else _more(self.q, w)[0]
+        y = self.problem.times(xp.concat([q, g], axis=1))
+        self.q, self.y = joined(self.q, q), joined(self.y, y[:, :m])
+        self.g, self.ag = joined(self.g, g), joined(self.ag, y[:, m:])
 
     def estimate(self) -> Pair:
-        assert self.w is not None and self.y is not None and self.g is not None and self.ag is not None
-        return _with_nystrom(self.w, self.y, self.g, self.ag)
+        assert self.q is not None and self.y is not None and self.g is not None and self.ag is not None
+        return _with_nystrom(self.q, self.y, self.g, self.ag)
 
 
 @program
-def _with_nystrom(w: Array, y: Array, g: Array, ag: Array) -> Pair:
-    f = approximation(w, y)
-    part = adjoint(f.factor) @ g
-    known = real(inner(f.factor, f.factor)) - f.shift * w.shape[0]
+def _with_nystrom(q: Array, y: Array, g: Array, ag: Array) -> Pair:
+    f, _ = approximation(q, y, orthonormal=True)
+    known = real(inner(f.factor, f.factor)) - f.shift * q.shape[0]
     # of A plus the shift, as the approximation is
-    t = real(dots(g, ag)) + f.shift * positive(g) - positive(part)
+    t = real(dots(g, ag)) + f.shift * squares(g) - squares(adjoint(f.factor) @ g)
     mean, error = _sample_mean(t)
     return f.checked(known + mean), f.checked(error)

@@ -18,8 +18,8 @@ _MOST_STEPS = 30
 
 
 class Quadrature(Method):
-    """The mean over test vectors of |w|^2 sum_j tau_j f(theta_j): theta are the eigenvalues of the tridiagonal matrix of
-    the Lanczos process, with full reorthogonalisation, and tau the squared first components of its eigenvectors.
+    """The mean over test vectors of |w|^2 sum_j tau_j f(theta_j): theta are the eigenvalues of the tridiagonal matrix
+    of the Lanczos process, with full reorthogonalisation, and tau the squared first components of its eigenvectors.
 
     Of k products each vector gets as many as there are vectors, at most 30; where k does not divide, the first vectors
     get one more. A tolerance brings more vectors of 30 products: what a Gauss rule of those leaves is not measured.

@@ -1,9 +1,10 @@
-"""XTrace and XNysTrace (Epperly, Tropp, Webber, "XTrace: Making the most of every sample in stochastic trace estimation",
-arXiv 2301.07825), and XDiag and XNysDiag of the same paper.
+"""XTrace and XDiag (Epperly, Tropp, Webber, "XTrace: Making the most of every sample in stochastic trace estimation",
+arXiv 2301.07825); XNysTrace and XNysDiag of the same paper are in `xnystrace`.
 
 Each test vector w_i estimates what the low-rank approximation without it leaves over, and the estimate is the mean.
-Both are the improved versions of the paper (its section 2.3): the part of w_i that is left is brought to its expected
-length on its own subspace. Everything is for complex operators: conjugates where they belong.
+XTrace is the improved version of the paper (its section 2.3): the part of w_i that is left is brought to its expected
+length on its own subspace, so that the lengths of test vectors do not count. Everything is for complex operators:
+conjugates where they belong.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
 from tensorgraft.operators.estimators.hutchinson import Method, Pair, _factored, _more, joined
-from tensorgraft.operators.estimators.nystrom import approximation, leave_one_out
 from tensorgraft.operators.estimators.problem import Problem
 from tensorgraft.operators.estimators.programs import (
     adjoint,
@@ -78,7 +78,7 @@ class Basis(Method):
         return [x for x in found if x is not None]
 
 
-def _directions(r: Array) -> Array:
+def directions(r: Array) -> Array:
     """Unit vectors s_i (columns): Q (I - s_i s_i*) Q* projects on the range of all columns of Q R but the i-th.
 
     They are the normalised columns of R^-*. Where the columns depend on each other, R is singular up to rounding: its
@@ -123,7 +123,7 @@ def _xtrace(w: Array, q: Array, r: Array, z: Array, *rest: Array, hermitian: boo
     n, m = w.shape
     h = adjoint(q) @ z
     c = adjoint(q) @ w
-    s = _directions(r)
+    s = directions(r)
     sums = xp.sum(xp.stack([conj(s) * c, c * conj(c)]), axis=1)
     a = sums[0, :]
     b = s * a
@@ -142,45 +142,6 @@ def _xtrace(w: Array, q: Array, r: Array, z: Array, *rest: Array, hermitian: boo
     mean, error = mean_and_error(real(t) if hermitian else t)
     known = inner(q, z)  # tr(Q* A Q)
     return (real(known) if hermitian else known) + mean, error
-
-
-class Sketch(Method):
-    """Y = A W, all products at once."""
-
-    definite = True
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        self.w: Array | None = None
-        self.y: Array | None = None
-
-    @staticmethod
-    def columns(k: int) -> int:
-        return k
-
-    def grow(self, k: int) -> None:
-        (w,) = self.problem.draw(k - (0 if self.w is None else self.w.shape[1]))
-        self.w, self.y = joined(self.w, w), joined(self.y, self.problem.times(w))
-
-
-class XNysTrace(Sketch):
-    """tr(A_i) + w_i* (A - A_i) w_i, A_i the Nystrom approximation of A by W without column i (arXiv 2301.07825,
-    section 2.2 and algorithm 2.1); k columns of W. For positive semidefinite operators."""
-
-    def estimate(self) -> Pair:
-        assert self.w is not None and self.y is not None
-        return _xnystrace(self.w, self.y)
-
-
-@program
-def _xnystrace(w: Array, y: Array) -> Pair:
-    n, m = w.shape
-    f = approximation(w, y, left=True)
-    out, h = leave_one_out(f)
-    assert f.left is not None
-    t = (n - m + 1) / (f.left * h**2) - squares(out)
-    mean, error = mean_and_error(t)
-    return f.checked(real(inner(f.factor, f.factor)) + (mean - f.shift * n)), f.checked(error)
 
 
 # ---- diagonals -------------------------------------------------------------------------------------------------------
@@ -203,12 +164,12 @@ class XDiag(Basis):
 
 @program
 def _one_diagonal(g: Array, ag: Array, *, hermitian: bool) -> Pair:
-    return _mean_of_columns(conj(g) * ag, hermitian)
+    return mean_of_columns(conj(g) * ag, hermitian)
 
 
 @program
 def _xdiag(w: Array, q: Array, r: Array, z: Array, *rest: Array, hermitian: bool) -> Pair:
-    s = _directions(r)
+    s = directions(r)
     b = conj(z)  # Q* A, transposed
     qs = q @ s
     known = xp.sum(q * b, axis=1, keepdims=True)
@@ -216,47 +177,10 @@ def _xdiag(w: Array, q: Array, r: Array, z: Array, *rest: Array, hermitian: bool
     if rest:
         g, ag = rest
         t = xp.concat([t, known + conj(g) * (ag - q @ (adjoint(q) @ ag))], axis=1)
-    return _mean_of_columns(t, hermitian)
+    return mean_of_columns(t, hermitian)
 
 
-class XNysDiag(Sketch):
-    """diag(A_i) + conj(w_i) (A - A_i) w_i element by element, A_i the Nystrom approximation of A by W without column i
-    (arXiv 2301.07825, section 2.4, "XNysDiag"). For positive semidefinite operators."""
-
-    def estimate(self) -> Pair:
-        assert self.w is not None and self.y is not None
-        return _xnysdiag(self.w, self.y)
-
-
-@program
-def _xnysdiag(w: Array, y: Array) -> Pair:
-    f = approximation(w, y)
-    out, h = leave_one_out(f)
-    size = real(out * conj(out))
-    known = xp.sum(real(f.factor * conj(f.factor)), axis=1, keepdims=True)
-    mean, error = _mean_of_columns(known - size + real(conj(w) * out) / h - f.shift, True)
-    return f.checked(mean), f.checked(error)
-
-
-class DiagonalHutchinson(Sketch):
-    """The sum of conj(w) A w over that of |w|^2, element by element (Bekas, Kokiopoulou, Saad 2007), `k` products."""
-
-    definite = False
-
-    def estimate(self) -> Pair:
-        assert self.w is not None and self.y is not None
-        return _diagonal(self.w, self.y, hermitian=self.problem.hermitian)
-
-
-@program
-def _diagonal(w: Array, y: Array, *, hermitian: bool) -> Pair:
-    weight = xp.mean(real(w * conj(w)), axis=1, keepdims=True)
-    m = w.shape[1]
-    mean, error = _mean_of_columns(conj(w) * y / weight, hermitian)
-    return mean, error * (m / max(m - 1, 1)) ** 0.5
-
-
-def _mean_of_columns(t: Array, hermitian: bool) -> Pair:
+def mean_of_columns(t: Array, hermitian: bool) -> Pair:
     t = real(t) if hermitian else t
     m = t.shape[1]
     mean = xp.sum(t, axis=1) / m

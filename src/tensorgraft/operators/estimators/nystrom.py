@@ -10,8 +10,6 @@ from tensorgraft.frontends.array_api import Array
 from tensorgraft.hub import dtypes
 from tensorgraft.operators.estimators.programs import adjoint, conj, real, squares, triangular_solve
 
-positive = squares
-
 
 class Nystrom(NamedTuple):
     """Of A + shift I, for its numerical stability (Tropp, Yurtsever, Udell, Cevher 2017)."""
@@ -20,34 +18,37 @@ class Nystrom(NamedTuple):
     inverse: Array  # L^-1 (m, m), lower triangular: W* (A + shift) W = L L*, M = (A + shift) W L^-*
     shift: Array  # real, no dimension
     zero: Array  # A W = 0
-    left: Array | None  # |w_i less its projection on the other columns|^2, real (m,), where it was asked for
 
     def checked(self, x: Array) -> Array:
         """`x`, or 0 for an operator that is zero: the shift has then no scale."""
         return xp.where(self.zero, xp.zeros_like(x), x)
 
 
-def approximation(w: Array, y: Array, left: bool = False) -> Nystrom:
-    """From test vectors (n, m) and the products with them."""
+def approximation(w: Array, y: Array, orthonormal: bool = False) -> tuple[Nystrom, Array | None]:
+    """From vectors (n, m) and the products with them. Where the vectors are not orthonormal, also |w_i less its
+    projection on the other columns|^2, real (m,).
+
+    The shift is above what is rounded off from W* A W, a matrix of rank r at most for an operator of rank r.
+    """
     n, m = w.shape
     norm = _norm(y)
     zero = norm == 0
-    shift = xp.where(zero, xp.ones_like(norm), norm * (float(xp.finfo(y.dtype).eps) / math.sqrt(n)))
+    eps = float(xp.finfo(y.dtype).eps)
+    shift = xp.where(zero, xp.ones_like(norm), norm * (eps if orthonormal else eps / math.sqrt(n)))
     y = y + w * xp.astype(shift, y.dtype)
     eye = xp.eye(m, dtype=y.dtype, device=y.device)
-    if left and 2 * m <= n:  # both matrices of inner products at once
+    left = None
+    if orthonormal:
+        lower = xp.linalg.cholesky(_symmetric(adjoint(w) @ y))
+        inverse = triangular_solve(lower, eye, lower=True)
+    else:  # both matrices of inner products at once
         both = xp.stack([_symmetric(adjoint(w) @ y), adjoint(w) @ w])
         lowers = xp.linalg.cholesky(both)
         inverses = triangular_solve(lowers, xp.broadcast_to(eye, both.shape), lower=True)
         lower, inverse = lowers[0, :, :], inverses[0, :, :]
-        of_w = inverses[1, :, :]
-    else:
-        lower = xp.linalg.cholesky(_symmetric(adjoint(w) @ y))
-        inverse = triangular_solve(lower, eye, lower=True)
-        if left:  # almost a basis, perhaps: inner products would lose digits
-            of_w = triangular_solve(adjoint(xp.linalg.qr(w)[1]), eye, lower=True)
+        left = 1 / squares(inverses[1, :, :])
     factor = triangular_solve(lower, y, lower=True, left=False, adjoint=True)
-    return Nystrom(factor, inverse, shift, zero, 1 / squares(of_w) if left else None)
+    return Nystrom(factor, inverse, shift, zero), left
 
 
 def _norm(y: Array) -> Array:
@@ -63,10 +64,12 @@ def _symmetric(x: Array) -> Array:
     return (x + adjoint(x)) * 0.5
 
 
-def leave_one_out(f: Nystrom) -> tuple[Array, Array]:
-    """(N, h): without column i the approximation is M M* - N_i N_i*, and w_i* (A - it) w_i is 1 / h_i^2."""
-    h = xp.sqrt(squares(f.inverse))  # (W* A W)^-1 has h^2 on its diagonal
-    return f.factor @ (f.inverse / h), h
+def without(f: Nystrom, directions: Array | None = None) -> tuple[Array, Array]:
+    """(N, h) of unit vectors d_i (m, m), or of the columns of W: without W d_i the approximation is M M* - N_i N_i*,
+    and the form of what it leaves of A is 1 / h_i^2 at W d_i."""
+    e = f.inverse if directions is None else f.inverse @ directions
+    h = xp.sqrt(squares(e))  # d_i* (W* A W)^-1 d_i is h_i^2
+    return f.factor @ (e / h), h
 
 
-__all__ = ["Nystrom", "approximation", "leave_one_out", "positive"]
+__all__ = ["Nystrom", "approximation", "without"]
