@@ -27,6 +27,7 @@ SAME = {
     **{name: name for name in ("ceil", "floor", "erf", "erfc", "erf_inv", "lgamma", "digamma", "bessel_i1e")},
     **{name: name for name in ("bessel_i0e", "igamma", "igammac", "zeta", "polygamma")},
     **{"eq": "equal", "ne": "not_equal", "zeros_like": "zeros_like"},
+    **{"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"},
     **{"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_invert"},
 }
 
@@ -46,37 +47,24 @@ def _is_complex(xp: Backend, x: Array) -> bool:
     return dtypes.is_complex(xp.dtype_of(x))
 
 
-# ---- comparisons: of complex numbers lexicographic -------------------------------------------------------------------
+# ---- order -----------------------------------------------------------------------------------------------------------
 
 
-def _ordered(name: str) -> Callable[..., Array]:
-    strict = name.partition("_")[0]
-
-    def run(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
-        if not _is_complex(xp, x):
-            return getattr(xp, name)(x, y)
-        real, other = xp.real(x), xp.real(y)
-        tied = xp.logical_and(xp.equal(real, other), getattr(xp, name)(xp.imag(x), xp.imag(y)))
-        return xp.logical_or(getattr(xp, strict)(real, other), tied)
-
-    return run
-
-
-lt, gt = _ordered("less"), _ordered("greater")
-rule("lt")(lt)
-rule("gt")(gt)
-rule("le")(_ordered("less_equal"))
-rule("ge")(_ordered("greater_equal"))
+def _is_before(xp: Backend, x: Array, y: Array) -> Array:
+    """Of complex numbers: lexicographically."""
+    real, other = xp.real(x), xp.real(y)
+    tied = xp.logical_and(xp.equal(real, other), xp.less(xp.imag(x), xp.imag(y)))
+    return xp.logical_or(xp.less(real, other), tied)
 
 
 @rule("max")
 def maximum(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
-    return xp.where(gt(xp, x, y), x, y) if _is_complex(xp, x) else xp.maximum(x, y)
+    return xp.where(_is_before(xp, y, x), x, y) if _is_complex(xp, x) else xp.maximum(x, y)
 
 
 @rule("min")
 def minimum(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
-    return xp.where(lt(xp, x, y), x, y) if _is_complex(xp, x) else xp.minimum(x, y)
+    return xp.where(_is_before(xp, x, y), x, y) if _is_complex(xp, x) else xp.minimum(x, y)
 
 
 @rule("clamp")
@@ -157,16 +145,8 @@ def integer_pow(xp: Backend, x: Array, *, y: int, **_: Any) -> Array:
 
 @rule("pow")
 def pow_(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
-    if not _is_integer(xp, x):
-        return xp.pow(x, xp.astype(y, xp.dtype_of(x)))
-    if xp.dtype_of(y).kind == "u":
-        return xp.pow(x, xp.astype(y, xp.dtype_of(x)))
-    y = xp.astype(y, xp.dtype_of(x))
-    found = xp.pow(x, xp.maximum(y, 0))
-    unit = xp.logical_or(xp.equal(x, 1), xp.equal(x, -1))
-    sign = xp.where(xp.equal(xp.bitwise_and(y, 1), 0), xp.multiply(x, x), x)
-    inverse = xp.where(unit, sign, xp.zeros_like(sign))
-    return xp.where(xp.less(y, 0), inverse, found)
+    """The exponent may be an integer."""
+    return xp.pow(x, xp.astype(y, xp.dtype_of(x)))
 
 
 @rule("exp2")
