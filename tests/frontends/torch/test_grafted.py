@@ -147,7 +147,8 @@ def test_parameters_in_another_dtype_and_frozen_ones():
     apply, params, buffers = tg.graft(module, onto="jax")
     low = {name: p.astype(jnp.bfloat16) for name, p in params.items()}
     assert apply(low, buffers, jnp.ones((1, 3), jnp.bfloat16))[0].dtype == jnp.bfloat16
-    grads = jax.grad(lambda p: apply(p, buffers, jnp.ones((1, 3)))[0].sum())(params)
+    x = jnp.ones((1, 3), jnp.float32)
+    grads = jax.grad(lambda p: apply(p, buffers, x)[0].sum())(params)
     assert grads["weight"].all()
     assert not grads["bias"].any()
 

@@ -293,6 +293,22 @@ def test_other_dtypes():
     assert indices.dtype == tf.int64
 
 
+def test_arguments_of_numpy_and_static_ones():
+    class Scaled(nn.Module):
+        def forward(self, x, *, twice=False, more=None):
+            return x * 2 if twice else x, more
+
+    m = tg.graft(Scaled(), onto="tensorflow")
+    x = np.ones((1, 3), np.float32)
+    with tf.GradientTape():
+        out, more = m(x, twice=True, more={"a": 1, "b": [tf.ones(2)]})
+    close(out, torch.full((1, 3), 2.0))
+    close(more["b"][0], torch.ones(2))
+    assert more["a"] == 1
+    close(tf.function(lambda: m(x)[0])(), torch.ones(1, 3))
+    close(tf.function(m)(tf.Variable(x))[0], torch.ones(1, 3))
+
+
 @pytest.mark.filterwarnings("ignore:.*deprecated:")  # capturing looks at everything
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_exported_programs():
@@ -388,6 +404,9 @@ def test_errors():
         m(tf.ones((1, 3), tf.float64))
     with pytest.raises(ValueError, match=r"an argument of Linear has the shape \(None, 3\)"):
         m.get_concrete_function(tf.TensorSpec((None, 3)))
+    for odd in (torch.ones(1, 3), tf.ragged.constant([[1.0]])):
+        with pytest.raises(TypeError, match=f"an argument of Linear is a .*{type(odd).__name__}: expected arrays of"):
+            m(odd)
     with pytest.raises(tg.TracedValueError, match="needs the value of a"):
         tg.graft(Asking(), onto="tensorflow")(tf.ones(3))
     with pytest.raises(TypeError, match=r"a torch\.nn\.Module onto 'jax', 'tensorflow' or 'numpy', not onto 'torch'"):

@@ -54,6 +54,7 @@ def native_function(
         return tuple(results), gradient
 
     def call(*arrays: Array) -> tuple[Array, ...]:
+        arrays = tuple([a if isinstance(a, tf.Tensor) else tf.constant(a) for a in arrays])
         if not arrays or (tf.executing_eagerly() and not order_of(arrays)):
             return results_only(*arrays)
         return function(*arrays)

@@ -12,8 +12,9 @@ import torch
 from torch.utils._pytree import SUPPORTED_NODES
 
 from tensorgraft.frontends.torch.devices import recording_slot
-from tensorgraft.frontends.torch.grafted import PureFunction, state_of
+from tensorgraft.frontends.torch.grafted import state_of
 from tensorgraft.frontends.torch.guards import surroundings
+from tensorgraft.frontends.torch.pure_function import PureFunction
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.function import SEED, Function, Recorded, Signature, specs_of
 from tensorgraft.hub.recorded.structure import apart, together
