@@ -32,8 +32,8 @@ def value_needed(x: Array, how: str) -> TracedValueError:
     node = None if frame is None else place_of(frame).node
     if how == "bool":
         call, test = _condition(node)
-        expression = _text(frame, test) if test is not None else "what decides"
-        truth = expression if x.dtype == bool else f"{expression} != 0"
+        expression = _text(frame, test) if test is not None else ways.UNSEEN
+        truth = expression if x.dtype == bool or test is None else f"{expression} != 0"
         found = ways.of_condition(frame, node, truth)
         return _error(TracedValueError, _text(frame, call), "its condition", expression, x, found)
     if isinstance(node, ast.Subscript):
@@ -72,7 +72,7 @@ def shape_needed(name: str, shape: Any, x: Array) -> ShapeError:
         expression = (frame and spelled(frame, place and place.node, x)) or (
             f"{whole or 'shape'}[{at}]" if shape is not x else "the size"
         )
-        inside = ", ".join(expression if i == at else str(n) for i, n in enumerate(given))
+        inside = ", ".join(expression if n is x else str(n) for n in given)
         shown = f"({inside})" if isinstance(shape, tuple | list) and len(given) > 1 else inside
     known = static(frame, x)
     found = ways.of_shape(frame, node, literal, at, len(given), expression, known)
@@ -155,7 +155,7 @@ def _text(frame: FrameType | None, node: ast.AST | None) -> str:
 
 def _condition(node: Any) -> tuple[ast.AST | None, ast.AST | None]:
     """(what decides, its condition) of the expression whose truth is asked for."""
-    if node is None:
+    if node is None or isinstance(node, ast.Constant):  # as in `case 1:`
         return None, None
     if isinstance(node, ast.If | ast.While | ast.Assert | ast.IfExp):
         return node, node.test

@@ -46,7 +46,7 @@ class Selection:
 
 
 def get(x: Array, key: Any) -> Array:
-    from tensorgraft.frontends.array_api.array import Array, made
+    from tensorgraft.frontends.array_api.array import made
 
     items, advanced = _parse(x, key)
     if not advanced:
@@ -231,7 +231,13 @@ def _select(x: Array, items: Sequence[Any]) -> Selection:
             if not k.ndim:
                 axes.append(len(basic))
                 basic.append(None)
-                indices.append(xp.zeros((int(bool(k)),), dtypes.int64))
+                try:
+                    chosen = int(bool(k))
+                except TracedValueError:
+                    chosen = None
+                if chosen is None:
+                    raise asked.result_shape_needed(k)
+                indices.append(xp.zeros((chosen,), dtypes.int64))
                 continue
             found = true_positions(k, k._value())
         else:

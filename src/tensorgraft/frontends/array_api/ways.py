@@ -18,6 +18,7 @@ _OPERATORS = {
 }  # fmt: skip
 _IN_PYTHON = {"maximum": "max", "minimum": "min", "abs": "abs"}
 _UNNAMED = "its argument"
+UNSEEN = "what decides"  # a condition that is not written in the program
 _OF_PYTHON = {"max": "maximum", "min": "minimum", "all": "array_api.all", "any": "array_api.any"}
 _CONVERSIONS = ("asarray", "astype")
 # functions whose results can be made larger, and masked
@@ -143,6 +144,8 @@ def of_condition(frame: FrameType | None, node: Any, expression: str) -> Ways:
         name = _OF_PYTHON[short_name(node.func)]
         given = ", ".join(source(frame, a) for a in node.args)
         return [("stay an array", f"{name}({given})"), ("keep it static", f"{source(frame, node)} of Python numbers")]
+    if expression == UNSEEN:
+        return [("stay an array", "functions of array_api instead of Python's")]
     return [
         ("choose by value", f"where({expression}, a, b)"),
         ("branch by value", f"tg.transforms.cond({expression}, f, g, *operands)"),
@@ -173,6 +176,8 @@ def source(frame: FrameType | None, node: ast.AST) -> str:
     """An expression as it is written, of functions of modules the last name; of a statement its head."""
     if isinstance(node, ast.If | ast.While | ast.Assert):
         return f"{type(node).__name__.lower()} {source(frame, node.test)}"
+    if isinstance(node, ast.Slice | ast.Starred):  # which are no expressions by themselves
+        return ast.unparse(node)
     fresh = ast.parse(ast.unparse(node))
     text = ast.unparse(_Shortened(frame).visit(fresh))
     return text if "\n" not in text else text.partition("\n")[0]
