@@ -26,6 +26,20 @@ def triangular_solve(
         return made(x, backend)
 
 
+def lu_solve(a: Array, b: Array, transpose: bool = False) -> Array:
+    """x with a x = b, or a^T x = b, by the factors of a (n, n); b is (n, k)."""
+    backend, dtype = arrays_of("lu_solve", a, b, kinds="fc")
+    with backend.scope():
+        right = converted(backend, b, dtype)
+        lu, _, permutation = backend.lu(converted(backend, a, dtype))
+        if not transpose:
+            return made(backend.lu_solve(lu, permutation, right), backend)
+        y = backend.triangular_solve(lu, right, lower=False, transpose=True)
+        y = backend.triangular_solve(lu, y, lower=True, transpose=True, unit_diagonal=True)
+        back = backend.expand_dims(backend.inverse_permutation(permutation), -1)
+        return made(backend.take_along_axis(y, backend.broadcast_to(back, b.shape), -2), backend)
+
+
 def adjoint(x: Array) -> Array:
     return xp.conj(x.mT) if dtypes.is_complex(x.dtype) else x.mT
 

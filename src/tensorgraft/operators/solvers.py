@@ -178,8 +178,17 @@ class LU(LinearSolver):
 
     name = "lu"
 
+    def __init__(self) -> None:
+        self.of_transpose = False  # by the factors of A^T, which a gradient has in common with what it is of
+
+    def transposed(self) -> LinearSolver:
+        made = LU()
+        made.of_transpose = not self.of_transpose
+        return made
+
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
-        x = xp.linalg.solve(operator.as_matrix(), b)
+        matrix = (operator.T if self.of_transpose else operator).as_matrix()
+        x = dense.lu_solve(matrix, b, transpose=self.of_transpose)
         return Solved(x, finite(x), 1)
 
 
