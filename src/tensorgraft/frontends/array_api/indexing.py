@@ -232,12 +232,12 @@ def _select(x: Array, items: Sequence[Any]) -> Selection:
                 axes.append(len(basic))
                 basic.append(None)
                 try:
-                    chosen = int(bool(k))
+                    found = (xp.zeros((int(bool(k)),), dtypes.int64),)
                 except TracedValueError:
-                    chosen = None
-                if chosen is None:
+                    found = ()
+                if not found:
                     raise asked.result_shape_needed(k)
-                indices.append(xp.zeros((chosen,), dtypes.int64))
+                indices += found
                 continue
             found = true_positions(k, k._value())
         else:
