@@ -231,13 +231,7 @@ def _select(x: Array, items: Sequence[Any]) -> Selection:
             if not k.ndim:
                 axes.append(len(basic))
                 basic.append(None)
-                try:
-                    found = (xp.zeros((int(bool(k)),), dtypes.int64),)
-                except TracedValueError:
-                    found = ()
-                if not found:
-                    raise asked.result_shape_needed(k)
-                indices += found
+                indices.append(xp.zeros((_truth(k),), dtypes.int64))
                 continue
             found = true_positions(k, k._value())
         else:
@@ -250,6 +244,15 @@ def _select(x: Array, items: Sequence[Any]) -> Selection:
             axis += 1
     together = positions == list(range(positions[0], positions[-1] + 1))
     return Selection(views.indexed(x._look(), basic), axes, indices, together)
+
+
+def _truth(x: Array) -> int:
+    """0 or 1, the value of a mask without axes. Raises ShapeError while it is traced."""
+    try:
+        return int(bool(x))
+    except TracedValueError:
+        pass
+    raise asked.result_shape_needed(x)
 
 
 def true_positions(x: Array, mask: Any) -> tuple[Any, ...]:
