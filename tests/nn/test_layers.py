@@ -98,8 +98,14 @@ def loss(total, real):
 def equinox_gives(name):
     """(the parameters, the result, the gradient of a loss)."""
     make, args = LAYERS[name]
-    layer, args = make(eqx.nn, jax.random.key(3)), jax.tree.map(jnp.asarray, args)
-    return eqx.filter(layer, eqx.is_array), layer(*args), eqx.filter_grad(loss(jnp.sum, jnp.real))(layer, *args)
+
+    @eqx.filter_jit  # one program, instead of one for each operation
+    def all_of_it(key, args):
+        layer = make(eqx.nn, key)
+        grads = eqx.filter_grad(loss(jnp.sum, jnp.real))(layer, *args)
+        return eqx.filter(layer, eqx.is_array), layer(*args), grads
+
+    return all_of_it(jax.random.key(3), jax.tree.map(jnp.asarray, args))
 
 
 @pytest.mark.parametrize(("name", "backend"), CASES)

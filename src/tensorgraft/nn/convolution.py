@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -109,24 +108,21 @@ def _padding(padding: Padding, n: int) -> str | tuple[tuple[int, int], ...]:
 
 
 class Conv1d(Conv):
-    """`Conv` of one spatial axis."""
+    """`Conv` of one spatial axis, with its other arguments."""
 
-    @functools.wraps(Conv.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(1, *args, **kwargs)
 
 
 class Conv2d(Conv):
-    """`Conv` of two spatial axes."""
+    """`Conv` of two spatial axes, with its other arguments."""
 
-    @functools.wraps(Conv.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(2, *args, **kwargs)
 
 
 class Conv3d(Conv):
-    """`Conv` of three spatial axes."""
+    """`Conv` of three spatial axes, with its other arguments."""
 
-    @functools.wraps(Conv.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(3, *args, **kwargs)

@@ -22,7 +22,7 @@ Size = int | Literal["scalar"]
 
 
 def _extent(size: Size) -> int:
-    return 1 if size == "scalar" else size  # type: ignore[return-value]
+    return 1 if size == "scalar" else size
 
 
 class Linear(Module):
@@ -116,8 +116,9 @@ class MLP(Module):
         self.in_size, self.out_size, self.width_size, self.depth = in_size, out_size, width_size, depth
 
     def __call__(self, x: Array, *, key: Array | None = None) -> Array:
+        activation: Any = self.activation
         for i, layer in enumerate(self.layers[:-1]):
-            chosen = optree.tree_map(lambda a: a[i] if is_array(a) else a, self.activation)  # noqa: B023
+            chosen = optree.tree_map(lambda a: a[i] if is_array(a) else a, activation)  # noqa: B023
             x = _activated(chosen, layer(x))
         x = self.layers[-1](x)
         if self.depth == 0:

@@ -10,19 +10,25 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 _T = TypeVar("_T")
 
+
+class _Var:
+    """`name: AbstractVar[type]` in a `Module`: subclasses are to have a field or a property of that name."""
+
+    def __class_getitem__(cls, item: Any) -> types.GenericAlias:
+        return types.GenericAlias(cls, (item,))
+
+
+class _ClassVar(_Var):
+    """`name: AbstractClassVar[type]` in a `Module`: subclasses are to have a class attribute of that name."""
+
+
 if TYPE_CHECKING:
     AbstractVar = Annotated[_T, "AbstractVar"]
     AbstractClassVar = Annotated[_T, "AbstractClassVar"]
 else:
-
-    class AbstractVar:
-        """`name: AbstractVar[type]` in a `Module`: subclasses are to have a field or a property of that name."""
-
-        def __class_getitem__(cls, item: Any) -> types.GenericAlias:
-            return types.GenericAlias(cls, (item,))
-
-    class AbstractClassVar(AbstractVar):
-        """`name: AbstractClassVar[type]` in a `Module`: subclasses are to have a class attribute of that name."""
+    AbstractVar, AbstractClassVar = _Var, _ClassVar
+    _Var.__name__ = _Var.__qualname__ = "AbstractVar"
+    _ClassVar.__name__ = _ClassVar.__qualname__ = "AbstractClassVar"
 
 
 _HEAD = re.compile(r"\s*([\w.]+)\s*\[")
@@ -39,10 +45,10 @@ def _kind(annotation: Any, module: str) -> type | None:
         for name in names[1:]:
             found = getattr(found, name, None)
         if found is None and names[-1] in ("AbstractVar", "AbstractClassVar"):  # imported where the class is, locally
-            found = AbstractVar if names[-1] == "AbstractVar" else AbstractClassVar
+            found = _Var if names[-1] == "AbstractVar" else _ClassVar
     else:
         found = getattr(annotation, "__origin__", None)
-    return found if isinstance(found, type) and issubclass(found, AbstractVar) else None
+    return found if isinstance(found, type) and issubclass(found, _Var) else None
 
 
 def collect(cls: type) -> dict[str, type]:
@@ -65,6 +71,6 @@ def collect(cls: type) -> dict[str, type]:
             asks = base.__dict__.get("__abstract_asked__", {})
             if name in asks:
                 continue
-            if name in base.__dict__ or (kind is AbstractVar and name in annotated):
+            if name in base.__dict__ or (kind is _Var and name in annotated):
                 del lacking[name]
     return {**lacking, **asked}

@@ -70,7 +70,7 @@ class _Vmap(Wrapper):
                 raise TypeError(f"filter_vmap of {name_of(self.fn)}: pass arguments by position, in_axes has no names")
             args = bound.args
         leaves: list[Any]
-        leaves, structure = optree.tree_flatten(adopted(args))  # type: ignore[arg-type]
+        leaves, structure = optree.tree_flatten(adopted(args))
         spec = self.in_axes if not isinstance(self.in_axes, list) else tuple(self.in_axes)
         axes = _axes("in_axes", spec, optree.tree_unflatten(structure, leaves))
         mapped = [k for k, a in enumerate(axes) if a is not None]
@@ -82,7 +82,7 @@ class _Vmap(Wrapper):
             return self.fn(*optree.tree_unflatten(structure, now))
 
         if mapped:
-            n = leaves[mapped[0]].shape[axes[mapped[0]]]  # type: ignore[index]
+            n = leaves[mapped[0]].shape[axes[mapped[0]]]
             if self.axis_size is not None and self.axis_size != n:
                 raise ValueError(f"filter_vmap: axis_size is {self.axis_size}, but the mapped axes have {n} elements")
             out = vmap(run, in_axes=[axes[k] for k in mapped])(*(leaves[k] for k in mapped))

@@ -61,7 +61,7 @@ class _Method:
 
     def __init__(self, fn: types.FunctionType) -> None:
         self.__wrapped__ = fn
-        functools.update_wrapper(self, fn)
+        functools.update_wrapper(self, fn)  # type: ignore[arg-type]
 
     @property
     def __isabstractmethod__(self) -> bool:
@@ -91,7 +91,7 @@ class _ModuleMeta(abc.ABCMeta):
             key: _Method(v) if isinstance(v, types.FunctionType) and _is_method(key, namespace) else v
             for key, v in namespace.items()
         }
-        cls = super().__new__(mcs, name, bases, wrapped, **kwargs)
+        cls: Any = super().__new__(mcs, name, bases, wrapped, **kwargs)
         cls._lacks = abstract.collect(cls)
         written = "__init__" in namespace
         base_init = next((b for b in cls.__mro__[1:] if "__init__" in b.__dict__ and b is not object), None)
@@ -115,7 +115,8 @@ class _ModuleMeta(abc.ABCMeta):
         if cls._lacks:
             names = ", ".join(sorted(cls._lacks))
             raise TypeError(f"can't instantiate abstract class {cls.__qualname__}: it is to have {names}")
-        self: Any = cls.__new__(cls, *args, **kwargs)
+        maker: Any = cls  # for type checkers
+        self: Any = maker.__new__(maker, *args, **kwargs)
         _under_way[id(self)] = self
         try:
             self.__init__(*args, **kwargs)
@@ -137,7 +138,8 @@ class _ModuleMeta(abc.ABCMeta):
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        signature = inspect.signature(cls.__init__)
+        maker: Any = cls
+        signature = inspect.signature(maker.__init__)
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 

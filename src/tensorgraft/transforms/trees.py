@@ -54,7 +54,7 @@ def tree_at(
     if (replace is _NONE) == (replace_fn is _NONE):
         raise TypeError("tree_at: give either replace or replace_fn")
     tree = optree.tree_map(lambda x: _Empty() if _is_empty(x) else x, tree, is_leaf=_is_empty)
-    leaves, structure = optree.tree_flatten(tree, is_leaf=is_leaf)  # type: ignore[arg-type]
+    leaves, structure = optree.tree_flatten(tree, is_leaf=is_leaf)
     marked = optree.tree_unflatten(structure, [_Leaf(x) for x in leaves])
     try:
         found = where(marked)

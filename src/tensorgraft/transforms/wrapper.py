@@ -23,6 +23,9 @@ class Wrapper(Module):
         if not callable(self.fn):
             raise TypeError(f"expected a function to transform, got a {type(self.fn).__qualname__}")
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
     @property
     def __wrapped__(self) -> Any:
         return self.fn

@@ -213,8 +213,8 @@ class Jitted:
         del arrays
         with xp.scope():
             if trace.checks:
-                *made, flags = made
-                unless(xp.to_numpy(flags), trace.checks)
+                unless(xp.to_numpy(made[-1]), trace.checks)
+                made = made[:-1]
             for get, value in zip(trace.written, made, strict=False):
                 cell = get(leaves)
                 if xp.mutable:

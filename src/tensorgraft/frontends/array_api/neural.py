@@ -135,7 +135,7 @@ def log_softmax(x: Array, axis: int = -1) -> Array:
 def logsumexp(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Array:
     """log(sum(exp(x))) along axes, without overflow."""
     xp = operand("logsumexp", x, "f")
-    return _call(xp, _of("logsumexp"), (x,), axes_of("logsumexp", x, axis), bool(keepdims))  # type: ignore[arg-type]
+    return _call(xp, _of("logsumexp"), (x,), axes_of("logsumexp", x, axis), bool(keepdims))
 
 
 def layer_norm(x: Array, ndim: int, eps: float) -> Array:
