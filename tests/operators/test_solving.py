@@ -314,6 +314,19 @@ def test_many_columns_and_zero():
         assert bool(zero.success) and not np.asarray(zero.value).any()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_dtypes_stay(dtype):
+    a, b = SC.astype(dtype) if dtype == "complex64" else S.astype(dtype), real(N).astype(dtype)
+    op = ops.MatrixLinearOperator(xp.asarray(a, device="numpy"), "positive_semidefinite")
+    v = xp.asarray(b, device="numpy")
+    for solver in ("cholesky", "lu", "qr", "svd", "cg", "gmres", "lsmr", "lsqr"):
+        found = ops.linear_solve(op, v, solver)
+        close(found.value, np.linalg.solve(a, b), 1e-4)
+        assert found.value.dtype == dtype and found.residual.dtype == "float32"
+        slope = tg.grad(lambda op: xp.sum(xp.real(ops.linear_solve(op, v, solver).value)))(op)  # noqa: B023
+        assert slope.matrix.dtype == dtype
+
+
 def test_tridiagonal_of_any_size():
     for n in (1, 2, 3, 7, 64, 1000):
         d, low, up = real(n) + 4, real(n - 1), real(n - 1)
