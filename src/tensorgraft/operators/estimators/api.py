@@ -157,12 +157,12 @@ def logdet(
     >>> round(float(tg.operators.logdet(matrix, k=20).value), 6)  # 1000 log(2)
     693.147181
     """
-    run = _Run("logdet", operator, {"slq": TRACE["slq"]}, "slq", k, rtol, seed, sampler, None, progress)
-    if "positive_semidefinite" not in operator.tags:
+    if isinstance(operator, LinearOperator) and "positive_semidefinite" not in operator.tags:
         raise ValueError(
             f"logdet: expected a positive definite operator, tagged positive_semidefinite, got tags {_tags(operator)}."
             " Of others take linear algebra: linalg.slogdet(operator.as_matrix())"
         )
+    run = _Run("logdet", operator, {"slq": TRACE["slq"]}, "slq", k, rtol, seed, sampler, None, progress)
     if run.is_exact:
         return run.exact(lambda o: xp.linalg.slogdet(o.as_matrix()).logabsdet)
     return run.estimate(Quadrature.of(_logarithm))
