@@ -101,14 +101,19 @@ def _scaled(
 
 
 def by_row(xp: Backend, x: Array, axes: Sequence[int]) -> tuple[Array, Array]:
-    """(int8 codes, float32 scales): quantised symmetrically, with one scale for all that is contracted along `axes`."""
+    """(int8 codes, float32 scales): quantised symmetrically, with one scale for all that is contracted along `axes`.
+
+    The greatest number lies half a step beyond the last code, and numbers are multiplied by the scale's reciprocal, as
+    in torchao: how its models round is how they round here.
+    """
     values = xp.astype(x, dtypes.float32)
     if 0 in xp.shape(values):
         kept = tuple(1 if i in axes else n for i, n in enumerate(xp.shape(values)))
         return xp.astype(values, dtypes.int8), xp.ones(kept, dtypes.float32)
     largest = xp.max(xp.abs(values), axis=tuple(axes), keepdims=True)
-    scale = xp.divide(xp.where(xp.equal(largest, 0.0), xp.ones_like(largest), largest), 127.0)
-    return xp.astype(xp.round(xp.divide(values, scale)), dtypes.int8), scale
+    scale = xp.divide(xp.where(xp.equal(largest, 0.0), xp.ones_like(largest), largest), 127.5)
+    codes = xp.clip(xp.round(xp.multiply(values, xp.divide(1.0, scale))), -128.0, 127.0)
+    return xp.astype(codes, dtypes.int8), scale
 
 
 def _placed(xp: Backend, scale: Array, which: int, contract: Axes, batch: Axes, ndim: int, others: int) -> Array:

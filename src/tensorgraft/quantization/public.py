@@ -37,6 +37,22 @@ def dequantize(q: Any) -> Any:
     return q if front is None or not front.is_quantized(q) else front.dequantize(q)
 
 
+def from_torchao(x: Any, device: Any = None) -> Any:
+    """A tensor that torchao has quantised (Int8Tensor, IntxUnpackedToInt8Tensor, Float8Tensor), as a quantised tensor
+    on a device of ours, with the same codes, scales and zero points; or a module with such weights, moved there.
+
+    Arguments:
+        x: a tensor or a `torch.nn.Module`.
+        device: as `tg.device` gives it; the default device if None.
+
+    Raises TypeError for classes that keep their codes in another way, and for activations quantised by other rules than
+    symmetric int8 by row.
+    """
+    from tensorgraft.frontends.torch import torchao
+
+    return torchao.from_torchao(x, device)
+
+
 def is_quantized(x: Any) -> bool:
     front = _front_end(x)
     return front is not None and front.is_quantized(x)
