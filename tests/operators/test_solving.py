@@ -339,6 +339,24 @@ def test_tridiagonal_of_any_size():
 
 
 @ON
+def test_tridiagonal_that_needs_pivoting(backend):
+    d, low, up = np.array([0.0, 1.0, 1e-14, 2.0, 0.0]), real(4) + 3, real(4) - 3
+    a = np.diag(d) + np.diag(low, -1) + np.diag(up, 1)
+    band, d, low, up, b = (xp.asarray(x, device=backend) for x in (a, d, low, up, real(5)))
+
+    def solved(op, b):
+        return ops.linear_solve(op, b).value
+
+    op = ops.TridiagonalLinearOperator(d, low, up)
+    right = np.linalg.solve(a, np.asarray(b))
+    close(solved(op, b), right)
+    close(solved(ops.MatrixLinearOperator(band, "tridiagonal"), b), right)
+    close(tg.jit(solved)(op, b), right)
+    slope = tg.grad(lambda b: xp.sum(solved(op, b)))(b)
+    close(slope, np.linalg.solve(a.T, np.ones(5)))
+
+
+@ON
 def test_failures_say_what_to_do(backend):
     def m(a, tags=()):
         return ops.MatrixLinearOperator(xp.asarray(a, device=backend), tags)

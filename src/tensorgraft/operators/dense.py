@@ -62,12 +62,8 @@ def tridiagonal_solve(lower: Array, diagonal: Array, upper: Array, b: Array) -> 
     (n - 1,).
     """
     n = diagonal.shape[0]
-    dtype = xp.result_type(lower, diagonal, upper, b)
-    edge = xp.zeros(1, dtype=dtype, device=b.device)
-    a = xp.expand_dims(xp.concat([edge, xp.astype(lower, dtype)]), axis=1)
-    c = xp.expand_dims(xp.concat([xp.astype(upper, dtype), edge]), axis=1)
-    d = xp.expand_dims(xp.astype(diagonal, dtype), axis=1)
-    x = xp.astype(b, dtype)
+    a, d, c, x = _padded(lower, diagonal, upper, b)
+    a, d, c = (xp.expand_dims(v, axis=1) for v in (a, d, c))
     s = 1
     while s < n:  # rows are coupled with those s above and below
         before, after = -a / _shifted(d, s, 1), -c / _shifted(d, -s, 1)
@@ -76,6 +72,24 @@ def tridiagonal_solve(lower: Array, diagonal: Array, upper: Array, b: Array) -> 
         a, c = before * _shifted(a, s), after * _shifted(c, -s)
         s *= 2
     return x / d
+
+
+def pivoted_tridiagonal_solve(lower: Array, diagonal: Array, upper: Array, b: Array) -> Array:
+    """As `tridiagonal_solve`, by elimination row after row with pivoting (LAPACK's gtsv)."""
+    below, d, above, right = _padded(lower, diagonal, upper, b)
+    backend, _ = arrays_of("tridiagonal_solve", below, d, above, right, kinds="fc")
+    with backend.scope():
+        values = [v._value() for v in (below, d, above, right)]
+        return made(backend.tridiagonal_solve(*values), backend)
+
+
+def _padded(lower: Array, diagonal: Array, upper: Array, b: Array) -> tuple[Array, Array, Array, Array]:
+    """The three diagonals (n,) and b, of one dtype."""
+    dtype = xp.result_type(lower, diagonal, upper, b)
+    edge = xp.zeros(1, dtype=dtype, device=b.device)
+    below = xp.concat([edge, xp.astype(lower, dtype)])
+    above = xp.concat([xp.astype(upper, dtype), edge])
+    return below, xp.astype(diagonal, dtype), above, xp.astype(b, dtype)
 
 
 def _shifted(x: Array, by: int, fill: float = 0) -> Array:

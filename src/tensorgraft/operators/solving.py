@@ -132,17 +132,12 @@ def chosen(operator: LinearOperator) -> LinearSolver:
     if Structured.suits(operator):
         return Structured()
     if "tridiagonal" in tags:
-        return Tridiagonal() if tags & {"positive_semidefinite", "negative_semidefinite"} or _banded(operator) else LU()
+        return Tridiagonal()
     if tags & {"lower_triangular", "upper_triangular"}:
         return Triangular()
     if tags & {"positive_semidefinite", "negative_semidefinite"}:
         return Cholesky()
     return LU() if operator.shape[0] == operator.shape[1] else QR()
-
-
-def _banded(operator: LinearOperator) -> bool:
-    """It is given by its bands: a matrix that has them may be pivoted as well."""
-    return getattr(operator, "bands", None) is not None
 
 
 def refuse(solution: Solution, solver: LinearSolver, operator: LinearOperator) -> None:
