@@ -17,8 +17,13 @@ def without_references(closed: core.ClosedJaxpr) -> core.ClosedJaxpr:
     """The same without arrays that are written (`jax.new_ref`): what is written to them is handed on instead."""
     if internal_mutable_array_effect not in closed.effects:
         return closed
-    with jax.enable_x64(True) if _is_wide(closed) else jax.enable_x64(jax.config.jax_enable_x64):
+    with _types(_is_wide(closed)):
         return discharge_state(closed)
+
+
+def _types(wide: bool) -> Any:
+    """64-bit types where they are needed, else as the user has it."""
+    return jax.enable_x64(wide or jax.config.jax_enable_x64)  # type: ignore[attr-defined]
 
 
 def _is_wide(closed: core.ClosedJaxpr) -> bool:
@@ -59,7 +64,7 @@ def _is_equal(x: Any, y: Any) -> bool:
 def _traced(function: Callable[..., Any], equation: Any) -> core.ClosedJaxpr | None:
     specs = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in equation.invars]
     wide = any(str(atom.aval.dtype) in _WIDE for atom in (*equation.invars, *equation.outvars))
-    with jax.enable_x64(True) if wide else jax.enable_x64(jax.config.jax_enable_x64):
+    with _types(wide):
         closed = jax.make_jaxpr(lambda *operands: function(*operands, **equation.params))(*specs)
     same = [atom.aval.dtype for atom in equation.outvars] == [aval.dtype for aval in closed.out_avals]
     return closed if same else None
@@ -75,7 +80,7 @@ def _lowering(primitive: core.Primitive) -> Callable[..., Any] | None:
         mlir._lowerings.get(primitive),
     ]
     for entry in rules:
-        lowering = getattr(entry, "rule", entry)
+        lowering: Any = getattr(entry, "rule", entry)
         while lowering is not None:
             code = getattr(lowering, "__code__", None)
             if code is not None and code.co_qualname.startswith("lower_fun.") and "fun" in code.co_freevars:

@@ -24,7 +24,7 @@ def _evaluator(xp: Backend, closed: core.ClosedJaxpr) -> Callable[..., list[Arra
 
 def _flat(values: Sequence[Any]) -> tuple[list[Array], Any]:
     """The arrays in values, words of keys among them, and how to put them together."""
-    return optree.tree_flatten(list(values), namespace="tensorgraft.jax")
+    return optree.tree_flatten(list(values), namespace="tensorgraft.jax")  # type: ignore[arg-type]
 
 
 @rule("while")
@@ -57,7 +57,7 @@ def while_(
         return [xp.where(on, new, old) for on, new, old in zip(lead, after, state, strict=True)]
 
     end = xp.while_loop((lambda state: xp.any(goes_on(state))) if batch else goes_on, step, leaves)
-    return optree.tree_unflatten(tree, end)
+    return list(optree.tree_unflatten(tree, end))
 
 
 @rule("cond")
@@ -81,7 +81,7 @@ def cond(xp: Backend, which: Array, *operands: Array, branches: Sequence[core.Cl
         return xp.cond(is_late, lambda: among(middle, last), lambda: among(first, middle))
 
     leaves = among(0, len(branches))
-    return optree.tree_unflatten(trees[0], leaves)
+    return list(optree.tree_unflatten(trees[0], leaves))
 
 
 @rule("scan")

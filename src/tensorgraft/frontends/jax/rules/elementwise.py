@@ -93,8 +93,8 @@ def _is_integer(xp: Backend, x: Array) -> bool:
 
 def _safe_divisor(xp: Backend, x: Array, y: Array) -> tuple[Array, Array, Array | None]:
     """(1 where a processor would trap, else y; where y is 0; where the quotient overflows)."""
-    zero, overflow, odd = xp.equal(y, 0), None, xp.equal(y, 0)
-    dtype = xp.dtype_of(x)
+    zero, overflow, dtype = xp.equal(y, 0), None, xp.dtype_of(x)
+    odd = zero
     if dtype.kind == "i":
         overflow = xp.logical_and(xp.equal(x, dtypes.lowest(dtype)), xp.equal(y, -1))
         odd = xp.logical_or(zero, overflow)
@@ -106,7 +106,7 @@ def div(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
     """Integers: toward zero; by zero -1; the least number by -1 is itself (XLA)."""
     if not _is_integer(xp, x):
         return xp.divide(x, y)
-    safe, zero, _ = _safe_divisor(xp, x, y)
+    safe, zero = _safe_divisor(xp, x, y)[:2]
     quotient = xp.integer_floor_divide(xp.subtract(x, xp.fmod(x, safe)), safe)
     return xp.where(zero, xp.bitwise_invert(xp.zeros_like(quotient)), quotient)
 

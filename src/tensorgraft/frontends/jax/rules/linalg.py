@@ -185,4 +185,4 @@ def svd(
 def _identity(xp: Backend, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     if len(shape) < 2 or 0 in shape:
         return xp.zeros(shape, dtype)
-    return xp.broadcast_to(xp.eye(*shape[-2:], dtype), shape)
+    return xp.broadcast_to(xp.eye(shape[-2], shape[-1], dtype), shape)

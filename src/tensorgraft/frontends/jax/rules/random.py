@@ -68,7 +68,7 @@ def random_clone(xp: Backend, keys: Keys, **_: Any) -> Keys:
 
 
 def _is_threefry(aval: Any) -> bool:
-    return aval.dtype._impl.name == "threefry2x32" and jax.config.jax_threefry_partitionable
+    return aval.dtype._impl.name == "threefry2x32" and jax.config.jax_threefry_partitionable  # type: ignore[attr-defined]
 
 
 @rule("random_seed")
@@ -116,7 +116,8 @@ def random_fold_in(xp: Backend, keys: Keys, data: Array, *, given: Any, **_: Any
     """A key or an array of them, with a number or an array of those."""
     data = xp.astype(data, dtypes.uint32)
     if _is_threefry(given[0]):
-        return Keys(_cipher(xp, *keys.words, xp.zeros_like(data), data))
+        k0, k1 = keys.words
+        return Keys(_cipher(xp, k0, k1, xp.zeros_like(data), data))
     shape = np.broadcast_shapes(xp.shape(data), xp.shape(keys.words[0]))
     data, *words = (xp.broadcast_to(x, shape) for x in (data, *keys.words))
     return Keys.of(xp, _on_data(xp, _folded, Keys(tuple(words)).data(xp), data, impl=given[0].dtype._impl))
@@ -155,5 +156,5 @@ def _on_data(xp: Backend, function: Callable[..., Any], *operands: Array, **para
 @functools.lru_cache(maxsize=1024)
 def _traced(function: Callable[..., Any], params: tuple[Any, ...], specs: tuple[Any, ...]) -> core.ClosedJaxpr:
     wide = dict(params).get("bit_width") == 64 or any(dtype.itemsize == 8 for _, dtype in specs)
-    with jax.enable_x64(wide or jax.config.jax_enable_x64):
+    with jax.enable_x64(wide or jax.config.jax_enable_x64):  # type: ignore[attr-defined]
         return jax.make_jaxpr(functools.partial(function, **dict(params)))(*(jax.ShapeDtypeStruct(*s) for s in specs))
