@@ -1,6 +1,6 @@
 """Matrix-free linear operators on arrays of any backend, and the equations they are in. See `docs/operators.md`."""
 
-from tensorgraft.operators.base import FunctionLinearOperator, LinearOperator, MatrixLinearOperator
+from tensorgraft.operators.base import LinearOperator
 from tensorgraft.operators.blocks import BlockDiagonalLinearOperator, BlockLinearOperator, KroneckerLinearOperator
 from tensorgraft.operators.composed import (
     ConjugateLinearOperator,
@@ -20,6 +20,7 @@ from tensorgraft.operators.estimators import Estimate, diagonal, frobenius_norm,
 from tensorgraft.operators.krylov import CG, GMRES
 from tensorgraft.operators.lowrank import LowRankLinearOperator
 from tensorgraft.operators.lsmr import LSMR, LSQR
+from tensorgraft.operators.matrix import FunctionLinearOperator, MatrixLinearOperator
 from tensorgraft.operators.solvers import LU, QR, SVD, Cholesky, Diagonal, LinearSolver, Triangular, Tridiagonal
 from tensorgraft.operators.solving import Solution, linear_solve
 from tensorgraft.operators.structured import Structured

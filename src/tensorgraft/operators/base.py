@@ -1,10 +1,9 @@
-"""`LinearOperator`: what is applied to a vector, a pytree of arrays; the operators of a matrix and of a function."""
+"""`LinearOperator`: what is applied to a vector, a pytree of arrays."""
 
 from __future__ import annotations
 
-import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,10 +14,9 @@ from tensorgraft.frontends.array_api import Array
 from tensorgraft.frontends.array_api.devices import Device
 from tensorgraft.frontends.array_api.promotion import promote
 from tensorgraft.hub import dtypes
-from tensorgraft.operators import structures
 from tensorgraft.operators import tags as tags_
 from tensorgraft.operators.pytrees import register
-from tensorgraft.operators.structures import ShapeDtype, Structure
+from tensorgraft.operators.structures import Structure
 from tensorgraft.transforms import gradients
 
 _COLUMNS = 512  # how many columns at once where only some numbers of each are wanted
@@ -226,158 +224,3 @@ def _unflatten(cls: type[LinearOperator], about: Any, children: Iterable[Any]) -
     for name, value in (*zip(names, children, strict=True), *rest):
         setattr(made, name, value)
     return made
-
-
-# ---- a matrix --------------------------------------------------------------------------------------------------------
-
-
-class MatrixLinearOperator(LinearOperator):
-    """The operator of a matrix (m, n), an array on any backend.
-
-    Arguments:
-        tags: what is known of the matrix. Nobody checks that it holds.
-    """
-
-    _fields = ("matrix", "_given")
-    _static = ("_given",)
-
-    def __init__(self, matrix: Array, tags: Iterable[str] = ()) -> None:
-        if not isinstance(matrix, Array):
-            raise TypeError(
-                "MatrixLinearOperator: expected an array of tensorgraft.array_api, got a"
-                f" {type(matrix).__module__}.{type(matrix).__qualname__}: asarray makes one of it"
-            )
-        if matrix.ndim != 2:
-            raise ValueError(
-                f"MatrixLinearOperator: expected a matrix, an array of two dimensions, got shape {matrix.shape}"
-            )
-        if not dtypes.is_inexact(matrix.dtype):
-            raise TypeError(
-                f"MatrixLinearOperator: expected floating-point or complex numbers, got {matrix.dtype}:"
-                " astype(matrix, float64) makes them"
-            )
-        self.matrix = matrix
-        self._given = tags_.closed(tags, matrix.dtype, self.shape, "MatrixLinearOperator")
-
-    @property
-    def _in(self) -> Structure:
-        return _vector(self.matrix.shape[1], self.matrix.dtype)
-
-    @property
-    def _out(self) -> Structure:
-        return _vector(self.matrix.shape[0], self.matrix.dtype)
-
-    @property
-    def device(self) -> Device:
-        return self.matrix.device
-
-    @property
-    def tags(self) -> tags_.Tags:
-        return self._given
-
-    def mv(self, x: Any, /) -> Array:
-        (v,) = self._in.checked("MatrixLinearOperator.mv", x)
-        return xp.matmul(self.matrix, v)
-
-    def mm(self, x: Any, /) -> Array:
-        (v,) = self._in.checked("MatrixLinearOperator.mm", x, columns=True)
-        return xp.matmul(self.matrix, v)
-
-    def mm_flat(self, x: Array, /) -> Array:
-        return self.mm(x)
-
-    @property
-    def T(self) -> LinearOperator:
-        if "symmetric" in self.tags:
-            return self
-        return MatrixLinearOperator(self.matrix.mT, tags_.of_transpose(self.tags))
-
-    @property
-    def H(self) -> LinearOperator:
-        if "hermitian" in self.tags:
-            return self
-        matrix = self.matrix.mT
-        if dtypes.is_complex(self.dtype):
-            matrix = xp.conj(matrix)
-        return MatrixLinearOperator(matrix, tags_.of_transpose(self.tags))
-
-    def as_matrix(self) -> Array:
-        return self.matrix
-
-    def diagonal(self) -> Array:
-        return xp.linalg.diagonal(self.matrix)
-
-
-@functools.lru_cache(maxsize=1024)
-def _vector(n: int, dtype: np.dtype) -> Structure:
-    return structures.given("vector", ((n,), dtype))
-
-
-# ---- a function ------------------------------------------------------------------------------------------------------
-
-
-class FunctionLinearOperator(LinearOperator):
-    """The operator of a linear function of a pytree of arrays.
-
-    The transpose comes by reverse differentiation, `mm` by batching.
-
-    Arguments:
-        fn: linear; nobody checks that it is. Arrays that it closes over are differentiated, too, and read at each call
-            of a compiled function. A pytree that can be called (a module) has its arrays among the operator's.
-        structure: of what `fn` takes: a pytree of (shape, dtype) pairs, `ShapeDtype`s or arrays.
-        device: on which `fn` computes. None: that of the arrays in `structure`, else the default device.
-        tags: what is known of it. Nobody checks that it holds.
-        out_structure: of what `fn` gives. None: `fn` is called once on zeros, when that is first asked for.
-    """
-
-    _fields = ("fn", "_given", "_structure", "_results", "_device")
-    _static = ("_given", "_structure", "_results", "_device")
-
-    def __init__(
-        self,
-        fn: Callable[[Any], Any],
-        structure: Any,
-        device: Any = None,
-        tags: Iterable[str] = (),
-        out_structure: Any = None,
-    ) -> None:
-        if not callable(fn):
-            raise TypeError(f"FunctionLinearOperator: expected a function, got a {type(fn).__qualname__}")
-        self.fn = fn
-        self._structure = structures.given("FunctionLinearOperator", structure)
-        self._device = structures.device_of(structure, device)
-        self._results = structures.Memo()
-        if out_structure is not None:
-            self._results.value = structures.given("FunctionLinearOperator", out_structure)
-        known = tags_.closed(tags, self._structure.dtype, name="FunctionLinearOperator")
-        if known and any(tags_.RULES[t].square for t in known) and self._results.value is None:
-            self._results.value = self._structure  # square operators map a space to itself
-        self._given = tags_.closed(tags, self.dtype, self.shape, "FunctionLinearOperator") if known else known
-
-    @property
-    def _in(self) -> Structure:
-        return self._structure
-
-    @property
-    def _out(self) -> Structure:
-        if self._results.value is None:
-            self._results.value = structures.of(self.fn(self._structure.zeros(self._device)))
-        return self._results.value
-
-    @property
-    def device(self) -> Device:
-        return self._device
-
-    @property
-    def tags(self) -> tags_.Tags:
-        return self._given
-
-    def mv(self, x: Any, /) -> Any:
-        self._structure.checked("FunctionLinearOperator.mv", x)
-        out = self.fn(x)
-        if self._results.value is None and structures.of(x) == self._structure:
-            self._results.value = structures.of(out)
-        return out
-
-
-__all__ = ["FunctionLinearOperator", "LinearOperator", "MatrixLinearOperator", "ShapeDtype"]

@@ -12,9 +12,9 @@ from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
 from tensorgraft.frontends.array_api.devices import Device
 from tensorgraft.operators import tags as tags_
-from tensorgraft.operators.base import LinearOperator, _vector
+from tensorgraft.operators.base import LinearOperator
 from tensorgraft.operators.composed import Composed, _added, _alike, _operator
-from tensorgraft.operators.structures import Structure
+from tensorgraft.operators.structures import Structure, vector
 
 Apply = Callable[[LinearOperator, Array], Array]
 
@@ -28,11 +28,11 @@ class KroneckerLinearOperator(Composed):
 
     @property
     def _in(self) -> Structure:
-        return _vector(math.prod(x.in_size for x in self.operators), self._dtype)
+        return vector(math.prod(x.in_size for x in self.operators), self._dtype)
 
     @property
     def _out(self) -> Structure:
-        return _vector(math.prod(x.out_size for x in self.operators), self._dtype)
+        return vector(math.prod(x.out_size for x in self.operators), self._dtype)
 
     @property
     def _dtype(self) -> Any:

@@ -14,8 +14,8 @@ from tensorgraft.frontends.array_api.promotion import promote
 from tensorgraft.hub import dtypes
 from tensorgraft.operators import structures
 from tensorgraft.operators import tags as tags_
-from tensorgraft.operators.base import LinearOperator, _vector
-from tensorgraft.operators.structures import Structure
+from tensorgraft.operators.base import LinearOperator
+from tensorgraft.operators.structures import Structure, vector
 
 
 class IdentityLinearOperator(LinearOperator):
@@ -169,7 +169,7 @@ class TridiagonalLinearOperator(LinearOperator):
     @property
     def _in(self) -> Structure:
         dtype = promote(promote(self._diagonal.dtype, self.lower.dtype), self.upper.dtype)
-        return _vector(self._diagonal.shape[0], dtype)
+        return vector(self._diagonal.shape[0], dtype)
 
     @property
     def _out(self) -> Structure:

@@ -12,9 +12,9 @@ from tensorgraft.frontends.array_api.promotion import promote
 from tensorgraft.hub import dtypes
 from tensorgraft.operators import dense
 from tensorgraft.operators import tags as tags_
-from tensorgraft.operators.base import LinearOperator, _vector
+from tensorgraft.operators.base import LinearOperator
 from tensorgraft.operators.elementary import _arrays
-from tensorgraft.operators.structures import Structure
+from tensorgraft.operators.structures import Structure, vector
 
 
 class LowRankLinearOperator(LinearOperator):
@@ -67,11 +67,11 @@ class LowRankLinearOperator(LinearOperator):
 
     @property
     def _in(self) -> Structure:
-        return _vector(self._right.shape[0], self._dtype)
+        return vector(self._right.shape[0], self._dtype)
 
     @property
     def _out(self) -> Structure:
-        return _vector(self.u.shape[0], self._dtype)
+        return vector(self.u.shape[0], self._dtype)
 
     @property
     def device(self) -> Device:

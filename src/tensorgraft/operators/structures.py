@@ -164,6 +164,12 @@ def given(name: str, spec: Any) -> Structure:
     return Structure(found, tree)
 
 
+@functools.lru_cache(maxsize=1024)
+def vector(n: int, dtype: np.dtype) -> Structure:
+    """Of arrays (n,)."""
+    return given("vector", ((n,), dtype))
+
+
 def device_of(spec: Any, device: Any) -> Device:
     """Where the vectors of a structure are: `device`, or, where that is None, with the arrays that describe it."""
     if device is None:
