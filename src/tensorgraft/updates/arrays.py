@@ -29,7 +29,7 @@ def _fitting(x: Array, value: Any, keep_dtype: bool, shape: tuple[int, ...] | No
     if shape is not None:
         check_shape(value.shape, shape)
     if value.dtype.kind == "c" and x.dtype.kind != "c":
-        value = xp.real(value)  # type: ignore[attr-defined]  # a row of a table
+        value = xp.real(value)
     return xp.astype(value, x.dtype, copy=False)
 
 

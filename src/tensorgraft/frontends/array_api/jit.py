@@ -128,7 +128,7 @@ class Jitted:
             with tracing.capturing(xp, xp, True, "jit", self.fn) as capture:
                 capture.arguments = set(argument)
                 capture.inputs = {id(x._cell) for x in (*leaves, *reached(self.fn)) if isinstance(x, Array)}
-                inside = list(leaves)
+                inside: Any = list(leaves)
                 for i, value in enumerate(leaves):
                     if uses is not None and is_input(value):
                         uses[i] = Use(value, xp, capture)
@@ -194,7 +194,7 @@ class Jitted:
         )
 
     def _run(self, trace: Trace, xp: Backend, leaves: list[Any]) -> Any:
-        arrays = []
+        arrays: list[Any] = []
         for k, source in enumerate(trace.inputs):
             if isinstance(source, NumberInput):
                 arrays.append(np.asarray(leaves[source.at], source.dtype))

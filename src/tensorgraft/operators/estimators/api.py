@@ -340,7 +340,7 @@ class _Run:
 
 
 def _sign(operator: Any) -> bool:
-    tags = getattr(operator, "tags", frozenset())
+    tags: frozenset[str] = getattr(operator, "tags", frozenset())
     return "positive_semidefinite" in tags or "negative_semidefinite" in tags
 
 

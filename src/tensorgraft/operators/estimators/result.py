@@ -41,9 +41,13 @@ def _shown(x: Any) -> str:
     return f"{x.item():.8g}"
 
 
-optree.register_pytree_node(
-    Estimate,
-    lambda e: ((e.value, e.standard_error), (e.products, e.method), ("value", "standard_error")),
-    lambda about, children: Estimate(*children, *about),
-    namespace=_GLOBAL,
-)
+def _flatten(e: Any) -> tuple[Any, Any, tuple[str, ...]]:
+    return (e.value, e.standard_error), (e.products, e.method), ("value", "standard_error")
+
+
+def _unflatten(about: Any, children: Any) -> Any:
+    return Estimate(*children, *about)
+
+
+_node: Any = Estimate
+optree.register_pytree_node(_node, _flatten, _unflatten, namespace=_GLOBAL)
