@@ -22,7 +22,7 @@ from tensorgraft.transforms import fori_loop
 WRITES = 1000
 SIZES = {"1 k": 1 << 10, "64 k": 1 << 16, "1 M": 1 << 20, "16 M": 1 << 24}
 MOST_COPIES = 2  # of 1,000, had every write one
-CALLS, ROUNDS = 10, 25
+CALLS, ROUNDS = 4, 10
 Subject = tuple[Callable[[], None], Callable[[], np.ndarray]]  # writes once, and what is there
 
 

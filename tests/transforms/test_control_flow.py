@@ -114,6 +114,24 @@ def test_fori(backend):
     assert float(tg.jit(tg.grad(lambda x: power(x, 4)))(array(2.0, backend))) == 38.0
 
 
+def test_a_loop_over_an_argument_is_one(backend):
+    steps = []
+
+    @tg.jit
+    def program(x):
+        def step(i, x):
+            steps.append(i)
+            x[i * 2] = x[i] + 1
+            return x
+
+        x[...] = fori_loop(0, 5, step, x)
+
+    x = array([float(i) for i in range(10)], backend)
+    program(x)
+    assert x.tolist() == [1, 1, 2, 3, 3, 5, 4, 7, 4, 9]
+    assert backend in ("numpy", "torch") or len(steps) < 5  # PyTorch unrolls
+
+
 def test_errors(backend):
     x = array([1.0, 2.0], backend)
     with pytest.raises(TypeError, match=r"a condition is a bool array of no dimension, got bool\[2\]"):

@@ -72,6 +72,9 @@ class TorchIndexing:
         at = _positions(indices)
         if len(at) == 1 and at[0].ndim == 1:
             return _selected(x, 0, at[0])
+        if any(not i.ndim for i in at):  # whose value PyTorch would ask for
+            found = x[tuple(i if i.ndim else i.unsqueeze(0) for i in at)]
+            return found if any(i.ndim for i in at) else found.squeeze(0)
         return x[at] if at else x
 
     def scatter(self, x: Array, indices: Sequence[Array], updates: Array, /, mode: str = "set") -> Array:
@@ -111,6 +114,6 @@ class TorchIndexing:
 
     def take(self, x: Array, indices: Array, axis: int) -> Array:
         at = convert(indices, torch.int64)
-        if at.ndim == 1:
-            return _selected(x, axis, at)
+        if at.ndim < 2:
+            return _selected(x, axis, at) if at.ndim else _selected(x, axis, at.unsqueeze(0)).squeeze(axis)
         return x[(slice(None),) * (axis % x.ndim) + (at,)]

@@ -216,6 +216,8 @@ def _predicate(name: str, found: Any) -> Array | bool:
 
 
 def _is_traced(x: Array) -> bool:
+    if tracing.now.capture is not None and tracing.now.capture.is_input(x._cell):
+        return True  # an argument of a program that is being traced, though it has not been used yet
     xp = x._cell.backend
     with xp.scope():
         return xp.is_traced(x._value())
