@@ -20,7 +20,8 @@ def encode(xp: Backend, x: Array, scheme: Scheme, name: str = "quantize") -> Qua
     if not dtypes.is_floating(dtype):
         raise TypeError(f"{name}: a tensor of {dtype} cannot be quantised: a floating-point dtype is expected")
     block = scheme.blocks(shape)
-    if not xp.is_traced(x) and not bool(xp.to_numpy(xp.all(xp.isfinite(x)))):
+    finite = xp.all(xp.isfinite(x))
+    if not xp.is_traced(finite) and not bool(xp.to_numpy(finite)):  # a trace may begin with arrays that have values
         raise ValueError(
             f"{name}: the {dtype} tensor of shape {shape} has NaN or infinite values, which no scale fits:"
             " find where they come from (isfinite), or replace them (nan_to_num)"

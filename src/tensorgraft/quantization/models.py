@@ -29,8 +29,8 @@ def quantize_(model: Any, scheme: Schemes, *, filter: Callable[[str, Any], bool]
     Raises ValueError for shapes that do not divide into groups, values that are not finite, unknown schemes, and where
     nothing fits the filter; TypeError for a model that is none of these.
     """
-    choose = _chooser(scheme)
-    wanted = (lambda name, _: fnmatch.fnmatchcase(name, filter)) if isinstance(filter, str) else filter
+    choose = chooser(scheme)
+    wanted = wanted_by(filter)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         from tensorgraft.frontends.torch import quantized as tensors
@@ -41,7 +41,11 @@ def quantize_(model: Any, scheme: Schemes, *, filter: Callable[[str, Any], bool]
     return quantized.quantize_tree(model, choose, wanted)
 
 
-def _chooser(scheme: Schemes) -> Callable[[str], Scheme | None]:
+def wanted_by(filter: Callable[[str, Any], bool] | str | None) -> Callable[[str, Any], bool] | None:
+    return (lambda name, _: fnmatch.fnmatchcase(name, filter)) if isinstance(filter, str) else filter
+
+
+def chooser(scheme: Schemes) -> Callable[[str], Scheme | None]:
     """The scheme for a name; None for none."""
     if not isinstance(scheme, Mapping):
         found = scheme_of(scheme)
@@ -54,8 +58,6 @@ def _chooser(scheme: Schemes) -> Callable[[str], Scheme | None]:
     return choose
 
 
-def nothing_fits(names: list[str]) -> ValueError:
+def nothing_fits(names: list[str], name: str = "quantize_") -> ValueError:
     shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-    return ValueError(
-        f"quantize_: no weight fits the filter and the patterns of the schemes; there are {shown or 'none'}"
-    )
+    return ValueError(f"{name}: no weight fits the filter and the patterns of the schemes; there are {shown or 'none'}")

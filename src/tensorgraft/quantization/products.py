@@ -23,8 +23,8 @@ def dot_general(
     result = dtype or (a.dtype if isinstance(a, Quantized) else xp.dtype_of(a))
     for which, (q, other) in enumerate(((a, b), (b, a))):
         if isinstance(q, Quantized) and not isinstance(other, Quantized) and _constant(xp, q, contract[which]):
-            q, *axes = _as_it_lies(q, which, contract, batch)
-            return _scaled(xp, q, other, which, *axes, result)
+            q, contract, batch = _as_it_lies(q, which, contract, batch)
+            return _scaled(xp, q, other, which, contract, batch, result)
     a, b = (dense(xp, x) if isinstance(x, Quantized) else x for x in (a, b))
     return xp.dot_general(a, b, contract, batch, dtype)
 
@@ -35,7 +35,8 @@ def _constant(xp: Backend, q: Quantized, axes: Sequence[int]) -> bool:
     if found is None or q.zero is not None or q.encoding.kind == "table":
         return False
     grid = xp.shape(q.scale)
-    return all(found[0][i].base is None or grid[found[0][i].base] == 1 for i in axes)
+    along = [found[0][i].base for i in axes]
+    return all(base is None or grid[base] == 1 for base in along)
 
 
 def _as_it_lies(q: Quantized, which: int, contract: Axes, batch: Axes) -> tuple[Quantized, Axes, Axes]:

@@ -22,7 +22,7 @@ def quantize(x: Any, scheme: str | Scheme) -> Any:
     TypeError for what is no floating-point array.
     """
     found = scheme_of(scheme)
-    front = _front_end(x)
+    front = front_end(x)
     if front is None:
         raise TypeError(
             f"quantize: expected an array of tensorgraft.array_api or a tensor on tg.device(...), got a"
@@ -33,7 +33,7 @@ def quantize(x: Any, scheme: str | Scheme) -> Any:
 
 def dequantize(q: Any) -> Any:
     """The numbers that a quantised array or tensor stands for, dense; what is not quantised, as it is."""
-    front = _front_end(q)
+    front = front_end(q)
     return q if front is None or not front.is_quantized(q) else front.dequantize(q)
 
 
@@ -54,11 +54,11 @@ def from_torchao(x: Any, device: Any = None) -> Any:
 
 
 def is_quantized(x: Any) -> bool:
-    front = _front_end(x)
+    front = front_end(x)
     return front is not None and front.is_quantized(x)
 
 
-def _front_end(x: Any) -> Any:
+def front_end(x: Any) -> Any:
     """The module of the front end whose array this is."""
     arrays = sys.modules.get("tensorgraft.frontends.array_api.array")
     if arrays is not None and isinstance(x, arrays.Array):

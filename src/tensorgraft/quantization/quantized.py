@@ -187,22 +187,22 @@ def _along(xp: Backend, x: Array, axes: list[Axis], at: list[int]) -> Array:
     """A view, axis by axis, of an array whose extents are those of the base, or 1."""
     here = xp.shape(x)
     moving = {a.base: a for a in axes if a.base is not None}
-    start, stop, step, backward = [], [], [], []
+    spans = []  # start, stop and step on each axis
     for axis, n in enumerate(here):
         a = moving.get(axis)
         if n == 1:
-            start.append(0), stop.append(1), step.append(1)
+            spans.append((0, 1, 1))
         elif a is None:
-            start.append(at[axis]), stop.append(at[axis] + 1), step.append(1)
+            spans.append((at[axis], at[axis] + 1, 1))
         else:
             last = a.start + (a.extent - 1) * a.step
-            start.append(min(a.start, last)), stop.append(max(a.start, last) + 1), step.append(abs(a.step))
-            if a.step < 0:
-                backward.append(axis)
-    if tuple(start) != (0,) * len(here) or tuple(stop) != here or any(s != 1 for s in step):
-        x = xp.slice(x, tuple(start), tuple(stop), tuple(step))
+            spans.append((min(a.start, last), max(a.start, last) + 1, abs(a.step)))
+    if spans != [(0, n, 1) for n in here]:
+        start, stop, step = (tuple(s[k] for s in spans) for k in range(3))
+        x = xp.slice(x, start, stop, step)
+    backward = tuple(axis for axis, a in moving.items() if a.step < 0 and here[axis] != 1)
     if backward:
-        x = xp.flip(x, tuple(backward))
+        x = xp.flip(x, backward)
     order = [a.base for a in axes if a.base is not None]
     rest = [axis for axis in range(len(here)) if axis not in order]
     if order + rest != list(range(len(here))):

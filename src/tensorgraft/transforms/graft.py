@@ -58,12 +58,13 @@ def graft(program: Any, *, onto: str) -> Any:
         return graft_module(program, onto)
     if callable(program) and not isinstance(program, type) and onto in ("torch", "tensorflow", "numpy"):
         registry.lookup("jax")
-        if onto == "torch":
-            from tensorgraft.frontends.jax.among_tensors import AmongTensors as kind
-        else:
-            from tensorgraft.frontends.jax.grafted import Grafted as kind
-        from tensorgraft.frontends.jax.grafted import grafted
+        from tensorgraft.frontends.jax.grafted import Grafted, grafted
 
+        kind = Grafted
+        if onto == "torch":
+            from tensorgraft.frontends.jax.among_tensors import AmongTensors
+
+            kind = AmongTensors
         return grafted(program, registry.get(onto), kind)
     raise TypeError(
         "tg.graft takes a torch.nn.Module or an ExportedProgram onto 'jax', 'tensorflow' or 'numpy', or a JAX function"

@@ -136,7 +136,8 @@ class TorchLinearAlgebra:
     # ---- composites ------------------------------------------------------------------------------------------------
 
     def householder_qr(self, x: Array) -> tuple[Array, Array]:
-        return tuple(torch.geqrf(x))
+        a, tau = torch.geqrf(x)
+        return a, tau
 
     def matmul(self, a: Array, b: Array, dtype: np.dtype | None = None) -> Array:
         return product(a, b, a.dtype if dtype is None else torch_dtype(dtype))

@@ -92,7 +92,8 @@ class _Call:
 class _Function(torch.autograd.Function):
     @staticmethod
     def forward(call: _Call, *tensors: Tensor) -> tuple[Tensor, ...]:
-        xp, residuals = call.xp, ()
+        xp = call.xp
+        residuals: Sequence[Tensor] = ()
         with xp.scope():
             if call.lean:
                 results = call.function.primal(xp, tensors)

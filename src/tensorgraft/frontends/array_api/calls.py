@@ -55,8 +55,11 @@ def backend_of(name: str, *operands: Any) -> Backend:
                 if common is not None:
                     found = common
                     continue
-                if tracing.join(*[cell for o in operands if isinstance(o, Array) for cell in o._cells()]):
-                    return common_backend([o._cell.backend for o in operands if isinstance(o, Array)])
+                arrays = [o for o in operands if isinstance(o, Array)]
+                if tracing.join(*[cell for o in arrays for cell in o._cells()]):
+                    common = common_backend([o._cell.backend for o in arrays])
+                    assert common is not None
+                    return common
                 places = ", ".join(dict.fromkeys(str(o.device) for o in operands if isinstance(o, Array)))
                 raise ValueError(f"{name}: the arrays are on several devices ({places}): move them with to_device")
         elif not isinstance(x, SCALARS):

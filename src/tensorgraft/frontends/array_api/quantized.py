@@ -12,9 +12,10 @@ import numpy as np
 import optree
 
 from tensorgraft.frontends.array_api.array import Array
+from tensorgraft.frontends.array_api.custom import custom_vjp
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
-from tensorgraft.quantization.backend import QuantizingBackend, quantizing
+from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.encode import encode, same_ranges
 from tensorgraft.quantization.models import nothing_fits
 from tensorgraft.quantization.quantized import Quantized, anew, dense
@@ -114,9 +115,9 @@ class QuantizedArray(Array):
             return _of_parts(xp, made.with_parts(tuple(map(xp.copy, made.parts))))
 
 
-def made_of(array: Any, xp: QuantizingBackend) -> Array:
+def made_of(array: Any, xp: Any) -> Array:
     """A new array around what an operation on quantised operands gave."""
-    inner = xp.inner
+    inner: Backend = xp.inner  # of a `QuantizingBackend`
     if isinstance(array, Quantized):
         return _of_parts(inner, array)
     return Array(Storage(inner.own(array) if inner.mutable else array, inner))
@@ -127,17 +128,18 @@ def _of_parts(xp: Backend, q: Quantized) -> QuantizedArray:
     return QuantizedArray(parts[0], parts[1], parts[2] if len(parts) > 2 else None, q.base, q.geometry, q.scheme)
 
 
-def _flatten(q: QuantizedArray) -> tuple[tuple[Any, ...], Any, None]:
+def _flatten(q: Any) -> tuple[tuple[Any, ...], Any, None]:
     return (q.codes, q.scale, q.zero_point), (q.base, q._geometry, q.scheme), None
 
 
-def _unflatten(aux: Any, children: Any) -> QuantizedArray:
+def _unflatten(aux: Any, children: Any) -> Any:
     codes, scale, zero = children
     base, geometry, scheme = aux
     return QuantizedArray(codes, scale, zero, base, geometry, scheme)
 
 
-optree.register_pytree_node(QuantizedArray, _flatten, _unflatten, namespace=optree.registry.__GLOBAL_NAMESPACE)
+_node: Any = QuantizedArray  # optree's types ask for a collection
+optree.register_pytree_node(_node, _flatten, _unflatten, namespace=optree.registry.__GLOBAL_NAMESPACE)
 
 
 def quantize(x: Array, scheme: Scheme) -> QuantizedArray:
@@ -150,6 +152,19 @@ def quantize(x: Array, scheme: Scheme) -> QuantizedArray:
 
 def dequantize(q: QuantizedArray) -> Array:
     return q.dequantize()
+
+
+def fake_quantize(x: Array, scheme: Scheme) -> Array:
+    """See `tg.quantization.fake_quantize`."""
+
+    def rounded(x: Array) -> Array:
+        xp = x._cell.backend
+        with xp.scope():
+            value = dense(xp, encode(xp, x._value(), scheme, "fake_quantize"))
+            return Array(Storage(xp.own(value) if xp.mutable else value, xp))
+
+    x = x.dequantize() if isinstance(x, QuantizedArray) else x
+    return custom_vjp("fake_quantize", rounded, (x,), lambda args, out, g: (g,), lambda args, out, ts, _: ts[0])
 
 
 def is_quantized(x: Any) -> bool:

@@ -192,7 +192,8 @@ class _Planner:
         return [read(atom) for atom in jaxpr.outvars]
 
     def literal(self, atom: core.Literal) -> int:
-        value = np.asarray(atom.val, atom.aval.dtype)
+        aval: Any = atom.aval
+        value = np.asarray(atom.val, aval.dtype)
         key = (value.dtype, value.shape, value.tobytes())
         if key not in self.literals:
             self.literals[key] = self.constant(value)

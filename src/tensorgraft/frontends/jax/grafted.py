@@ -136,7 +136,7 @@ def _is_arraylike(x: Any) -> bool:
 
 
 def _wide() -> bool:
-    return bool(jax.config.jax_enable_x64)
+    return bool(jax.config.read("jax_enable_x64"))
 
 
 def _key(x: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import numpy as np
 import optree
 
 from tensorgraft.hub.backend import Backend
@@ -29,18 +28,17 @@ class Keys:
         return xp.stack(self.words, axis=xp.ndim(self.words[0]))
 
 
-optree.register_pytree_node(
-    Keys,
-    lambda k: (k.words, None, None),
-    lambda _, words: Keys(tuple(words)),
-    namespace="tensorgraft.jax",
-)
+def _flatten(keys: Any) -> tuple[Any, None, None]:
+    return keys.words, None, None
+
+
+def _unflatten(_: None, words: Any) -> Any:
+    return Keys(tuple(words))
+
+
+_node: Any = Keys  # optree's types ask for a collection
+optree.register_pytree_node(_node, _flatten, _unflatten, namespace="tensorgraft.jax")
 
 
 def is_key_dtype(dtype: Any) -> bool:
     return jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
-
-
-def host_data(x: Any) -> np.ndarray:
-    """A JAX array on the host; of keys, their data."""
-    return np.asarray(jax.random.key_data(x) if is_key_dtype(x.dtype) else x)

@@ -31,7 +31,7 @@ class Part(Storage):
         return whole
 
     @property
-    def array(self) -> Any:  # type: ignore[override]
+    def array(self) -> Any:
         return self._whole().parts[self.number]
 
     @array.setter

@@ -4,35 +4,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch.devices import slot_at
-from tensorgraft.frontends.torch.tensors import attach, cell_of, from_array, to_array
+from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch.devices import Slot, slot_at
+from tensorgraft.frontends.torch.tensors import cell_of, from_array, to_array
 from tensorgraft.quantization import policy
-from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.encode import encode
 from tensorgraft.quantization.models import nothing_fits
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.storage import Storage, contiguous_strides
 
 
 def quantize(t: torch.Tensor, scheme: Scheme) -> torch.Tensor:
-    slot = slot_at(t.device.index)
-    xp = slot.backend
-    with xp.scope():
-        made = encode(xp, to_array(t.detach()), scheme)
-    size = tuple(t.size())
-    strides = contiguous_strides(size)
-    return attach(Storage(made, quantizing(xp)), slot, t.dtype, size, strides, math.prod(size) * t.itemsize)
+    slot, array = read(t)
+    with slot.backend.scope():
+        made = encode(slot.backend, array, scheme)
+    return from_array(made, slot)
 
 
 def dequantize(t: torch.Tensor) -> torch.Tensor:
-    slot = slot_at(t.device.index)
+    slot, array = read(t)
+    return from_array(slot.backend.own(array) if slot.backend.mutable else array, slot)
+
+
+def read(t: torch.Tensor) -> tuple[Slot, Any]:
+    """The dense numbers of a tensor, of which a trace under way is told."""
+    state.touch(cell_of(t))
     with policy.meant():
-        array = to_array(t.detach())
-        return from_array(slot.backend.own(array) if slot.backend.mutable else array, slot)
+        return slot_at(t.device.index), to_array(t.detach())
+
+
+def fake_quantize(t: torch.Tensor, scheme: Scheme) -> torch.Tensor:
+    from tensorgraft.frontends.torch import quantized_training
+
+    return quantized_training.fake_quantize(t, scheme)
 
 
 def is_quantized(t: torch.Tensor) -> bool:
@@ -48,7 +56,7 @@ def install() -> None:
     def nbytes(t: torch.Tensor) -> int:
         return kept(t) if is_quantized(t) else logical.__get__(t)  # type: ignore[attr-defined]
 
-    torch.Tensor.nbytes = property(nbytes)  # type: ignore[assignment, misc]
+    torch.Tensor.nbytes = property(nbytes)  # type: ignore[assignment]
 
 
 def kept(t: torch.Tensor) -> int:

@@ -61,8 +61,8 @@ def rebuild(
     logical, dtype = (getattr(torch, name.removeprefix("torch.")) for name in names)
     with xp.scope():
         arrays = [xp.asarray(cpu_to_numpy(p)) for p in parts]
-    block = tuple(scheme[3])
-    kept = Scheme(*scheme[:3], block, *scheme[4:])
+    encoding, granularity, group, block, axis, symmetric, activation = scheme
+    kept = Scheme(encoding, granularity, group, tuple(block), axis, symmetric, activation)
     q = Quantized(
         arrays[0],
         arrays[1],

@@ -37,9 +37,9 @@ def from_torchao(x: Any, device: Any = None) -> Any:
             except TypeError as error:
                 raise TypeError(f"{name}: {error}") from None
     for module in x.modules():
-        for key, p in module._parameters.items():
-            if p is not None and id(p) in made:
-                module._parameters[key] = made[id(p)]
+        for key, held in module._parameters.items():
+            if held is not None and id(held) in made:
+                module._parameters[key] = made[id(held)]
     return x.to(slot.device)
 
 
@@ -76,6 +76,7 @@ def _scheme(t: Any) -> Scheme:
     zero = getattr(t, "zero_point", None)
     symmetric = zero is None or not bool(zero.any())
     block, shape = tuple(t.block_size), tuple(t.shape)
+    granularity: dict[str, Any]
     if block == shape:
         granularity = {"granularity": "tensor"}
     elif block[1:] == shape[1:] and block[0] == 1:

@@ -4,6 +4,7 @@ JAX on the CPU, as JAX gives them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,18 +19,25 @@ from tensorgraft.hub.backend import Backend
 Array = Any
 
 
-def _on_host(xp: Backend, name: str, operands: Sequence[Array]) -> list[jax.Array]:
-    if any(map(xp.is_traced, operands)):
+def _called(
+    xp: Backend, name: str, fn: Callable[..., Any], operands: Sequence[Array], out: Sequence[Any] = ()
+) -> list[Array]:
+    if any(map(xp.is_traced, operands)) and type(xp).host_call is Backend.host_call:
         raise TracedValueError(
             f"{name} calls a function of the host, which a compiled program on {xp.name} cannot: call the grafted"
             " function without tg.jit, or leave the callback out"
         )
     cpu = jax.local_devices(backend="cpu")[0]
-    with jax.enable_x64(True):
-        return [jax.device_put(np.array(xp.to_numpy(x)), cpu) for x in operands]
+
+    def on_host(*given: np.ndarray) -> list[np.ndarray]:
+        with jax.enable_x64(True):
+            arrays = [jax.device_put(np.array(x), cpu) for x in given]
+        return _checked(name, jax.tree.leaves(fn(*arrays)), out)
+
+    return xp.host_call(on_host, operands, out)
 
 
-def _results(xp: Backend, name: str, found: Sequence[Any], out: Sequence[Any]) -> list[Array]:
+def _checked(name: str, found: Sequence[Any], out: Sequence[Any]) -> list[np.ndarray]:
     """Raises RuntimeError where the function returns something else than it was said to."""
     if len(found) != len(out):
         raise RuntimeError(f"{name}: the function returned {len(found)} arrays, {len(out)} were promised")
@@ -41,31 +49,29 @@ def _results(xp: Backend, name: str, found: Sequence[Any], out: Sequence[Any]) -
             raise RuntimeError(
                 f"{name}: result {i} is {host.dtype}{list(host.shape)}, promised was {aval.dtype}{list(aval.shape)}"
             )
-        made.append(xp.asarray(host.astype(aval.dtype)))
+        made.append(host.astype(aval.dtype))
     return made
 
 
-def _called(name: str) -> Callable[..., list[Array]]:
+def _returning(name: str) -> Callable[..., list[Array]]:
     def run(xp: Backend, *operands: Array, callback: Callable[..., Any], out: Any, **_: Any) -> list[Array]:
-        return _results(xp, name, jax.tree.leaves(callback(*_on_host(xp, name, operands))), out)
+        return _called(xp, name, callback, operands, out)
 
     return run
 
 
 for _name in ("pure_callback", "io_callback"):
-    rule(_name)(_called(_name))
+    rule(_name)(_returning(_name))
 
 
 @rule("debug_callback")
 def debug_callback(xp: Backend, *operands: Array, callback: Callable[..., Any], **_: Any) -> list[Array]:
-    callback(*_on_host(xp, "debug.callback", operands))
-    return []
+    return _called(xp, "debug.callback", lambda *given: (callback(*given), ())[1], operands)
 
 
 @rule("debug_print")
 def debug_print(xp: Backend, *operands: Array, **params: Any) -> list[Array]:
-    debugging.debug_print_p.impl(*_on_host(xp, "debug.print", operands), **params)
-    return []
+    return _called(xp, "debug.print", functools.partial(debugging.debug_print_p.impl, **params), operands)
 
 
 without_rule(
