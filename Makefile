@@ -28,10 +28,11 @@ format: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.run --plot out/benchmarks.png --page docs/benchmarks.md
 
-# PyTorch's own test databases on every backend, whole; `make test` runs a sample. Writes docs/conformance.md.
+# PyTorch's own test databases, and primitives in every dtype, on every backend, whole; `make test` runs a sample.
+# Writes docs/conformance.md.
 conformance: export JAX_PLATFORMS = cpu
 conformance: $(STAMP)
-	$(BIN)/python -m pytest tests/conformance --conformance=full -q --no-header --tb=no -r fE $(PYTEST_ARGS); \
+	$(BIN)/python -m pytest tests/conformance tests/hub/test_primitives.py --conformance=full -q --no-header --tb=no -r fE $(PYTEST_ARGS); \
 	  status=$$?; $(BIN)/python -m tests.conformance.page; exit $$status
 
 # Other people's models and programs. The harness lies outside this repository.
