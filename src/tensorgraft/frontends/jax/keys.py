@@ -32,7 +32,7 @@ def _flatten(keys: Any) -> tuple[Any, None, None]:
     return keys.words, None, None
 
 
-def _unflatten(_: None, words: Any) -> Any:
+def _unflatten(_: Any, words: Any) -> Any:
     return Keys(tuple(words))
 
 
