@@ -330,6 +330,7 @@ ELSEWHERE = {
     "own",
     "memory",
     "over_memory",
+    "host_call",
     "optimization_barrier",
     "dtype_of",
     "count",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from tensorgraft.hub.primitive import primitive
 
@@ -36,3 +38,10 @@ class ControlFlow:
     def optimization_barrier(self, x: Array, after: Array, /) -> Array:
         """`x`, of which a compiler may not assume that it has seen it before, nor use it before `after` is computed."""
         return x
+
+    def host_call(
+        self, fn: Callable[..., Sequence[np.ndarray]], operands: Sequence[Array], results: Sequence[Any], /
+    ) -> list[Array]:
+        """`fn` of the operands on the host, called whenever this is computed; its arrays have the shapes and dtypes of
+        `results`. Raises TracedValueError in a trace, unless the framework's programs can call the host."""
+        return [self.asarray(np.asarray(x)) for x in fn(*map(self.to_numpy, operands))]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import optree
 
 from tensorgraft.backends.tensorflow.elementwise import astype
 from tensorgraft.backends.tensorflow.framework import EagerTensor, tf
 from tensorgraft.backends.tensorflow.graph import lift_captures
-from tensorgraft.backends.tensorflow.operation import dtype_of, is_weak, shape_of, weak_input
+from tensorgraft.backends.tensorflow.operation import TF, dtype_of, is_weak, shape_of, weak_input
+from tensorgraft.hub.backend import Backend
 
 Array = Any
 
@@ -117,6 +119,16 @@ class TensorFlowControlFlow:
             y.set_shape((length, *shape))
             ys.append(y)
         return optree.tree_unflatten(tree, list(carry)), optree.tree_unflatten(y_tree, ys)
+
+    def host_call(
+        self, fn: Callable[..., Sequence[np.ndarray]], operands: Sequence[Array], results: Sequence[Any], /
+    ) -> list[Array]:
+        if tf.executing_eagerly():
+            return Backend.host_call(self, fn, operands, results)  # type: ignore[arg-type]
+        found = tf.numpy_function(lambda *given: list(fn(*given)), list(operands), [TF[r.dtype] for r in results])
+        for x, r in zip(found, results, strict=True):
+            x.set_shape(r.shape)
+        return list(found)
 
 
 def _scan_now(body: Any, carry: Any, x_leaves: list[Array], x_tree: Any, order: range) -> tuple[Any, Any]:
