@@ -28,7 +28,7 @@ MODES: dict[str, tuple[str, ...]] = {
 }
 MODULE_MODES = ("forward", "backward", "transfer")
 KNOWN = Path(__file__).parent / "known"
-# of a thousand cases, in the sample that `make test` runs: a quarter of its time
+# of a thousand cases, in the sample that `make test` runs
 SAMPLE = {"jax": 15, "numpy": 35}
 
 
