@@ -43,10 +43,12 @@ def triangular_solve(
     unit_diagonal: bool,
     **_: Any,
 ) -> Array:
+    dtype = xp.dtype_of(b)
+    a, b = (xp.astype(x, dtypes.accumulator(dtype)) for x in (a, b))  # LAPACK has no 16-bit floats
     conjugate = conjugate_a and dtypes.is_complex(xp.dtype_of(a))
     if conjugate and not transpose_a:
         a, conjugate = xp.conj(a), False
-    return xp.triangular_solve(
+    found = xp.triangular_solve(
         a,
         b,
         lower=lower,
@@ -55,6 +57,7 @@ def triangular_solve(
         adjoint=transpose_a and conjugate,
         unit_diagonal=unit_diagonal,
     )
+    return xp.astype(found, dtype)
 
 
 # ---- factorisations --------------------------------------------------------------------------------------------------
@@ -63,7 +66,8 @@ def triangular_solve(
 @rule("cholesky")
 def cholesky(xp: Backend, x: Array, **_: Any) -> Array:
     """JAX leaves the triangle above the diagonal unspecified; here it is zero."""
-    return xp.cholesky(x)
+    dtype = xp.dtype_of(x)
+    return xp.astype(xp.cholesky(xp.astype(x, dtypes.accumulator(dtype))), dtype)
 
 
 @rule("lu")
