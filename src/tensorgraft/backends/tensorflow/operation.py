@@ -109,8 +109,9 @@ FLOAT8_AS_FLOAT32 = dict.fromkeys(dtypes.FLOAT8, dtypes.float32)  # exact; few k
 
 def constant(value: Any, dtype: np.dtype) -> Array:
     """A Python scalar as a tensor of a dtype, to be an operand only: eager ones are shared. Ints wrap."""
-    if type(value) in _SHARED and tf.executing_eagerly():
-        return _eager_constant(value, type(value), math.copysign(1, value) if type(value) is float else 1, dtype)
+    kind: Any = type(value)
+    if kind in _SHARED and tf.executing_eagerly():
+        return _eager_constant(value, kind, math.copysign(1, value) if type(value) is float else 1, dtype)
     return tf.constant(_host_scalar(value, dtype))
 
 
