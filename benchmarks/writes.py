@@ -38,7 +38,7 @@ def on(name: str) -> Iterator[Row]:
         values = np.arange(WRITES, dtype=np.float32)
         write, result = with_array(name, n, values)
         write_by_hand, result_by_hand = BY_HAND[name](n, values)
-        subjects = {"ours": write, "hand": write_by_hand, "copy": copying(name, n)}
+        subjects: dict[str, Callable[[], object]] = {"ours": write, "hand": write_by_hand, "copy": copying(name, n)}
         seconds = interleaved(subjects, CALLS, ROUNDS, time.process_time)
         ours[size], theirs[size], copies[size] = seconds["ours"], seconds["hand"], seconds["copy"]
         target = np.zeros(n, np.float32)

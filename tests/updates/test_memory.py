@@ -38,12 +38,13 @@ def arguments(backend: str) -> tuple[xp.Array, xp.Array, xp.Array]:
 def test_it_stays(backend: str) -> None:
     x, v, y = arguments(backend)
     x[0, 2] = 5.0
-    write(x, v, y)
+    for _ in range(2):  # the first call finds the array held by the trace, and moves it
+        write(x, v, y)
     before = place(x)
     for k in range(3):
         assert float(write(x, v * (k + 1), y)) == 2 * k + 3
     assert place(x) == before
-    assert (x[3].tolist(), x[0].tolist(), y.tolist()) == ([6, 30, 6, 6], [0, 30, 5, 0], [14, 14, 14, 14])
+    assert (x[3].tolist(), x[0].tolist(), y.tolist()) == ([6, 30, 6, 6], [0, 30, 5, 0], [16, 16, 16, 16])
 
 
 @pytest.mark.parametrize("backend", COMPILED)

@@ -22,7 +22,7 @@ _WORTH = 1 << 20  # bytes: a smaller copy takes less time than what is done here
 
 def places(graph: Graph, donated: Sequence[int]) -> dict[int, int]:
     """Input -> the result that takes its memory, of those that are large and have one."""
-    free = {(x.dtype, x._shape_tuple()): [] for x in graph.outputs}
+    free: dict[Any, list[int]] = {(x.dtype, x._shape_tuple()): [] for x in graph.outputs}
     for k, x in enumerate(graph.outputs):
         free[x.dtype, x._shape_tuple()].append(k)
     found = {}
@@ -54,7 +54,7 @@ class Owning:
                 self._make()
             self._put_in(arrays)
             try:
-                made = call_by_name(*self._program, [a for k, a in enumerate(arrays) if k not in self.taken])
+                made = self._call([a for k, a in enumerate(arrays) if k not in self.taken])
             except BaseException as error:
                 for k, a in zip(self.taken, self._taken_out(), strict=True):
                     arrays[k] = a
@@ -66,6 +66,10 @@ class Owning:
             return tuple(owned[k] if k in owned else next(rest) for k in range(len(self._graph.outputs)))
         finally:
             self._busy.release()
+
+    def _call(self, arrays: list[Array]) -> Sequence[Array]:
+        program, count = self._program
+        return call_by_name(program, count, arrays)
 
     def _make(self) -> None:
         inputs, results = self._graph.inputs, range(len(self._graph.outputs))
