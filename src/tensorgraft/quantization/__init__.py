@@ -1,13 +1,19 @@
 """Quantised tensors that behave as tensors: `tg.quantize`, `tg.dequantize`, and what happens where an operation has no
 rule for codes."""
 
+from typing import TYPE_CHECKING, Any
+
 from tensorgraft.quantization.models import quantize_
 from tensorgraft.quantization.policy import NoQuantizedRuleError, on_missing, report, reset
 from tensorgraft.quantization.public import dequantize, from_torchao, is_quantized, quantize
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.quantization.training import convert_, fake_quantize, prepare_qat_
 
+if TYPE_CHECKING:
+    from tensorgraft.frontends.torch.adam8bit import Adam8bit
+
 __all__ = [
+    "Adam8bit",
     "NoQuantizedRuleError",
     "Scheme",
     "convert_",
@@ -22,3 +28,11 @@ __all__ = [
     "report",
     "reset",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Adam8bit":  # a torch.optim.Optimizer
+        from tensorgraft.frontends.torch.adam8bit import Adam8bit
+
+        return Adam8bit
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,127 @@
+"""Adam with moments of 8 bits, against PyTorch's."""
+
+import io
+
+import pytest
+import torch
+from torch import nn
+
+import tensorgraft as tg
+from tensorgraft.quantization import Adam8bit
+
+
+def problem(device, dtype=torch.float32):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 8)).to(device, dtype)
+    x = torch.randn(256, 64)
+    y = (x @ torch.randn(64, 8) * 0.3).tanh()
+    x, y = x.to(device, dtype), y.to(device, dtype)
+
+    def step(optimizer, x=x):
+        optimizer.zero_grad()
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return model, step
+
+
+def curve(device, make, steps, compiled=False):
+    model, step = problem(device)
+    optimizer = make(model.parameters())
+    run = tg.jit(lambda x: step(optimizer, x)) if compiled else lambda x: step(optimizer, x)
+    x = step.__defaults__[0]
+    return torch.tensor([float(run(x)) for _ in range(steps)]), optimizer
+
+
+def kept(optimizer):
+    return sum(v.numel() * v.element_size() for entries in optimizer.state.values() for v in entries.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "theirs"),
+    [
+        ({}, torch.optim.Adam),
+        ({"weight_decay": 0.1}, torch.optim.Adam),
+        ({"weight_decay": 0.1, "decoupled_weight_decay": True}, torch.optim.AdamW),
+    ],
+)
+def test_the_loss_is_that_of_adam(options, theirs):
+    own, _ = curve(torch.device("cpu"), lambda p: Adam8bit(p, 3e-3, **options), 60)
+    decay = {"weight_decay": options.get("weight_decay", 0)}
+    want, _ = curve(torch.device("cpu"), lambda p: theirs(p, 3e-3, **decay), 60)
+    assert want[-1] < 0.9 * want[0]
+    assert (own - want).abs().max() < 0.005 * want[0]
+    assert ((own - want).abs() / want)[:30].max() < 0.02
+
+
+@pytest.mark.parametrize(("backend", "compiled"), [("numpy", False), ("jax", True), ("torch", True)])
+def test_on_the_device(backend, compiled):
+    own, optimizer = curve(tg.device(backend), lambda p: Adam8bit(p, 3e-3), 20, compiled)
+    want, _ = curve(torch.device("cpu"), lambda p: Adam8bit(p, 3e-3), 20)
+    torch.testing.assert_close(own, want, rtol=5e-3, atol=0)  # a code on the edge between two may fall either way
+    assert sorted({str(v.dtype) for v in optimizer.state[optimizer.param_groups[0]["params"][0]].values()}) == [
+        "torch.float32",
+        "torch.uint8",
+    ]
+
+
+def test_memory():
+    def state(make):
+        p = nn.Parameter(torch.ones(512, 300))
+        optimizer = make([p])
+        p.grad = torch.ones_like(p)
+        optimizer.step()
+        return kept(optimizer)
+
+    assert state(Adam8bit) < 0.26 * state(torch.optim.Adam)
+
+
+def test_small_tensors_are_adams_own():
+    p, q = (nn.Parameter(torch.linspace(-1, 1, 100)) for _ in range(2))
+    own, theirs = Adam8bit([p], 0.01), torch.optim.Adam([q], 0.01)
+    for k in range(5):
+        p.grad = q.grad = torch.linspace(-1, 2, 100) * k
+        own.step(), theirs.step()
+    torch.testing.assert_close(p, q)
+
+
+def test_weights_whose_gradients_are_tiny_do_not_explode():
+    p = nn.Parameter(torch.zeros(4096))
+    grad = torch.logspace(-12, 0, 4096)
+    optimizer = Adam8bit([p], 0.01)
+    for _ in range(10):
+        p.grad = grad.clone()
+        optimizer.step()
+        assert p.detach().abs().max() < 0.01 * 10.5 * 1.3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_state_is_kept_in_files(dtype):
+    model, step = problem(torch.device("cpu"), dtype)
+    optimizer = Adam8bit(model.parameters(), 3e-3)
+    for _ in range(3):
+        step(optimizer)
+    file = io.BytesIO()
+    torch.save([model.state_dict(), optimizer.state_dict()], file)
+    file.seek(0)
+    weights, state = torch.load(file)
+    again, step_again = problem(torch.device("cpu"), dtype)
+    other = Adam8bit(again.parameters(), 3e-3)
+    again.load_state_dict(weights)
+    other.load_state_dict(state)
+    for _ in range(3):
+        assert torch.equal(step(optimizer), step_again(other))
+    assert kept(optimizer) == kept(other)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match=r"Adam8bit: betas are \(0\.9, 1\.5\)"):
+        Adam8bit([torch.ones(3)], betas=(0.9, 1.5))
+    with pytest.raises(ValueError, match="Adam8bit: lr is -1"):
+        Adam8bit([torch.ones(3)], lr=-1)
+    p = nn.Parameter(torch.ones(3, dtype=torch.complex64))
+    p.grad = torch.ones_like(p)
+    with pytest.raises(TypeError, match=r"Adam8bit: parameters of torch\.complex64, shape \(3,\)"):
+        Adam8bit([p]).step()
