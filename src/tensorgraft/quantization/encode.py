@@ -13,7 +13,7 @@ from tensorgraft.storage import whole
 Array = Any
 
 
-def encode(xp: Backend, x: Array, scheme: Scheme, name: str = "quantize") -> Quantized:
+def encode(xp: Backend, x: Array, scheme: Scheme, name: str = "quantize", observer: str = "minmax") -> Quantized:
     """A floating array of any shape, quantised. Raises TypeError for other dtypes, ValueError where the shape does not
     divide into the scheme's blocks, and for values that are not finite (where they are known)."""
     dtype, shape = xp.dtype_of(x), xp.shape(x)
@@ -26,8 +26,9 @@ def encode(xp: Backend, x: Array, scheme: Scheme, name: str = "quantize") -> Qua
             f"{name}: the {dtype} tensor of shape {shape} has NaN or infinite values, which no scale fits:"
             " find where they come from (isfinite), or replace them (nan_to_num)"
         )
-    scale, zero = ranges(xp, x, scheme, block)
-    return with_ranges(xp, x, scheme, scale, zero)
+    from tensorgraft.quantization.observers import observed
+
+    return with_ranges(xp, x, scheme, *observed(xp, x, scheme, block, observer))
 
 
 def ranges(xp: Backend, x: Array, scheme: Scheme, block: tuple[int, ...]) -> tuple[Array, Array | None]:
@@ -37,7 +38,7 @@ def ranges(xp: Backend, x: Array, scheme: Scheme, block: tuple[int, ...]) -> tup
     zero: scales may be negative.
     """
     codes = scheme.codes
-    split, inner = _split(xp.shape(x), block)
+    split, inner = split_of(xp.shape(x), block)
     blocks = xp.reshape(xp.astype(x, dtypes.float32), split)
     grid = tuple(n // b for n, b in zip(xp.shape(x), block, strict=True))
     if 0 in split:
@@ -65,7 +66,7 @@ def with_ranges(xp: Backend, x: Array, scheme: Scheme, scale: Array, zero: Array
     """`x` in the nearest codes, scales and zero points given."""
     shape = xp.shape(x)
     block = tuple(max(n, 1) // max(s, 1) for n, s in zip(shape, xp.shape(scale), strict=True))
-    split, inner = _split(shape, block)
+    split, inner = split_of(shape, block)
     wide = tuple(1 if i in inner else n for i, n in enumerate(split))
     values = xp.divide(xp.reshape(xp.astype(x, dtypes.float32), split), xp.reshape(scale, wide))
     if zero is not None:
@@ -74,7 +75,7 @@ def with_ranges(xp: Backend, x: Array, scheme: Scheme, scale: Array, zero: Array
     return Quantized(scheme.codes.pack(xp, codes), scale, zero, shape, whole(shape, xp.dtype_of(x)), scheme)
 
 
-def _split(shape: tuple[int, ...], block: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def split_of(shape: tuple[int, ...], block: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(the shape with every axis split into blocks and what is in them, the axes of the latter)."""
     split: list[int] = []
     inner = []
@@ -99,4 +100,4 @@ def same_ranges(xp: Backend, x: Array, like: Quantized) -> Quantized:
     return with_ranges(xp, values, scheme, scale, zero)
 
 
-__all__ = ["encode", "ranges", "same_ranges", "with_ranges"]
+__all__ = ["encode", "ranges", "same_ranges", "split_of", "with_ranges"]

@@ -12,7 +12,13 @@ from tensorgraft.quantization.scheme import Scheme, scheme_of
 Schemes = str | Scheme | Mapping[str, str | Scheme | None]
 
 
-def quantize_(model: Any, scheme: Schemes, *, filter: Callable[[str, Any], bool] | str | None = None) -> Any:
+def quantize_(
+    model: Any,
+    scheme: Schemes,
+    *,
+    filter: Callable[[str, Any], bool] | str | None = None,
+    observer: str = "minmax",
+) -> Any:
     """Quantise the weights of a model: all of them, or, on an error, none.
 
     Arguments:
@@ -23,6 +29,7 @@ def quantize_(model: Any, scheme: Schemes, *, filter: Callable[[str, Any], bool]
         filter: which weights, a pattern of names or a function of (name, what it is): of a module, the submodule that
             has the weight, by its name; of a pytree, the array. By default the weights of `torch.nn.Linear`, and
             arrays of two axes whose name ends in "weight".
+        observer: as for `tg.quantize`.
 
     Returns the model.
 
@@ -35,10 +42,10 @@ def quantize_(model: Any, scheme: Schemes, *, filter: Callable[[str, Any], bool]
     if torch is not None and isinstance(model, torch.nn.Module):
         from tensorgraft.frontends.torch import quantized as tensors
 
-        return tensors.quantize_module(model, choose, wanted)
+        return tensors.quantize_module(model, choose, wanted, observer)
     from tensorgraft.frontends.array_api import quantized
 
-    return quantized.quantize_tree(model, choose, wanted)
+    return quantized.quantize_tree(model, choose, wanted, observer)
 
 
 def wanted_by(filter: Callable[[str, Any], bool] | str | None) -> Callable[[str, Any], bool] | None:

@@ -8,18 +8,20 @@ from typing import Any
 from tensorgraft.quantization.scheme import Scheme, scheme_of
 
 
-def quantize(x: Any, scheme: str | Scheme) -> Any:
+def quantize(x: Any, scheme: str | Scheme, *, observer: str = "minmax") -> Any:
     """An array whose numbers are kept in codes of a few bits and shared scales.
 
     Arguments:
         x: a floating-point `tensorgraft.array_api` array, or a `torch.Tensor` on the device.
         scheme: a `Scheme`, or a name such as "int8_per_channel", "int8_dynamic", "int4_per_group_32", "float8_e4m3",
             "nf4".
+        observer: which range the codes of a block cover: "minmax", all of its numbers; "percentile" (or, for example,
+            "percentile_99.5"), 99.9 percent of them; "mse", that with which the mean square error is least.
 
     Returns a `QuantizedArray`, or a tensor on the same device that is quantised, of the shape and dtype of `x`.
 
-    Raises ValueError for an unknown scheme, a shape that does not divide into its groups, and NaN or infinite values;
-    TypeError for what is no floating-point array.
+    Raises ValueError for an unknown scheme or observer, a shape that does not divide into its groups, and NaN or
+    infinite values; TypeError for what is no floating-point array.
     """
     found = scheme_of(scheme)
     front = front_end(x)
@@ -28,7 +30,7 @@ def quantize(x: Any, scheme: str | Scheme) -> Any:
             f"quantize: expected an array of tensorgraft.array_api or a tensor on tg.device(...), got a"
             f" {type(x).__module__}.{type(x).__qualname__}"
         )
-    return front.quantize(x, found)
+    return front.quantize(x, found, observer)
 
 
 def dequantize(q: Any) -> Any:

@@ -142,12 +142,12 @@ _node: Any = QuantizedArray  # optree's types ask for a collection
 optree.register_pytree_node(_node, _flatten, _unflatten, namespace=optree.registry.__GLOBAL_NAMESPACE)
 
 
-def quantize(x: Array, scheme: Scheme) -> QuantizedArray:
+def quantize(x: Array, scheme: Scheme, observer: str = "minmax") -> QuantizedArray:
     if isinstance(x, QuantizedArray):
         x = x.dequantize()
     xp = x._cell.backend
     with xp.scope():
-        return _of_parts(xp, encode(xp, x._value(), scheme))
+        return _of_parts(xp, encode(xp, x._value(), scheme, observer=observer))
 
 
 def dequantize(q: QuantizedArray) -> Array:
@@ -172,7 +172,10 @@ def is_quantized(x: Any) -> bool:
 
 
 def quantize_tree(
-    model: Any, choose: Callable[[str], Scheme | None], wanted: Callable[[str, Array], bool] | None
+    model: Any,
+    choose: Callable[[str], Scheme | None],
+    wanted: Callable[[str, Array], bool] | None,
+    observer: str = "minmax",
 ) -> Any:
     """See `tg.quantize_`."""
     wanted = wanted or (lambda name, x: x.ndim == 2 and name.rpartition(".")[2] == "weight")
@@ -186,7 +189,7 @@ def quantize_tree(
         scheme = choose(name)
         if scheme is not None:
             try:
-                made[i] = quantize(x, scheme)
+                made[i] = quantize(x, scheme, observer)
             except ValueError as error:
                 raise ValueError(f"quantize_: {name}: {error}") from None
             count += 1

@@ -18,10 +18,10 @@ from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.scheme import Scheme
 
 
-def quantize(t: torch.Tensor, scheme: Scheme) -> torch.Tensor:
+def quantize(t: torch.Tensor, scheme: Scheme, observer: str = "minmax") -> torch.Tensor:
     slot, array = read(t)
     with slot.backend.scope():
-        made = encode(slot.backend, array, scheme)
+        made = encode(slot.backend, array, scheme, observer=observer)
     return from_array(made, slot)
 
 
@@ -70,6 +70,7 @@ def quantize_module(
     model: torch.nn.Module,
     choose: Callable[[str], Scheme | None],
     wanted: Callable[[str, torch.nn.Module], bool] | None,
+    observer: str = "minmax",
 ) -> torch.nn.Module:
     """See `tg.quantize_`. Tied weights stay tied."""
     wanted = wanted or (lambda _, module: isinstance(module, torch.nn.Linear))
@@ -91,7 +92,7 @@ def quantize_module(
             )
         if id(weight) not in made:
             try:
-                made[id(weight)] = torch.nn.Parameter(quantize(weight, scheme), requires_grad=False)
+                made[id(weight)] = torch.nn.Parameter(quantize(weight, scheme, observer), requires_grad=False)
             except ValueError as error:
                 raise ValueError(f"quantize_: {name}.weight: {error}") from None
         places.append((module, made[id(weight)]))
