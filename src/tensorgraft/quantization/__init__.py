@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from tensorgraft.quantization.models import quantize_
 from tensorgraft.quantization.policy import NoQuantizedRuleError, on_missing, report, reset
 from tensorgraft.quantization.public import dequantize, from_torchao, is_quantized, quantize
+from tensorgraft.quantization.rounding import gptq
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.quantization.training import convert_, fake_quantize, prepare_qat_
 
@@ -20,6 +21,7 @@ __all__ = [
     "dequantize",
     "fake_quantize",
     "from_torchao",
+    "gptq",
     "is_quantized",
     "on_missing",
     "prepare_qat_",

@@ -150,6 +150,18 @@ def quantize(x: Array, scheme: Scheme, observer: str = "minmax") -> QuantizedArr
         return _of_parts(xp, encode(xp, x._value(), scheme, observer=observer))
 
 
+def host(x: Array) -> np.ndarray:
+    """The numbers of an array."""
+    return x._host()
+
+
+def placed(q: Quantized, like: Array) -> QuantizedArray:
+    """Codes and scales of the host where another array is."""
+    cell: Any = (like.codes if isinstance(like, QuantizedArray) else like)._cell
+    with cell.backend.scope():
+        return _of_parts(cell.backend, q.with_parts(tuple(map(cell.backend.asarray, q.parts))))
+
+
 def dequantize(q: QuantizedArray) -> Array:
     return q.dequantize()
 

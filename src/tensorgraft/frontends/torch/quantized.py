@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.devices import Slot, slot_at
-from tensorgraft.frontends.torch.tensors import cell_of, from_array, to_array
+from tensorgraft.frontends.torch.tensors import cell_of, cpu_to_numpy, from_array, to_array
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.encode import encode
 from tensorgraft.quantization.models import nothing_fits
@@ -28,6 +29,18 @@ def quantize(t: torch.Tensor, scheme: Scheme, observer: str = "minmax") -> torch
 def dequantize(t: torch.Tensor) -> torch.Tensor:
     slot, array = read(t)
     return from_array(slot.backend.own(array) if slot.backend.mutable else array, slot)
+
+
+def host(t: torch.Tensor) -> np.ndarray:
+    """The numbers of a tensor."""
+    return cpu_to_numpy(t.detach().cpu())
+
+
+def placed(q: Quantized, like: torch.Tensor) -> torch.Tensor:
+    """Codes and scales of the host where another tensor is."""
+    slot = slot_at(like.device.index)
+    with slot.backend.scope():
+        return from_array(q.with_parts(tuple(map(slot.backend.asarray, q.parts))), slot)
 
 
 def read(t: torch.Tensor) -> tuple[Slot, Any]:
