@@ -108,7 +108,10 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype:
     """The dtype to which arrays, dtypes and Python scalars are promoted. Raises TypeError where there is none."""
-    given = [x.dtype if isinstance(x, Array) else x if type(x) in SCALARS or isinstance(x, Number) else checked(x) for x in arrays_and_dtypes]
+    given = [
+        x.dtype if isinstance(x, Array) else x if type(x) in SCALARS or isinstance(x, Number) else checked(x)
+        for x in arrays_and_dtypes
+    ]
     if not any(isinstance(x, np.dtype) for x in given):
         raise ValueError("result_type: expected an array or a dtype among the arguments")
     return common_dtype(given)
