@@ -1,6 +1,7 @@
 """Quantised tensors that behave as tensors: `tg.quantize`, `tg.dequantize`, and what happens where an operation has no
 rule for codes."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from tensorgraft.quantization.models import quantize_
@@ -12,6 +13,7 @@ from tensorgraft.quantization.training import convert_, fake_quantize, prepare_q
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.adam8bit import Adam8bit
+    from tensorgraft.frontends.torch.smoothing import smooth_
 
 __all__ = [
     "Adam8bit",
@@ -29,12 +31,14 @@ __all__ = [
     "quantize_",
     "report",
     "reset",
+    "smooth_",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "Adam8bit":  # a torch.optim.Optimizer
-        from tensorgraft.frontends.torch.adam8bit import Adam8bit
+_OF_TORCH = {"Adam8bit": "adam8bit", "smooth_": "smoothing"}  # which import it
 
-        return Adam8bit
+
+def __getattr__(name: str) -> Any:
+    if name in _OF_TORCH:
+        return getattr(importlib.import_module(f"tensorgraft.frontends.torch.{_OF_TORCH[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
