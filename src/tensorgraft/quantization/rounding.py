@@ -87,7 +87,8 @@ def rounded(w: np.ndarray, moments: np.ndarray, scheme: Scheme, damping: float, 
                 pending[:, : max(stop - i, 0)] = 0  # these columns have it already
                 now = (left[:, reach] - pending).astype(np.float32)
                 scale, zero = observed(xp, now, scheme, (rows, columns), observer)
-                scales.append(scale), zeros.append(zero)
+                scales.append(scale)
+                zeros.append(zero)
                 wide = np.repeat(scale[:, 0], rows)
                 offset = 0.0 if zero is None else np.repeat(zero[:, 0], rows)
             code = codes.encode(xp, (left[:, i] / wide + offset).astype(np.float32))

@@ -108,7 +108,7 @@ class Adam8bit(torch.optim.Optimizer):
                 self.state[p][name] = value.detach().to(p.device, copy=True)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step. `closure`, if there is one, computes the loss and the gradients again, and its loss is returned."""
         loss = None
         if closure is not None:

@@ -93,7 +93,7 @@ def prepare(
             continue
         where = f"prepare_qat_: {name or 'the model'}"
         if parametrize.is_parametrized(module, "weight"):
-            raise ValueError(f"{where}.weight is parametrised already, by {module.parametrizations['weight'][0]}")  # type: ignore[index]
+            raise ValueError(f"{where}.weight is parametrised already, by {module.parametrizations['weight'][0]}")
         if weight.device.type != "graft":
             raise ValueError(
                 f"{where} is on {weight.device}: move the model to a device of ours first, for example"
@@ -126,7 +126,7 @@ def convert(model: nn.Module) -> nn.Module:
     for name, module in model.named_modules():
         if not parametrize.is_parametrized(module, "weight"):
             continue
-        parametrisations: Any = module.parametrizations["weight"]  # type: ignore[index]
+        parametrisations: Any = module.parametrizations["weight"]
         if len(parametrisations) != 1 or not isinstance(rounding := parametrisations[0], FakeQuantize):
             continue
         weight, scheme = parametrisations.original, rounding.scheme

@@ -44,7 +44,7 @@ def smooth_(model: nn.Module, pairs: Pairs, batches: Iterable[Any], *, strength:
         for norm, linears, scale in made:
             norm.weight.copy_(norm.weight / scale)
             if getattr(norm, "bias", None) is not None:
-                norm.bias.copy_(norm.bias / scale)  # type: ignore[arg-type, operator]
+                norm.bias.copy_(norm.bias / scale)
             for linear in linears.values():
                 linear.weight.copy_(linear.weight * scale)
     return model
