@@ -52,7 +52,8 @@ def prepare_qat_(model: Any, scheme: Schemes, *, filter: Callable[[str, Any], bo
 
 def convert_(model: Any) -> Any:
     """Quantise the weights that `prepare_qat_` has prepared, by their schemes: the model computes what it computed in
-    training, up to the order of sums. All of them or, on an error, none.
+    training, up to the order of sums; of "int8_dynamic" on TensorFlow an activation half way between two codes may get
+    the other one. All of them or, on an error, none.
 
     Returns the model. Raises ValueError where nothing is prepared, or a weight is not finite.
     """
