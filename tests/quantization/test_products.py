@@ -87,7 +87,7 @@ def test_products_of_bytes_are_exact(backend):
         with hub.scope():
 
             def product(p, q):
-                return (hub.dot_general(p, q, ((1,), (1,)), ((), ()), np.dtype(np.int32)),)  # noqa: B023
+                return (hub.dot_general(p, q, ((1,), (1,)), ((), ()), np.dtype(np.int32)),)
 
             for run in (product, hub.compile(product)):
                 np.testing.assert_array_equal(hub.to_numpy(run(hub.asarray(a), hub.asarray(b))[0]), want)
