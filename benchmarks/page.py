@@ -31,6 +31,8 @@ AREAS = {
     "convolution": "Convolutions on a CPU",
     "growth": "How compiling and memory grow",
     "grafted": "Modules on TensorFlow and NumPy",
+    "quantized": "Quantised products",
+    "trace": "Estimates of traces",
 }
 
 
