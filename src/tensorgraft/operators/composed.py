@@ -51,8 +51,8 @@ def _operator(name: str, x: Any) -> LinearOperator:
     return x
 
 
-class TransposeLinearOperator(Wrapped):
-    """The transpose of an operator, by reverse differentiation of its `mv`."""
+class Reversed(Wrapped):
+    """What goes from the outputs of an operator to its inputs."""
 
     @property
     def _in(self) -> Structure:
@@ -61,6 +61,10 @@ class TransposeLinearOperator(Wrapped):
     @property
     def _out(self) -> Structure:
         return self.operator._in
+
+
+class TransposeLinearOperator(Reversed):
+    """The transpose of an operator, by reverse differentiation of its `mv`."""
 
     @property
     def _tags(self) -> Iterable[str]:

@@ -12,7 +12,7 @@ from tensorgraft.hub import dtypes
 from tensorgraft.operators import structures
 from tensorgraft.operators import tags as tags_
 from tensorgraft.operators.base import LinearOperator
-from tensorgraft.operators.composed import Wrapped
+from tensorgraft.operators.composed import Reversed
 from tensorgraft.operators.elementary import _arrays
 from tensorgraft.operators.structures import Structure
 from tensorgraft.transforms import gradients
@@ -71,18 +71,10 @@ class JacobianLinearOperator(LinearOperator):
         return self if "symmetric" in self.tags else TransposedJacobian(self)
 
 
-class TransposedJacobian(Wrapped):
+class TransposedJacobian(Reversed):
     """The transpose of a Jacobian: the function is run once, whatever the number of vectors."""
 
     operator: JacobianLinearOperator
-
-    @property
-    def _in(self) -> Structure:
-        return self.operator._out
-
-    @property
-    def _out(self) -> Structure:
-        return self.operator._in
 
     @property
     def _tags(self) -> Iterable[str]:
@@ -132,7 +124,7 @@ class HessianLinearOperator(JacobianLinearOperator):
         return _pulled(self, gradients.grad(self.fn), self.x, x)
 
 
-class InverseLinearOperator(Wrapped):
+class InverseLinearOperator(Reversed):
     """The inverse (or pseudo-inverse) of an operator: `mv` is `linear_solve`.
 
     Arguments: as of `linear_solve`.
@@ -147,14 +139,6 @@ class InverseLinearOperator(Wrapped):
         super().__init__(operator)
         self.solver = as_solver(solver, operator, options)
         self.throw = throw
-
-    @property
-    def _in(self) -> Structure:
-        return self.operator._out
-
-    @property
-    def _out(self) -> Structure:
-        return self.operator._in
 
     @property
     def _tags(self) -> Iterable[str]:

@@ -262,4 +262,14 @@ def quantizing(xp: Backend) -> QuantizingBackend:
     return found
 
 
-__all__ = ["QuantizingBackend", "quantizing"]
+def common(a: Backend, b: Backend) -> Backend | None:
+    """The backend for operands of two: the one that knows of quantised arrays, if only that is the difference."""
+    if a is b:
+        return a
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one, QuantizingBackend) and one.inner is other:
+            return one
+    return None
+
+
+__all__ = ["QuantizingBackend", "common", "quantizing"]

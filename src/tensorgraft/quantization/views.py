@@ -63,11 +63,11 @@ def copy(xp: Backend, q: Quantized) -> Quantized:
 @rule("gather")
 def gather(xp: Backend, q: Quantized, indices: Sequence[Array]) -> Quantized | None:
     """Rows, as of an embedding: with the scales of each."""
+    if axes_of(q) is None:
+        return None
     codes, scale, zero = seen(xp, q)
     codes = xp.broadcast_to(codes, q.shape)
     n = len(indices)
-    if axes_of(q) is None:
-        return None
     picked = xp.gather(codes, indices)
     found = []
     for s in (scale, zero):

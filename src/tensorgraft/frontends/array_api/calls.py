@@ -14,6 +14,7 @@ from tensorgraft.frontends.array_api.array import Array, made
 from tensorgraft.frontends.array_api.promotion import KINDS, kind, of_scalar, promote
 from tensorgraft.frontends.array_api.traced_numbers import Number
 from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization.backend import common
 
 SCALARS = (bool, int, float, complex)
 Axis = int | Sequence[int] | None
@@ -51,15 +52,13 @@ def backend_of(name: str, *operands: Any) -> Backend:
             if found is None:
                 found = xp
             elif xp is not found:
-                common = common_backend((found, xp))
-                if common is not None:
-                    found = common
+                both = common(found, xp)
+                if both is not None:
+                    found = both
                     continue
                 arrays = [o for o in operands if isinstance(o, Array)]
                 if tracing.join(*[cell for o in arrays for cell in o._cells()]):
-                    common = common_backend([o._cell.backend for o in arrays])
-                    assert common is not None
-                    return common
+                    return next((xp for o in arrays if (xp := o._cell.backend).wraps), arrays[0]._cell.backend)
                 places = ", ".join(dict.fromkeys(str(o.device) for o in operands if isinstance(o, Array)))
                 raise ValueError(f"{name}: the arrays are on several devices ({places}): move them with to_device")
         elif not isinstance(x, SCALARS):
@@ -67,14 +66,6 @@ def backend_of(name: str, *operands: Any) -> Backend:
     if found is None:
         raise TypeError(f"{name}({show(operands)}): expected an array among the operands")
     return found
-
-
-def common_backend(backends: Sequence[Backend]) -> Backend | None:
-    """The backend for operands of these: where some of them are quantised, that which knows of such. None where they
-    are on several devices."""
-    wide = [xp for xp in backends if xp.wraps]
-    plain = {id(xp.inner) if xp.wraps else id(xp) for xp in backends}
-    return None if len(plain) > 1 else (wide or backends)[0]
 
 
 def _not_an_array(name: str, x: Any) -> NoReturn:

@@ -19,6 +19,7 @@ from tensorgraft.frontends.torch.nested import tensors_in
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.plan import Plan, device_error, make_plan, sharing, uncompiled
 from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy, stored
+from tensorgraft.quantization.backend import common
 from tensorgraft.storage import Storage
 
 Tensor = torch.Tensor
@@ -54,7 +55,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
                     continue
                 if cell.backend is not backend:
                     if backend is not None:
-                        backend = _joined(backend, cell.backend)
+                        backend = common(backend, cell.backend)
                         if backend is None:
                             raise device_error(operator.name, tensors_in(args, kwargs))
                     else:
@@ -207,21 +208,12 @@ def _backend_of(cells: list[Storage], kwargs: dict[str, Any]) -> Any:
     """The backend of a call none of whose positional arguments is a tensor of ours."""
     if not cells:
         return slot_of(kwargs.get("device")).backend
-    backend = cells[0].backend
+    backend: Any = cells[0].backend
     for c in cells:
-        backend = _joined(backend, c.backend)
+        backend = common(backend, c.backend)
         if backend is None:
             return None
     return backend
-
-
-def _joined(a: Any, b: Any) -> Any:
-    """The backend for operands of two: the one that knows of quantised arrays, if only that is the difference."""
-    if a is b:
-        return a
-    if a.wraps and a.inner is b:
-        return a
-    return b if b.wraps and b.inner is a else None
 
 
 def _random_index(cells: list[Storage], args: Sequence[Any], kwargs: dict[str, Any]) -> int:
