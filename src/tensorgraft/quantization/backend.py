@@ -246,9 +246,7 @@ def _joined(kinds: Sequence[tuple[Any, ...] | None], leaves: Sequence[Any]) -> l
         if kind is None:
             found.append(next(rest))
         else:
-            base, geometry, scheme, plain = kind
-            codes, scale = next(rest), next(rest)
-            found.append(Quantized(codes, scale, None if plain else next(rest), base, geometry, scheme))
+            found.append(Quantized.of([next(rest) for _ in kind[-1].parts], *kind))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tensorgraft.hub import dtypes
@@ -96,8 +97,8 @@ def same_ranges(xp: Backend, x: Array, like: Quantized) -> Quantized:
     scheme = like.scheme
     grid = xp.shape(like.scale)
     block = tuple(max(n, 1) // max(s, 1) for n, s in zip(xp.shape(values), grid, strict=True))
-    scale, zero = ranges(xp, values, scheme, block)
-    return with_ranges(xp, values, scheme, scale, zero)
+    made = with_ranges(xp, values, scheme, *ranges(xp, values, scheme, block))
+    return replace(made, input_scale=like.input_scale, input_zero=like.input_zero)
 
 
 __all__ = ["encode", "ranges", "same_ranges", "split_of", "with_ranges"]

@@ -9,6 +9,7 @@ import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization.activations import by_range, by_row, in_range
 from tensorgraft.quantization.quantized import Quantized, axes_of, dense, seen
 
 Array = Any
@@ -67,12 +68,14 @@ def _scaled(
     ndims = len(q.shape), xp.ndim(other)
     wide = result if result == dtypes.float64 else dtypes.float32
 
+    def ndims_of(whose: int) -> tuple[int, int]:
+        return ndims if whose == which else ndims[::-1]
+
     def multiply(xp: Backend, a: Array, b: Array, dtype: np.dtype) -> Array:
         return xp.dot_general(*((a, b) if which == 0 else (b, a)), contract, batch, dtype)
 
     def scaled(xp: Backend, product: Array, scale: Array, whose: int) -> Array:
-        at = ndims if whose == which else ndims[::-1]
-        placed = _placed(xp, scale, whose, contract, batch, *at)
+        placed = _placed(xp, scale, whose, contract, batch, *ndims_of(whose))
         return xp.multiply(product, placed if wide == dtypes.float32 else xp.astype(placed, wide))
 
     def of_weights(xp: Backend, other: Array, codes: Array, scale: Array) -> Array:
@@ -84,37 +87,36 @@ def _scaled(
         product = xp.astype(multiply(xp, codes, rows, dtypes.int32), wide)
         return (scaled(xp, scaled(xp, product, scale, which), theirs, 1 - which),)
 
+    def of_a_range(xp: Backend, other: Array, codes: Array, scale: Array, *inputs: Array) -> tuple[Array]:
+        step, zero = inputs if len(inputs) > 1 else (inputs[0], None)
+        product = multiply(xp, codes, by_range(xp, other, step, zero), dtypes.int32)
+        if zero is not None:
+            total = xp.sum(xp.astype(codes, dtypes.int32), axis=tuple(contract[which]), keepdims=True)
+            extra = xp.multiply(total, xp.astype(zero, dtypes.int32))
+            product = xp.subtract(product, _placed(xp, extra, which, contract, batch, *ndims_of(which)))
+        return (scaled(xp, xp.multiply(xp.astype(product, wide), xp.astype(step, wide)), scale, which),)
+
     def straight_through(xp: Any, arguments: Any, results: Any, cotangents: Any) -> list[Array | None]:
-        """Rounding has the derivative 1."""
-        other, codes, scale = arguments
+        """Rounding has the derivative 1; numbers beyond a fixed range, which all become the same, have 0."""
+        other, codes, scale, *inputs = arguments
 
         def product(inner: Backend, other: Array) -> list[Array]:
             return [of_weights(inner, other, inner.lifted(codes), inner.lifted(scale))]
 
         _, pullback = xp.vjp(product, other)
-        return [pullback([cotangents[0]])[0], None, None]
+        found = pullback([cotangents[0]])[0]
+        if inputs:
+            inside = in_range(xp, other, *(inputs if len(inputs) > 1 else (inputs[0], None)))
+            found = xp.where(inside, found, xp.zeros_like(found))
+        return [found, None, None, *(None for _ in inputs)]
 
-    if q.scheme.activation == "int8" and xp.dtype_of(other) != dtypes.float64:
-        (product,) = xp.custom_vjp(of_integers, straight_through, None, other, codes, scale)
+    if q.scheme.activation and xp.dtype_of(other) != dtypes.float64:
+        inputs = [x for x in (q.input_scale, q.input_zero) if x is not None]
+        forward = of_a_range if inputs else of_integers
+        (product,) = xp.custom_vjp(forward, straight_through, None, other, codes, scale, *inputs)
     else:
         product = of_weights(xp, other, codes, scale)
     return product if wide == result else xp.astype(product, result)
-
-
-def by_row(xp: Backend, x: Array, axes: Sequence[int]) -> tuple[Array, Array]:
-    """(int8 codes, float32 scales): quantised symmetrically, with one scale for all that is contracted along `axes`.
-
-    The greatest number lies half a step beyond the last code, and numbers are multiplied by the scale's reciprocal, as
-    in torchao: how its models round is how they round here.
-    """
-    values = xp.astype(x, dtypes.float32)
-    if 0 in xp.shape(values):
-        kept = tuple(1 if i in axes else n for i, n in enumerate(xp.shape(values)))
-        return xp.astype(values, dtypes.int8), xp.ones(kept, dtypes.float32)
-    largest = xp.max(xp.abs(values), axis=tuple(axes), keepdims=True)
-    scale = xp.divide(xp.where(xp.equal(largest, 0.0), xp.ones_like(largest), largest), 127.5)
-    codes = xp.clip(xp.round(xp.multiply(values, xp.divide(1.0, scale))), -128.0, 127.0)
-    return xp.astype(codes, dtypes.int8), scale
 
 
 def _placed(xp: Backend, scale: Array, which: int, contract: Axes, batch: Axes, ndim: int, others: int) -> Array:

@@ -7,6 +7,7 @@ other strides, so what it dequantises to is, bit for bit, that view of what the 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -33,6 +34,8 @@ class Quantized:
         base: the shape of the codes.
         geometry: what is seen of the base, with the logical dtype.
         scheme: by which it was quantised, and will be again when it is written.
+        input_scale, input_zero: float32 scalars, of schemes with static activations: how the other operand of products
+            is quantised.
     """
 
     codes: Array
@@ -41,6 +44,8 @@ class Quantized:
     base: Shape
     geometry: Geometry
     scheme: Scheme
+    input_scale: Array | None = None
+    input_zero: Array | None = None
 
     @property
     def shape(self) -> Shape:
@@ -56,15 +61,21 @@ class Quantized:
 
     @property
     def parts(self) -> tuple[Array, ...]:
-        return (self.codes, self.scale) if self.zero is None else (self.codes, self.scale, self.zero)
+        """Its arrays, those that `Scheme.parts` names."""
+        return tuple([getattr(self, name) for name in self.scheme.parts])
 
-    def with_parts(self, parts: tuple[Array, ...]) -> Quantized:
-        return replace(self, codes=parts[0], scale=parts[1], zero=parts[2] if len(parts) > 2 else None)
+    def with_parts(self, parts: Iterable[Array]) -> Quantized:
+        return replace(self, **dict(zip(self.scheme.parts, parts, strict=True)))
+
+    @classmethod
+    def of(cls, parts: Iterable[Array], base: Shape, geometry: Geometry, scheme: Scheme) -> Quantized:
+        """Of its parts and its `kind`."""
+        return cls(None, None, None, base, geometry, scheme).with_parts(parts)
 
     @property
     def kind(self) -> tuple[Any, ...]:
         """All that is no array."""
-        return self.base, self.geometry, self.scheme, self.zero is None
+        return self.base, self.geometry, self.scheme
 
     def seen(self, geometry: Geometry) -> Quantized:
         return replace(self, geometry=geometry)
@@ -130,9 +141,8 @@ def seen(xp: Backend, q: Quantized) -> Seen:
     found = axes_of(q)
     if found is None:
         g = q.geometry
-        full = [xp.broadcast_to(_spread(xp, s, q.base), q.base) for s in q.parts[1:]]
-        flat = [_read(xp, a, g) for a in (codes, *full)]
-        return Seen(flat[0], flat[1], flat[2] if len(flat) > 2 else None)
+        full = [None if s is None else xp.broadcast_to(_spread(xp, s, q.base), q.base) for s in (q.scale, q.zero)]
+        return Seen(*(None if a is None else _read(xp, a, g) for a in (codes, *full)))
     axes, at = found
     codes = _along(xp, codes, axes, at)
     scale, zero = (None if s is None else _along(xp, _spread(xp, s, q.base), axes, at) for s in (q.scale, q.zero))
@@ -157,14 +167,13 @@ def anew(xp: Backend, q: Quantized) -> Quantized:
         return q
     codes, scale, zero = seen(xp, q)
     codes = xp.broadcast_to(codes, q.shape) if xp.shape(codes) != q.shape else codes
-    parts = [_gathered(xp, s, q) for s in (scale, zero) if s is not None]
-    return Quantized(
-        q.encoding.pack(xp, codes),
-        parts[0],
-        parts[1] if len(parts) > 1 else None,
-        q.shape,
-        whole(q.shape, q.dtype),
-        q.scheme,
+    return replace(
+        q,
+        codes=q.encoding.pack(xp, codes),
+        scale=_gathered(xp, scale, q),
+        zero=None if zero is None else _gathered(xp, zero, q),
+        base=q.shape,
+        geometry=whole(q.shape, q.dtype),
     )
 
 

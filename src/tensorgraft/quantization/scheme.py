@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tensorgraft.quantization.encodings import ENCODINGS, Encoding
 
 _NAME = re.compile(
-    r"(?P<encoding>u?int[1-8]|float8_e4m3|float8_e5m2|nf4)(?P<asymmetric>_asymmetric)?(?P<dynamic>_dynamic)?"
+    r"(?P<encoding>u?int[1-8]|float8_e4m3|float8_e5m2|nf4)(?P<asymmetric>_asymmetric)?(?P<activation>_dynamic|_static(_asymmetric)?)?"
     r"(_per_(?P<granularity>tensor|channel|group_(?P<group>\d+)|block_(?P<rows>\d+)x(?P<columns>\d+)))?"
 )
 
@@ -22,8 +22,10 @@ class Scheme:
         granularity: "tensor" (one scale), "channel" (one for each index of `axis`), "group" (one for each run of
             `group` elements along the last axis), "block" (one for each block of extents `block`, of the last axes).
         symmetric: zero is the code zero; else each scale has a zero point. Unsigned codes are never symmetric.
-        activation: None, or "int8": in products the other operand is quantised too, row by row, when they are computed,
-            and the codes are multiplied as integers.
+        activation: None; or in products the other operand is quantised to int8, too, and the codes are multiplied as
+            integers: "int8", row by row, when they are computed; "int8_static", with one scale, which calibration has
+            found (`tg.quantize(..., inputs=)`, `tg.quantize_(..., calibrate=)`) and the quantised array keeps;
+            "int8_static_asymmetric", with one scale and zero point.
     """
 
     encoding: str
@@ -43,8 +45,9 @@ class Scheme:
             raise ValueError(f"group is {self.group}: it is to be 1 or more")
         if self.granularity == "block" and (not self.block or min(self.block) < 1):
             raise ValueError(f"block is {self.block}: it is to be extents of 1 or more")
-        if self.activation not in (None, "int8"):
-            raise ValueError(f"activation is {self.activation!r}: it is to be None or 'int8'")
+        if self.activation not in _ACTIVATIONS.values():
+            kinds = ", ".join(map(repr, _ACTIVATIONS.values()))
+            raise ValueError(f"activation is {self.activation!r}: it is to be one of {kinds}")
         if self.codes.kind != "integer" and not self.symmetric:
             raise ValueError(f"{self.encoding} has no zero points: symmetric is to be True")
         if self.activation and (self.encoding != "int8" or not self.symmetric or self.granularity not in _ROWS):
@@ -60,6 +63,18 @@ class Scheme:
     @property
     def has_zero_points(self) -> bool:
         return self.codes.kind == "integer" and not (self.symmetric and self.codes.signed and self.codes.bits > 1)
+
+    @property
+    def is_static(self) -> bool:
+        """What it quantises keeps how the other operand of products is quantised."""
+        return self.activation in ("int8_static", "int8_static_asymmetric")
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the arrays that make up what it quantises."""
+        zero = ("zero",) if self.has_zero_points else ()
+        inputs = ("input_scale",) if self.is_static else ()
+        return ("codes", "scale", *zero, *inputs, *(("input_zero",) if self.activation == _WITH_ZERO else ()))
 
     def blocks(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The extents, in a tensor of `shape`, of what shares a scale. Raises ValueError where they do not divide."""
@@ -89,17 +104,20 @@ class Scheme:
         return (
             self.encoding
             + ("" if self.symmetric else "_asymmetric")
-            + ("_dynamic" if self.activation else "")
+            + next(suffix for suffix, activation in _ACTIVATIONS.items() if activation == self.activation)
             + f"_per_{self.granularity}{extra}"
         )
 
 
 _ROWS = ("tensor", "channel")
+_WITH_ZERO = "int8_static_asymmetric"
+_ACTIVATIONS = {"": None, "_dynamic": "int8", "_static": "int8_static", "_static_asymmetric": _WITH_ZERO}  # by suffix
 
 
 def scheme_of(name: str | Scheme) -> Scheme:
-    """The scheme of a name such as "int8_per_channel", "int8_dynamic_per_channel", "int4_per_group_32",
-    "uint4_asymmetric_per_group_64", "float8_e4m3" (per channel), "nf4" (groups of 64), "int8_per_block_16x16".
+    """The scheme of a name such as "int8_per_channel", "int8_dynamic_per_channel", "int8_static",
+    "int4_per_group_32", "uint4_asymmetric_per_group_64", "float8_e4m3" (per channel), "nf4" (groups of 64),
+    "int8_per_block_16x16".
 
     Raises ValueError for others.
     """
@@ -108,8 +126,9 @@ def scheme_of(name: str | Scheme) -> Scheme:
     found = _NAME.fullmatch(name) if isinstance(name, str) else None
     if found is None:
         raise ValueError(
-            f"unknown scheme {name!r}: write an encoding ({', '.join(ENCODINGS)}), then _asymmetric or _dynamic if so,"
-            " then _per_tensor, _per_channel, _per_group_32 or _per_block_16x16; for example int4_per_group_32"
+            f"unknown scheme {name!r}: write an encoding ({', '.join(ENCODINGS)}), then _asymmetric, _dynamic,"
+            " _static or _static_asymmetric if so, then _per_tensor, _per_channel, _per_group_32 or _per_block_16x16;"
+            " for example int4_per_group_32"
         )
     encoding = found["encoding"]
     granularity = (found["granularity"] or ("group_64" if encoding == "nf4" else "channel")).partition("_")[0]
@@ -119,5 +138,5 @@ def scheme_of(name: str | Scheme) -> Scheme:
         group=int(found["group"] or (64 if encoding == "nf4" else 32)),
         block=(int(found["rows"]), int(found["columns"])) if found["rows"] else (),
         symmetric=not found["asymmetric"] and not encoding.startswith("uint"),
-        activation="int8" if found["dynamic"] else None,
+        activation=_ACTIVATIONS[found["activation"] or ""],
     )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tensorgraft import views
 from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization.activations import common_inputs
 from tensorgraft.quantization.quantized import Quantized, anew, axes_of, blocks, seen
 from tensorgraft.storage import whole
 
@@ -69,20 +71,21 @@ def gather(xp: Backend, q: Quantized, indices: Sequence[Array]) -> Quantized | N
     codes = xp.broadcast_to(codes, q.shape)
     n = len(indices)
     picked = xp.gather(codes, indices)
-    found = []
+    found: list[Array | None] = []
     for s in (scale, zero):
         if s is None:
+            found.append(None)
             continue
         at = tuple(xp.zeros_like(i) if xp.shape(s)[axis] == 1 else i for axis, i in enumerate(indices))
         found.append(_in_blocks(xp, xp.gather(s, at), xp.shape(picked), _kept(xp, q, n)))
     shape = xp.shape(picked)
-    return Quantized(
-        q.encoding.pack(xp, picked),
-        found[0],
-        found[1] if len(found) > 1 else None,
-        shape,
-        whole(shape, q.dtype),
-        q.scheme,
+    return replace(
+        q,
+        codes=q.encoding.pack(xp, picked),
+        scale=found[0],
+        zero=found[1],
+        base=shape,
+        geometry=whole(shape, q.dtype),
     )
 
 
@@ -120,18 +123,23 @@ def concat(xp: Backend, arrays: Sequence[Any], axis: int) -> Quantized | None:
     common = [math.gcd(*(s[i] for s in sizes)) for i in range(len(first.shape))]
     common[axis] = math.gcd(*(p.base[axis] for p in parts), *(s[axis] for s in sizes))
     codes = xp.concat([p.encoding.unpack(xp, p.codes, p.base) for p in parts], axis=axis)
-    rows = [
-        [_finer(xp, s, p.base, common) for p in parts for s in (p.parts[k],)] for k in range(1, len(parts[0].parts))
-    ]
-    scales = [xp.concat(row, axis=axis) for row in rows]
+
+    def joined(name: str) -> Array | None:
+        if getattr(first, name) is None:
+            return None
+        return xp.concat([_finer(xp, getattr(p, name), p.base, common) for p in parts], axis=axis)
+
     shape = xp.shape(codes)
-    return Quantized(
-        first.encoding.pack(xp, codes),
-        scales[0],
-        scales[1] if len(scales) > 1 else None,
-        shape,
-        whole(shape, first.dtype),
-        first.scheme,
+    input_scale, input_zero = common_inputs(xp, parts)
+    return replace(
+        first,
+        codes=first.encoding.pack(xp, codes),
+        scale=joined("scale"),
+        zero=joined("zero"),
+        base=shape,
+        geometry=whole(shape, first.dtype),
+        input_scale=input_scale,
+        input_zero=input_zero,
     )
 
 

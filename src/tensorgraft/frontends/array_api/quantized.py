@@ -27,7 +27,7 @@ class QuantizedArray(Array):
     """An array of approximate numbers, made by `tg.quantize`. Shapes, views and rules are those of any array; views
     share its codes, and what is written into them is quantised by the same scheme."""
 
-    __slots__ = ("base", "codes", "scale", "scheme", "zero_point")
+    __slots__ = ("base", "codes", "input_scale", "input_zero", "scale", "scheme", "zero_point")
 
     def __init__(
         self,
@@ -37,12 +37,16 @@ class QuantizedArray(Array):
         base: tuple[int, ...],
         geometry: Geometry,
         scheme: Scheme,
+        input_scale: Array | None = None,
+        input_zero: Array | None = None,
     ) -> None:
         self.codes = codes
         self.scale = scale
         self.zero_point = zero_point
         self.base = base
         self.scheme = scheme
+        self.input_scale = input_scale
+        self.input_zero = input_zero
         self._geometry = geometry
 
     # ---- as any array ------------------------------------------------------------------------------------------------
@@ -55,7 +59,7 @@ class QuantizedArray(Array):
         return tuple(x._cell for x in self._parts())
 
     def _seen(self, geometry: Geometry) -> QuantizedArray:
-        return QuantizedArray(self.codes, self.scale, self.zero_point, self.base, geometry, self.scheme)
+        return _unflatten((self.base, geometry, self.scheme), self._children())
 
     def _value(self) -> Quantized:
         return self._quantized()
@@ -82,11 +86,13 @@ class QuantizedArray(Array):
         return sum(x.nbytes for x in self._parts())
 
     def _parts(self) -> tuple[Array, ...]:
-        return (self.codes, self.scale) if self.zero_point is None else (self.codes, self.scale, self.zero_point)
+        return tuple([x for x in self._children() if x is not None])
+
+    def _children(self) -> tuple[Array | None, ...]:
+        return self.codes, self.scale, self.zero_point, self.input_scale, self.input_zero
 
     def _quantized(self) -> Quantized:
-        zero = None if self.zero_point is None else self.zero_point._value()
-        return Quantized(self.codes._value(), self.scale._value(), zero, self.base, self._look(), self.scheme)
+        return Quantized.of([x._value() for x in self._parts()], self.base, self._look(), self.scheme)
 
     def dequantize(self) -> Array:
         """The numbers that it stands for, dense."""
@@ -103,7 +109,7 @@ class QuantizedArray(Array):
         return f"Quantized{values[:-1]}, scheme={str(self.scheme)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return QuantizedArray, (self.codes, self.scale, self.zero_point, self.base, self._geometry, self.scheme)
+        return _unflatten, ((self.base, self._geometry, self.scheme), self._children())
 
     def __copy__(self) -> QuantizedArray:
         return self.__deepcopy__({})
@@ -124,18 +130,18 @@ def made_of(array: Any, xp: Any) -> Array:
 
 
 def _of_parts(xp: Backend, q: Quantized) -> QuantizedArray:
-    parts = [Array(Storage(xp.own(a) if xp.mutable else a, xp)) for a in q.parts]
-    return QuantizedArray(parts[0], parts[1], parts[2] if len(parts) > 2 else None, q.base, q.geometry, q.scheme)
+    arrays = (q.codes, q.scale, q.zero, q.input_scale, q.input_zero)
+    parts = [None if a is None else Array(Storage(xp.own(a) if xp.mutable else a, xp)) for a in arrays]
+    return _unflatten((q.base, q.geometry, q.scheme), parts)
 
 
 def _flatten(q: Any) -> tuple[tuple[Any, ...], Any, None]:
-    return (q.codes, q.scale, q.zero_point), (q.base, q._geometry, q.scheme), None
+    return q._children(), (q.base, q._geometry, q.scheme), None
 
 
 def _unflatten(aux: Any, children: Any) -> Any:
-    codes, scale, zero = children
-    base, geometry, scheme = aux
-    return QuantizedArray(codes, scale, zero, base, geometry, scheme)
+    codes, scale, zero, *inputs = children
+    return QuantizedArray(codes, scale, zero, *aux, *inputs)
 
 
 _node: Any = QuantizedArray  # optree's types ask for a collection

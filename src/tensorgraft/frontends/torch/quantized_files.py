@@ -63,14 +63,7 @@ def rebuild(
         arrays = [xp.asarray(cpu_to_numpy(p)) for p in parts]
     encoding, granularity, group, block, axis, symmetric, activation = scheme
     kept = Scheme(encoding, granularity, group, tuple(block), axis, symmetric, activation)
-    q = Quantized(
-        arrays[0],
-        arrays[1],
-        arrays[2] if len(arrays) > 2 else None,
-        tuple(base),
-        whole(tuple(base), numpy_dtype(logical)),
-        kept,
-    )
+    q = Quantized.of(arrays, tuple(base), whole(tuple(base), numpy_dtype(logical)), kept)
     cell = Storage(q, quantizing(xp))
     out = attach(cell, slot, dtype, tuple(size), tuple(stride), math.prod(base) * dtype.itemsize, offset)
     return out.requires_grad_(requires_grad)

@@ -12,9 +12,9 @@ from torch.nn.utils import parametrize
 from tensorgraft.frontends.torch.quantized import is_quantized, quantize, read
 from tensorgraft.frontends.torch.tensors import from_array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization.activations import by_row
 from tensorgraft.quantization.encode import encode
 from tensorgraft.quantization.models import nothing_fits
-from tensorgraft.quantization.products import by_row
 from tensorgraft.quantization.quantized import dense
 from tensorgraft.quantization.scheme import Scheme
 

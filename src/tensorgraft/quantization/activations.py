@@ -1,0 +1,61 @@
+"""How the other operand of a product with int8 codes is quantised: row by row as it comes, or by a fixed range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+LOW, HIGH = -128.0, 127.0
+
+
+def by_row(xp: Backend, x: Array, axes: Sequence[int]) -> tuple[Array, Array]:
+    """(int8 codes, float32 scales): quantised symmetrically, with one scale for all that is contracted along `axes`.
+
+    The greatest number lies half a step beyond the last code, and numbers are multiplied by the scale's reciprocal, as
+    in torchao: how its models round is how they round here.
+    """
+    values = xp.astype(x, dtypes.float32)
+    if 0 in xp.shape(values):
+        kept = tuple(1 if i in axes else n for i, n in enumerate(xp.shape(values)))
+        return xp.astype(values, dtypes.int8), xp.ones(kept, dtypes.float32)
+    largest = xp.max(xp.abs(values), axis=tuple(axes), keepdims=True)
+    scale = xp.divide(xp.where(xp.equal(largest, 0.0), xp.ones_like(largest), largest), 127.5)
+    return xp.astype(xp.clip(_steps(xp, values, scale, None), LOW, HIGH), dtypes.int8), scale
+
+
+def by_range(xp: Backend, x: Array, scale: Array, zero: Array | None) -> Array:
+    """int8 codes by a scale and a zero point, scalars; numbers beyond the last codes get these."""
+    return xp.astype(xp.clip(_steps(xp, xp.astype(x, dtypes.float32), scale, zero), LOW, HIGH), dtypes.int8)
+
+
+def in_range(xp: Backend, x: Array, scale: Array, zero: Array | None) -> Array:
+    """Where `by_range` rounds and does not clip."""
+    steps = _steps(xp, xp.astype(x, dtypes.float32), scale, zero)
+    return xp.logical_and(xp.greater_equal(steps, LOW), xp.less_equal(steps, HIGH))
+
+
+def common_inputs(xp: Backend, arrays: Sequence[Any]) -> tuple[Array | None, Array | None]:
+    """(scale, zero point) of a range that has those of several quantised arrays in it; None where they have none."""
+    scales, zeros = [a.input_scale for a in arrays], [a.input_zero for a in arrays]
+    if scales[0] is None or len(arrays) == 1:
+        return scales[0], zeros[0]
+    scale = xp.stack(scales, axis=0)
+    if zeros[0] is None:
+        return xp.max(scale, axis=0), None
+    zero = xp.stack(zeros, axis=0)
+    low = xp.min(xp.multiply(xp.subtract(LOW, zero), scale), axis=0)
+    high = xp.max(xp.multiply(xp.subtract(HIGH, zero), scale), axis=0)
+    wide = xp.divide(xp.subtract(high, low), HIGH - LOW)
+    return wide, xp.clip(xp.round(xp.subtract(LOW, xp.divide(low, wide))), LOW, HIGH)
+
+
+def _steps(xp: Backend, values: Array, scale: Array, zero: Array | None) -> Array:
+    steps = xp.round(xp.multiply(values, xp.divide(1.0, scale)))
+    return steps if zero is None else xp.add(steps, zero)
+
+
+__all__ = ["by_range", "by_row", "common_inputs", "in_range"]
