@@ -15,9 +15,13 @@ class NoQuantizedRuleError(NotImplementedError):
     """An operation on a quantised array would make it dense, and the user forbade that."""
 
 
+Notes = list[tuple[str, str | None]]  # operations; of those that are missing, the shapes
+
+
 class _State(threading.local):
     policy = "dequantize"
     counting = True
+    notes: Notes | None = None
 
 
 _now = _State()
@@ -42,6 +46,9 @@ def missing(operation: str, shapes: str) -> None:
     """An operation is about to make its operands dense."""
     if not _now.counting:
         return
+    if _now.notes is not None:
+        _now.notes.append((operation, shapes))
+        return
     _missing[operation] += 1
     if _now.policy == "dequantize":
         return
@@ -55,7 +62,26 @@ def missing(operation: str, shapes: str) -> None:
 
 
 def served(operation: str) -> None:
+    if _now.notes is not None:
+        _now.notes.append((operation, None))
+        return
     _quantised[operation] += 1
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[Notes]:
+    """What happens inside is neither counted nor forbidden, but noted: a program that is compiled once and run often
+    is `counted` at every run."""
+    before, _now.notes = _now.notes, []
+    try:
+        yield _now.notes
+    finally:
+        _now.notes = before
+
+
+def counted(notes: Notes) -> None:
+    for operation, shapes in notes:
+        served(operation) if shapes is None else missing(operation, shapes)
 
 
 @contextlib.contextmanager
