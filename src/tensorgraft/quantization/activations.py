@@ -10,6 +10,7 @@ from tensorgraft.hub.backend import Backend
 
 Array = Any
 LOW, HIGH = -128.0, 127.0
+_LEAST = 1.5e-36  # a row of less is zeros: its scale would have no reciprocal
 
 
 def by_row(xp: Backend, x: Array, axes: Sequence[int]) -> tuple[Array, Array]:
@@ -23,7 +24,7 @@ def by_row(xp: Backend, x: Array, axes: Sequence[int]) -> tuple[Array, Array]:
         kept = tuple(1 if i in axes else n for i, n in enumerate(xp.shape(values)))
         return xp.astype(values, dtypes.int8), xp.ones(kept, dtypes.float32)
     largest = xp.max(xp.abs(values), axis=tuple(axes), keepdims=True)
-    scale = xp.divide(xp.where(xp.equal(largest, 0.0), xp.ones_like(largest), largest), 127.5)
+    scale = xp.divide(xp.maximum(largest, _LEAST), 127.5)
     return xp.astype(xp.clip(_steps(xp, values, scale, None), LOW, HIGH), dtypes.int8), scale
 
 

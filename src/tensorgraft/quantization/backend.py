@@ -20,6 +20,7 @@ from tensorgraft.hub.transforms import Transforms
 from tensorgraft.quantization import policy, products, views
 from tensorgraft.quantization.encode import same_ranges
 from tensorgraft.quantization.quantized import Quantized, anew, dense
+from tensorgraft.quantization.watching import Watching
 from tensorgraft.storage import Geometry, read, write
 
 Array = Any
@@ -183,6 +184,8 @@ class QuantizingBackend(_Forwarding):
         known: dict[Any, _Compiled] = {}
 
         def run(*args: Any) -> tuple[Any, ...]:
+            if any(isinstance(x, Quantized) and isinstance(x.scheme, Watching) for x in args):
+                return tuple(fn(*args))
             key = tuple([x.kind if isinstance(x, Quantized) else None for x in args])
             found = known.get(key)
             if found is None:
@@ -221,7 +224,7 @@ class _Compiled:
         self.outcome: list[tuple[Any, ...] | None] = []  # the kinds of the results
 
         def flat(*leaves: Any) -> tuple[Any, ...]:
-            made = fn(*_joined(kinds, leaves))
+            made = fn(*joined(kinds, leaves))
             self.outcome = [x.kind if isinstance(x, Quantized) else None for x in made]
             return tuple(_flat(made))
 
@@ -229,7 +232,7 @@ class _Compiled:
 
     def __call__(self, args: Sequence[Any]) -> tuple[Any, ...]:
         made = self.run(*_flat(args))
-        return tuple(_joined(self.outcome, made))
+        return tuple(joined(self.outcome, made))
 
 
 def _flat(xs: Sequence[Any]) -> list[Any]:
@@ -239,7 +242,8 @@ def _flat(xs: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _joined(kinds: Sequence[tuple[Any, ...] | None], leaves: Sequence[Any]) -> list[Any]:
+def joined(kinds: Sequence[tuple[Any, ...] | None], leaves: Sequence[Any]) -> list[Any]:
+    """Arrays of these kinds (`Quantized.kind`; None: as it is) out of the first of the leaves."""
     rest = iter(leaves)
     found = []
     for kind in kinds:
@@ -270,4 +274,4 @@ def common(a: Backend, b: Backend) -> Backend | None:
     return None
 
 
-__all__ = ["QuantizingBackend", "common", "quantizing"]
+__all__ = ["QuantizingBackend", "common", "joined", "quantizing"]

@@ -19,14 +19,14 @@ _PERCENTILE = re.compile(r"percentile(?:_(\d+(?:\.\d+)?))?")
 _SHARES = tuple(np.linspace(1.0, 0.2, 41)[1:].tolist())  # of the whole range, that "mse" tries
 
 
-def percentile_of(observer: str) -> float | None:
+def percentile_of(observer: str, argument: str = "observer") -> float | None:
     """99.9 of "percentile", 98.5 of "percentile_98.5", None of "minmax" and "mse". Raises ValueError for others."""
     found = _PERCENTILE.fullmatch(observer) if isinstance(observer, str) else None
     if found is not None and 50.0 < (percent := float(found[1] or 99.9)) <= 100.0:
         return percent
     if observer not in ("minmax", "mse"):
         raise ValueError(
-            f"observer is {observer!r}: it is to be 'minmax', 'mse', 'percentile' (99.9), or, for example,"
+            f"{argument} is {observer!r}: it is to be 'minmax', 'mse', 'percentile' (99.9), or, for example,"
             " 'percentile_99.5', of more than 50 and at most 100"
         )
     return None

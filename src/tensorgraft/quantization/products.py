@@ -11,6 +11,7 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.activations import by_range, by_row, in_range
 from tensorgraft.quantization.quantized import Quantized, axes_of, dense, seen
+from tensorgraft.quantization.watching import notice
 
 Array = Any
 Axes = tuple[Sequence[int], Sequence[int]]
@@ -23,6 +24,8 @@ def dot_general(
     product of the codes; others, the codes."""
     result = dtype or (a.dtype if isinstance(a, Quantized) else xp.dtype_of(a))
     for which, (q, other) in enumerate(((a, b), (b, a))):
+        notice(xp, q, dense(xp, other) if isinstance(other, Quantized) else other, contract[which], contract[1 - which])
+    for which, (q, other) in enumerate(((a, b), (b, a))):
         if isinstance(q, Quantized) and not isinstance(other, Quantized) and _constant(xp, q, contract[which]):
             q, contract, batch = _as_it_lies(q, which, contract, batch)
             return _scaled(xp, q, other, which, contract, batch, result)
@@ -33,7 +36,7 @@ def dot_general(
 def _constant(xp: Backend, q: Quantized, axes: Sequence[int]) -> bool:
     """One scale for all that is added up, and codes that are what they mean."""
     found = axes_of(q)
-    if found is None or q.zero is not None or q.encoding.kind == "table":
+    if found is None or q.zero is not None or q.encoding.kind in ("table", "dense"):
         return False
     grid = xp.shape(q.scale)
     along = [found[0][i].base for i in axes]

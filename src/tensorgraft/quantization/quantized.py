@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.encodings import Encoding
 from tensorgraft.quantization.scheme import Scheme
@@ -152,13 +151,16 @@ def seen(xp: Backend, q: Quantized) -> Seen:
 def dense(xp: Backend, q: Quantized) -> Array:
     """The values: (decoded codes - zero point) * scale in float32, rounded to the logical dtype."""
     codes, scale, zero = seen(xp, q)
-    values = q.encoding.decode(xp, codes)
-    if zero is not None:
-        values = xp.subtract(values, zero)
-    values = xp.multiply(values, scale)
+    if q.encoding.kind == "dense":
+        values = codes
+    else:
+        values = q.encoding.decode(xp, codes)
+        if zero is not None:
+            values = xp.subtract(values, zero)
+        values = xp.multiply(values, scale)
     if xp.shape(values) != q.shape:
         values = xp.broadcast_to(values, q.shape)
-    return values if q.dtype == dtypes.float32 else xp.astype(values, q.dtype)
+    return values if q.dtype == xp.dtype_of(values) else xp.astype(values, q.dtype)
 
 
 def anew(xp: Backend, q: Quantized) -> Quantized:
