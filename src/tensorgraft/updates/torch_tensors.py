@@ -11,22 +11,20 @@ from tensorgraft.updates.rules import check_dtype, check_shape
 
 _REDUCE = {"add": "sum", "multiply": "prod", "min": "amin", "max": "amax"}
 _INPLACE = {"set": "copy_", "add": "add_", "multiply": "mul_"}
-_NUMPY = {
-    torch.bool: "bool", torch.uint8: "uint8", torch.int8: "int8", torch.int16: "int16", torch.int32: "int32",
-    torch.int64: "int64", torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32",
-    torch.float64: "float64", torch.complex64: "complex64", torch.complex128: "complex128",
-    torch.uint16: "uint16", torch.uint32: "uint32", torch.uint64: "uint64",
-}  # fmt: skip
+
+
+def _numpy(dtype: torch.dtype) -> np.dtype:
+    return np.dtype(str(dtype).removeprefix("torch."))
 
 
 def _fitting(x: torch.Tensor, value: Any, keep_dtype: bool = True) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         if not keep_dtype:
             number = isinstance(value, bool | int | float | complex)
-            check_dtype(value if number else np.asarray(value).dtype, np.dtype(_NUMPY[x.dtype]))
+            check_dtype(value if number else np.asarray(value).dtype, _numpy(x.dtype))
         value = torch.as_tensor(value, device=x.device)
     elif not keep_dtype:
-        check_dtype(np.dtype(_NUMPY[value.dtype]), np.dtype(_NUMPY[x.dtype]))
+        check_dtype(_numpy(value.dtype), _numpy(x.dtype))
     if value.is_complex() and not x.is_complex():
         value = value.real
     return value.to(x.dtype)

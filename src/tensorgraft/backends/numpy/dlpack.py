@@ -1,18 +1,14 @@
-"""DLPack for the dtypes of `ml_dtypes`, which NumPy's own `from_dlpack` refuses (bfloat16, float8).
-
-The structures are those of https://dmlc.github.io/dlpack/latest/c_api.html (DLManagedTensor).
-"""
+"""DLPack for the dtypes of `ml_dtypes`, which NumPy's own `from_dlpack` refuses (bfloat16, float8)."""
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.dlpack import CPU, DLTensor, content
 
-_CPU = 1
 # DLDataTypeCode -> the dtype of one lane
 _CODES = {
     4: dtypes.bfloat16,
@@ -21,26 +17,6 @@ _CODES = {
     12: dtypes.float8_e5m2,
     13: dtypes.float8_e5m2fnuz,
 }
-
-
-class _Tensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
-)
 
 
 class _Memory:
@@ -52,9 +28,9 @@ class _Memory:
 
 
 def _view(capsule: Any) -> np.ndarray:
-    tensor = _Tensor.from_address(_pointer(capsule, b"dltensor"))
+    tensor = DLTensor.from_address(content(capsule))
     dtype = _CODES.get(tensor.code)
-    if tensor.device_type != _CPU or dtype is None or tensor.lanes != 1:
+    if tensor.device_type != CPU or dtype is None or tensor.lanes != 1:
         raise BufferError(
             f"NumPy can hold no DLPack array of device type {tensor.device_type}, dtype code {tensor.code} and"
             f" {tensor.lanes} lanes: copy it to the CPU, in a dtype of NumPy or ml_dtypes"

@@ -12,24 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-
-class _DLTensor(ctypes.Structure):
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("byte_offset", ctypes.c_uint64),
-    ]
-
-
-class _Managed(ctypes.Structure):
-    _fields_ = [("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+from tensorgraft.hub.dlpack import NAME, DLManagedTensor, DLTensor, content
 
 
 class Header(NamedTuple):
@@ -38,14 +21,11 @@ class Header(NamedTuple):
 
 
 _MOST = 1 << 16
-_NAME = ctypes.c_char_p(b"dltensor")
+_NAME = ctypes.c_char_p(NAME)
 _known: dict[tuple[int, torch.dtype, tuple[int, ...], tuple[int, ...]], Header] = {}
 _kept: list[object] = []
 _capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
     ("PyCapsule_New", ctypes.pythonapi)
-)
-_content = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 _import = torch._C._from_dlpack
 
@@ -64,13 +44,13 @@ def empty_header(index: int, dtype: torch.dtype) -> Header:
 def _made(index: int, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...]) -> Header:
     # PyTorch itself says how it writes the dtype and the device
     example = torch._C._to_dlpack(torch._C._acc.create_empty_tensor((0,), dtype))
-    managed = _Managed()
-    ctypes.memmove(ctypes.addressof(managed), _content(example, _NAME), ctypes.sizeof(_DLTensor))
+    managed = DLManagedTensor()
+    ctypes.memmove(ctypes.addressof(managed), content(example), ctypes.sizeof(DLTensor))
     numbers = [(ctypes.c_int64 * max(len(values), 1))(*values) for values in (size, stride)]
     tensor = managed.tensor
     tensor.data, tensor.byte_offset = None, 0
     tensor.device_id, tensor.ndim = index, len(size)
-    tensor.shape, tensor.strides = map(ctypes.addressof, numbers)
+    tensor.shape, tensor.strides = (ctypes.cast(n, ctypes.POINTER(ctypes.c_int64)) for n in numbers)
     _kept.append((managed, numbers))
     address = ctypes.addressof(managed)
     made = Header(address, imported(address).untyped_storage().nbytes())
