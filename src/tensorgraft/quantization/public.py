@@ -12,7 +12,7 @@ def quantize(x: Any, scheme: str | Scheme, *, observer: str = "minmax") -> Any:
     """An array whose numbers are kept in codes of a few bits and shared scales.
 
     Arguments:
-        x: a floating-point `tensorgraft.array_api` array, or a `torch.Tensor` on the device.
+        x: a floating-point `tensorgraft.array_api` array, or a `torch.Tensor` on the CPU or a device of ours.
         scheme: a `Scheme`, or a name such as "int8_per_channel", "int8_dynamic", "int4_per_group_32", "float8_e4m3",
             "nf4".
         observer: which range the codes of a block cover: "minmax", all of its numbers; "percentile" (or, for example,
@@ -27,7 +27,7 @@ def quantize(x: Any, scheme: str | Scheme, *, observer: str = "minmax") -> Any:
     front = front_end(x)
     if front is None:
         raise TypeError(
-            f"quantize: expected an array of tensorgraft.array_api or a tensor on tg.device(...), got a"
+            f"quantize: expected an array of tensorgraft.array_api or a tensor on the CPU or on tg.device(...), got a"
             f" {type(x).__module__}.{type(x).__qualname__}"
         )
     return front.quantize(x, found, observer)
@@ -68,7 +68,7 @@ def front_end(x: Any) -> Any:
 
         return quantized
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(x, torch.Tensor) and x.device.type == "graft":
+    if torch is not None and isinstance(x, torch.Tensor) and x.device.type in ("graft", "cpu"):
         from tensorgraft.frontends.torch import quantized as tensors
 
         return tensors

@@ -10,17 +10,21 @@ from torch import nn
 
 import tensorgraft as tg
 
-BACKENDS = ["numpy", "torch", "jax", "tensorflow"]
+BACKENDS = ["numpy", "torch", "jax", "tensorflow", "cpu"]  # "cpu": ordinary tensors of PyTorch
 on_each = pytest.mark.parametrize("backend", BACKENDS)
+
+
+def device(backend):
+    return torch.device("cpu") if backend == "cpu" else tg.device(backend)
 
 
 def weight(backend, scheme="int8_per_channel", seed=0):
     dense = torch.randn(16, 64, generator=torch.Generator().manual_seed(seed)) * 0.1
-    return tg.quantize(dense.to(tg.device(backend)), scheme)
+    return tg.quantize(dense.to(device(backend)), scheme)
 
 
 def inputs(backend):
-    return torch.randn(5, 64, generator=torch.Generator().manual_seed(1)).to(tg.device(backend))
+    return torch.randn(5, 64, generator=torch.Generator().manual_seed(1)).to(device(backend))
 
 
 VIEWS = {
@@ -75,7 +79,7 @@ def test_products(backend, scheme):
 @on_each
 def test_models_are_quantised_trained_around_and_compiled(backend):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(64, 32), nn.GELU(), nn.Linear(32, 32), nn.Linear(32, 8)).to(tg.device(backend))
+    model = nn.Sequential(nn.Linear(64, 32), nn.GELU(), nn.Linear(32, 32), nn.Linear(32, 8)).to(device(backend))
     model[2].weight = model[1 + 1].weight
     x = inputs(backend)
     want = model(x).detach().cpu()
@@ -102,7 +106,7 @@ def test_tied_weights_stay_tied():
 
 @on_each
 def test_files_keep_codes(backend):
-    model = nn.Linear(64, 16).to(tg.device(backend))
+    model = nn.Linear(64, 16).to(device(backend))
     tg.quantize_(model, "int4_per_group_32")
     dense = tg.dequantize(model.weight).cpu()
     file = io.BytesIO()
@@ -113,7 +117,7 @@ def test_files_keep_codes(backend):
     assert state["weight"].is_graft_quantized and state["weight"].device == model.weight.device
     assert torch.equal(tg.dequantize(state["weight"]).cpu(), dense)
     assert torch.equal(tg.dequantize(state["view"]).cpu(), dense.t()[3:9])
-    other = nn.Linear(64, 16).to(tg.device(backend))
+    other = nn.Linear(64, 16).to(device(backend))
     other.load_state_dict({"weight": state["weight"], "bias": state["bias"]})  # into dense parameters: dense
     assert torch.equal(other.weight.detach().cpu(), dense)
     other.load_state_dict({"weight": state["weight"], "bias": state["bias"]}, assign=True)
@@ -131,8 +135,7 @@ def test_sizes():
 
 
 def test_models_are_left_as_they_were():
-    device = tg.device("numpy")
-    model = nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 10)).to(device)
+    model = nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 10)).to(device("numpy"))
     with pytest.raises(ValueError, match=r"1\.weight: .*the float32 tensor of shape \(10, 32\) has NaN"):
         with torch.no_grad():
             model[1].weight[0, 0] = float("nan")
@@ -140,5 +143,5 @@ def test_models_are_left_as_they_were():
     assert not model[0].weight.is_graft_quantized
     with pytest.raises(ValueError, match="no weight fits the filter"):
         tg.quantize_(model, "int8_per_channel", filter="nothing")
-    with pytest.raises(ValueError, match=r"is on cpu: move the model to a device of ours first"):
-        tg.quantize_(nn.Linear(4, 4), "int8_per_channel")
+    with pytest.raises(ValueError, match=r"is on meta: there are quantised tensors on the CPU and on tg.device"):
+        tg.quantize_(nn.Linear(4, 4, device="meta"), "int8_per_channel")

@@ -1,7 +1,8 @@
-"""Quantised tensors on the device: the array of their storage is codes and scales."""
+"""Quantised tensors on the device and on the CPU: the array of their storage is codes and scales."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,45 +10,85 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorgraft.frontends.torch import state
-from tensorgraft.frontends.torch.devices import Slot, slot_at
-from tensorgraft.frontends.torch.tensors import cell_of, cpu_to_numpy, from_array, to_array
+from tensorgraft.frontends.torch import quantized_cpu, state
+from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at, slot_of
+from tensorgraft.frontends.torch.tensors import FROM_NUMPY, attach, cell_of, cpu_to_numpy, from_array, to_array
 from tensorgraft.quantization import policy
+from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.encode import encode
 from tensorgraft.quantization.models import nothing_fits
-from tensorgraft.quantization.quantized import Quantized
+from tensorgraft.quantization.quantized import Quantized, anew
 from tensorgraft.quantization.scheme import Scheme
+from tensorgraft.storage import Storage, contiguous_strides, is_dense
+
+Place = Slot | quantized_cpu.Host  # where arrays are
 
 
 def quantize(t: torch.Tensor, scheme: Scheme, observer: str = "minmax") -> torch.Tensor:
-    slot, array = read(t)
-    with slot.backend.scope():
-        made = encode(slot.backend, array, scheme, observer=observer)
-    return from_array(made, slot)
+    place, array = read(t, "quantize")
+    with place.backend.scope():
+        made = encode(place.backend, array, scheme, observer=observer)
+    return tensor_at(place, made)
 
 
 def dequantize(t: torch.Tensor) -> torch.Tensor:
-    slot, array = read(t)
-    return from_array(slot.backend.own(array) if slot.backend.mutable else array, slot)
+    place, array = read(t)
+    return tensor_at(place, place.backend.own(array) if place.backend.mutable else array)
 
 
 def host(t: torch.Tensor) -> np.ndarray:
     """The numbers of a tensor."""
-    return cpu_to_numpy(t.detach().cpu())
+    return cpu_to_numpy((dequantize(t) if is_quantized(t) else t).detach().cpu())
 
 
 def placed(q: Quantized, like: torch.Tensor) -> torch.Tensor:
     """Codes and scales of the host where another tensor is."""
-    slot = slot_at(like.device.index)
-    with slot.backend.scope():
-        return from_array(q.with_parts(tuple(map(slot.backend.asarray, q.parts))), slot)
+    place = place_of(like.device)
+    with place.backend.scope():
+        return tensor_at(place, q.with_parts(tuple(map(place.backend.asarray, q.parts))))
 
 
-def read(t: torch.Tensor) -> tuple[Slot, Any]:
+def place_of(device: torch.device) -> Place:
+    return quantized_cpu.HOST if device.type == "cpu" else slot_of(device)
+
+
+def tensor_at(place: Place, array: Any) -> torch.Tensor:
+    """A contiguous tensor of a new array."""
+    return quantized_cpu.from_array(array) if isinstance(place, quantized_cpu.Host) else from_array(array, place)
+
+
+def read(t: torch.Tensor, name: str = "dequantize") -> tuple[Place, Any]:
     """The dense numbers of a tensor, of which a trace under way is told."""
+    if t.device.type == "cpu":
+        return quantized_cpu.HOST, quantized_cpu.dense_of(t, name)
     state.touch(cell_of(t))
     with policy.meant():
         return slot_at(t.device.index), to_array(t.detach())
+
+
+def moved(t: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A quantised tensor, its codes and scales, on another device, with its strides where these are dense."""
+    size, stride = tuple(t.size()), t.stride()
+    if not is_dense(size, stride):
+        stride = contiguous_strides(size)
+    order = sorted(range(len(size)), key=lambda d: (-stride[d], d))
+    if t.device.type == TYPE:
+        state.touch(cell_of(t))
+        here: Any = cell_of(t).backend
+        q = to_array(t.detach(), codes=True)
+    else:
+        here, q = quantized_cpu.backend(), quantized_cpu.array_of(t)
+    with here.scope():
+        q = anew(here.inner, here.permute_dims(q, order))
+        parts = [here.inner.to_numpy(a) for a in q.parts]
+    place = place_of(device)
+    with place.backend.scope():
+        q = q.with_parts([place.backend.asarray(a) for a in parts])
+    dtype = FROM_NUMPY[q.dtype]
+    if isinstance(place, quantized_cpu.Host):
+        return quantized_cpu.made(q, dtype, size, stride)
+    cell = state.created(Storage(q, quantizing(place.backend)))
+    return attach(cell, place, dtype, size, stride, math.prod(size) * dtype.itemsize)
 
 
 def fake_quantize(t: torch.Tensor, scheme: Scheme) -> torch.Tensor:
@@ -57,8 +98,10 @@ def fake_quantize(t: torch.Tensor, scheme: Scheme) -> torch.Tensor:
 
 
 def is_quantized(t: torch.Tensor) -> bool:
-    """The numbers of a tensor on the device are codes."""
-    return t.device.type == "graft" and isinstance(getattr(cell_of(t), "array", None), Quantized)
+    """The numbers of a tensor are codes."""
+    if t.device.type != TYPE:
+        return isinstance(t, quantized_cpu.QuantizedTensor)
+    return isinstance(getattr(cell_of(t), "array", None), Quantized)
 
 
 def install() -> None:
@@ -70,6 +113,15 @@ def install() -> None:
         return kept(t) if is_quantized(t) else logical.__get__(t)  # type: ignore[attr-defined]
 
     torch.Tensor.nbytes = property(nbytes)  # type: ignore[assignment]
+    for name in ("numpy", "tolist"):  # C++ copies to the CPU, and reads memory there
+        setattr(torch.Tensor, name, _of_numbers(getattr(torch.Tensor, name)))
+
+
+def _of_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
+    def method(t: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return original(dequantize(t) if is_quantized(t) else t, *args, **kwargs)
+
+    return functools.wraps(original)(method)
 
 
 def kept(t: torch.Tensor) -> int:
@@ -98,11 +150,8 @@ def quantize_module(
         scheme = choose(name) if wanted(name, module) else None
         if scheme is None:
             continue
-        if weight.device.type != "graft":
-            raise ValueError(
-                f"quantize_: {name or 'the model'} is on {weight.device}: move the model to a device of ours first, for"
-                " example model.to(tg.device('torch')), on which PyTorch computes"
-            )
+        if weight.device.type not in (TYPE, "cpu"):
+            raise ValueError(f"quantize_: {name or 'the model'} is on {weight.device}: {quantized_cpu.ELSEWHERE}")
         if id(weight) not in made:
             try:
                 made[id(weight)] = torch.nn.Parameter(quantize(weight, scheme, observer), requires_grad=False)

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch.devices import slot_of
-from tensorgraft.frontends.torch.quantized import is_quantized
+from tensorgraft.frontends.torch import quantized_cpu
+from tensorgraft.frontends.torch.quantized import is_quantized, place_of
 from tensorgraft.frontends.torch.tensors import FROM_NUMPY, attach, cell_of, cpu_to_numpy, numpy_dtype, numpy_to_cpu
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized
@@ -28,7 +28,7 @@ def install() -> None:
 
 def _reduce(original: Callable[..., Any]) -> Callable[..., Any]:
     def __reduce_ex__(self: torch.Tensor, protocol: Any) -> Any:
-        if self.device.type != "graft" or not is_quantized(self):
+        if self.device.type not in ("graft", "cpu") or not is_quantized(self):
             return original(self, protocol)
         cell = cell_of(self)
         q: Quantized = cell.array
@@ -36,7 +36,7 @@ def _reduce(original: Callable[..., Any]) -> Callable[..., Any]:
         with xp.scope():
             parts = [numpy_to_cpu(xp.inner.to_numpy(a).copy()) for a in q.parts]
         s = q.scheme
-        scheme = (s.encoding, s.granularity, s.group, s.block, s.axis, s.symmetric, s.activation)
+        scheme = (s.encoding, s.granularity, s.group, s.block, s.axis, s.symmetric, s.activation, s.offset, s.table)
         names = [str(FROM_NUMPY[q.dtype]), str(self.dtype)]
         place = (tuple(self.size()), self.stride(), self.storage_offset(), self.requires_grad)
         return rebuild, (str(self.device), parts, q.base, scheme, names, *place)
@@ -56,14 +56,16 @@ def rebuild(
     requires_grad: bool,
 ) -> torch.Tensor:
     """A quantised tensor of what a file has of it."""
-    slot = slot_of(torch.device(device))
-    xp = slot.backend
+    place = place_of(torch.device(device))
+    xp = place.backend
     logical, dtype = (getattr(torch, name.removeprefix("torch.")) for name in names)
     with xp.scope():
         arrays = [xp.asarray(cpu_to_numpy(p)) for p in parts]
-    encoding, granularity, group, block, axis, symmetric, activation = scheme
-    kept = Scheme(encoding, granularity, group, tuple(block), axis, symmetric, activation)
+    encoding, granularity, group, block, *rest = scheme  # files of earlier versions have fewer
+    kept = Scheme(encoding, granularity, group, tuple(block), *rest)
     q = Quantized.of(arrays, tuple(base), whole(tuple(base), numpy_dtype(logical)), kept)
+    if isinstance(place, quantized_cpu.Host):
+        return quantized_cpu.made(q, dtype, tuple(size), tuple(stride), offset).requires_grad_(requires_grad)
     cell = Storage(q, quantizing(xp))
-    out = attach(cell, slot, dtype, tuple(size), tuple(stride), math.prod(base) * dtype.itemsize, offset)
+    out = attach(cell, place, dtype, tuple(size), tuple(stride), math.prod(base) * dtype.itemsize, offset)
     return out.requires_grad_(requires_grad)

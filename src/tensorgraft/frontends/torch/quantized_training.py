@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from tensorgraft.frontends.torch.quantized import is_quantized, quantize, read
-from tensorgraft.frontends.torch.tensors import from_array
+from tensorgraft.frontends.torch.quantized import is_quantized, quantize, read, tensor_at
+from tensorgraft.frontends.torch.quantized_cpu import ELSEWHERE
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.activations import by_row
 from tensorgraft.quantization.encode import encode
@@ -26,9 +26,9 @@ class StraightThrough(torch.autograd.Function):
 
     @staticmethod
     def forward(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
-        slot, array = read(x)
-        with slot.backend.scope():
-            return from_array(rounding(slot.backend, array), slot)
+        place, array = read(x, "fake_quantize")
+        with place.backend.scope():
+            return tensor_at(place, rounding(place.backend, array))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -94,11 +94,8 @@ def prepare(
         where = f"prepare_qat_: {name or 'the model'}"
         if parametrize.is_parametrized(module, "weight"):
             raise ValueError(f"{where}.weight is parametrised already, by {module.parametrizations['weight'][0]}")
-        if weight.device.type != "graft":
-            raise ValueError(
-                f"{where} is on {weight.device}: move the model to a device of ours first, for example"
-                " model.to(tg.device('torch')), on which PyTorch computes"
-            )
+        if weight.device.type not in ("graft", "cpu"):
+            raise ValueError(f"{where} is on {weight.device}: {ELSEWHERE}")
         if is_quantized(weight):
             raise ValueError(f"{where}.weight is quantised: train a dense model, then convert it")
         if scheme.activation and not isinstance(module, nn.Linear):

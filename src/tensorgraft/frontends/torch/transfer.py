@@ -132,6 +132,11 @@ def _to_copy(
         convert = kernels["convert"] if not (x.is_conj() or x.is_neg()) else torch.ops.graft.convert
         return convert(x, dtype, memory_format or torch.preserve_format)
     if x.device.type == TYPE:
+        if cell_of(x).backend.wraps and device.type in (TYPE, "cpu"):  # quantised: so it is there
+            from tensorgraft.frontends.torch import quantized
+
+            there = quantized.moved(x, device)
+            return there if dtype == x.dtype else there.to(dtype)
         _touch(x)
         host = to_cpu(x)
         return host.to(device=device, dtype=dtype, memory_format=memory_format or torch.preserve_format)
