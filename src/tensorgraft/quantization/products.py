@@ -24,7 +24,7 @@ def dot_general(
     product of the codes; others, the codes."""
     result = dtype or (a.dtype if isinstance(a, Quantized) else xp.dtype_of(a))
     for which, (q, other) in enumerate(((a, b), (b, a))):
-        notice(xp, q, dense(xp, other) if isinstance(other, Quantized) else other, contract[which], contract[1 - which])
+        notice(xp, q, other, contract[which], contract[1 - which])
     for which, (q, other) in enumerate(((a, b), (b, a))):
         if isinstance(q, Quantized) and not isinstance(other, Quantized) and _constant(xp, q, contract[which]):
             q, contract, batch = _as_it_lies(q, which, contract, batch)

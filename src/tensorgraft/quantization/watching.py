@@ -14,7 +14,7 @@ import numpy as np
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.encodings import Encoding
-from tensorgraft.quantization.quantized import Quantized, axes_of
+from tensorgraft.quantization.quantized import Quantized, axes_of, dense
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import whole
 
@@ -67,6 +67,7 @@ def notice(xp: Backend, q: Any, other: Array, own: Sequence[int], theirs: Sequen
     """A product contracts the axes `own` of `q` with the axes `theirs` of `other`; nothing if `q` is not watched."""
     if not isinstance(q, Quantized) or not isinstance(q.scheme, Watching):
         return
+    other = dense(xp, other) if isinstance(other, Quantized) else other
     if xp.is_traced(other):
         q.scheme.note("is compiled: give the model as it is before tg.jit, tg.lazy or a transform")
         return
