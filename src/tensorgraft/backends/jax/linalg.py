@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tensorgraft.backends.jax.byte_products import of_bytes
 from tensorgraft.backends.jax.operation import operation
 from tensorgraft.hub import dtypes
 
@@ -47,20 +47,12 @@ def dot_general(a: Array, b: Array, contract: Axes, batch: Axes, dtype: np.dtype
 
 
 def _integer_product(a: Array, b: Array, contract: Axes, batch: Axes, wide: np.dtype) -> Array:
-    """Without a precision, which would have XLA convert the operands first; and of at least four rows, for XLA's
-    product of a matrix and a vector of small integers is slower than that of two matrices."""
-    free = [i for i in range(a.ndim) if i not in contract[0] and i not in batch[0]]
-    rows = math.prod(a.shape[i] for i in free)
-    if a.dtype.itemsize > 1 or batch[0] or len(free) != 1 or not 0 < rows < _FEW or b.size < _LARGE:
-        return lax.dot_general(a, b, (contract, batch), preferred_element_type=wide)
-    (at,) = free
-    padded = lax.pad(a, a.dtype.type(0), [(0, _FEW - rows if i == at else 0, 0) for i in range(a.ndim)])
-    out = lax.dot_general(padded, b, (contract, batch), preferred_element_type=wide)
-    return lax.slice_in_dim(out, 0, rows, axis=0)
-
-
-_FEW = 4
-_LARGE = 1 << 16
+    """Without a precision, which would have XLA convert the operands first."""
+    if a.dtype.itemsize == b.dtype.itemsize == 1 and len(contract[0]) == 1 and not batch[0]:
+        made = of_bytes(a, b, (contract[0][0], contract[1][0]), wide)
+        if made is not None:
+            return made
+    return lax.dot_general(a, b, (contract, batch), preferred_element_type=wide)
 
 
 def _cholesky(x: Array) -> Array:

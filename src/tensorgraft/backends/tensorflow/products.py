@@ -66,12 +66,7 @@ def _of_bytes(a: Array, b: Array, contract: Axes, batch: Axes) -> Array:
     """int8 -> int32, exact: XLA has a kernel. TensorFlow's own is slow, and float32 is exact for sums so short that
     they stay below 2^24."""
     if not tf.executing_eagerly():
-        free = [i for i in range(len(shape_of(a))) if i not in contract[0] and i not in batch[0]]
-        rows = math.prod(shape_of(a)[i] for i in free)
-        if batch[0] or len(free) != 1 or not 0 < rows < _FEW:
-            return _product(a, b, contract, batch, dtypes.int32)
-        more = [(0, _FEW - rows if i == free[0] else 0) for i in range(len(shape_of(a)))]
-        return _product(tf.pad(a, more), b, contract, batch, dtypes.int32)[:rows]
+        return _compiled_bytes(a, b, contract, batch)
     axis = max(zip(contract[0], contract[1], strict=True), key=lambda pair: shape_of(a)[pair[0]], default=None)
     sums = math.prod(shape_of(a)[i] for i in contract[0])
     if axis is None or sums <= _EXACT:
@@ -85,8 +80,31 @@ def _of_bytes(a: Array, b: Array, contract: Axes, batch: Axes) -> Array:
     return raw.AddV2(x=first, y=second)
 
 
-_FEW = 4  # rows: XLA's product of a matrix and a vector of bytes is slower than that of two matrices
 _EXACT = (1 << 24) // (128 * 128)
+
+
+def _compiled_bytes(a: Array, b: Array, contract: Axes, batch: Axes) -> Array:
+    """XLA multiplies a matrix that lies by rows, and a vector, well; columns, and a vector, 30 times slower: there it
+    gets two rows of which one is zeros."""
+    sa, sb = shape_of(a), shape_of(b)
+    free = [[i for i in range(len(s)) if i not in axes] for s, axes in ((sa, contract[0]), (sb, contract[1]))]
+    rows, columns = (math.prod(s[i] for i in own) for s, own in zip((sa, sb), free, strict=True))
+    if batch[0] or not contract[0] or 1 not in (rows, columns) or rows * columns < _LARGE:
+        return _product(a, b, contract, batch, dtypes.int32)
+    large, axes = (sb, contract[1]) if rows == 1 else (sa, contract[0])
+    if tuple(axes) == tuple(range(len(large) - len(axes), len(large))):
+        return _product(a, b, contract, batch, dtypes.int32)
+    vector, at = (a, contract[0]) if rows == 1 else (b, contract[1])
+    found = raw.Pack(values=[vector, tf.zeros_like(vector)], axis=0)
+    if rows == 1:
+        out = _product(found, b, (tuple(i + 1 for i in at), contract[1]), batch, dtypes.int32)[0]
+    else:
+        out = _product(a, found, (contract[0], tuple(i + 1 for i in at)), batch, dtypes.int32)
+        out = raw.Squeeze(input=tf.split(out, 2, axis=len(free[0]))[0], axis=[len(free[0])])
+    return out
+
+
+_LARGE = 64  # numbers of a product
 
 
 def _product(a: Array, b: Array, contract: Axes, batch: Axes, result: np.dtype | None = None) -> Array:
