@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from tensorgraft.backends.torch.elementwise import convert
+from tensorgraft.backends.torch.operators import int8_matmul
 from tensorgraft.backends.torch.precision import INTEGERS, NARROW, SIGNED, arange, as_bits, torch_dtype
 
 Array = Any
@@ -44,7 +45,7 @@ def product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     if dtype == torch.int32 and a.dtype == b.dtype == torch.int8 and a.ndim == b.ndim == 2:
         batched = torch._C._functorch.is_batchedtensor(a) or torch._C._functorch.is_batchedtensor(b)
         if a.device.type == "cpu" and a.numel() and b.numel() and not batched:
-            return torch._int_mm(a, b)  # exact, with the processor's instructions for it
+            return int8_matmul(a, b)
     if dtype in INTEGERS:
         a, b = convert(a, dtype), convert(b, dtype)
         return torch.matmul(a, b) if a.device.type == "cpu" else integer_product(a, b)

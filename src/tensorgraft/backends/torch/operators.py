@@ -1,0 +1,41 @@
+"""Operators of our own in PyTorch's dispatcher: a program that is recorded calls them as they are."""
+
+from __future__ import annotations
+
+import torch
+
+Tensor = torch.Tensor
+
+_LIBRARY = torch.library.Library("tensorgraft", "FRAGMENT")
+
+
+def _dense(x: Tensor) -> Tensor:
+    """A matrix with strides that `torch._int_mm` reads rightly: an extent of 1 may have any, and then its results are
+    what memory held (https://github.com/pytorch/pytorch, `_int_mm_out_cpu` hands them on to oneDNN)."""
+    (rows, columns), (down, along) = x.shape, x.stride()
+    if (along == 1 and down >= columns) or (down == 1 and along >= rows > 1):
+        return x
+    return x.contiguous().as_strided((rows, columns), (columns, 1))
+
+
+def _int8_matmul(a: Tensor, b: Tensor) -> Tensor:
+    return torch._int_mm(_dense(a), _dense(b))
+
+
+_LIBRARY.define("int8_matmul(Tensor a, Tensor b) -> Tensor")
+_LIBRARY.impl("int8_matmul", _int8_matmul, "CPU")
+_LIBRARY.impl(
+    "int8_matmul", lambda a, b: a.new_empty((a.shape[0], b.shape[1]), dtype=torch.int32), "Meta"
+)  # fmt: skip
+
+
+def int8_matmul(a: Tensor, b: Tensor) -> Tensor:
+    """int8 (m, k) x (k, n) -> int32 (m, n), exact, on a CPU.
+
+    oneDNN puts a second operand that is transposed in order each time, and takes the first one as it lies: with few
+    rows it is quicker to multiply the other way round.
+    """
+    multiply = torch.ops.tensorgraft.int8_matmul.default
+    if b.stride(0) == 1 and a.shape[0] <= b.shape[0] // 16:
+        return multiply(b.t(), a.t()).t().contiguous()
+    return multiply(a, b)
