@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tensorgraft import views
+from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.activations import common_inputs
 from tensorgraft.quantization.quantized import Quantized, anew, axes_of, blocks, seen
@@ -87,6 +88,27 @@ def gather(xp: Backend, q: Quantized, indices: Sequence[Array]) -> Quantized | N
         base=shape,
         geometry=whole(shape, q.dtype),
     )
+
+
+@rule("dynamic_slice")
+def dynamic_slice(xp: Backend, q: Quantized, start: Sequence[Array], sizes: Sequence[int]) -> Quantized | None:
+    """Where it begins is not known, so that blocks along these axes are taken apart."""
+    cut = [axis for axis, (n, size) in enumerate(zip(q.shape, sizes, strict=True)) if size != n]
+    if not cut:
+        return q
+    rest = [axis for axis in range(len(sizes)) if axis not in cut]
+    order = (*cut, *rest)
+    indices = []
+    for axis in cut:
+        last = q.shape[axis] - sizes[axis]
+        first = xp.minimum(xp.maximum(xp.astype(start[axis], dtypes.int32), 0), last)
+        along = xp.add(xp.iota(sizes[axis], dtypes.int32), first)
+        wide = xp.reshape(along, tuple(sizes[a] if a == axis else 1 for a in cut))
+        indices.append(xp.broadcast_to(wide, tuple(sizes[a] for a in cut)))
+    found = gather(xp, permute_dims(xp, q, order), indices)
+    if found is None:
+        return None
+    return permute_dims(xp, found, tuple(order.index(axis) for axis in range(len(order))))
 
 
 def _kept(xp: Backend, q: Quantized, n: int) -> tuple[int, ...]:

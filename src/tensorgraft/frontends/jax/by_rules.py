@@ -1,0 +1,282 @@
+"""Functions of JAX on quantised arrays.
+
+A function is traced as if these were dense. What its jaxpr does with arrays that are not quantised, JAX does, with its
+own derivatives; where a quantised one comes in, products, views and look-ups follow the rules for codes, and everything
+else is given dense numbers, which is counted.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from tensorgraft.frontends.jax.codes import Codes, backend, dense_of, quantized
+from tensorgraft.frontends.jax.evaluate import CALLS, resolved
+from tensorgraft.frontends.jax.program import Spec, traced
+from tensorgraft.quantization import policy
+from tensorgraft.quantization.backend import quantizing
+from tensorgraft.quantization.quantized import Quantized
+
+Array = Any
+
+_VIEWS = frozenset({"reshape", "squeeze", "transpose", "broadcast_in_dim", "rev", "slice", "split"})
+# Primitives that have a rule for codes
+_RULED = _VIEWS | {
+    *("dot_general", "gather", "concatenate", "stack", "unstack", "tile", "convert_element_type"),
+    *("copy", "copy_p", "stop_gradient", "name", "dynamic_slice", "optimization_barrier", "device_put"),
+}
+# What is looked up at places that are not known is no weight any more, and dense: a loop may carry it
+_LOOK_UPS = frozenset({"gather", "dynamic_slice"})
+_INLINED = frozenset({"jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr"})
+
+
+class ByRules:
+    """A function, or a callable pytree that holds quantised arrays, in which these are computed with by their rules."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, fn, updated=())
+        self.fn = fn
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Everything that is no array is static. Raises TypeError for static arguments that are not hashable."""
+        return evaluated(self.fn, args, kwargs)
+
+
+jax.tree_util.register_pytree_node(ByRules, lambda f: ((f.fn,), None), lambda _, children: ByRules(*children))
+
+
+def evaluated(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """`fn(*args, **kwargs)` by the rules for quantised arrays."""
+    leaves, structure = jax.tree.flatten((fn, tuple(args), kwargs), is_leaf=is_codes)
+    if not any(map(is_codes, leaves)):
+        return fn(*args, **kwargs)
+    specs = tuple([_spec(x) for x in leaves])
+    fixed = tuple([x if s is None else None for x, s in zip(leaves, specs, strict=True)])
+    key = (structure, specs, tuple(map(type, fixed)), fixed, jax.config.read("jax_enable_x64"))
+    try:
+        program = _known.get(key)
+    except TypeError:
+        odd = next(x for x in fixed if getattr(type(x), "__hash__", None) is None)
+        raise TypeError(
+            f"{getattr(fn, '__name__', type(fn).__name__)} was given a {type(odd).__qualname__}, which is neither an"
+            " array nor hashable: pass arrays, numbers, strings, or containers of them"
+        ) from None
+    if program is None:
+        program = _Program(structure, specs, fixed)
+        if not program.outer:
+            if len(_known) >= _MOST:
+                _known.clear()
+            _known[key] = program
+    return program([x for x, s in zip(leaves, specs, strict=True) if s is not None])
+
+
+def is_codes(x: Any) -> bool:
+    return isinstance(x, Codes)
+
+
+def _spec(x: Any) -> Any:
+    """What a program depends on; None of what is static."""
+    if isinstance(x, Codes):
+        return type(x), x.form
+    if isinstance(x, jax.Array):
+        return x.shape, x.dtype, x.aval.weak_type
+    return (x.shape, x.dtype, False) if isinstance(x, np.ndarray | np.generic) else None
+
+
+_MOST = 4096
+_known: dict[Any, _Program] = {}
+
+
+class _Program:
+    """A function for arguments that look the same."""
+
+    def __init__(self, structure: Any, specs: Sequence[Any], fixed: Sequence[Any]) -> None:
+        self.forms = [s[1] if isinstance(s[0], type) else None for s in specs if s is not None]
+        self.kind = next(s[0] for s in specs if s is not None and isinstance(s[0], type))
+        self.notes: policy.Notes = []
+        self.made: list[Any] = []  # forms of the results
+        seen = self.__dict__
+
+        def flat(*arrays: Any) -> list[Any]:
+            given = iter(arrays)
+            filled = [x if s is None else next(given) for x, s in zip(fixed, specs, strict=True)]
+            fn, args, kwargs = jax.tree.unflatten(structure, filled)
+            found, seen["results"] = jax.tree.flatten(fn(*args, **kwargs))
+            seen["static"] = [None if _is_arraylike(x) else (x,) for x in found]
+            return [x for x in found if _is_arraylike(x)]
+
+        self.results: Any = None  # their structure
+        self.static: list[Any] = []  # what is no array among them
+        closed = traced(flat, [_dense_spec(s) for s in specs if s is not None])
+        self.jaxpr, self.constants = closed.jaxpr, closed.consts
+        # what a closure has from a trace around it
+        self.outer = [x for x in closed.consts if isinstance(x, jax.core.Tracer)]
+        self.moves = not self.outer and _only_moves(closed.jaxpr)
+        self.run = jax.jit(self._run, inline=True)
+
+    def __call__(self, leaves: Sequence[Any]) -> Any:
+        given = [x.parts if isinstance(x, Codes) else x for x in leaves]
+        if self.moves:
+            parts = self._run(given, [])
+        else:
+            parts = self.run(given, self.outer)
+        policy.counted(self.notes)
+        made = iter([x if form is None else self.kind(x, form) for x, form in zip(parts, self.made, strict=True)])
+        return jax.tree.unflatten(self.results, [next(made) if x is None else x[0] for x in self.static])
+
+    def _run(self, given: Sequence[Any], outer: Sequence[Any]) -> list[Any]:
+        """On parts of quantised arrays, which `self.forms` says how to put together."""
+        rest = iter(outer)
+        constants = [next(rest) if isinstance(x, jax.core.Tracer) else x for x in self.constants]
+        operands = [x if f is None else self.kind(x, f) for x, f in zip(given, self.forms, strict=True)]
+        with policy.noted() as self.notes:
+            made = interpreted(self.jaxpr, constants, operands)
+        self.made = [x.form if isinstance(x, Codes) else None for x in made]
+        return [x.parts if isinstance(x, Codes) else x for x in made]
+
+
+def _dense_spec(s: Any) -> Any:
+    if isinstance(s[0], type):
+        return Spec(s[1][1].shape, s[1][1].dtype)
+    return jax.ShapeDtypeStruct(s[0], s[1], weak_type=s[2])
+
+
+def _is_arraylike(x: Any) -> bool:
+    return isinstance(x, jax.Array | np.ndarray | np.generic | bool | int | float | complex)
+
+
+def _only_moves(jaxpr: core.Jaxpr) -> bool:
+    """Nothing is computed, and another jaxpr is not worth to be compiled."""
+    return all(
+        _only_moves(e.params[CALLS[e.primitive.name]].jaxpr)
+        if e.primitive.name in ("jit", "pjit")
+        else e.primitive.name in _VIEWS
+        for e in jaxpr.eqns
+    )
+
+
+# ---- the interpreter -------------------------------------------------------------------------------------------------
+
+
+def interpreted(jaxpr: core.Jaxpr, constants: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+    """The results of a jaxpr, of whose operands some are `Codes`."""
+    known: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*constants, *operands), strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, core.Literal) else known[atom]
+
+    for equation in jaxpr.eqns:
+        values = [read(atom) for atom in equation.invars]
+        made = _applied(equation, values) if any(map(is_codes, values)) else _bound(equation, values)
+        several = equation.primitive.multiple_results
+        known.update(zip(equation.outvars, made if several else [made], strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _bound(equation: Any, values: Sequence[Any]) -> Any:
+    """By JAX itself."""
+    primitive = equation.primitive
+    with equation.ctx.manager:
+        return primitive.bind(*values, **primitive.get_bind_params(equation.params))
+
+
+def _applied(equation: Any, values: Sequence[Any]) -> Any:
+    name, params = equation.primitive.name, equation.params
+    if name in _INLINED:
+        inner = params[CALLS[name]]
+        closed = inner if isinstance(inner, core.ClosedJaxpr) else core.ClosedJaxpr(inner, ())
+        return interpreted(closed.jaxpr, closed.consts, values)
+    if name in _STRUCTURED:
+        return _STRUCTURED[name](values, **params)
+    if name in _RULED:
+        return _ruled(equation, values)
+    policy.missing(name, ", ".join(x.label for x in values if is_codes(x)))
+    return _bound(equation, [dense_of(x) if is_codes(x) else x for x in values])
+
+
+def _ruled(equation: Any, values: Sequence[Any]) -> Any:
+    """By the rule of the primitive in operations of the hub."""
+    xp = backend()
+    kind = next(type(x) for x in values if is_codes(x))
+    constants = tuple([_constant(x) for x in values])
+    with xp.scope():
+        operands = [quantized(x) if is_codes(x) else jax.numpy.asarray(x) for x in values]
+        made = resolved(equation, constants)(quantizing(xp), *operands)
+        if equation.primitive.name in _LOOK_UPS and not all(x is not None for x in constants[1:]):
+            return quantizing(xp).dense(made)
+        if equation.primitive.multiple_results:
+            return [kind.of(x) if isinstance(x, Quantized) else x for x in made]
+        return kind.of(made) if isinstance(made, Quantized) else made
+
+
+def _constant(x: Any) -> Any:
+    """The value of a small operand that has one: corners of slices."""
+    if is_codes(x) or isinstance(x, jax.core.Tracer) or np.size(x) > 64:
+        return None
+    return np.asarray(x)
+
+
+# ---- control flow: quantised arrays are pytrees ----------------------------------------------------------------------
+
+
+def _body(closed: core.ClosedJaxpr) -> Callable[..., list[Any]]:
+    return lambda *operands: interpreted(closed.jaxpr, closed.consts, operands)
+
+
+def _all_dense(values: Sequence[Any], why: str) -> list[Any]:
+    """What a loop carries has one form in every step: that of its first value need not be that of the next."""
+    for x in values:
+        if is_codes(x):
+            policy.missing(why, x.label)
+    return [dense_of(x) if is_codes(x) else x for x in values]
+
+
+def _scan(values: Sequence[Any], *, jaxpr: Any, num_consts: int, num_carry: int, length: int, reverse: bool,
+          unroll: Any, **_: Any) -> list[Any]:  # fmt: skip
+    split = num_consts + num_carry
+    used, init, xs = values[:num_consts], _all_dense(values[num_consts:split], "carry of scan"), values[split:]
+    body = _body(jaxpr)
+
+    def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
+        made = body(*used, *carry, *x)
+        return _all_dense(made[:num_carry], "carry of scan"), made[num_carry:]
+
+    carry, ys = jax.lax.scan(step, init, list(xs), length=length, reverse=reverse, unroll=unroll)
+    return [*carry, *ys]
+
+
+def _while(values: Sequence[Any], *, cond_nconsts: int, cond_jaxpr: Any, body_nconsts: int, body_jaxpr: Any,
+           **_: Any) -> list[Any]:  # fmt: skip
+    split = cond_nconsts + body_nconsts
+    asked, used = values[:cond_nconsts], values[cond_nconsts:split]
+    condition, body = _body(cond_jaxpr), _body(body_jaxpr)
+    return jax.lax.while_loop(
+        lambda state: condition(*asked, *state)[0],
+        lambda state: _all_dense(body(*used, *state), "carry of while_loop"),
+        _all_dense(values[split:], "carry of while_loop"),
+    )
+
+
+def _cond(values: Sequence[Any], *, branches: Sequence[Any], **_: Any) -> list[Any]:
+    which, *operands = values
+
+    def branch(closed: Any) -> Callable[..., list[Any]]:
+        body = _body(closed)
+        return lambda *given: _all_dense(body(*given), "result of cond")
+
+    return jax.lax.switch(jax.numpy.asarray(which, np.int32), [branch(b) for b in branches], *operands)
+
+
+def _checkpoint(values: Sequence[Any], *, jaxpr: Any, prevent_cse: Any, policy: Any, **_: Any) -> list[Any]:
+    body = _body(core.ClosedJaxpr(jaxpr, ()))
+    return jax.checkpoint(lambda *given: body(*given), prevent_cse=prevent_cse, policy=policy)(*values)
+
+
+_STRUCTURED: dict[str, Callable[..., list[Any]]] = {
+    "scan": _scan, "while": _while, "cond": _cond, "checkpoint": _checkpoint, "remat2": _checkpoint,
+}  # fmt: skip

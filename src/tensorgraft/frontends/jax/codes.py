@@ -1,0 +1,193 @@
+"""Codes, scales and zero points of JAX as one object, which is a pytree of them.
+
+The leaves are bits: none of them is a floating-point array, so that neither derivatives nor casts of a whole model take
+scales for parameters. Shapes follow from the leaves: an axis that `jax.vmap` or `jax.lax.scan` takes from the front of
+them, or puts there, is one of the array.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import optree
+from jax import lax
+
+from tensorgraft.hub import registry
+from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization.encodings import Encoding
+from tensorgraft.quantization.quantized import Quantized, anew, dense
+from tensorgraft.quantization.scheme import Scheme
+from tensorgraft.storage import Geometry, contiguous_strides, whole
+
+Array = Any
+Shape = tuple[int, ...]
+Form = tuple[Shape, Geometry, Scheme]  # `Quantized.kind`
+
+
+class Codes:
+    """What a quantised array is made of.
+
+    Arguments:
+        parts: the arrays that `Scheme.parts` names: codes, with as many axes as the base, of which the last is packed
+            (where its extent does not allow that, one row), and float32 numbers as uint32.
+        form: shape of the base, what is seen of it, scheme.
+    """
+
+    __slots__ = ("_form", "_given", "parts")
+
+    def __init__(self, parts: tuple[Array, ...], form: Form) -> None:
+        self.parts = parts
+        self._given = form
+        self._form: Form | None = None
+
+    @classmethod
+    def of(cls, q: Quantized) -> Any:
+        """Around arrays of JAX's backend."""
+        codes, *numbers = q.parts
+        if q.encoding.kind == "float":
+            codes = lax.bitcast_convert_type(codes, np.uint8)
+        stored = _stored(q.base, q.encoding)
+        codes = codes if codes.shape == stored else lax.reshape(codes, stored)
+        return cls((codes, *(lax.bitcast_convert_type(x, np.uint32) for x in numbers)), q.kind)
+
+    @property
+    def form(self) -> Form:
+        """What it is, with the axes that its codes have."""
+        if self._form is None:
+            self._form = _formed(self._given, self.parts[0])
+        return self._form
+
+    @property
+    def scheme(self) -> Scheme:
+        return self._given[2]
+
+    @property
+    def label(self) -> str:
+        """For messages."""
+        return f"{self.scheme.encoding}{list(self.form[1].shape)}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.parts, self._given)
+
+
+def quantized(q: Codes) -> Quantized:
+    """For the backend of JAX, in whose scope this is called."""
+    base, geometry, scheme = q.form
+    (codes, *bits), encoding = q.parts, scheme.codes
+    if encoding.kind == "float":
+        codes = lax.bitcast_convert_type(codes, encoding.dtype)
+    elif encoding.packed > 1:
+        codes = lax.reshape(codes, (math.prod(codes.shape),))
+    numbers = [lax.bitcast_convert_type(x, np.float32) for x in bits]
+    of_blocks = 2 if scheme.has_zero_points else 1
+    numbers[:of_blocks] = [lax.reshape(x, (1,) * (len(base) - x.ndim) + x.shape) for x in numbers[:of_blocks]]
+    return Quantized.of((codes, *numbers), base, geometry, scheme)
+
+
+def backend() -> Backend:
+    return registry.get("jax")
+
+
+@functools.lru_cache(maxsize=4096)
+def _program(fn: Callable[[Backend, Quantized], Any], form: Form) -> Callable[..., Any]:
+    def run(*parts: Array) -> Any:
+        xp = backend()
+        with xp.scope():
+            made = fn(xp, quantized(Codes(parts, form)))
+            return Codes.of(made).parts if isinstance(made, Quantized) else made
+
+    return jax.jit(run, inline=True)
+
+
+def dense_of(q: Codes) -> jax.Array:
+    """The numbers."""
+    return _program(dense, q.form)(*q.parts)
+
+
+def settled(q: Codes) -> Any:
+    """The same with codes of its own shape."""
+    base, geometry, scheme = q.form
+    own = whole(geometry.shape, geometry.dtype)
+    if (base, geometry) == (geometry.shape, own):
+        return q
+    return type(q)(_program(anew, q.form)(*q.parts), (geometry.shape, own, scheme))
+
+
+# ---- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def _stored(base: Shape, encoding: Encoding) -> Shape:
+    """The shape of the array of codes."""
+    if encoding.packed == 1:
+        return base
+    if _in_rows(base, encoding):
+        return (*base[:-1], base[-1] // encoding.packed)
+    return (-(-math.prod(base) // encoding.packed),)
+
+
+def _in_rows(base: Shape, encoding: Encoding) -> bool:
+    return encoding.packed == 1 or (bool(base) and not base[-1] % encoding.packed)
+
+
+def _formed(given: Form, codes: Any) -> Form:
+    """The form for the axes that codes have."""
+    base, geometry, scheme = given
+    shape = getattr(codes, "shape", None)
+    stored = _stored(base, scheme.codes)
+    if shape == stored or not isinstance(shape, tuple):
+        return given
+    more = len(shape) - len(stored)
+    if (
+        more > 0
+        and shape[more:] == stored
+        and (_in_rows(base, scheme.codes) or not math.prod(base) % scheme.codes.packed)
+    ):
+        lead = shape[:more]
+        strides = tuple(n * math.prod(base) for n in contiguous_strides(lead))
+        seen = geometry._replace(shape=(*lead, *geometry.shape), strides=(*strides, *geometry.strides))
+        return (*lead, *base), seen, scheme
+    if (
+        more < 0
+        and shape == stored[-more:]
+        and _in_rows(base, scheme.codes)
+        and geometry == whole(base, geometry.dtype)
+    ):
+        return base[-more:], whole(base[-more:], geometry.dtype), scheme
+    raise ValueError(
+        f"the codes of a quantised array of shape {geometry.shape} ({scheme}) have the shape {shape}, and {stored} was"
+        " expected: jax.vmap and jax.lax.scan can go along its first axis"
+        + ("" if _in_rows(base, scheme.codes) else f" where {scheme.codes.packed} divides the extent of the last one")
+    )
+
+
+# ---- as a pytree -----------------------------------------------------------------------------------------------------
+
+
+def _flat(q: Codes) -> tuple[tuple[Any, ...], Form]:
+    """Views are copied: what goes along the first axis of an array is to go along that of its codes."""
+    if all(isinstance(x, jax.Array | np.ndarray) for x in q.parts):
+        q = settled(q)
+    return q.parts, q.form
+
+
+def register(cls: type[Codes]) -> None:
+    """A class as a pytree of JAX and of optree."""
+
+    def with_keys(q: Any) -> Any:
+        parts, form = _flat(q)
+        return [(jax.tree_util.GetAttrKey(n), x) for n, x in zip(form[2].parts, parts, strict=True)], form
+
+    def made(form: Form, parts: Any) -> Any:
+        return cls(tuple(parts), form)
+
+    def named(q: Any) -> Any:
+        parts, form = _flat(q)
+        return parts, form, form[2].parts
+
+    jax.tree_util.register_pytree_with_keys(cls, with_keys, made, _flat)
+    optree.register_pytree_node(cls, named, made, namespace=getattr(optree.registry, "__GLOBAL_NAMESPACE"))

@@ -1,0 +1,300 @@
+"""`QuantizedJaxArray`: an array of JAX that is kept in codes, for programs of JAX."""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax._src import core, dtypes  # the tables of what JAX takes as an operand
+
+from tensorgraft.frontends.jax.by_rules import evaluated
+from tensorgraft.frontends.jax.codes import Codes, backend, dense_of, register
+from tensorgraft.quantization import policy
+from tensorgraft.quantization.encode import encode
+from tensorgraft.quantization.quantized import Quantized, dense
+from tensorgraft.quantization.scheme import Scheme
+
+Array = Any
+
+
+class QuantizedJaxArray(Codes):
+    """An array of approximate numbers for programs of JAX, made by `tg.quantize`; a pytree of what it is made of.
+
+    Operators, methods and indexing are those of `jax.Array`: products, views and look-ups compute on codes, everything
+    else on dense numbers, which is counted. Functions of `jax.numpy` and `jax.lax` take it and make it dense, too;
+    within `tg.graft(function, onto="jax")` they follow the rules for codes.
+    """
+
+    __slots__ = ()
+    __array_priority__ = 100  # as jax.Array: arrays of NumPy leave operators to it
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def codes(self) -> jax.Array:
+        """As they are kept: packed along the last axis, floats as bytes."""
+        return self.parts[0]
+
+    @property
+    def scale(self) -> jax.Array:
+        return lax.bitcast_convert_type(self.parts[1], np.float32)
+
+    @property
+    def zero_point(self) -> jax.Array | None:
+        return lax.bitcast_convert_type(self.parts[2], np.float32) if self.scheme.has_zero_points else None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.form[1].shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._given[1].dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """What codes, scales and zero points need, of the whole that this is a view of."""
+        return sum(x.nbytes for x in self.parts)
+
+    @property
+    def weak_type(self) -> bool:
+        return False
+
+    @property
+    def aval(self) -> Any:
+        return jax.core.ShapedArray(self.shape, self.dtype)
+
+    def dequantize(self) -> jax.Array:
+        """The numbers that it stands for, dense."""
+        return dense_of(self)
+
+    # ---- as an array of JAX, and of the host -------------------------------------------------------------------------
+
+    def __jax_array__(self) -> Any:
+        # Operators of jax.Array ask for this before they leave the operation to us; an answer that is no array makes
+        # them do so.
+        if sys._getframe(1).f_code.co_name.startswith("_operator_"):
+            return self
+        return self._made_dense("as an array of JAX")
+
+    def _made_dense(self, operation: str) -> jax.Array:
+        policy.missing(operation, self.label)
+        return self.dequantize()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.dequantize(), dtype)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d array")
+        return iter([self[i] for i in range(self.shape[0])])
+
+    def __getitem__(self, index: Any) -> Any:
+        items = index if isinstance(index, tuple) else (index,)
+        spans = tuple(
+            [_Span(x) if isinstance(x, slice) else np.asarray(x) if isinstance(x, list) else x for x in items]
+        )
+        return evaluated(_indexed, (self, spans), {})
+
+    @property
+    def at(self) -> Any:
+        return self._made_dense("at").at
+
+    def block_until_ready(self) -> QuantizedJaxArray:
+        jax.block_until_ready(self.parts)
+        return self
+
+    @property
+    def device(self) -> Any:
+        return self.codes.device
+
+    def devices(self) -> Any:
+        return self.codes.devices()
+
+    def __repr__(self) -> str:
+        what = f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        return f"{type(self).__name__}({what}, scheme={str(self.scheme)!r})"
+
+
+class _Span:
+    """A slice, which has no hash."""
+
+    def __init__(self, x: slice) -> None:
+        self.what = (x.start, x.stop, x.step)
+
+    def __hash__(self) -> int:
+        return hash(self.what)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Span) and self.what == other.what
+
+
+def _indexed(x: Any, index: tuple[Any, ...]) -> Any:
+    return x[tuple([slice(*i.what) if isinstance(i, _Span) else i for i in index])]
+
+
+# ---- operators and methods -------------------------------------------------------------------------------------------
+
+
+def _binary(op: Callable[[Any, Any], Any], reflected: bool) -> Any:
+    def swapped(x: Any, y: Any) -> Any:
+        return op(y, x)
+
+    fn = swapped if reflected else op
+
+    def method(self: Any, other: Any) -> Any:
+        if isinstance(other, bool | int | float | complex):
+            other = jnp.asarray(other)  # of a weak type, and no constant of a program
+        elif not isinstance(other, QuantizedJaxArray | jax.Array | np.ndarray | np.generic):
+            return NotImplemented
+        return evaluated(fn, (self, other), {})
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor"):
+    _plain = _name.rstrip("_")
+    setattr(QuantizedJaxArray, f"__{_plain}__", _binary(getattr(operator, _name), False))
+    setattr(QuantizedJaxArray, f"__r{_plain}__", _binary(getattr(operator, _name), True))
+for _name in ("lshift", "rshift", "eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(QuantizedJaxArray, f"__{_name}__", _binary(getattr(operator, _name), False))
+QuantizedJaxArray.__divmod__ = _binary(divmod, False)  # type: ignore[attr-defined]
+QuantizedJaxArray.__rdivmod__ = _binary(divmod, True)  # type: ignore[attr-defined]
+
+
+def _unary(op: Callable[..., Any]) -> Any:
+    return lambda self, *args: evaluated(op, (self, *args), {})
+
+
+for _name in ("neg", "pos", "abs", "invert"):
+    setattr(QuantizedJaxArray, f"__{_name}__", _unary(getattr(operator, _name)))
+QuantizedJaxArray.__round__ = _unary(round)  # type: ignore[attr-defined]
+
+
+def _method(name: str) -> Any:
+    def fn(x: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(x, name)(*args, **kwargs)
+
+    fn.__name__ = name
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return evaluated(fn, (self, *args), kwargs)
+
+    method.__name__, method.__doc__ = name, f"As `jax.Array.{name}`."
+    return method
+
+
+def _property(name: str) -> Any:
+    def fn(x: Any) -> Any:
+        return getattr(x, name)
+
+    return property(lambda self: evaluated(fn, (self,), {}))
+
+
+for _name in (
+    *("all", "any", "argmax", "argmin", "argpartition", "argsort", "astype", "choose", "clip", "compress", "conj"),
+    *("conjugate", "copy", "cumprod", "cumsum", "diagonal", "dot", "flatten", "max", "mean", "min", "prod", "ptp"),
+    *("ravel", "repeat", "reshape", "round", "searchsorted", "sort", "squeeze", "std", "sum", "swapaxes", "take"),
+    *("trace", "transpose", "var", "view"),
+):
+    setattr(QuantizedJaxArray, _name, _method(_name))
+for _name in ("T", "mT", "real", "imag"):
+    setattr(QuantizedJaxArray, _name, _property(_name))
+
+
+def _of_values(name: str) -> Any:
+    """What the values decide."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._made_dense(name), name)(*args, **kwargs)
+
+    return method
+
+
+for _name in (
+    "item",
+    "tolist",
+    "nonzero",
+    "__bool__",
+    "__float__",
+    "__int__",
+    "__complex__",
+    "__index__",
+    "__dlpack__",
+):
+    setattr(QuantizedJaxArray, _name, _of_values(_name))
+
+
+# ---- as a type of JAX, and as a pytree -------------------------------------------------------------------------------
+
+register(QuantizedJaxArray)
+core.pytype_aval_mappings[QuantizedJaxArray] = lambda q: q.aval
+dtypes.canonicalize_value_handlers[QuantizedJaxArray] = lambda q: q._made_dense("operand of jax.lax")
+
+
+# ---- for tg.quantize -------------------------------------------------------------------------------------------------
+
+
+def quantize(x: jax.Array | QuantizedJaxArray, scheme: Scheme, observer: str = "minmax") -> QuantizedJaxArray:
+    if isinstance(x, QuantizedJaxArray):
+        x = x.dequantize()
+    xp = backend()
+    with xp.scope():
+        return QuantizedJaxArray.of(encode(xp, x, scheme, observer=observer))
+
+
+def dequantize(q: QuantizedJaxArray) -> jax.Array:
+    return q.dequantize()
+
+
+def is_quantized(x: Any) -> bool:
+    return isinstance(x, QuantizedJaxArray)
+
+
+def fake_quantize(x: jax.Array | QuantizedJaxArray, scheme: Scheme) -> jax.Array:
+    """See `tg.quantization.fake_quantize`."""
+
+    @jax.custom_jvp
+    def rounded(x: Array) -> Array:
+        xp = backend()
+        with xp.scope():
+            return dense(xp, encode(xp, x, scheme, "fake_quantize"))
+
+    rounded.defjvp(lambda primals, tangents: (rounded(*primals), tangents[0]))
+    return rounded(x.dequantize() if isinstance(x, QuantizedJaxArray) else x)
+
+
+def host(x: jax.Array | QuantizedJaxArray) -> np.ndarray:
+    """The numbers of an array."""
+    return np.asarray(x)
+
+
+def placed(q: Quantized, like: Array) -> QuantizedJaxArray:
+    """Codes and scales of the host where another array is."""
+    where = like.codes if isinstance(like, QuantizedJaxArray) else like
+    (device,) = where.devices()
+    with backend().scope():
+        return QuantizedJaxArray.of(q.with_parts(jax.device_put(x, device) for x in q.parts))

@@ -1,0 +1,125 @@
+"""`tg.quantize_` of models that are pytrees of JAX's arrays: Equinox modules, parameters of Flax and Haiku."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tensorgraft.frontends.jax.codes import backend
+from tensorgraft.frontends.jax.quantized import QuantizedJaxArray, is_quantized
+from tensorgraft.quantization.calibration import Method, Weight
+from tensorgraft.quantization.models import nothing_fits
+from tensorgraft.quantization.quantized import Quantized
+from tensorgraft.quantization.scheme import Scheme
+
+_NAMES = ("weight", "kernel", "w")  # Equinox and others; Flax; Haiku
+
+
+def quantize_tree(
+    model: Any,
+    choose: Callable[[str], Scheme | None],
+    wanted: Callable[[str, jax.Array], bool] | None,
+    method: Method,
+) -> Any:
+    """See `tg.quantize_`."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(model, is_leaf=is_quantized)
+    stage = _Stage([x for _, x in leaves], structure)
+    xp = backend()
+    names, weights = [], {}
+    known: dict[tuple[int, Scheme, int], _Place] = {}
+    for i, (path, x) in enumerate(leaves):
+        if not isinstance(x, jax.Array) or not jnp.issubdtype(x.dtype, jnp.floating):
+            continue
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        names.append(name)
+        owner = _at(model, path[:-1])
+        if not (_is_weight(owner, name, x) if wanted is None else wanted(name, x)):
+            continue
+        scheme = choose(name)
+        if scheme is None:
+            continue
+        batched = max(x.ndim - _axes(owner, x), 0)
+        key = id(x), scheme, batched
+        if key not in known:
+            place = known[key] = _Place.of(name, x.shape[:batched])
+            layers = jnp.reshape(x, (-1, *x.shape[batched:])) if batched else [x]
+            weights.update({n: Weight(xp, layer, scheme) for n, layer in zip(place.layers, layers, strict=True)})
+        stage.places[i] = known[key]  # arrays that are one stay one
+    if not weights:
+        raise nothing_fits(names)
+    return stage.show(method.quantized(weights, stage))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A leaf that is to be quantised: several weights, where `jax.vmap` has made a layer for each of a batch."""
+
+    lead: tuple[int, ...]
+    layers: tuple[str, ...]  # their names
+
+    @classmethod
+    def of(cls, name: str, lead: tuple[int, ...]) -> _Place:
+        return cls(lead, tuple([f"{name}[{i}]" for i in range(math.prod(lead))]) if lead else (name,))
+
+    def joined(self, arrays: Mapping[str, Quantized]) -> QuantizedJaxArray:
+        with backend().scope():
+            made = [QuantizedJaxArray.of(arrays[name]) for name in self.layers]
+            if not self.lead:
+                return made[0]
+            return jax.tree.map(lambda *parts: jnp.reshape(jnp.stack(parts), (*self.lead, *parts[0].shape)), *made)
+
+
+class _Stage:
+    """A model with quantised arrays in the places of some."""
+
+    def __init__(self, leaves: list[Any], structure: Any) -> None:
+        self.leaves, self.structure = leaves, structure
+        self.places: dict[int, _Place] = {}
+
+    def show(self, arrays: Mapping[str, Quantized]) -> Any:
+        shown = {p: p.joined(arrays) for p in set(self.places.values()) if p.layers[0] in arrays}
+        made = [shown.get(self.places[i], x) if i in self.places else x for i, x in enumerate(self.leaves)]
+        return jax.tree.unflatten(self.structure, made)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        yield
+        jax.effects_barrier()
+
+
+def _is_weight(owner: Any, name: str, x: jax.Array) -> bool:
+    nn = getattr(sys.modules.get("equinox"), "nn", None)
+    if nn is not None and type(owner).__module__.startswith("equinox."):
+        return isinstance(owner, nn.Linear) and name.rpartition(".")[2] == "weight"
+    return x.ndim == 2 and name.rpartition(".")[2] in _NAMES
+
+
+def _axes(owner: Any, x: jax.Array) -> int:
+    """How many axes the weight of one layer has."""
+    nn = getattr(sys.modules.get("equinox"), "nn", None)
+    if nn is not None and isinstance(owner, nn.Linear | nn.Embedding):
+        return 2
+    if nn is not None and isinstance(owner, nn.Conv | nn.ConvTranspose):
+        return owner.num_spatial_dims + 2
+    return x.ndim
+
+
+def _at(model: Any, path: Sequence[Any]) -> Any:
+    """What lies there in a pytree; None where a node says nothing of how its children are reached."""
+    for key in path:
+        if isinstance(key, jax.tree_util.GetAttrKey):
+            model = getattr(model, key.name)
+        elif isinstance(key, jax.tree_util.SequenceKey):
+            model = model[key.idx]
+        elif isinstance(key, jax.tree_util.DictKey):
+            model = model[key.key]
+        else:
+            return None
+    return model
