@@ -12,13 +12,15 @@ def quantize(x: Any, scheme: str | Scheme, *, observer: str = "minmax") -> Any:
     """An array whose numbers are kept in codes of a few bits and shared scales.
 
     Arguments:
-        x: a floating-point `tensorgraft.array_api` array, or a `torch.Tensor` on the CPU or a device of ours.
+        x: a floating-point `tensorgraft.array_api` array, a `jax.Array`, or a `torch.Tensor` on the CPU or a device of
+            ours.
         scheme: a `Scheme`, or a name such as "int8_per_channel", "int8_dynamic", "int4_per_group_32", "float8_e4m3",
             "nf4".
         observer: which range the codes of a block cover: "minmax", all of its numbers; "percentile" (or, for example,
             "percentile_99.5"), 99.9 percent of them; "mse", that with which the mean square error is least.
 
-    Returns a `QuantizedArray`, or a tensor on the same device that is quantised, of the shape and dtype of `x`.
+    Returns a `QuantizedArray`, a `QuantizedJaxArray` (a pytree of arrays of JAX), or a tensor on the same device that
+    is quantised, of the shape and dtype of `x`.
 
     Raises ValueError for an unknown scheme or observer, a shape that does not divide into its groups, and NaN or
     infinite values; TypeError for what is no floating-point array.
@@ -26,10 +28,7 @@ def quantize(x: Any, scheme: str | Scheme, *, observer: str = "minmax") -> Any:
     found = scheme_of(scheme)
     front = front_end(x)
     if front is None:
-        raise TypeError(
-            f"quantize: expected an array of tensorgraft.array_api or a tensor on the CPU or on tg.device(...), got a"
-            f" {type(x).__module__}.{type(x).__qualname__}"
-        )
+        raise TypeError(_not_known("quantize", x))
     return front.quantize(x, found, observer)
 
 
@@ -72,4 +71,26 @@ def front_end(x: Any) -> Any:
         from tensorgraft.frontends.torch import quantized as tensors
 
         return tensors
+    jax = sys.modules.get("jax")
+    if jax is not None and (isinstance(x, jax.Array) or _is_of_jax(x)):
+        from tensorgraft.frontends.jax import quantized as jax_arrays
+
+        return jax_arrays
     return None
+
+
+def _not_known(name: str, x: Any) -> str:
+    kind = f"{type(x).__module__}.{type(x).__qualname__}"
+    text = (
+        f"{name}: expected an array of tensorgraft.array_api or of JAX, or a tensor of PyTorch on the CPU or on"
+        f" tg.device(...), got a {kind}"
+    )
+    if kind.startswith(("numpy.", "tensorflow.")):
+        on = "numpy" if kind.startswith("numpy.") else "tensorflow"
+        text += f": call tensorgraft.array_api.asarray(x, device={on!r}), which makes it one that can be quantised"
+    return text
+
+
+def _is_of_jax(x: Any) -> bool:
+    module = sys.modules.get("tensorgraft.frontends.jax.quantized")
+    return module is not None and isinstance(x, module.QuantizedJaxArray)
