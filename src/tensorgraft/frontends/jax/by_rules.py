@@ -121,10 +121,7 @@ class _Program:
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         given = [x.parts if isinstance(x, Codes) else x for x in leaves]
-        if self.moves:
-            parts = self._run(given, [])
-        else:
-            parts = self.run(given, self.outer)
+        parts = self._run(given, []) if self.moves else self.run(given, self.outer)
         policy.counted(self.notes)
         made = iter([x if form is None else self.kind(x, form) for x, form in zip(parts, self.made, strict=True)])
         return jax.tree.unflatten(self.results, [next(made) if x is None else x[0] for x in self.static])
