@@ -47,6 +47,10 @@ def graft(program: Any, *, onto: str) -> Any:
     parameters have the names of their paths. Python values are static. Without `jax_enable_x64`, 64-bit arguments are
     narrowed on their way in. On tensors of `tg.device("jax")`, JAX itself computes.
 
+    A JAX function onto `"jax"` is one that computes with quantised arrays (`tg.quantize`) by the rules for these,
+    whichever functions of `jax.numpy` and `jax.lax` it calls. Everything else in it JAX does itself; transforms of JAX
+    work on it, and a callable pytree stays one.
+
     Raises:
         TypeError: for programs and frameworks that are not known here.
         BackendNotAvailableError: for a backend unknown or not installed.
@@ -56,6 +60,11 @@ def graft(program: Any, *, onto: str) -> Any:
         from tensorgraft.frontends.torch.grafted import graft_module
 
         return graft_module(program, onto)
+    if callable(program) and not isinstance(program, type) and onto == "jax":
+        registry.lookup("jax")
+        from tensorgraft.frontends.jax.by_rules import ByRules
+
+        return ByRules(program)
     if callable(program) and not isinstance(program, type) and onto in ("torch", "tensorflow", "numpy"):
         registry.lookup("jax")
         from tensorgraft.frontends.jax.grafted import Grafted, grafted
@@ -68,6 +77,6 @@ def graft(program: Any, *, onto: str) -> Any:
         return grafted(program, registry.get(onto), kind)
     raise TypeError(
         "tg.graft takes a torch.nn.Module or an ExportedProgram onto 'jax', 'tensorflow' or 'numpy', or a JAX function"
-        " onto 'torch', 'tensorflow' or 'numpy', not a"
+        " onto 'torch', 'tensorflow', 'numpy' or 'jax', not a"
         f" {type(program).__qualname__} onto {onto!r}"
     )
