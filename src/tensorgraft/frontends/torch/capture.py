@@ -130,6 +130,8 @@ class Capture:
                 cell.capture = self
                 self.quantized.append(cell)
                 self.touch(codes.parts(cell))
+                if self.recomputation is not None:
+                    self.recomputation.reads(cell)
                 continue
             if cell.backend is not self.backend:
                 raise RuntimeError(
@@ -141,7 +143,7 @@ class Capture:
             stand_in = self.backend.stand_in(original)
             cell.array = stand_in
             self.touched.append(Touched(cell, original, stand_in))
-            if self.recomputation is not None:
+            if self.recomputation is not None and not isinstance(cell, codes.Part):
                 self.recomputation.reads(cell)
 
     def created(self, cell: Storage, place: Place | None = None) -> None:

@@ -1,10 +1,12 @@
-"""The arrays of a quantised storage as storages of their own: what a traced program reads and writes."""
+"""The arrays of a quantised storage as storages of their own: what a traced program reads, writes and returns."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization.backend import joined, quantizing
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.storage import Storage
 
@@ -44,6 +46,33 @@ class Part(Storage):
 
 def parts(cell: Storage) -> list[Part]:
     return [Part(cell, k, cell.array.kind) for k in range(len(cell.array.parts))]
+
+
+def apart(cells: Sequence[Storage]) -> list[Storage]:
+    """Storages, with the parts of those that are quantised in their place."""
+    return [part for cell in cells for part in (parts(cell) if cell.backend.wraps else (cell,))]
+
+
+def owner(cell: Storage) -> Storage:
+    """The storage itself; of a part, the one that it is of."""
+    return cell.owner if isinstance(cell, Part) else cell
+
+
+def kind_of(cell: Storage) -> Any:
+    """What `storage` needs beside the arrays of a storage: None unless it is quantised."""
+    return cell.array.kind if cell.backend.wraps else None
+
+
+def count(kind: Any) -> int:
+    """How many arrays a storage of a kind has."""
+    return 1 if kind is None else len(kind[-1].parts)
+
+
+def storage(arrays: Sequence[Any], kind: Any, backend: Backend) -> Storage:
+    """A new storage of a kind, of the first of these arrays of the backend."""
+    if kind is None:
+        return Storage(arrays[0], backend)
+    return Storage(joined([kind], arrays)[0], quantizing(backend))
 
 
 def plain(backend: Backend) -> Backend:

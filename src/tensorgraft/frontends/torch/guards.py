@@ -37,8 +37,9 @@ def leaf_key(leaf: Any) -> Any:
         geometry = (leaf.dtype, leaf.shape, leaf.stride(), leaf.storage_offset(), leaf.requires_grad, leaf.is_leaf)
         if leaf.device.type != TYPE:
             return leaf.device.type, *geometry
-        array = cell_of(leaf).array
-        return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), array.shape, array.dtype
+        cell = cell_of(leaf)
+        array = cell.array.kind if cell.backend.wraps else (cell.array.shape, cell.array.dtype)
+        return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), array
     if isinstance(leaf, int | float | complex | str | bytes | type(None) | torch.dtype | torch.device):
         return type(leaf), leaf
     try:

@@ -22,7 +22,7 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.attributes import Attributes, Reads, noting
 from tensorgraft.frontends.torch.capture import Capture, Feed, active
-from tensorgraft.frontends.torch.codes import Part, plain
+from tensorgraft.frontends.torch.codes import Part, apart, count, kind_of, plain
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.guards import (
     Guards,
@@ -236,7 +236,7 @@ class Compiled:
                 capture.casts.clear()  # autocast's, which nothing after this call may use
                 seen["written"] = [t for t in capture.touched if t.cell.array is not t.stand_in]
                 seen["survivors"] = capture.survivors()
-                made = [t.cell.array for t in seen["written"]] + [c.array for c in seen["survivors"]]
+                made = [t.cell.array for t in seen["written"]] + [c.array for c in apart(seen["survivors"])]
                 tape = seen["tape"]
                 if tape is None:
                     return made
@@ -317,7 +317,11 @@ class Compiled:
         donated = [positions[id(t.stand_in)] for t in seen["written"] if id(t.stand_in) in positions]
 
         survivors: list[Storage] = seen["survivors"]
-        number = {id(c): k for k, c in enumerate(survivors)}
+        number: dict[int, int] = {}  # where the arrays of each begin
+        outputs = 0
+        for c in survivors:
+            number[id(c)] = outputs
+            outputs += count(kind_of(c))
         claimed: set[int] = set()
         results = []
         for o, identical in zip(seen["flat"], seen["identical"], strict=True):
@@ -368,7 +372,9 @@ class Compiled:
             inside = {a: k for a, k in positions.items() if a in seen["usable"]}
             tape.locate(inside, seen["made"], {a: _array_of(sources, fed, a) for a in seen["usable"]})
         # drop this frame's hold on what only results and gradients refer to
-        kept = [(k, c) for k, c in enumerate(survivors) if k not in claimed]
+        kept = [
+            (k + i, part) for c in survivors if (k := number[id(c)]) not in claimed for i, part in enumerate(apart([c]))
+        ]
         inputs = Inputs([sources.get(id(a)) or fed.get(id(a), a) for a in program.captured], donated, capture.backend)
         if capture.values is not None and capture.values.answers:
             guards = ValueGuards(guards, capture.values, program, inputs, capture.backend)  # type: ignore[assignment]

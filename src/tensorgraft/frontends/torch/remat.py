@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils import checkpoint
 
-from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch import codes, state
 from tensorgraft.frontends.torch.capture import Capture
 from tensorgraft.storage import Storage
 
@@ -30,14 +30,15 @@ class Recomputation:
         self._capture = capture
         self._guarded: dict[int, tuple[Storage, Array, Array]] = {}
         newest = (cell for ref in reversed(capture.born) if (cell := ref()) is not None)
-        self._after = next((cell.array for cell in newest), None)
+        self._after = next((codes.apart([cell])[0].array for cell in newest), None)
 
     def reads(self, cell: Storage) -> None:
         if cell in self.own or id(cell) in self._guarded:
             return
         before = cell.array
-        after = before if self._after is None else self._after
-        cell.array = self._capture.backend.optimization_barrier(before, after)
+        for part in codes.apart([cell]):
+            after = part.array if self._after is None else self._after
+            part.array = self._capture.backend.optimization_barrier(part.array, after)
         self._guarded[id(cell)] = (cell, before, cell.array)
 
     def __enter__(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch import codes, state
 from tensorgraft.frontends.torch.capture import Capture, Feed, active
 from tensorgraft.frontends.torch.devices import slot_of_backend
 from tensorgraft.frontends.torch.state import RandomState
@@ -88,8 +88,8 @@ def trace_backward(
             seen["written"] = [t for t in capture.touched if t.cell.array is not t.stand_in]
             made += [t.cell.array for t in seen["written"]]
             del found, dy
-            replayed = {id(cell) for t in tape.chain() for cell, _ in t.replayed}  # they are as before again
-            survivors = [cell for cell in capture.survivors() if id(cell) not in replayed]
+            replayed = {id(codes.owner(cell)) for t in tape.chain() for cell, _ in t.replayed}  # as before again
+            survivors = codes.apart([cell for cell in capture.survivors() if id(cell) not in replayed])
             known = {id(a) for a in made}
             seen["kept"] = [cell for cell in survivors if id(cell.array) not in known]
             made += [c.array for c in seen["kept"]]

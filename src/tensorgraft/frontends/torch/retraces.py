@@ -155,8 +155,9 @@ def _properties(leaf: Any) -> dict[str, Any]:
         "neg": leaf.is_neg(),
     }
     if leaf.device.type == TYPE:
-        array = cell_of(leaf).array
-        found["array inside"] = f"{array.dtype} {tuple(array.shape)}"
+        cell = cell_of(leaf)
+        array = cell.array
+        found["array inside"] = f"{array.scheme if cell.backend.wraps else array.dtype} {tuple(array.shape)}"
     return found
 
 

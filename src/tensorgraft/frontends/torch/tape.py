@@ -19,7 +19,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.torch import replay, state
+from tensorgraft.frontends.torch import codes, replay, state
 from tensorgraft.frontends.torch.capture import Capture, Mark
 from tensorgraft.frontends.torch.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.metadata import Metadata
@@ -37,7 +37,7 @@ _SavedTensor: Any = torch._C._autograd.SavedTensor
 class Residual:
     """A tensor that the graph has saved."""
 
-    key: int  # which residual
+    keys: tuple[int, ...]  # which residuals: several of a tensor that is quantised
     metadata: Metadata
     conj: bool
     neg: bool
@@ -84,12 +84,19 @@ class Tape:
                 return t
             nbytes = math.prod(t.shape) * t.element_size()
             metadata = Metadata(t.dtype, tuple(t.shape), contiguous_strides(tuple(t.shape)), 0, nbytes)
-            return Residual(self._key(fed), metadata, False, False)
+            return Residual((self._key(fed),), metadata, False, False)
         state.touch(cell_of(t))
-        return Residual(self._key(cell_of(t).array), Metadata.of(t), t.is_conj(), t.is_neg())
+        keys = tuple(self._key(cell.array) for cell in codes.apart([cell_of(t)]))
+        return Residual(keys, Metadata.of(t), t.is_conj(), t.is_neg())
 
     def unpack(self, saved: Residual | Tensor) -> Tensor:
-        return saved if isinstance(saved, Tensor) else saved.on(self._current[saved.key])
+        if isinstance(saved, Tensor):
+            return saved
+        cells = [self._current[key] for key in saved.keys]
+        if saved.metadata.kind is None:
+            return saved.on(cells[0])
+        arrays = [cell.array for cell in cells]
+        return saved.on(state.created(codes.storage(arrays, saved.metadata.kind, cells[0].backend)))
 
     def keep(self, capture: Capture, cells: Sequence[Storage]) -> None:
         """Keep what functions may look at that run again in a backward pass: these storages (arguments, and what was
@@ -97,7 +104,7 @@ class Tape:
         if not (capture.replays or any(ref() is not None for ref in capture.checkpoints)):
             return
         seen = {id(cell): cell for cell in cells if cell.capture is capture}
-        self.replayed = [(cell, self._key(cell.array)) for cell in seen.values()]
+        self.replayed = [(cell, self._key(cell.array)) for cell in codes.apart(list(seen.values()))]
         for token, mark in capture.marks.items():
             words = capture.bases.get(id(mark.source)) if mark.words is None else mark.words
             self._marks[token] = (mark.source, None if words is None else self._key(words), mark.draws)
@@ -204,7 +211,7 @@ class Tape:
             for cell, key in tape.replayed:
                 held.append((cell, cell.array))
                 cell.array = residuals[key]
-                capture.created(cell)
+                capture.created(codes.owner(cell))
         try:
             return list(
                 torch.autograd.grad(
@@ -219,7 +226,7 @@ class Tape:
         finally:
             self._current.clear()
             for cell, array in held:
-                cell.array, cell.capture = array, None
+                cell.array, codes.owner(cell).capture = array, None
 
 
 def _refuse_host_value() -> Tensor:

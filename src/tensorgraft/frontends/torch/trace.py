@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch import codes, state
 from tensorgraft.frontends.torch.devices import slot_of_backend
 from tensorgraft.frontends.torch.guards import Guards
 from tensorgraft.frontends.torch.metadata import Metadata
@@ -76,7 +76,7 @@ class Trace:
         users = Counter(x.survivor for x in looking)
         for x in looking:
             m = x.metadata
-            if x.survivor is not None and m is not None and users[x.survivor] == 1 and not m.offset:
+            if x.survivor is not None and m is not None and users[x.survivor] == 1 and not m.offset and m.kind is None:
                 x.make = maker(slot_of_backend(self.backend), m.dtype, m.size, m.stride, m.nbytes)
 
 
@@ -118,7 +118,7 @@ def run_trace(trace: Trace, leaves: Sequence[Any], first: bool = False) -> Any:
     def tensor(k: int, metadata: Metadata) -> Tensor:
         if k in tensors:
             return metadata.beside(tensors[k])
-        tensors[k] = metadata.on(Storage(new[k], trace.backend))
+        tensors[k] = metadata.on(codes.storage(new[k:], metadata.kind, trace.backend))
         return tensors[k]
 
     for gradient in trace.gradients:
