@@ -84,24 +84,25 @@ _EXACT = (1 << 24) // (128 * 128)
 
 
 def _compiled_bytes(a: Array, b: Array, contract: Axes, batch: Axes) -> Array:
-    """XLA multiplies a matrix that lies by rows, and a vector, well; columns, and a vector, 30 times slower: there it
-    gets two rows of which one is zeros."""
+    """XLA makes a loop of a product of a matrix and a vector. Along the matrix's rows that is quick, unless what
+    computes the vector becomes a part of it: a maximum keeps that out. Along columns it is 30 times slower than the
+    product of two matrices, so the vector gets a second row, of zeros."""
     sa, sb = shape_of(a), shape_of(b)
     free = [[i for i in range(len(s)) if i not in axes] for s, axes in ((sa, contract[0]), (sb, contract[1]))]
     rows, columns = (math.prod(s[i] for i in own) for s, own in zip((sa, sb), free, strict=True))
     if batch[0] or not contract[0] or 1 not in (rows, columns) or rows * columns < _LARGE:
         return _product(a, b, contract, batch, dtypes.int32)
-    large, axes = (sb, contract[1]) if rows == 1 else (sa, contract[0])
-    if tuple(axes) == tuple(range(len(large) - len(axes), len(large))):
-        return _product(a, b, contract, batch, dtypes.int32)
-    vector, at = (a, contract[0]) if rows == 1 else (b, contract[1])
-    found = raw.Pack(values=[vector, tf.zeros_like(vector)], axis=0)
+    vector, matrix, axes = (a, b, contract[1]) if rows == 1 else (b, a, contract[0])
+    ndim = len(shape_of(matrix))
+    by_rows = tuple(axes) == tuple(range(ndim - len(axes), ndim))
+    two = raw.Pack(values=[vector, tf.fill(shape_of(vector), tf.constant(-128 if by_rows else 0, tf.int8))], axis=0)
+    if by_rows:
+        same = raw.Max(input=two, axis=ints((0,)), keep_dims=False)
+        return _product(*((same, b) if rows == 1 else (a, same)), contract, batch, dtypes.int32)
     if rows == 1:
-        out = _product(found, b, (tuple(i + 1 for i in at), contract[1]), batch, dtypes.int32)[0]
-    else:
-        out = _product(a, found, (contract[0], tuple(i + 1 for i in at)), batch, dtypes.int32)
-        out = raw.Squeeze(input=tf.split(out, 2, axis=len(free[0]))[0], axis=[len(free[0])])
-    return out
+        return _product(two, b, (tuple(i + 1 for i in contract[0]), contract[1]), batch, dtypes.int32)[0]
+    out = _product(a, two, (contract[0], tuple(i + 1 for i in contract[1])), batch, dtypes.int32)
+    return raw.GatherV2(params=out, indices=constant(0, dtypes.int32), axis=constant(len(free[0]), dtypes.int32))
 
 
 _LARGE = 64  # numbers of a product
