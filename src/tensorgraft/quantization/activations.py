@@ -10,14 +10,16 @@ from tensorgraft.hub.backend import Backend
 
 Array = Any
 LOW, HIGH = -128.0, 127.0
+_NARROW = (dtypes.bfloat16, dtypes.float16)
+_LEAST_NARROW = 2.0**-23  # of scales, as in torchao: float32's epsilon, which float16 has, too
 _LEAST = 1.5e-36  # a row of less is zeros: its scale would have no reciprocal
 
 
 def by_row(xp: Backend, x: Array, axes: Sequence[int]) -> tuple[Array, Array]:
     """(int8 codes, float32 scales): quantised symmetrically, with one scale for all that is contracted along `axes`.
 
-    The greatest number lies half a step beyond the last code, and numbers are multiplied by the scale's reciprocal, as
-    in torchao: how its models round is how they round here.
+    The greatest number lies half a step beyond the last code, a scale for 16-bit floats is one of these, and numbers
+    are multiplied by its reciprocal, as in torchao: how its models round is how they round here.
     """
     values = xp.astype(x, dtypes.float32)
     if 0 in xp.shape(values):
@@ -26,6 +28,8 @@ def by_row(xp: Backend, x: Array, axes: Sequence[int]) -> tuple[Array, Array]:
     high, low = (f(values, axis=tuple(axes), keepdims=True) for f in (xp.max, xp.min))
     largest = xp.maximum(high, xp.negative(low))  # compilers do this in half the time of a maximum of magnitudes
     scale = xp.divide(xp.maximum(largest, _LEAST), 127.5)
+    if xp.dtype_of(x) in _NARROW:
+        scale = xp.astype(xp.astype(xp.maximum(scale, _LEAST_NARROW), xp.dtype_of(x)), dtypes.float32)
     return xp.astype(xp.clip(_steps(xp, values, scale, None), LOW, HIGH), dtypes.int8), scale
 
 

@@ -48,10 +48,13 @@ def ranges(xp: Backend, x: Array, scheme: Scheme, block: tuple[int, ...]) -> tup
     def over(name: str, x: Array) -> Array:
         return xp.reshape(getattr(xp, name)(x, axis=inner) if inner else x, grid)
 
-    if codes.kind == "integer" and codes.bits == 1 and codes.signed:
+    if codes.kind == "integer" and codes.bits == 1 and codes.signed and not scheme.offset:
         scale = xp.multiply(over("mean", xp.abs(blocks)), 2.0)
         return _not_zero(xp, scale), xp.full(grid, -0.5, dtypes.float32)
     high, low = over("max", blocks), over("min", blocks)
+    if scheme.offset:
+        scale = _not_zero(xp, xp.divide(xp.subtract(high, low), float(codes.high - codes.low)))
+        return scale, xp.subtract(low, xp.multiply(scale, float(codes.low)))
     if scheme.has_zero_points:
         high, low = xp.maximum(high, 0.0), xp.minimum(low, 0.0)
         scale = _not_zero(xp, xp.divide(xp.subtract(high, low), float(codes.high - codes.low)))
@@ -69,8 +72,11 @@ def with_ranges(xp: Backend, x: Array, scheme: Scheme, scale: Array, zero: Array
     block = tuple(max(n, 1) // max(s, 1) for n, s in zip(shape, xp.shape(scale), strict=True))
     split, inner = split_of(shape, block)
     wide = tuple(1 if i in inner else n for i, n in enumerate(split))
-    values = xp.divide(xp.reshape(xp.astype(x, dtypes.float32), split), xp.reshape(scale, wide))
-    if zero is not None:
+    values = xp.reshape(xp.astype(x, dtypes.float32), split)
+    if zero is not None and scheme.offset:
+        values = xp.subtract(values, xp.reshape(zero, wide))
+    values = xp.divide(values, xp.reshape(scale, wide))
+    if zero is not None and not scheme.offset:
         values = xp.add(values, xp.reshape(zero, wide))
     codes = xp.reshape(scheme.codes.encode(xp, values), shape)
     return Quantized(scheme.codes.pack(xp, codes), scale, zero, shape, whole(shape, xp.dtype_of(x)), scheme)

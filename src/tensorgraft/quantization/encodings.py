@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tensorgraft.hub import dtypes
@@ -42,6 +43,7 @@ class Encoding:
     bits: int
     kind: str  # "integer", "float", "table"
     signed: bool = True
+    table: tuple[float, ...] = ()  # the number of each code
 
     @property
     def low(self) -> int:
@@ -62,7 +64,7 @@ class Encoding:
     def largest(self) -> float:
         """The greatest magnitude before scaling."""
         if self.kind == "table":
-            return 1.0
+            return max(map(abs, self.table))
         return _largest(self.name) if self.kind == "float" else float(self.high)
 
     @property
@@ -76,13 +78,16 @@ class Encoding:
             return xp.astype(xp.clip(xp.round(x), float(self.low), float(self.high)), self.dtype)
         if self.kind == "float":
             return xp.astype(xp.clip(x, -self.largest, self.largest), self.dtype)
-        middles = (np.array(NF4[1:], np.float32) + np.array(NF4[:-1], np.float32)) / 2
-        return xp.astype(xp.searchsorted(xp.asarray(middles), x), self.dtype)
+        middles, codes = _ascending(self.table, self.name.startswith("float"))
+        rank = xp.astype(xp.searchsorted(xp.asarray(middles), x), dtypes.int32)
+        if codes is None:
+            return xp.astype(rank, self.dtype)
+        return xp.gather(xp.asarray(codes), (rank,))
 
     def decode(self, xp: Backend, codes: Array) -> Array:
         """Codes -> float32, in units of the scale."""
         if self.kind == "table":
-            return xp.gather(xp.asarray(np.array(NF4, np.float32)), (xp.astype(codes, dtypes.int32),))
+            return xp.gather(xp.asarray(np.array(self.table, np.float32)), (xp.astype(codes, dtypes.int32),))
         return xp.astype(codes, dtypes.float32)
 
     # ---- memory ------------------------------------------------------------------------------------------------------
@@ -133,9 +138,36 @@ class Encoding:
 
 @functools.cache
 def _largest(name: str) -> float:
-    import ml_dtypes
-
     return float(ml_dtypes.finfo(getattr(ml_dtypes, name)).max)
+
+
+@functools.cache
+def _ascending(table: tuple[float, ...], to_even: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    """(float32 numbers half way between those of a table in ascending order, the uint8 code at each place; None where
+    that is the place itself). What lies half way gets the lower number, or, of floats, the even code."""
+    values = np.array(table, np.float32)
+    known = {float(v): code for code, v in reversed(list(enumerate(values.tolist())))}  # 0.0, not -0.0
+    codes = np.array([known[v] for v in sorted(known)], np.uint8)
+    middles = (values[codes[1:]] + values[codes[:-1]]) / 2
+    if to_even:
+        middles = np.where(codes[1:] % 2 < codes[:-1] % 2, np.nextafter(middles, np.float32(-np.inf)), middles)
+    return middles, None if np.array_equal(codes, np.arange(len(table))) else codes
+
+
+def _small_float(name: str, bits: int) -> Encoding:
+    """Floats that no backend has: codes with a sign bit, as the OCP Microscaling Formats Specification 1.0 has them."""
+    codes = np.arange(1 << bits, dtype=np.uint8).view(np.dtype(getattr(ml_dtypes, f"{name}fn")))
+    return Encoding(name, bits, "table", table=tuple(codes.astype(np.float32).tolist()))
+
+
+def is_table(table: tuple[float, ...]) -> bool:
+    return 2 <= len(table) <= 256 and bool(np.isfinite(table).all()) and any(table)
+
+
+@functools.cache
+def tabled(table: tuple[float, ...]) -> Encoding:
+    """Codes that stand for the numbers of a table, at most 256."""
+    return Encoding("table", max(1, (len(table) - 1).bit_length()), "table", table=table)
 
 
 ENCODINGS: dict[str, Encoding] = {
@@ -143,5 +175,6 @@ ENCODINGS: dict[str, Encoding] = {
     **{f"uint{n}": Encoding(f"uint{n}", n, "integer", signed=False) for n in range(1, 9)},
     "float8_e4m3": Encoding("float8_e4m3fn", 8, "float"),
     "float8_e5m2": Encoding("float8_e5m2", 8, "float"),
-    "nf4": Encoding("nf4", 4, "table"),
+    **{name: _small_float(name, bits) for name, bits in (("float6_e3m2", 6), ("float6_e2m3", 6), ("float4_e2m1", 4))},
+    "nf4": Encoding("nf4", 4, "table", table=NF4),
 }

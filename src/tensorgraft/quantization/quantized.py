@@ -29,7 +29,7 @@ class Quantized:
     Arguments:
         codes: of the base's shape; packed, bytes (n,).
         scale: float32; its extents divide the base's, and each scale is that of a block.
-        zero: float32 zero points of the scale's shape, in units of codes; None for none.
+        zero: float32 zero points of the scale's shape, in units of codes, or offsets, numbers; None for none.
         base: the shape of the codes.
         geometry: what is seen of the base, with the logical dtype.
         scheme: by which it was quantised, and will be again when it is written.
@@ -149,15 +149,18 @@ def seen(xp: Backend, q: Quantized) -> Seen:
 
 
 def dense(xp: Backend, q: Quantized) -> Array:
-    """The values: (decoded codes - zero point) * scale in float32, rounded to the logical dtype."""
+    """The values: (decoded codes - zero point) * scale, or decoded codes * scale + offset, in float32, rounded to the
+    logical dtype."""
     codes, scale, zero = seen(xp, q)
     if q.encoding.kind == "dense":
         values = codes
     else:
         values = q.encoding.decode(xp, codes)
-        if zero is not None:
+        if zero is not None and not q.scheme.offset:
             values = xp.subtract(values, zero)
         values = xp.multiply(values, scale)
+        if zero is not None and q.scheme.offset:
+            values = xp.add(values, zero)
     if xp.shape(values) != q.shape:
         values = xp.broadcast_to(values, q.shape)
     return values if q.dtype == xp.dtype_of(values) else xp.astype(values, q.dtype)

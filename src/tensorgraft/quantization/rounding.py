@@ -90,10 +90,10 @@ def rounded(w: np.ndarray, moments: np.ndarray, scheme: Scheme, damping: float, 
                 scales.append(scale)
                 zeros.append(zero)
                 wide = np.repeat(scale[:, 0], rows)
-                offset = 0.0 if zero is None else np.repeat(zero[:, 0], rows)
-            code = codes.encode(xp, (left[:, i] / wide + offset).astype(np.float32))
+                middle = 0.0 if zero is None else np.repeat(zero[:, 0], rows) * (-1.0 / wide if scheme.offset else 1.0)
+            code = codes.encode(xp, (left[:, i] / wide + middle).astype(np.float32))
             found[:, i] = code
-            value = (codes.decode(xp, code).astype(np.float64) - offset) * wide
+            value = (codes.decode(xp, code).astype(np.float64) - middle) * wide
             errors[:, i - start] = (left[:, i] - value) / upper[i, i]
             left[:, i:stop] -= errors[:, i - start, None] * upper[i, i:stop]
         left[:, stop:] -= errors @ upper[start:stop, stop:]

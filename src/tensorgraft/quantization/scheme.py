@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tensorgraft.quantization.encodings import ENCODINGS, Encoding
+from tensorgraft.quantization.encodings import ENCODINGS, Encoding, is_table, tabled
 
 _NAME = re.compile(
-    r"(?P<encoding>u?int[1-8]|float8_e4m3|float8_e5m2|nf4)(?P<asymmetric>_asymmetric)?(?P<activation>_dynamic|_static(_asymmetric)?)?"
+    rf"(?P<encoding>{'|'.join(ENCODINGS)})(?P<zero>_asymmetric|_offset)?"
+    r"(?P<activation>_dynamic|_static(_asymmetric)?)?"
     r"(_per_(?P<granularity>tensor|channel|group_(?P<group>\d+)|block_(?P<rows>\d+)x(?P<columns>\d+)))?"
 )
 
@@ -18,7 +19,8 @@ class Scheme:
     """What codes a tensor is kept in, and what shares a scale.
 
     Arguments:
-        encoding: "int1" to "int8", "uint1" to "uint8" (affine), "float8_e4m3", "float8_e5m2", "nf4".
+        encoding: "int1" to "int8", "uint1" to "uint8" (affine), "float8_e4m3", "float8_e5m2", "float6_e3m2",
+            "float6_e2m3", "float4_e2m1", "nf4"; "table", for which `table` has the numbers.
         granularity: "tensor" (one scale), "channel" (one for each index of `axis`), "group" (one for each run of
             `group` elements along the last axis), "block" (one for each block of extents `block`, of the last axes).
         symmetric: zero is the code zero; else each scale has a zero point. Unsigned codes are never symmetric.
@@ -26,6 +28,9 @@ class Scheme:
             integers: "int8", row by row, when they are computed; "int8_static", with one scale, which calibration has
             found (`tg.quantize(..., inputs=)`, `tg.quantize_(..., calibrate=)`) and the quantised array keeps;
             "int8_static_asymmetric", with one scale and zero point.
+        offset: of integers that are not symmetric: a zero point is a number, added to the scaled code (as in PyTorch's
+            int4 products), and not a code, subtracted before it is scaled.
+        table: 2 to 256 numbers, of which a code is the place.
     """
 
     encoding: str
@@ -35,10 +40,17 @@ class Scheme:
     axis: int = 0
     symmetric: bool = True
     activation: str | None = None
+    offset: bool = False
+    table: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.encoding not in ENCODINGS:
-            raise ValueError(f"unknown encoding {self.encoding!r}; there are {', '.join(ENCODINGS)}")
+        if self.encoding not in ENCODINGS and self.encoding != "table":
+            raise ValueError(f"unknown encoding {self.encoding!r}; there are {', '.join(ENCODINGS)}, table")
+        if bool(self.table) != (self.encoding == "table") or (self.table and not is_table(self.table)):
+            raise ValueError(
+                f"{self.encoding} with a table of {len(self.table)} numbers: 'table', and no other encoding, has one,"
+                " of 2 to 256 finite numbers that are not all 0"
+            )
         if self.granularity not in ("tensor", "channel", "group", "block"):
             raise ValueError(f"granularity is {self.granularity!r}: it is to be tensor, channel, group or block")
         if self.granularity == "group" and self.group < 1:
@@ -50,6 +62,10 @@ class Scheme:
             raise ValueError(f"activation is {self.activation!r}: it is to be one of {kinds}")
         if self.codes.kind != "integer" and not self.symmetric:
             raise ValueError(f"{self.encoding} has no zero points: symmetric is to be True")
+        if self.offset and self.symmetric:
+            raise ValueError(
+                "offset=True says what zero points are, which symmetric codes have none of: symmetric=False"
+            )
         if self.activation and (self.encoding != "int8" or not self.symmetric or self.granularity not in _ROWS):
             raise ValueError(
                 f"activation={self.activation!r} multiplies integers, and needs symmetric int8 codes with one scale a"
@@ -58,7 +74,7 @@ class Scheme:
 
     @property
     def codes(self) -> Encoding:
-        return ENCODINGS[self.encoding]
+        return tabled(self.table) if self.table else ENCODINGS[self.encoding]
 
     @property
     def has_zero_points(self) -> bool:
@@ -103,7 +119,7 @@ class Scheme:
         extra = {"group": f"_{self.group}", "block": "_" + "x".join(map(str, self.block))}.get(self.granularity, "")
         return (
             self.encoding
-            + ("" if self.symmetric else "_asymmetric")
+            + ("" if self.symmetric else "_offset" if self.offset else "_asymmetric")
             + next(suffix for suffix, activation in _ACTIVATIONS.items() if activation == self.activation)
             + f"_per_{self.granularity}{extra}"
         )
@@ -126,9 +142,9 @@ def scheme_of(name: str | Scheme) -> Scheme:
     found = _NAME.fullmatch(name) if isinstance(name, str) else None
     if found is None:
         raise ValueError(
-            f"unknown scheme {name!r}: write an encoding ({', '.join(ENCODINGS)}), then _asymmetric, _dynamic,"
-            " _static or _static_asymmetric if so, then _per_tensor, _per_channel, _per_group_32 or _per_block_16x16;"
-            " for example int4_per_group_32"
+            f"unknown scheme {name!r}: write an encoding ({', '.join(ENCODINGS)}), then _asymmetric, _offset,"
+            " _dynamic, _static or _static_asymmetric if so, then _per_tensor, _per_channel, _per_group_32 or"
+            " _per_block_16x16; for example int4_per_group_32"
         )
     encoding = found["encoding"]
     granularity = (found["granularity"] or ("group_64" if encoding == "nf4" else "channel")).partition("_")[0]
@@ -137,6 +153,7 @@ def scheme_of(name: str | Scheme) -> Scheme:
         granularity,
         group=int(found["group"] or (64 if encoding == "nf4" else 32)),
         block=(int(found["rows"]), int(found["columns"])) if found["rows"] else (),
-        symmetric=not found["asymmetric"] and not encoding.startswith("uint"),
+        symmetric=not found["zero"] and not encoding.startswith("uint"),
         activation=_ACTIVATIONS[found["activation"] or ""],
+        offset=found["zero"] == "_offset",
     )

@@ -3,94 +3,134 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
+from tensorgraft.frontends.torch import torchao_inputs
 from tensorgraft.frontends.torch.devices import Slot, slot_of
 from tensorgraft.frontends.torch.tensors import attach, cpu_to_numpy, numpy_dtype
-from tensorgraft.hub import dtypes
+from tensorgraft.frontends.torch.torchao_formats import Format, is_dense, is_torchao, read
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Storage, contiguous_strides, whole
 
-_FLOATS = {torch.float8_e4m3fn: "float8_e4m3", torch.float8_e5m2: "float8_e5m2"}
-
-
-def is_torchao(t: Any) -> bool:
-    """`t` has codes and scales as torchao's classes keep them: `qdata`, `scale`, `block_size`."""
-    return isinstance(t, torch.Tensor) and all(hasattr(t, name) for name in ("qdata", "scale", "block_size"))
-
 
 def from_torchao(x: Any, device: Any = None) -> Any:
     """See `tg.quantization.from_torchao`."""
     slot = slot_of(None if device is None else torch.device(device) if isinstance(device, str) else device)
-    if not isinstance(x, torch.nn.Module):
-        return _tensor(x, slot)
-    made: dict[int, torch.nn.Parameter] = {}
-    for name, p in x.named_parameters():
-        if is_torchao(p.data) or is_torchao(p):
+    if isinstance(x, nn.Module):
+        return _module(x, slot)
+    if isinstance(x, Mapping):
+        return {name: _named(name, t, slot) for name, t in x.items()}
+    return _alone(x, slot)
+
+
+def _module(model: nn.Module, slot: Slot) -> nn.Module:
+    """All weights are read before the first is replaced."""
+    made: dict[int, nn.Parameter] = {}
+    inputs: dict[nn.Module, torchao_inputs.Inputs] = {}
+    for prefix, module in model.named_modules():
+        for key, p in module._parameters.items():
+            if p is None or not is_torchao(p) or is_dense(p):
+                continue
+            name = f"{prefix}.{key}" if prefix else key
             try:
-                made[id(p)] = torch.nn.Parameter(_tensor(p, slot), requires_grad=False)
+                if id(p) not in made:
+                    made[id(p)] = nn.Parameter(_tensor(p, slot), requires_grad=False)
+                found = _inputs(module, p)
             except TypeError as error:
                 raise TypeError(f"{name}: {error}") from None
-    for module in x.modules():
+            if found is not None:
+                inputs[module] = found
+    for module in list(model.modules()):
         for key, held in module._parameters.items():
             if held is not None and id(held) in made:
                 module._parameters[key] = made[id(held)]
-    return x.to(slot.device)
+        if module in inputs:
+            torchao_inputs.attach(module, inputs[module])
+    return model.to(slot.device)
+
+
+def _inputs(module: nn.Module, p: Any) -> torchao_inputs.Inputs | None:
+    """What a module does to its inputs for a weight's sake; a lookup of rows does nothing."""
+    if not torchao_inputs.has_inputs(p) or isinstance(module, nn.Embedding):
+        return None
+    if not isinstance(module, nn.Linear | nn.Conv2d):
+        raise TypeError(
+            f"from_torchao: a {type(p).__qualname__} scales or rounds what it is multiplied by"
+            f" ({torchao_inputs.rule_of(p)}): what that is, is known of Linear and Conv2d, and not of a"
+            f" {type(module).__name__}"
+        )
+    return torchao_inputs.Inputs(p)
+
+
+def _named(name: str, t: Any, slot: Slot) -> Any:
+    try:
+        if is_torchao(t) and not is_dense(t):
+            return _alone(t, slot)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+    return t.to(slot.device) if isinstance(t, torch.Tensor) else t
+
+
+def _alone(t: Any, slot: Slot) -> torch.Tensor:
+    """A tensor that no module takes care of."""
+    if is_torchao(t) and torchao_inputs.has_inputs(t):
+        raise TypeError(
+            f"from_torchao: a {type(t).__qualname__} scales or rounds what it is multiplied by"
+            f" ({torchao_inputs.rule_of(t)}), which the module does that has it: give from_torchao the module"
+        )
+    return _tensor(t, slot)
 
 
 def _tensor(t: Any, slot: Slot) -> torch.Tensor:
-    t = getattr(t, "data", t) if not is_torchao(t) else t
-    if not is_torchao(t):
-        raise TypeError(
-            f"from_torchao: a {type(t).__module__}.{type(t).__qualname__} does not keep qdata, scale and block_size:"
-            " Int8Tensor, IntxUnpackedToInt8Tensor and Float8Tensor do"
-        )
-    scheme, zero = _scheme(t), getattr(t, "zero_point", None)
-    base, grid = tuple(t.qdata.shape), tuple(n // b for n, b in zip(t.shape, t.block_size, strict=True))
-    if base != tuple(t.shape) or math.prod(grid) != t.scale.numel():
-        raise TypeError(
-            f"from_torchao: a {type(t).__qualname__} of shape {tuple(t.shape)} keeps codes of shape {base} and"
-            f" {t.scale.numel()} scales for blocks of {tuple(t.block_size)}: it is packed or padded in its own way"
-        )
-    xp = slot.backend
-    logical = t.dtype
+    """The same codes and scales on the device."""
+    found = read(t)
+    scheme = _scheme(found, torchao_inputs.activation_of(t) if found.zero is None else None)
+    base, shape, xp = tuple(found.codes.shape), tuple(t.shape), slot.backend
     with xp.scope():
-        codes = xp.asarray(np.ascontiguousarray(cpu_to_numpy(t.qdata.cpu())))
-        scale = xp.asarray(np.ascontiguousarray(cpu_to_numpy(t.scale.float().cpu().reshape(grid))))
-        kept = None
+        codes = xp.asarray(_host(found.codes))
+        scale, zero = xp.asarray(_host(found.scale.float())), None
         if scheme.has_zero_points:
-            kept = xp.asarray(np.ascontiguousarray(cpu_to_numpy(zero.float().cpu().reshape(grid))))  # type: ignore[union-attr]
-        q = Quantized(scheme.codes.pack(xp, codes), scale, kept, base, whole(base, numpy_dtype(logical)), scheme)
-    assert xp.dtype_of(scale) == dtypes.float32
+            zero = torch.zeros_like(found.scale) if found.zero is None else found.zero
+            zero = xp.asarray(_host(zero.float()))
+        parts = {"codes": scheme.codes.pack(xp, codes), "scale": scale, "zero": zero}
+        for name in ("input_scale", "input_zero"):
+            if name in scheme.parts:
+                given = getattr(t, {"input_scale": "act_quant_scale", "input_zero": "act_quant_zero_point"}[name])
+                parts[name] = xp.asarray(_host(given.reshape(()).float()))
+        q = Quantized(**parts, base=base, geometry=whole(base, numpy_dtype(t.dtype)), scheme=scheme)
     cell = Storage(q, quantizing(xp))
-    return attach(cell, slot, logical, base, contiguous_strides(base), math.prod(base) * logical.itemsize)
+    return attach(cell, slot, t.dtype, shape, contiguous_strides(shape), math.prod(shape) * t.dtype.itemsize)
 
 
-def _scheme(t: Any) -> Scheme:
-    encoding = _FLOATS.get(t.qdata.dtype) or str(getattr(t, "target_dtype", t.qdata.dtype)).removeprefix("torch.")
-    zero = getattr(t, "zero_point", None)
-    symmetric = zero is None or not bool(zero.any())
-    block, shape = tuple(t.block_size), tuple(t.shape)
+def _host(t: torch.Tensor) -> np.ndarray:
+    return np.ascontiguousarray(cpu_to_numpy(t.cpu()))
+
+
+def _scheme(f: Format, activation: str | None) -> Scheme:
+    shape, grid = tuple(f.codes.shape), tuple(f.scale.shape)
+    block = tuple(n // max(g, 1) for n, g in zip(shape, grid, strict=True))
+    single = [axis for axis, b in enumerate(block) if b == 1 and shape[axis] != 1]
     granularity: dict[str, Any]
     if block == shape:
         granularity = {"granularity": "tensor"}
-    elif block[1:] == shape[1:] and block[0] == 1:
-        granularity = {"granularity": "channel"}
+    elif len(single) == 1 and all(b == n for i, (b, n) in enumerate(zip(block, shape, strict=True)) if i not in single):
+        granularity = {"granularity": "channel", "axis": single[0]}
     elif all(b == 1 for b in block[:-1]):
         granularity = {"granularity": "group", "group": block[-1]}
     else:
         granularity = {"granularity": "block", "block": block}
-    activation = getattr(t, "act_quant_kwargs", None)
-    rows = granularity["granularity"] in ("tensor", "channel")
-    whole_rows = "PerRow" in type(getattr(activation, "granularity", None)).__name__
-    if activation is not None and not (encoding == "int8" and symmetric and rows and whole_rows):
-        raise TypeError(
-            f"from_torchao: {type(t).__qualname__} quantises activations by {activation}, for which there is no scheme"
-            " here: int8, symmetric and by row there is (Int8DynamicActivationInt8WeightConfig)"
-        )
-    return Scheme(encoding, symmetric=symmetric, activation="int8" if activation is not None else None, **granularity)
+    return Scheme(
+        f.encoding,
+        symmetric=f.zero is None,
+        offset=f.offset,
+        table=f.table,
+        activation=activation,
+        **granularity,
+    )
