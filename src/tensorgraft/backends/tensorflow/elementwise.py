@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.backends.tensorflow import special
+from tensorgraft.backends.tensorflow.float8 import from_bytes, to_bytes
 from tensorgraft.backends.tensorflow.framework import EagerTensor, raw, tf
 from tensorgraft.backends.tensorflow.operation import (
     FLOAT8_AS_FLOAT32,
@@ -298,7 +299,9 @@ def bitcast(x: Array, dtype: np.dtype) -> Array:
         return x
     if source in FLOAT8_AS_FLOAT32 or dtype in FLOAT8_AS_FLOAT32:
         if is_symbolic(x):
-            raise NotImplementedError("TensorFlow has no bitcast of float8, and in a trace there are no values")
+            if source in FLOAT8_AS_FLOAT32:
+                return bitcast(to_bytes(x, source), dtype)
+            return from_bytes(bitcast(x, dtypes.uint8), dtype)
         return tf.constant(x.numpy().view(dtype))
     if source == dtypes.bool_:
         return bitcast(cast(x, dtypes.uint8), dtype)

@@ -1,0 +1,36 @@
+"""Bits of float8 in graphs: TensorFlow has no kernel that looks at them, but conversions to and from float32."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.backends.tensorflow.framework import raw, tf
+
+Array = Any
+
+
+@functools.cache
+def _numbers(dtype: np.dtype) -> np.ndarray:
+    """float32 (256,): the number of each byte."""
+    return np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
+
+
+def from_bytes(x: Array, dtype: np.dtype) -> Array:
+    """uint8 of any shape -> float8 with these bits (NaN is any NaN)."""
+    table = tf.constant(_numbers(dtype))
+    return raw.Cast(x=tf.gather(table, raw.Cast(x=x, DstT=tf.int32)), DstT=tf.as_dtype(dtype))
+
+
+def to_bytes(x: Array, dtype: np.dtype) -> Array:
+    """float8 of any shape -> uint8, its bits."""
+    half = _numbers(dtype)[:128]
+    ascending = half[: int(np.isnan(half).argmax()) if np.isnan(half).any() else 128]
+    wide = raw.Cast(x=x, DstT=tf.float32)
+    size = tf.reshape(tf.abs(wide), (1, -1))
+    place = raw.LowerBound(sorted_inputs=tf.constant(ascending[None]), values=size, out_type=tf.int32)
+    place = tf.where(raw.IsNan(x=wide), len(ascending), tf.reshape(place, x.shape))
+    negative = tf.logical_and(raw.Less(x=raw.Bitcast(input=wide, type=tf.int32), y=0), raw.Equal(x=wide, y=wide))
+    return raw.Cast(x=place + tf.where(negative, 128, 0), DstT=tf.uint8)
