@@ -327,3 +327,21 @@ assert tf.executing_eagerly() and not tf.config.optimizer.get_jit() and tf.confi
     environment = {"PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[1.]\n", "")
+
+
+@pytest.mark.parametrize("divisor", [127.5, 3.0, 2.0])
+@pytest.mark.parametrize("how", ["number", "full", "broadcast"])
+def test_division_by_a_constant_is_no_product_with_its_reciprocal(divisor: float, how: str) -> None:
+    x = np.random.default_rng(0).standard_normal((64, 33)).astype(np.float32)
+
+    def quotient(x: Any) -> tuple[Any]:
+        y = {
+            "number": lambda: divisor,
+            "full": lambda: xp.full((64, 1), divisor, dtypes.float32),
+            "broadcast": lambda: xp.broadcast_to(xp.full((), divisor, dtypes.float32), (5, 64, 33)),
+        }[how]()
+        return (xp.divide(x, y),)
+
+    found = host(xp.compile(quotient)(xp.asarray(x))[0])
+    assert np.array_equal(found, np.broadcast_to(x / np.float32(divisor), found.shape))
+    assert found.ndim == (3 if how == "broadcast" else 2)

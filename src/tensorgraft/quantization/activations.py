@@ -12,7 +12,7 @@ Array = Any
 LOW, HIGH = -128.0, 127.0
 _NARROW = (dtypes.bfloat16, dtypes.float16)
 _LEAST_NARROW = 2.0**-23  # of scales, as in torchao: float32's epsilon, which float16 has, too
-_LEAST = 1.5e-36  # a row of less is zeros: its scale would have no reciprocal
+_LEAST = 1.18e-38  # a scale of less has no reciprocal: the row is zeros
 
 
 def by_row(xp: Backend, x: Array, axes: Sequence[int]) -> tuple[Array, Array]:
@@ -27,7 +27,8 @@ def by_row(xp: Backend, x: Array, axes: Sequence[int]) -> tuple[Array, Array]:
         return xp.astype(values, dtypes.int8), xp.ones(kept, dtypes.float32)
     high, low = (f(values, axis=tuple(axes), keepdims=True) for f in (xp.max, xp.min))
     largest = xp.maximum(high, xp.negative(low))  # compilers do this in half the time of a maximum of magnitudes
-    scale = xp.divide(xp.maximum(largest, _LEAST), 127.5)
+    # the maximum stands between the divisions, for of two in a row XLA makes one
+    scale = xp.maximum(xp.divide(largest, 127.5), _LEAST)
     if xp.dtype_of(x) in _NARROW:
         scale = xp.astype(xp.astype(xp.maximum(scale, _LEAST_NARROW), xp.dtype_of(x)), dtypes.float32)
     return xp.astype(xp.clip(_steps(xp, values, scale, None), LOW, HIGH), dtypes.int8), scale

@@ -216,6 +216,29 @@ def _extreme(name: str, better: str, logical: str) -> Fn:
     return _by_kind(extreme, b=_binary(logical))
 
 
+def _quotient(x: Array, y: Array) -> Array:
+    """Division as IEEE rounds it. Grappler and XLA make a division by a constant a product with its reciprocal, which is
+    off by one unit often enough for `round` of a quotient to give another integer; of an input they cannot."""
+    number = _number(y) if is_symbolic(y) and y.dtype.is_floating else None
+    if number is not None and abs(np.frexp(np.float64(number))[0]) != 0.5:  # powers of two have exact reciprocals
+        shape = shape_of(y)
+        with tf.init_scope():
+            y = tf.constant(number, y.dtype)
+        y = broadcast_to(y, shape) if np.broadcast_shapes(shape_of(x), shape) != shape_of(x) else y
+    return raw.RealDiv(x=x, y=y)
+
+
+def _number(x: Array) -> Any:
+    """The one number that a tensor of a graph consists of, where that is known."""
+    kind, inputs = x.op.type, x.op.inputs
+    if kind in ("BroadcastTo", "Reshape", "Identity"):
+        return _number(inputs[0])
+    if kind == "Fill":
+        return _number(inputs[1])
+    value = tf.get_static_value(x) if x.shape.num_elements() == 1 else None
+    return None if value is None else value.reshape(())[()]
+
+
 def _compared(name: str) -> Fn:
     plain = _binary(name)
     return _by_kind(plain, b=lambda x, y: plain(cast(x, dtypes.uint8), cast(y, dtypes.uint8)))
@@ -225,7 +248,7 @@ BINARY: dict[str, Fn] = {
     "add": _by_kind(_binary("AddV2"), b=_binary("LogicalOr")),
     "multiply": _by_kind(_binary("Mul"), b=_binary("LogicalAnd")),
     "subtract": _binary("Sub"),
-    "divide": _binary("RealDiv"),
+    "divide": _quotient,
     "fmod": _by_kind(in_float32(_binary("TruncateMod")), i=through(_NARROW_INTEGERS, _remainder)),
     "pow": _by_kind(
         in_float32(_binary("Pow")),
