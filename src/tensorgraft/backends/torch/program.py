@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import shutil
@@ -59,6 +60,24 @@ class TorchProgram:
         with mode, FlopCounterMode(display=False) as counter:
             self._module(*map(mode.from_tensor, self.captured))
         return Analysis(dict(calls.most_common()), flops=float(counter.get_total_flops()))
+
+    def uncompiled(self) -> Callable[..., Sequence[Tensor]]:
+        """The graph, operator by operator, as a function of what was captured. Constants are made once, and what leaves
+        a tensor as it is is left out."""
+        graph = copy.deepcopy(self._module.graph)
+        module = fx.GraphModule(self._module, graph)
+        for k, node in enumerate(graph.find_nodes(op="call_function", target=torch.ops.aten.full.default)):
+            setattr(module, f"constant_{k}", torch.full(*node.args, **node.kwargs))
+            with graph.inserting_before(node):
+                node.replace_all_uses_with(graph.create_node("get_attr", f"constant_{k}"))
+        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.permute.default):
+            source, order = node.args
+            if list(order) == list(range(len(order))):
+                node.replace_all_uses_with(source)
+        graph.eliminate_dead_code()
+        module.recompile()
+        run: Callable[..., Sequence[Tensor]] = module.forward
+        return run
 
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Tensor, ...]]:
         module, device = self._module, self._backend.device

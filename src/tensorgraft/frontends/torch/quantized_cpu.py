@@ -132,25 +132,32 @@ def made(
     size: tuple[int, ...] | None = None,
     stride: tuple[int, ...] | None = None,
     offset: int = 0,
-) -> QuantizedTensor:
+) -> Any:
     """A tensor on a storage of its own."""
     q = anew(backend().inner, q)
     dtype = dtype or FROM_NUMPY[q.dtype]
     storage = _new_storage(0, CPU, math.prod(q.base) * dtype.itemsize)
     storage.cell = Storage(q, backend())  # type: ignore[attr-defined]
     size = q.base if size is None else size
-    out = view_of(storage, dtype, size, contiguous_strides(size) if stride is None else stride, offset)
+    stride = contiguous_strides(size) if stride is None else stride
+    out = set_storage(_wrapper(dtype, size, stride, offset), storage, offset, size, stride)
     torch._C._set_throw_on_mutable_data_ptr(out)  # type: ignore[attr-defined]
     return out
 
 
-def view_of(
-    storage: torch.UntypedStorage, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], offset: int
-) -> QuantizedTensor:
-    out = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+def _wrapper(dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Any:
+    return Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
         QuantizedTensor, size, strides=stride, storage_offset=offset, dtype=dtype, device=CPU
     )
-    return set_storage(out, storage, offset, size, stride)  # type: ignore[return-value]
+
+
+def view_of(
+    base: Tensor, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], offset: int
+) -> QuantizedTensor:
+    """A tensor on the storage of another one."""
+    out = _wrapper(dtype, size, stride, offset)
+    torch._functionalize_unsafe_set(out, base)  # type: ignore[attr-defined]
+    return out
 
 
 class Host:

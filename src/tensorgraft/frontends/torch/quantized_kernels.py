@@ -1,0 +1,191 @@
+"""Kernels of the device on quantised CPU tensors: PyTorch's own backend computes, whose arrays CPU tensors are.
+
+Arguments that look alike have a plan. Products, which ask for no values, are recorded at the second call: what runs
+from then on is the graph of ATen operators alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tensorgraft.frontends.torch import quantized_cpu as cpu
+from tensorgraft.frontends.torch import schema
+from tensorgraft.frontends.torch.nested import flatten, map_nested
+from tensorgraft.frontends.torch.outcome import describe
+from tensorgraft.frontends.torch.plan import lay_out
+from tensorgraft.frontends.torch.quantized_numbers import copied, on_numbers, outside, same_device
+from tensorgraft.frontends.torch.spec import SPECS
+from tensorgraft.frontends.torch.tensors import numpy_dtype
+from tensorgraft.quantization import policy
+from tensorgraft.quantization.quantized import Quantized, anew
+from tensorgraft.quantization.scheme import Scheme
+
+Tensor = torch.Tensor
+Parameter = torch.nn.Parameter
+_aten = torch.ops.aten
+_modes = torch._C._len_torch_dispatch_stack
+
+PRODUCTS = ("mm", "bmm", "mv", "addmm", "baddbmm", "addmv", "addbmm", "linear", "dot", "vdot")
+# operators whose kernels compute on codes, or keep them
+ON_CODES = (
+    *PRODUCTS,
+    *("embedding", "index.Tensor", "index_select", "gather", "take"),
+    *("cat", "clone", "flip", "roll", "repeat", "narrow_copy"),
+)
+
+
+class Plan:
+    """What is known of calls whose arguments look alike."""
+
+    def __init__(self, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        same_device(func, args, kwargs)
+        with _disable_current_modes():
+            outcome = func(*map_nested(_meta, args), **{n: map_nested(_meta, a) for n, a in kwargs.items()})
+        self.results, self.structure = describe(outcome)
+        tensors = [t for t in flatten((args, tuple(kwargs.values()))) if isinstance(t, Tensor)]
+        quantized = [cpu.array_of(t) for t in tensors if isinstance(t, cpu.QuantizedTensor)]
+        self.schemes = [q.scheme for q in quantized]  # alive, so that an identity in a key is theirs
+        self.computes = all(t.layout is torch.strided and not t.is_quantized for t in tensors)
+        plain = all(type(scheme) is Scheme for scheme in self.schemes)  # one that looks on has to see each call
+        self.recordable = self.computes and plain and schema.short_name(func) in PRODUCTS
+        self.run: Callable[..., Sequence[Tensor]] | None = None
+        self.notes: policy.Notes = []
+        self.used = False
+
+
+_plans: dict[Any, Plan] = {}
+
+
+def on_codes(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    if func is _aten.index.Tensor:
+        args = (args[0], _positions(args[1]))
+    key: list[Any] = [func]
+    arrays: list[Tensor] = []
+    known = _look(args, key, arrays) and not _modes()
+    if kwargs:
+        known = _look(tuple(kwargs.values()), key, arrays) and known
+        key.append(tuple(kwargs))
+    if not known:
+        return _computed(Plan(func, args, kwargs), func, args, kwargs)
+    full = tuple(key)
+    plan = _plans.get(full)
+    if plan is None:
+        if len(_plans) >= 4096:
+            _plans.clear()
+        plan = _plans[full] = Plan(func, args, kwargs)
+    if plan.run is None:
+        if not plan.recordable or not plan.used:
+            plan.used = True
+            return _computed(plan, func, args, kwargs)
+        _record(plan, func, args, kwargs)
+    policy.counted(plan.notes)
+    (made,) = plan.run(*arrays)  # type: ignore[misc]
+    return made
+
+
+def _look(args: Any, key: list[Any], arrays: list[Tensor]) -> bool:
+    """Add arguments to a key, and their arrays; false where some stand for what a program will compute."""
+    known = True
+    for a in args:
+        kind = a.__class__
+        if kind is cpu.QuantizedTensor:
+            q = a.untyped_storage().cell.array
+            parts = q.parts
+            known = known and parts[0].__class__ is Tensor
+            arrays.extend(parts)
+            key.append((id(q.scheme), q.base, q.dtype, a.dtype, a.shape, a.stride(), a.storage_offset()))
+        elif kind is Tensor or kind is Parameter:
+            arrays.append(a)
+            key.append((a.dtype, a.shape, a.stride(), a.device, a.layout, a.is_conj(), a.is_neg()))
+        elif isinstance(a, list | tuple):
+            key.append(len(a))
+            known = _look(a, key, arrays) and known
+        elif isinstance(a, Tensor):
+            known = False
+        else:
+            key.append((kind, a))
+    return known
+
+
+def _positions(indices: Any) -> list[Any]:
+    """Masks as the positions that they choose: how many is not to be guessed from the shape."""
+    found: list[Any] = []
+    for i in indices:
+        mask = i is not None and i.dtype in (torch.bool, torch.uint8)
+        found.extend(i.nonzero().unbind(1)) if mask else found.append(i)
+    return found
+
+
+def _meta(a: Any) -> Any:
+    if isinstance(a, Tensor):
+        return torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device="meta")
+    return torch.device("meta") if isinstance(a, torch.device) else a
+
+
+# ---- operation by operation ------------------------------------------------------------------------------------------
+
+
+def _computed(plan: Plan, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    if not plan.computes:
+        return on_numbers(func, args, kwargs)
+    xp = cpu.backend()
+    with torch.no_grad(), outside(xp, (args, tuple(kwargs.values()))):
+        arrays = _kernel(
+            plan, xp, func, map_nested(_array, args), {n: map_nested(_array, a) for n, a in kwargs.items()}
+        )
+        if func is _aten.clone.default:
+            arrays = [copied(anew(xp.inner, arrays[0]))]
+    tensors = [_tensor(a, r) for a, r in zip(arrays, plan.results or (), strict=True)]
+    return tensors[0] if plan.structure is None else plan.structure(tensors)
+
+
+def _kernel(plan: Plan, xp: Any, func: Any, args: Any, kwargs: dict[str, Any]) -> list[Any]:
+    options = {n: a for n, a in kwargs.items() if n not in schema.PLACEMENT}
+    made = SPECS[schema.short_name(func)].fn(xp, *args, **options)
+    return [lay_out(xp, a, r) for a, r in zip(flatten(made), plan.results or (), strict=True)]
+
+
+def _array(a: Any) -> Any:
+    if isinstance(a, cpu.QuantizedTensor):
+        return cpu.array_of(a)
+    if isinstance(a, Tensor):
+        return a.resolve_conj().resolve_neg() if a.is_conj() or a.is_neg() else a
+    return numpy_dtype(a) if isinstance(a, torch.dtype) else a
+
+
+def _tensor(array: Any, result: Any) -> Tensor:
+    if not isinstance(array, Quantized):
+        _, size, stride, _ = result
+        return array if array.stride() == stride else array.as_strided(size, stride)
+    return cpu.made(array, *result[:3])
+
+
+# ---- recorded --------------------------------------------------------------------------------------------------------
+
+
+def _record(plan: Plan, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    xp = cpu.backend()
+    given: list[Tensor] = []
+
+    def stand_in(a: Any) -> Any:
+        array = _array(a)
+        if not xp.is_array(array):
+            return array
+        array = xp.stand_in(array)
+        given.extend(array.parts if isinstance(array, Quantized) else [array])
+        return array
+
+    operands, options = map_nested(stand_in, args), {n: map_nested(stand_in, a) for n, a in kwargs.items()}
+    with _disable_current_modes(), policy.noted() as notes:
+        program: Any = xp.inner.trace(lambda: _kernel(plan, xp, func, operands, options))
+    number = {id(a): n for n, a in enumerate(given)}
+    at = [number.get(id(a)) for a in program.captured]  # None: a table of the scheme's
+    constants, run = program.captured, program.uncompiled()
+    plan.run = lambda *arrays: run(*[constants[k] if n is None else arrays[n] for k, n in enumerate(at)])
+    if at == list(range(len(given))):
+        plan.run = run
+    plan.notes = notes
