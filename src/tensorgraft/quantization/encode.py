@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -14,9 +17,17 @@ from tensorgraft.storage import whole
 Array = Any
 
 
-def encode(xp: Backend, x: Array, scheme: Scheme, name: str = "quantize", observer: str = "minmax") -> Quantized:
+def encode(
+    xp: Backend,
+    x: Array,
+    scheme: Scheme,
+    name: str = "quantize",
+    observer: str = "minmax",
+    inputs: Sequence[np.ndarray] = (),
+) -> Quantized:
     """A floating array of any shape, quantised. Raises TypeError for other dtypes, ValueError where the shape does not
-    divide into the scheme's blocks, and for values that are not finite (where they are known)."""
+    divide into the scheme's blocks, and for values that are not finite (where they are known). `inputs`: the scale
+    and, if so, the zero point that a scheme with static activations keeps."""
     dtype, shape = xp.dtype_of(x), xp.shape(x)
     if not dtypes.is_floating(dtype):
         raise TypeError(f"{name}: a tensor of {dtype} cannot be quantised: a floating-point dtype is expected")
@@ -29,7 +40,9 @@ def encode(xp: Backend, x: Array, scheme: Scheme, name: str = "quantize", observ
         )
     from tensorgraft.quantization.observers import observed
 
-    return with_ranges(xp, x, scheme, *observed(xp, x, scheme, block, observer))
+    made = with_ranges(xp, x, scheme, *observed(xp, x, scheme, block, observer))
+    kept = dict(zip(("input_scale", "input_zero"), map(xp.asarray, inputs), strict=False))
+    return replace(made, **kept) if kept else made
 
 
 def ranges(xp: Backend, x: Array, scheme: Scheme, block: tuple[int, ...]) -> tuple[Array, Array | None]:

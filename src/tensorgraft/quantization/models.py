@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tensorgraft.quantization.calibration import Method
 from tensorgraft.quantization.scheme import Scheme, scheme_of
 
 Schemes = str | Scheme | Mapping[str, str | Scheme | None]
@@ -18,34 +19,57 @@ def quantize_(
     *,
     filter: Callable[[str, Any], bool] | str | None = None,
     observer: str = "minmax",
+    calibrate: Any = None,
+    activation_observer: str = "minmax",
+    rounding: str = "nearest",
+    damping: float = 0.01,
 ) -> Any:
     """Quantise the weights of a model: all of them, or, on an error, none.
 
     Arguments:
         model: a `torch.nn.Module` on a device of ours, whose parameters are replaced; or a pytree of
-            `tensorgraft.array_api` arrays (a `tensorgraft.transforms.Module`), of which a new one is returned.
+            `tensorgraft.array_api` arrays (a `tensorgraft.transforms.Module`) or of JAX's (an Equinox model, parameters
+            of Flax or Haiku), of which a new one is returned.
         scheme: a scheme or its name; or a mapping of patterns of names (`fnmatch`: "*.mlp.*") to schemes, or to None
             for "leave it", of which the first that fits counts.
         filter: which weights, a pattern of names or a function of (name, what it is): of a module, the submodule that
-            has the weight, by its name; of a pytree, the array. By default the weights of `torch.nn.Linear`, and
-            arrays of two axes whose name ends in "weight".
+            has the weight, by its name; of a pytree, the array. By default the weights of `torch.nn.Linear` and
+            `equinox.nn.Linear`, and arrays of two axes whose name ends in "weight" (of JAX, "kernel" and "w", too).
         observer: as for `tg.quantize`.
+        calibrate: for static activations and for GPTQ: batches of inputs by which the model is measured, each an
+            array, a tuple of arguments or a mapping of keyword arguments; or a function that runs the model that it is
+            given. PyTorch modules run in evaluation mode, without gradients. Kept in memory are ranges, histograms and
+            second moments, not what is measured.
+        activation_observer: which range a fixed scale for what multiplies a weight covers: as `observer`, of the
+            numbers of all batches; "percentile" and "mse" by a histogram of 8192 bins.
+        rounding: "nearest", or "gptq" (`tg.quantization.gptq`), weight by weight in the order in which the model comes
+            to them, by what they are multiplied by when those before them are quantised; weights that are multiplied
+            by the same have their turn together, in which all batches are run.
+        damping: as for `tg.quantization.gptq`.
 
     Returns the model.
 
-    Raises ValueError for shapes that do not divide into groups, values that are not finite, unknown schemes, and where
-    nothing fits the filter; TypeError for a model that is none of these.
+    Raises ValueError for shapes that do not divide into groups, values that are not finite, unknown schemes, observers
+    and roundings, where nothing fits the filter, where a scheme needs batches and there are none or no weight is
+    reached by them; TypeError for a model that is none of these. What the model raises passes through. In every case
+    the model has the weights that it had.
     """
     choose = chooser(scheme)
     wanted = wanted_by(filter)
+    method = Method(observer, calibrate, activation_observer, rounding, damping)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         from tensorgraft.frontends.torch import quantized as tensors
 
-        return tensors.quantize_module(model, choose, wanted, observer)
+        return tensors.quantize_module(model, choose, wanted, method)
+    jax = sys.modules.get("jax")
+    if jax is not None and any(isinstance(x, jax.Array) for x in jax.tree.leaves(model)):
+        from tensorgraft.frontends.jax import quantized_models
+
+        return quantized_models.quantize_tree(model, choose, wanted, method)
     from tensorgraft.frontends.array_api import quantized
 
-    return quantized.quantize_tree(model, choose, wanted, observer)
+    return quantized.quantize_tree(model, choose, wanted, method)
 
 
 def wanted_by(filter: Callable[[str, Any], bool] | str | None) -> Callable[[str, Any], bool] | None:

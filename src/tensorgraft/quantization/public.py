@@ -8,7 +8,14 @@ from typing import Any
 from tensorgraft.quantization.scheme import Scheme, scheme_of
 
 
-def quantize(x: Any, scheme: str | Scheme, *, observer: str = "minmax") -> Any:
+def quantize(
+    x: Any,
+    scheme: str | Scheme,
+    *,
+    observer: str = "minmax",
+    inputs: Any = None,
+    activation_observer: str = "minmax",
+) -> Any:
     """An array whose numbers are kept in codes of a few bits and shared scales.
 
     Arguments:
@@ -18,18 +25,32 @@ def quantize(x: Any, scheme: str | Scheme, *, observer: str = "minmax") -> Any:
             "nf4".
         observer: which range the codes of a block cover: "minmax", all of its numbers; "percentile" (or, for example,
             "percentile_99.5"), 99.9 percent of them; "mse", that with which the mean square error is least.
+        inputs: of schemes such as "int8_static", and no others: what `x` will be multiplied by, an array or an iterable
+            of arrays of any shape, by which the range is found that the quantised array keeps.
+        activation_observer: which range that is; as `observer`.
 
     Returns a `QuantizedArray`, a `QuantizedJaxArray` (a pytree of arrays of JAX), or a tensor on the same device that
     is quantised, of the shape and dtype of `x`.
 
-    Raises ValueError for an unknown scheme or observer, a shape that does not divide into its groups, and NaN or
-    infinite values; TypeError for what is no floating-point array.
+    Raises ValueError for an unknown scheme or observer, a shape that does not divide into its groups, NaN or infinite
+    values, and inputs that are missing or not asked for; TypeError for what is no floating-point array.
     """
     found = scheme_of(scheme)
     front = front_end(x)
     if front is None:
         raise TypeError(_not_known("quantize", x))
-    return front.quantize(x, found, observer)
+    if (inputs is not None) != found.is_static:
+        raise ValueError(
+            f"quantize: {found} keeps the range of what it is multiplied by: give inputs=, for example a batch of that;"
+            " of a model, give tg.quantize_ calibrate="
+            if found.is_static
+            else f"quantize: inputs are for schemes such as int8_static, and {found} measures none"
+        )
+    if not found.is_static:
+        return front.quantize(x, found, observer)
+    from tensorgraft.quantization.input_ranges import measured
+
+    return front.quantize(x, found, observer, measured(inputs, found, activation_observer))
 
 
 def dequantize(q: Any) -> Any:

@@ -3,31 +3,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from tensorgraft.hub import registry
+from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization.input_ranges import numbers_of, range_of, with_range
 from tensorgraft.quantization.observers import observed
 from tensorgraft.quantization.public import front_end
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.scheme import Scheme, scheme_of
+from tensorgraft.quantization.watching import Product
 from tensorgraft.storage import whole
 
 _TOGETHER = 128  # columns whose errors reach those beyond in one product
 
 
-def gptq(w: Any, inputs: Any, scheme: str | Scheme, *, damping: float = 0.01, observer: str = "minmax") -> Any:
+def gptq(
+    w: Any,
+    inputs: Any,
+    scheme: str | Scheme,
+    *,
+    damping: float = 0.01,
+    observer: str = "minmax",
+    activation_observer: str = "minmax",
+) -> Any:
     """A weight quantised so that `x @ w.T` changes least, in the mean square, for the `inputs` x.
 
     Arguments:
         w: (N, K), an array of `tensorgraft.array_api` or a `torch.Tensor` on the device: the weight of a Linear.
         inputs: (..., K), or an iterable of such: what goes into it.
-        scheme, observer: as `tg.quantize` takes them.
+        scheme, observer, activation_observer: as `tg.quantize` takes them.
         damping: of the mean of the diagonal of x.T @ x, what is added to it.
 
-    Returns what `tg.quantize` returns.
+    Returns what `tg.quantize` returns. Of a whole model: `tg.quantize_(..., rounding="gptq")`.
 
     Raises ValueError for other shapes, inputs or weights that are not finite, and where there are no inputs; else as
     `tg.quantize` does.
@@ -40,38 +50,76 @@ def gptq(w: Any, inputs: Any, scheme: str | Scheme, *, damping: float = 0.01, ob
         )
     if len(w.shape) != 2:
         raise ValueError(f"gptq: the weight of a Linear has the shape (N, K), got {tuple(w.shape)}")
-    if damping <= 0:
-        raise ValueError(f"gptq: damping is {damping}: it is to be more than 0")
+    check_damping("gptq", damping)
     host = front.host(w)
-    if not np.isfinite(host.astype(np.float64)).all():
-        raise ValueError(f"gptq: the weight of shape {host.shape} has NaN or infinite values")
-    batches = (inputs,) if hasattr(inputs, "shape") else inputs
-    return front.placed(rounded(host, second_moments(batches, host.shape[1]), found, damping, observer), w)
+    moments, limits = Moments(host.shape), range_of(found, activation_observer)
+    for x in numbers_of(inputs, "gptq", host.shape[1]):
+        moments.update(Product(x, 1, np.arange(host.shape[1])))
+        if limits is not None:
+            limits.update(x)
+    return front.placed(with_range(rounded(host, moments, found, damping, observer), limits), w)
 
 
-def second_moments(batches: Iterable[Any], k: int) -> np.ndarray:
-    """(K, K) float64: the sum of x.T @ x."""
-    total, rows = np.zeros((k, k)), 0
-    for n, batch in enumerate(batches):
-        front = front_end(batch)
-        x = np.asarray(batch if front is None else front.host(batch)).astype(np.float64)
-        if x.ndim < 1 or x.shape[-1] != k:
-            raise ValueError(f"gptq: inputs of the weight have the shape (..., {k}), batch {n} has {x.shape}")
-        if not np.isfinite(x).all():
-            raise ValueError(f"gptq: batch {n} of the inputs, of shape {x.shape}, has NaN or infinite values")
-        x = x.reshape(-1, k)
-        total += x.T @ x
-        rows += len(x)
-    if not rows:
-        raise ValueError("gptq: there are no inputs")
-    return total
+def check_damping(name: str, damping: float) -> None:
+    if not 0 < damping < np.inf:
+        raise ValueError(f"{name}: damping is {damping}: it is to be more than 0")
 
 
-def rounded(w: np.ndarray, moments: np.ndarray, scheme: Scheme, damping: float, observer: str) -> Quantized:
-    """In arrays of NumPy's backend."""
+class Moments:
+    """The second moments of what a weight is multiplied by, added up: x.T @ x in float64."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        self.axis: int | None = None  # of the weight, along which products are added up
+        self.total = np.zeros((0, 0))
+
+    def update(self, product: Product) -> str | None:
+        """What is wrong with a product, if so."""
+        if len(self.shape) != 2 or product.axis is None:
+            return f"GPTQ rounds weights of two axes, one of which products add up along; this one is {self.shape}"
+        if self.axis is None:
+            self.axis = product.axis
+            self.total = np.zeros((self.shape[self.axis],) * 2)
+        if product.axis != self.axis:
+            return "products add up along the one and along the other axis of the weight, and GPTQ rounds along one"
+        x, at = product.inputs.astype(np.float64), product.columns
+        moments = x.T @ x
+        if len(at) == len(self.total) and (at[1:] > at[:-1]).all():
+            self.total += moments
+        else:
+            np.add.at(self.total, np.ix_(at, at), moments)
+        return None
+
+
+def rounded(w: np.ndarray, moments: Moments, scheme: Scheme, damping: float, observer: str) -> Quantized:
+    """In arrays of NumPy's backend. Raises ValueError for values that are not finite."""
     xp = registry.get("numpy")
+    with np.errstate(over="ignore"):
+        fits = np.isfinite(w.astype(np.float32)).all()
+    if not fits:
+        raise ValueError(f"the {w.dtype} weight of shape {w.shape} has NaN or infinite values, or beyond float32")
+    block, dtype = scheme.blocks(w.shape), w.dtype
+    if moments.axis == 0:
+        w, block = w.T, block[::-1]
+    codes, scale, zero = _rounded(xp, w, moments.total, scheme, block, damping, observer)
+    if moments.axis == 0:
+        codes, scale, zero = (None if a is None else np.ascontiguousarray(a.T) for a in (codes, scale, zero))
+    shape = codes.shape
+    return Quantized(scheme.codes.pack(xp, codes), scale, zero, shape, whole(shape, dtype), scheme)
+
+
+def _rounded(
+    xp: Backend,
+    w: np.ndarray,
+    moments: np.ndarray,
+    scheme: Scheme,
+    block: tuple[int, ...],
+    damping: float,
+    observer: str,
+) -> tuple[Any, Any, Any]:
+    """(codes (N, K), scales and zero points of every block)."""
     (n, k), codes = w.shape, scheme.codes
-    rows, columns = scheme.blocks((n, k))
+    rows, columns = block
     left = w.astype(np.float64)
     upper = _inverse_root(moments, damping)
     found = np.zeros((n, k), codes.dtype)
@@ -97,8 +145,7 @@ def rounded(w: np.ndarray, moments: np.ndarray, scheme: Scheme, damping: float, 
             errors[:, i - start] = (left[:, i] - value) / upper[i, i]
             left[:, i:stop] -= errors[:, i - start, None] * upper[i, i:stop]
         left[:, stop:] -= errors @ upper[start:stop, stop:]
-    zero = None if zeros[0] is None else np.concatenate(zeros, 1)
-    return Quantized(codes.pack(xp, found), np.concatenate(scales, 1), zero, (n, k), whole((n, k), w.dtype), scheme)
+    return found, np.concatenate(scales, 1), None if zeros[0] is None else np.concatenate(zeros, 1)
 
 
 def _inverse_root(moments: np.ndarray, damping: float) -> np.ndarray:

@@ -5,7 +5,8 @@ A pytree of these arrays: what is compiled, differentiated and batched sees them
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tensorgraft.frontends.array_api.custom import custom_vjp
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.backend import quantizing
+from tensorgraft.quantization.calibration import Method, Weight
 from tensorgraft.quantization.encode import encode, same_ranges
 from tensorgraft.quantization.models import nothing_fits
 from tensorgraft.quantization.quantized import Quantized, anew, dense
@@ -148,12 +150,12 @@ _node: Any = QuantizedArray  # optree's types ask for a collection
 optree.register_pytree_node(_node, _flatten, _unflatten, namespace=optree.registry.__GLOBAL_NAMESPACE)
 
 
-def quantize(x: Array, scheme: Scheme, observer: str = "minmax") -> QuantizedArray:
+def quantize(x: Array, scheme: Scheme, observer: str = "minmax", inputs: Sequence[np.ndarray] = ()) -> QuantizedArray:
     if isinstance(x, QuantizedArray):
         x = x.dequantize()
     xp = x._cell.backend
     with xp.scope():
-        return _of_parts(xp, encode(xp, x._value(), scheme, observer=observer))
+        return _of_parts(xp, encode(xp, x._value(), scheme, observer=observer, inputs=inputs))
 
 
 def host(x: Array) -> np.ndarray:
@@ -190,27 +192,39 @@ def is_quantized(x: Any) -> bool:
 
 
 def quantize_tree(
-    model: Any,
-    choose: Callable[[str], Scheme | None],
-    wanted: Callable[[str, Array], bool] | None,
-    observer: str = "minmax",
+    model: Any, choose: Callable[[str], Scheme | None], wanted: Callable[[str, Array], bool] | None, method: Method
 ) -> Any:
     """See `tg.quantize_`."""
     wanted = wanted or (lambda name, x: x.ndim == 2 and name.rpartition(".")[2] == "weight")
     paths, leaves, structure = optree.tree_flatten_with_path(model, is_leaf=is_quantized)
     names = [".".join(map(str, path)) for path in paths]
-    made = list(leaves)
-    count = 0
-    for i, (name, x) in enumerate(zip(names, leaves, strict=True)):
+    weights = {}
+    for name, x in zip(names, leaves, strict=True):
         if not isinstance(x, Array) or is_quantized(x) or not wanted(name, x):
             continue
         scheme = choose(name)
         if scheme is not None:
-            try:
-                made[i] = quantize(x, scheme, observer)
-            except ValueError as error:
-                raise ValueError(f"quantize_: {name}: {error}") from None
-            count += 1
-    if not count:
+            weights[name] = Weight(x._cell.backend, x._value(), scheme)
+    if not weights:
         raise nothing_fits([n for n, x in zip(names, leaves, strict=True) if isinstance(x, Array)])
-    return optree.tree_unflatten(structure, made)
+    stage = _Stage(names, leaves, structure)
+    return stage.show(method.quantized(weights, stage))
+
+
+class _Stage:
+    """A pytree with quantised arrays in the places of some."""
+
+    def __init__(self, names: list[str], leaves: list[Any], structure: Any) -> None:
+        self.names, self.leaves, self.structure = names, leaves, structure
+
+    def show(self, arrays: Mapping[str, Quantized]) -> Any:
+        made = []
+        for name, x in zip(self.names, self.leaves, strict=True):
+            if name in arrays:
+                with x._cell.backend.scope():
+                    x = _of_parts(x._cell.backend, arrays[name])
+            made.append(x)
+        return optree.tree_unflatten(self.structure, made)
+
+    def running(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()

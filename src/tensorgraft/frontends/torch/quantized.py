@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at, slot_of
 from tensorgraft.frontends.torch.tensors import FROM_NUMPY, attach, cell_of, cpu_to_numpy, from_array, to_array
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.backend import quantizing
+from tensorgraft.quantization.calibration import Method, Weight
 from tensorgraft.quantization.encode import encode
 from tensorgraft.quantization.models import nothing_fits
 from tensorgraft.quantization.quantized import Quantized, anew
@@ -24,10 +26,12 @@ from tensorgraft.storage import Storage, contiguous_strides, is_dense
 Place = Slot | quantized_cpu.Host  # where arrays are
 
 
-def quantize(t: torch.Tensor, scheme: Scheme, observer: str = "minmax") -> torch.Tensor:
+def quantize(
+    t: torch.Tensor, scheme: Scheme, observer: str = "minmax", inputs: Sequence[np.ndarray] = ()
+) -> torch.Tensor:
     place, array = read(t, "quantize")
     with place.backend.scope():
-        made = encode(place.backend, array, scheme, observer=observer)
+        made = encode(place.backend, array, scheme, observer=observer, inputs=inputs)
     return tensor_at(place, made)
 
 
@@ -135,36 +139,63 @@ def quantize_module(
     model: torch.nn.Module,
     choose: Callable[[str], Scheme | None],
     wanted: Callable[[str, torch.nn.Module], bool] | None,
-    observer: str = "minmax",
+    method: Method,
 ) -> torch.nn.Module:
     """See `tg.quantize_`. Tied weights stay tied."""
     wanted = wanted or (lambda _, module: isinstance(module, torch.nn.Linear))
-    made: dict[int, torch.nn.Parameter] = {}
-    places: list[tuple[torch.nn.Module, torch.nn.Parameter]] = []
     names = []
+    known: dict[int, str] = {}  # by the identity of the parameter
+    weights: dict[str, Weight] = {}
     for name, module in model.named_modules():
         weight = module._parameters.get("weight")
         if weight is None or weight.dim() < 2:
             continue
         names.append(name)
         scheme = choose(name) if wanted(name, module) else None
-        if scheme is None:
+        if scheme is None or id(weight) in known:
             continue
         if weight.device.type not in (TYPE, "cpu"):
             raise ValueError(f"quantize_: {name or 'the model'} is on {weight.device}: {quantized_cpu.ELSEWHERE}")
-        if id(weight) not in made:
-            try:
-                made[id(weight)] = torch.nn.Parameter(quantize(weight, scheme, observer), requires_grad=False)
-            except ValueError as error:
-                raise ValueError(f"quantize_: {name}.weight: {error}") from None
-        places.append((module, made[id(weight)]))
-    if not places:
+        known[id(weight)] = full = f"{name}.weight" if name else "weight"
+        place, array = read(weight, "quantize_")
+        weights[full] = Weight(place.backend, array, scheme)
+    if not weights:
         raise nothing_fits(names)
-    held = {id(w): p for w, p in zip(made, made.values(), strict=True)}
-    for module, parameter in places:
-        module._parameters["weight"] = parameter
-    for module in model.modules():  # those that share a weight with what was quantised, under whatever name
-        for key, p in module._parameters.items():
-            if p is not None and id(p) in held:
-                module._parameters[key] = held[id(p)]
-    return model
+    stage = _Stage(model, known)
+    try:
+        return stage.show(method.quantized(weights, stage))
+    except BaseException:
+        stage.show({})
+        raise
+
+
+class _Stage:
+    """A module with quantised parameters in the places of some, under whatever names it has them."""
+
+    def __init__(self, model: torch.nn.Module, known: Mapping[int, str]) -> None:
+        self.model = model
+        self.places = [
+            (module, key, p, known[id(p)])
+            for module in model.modules()
+            for key, p in module._parameters.items()
+            if p is not None and id(p) in known
+        ]
+
+    def show(self, arrays: Mapping[str, Quantized]) -> torch.nn.Module:
+        made: dict[str, torch.nn.Parameter] = {}
+        for module, key, p, name in self.places:
+            if name in arrays and name not in made:
+                made[name] = torch.nn.Parameter(tensor_at(place_of(p.device), arrays[name]), requires_grad=False)
+            module._parameters[key] = made.get(name, p)
+        return self.model
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        modes = [(module, module.training) for module in self.model.modules()]
+        try:
+            self.model.eval()
+            with torch.no_grad():
+                yield
+        finally:
+            for module, training in modes:
+                module.training = training

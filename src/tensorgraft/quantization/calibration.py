@@ -1,0 +1,242 @@
+"""What a model's weights are multiplied by, measured: for fixed ranges of activations, and for GPTQ.
+
+Of models it asks for two things: to show another array in the place of a weight, and to run. See `watching.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization import policy
+from tensorgraft.quantization.encode import encode
+from tensorgraft.quantization.input_ranges import InputRange
+from tensorgraft.quantization.observers import percentile_of
+from tensorgraft.quantization.quantized import Quantized
+from tensorgraft.quantization.rounding import Moments, check_damping, rounded
+from tensorgraft.quantization.scheme import Scheme
+from tensorgraft.quantization.watching import Product, watched
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight that is to be quantised: an array of a backend."""
+
+    xp: Backend
+    array: Array
+    scheme: Scheme
+
+
+class Stage(Protocol):
+    """A model that is being measured."""
+
+    def show(self, arrays: Mapping[str, Quantized]) -> Any:
+        """The model with these in the places of weights, by their names, and the others as they were."""
+
+    def running(self) -> contextlib.AbstractContextManager[None]:
+        """Where the model runs as it does when it is used, and not when it is trained."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """How the weights of a model are quantised: the arguments of `tg.quantize_`."""
+
+    observer: str = "minmax"
+    calibrate: Any = None
+    activation_observer: str = "minmax"
+    rounding: str = "nearest"
+    damping: float = 0.01
+
+    def __post_init__(self) -> None:
+        percentile_of(self.observer)
+        percentile_of(self.activation_observer, "activation_observer")
+        if self.rounding not in ("nearest", "gptq"):
+            raise ValueError(f"quantize_: rounding is {self.rounding!r}: it is to be 'nearest' or 'gptq'")
+        check_damping("quantize_", self.damping)
+        c = self.calibrate
+        if c is not None and not callable(c) and (isinstance(c, str | Mapping) or not isinstance(c, Iterable)):
+            raise TypeError(
+                f"quantize_: calibrate is a {type(c).__qualname__}: it is to be a list (or any iterable) of batches, or"
+                " a function that runs the model it is given"
+            )
+
+    def quantized(self, weights: Mapping[str, Weight], stage: Stage) -> dict[str, Quantized]:
+        """All weights, quantised on their backends. The stage is left with whatever it showed last."""
+        made = {name: self._nearest(name, w) for name, w in weights.items()}
+        asking = [name for name, w in weights.items() if w.scheme.is_static or self.rounding == "gptq"]
+        if not asking and self.calibrate is not None:
+            raise ValueError(
+                f"quantize_: calibrate is given, and nothing is measured: {_schemes(weights)} with rounding="
+                f"{self.rounding!r} need no inputs. int8_static does, and rounding='gptq'"
+            )
+        if not asking:
+            return made
+        if self.calibrate is None:
+            name = asking[0]
+            why = "rounding='gptq'" if self.rounding == "gptq" else str(weights[name].scheme)
+            raise ValueError(
+                f"quantize_: {name}: {why} measures what the weight is multiplied by: give calibrate=, a list of inputs"
+                " of the model (tensors, or tuples or dictionaries of its arguments)"
+            )
+        run = _Run(self, weights, stage)
+        with stage.running(), policy.meant():
+            return made | (run.gptq(asking) if self.rounding == "gptq" else run.ranges(asking, made))
+
+    def _nearest(self, name: str, w: Weight) -> Quantized:
+        try:
+            with w.xp.scope():
+                return encode(w.xp, w.array, w.scheme, observer=self.observer)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"quantize_: {name}: {error}") from None
+
+
+class _Run:
+    def __init__(self, method: Method, weights: Mapping[str, Weight], stage: Stage) -> None:
+        self.method, self.weights, self.stage = method, weights, stage
+        given = method.calibrate
+        self.batches = given if callable(given) else [given] if hasattr(given, "shape") else list(given)
+        if not callable(given) and not self.batches:
+            raise ValueError(
+                "quantize_: calibrate has no batches: give inputs of the model, or a function that runs it"
+            )
+
+    def ranges(self, names: Iterable[str], made: Mapping[str, Quantized]) -> dict[str, Quantized]:
+        """Fixed ranges of what multiplies weights, measured in the model as it is."""
+        watches = {name: self._watch(name) for name in names}
+        self._measure({}, watches)
+        return {name: self._with_range(made[name], watch) for name, watch in watches.items()}
+
+    def gptq(self, names: Iterable[str]) -> dict[str, Quantized]:
+        """One weight after the other, in the order in which the model comes to them, by what they are multiplied by
+        when those before them are quantised. Weights that are multiplied by the same have their turn together."""
+        first = {name: self._watch(name, _Digest()) for name in names}
+        order = self._measure({}, first)
+        made: dict[str, Quantized] = {}
+        while order:
+            name = order[0]
+            group = [n for n in order if first[n].sink.value == first[name].sink.value]
+            leader = self._watch(name, Moments(self.weights[name].array.shape))
+            self._measure(made, {name: leader})
+            for n in group:
+                made[n] = self._with_range(self._rounded(n, leader.sink), leader)
+            order = [n for n in order if n not in group]
+        return made
+
+    def _watch(self, name: str, sink: Any = None) -> _Watch:
+        scheme = self.weights[name].scheme
+        asymmetric = scheme.activation == "int8_static_asymmetric"
+        found = InputRange(self.method.activation_observer, asymmetric) if scheme.is_static else None
+        return _Watch(name, found, sink)
+
+    def _measure(self, shown: Mapping[str, Quantized], watches: Mapping[str, _Watch]) -> list[str]:
+        """Run all batches. Returns the names of what is watched in the order in which it was reached."""
+        order: list[str] = []
+        watching = {}
+        for name, watch in watches.items():
+            weight, watch.order = self.weights[name], order
+            with weight.xp.scope():
+                watching[name] = watched(weight.xp, weight.array, watch)
+        model = self.stage.show({**shown, **watching})
+        runs = [("", self.batches)] if callable(self.batches) else enumerate(self.batches)
+        for n, batch in runs:
+            batch(model) if callable(self.batches) else _called(model, batch)
+            for watch in watches.values():
+                if watch.fault:
+                    raise ValueError(f"quantize_: calibrate: {f'batch {n}: ' if n != '' else ''}{watch.fault}")
+        if missing := [name for name in watches if name not in order]:
+            raise ValueError(
+                f"quantize_: calibrate: nothing is multiplied by {', '.join(missing)} in"
+                f" {'the run' if callable(self.batches) else f'{len(self.batches)} batches'}: give batches that reach"
+                f" it, or leave it as it is by a pattern, {{{missing[0].removesuffix('.weight')!r}: None, '*': ...}}"
+            )
+        return order
+
+    def _rounded(self, name: str, moments: Moments) -> Quantized:
+        w, method = self.weights[name], self.method
+        try:
+            with w.xp.scope():
+                q = rounded(w.xp.to_numpy(w.array), moments, w.scheme, method.damping, method.observer)
+                return q.with_parts([w.xp.asarray(part) for part in q.parts])
+        except ValueError as error:
+            raise ValueError(f"quantize_: {name}: {error}") from None
+
+    def _with_range(self, q: Quantized, watch: _Watch) -> Quantized:
+        if watch.range is None:
+            return q
+        xp = self.weights[watch.name].xp
+        with xp.scope():
+            scale, zero = (None if x is None else xp.asarray(x) for x in watch.range.found())
+        return replace(q, input_scale=scale, input_zero=zero)
+
+
+class _Watch:
+    """What notes the products of a weight: their range, and what else is asked for. Faults are told after the run: what
+    is raised inside of it the model may catch."""
+
+    def __init__(self, name: str, found: InputRange | None, sink: Any) -> None:
+        self.name, self.range, self.sink = name, found, sink
+        self.order: list[str] = []
+        self.fault = ""
+
+    def __call__(self, product: Product | str) -> None:
+        if isinstance(product, str):
+            self.fault = self.fault or f"the product with {self.name} {product}"
+            return
+        if not np.isfinite(product.inputs).all():
+            self.fault = self.fault or (
+                f"what multiplies {self.name}, of shape {product.inputs.shape}, has NaN or infinite values: find where"
+                " they come from, or replace them (nan_to_num)"
+            )
+            return
+        if self.name not in self.order:
+            self.order.append(self.name)
+        if self.range is not None:
+            self.range.update(product.inputs)
+        if self.sink is not None:
+            problem = self.sink.update(product)
+            self.fault = self.fault or (f"{self.name}: {problem}" if problem else "")
+
+
+class _Digest:
+    """Tells whether weights are multiplied by the same."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b()
+
+    def update(self, product: Product) -> None:
+        columns = None if product.columns is None else product.columns.tobytes()
+        self._hash.update(repr((product.inputs.shape, product.axis, columns)).encode())
+        self._hash.update(np.ascontiguousarray(product.inputs))
+
+    @property
+    def value(self) -> bytes:
+        return self._hash.digest()
+
+
+def _called(model: Callable[..., Any], batch: Any) -> None:
+    if not callable(model):
+        raise TypeError(
+            f"quantize_: calibrate: a {type(model).__qualname__} cannot be called with batches: give a function that"
+            " runs the model it is given"
+        )
+    if isinstance(batch, Mapping):
+        model(**batch)
+    elif isinstance(batch, tuple | list):
+        model(*batch)
+    else:
+        model(batch)
+
+
+def _schemes(weights: Mapping[str, Weight]) -> str:
+    return ", ".join(dict.fromkeys(str(w.scheme) for w in weights.values()))
+
+
+__all__ = ["Method", "Stage", "Weight"]
