@@ -60,15 +60,19 @@ def dequantize(q: Any) -> Any:
 
 
 def from_torchao(x: Any, device: Any = None) -> Any:
-    """A tensor that torchao has quantised (Int8Tensor, IntxUnpackedToInt8Tensor, Float8Tensor), as a quantised tensor
-    on a device of ours, with the same codes, scales and zero points; or a module with such weights, moved there.
+    """A tensor that torchao has quantised, as a quantised tensor on a device of ours, with the same codes, scales and
+    zero points; or a module with such weights, or a mapping of names to tensors, moved there.
 
     Arguments:
-        x: a tensor or a `torch.nn.Module`.
+        x: a tensor, a `torch.nn.Module` (changed in place; its weights that were quantised are not trained), or a
+            `state_dict`, of which a dict is returned.
         device: as `tg.device` gives it; the default device if None.
 
-    Raises TypeError for classes that keep their codes in another way, and for activations quantised by other rules than
-    symmetric int8 by row.
+    A Linear or Conv2d whose weight has what goes into it scaled, or rounded in another way than products here round it,
+    gets a child `inputs` that does so, with torchao's own functions.
+
+    Raises TypeError for classes that keep their codes in an order of one kernel, or none, and, alone or in a module that
+    is neither, for weights that have what goes into it scaled or rounded; a module is left as it was.
     """
     from tensorgraft.frontends.torch import torchao
 

@@ -173,6 +173,22 @@ def test_inputs_of_bfloat16(name):
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "tensorflow"])
+def test_inputs_of_microscaled_weights(backend):
+    config, preference = (
+        prototype(f"mx_formats.{where}", name)
+        for where, name in (
+            ("inference_workflow", "MXDynamicActivationMXWeightConfig"),
+            ("mx_tensor", "KernelPreference"),
+        )
+    )
+    model = quantized(make_model(torch.bfloat16)[:1], config(kernel_preference=preference.EMULATED))
+    x = torch.randn(2, 5, 64, dtype=torch.bfloat16)
+    with torch.no_grad():
+        got = moved(model, backend)(x.to(tg.device(backend))).cpu()
+        torch.testing.assert_close(got, model(x), rtol=2**-7, atol=2**-8)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "tensorflow"])
 @pytest.mark.parametrize("name", ["int8", "int4", "float8, rows"])
 def test_models(name, backend):
     model, x = quantized(make_model(), weights()[name]), torch.randn(5, 64)
@@ -319,4 +335,9 @@ def test_weights_that_are_dense(config):
     model = quantized(make_model(), prototype(f"quantized_training.{module}", name)())
     x, device = torch.randn(16, 64), tg.device("numpy")
     ours = moved(model, "numpy")
-    torch.testing.assert_close(ours(x.to(device)).cpu(), model(x), rtol=1e-4, atol=1e-4)
+    got, want = ours(x.to(device)), model(x)
+    torch.testing.assert_close(got.cpu(), want, rtol=1e-4, atol=1e-4)
+    got.square().sum().backward()
+    want.square().sum().backward()
+    for (_, p), (name, q) in zip(ours.named_parameters(), model.named_parameters(), strict=True):
+        torch.testing.assert_close(p.grad.cpu(), q.grad, rtol=1e-3, atol=1e-3, msg=lambda m, name=name: f"{name}: {m}")

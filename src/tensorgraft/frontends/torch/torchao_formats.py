@@ -156,15 +156,15 @@ def _opaque(t: Any) -> Format:
     them."""
     if t.act_mapping_type is not None:
         raise _other(t, "is packed for products with int8 activations")
-    n, k = t.shape
-    ones = torch.zeros_like(t.scale_and_zero)
+    (n, k), packed, numbers = t.shape, t.qdata.cpu(), t.scale_and_zero.cpu()
+    ones = torch.zeros_like(numbers)
     ones[..., 0] = 1
     columns = [
-        torch.ops.aten._weight_int4pack_mm_for_cpu(rows, t.qdata, t.block_size[1], ones)[:, :n]
+        torch.ops.aten._weight_int4pack_mm_for_cpu(rows, packed, t.block_size[1], ones)[:, :n]
         for rows in torch.eye(k, dtype=t.dtype).split(256)
     ]
     codes = torch.cat(columns).t().to(torch.int8)
-    scale, zero = t.scale_and_zero.transpose(0, 1).unbind(-1)
+    scale, zero = numbers.transpose(0, 1).unbind(-1)
     return Format(codes, scale[:n], "int4", zero[:n], offset=True)
 
 
