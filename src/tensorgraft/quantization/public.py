@@ -71,8 +71,8 @@ def from_torchao(x: Any, device: Any = None) -> Any:
     A Linear or Conv2d whose weight has what goes into it scaled, or rounded in another way than products here round it,
     gets a child `inputs` that does so, with torchao's own functions.
 
-    Raises TypeError for classes that keep their codes in an order of one kernel, or none, and, alone or in a module that
-    is neither, for weights that have what goes into it scaled or rounded; a module is left as it was.
+    Raises TypeError for classes that keep their codes in an order of one kernel, or none, and, alone or in a module
+    that is neither, for weights that have what goes into it scaled or rounded; a module is left as it was.
     """
     from tensorgraft.frontends.torch import torchao
 
