@@ -8,8 +8,11 @@ ms, the other way round 1.5. Of many rows, turning the product round costs more 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jax import lax
 
@@ -19,7 +22,32 @@ _LARGE = 1 << 16  # codes: with fewer, any order is quick
 _FEWER = 32  # times fewer rows than what is contracted
 
 
-def of_bytes(a: Array, b: Array, axes: tuple[int, int], wide: np.dtype) -> Array | None:
+@functools.lru_cache(maxsize=256)
+def byte_product(i: int, j: int, wide: np.dtype) -> Callable[[Array, Array], Array]:
+    """(a, b) -> the product along axis `i` of `a` and `j` of `b`. Where `jax.vmap` makes rows of a vector, the order is
+    chosen for all of them."""
+
+    @jax.custom_batching.custom_vmap
+    def product(a: Array, b: Array) -> Array:
+        made = _ordered(a, b, (i, j), wide)
+        return _plain(a, b, i, j, wide) if made is None else made
+
+    @product.def_vmap
+    def _(size: int, batched: Sequence[bool], a: Array, b: Array) -> tuple[Array, bool]:
+        if all(batched):
+            return jax.vmap(lambda a, b: _plain(a, b, i, j, wide))(a, b), True
+        if batched[0]:
+            return byte_product(i + 1, j, wide)(a, b), True
+        return jax.numpy.moveaxis(byte_product(i, j + 1, wide)(a, b), a.ndim - 1, 0), True
+
+    return product
+
+
+def _plain(a: Array, b: Array, i: int, j: int, wide: np.dtype) -> Array:
+    return lax.dot_general(a, b, (((i,), (j,)), ((), ())), preferred_element_type=wide)
+
+
+def _ordered(a: Array, b: Array, axes: tuple[int, int], wide: np.dtype) -> Array | None:
     """The product along one axis of each, or None where XLA does as well when it is left alone."""
     i, j = axes
     if i not in (0, a.ndim - 1) or j not in (0, b.ndim - 1) or 0 in a.shape or 0 in b.shape:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tensorgraft.backends.jax.byte_products import of_bytes
+from tensorgraft.backends.jax.byte_products import byte_product
 from tensorgraft.backends.jax.operation import operation
 from tensorgraft.hub import dtypes
 
@@ -49,9 +49,7 @@ def dot_general(a: Array, b: Array, contract: Axes, batch: Axes, dtype: np.dtype
 def _integer_product(a: Array, b: Array, contract: Axes, batch: Axes, wide: np.dtype) -> Array:
     """Without a precision, which would have XLA convert the operands first."""
     if a.dtype.itemsize == b.dtype.itemsize == 1 and len(contract[0]) == 1 and not batch[0]:
-        made = of_bytes(a, b, (contract[0][0], contract[1][0]), wide)
-        if made is not None:
-            return made
+        return byte_product(contract[0][0], contract[1][0], wide)(a, b)
     return lax.dot_general(a, b, (contract, batch), preferred_element_type=wide)
 
 
