@@ -45,12 +45,12 @@ def test_tables(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["int4_offset_per_group_32", "uint8_offset_per_channel", "int1_offset_per_group_16"])
+@pytest.mark.parametrize("name", ["int4_offset_per_group_32", "uint8_offset_per_channel", "int2_offset_per_group_16"])
 def test_offsets(name, backend):
     """A block's least and greatest numbers are met, far from zero, too."""
     x = numbers() + 50
     q = tg.quantize(xp.asarray(x, device=backend), name)
-    columns = {"int4": 32, "uint8": 64, "int1": 16}[name.partition("_")[0]]
+    columns = {"int4": 32, "uint8": 64, "int2": 16}[name.partition("_")[0]]
     blocks, found = x.reshape(16, -1, columns), host(q).reshape(16, -1, columns)
     levels = 2 ** int(name.partition("_")[0].removeprefix("u").removeprefix("int")) - 1
     step = (blocks.max(-1) - blocks.min(-1))[..., None] / levels

@@ -32,17 +32,29 @@ def encode(
     if not dtypes.is_floating(dtype):
         raise TypeError(f"{name}: a tensor of {dtype} cannot be quantised: a floating-point dtype is expected")
     block = scheme.blocks(shape)
-    finite = xp.all(xp.isfinite(x))
-    if not xp.is_traced(finite) and not bool(xp.to_numpy(finite)):  # a trace may begin with arrays that have values
-        raise ValueError(
-            f"{name}: the {dtype} tensor of shape {shape} has NaN or infinite values, which no scale fits:"
-            " find where they come from (isfinite), or replace them (nan_to_num)"
-        )
+    _check_finite(xp, xp.isfinite(x), f"{name}: the {dtype} tensor of shape {shape}", "NaN or infinite values")
+    if dtype.itemsize > 4:
+        small = xp.less_equal(xp.abs(x), float(np.finfo(np.float32).max))
+        _check_finite(xp, small, f"{name}: the {dtype} tensor of shape {shape}", "values beyond those of float32")
     from tensorgraft.quantization.observers import observed
 
-    made = with_ranges(xp, x, scheme, *observed(xp, x, scheme, block, observer))
+    scale, zero = observed(xp, x, scheme, block, observer)
+    if zero is not None:
+        what = f"{name}: the {dtype} tensor of shape {shape}"
+        _check_finite(xp, xp.isfinite(scale), what, "values further from each other than float32 has numbers")
+    made = with_ranges(xp, x, scheme, scale, zero)
     kept = dict(zip(("input_scale", "input_zero"), map(xp.asarray, inputs), strict=False))
     return replace(made, **kept) if kept else made
+
+
+def _check_finite(xp: Backend, holds: Array, what: str, problem: str) -> None:
+    """Raise ValueError where something does not hold for all numbers, as far as these are known."""
+    every = xp.all(holds)
+    if not xp.is_traced(every) and not bool(xp.to_numpy(every)):  # a trace may begin with arrays that have values
+        raise ValueError(
+            f"{what} has {problem}, which no scale fits: find where they come from (isfinite), or replace them"
+            " (nan_to_num, clip)"
+        )
 
 
 def ranges(xp: Backend, x: Array, scheme: Scheme, block: tuple[int, ...]) -> tuple[Array, Array | None]:
@@ -61,9 +73,18 @@ def ranges(xp: Backend, x: Array, scheme: Scheme, block: tuple[int, ...]) -> tup
     def over(name: str, x: Array) -> Array:
         return xp.reshape(getattr(xp, name)(x, axis=inner) if inner else x, grid)
 
-    if codes.kind == "integer" and codes.bits == 1 and codes.signed and not scheme.offset:
-        scale = xp.multiply(over("mean", xp.abs(blocks)), 2.0)
-        return _not_zero(xp, scale), xp.full(grid, -0.5, dtypes.float32)
+    if codes.kind == "integer" and codes.bits == 1:
+        # Two levels, as far from the mean (or from zero) as numbers are on average: the extremes would be too far
+        if scheme.symmetric and codes.signed:
+            scale = xp.multiply(over("mean", xp.abs(blocks)), 2.0)
+            return _not_zero(xp, scale), xp.full(grid, -0.5, dtypes.float32)
+        mean = over("mean", blocks)
+        wide = xp.reshape(mean, tuple(1 if i in inner else n for i, n in enumerate(split)))
+        deviation = over("mean", xp.abs(xp.subtract(blocks, wide)))
+        scale, low = _not_zero(xp, xp.multiply(deviation, 2.0)), xp.subtract(mean, deviation)
+        if scheme.offset:
+            return scale, xp.subtract(low, xp.multiply(scale, float(codes.low)))
+        return scale, xp.subtract(float(codes.low), xp.divide(low, scale))
     high, low = over("max", blocks), over("min", blocks)
     if scheme.offset:
         scale = _not_zero(xp, xp.divide(xp.subtract(high, low), float(codes.high - codes.low)))

@@ -7,7 +7,7 @@ other strides, so what it dequantises to is, bit for bit, that view of what the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -87,6 +87,23 @@ class Quantized:
     def is_whole(self) -> bool:
         g = self.geometry
         return g.shape == self.base and not g.offset and same_strides(g.shape, g.strides, contiguous_strides(g.shape))
+
+
+def check_numbers(parts: Mapping[str, np.ndarray], what: str) -> None:
+    """Raises ValueError for scales that are 0, NaN or infinite, and zero points that are not finite. `parts`: arrays of
+    the host by the names of `Scheme.parts`."""
+    for name, x in parts.items():
+        if name == "codes":
+            continue
+        wrong = ~np.isfinite(x) if "zero" in name else ~np.isfinite(x) | (x == 0)
+        if name == "input_scale":
+            wrong |= x < 0
+        if count := int(np.count_nonzero(wrong)):
+            raise ValueError(
+                f"{what}: {count} of {x.size} numbers of {name}, of shape {x.shape}, are NaN or infinite"
+                + ("" if "zero" in name else f" or not {'more than' if name == 'input_scale' else 'other than'} 0")
+                + ": quantise the dense tensor again (tg.quantize), or give the scale 1 to blocks of zeros"
+            )
 
 
 class Axis(NamedTuple):

@@ -20,7 +20,7 @@ from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.calibration import Method, Weight
 from tensorgraft.quantization.encode import encode, same_ranges
 from tensorgraft.quantization.models import nothing_fits
-from tensorgraft.quantization.quantized import Quantized, anew, dense
+from tensorgraft.quantization.quantized import Quantized, anew, check_numbers, dense
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Geometry, Storage, write
 
@@ -42,14 +42,14 @@ class QuantizedArray(Array):
         input_scale: Array | None = None,
         input_zero: Array | None = None,
     ) -> None:
-        self.codes = codes
-        self.scale = scale
-        self.zero_point = zero_point
-        self.base = base
-        self.scheme = scheme
-        self.input_scale = input_scale
-        self.input_zero = input_zero
-        self._geometry = geometry
+        """Raises ValueError for scales that are 0, and numbers that are not finite."""
+        self._set((codes, scale, zero_point, input_scale, input_zero), base, geometry, scheme)
+        known = {name: x._host() for name, x in zip(scheme.parts, self._parts(), strict=True) if not _is_traced(x)}
+        check_numbers(known, "a QuantizedArray")
+
+    def _set(self, children: Sequence[Any], base: tuple[int, ...], geometry: Geometry, scheme: Scheme) -> None:
+        self.codes, self.scale, self.zero_point, self.input_scale, self.input_zero = children
+        self.base, self._geometry, self.scheme = base, geometry, scheme
 
     # ---- as any array ------------------------------------------------------------------------------------------------
 
@@ -111,7 +111,8 @@ class QuantizedArray(Array):
         return f"Quantized{values[:-1]}, scheme={str(self.scheme)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unflatten, ((self.base, self._geometry, self.scheme), self._children())
+        codes, scale, zero, *inputs = self._children()
+        return QuantizedArray, (codes, scale, zero, self.base, self._geometry, self.scheme, *inputs)
 
     def __copy__(self) -> QuantizedArray:
         return self.__deepcopy__({})
@@ -142,8 +143,13 @@ def _flatten(q: Any) -> tuple[tuple[Any, ...], Any, None]:
 
 
 def _unflatten(aux: Any, children: Any) -> Any:
-    codes, scale, zero, *inputs = children
-    return QuantizedArray(codes, scale, zero, *aux, *inputs)
+    made = QuantizedArray.__new__(QuantizedArray)
+    made._set(children, *aux)  # as they are: stand-ins while something is traced, batches of scales
+    return made
+
+
+def _is_traced(x: Array) -> bool:
+    return x._cell.backend.is_traced(x._value())
 
 
 _node: Any = QuantizedArray  # optree's types ask for a collection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -258,12 +258,14 @@ dtypes.canonicalize_value_handlers[QuantizedJaxArray] = lambda q: q._made_dense(
 # ---- for tg.quantize -------------------------------------------------------------------------------------------------
 
 
-def quantize(x: jax.Array | QuantizedJaxArray, scheme: Scheme, observer: str = "minmax") -> QuantizedJaxArray:
+def quantize(
+    x: jax.Array | QuantizedJaxArray, scheme: Scheme, observer: str = "minmax", inputs: Sequence[np.ndarray] = ()
+) -> QuantizedJaxArray:
     if isinstance(x, QuantizedJaxArray):
         x = x.dequantize()
     xp = backend()
     with xp.scope():
-        return QuantizedJaxArray.of(encode(xp, x, scheme, observer=observer))
+        return QuantizedJaxArray.of(encode(xp, x, scheme, observer=observer, inputs=inputs))
 
 
 def dequantize(q: QuantizedJaxArray) -> jax.Array:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from tensorgraft.frontends.torch import quantized_cpu
 from tensorgraft.frontends.torch.quantized import is_quantized, place_of
 from tensorgraft.frontends.torch.tensors import FROM_NUMPY, attach, cell_of, cpu_to_numpy, numpy_dtype, numpy_to_cpu
 from tensorgraft.quantization.backend import quantizing
-from tensorgraft.quantization.quantized import Quantized
+from tensorgraft.quantization.quantized import Quantized, check_numbers
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Storage, whole
 
@@ -30,6 +31,8 @@ def _reduce(original: Callable[..., Any]) -> Callable[..., Any]:
     def __reduce_ex__(self: torch.Tensor, protocol: Any) -> Any:
         if self.device.type not in ("graft", "cpu") or not is_quantized(self):
             return original(self, protocol)
+        if getattr(self, "_is_param", False):  # on the CPU a parameter is of the tensor's own class
+            return torch._utils._rebuild_parameter, (self.detach(), self.requires_grad, OrderedDict())
         cell = cell_of(self)
         q: Quantized = cell.array
         xp: Any = cell.backend
@@ -63,6 +66,7 @@ def rebuild(
         arrays = [xp.asarray(cpu_to_numpy(p)) for p in parts]
     encoding, granularity, group, block, *rest = scheme  # files of earlier versions have fewer
     kept = Scheme(encoding, granularity, group, tuple(block), *rest)
+    check_numbers(dict(zip(kept.parts, map(cpu_to_numpy, parts), strict=True)), "a quantised tensor of a file")
     q = Quantized.of(arrays, tuple(base), whole(tuple(base), numpy_dtype(logical)), kept)
     if isinstance(place, quantized_cpu.Host):
         return quantized_cpu.made(q, dtype, tuple(size), tuple(stride), offset).requires_grad_(requires_grad)

@@ -98,6 +98,11 @@ def prepare(
             raise ValueError(f"{where} is on {weight.device}: {ELSEWHERE}")
         if is_quantized(weight):
             raise ValueError(f"{where}.weight is quantised: train a dense model, then convert it")
+        if scheme.is_static:
+            raise ValueError(
+                f"{where}: {scheme} keeps a range that is measured when training has ended: train with int8_dynamic or"
+                " int8_per_channel, then call tg.quantize_(model, 'int8_static', calibrate=batches)"
+            )
         if scheme.activation and not isinstance(module, nn.Linear):
             raise ValueError(f"{where}: {scheme} rounds what goes into a Linear, and this is a {type(module).__name__}")
         try:

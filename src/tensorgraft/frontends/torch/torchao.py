@@ -15,7 +15,7 @@ from tensorgraft.frontends.torch.devices import Slot, slot_of
 from tensorgraft.frontends.torch.tensors import attach, cpu_to_numpy, numpy_dtype
 from tensorgraft.frontends.torch.torchao_formats import Format, is_dense, is_torchao, read
 from tensorgraft.quantization.backend import quantizing
-from tensorgraft.quantization.quantized import Quantized
+from tensorgraft.quantization.quantized import Quantized, check_numbers
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Storage, contiguous_strides, whole
 
@@ -43,8 +43,8 @@ def _module(model: nn.Module, slot: Slot) -> nn.Module:
                 if id(p) not in made:
                     made[id(p)] = nn.Parameter(_tensor(p, slot), requires_grad=False)
                 found = _inputs(module, p)
-            except TypeError as error:
-                raise TypeError(f"{name}: {error}") from None
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{name}: {error}") from None
             if found is not None:
                 inputs[module] = found
     for module in list(model.modules()):
@@ -73,8 +73,8 @@ def _named(name: str, t: Any, slot: Slot) -> Any:
     try:
         if is_torchao(t) and not is_dense(t):
             return _alone(t, slot)
-    except TypeError as error:
-        raise TypeError(f"{name}: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from None
     return t.to(slot.device) if isinstance(t, torch.Tensor) else t
 
 
@@ -99,6 +99,8 @@ def _tensor(t: Any, slot: Slot) -> torch.Tensor:
         if scheme.has_zero_points:
             zero = torch.zeros_like(found.scale) if found.zero is None else found.zero
             zero = xp.asarray(_host(zero.float()))
+        found_numbers = {n: _host(x.float()) for n in ("scale", "zero") if (x := getattr(found, n)) is not None}
+        check_numbers(found_numbers, f"from_torchao: a {type(t).__qualname__} of shape {shape}")
         parts = {"codes": scheme.codes.pack(xp, codes), "scale": scale, "zero": zero}
         for name in ("input_scale", "input_zero"):
             if name in scheme.parts:
