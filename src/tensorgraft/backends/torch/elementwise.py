@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,8 @@ from tensorgraft.hub.elementwise import BINARY, COMPARISONS, PREDICATES, UNARY
 Array = Any
 Tensor = torch.Tensor
 Fn = Callable[..., Tensor]
+# float32 numbers beyond int32 are multiples of 256, and so is what these processors make of them
+_X86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
 
 
 def _abs(x: Tensor) -> Tensor:
@@ -220,7 +223,8 @@ def _truncated(x: Tensor, dtype: torch.dtype) -> Tensor:
         return torch.where(high, low ^ dtypes.lowest(dtypes.int64), low).view(dtype)
     if dtype in (torch.int32, torch.int64):
         return x.to(dtype)
-    wide = x.to(torch.int64)
+    narrow = _X86 and x.device.type == "cpu" and x.dtype == torch.float32 and dtype.itemsize == 1
+    wide = x.to(torch.int32 if narrow else torch.int64)
     return wide.to(SIGNED[dtype]).view(dtype) if dtype in SIGNED else wide.to(dtype)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from tensorgraft.backends.torch.custom import custom_function
 from tensorgraft.backends.torch.recorder import StandIn
@@ -69,6 +70,8 @@ class TorchTransforms:
     ) -> tuple[Array, ...]:
         if _recorded(arrays):  # derivatives of a record are the tape's
             return super().custom_vjp(fn, backward, forward, *arrays)  # type: ignore[misc]
+        if not any(map(_followed, arrays)):
+            return tuple([r.clone() if any(r is x for x in arrays) else r for r in fn(self.immutable, *arrays)])
         return custom_function(self.immutable, self.ruled, fn, backward, forward or transposed(backward))(*arrays)
 
     def _smooth(self, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,6 +84,16 @@ class TorchTransforms:
 
 def _recorded(xs: Sequence[Array]) -> bool:
     return any(isinstance(x, StandIn) for x in xs)
+
+
+def _followed(x: Array) -> bool:
+    """A derivative is taken of what is computed with `x`, or a batch, or a program of it."""
+    return (
+        x.requires_grad
+        or torch._C._functorch.is_functorch_wrapped_tensor(x)
+        or forward_ad._current_level >= 0
+        or torch.compiler.is_compiling()
+    )
 
 
 def _is_inexact(x: Array) -> bool:
