@@ -14,6 +14,10 @@ class Inputs(nn.Module):
     """Scales what goes into a module, and rounds it where the product does not, with torchao's own functions: as
     torchao does it."""
 
+    act_pre_scale: torch.Tensor | None
+    act_quant_scale: torch.Tensor | None
+    act_quant_zero_point: torch.Tensor | None
+
     def __init__(self, weight: Any) -> None:
         super().__init__()
         self.rule = None if activation_of(weight) else rule_of(weight)
