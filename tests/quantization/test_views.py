@@ -19,6 +19,8 @@ SCHEMES = [
     "float8_e4m3",
     "float8_e5m2_per_group_32",
     "nf4_per_group_32",
+    "float4_e2m1_per_group_32",
+    "int4_offset_per_group_32",
 ]
 VIEWS = {
     "T": lambda w: w.T,
