@@ -1,49 +1,83 @@
-"""Adam whose moments are kept in bytes, in blocks of 256 that share a scale."""
+"""Adam whose moments are kept in bytes, in blocks that share a scale."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
-BLOCK = 256
-SMALLEST = 4096  # smaller tensors keep float32, as in the paper
+from tensorgraft.frontends.torch.spec import Spec
+from tensorgraft.frontends.torch.tensors import on_device
+from tensorgraft.hub import registry
+from tensorgraft.quantization import moments
+
+SMALLEST = moments.SMALLEST
+
+Tensor = torch.Tensor
+Array = Any
+Arrays = list[Array]
+
+# what is kept of a parameter: in bytes, or of a small one as Adam keeps it
+_IN_BYTES = ("exp_avg", "exp_avg_scale", "root_exp_avg_sq", "root_exp_avg_sq_scale")
+_DENSE = ("exp_avg", "exp_avg_sq")
+
+_ARGUMENTS = (
+    "(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] moments, Tensor(c!)[] steps, int[] phases, *, {} lr,"
+    " float beta1, float beta2, float weight_decay, float eps, bool decoupled, bool maximize) -> ()"
+)
+SCHEMAS = ("adam8bit_" + _ARGUMENTS.format("float"), "adam8bit_.tensor_lr" + _ARGUMENTS.format("Tensor"))
 
 
-@functools.cache
-def codebook(signed: bool) -> torch.Tensor:
-    """(256,) float32 on the CPU, ascending: the dynamic tree of Dettmers et al., "8-bit Optimizers via Block-wise
-    Quantization" (arXiv 2110.02861), section 2.1. Seven decades; the higher, the finer.
+def _stepped(
+    xp: Any,
+    params: Arrays,
+    grads: Arrays,
+    kept: Arrays,
+    steps: Arrays,
+    phases: Sequence[int],
+    *,
+    lr: Any,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    eps: float,
+    decoupled: bool,
+    maximize: bool,
+) -> tuple[Arrays, Arrays, Arrays]:
+    """A step of all parameters, whose moments follow each other in `kept`: the new parameters, moments and counters."""
+    settings = moments.Settings(beta1, beta2, eps, weight_decay, decoupled)
+    each = len(kept) // len(params)
+    made: tuple[Arrays, Arrays, Arrays] = ([], [], [])
+    for i, (param, grad, count) in enumerate(zip(params, grads, steps, strict=True)):
+        dtype = xp.dtype_of(param)
+        weights = xp.astype(param, moments.wide(dtype))
+        grad = xp.astype(grad, moments.wide(dtype))
+        grad = xp.negative(grad) if maximize else grad
+        count = xp.add(count, 1.0)
+        own, starts = kept[each * i : each * (i + 1)], (phases[2 * i], phases[2 * i + 1])
+        change, new = moments.step(xp, grad, weights, own, count, lr, settings, starts)
+        made[0].append(xp.astype(xp.add(weights, change), dtype))
+        made[1].extend(new)
+        made[2].append(count)
+    return made
 
-    Of magnitudes without a sign there is no code for zero: what is divided by them would explode.
-    """
-    found = [1.0]
-    for decade in range(7):
-        edges = torch.linspace(0.1, 1.0, 2 ** (decade + (not signed)) + 1, dtype=torch.float64)
-        found += ((edges[1:] + edges[:-1]) / 2 * 10.0 ** (decade - 6)).tolist()
-    found += [-x for x in found if x != 1.0] + [0.0] if signed else [1e-7]
-    return torch.tensor(sorted(found), dtype=torch.float32)
 
-
-@functools.cache
-def _tables(signed: bool, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """(the numbers of the codes, those half way between neighbours)."""
-    codes = codebook(signed)
-    return codes.to(device), ((codes[1:] + codes[:-1]) / 2).to(device)
+KERNEL = Spec(_stepped, dynamic=frozenset({"lr"}), meta=False)  # of the operators of ours behind `SCHEMAS`
 
 
 class Adam8bit(torch.optim.Optimizer):
     """Adam, and AdamW, with both moments in 8 bits: about a quarter of the memory of `torch.optim.Adam`'s state.
 
-    Dettmers et al., arXiv 2110.02861. Of the second moment the square root is kept, whose range is half as many
-    decades. Works on every device, and in `tg.jit` on ours.
+    After Dettmers et al., arXiv 2110.02861: moments are floats of 8 bits in blocks of 128 with a scale, of the second
+    one the root. What rounding would always lose is kept in the mean, see `tensorgraft.quantization.moments`. Works on
+    every device, and in `tg.jit` on ours.
 
     Arguments:
         params, lr, betas, eps, weight_decay, maximize: as `torch.optim.Adam` takes them.
         decoupled_weight_decay: as AdamW.
         smallest: tensors of fewer elements keep their moments as they are (float32; of float64 ones, float64).
+        seed: of the roundings; the same one gives the same numbers.
 
     Raises ValueError for numbers out of range; TypeError, at the first step, for parameters that are not real
     floating-point tensors, and for sparse gradients.
@@ -60,6 +94,7 @@ class Adam8bit(torch.optim.Optimizer):
         decoupled_weight_decay: bool = False,
         maximize: bool = False,
         smallest: int = SMALLEST,
+        seed: int = 0,
     ) -> None:
         for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
             if not value >= 0.0:
@@ -74,14 +109,13 @@ class Adam8bit(torch.optim.Optimizer):
             "decoupled_weight_decay": decoupled_weight_decay,
             "maximize": maximize,
             "smallest": smallest,
+            "seed": seed,
         }
         super().__init__(params, defaults)
 
     def _init_group(self, group: dict[str, Any]) -> None:
         """The state of every parameter that has a gradient."""
         for p in group["params"]:
-            if p.numel() >= group["smallest"]:
-                _tables(True, p.device), _tables(False, p.device)  # before a trace begins
             if p.grad is None or self.state[p]:
                 continue
             if not p.is_floating_point() or p.grad.is_sparse:
@@ -89,14 +123,14 @@ class Adam8bit(torch.optim.Optimizer):
                 raise TypeError(f"Adam8bit: {kind}, shape {tuple(p.shape)}: dense floating-point ones are expected")
             state = self.state[p]
             state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
-            for name, signed in _MOMENTS:
-                if p.numel() < group["smallest"]:
+            if p.numel() < group["smallest"]:
+                for name in _DENSE:
                     state[name] = torch.zeros_like(p, dtype=_wide(p), memory_format=torch.contiguous_format)
-                    continue
-                blocks = -(-p.numel() // BLOCK)
-                zero = int(torch.argmin(codebook(signed).abs()))
-                state[name] = torch.full((blocks, BLOCK), zero, dtype=torch.uint8, device=p.device)
-                state[f"{name}_scale"] = torch.zeros((blocks, 1), dtype=torch.float32, device=p.device)
+                continue
+            blocks = -(-p.numel() // moments.BLOCK)
+            for codes, scale in (_IN_BYTES[:2], _IN_BYTES[2:]):
+                state[codes] = torch.zeros((blocks, moments.BLOCK), dtype=torch.uint8, device=p.device)
+                state[scale] = torch.zeros((blocks, 1), dtype=torch.float32, device=p.device)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """See `torch.optim.Optimizer.load_state_dict`. The state keeps its dtypes, whatever the parameters' are."""
@@ -114,55 +148,55 @@ class Adam8bit(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        first = 0  # number of the group's first parameter
         for group in self.param_groups:
             self._init_group(group)
-            for p in group["params"]:
-                if p.grad is not None:
-                    self._update(p, group)
+            numbered = [(first + i, p) for i, p in enumerate(group["params"]) if p.grad is not None]
+            first += len(group["params"])
+            for names in (_IN_BYTES, _DENSE):
+                some = [(i, p) for i, p in numbered if self.state[p].keys() == {"step", *names}]
+                for device in dict.fromkeys(p.device for _, p in some):
+                    self._update(group, [(i, p) for i, p in some if p.device == device], names)
         return loss
 
-    def _update(self, p: torch.Tensor, group: dict[str, Any]) -> None:
-        state, lr = self.state[p], group["lr"]
-        grad = (-p.grad if group["maximize"] else p.grad).to(_wide(p))  # type: ignore[operator, union-attr]
-        weights = p.to(_wide(p))
-        if group["weight_decay"] and group["decoupled_weight_decay"]:
-            weights = weights * (1 - lr * group["weight_decay"])
-        elif group["weight_decay"]:
-            grad = grad + group["weight_decay"] * weights
-        first, second = (_read(state, name, signed, p) for name, signed in _MOMENTS)
+    def _update(self, group: dict[str, Any], numbered: list[tuple[int, Tensor]], names: Sequence[str]) -> None:
+        """A step of parameters that are on one device, and have the same kind of state."""
+        params = [p for _, p in numbered]
+        written = (
+            params,
+            [self.state[p][name] for p in params for name in names],
+            [self.state[p]["step"] for p in params],
+        )
+        phases = [moments.phase(group["seed"], i, moment) for i, _ in numbered for moment in (0, 1)]
         beta1, beta2 = group["betas"]
-        first = beta1 * first + (1 - beta1) * grad
-        root = (beta2 * second.square() + (1 - beta2) * grad.square()).sqrt()
-        step = state["step"].add_(1)
-        size = lr / (1 - beta1**step)
-        p.copy_(weights - size * first / (root / (1 - beta2**step).sqrt() + group["eps"]))
-        for (name, signed), value in zip(_MOMENTS, (first, root), strict=True):
-            _write(state, name, signed, value)
+        given = {
+            "lr": group["lr"],
+            "beta1": beta1,
+            "beta2": beta2,
+            "weight_decay": group["weight_decay"],
+            "eps": group["eps"],
+            "decoupled": group["decoupled_weight_decay"],
+            "maximize": group["maximize"],
+        }
+        run = _natively
+        if on_device(params[0]):
+            ours = torch.ops.graft.adam8bit_
+            run = ours.tensor_lr if isinstance(group["lr"], Tensor) else ours.default
+        run(params, [p.grad for p in params], *written[1:], phases, **given)
 
 
-def _wide(p: torch.Tensor) -> torch.dtype:
+def _natively(
+    params: list[Tensor], grads: list[Tensor], kept: list[Tensor], steps: list[Tensor], *rest: Any, **numbers: Any
+) -> None:
+    """The kernel on tensors of PyTorch's own devices."""
+    device = params[0].device
+    xp = registry.get("torch" if device.type == "cpu" else f"torch:{device.type}:{device.index or 0}")
+    with xp.scope():
+        made = _stepped(xp, params, grads, kept, steps, *rest, **numbers)
+    for old, new in zip((params, kept, steps), made, strict=True):
+        for x, value in zip(old, new, strict=True):
+            x.copy_(value)
+
+
+def _wide(p: Tensor) -> torch.dtype:
     return torch.promote_types(p.dtype, torch.float32)
-
-
-_MOMENTS = (("exp_avg", True), ("root_exp_avg_sq", False))
-
-
-def _read(state: dict[str, Any], name: str, signed: bool, p: torch.Tensor) -> torch.Tensor:
-    kept = state[name]
-    if kept.dtype != torch.uint8:
-        return kept
-    values = _tables(signed, kept.device)[0][kept.int()] * state[f"{name}_scale"]
-    return values.reshape(-1)[: p.numel()].reshape(p.shape)
-
-
-def _write(state: dict[str, Any], name: str, signed: bool, value: torch.Tensor) -> None:
-    kept = state[name]
-    if kept.dtype != torch.uint8:
-        kept.copy_(value)
-        return
-    flat = torch.nn.functional.pad(value.reshape(-1), (0, kept.numel() - value.numel()))
-    blocks = flat.reshape(kept.shape)
-    scale = blocks.abs().amax(1, keepdim=True)
-    near = torch.bucketize(blocks / torch.where(scale == 0, 1.0, scale), _tables(signed, kept.device)[1])
-    kept.copy_(near)
-    state[f"{name}_scale"].copy_(scale)

@@ -143,7 +143,8 @@ def install() -> None:
 
 
 def _define_own() -> None:
-    """Two operators that PyTorch has only as parts of others: conversion and assignment on one device."""
+    """Two operators that PyTorch has only as parts of others, conversion and assignment on one device, and the step of
+    an optimizer of ours."""
     own = _libraries["graft"] = Library("graft", "DEF")
     own.define("convert(Tensor self, ScalarType dtype, MemoryFormat memory_format) -> Tensor")
     own.define("assign(Tensor(a!) self, Tensor source) -> Tensor(a!)")
@@ -153,6 +154,14 @@ def _define_own() -> None:
     transfer.kernels["convert"] = entry(Operator(convert, Spec(lambda xp, x, dtype: xp.astype(x, dtype))))
     own.impl("convert", transfer.kernels["convert"], KEY)
     own.impl("assign", entry(Operator(assign, Spec(lambda xp, source: source), "out")), KEY)
+    from tensorgraft.frontends.torch import adam8bit
+
+    for schema_text in adam8bit.SCHEMAS:
+        own.define(schema_text)
+        name = schema_text.partition("(")[0]
+        packet, _, overload = name.partition(".")
+        op = getattr(getattr(torch.ops.graft, packet), overload or "default")
+        own.impl(name, entry(Operator(op, adam8bit.KERNEL)), KEY)
 
 
 def _metadata(op: schema.Overload) -> Callable[..., Any]:

@@ -1,0 +1,212 @@
+"""Adam on moments of one byte a number, in operations of the hub: what the optimizers of all front ends compute.
+
+A moment is a float of 8 bits times a scale that a block of numbers shares (block-wise, as in Dettmers et al., "8-bit
+Optimizers via Block-wise Quantization", arXiv 2110.02861). Averages move by less than half a code a step, and rounding
+to the nearest would lose that, always. Here a dither is added before bits are cut off, so that the mean of what is
+kept is what was meant. The dither of an element is a Kronecker sequence, multiples of the golden ratio modulo 1: over
+any few steps its values are spread evenly, so that errors cancel sooner than those of random numbers do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+BLOCK = 128
+SMALLEST = 4096  # smaller tensors keep float32, as in the paper
+_GOLDEN, _PLASTIC = (
+    -0x61C88647,
+    -0x3EC05657,
+)  # 2^32 times the inverses of the ratios, modulo 2^32: of steps, of elements
+
+
+class Format(NamedTuple):
+    """A float of 8 bits with 4 bits of exponent: of numbers of either sign, or of magnitudes, with a bit more of
+    precision. The greatest number is `top`, the octave 2^-15 the least.
+
+    Among signed numbers the first code is zero; among magnitudes there is no zero, for they are divided by.
+    """
+
+    signed: bool
+    mantissa: int
+
+    @property
+    def top(self) -> float:
+        return 2 - 2.0**-self.mantissa
+
+    @property
+    def cut(self) -> int:
+        """How many of float32's bits are cut off."""
+        return 23 - self.mantissa
+
+    @property
+    def first(self) -> float:
+        """What code 1 stands for."""
+        return _LEAST * (1 + 2.0**-self.mantissa)
+
+
+_LEAST = 2.0**-15
+_BITS_OF_LEAST = 112 << 23
+FIRST, ROOT = Format(True, 3), Format(False, 4)
+
+
+class Settings(NamedTuple):
+    """The numbers of Adam that are constants of a program. `decoupled`: weights decay as in AdamW."""
+
+    b1: float
+    b2: float
+    eps: float
+    weight_decay: float = 0.0
+    decoupled: bool = True
+
+
+def empty(xp: Backend, shape: tuple[int, ...], dtype: Any, smallest: int) -> tuple[Array, ...]:
+    """The moments of a parameter before the first step: (first, second), or in bytes (codes, scales, codes, scales), of
+    the first moment and of the second's root; codes are uint8 (blocks, BLOCK), scales float32 (blocks, 1)."""
+    size = 1
+    for n in shape:
+        size *= n
+    if size < smallest:
+        return tuple(xp.zeros(shape, wide(dtype)) for _ in range(2))
+    blocks = -(-size // BLOCK)
+    return tuple(
+        made
+        for _ in range(2)
+        for made in (xp.zeros((blocks, BLOCK), dtypes.uint8), xp.zeros((blocks, 1), dtypes.float32))
+    )
+
+
+def wide(dtype: Any) -> Any:
+    """What Adam computes in for parameters of a dtype."""
+    return dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
+
+
+def step(
+    xp: Backend,
+    grad: Array,
+    weights: Array | None,
+    kept: Sequence[Array],
+    count: Array,
+    rate: Any,
+    settings: Settings,
+    phases: tuple[int, int],
+) -> tuple[Array, tuple[Array, ...]]:
+    """One step of Adam for one parameter.
+
+    Arguments:
+        grad: the gradient; weights: the parameter, or None where it does not decay.
+        kept: its moments, as `empty` gives them.
+        count: () the number of this step, from 1.
+        rate: the learning rate, a number or an array ().
+        phases: where the dithers of the two moments begin, see `phase`.
+
+    Returns (what is to be added to the parameter, in its computation dtype; the new moments).
+    """
+    shape, dtype = xp.shape(grad), wide(xp.dtype_of(grad))
+    g = xp.astype(grad, dtype)
+    weights = None if weights is None else xp.astype(weights, dtype)
+    b1, b2, decay = settings.b1, settings.b2, settings.weight_decay
+    if decay and not settings.decoupled:
+        g = xp.add(g, xp.multiply(weights, decay))
+    if len(kept) == 2:
+        first, second = kept
+    else:
+        first = xp.astype(_decode(xp, kept[0], kept[1], FIRST, shape), dtype)
+        root = xp.astype(_decode(xp, kept[2], kept[3], ROOT, shape), dtype)
+        second = xp.multiply(root, root)
+    first = xp.add(xp.multiply(first, b1), xp.multiply(g, 1 - b1))
+    second = xp.add(xp.multiply(second, b2), xp.multiply(xp.multiply(g, g), 1 - b2))
+    root = xp.sqrt(second)
+    denominator = xp.add(xp.divide(root, xp.sqrt(_corrected(xp, b2, count, dtype))), settings.eps)
+    way = xp.divide(xp.divide(first, _corrected(xp, b1, count, dtype)), denominator)
+    if decay and settings.decoupled:
+        way = xp.add(way, xp.multiply(weights, decay))
+    if not isinstance(rate, float | int):
+        rate = xp.astype(rate, dtype)
+    change = xp.negative(xp.multiply(way, rate))
+    if len(kept) == 2:
+        return change, (first, second)
+    return change, tuple(
+        x
+        for value, form, start in ((first, FIRST, phases[0]), (root, ROOT, phases[1]))
+        for x in _encode(xp, value, form, count, start)
+    )
+
+
+def phase(seed: int, parameter: int, moment: int) -> int:
+    """int32: where a dither begins. Those of different parameters have nothing to do with each other (SplitMix64;
+    Steele et al. 2014)."""
+    z = (seed * 0x9E3779B97F4A7C15 + 2 * parameter + moment + 1) * 0x9E3779B97F4A7C15 % 2**64
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+    return ((z ^ z >> 31) & 0xFFFFFFFF) - 2**31
+
+
+def _corrected(xp: Backend, beta: float, count: Array, dtype: Any) -> Array:
+    """1 - beta^count, also where that is small."""
+    if not beta:
+        return xp.ones((), dtype)
+    return xp.negative(xp.expm1(xp.multiply(xp.astype(count, dtype), math.log(beta))))
+
+
+def _encode(xp: Backend, values: Array, form: Format, count: Array, start: int) -> tuple[Array, Array]:
+    """(codes, scales) of float values of any shape, block by block."""
+    size = xp.size(values)
+    flat = xp.reshape(xp.astype(values, dtypes.float32), (size,))
+    rows = -(-size // BLOCK)
+    if size % BLOCK:
+        flat = xp.pad(flat, 0.0, [(0, rows * BLOCK - size, 0)])
+    x = xp.reshape(flat, (rows, BLOCK))
+    magnitudes = xp.abs(x) if form.signed else x
+    scale = xp.divide(xp.max(magnitudes, axis=(1,), keepdims=True), form.top)
+    units = xp.minimum(xp.divide(magnitudes, xp.where(xp.equal(scale, 0.0), 1.0, scale)), form.top)
+    bits = xp.subtract(_same_bits(xp, units, dtypes.int32), _BITS_OF_LEAST)
+    if form.signed:  # between zero and the first code there is a straight line, too
+        near_zero = xp.astype(xp.multiply(units, 2.0**form.cut / form.first), dtypes.int32)
+        bits = xp.where(xp.less(units, form.first), near_zero, bits)
+    else:
+        bits = xp.maximum(bits, 0)
+    codes = xp.bitwise_right_shift(xp.add(bits, _dither(xp, rows, form.cut, count, start)), _int32(xp, form.cut))
+    if form.signed:
+        codes = xp.add(codes, xp.multiply(xp.astype(xp.less(x, 0.0), dtypes.int32), 128))
+    return xp.astype(codes, dtypes.uint8), scale
+
+
+def _dither(xp: Backend, rows: int, bits: int, count: Array, start: int) -> Array:
+    """int32 (rows, BLOCK), from 0 to 2^bits - 1."""
+    # arrays with an axis: NumPy warns where numbers of 32 bits overflow, as they are to do here
+    now = xp.multiply(xp.reshape(xp.astype(count, dtypes.int32), (1,)), _int32(xp, _GOLDEN))
+    now = xp.add(now, _int32(xp, start))
+    of_elements = xp.multiply(xp.iota(rows * BLOCK, dtypes.int32), _int32(xp, _PLASTIC))
+    words = xp.bitwise_right_shift(xp.add(of_elements, now), _int32(xp, 32 - bits))
+    return xp.reshape(xp.bitwise_and(words, (1 << bits) - 1), (rows, BLOCK))
+
+
+def _same_bits(xp: Backend, x: Array, dtype: Any) -> Array:
+    shape = xp.shape(x)
+    return xp.reshape(xp.bitcast(xp.reshape(x, (xp.size(x),)), dtype), shape)
+
+
+def _int32(xp: Backend, value: int) -> Array:
+    return xp.full((1,), value, dtypes.int32)
+
+
+def _decode(xp: Backend, codes: Array, scale: Array, form: Format, shape: tuple[int, ...]) -> Array:
+    """float32 values of a shape."""
+    kept = xp.shape(codes)
+    found = xp.astype(codes, dtypes.int32)
+    codes = xp.bitwise_and(found, 127) if form.signed else found
+    bits = xp.add(xp.bitwise_left_shift(codes, _int32(xp, form.cut)), _BITS_OF_LEAST)
+    x = xp.multiply(_same_bits(xp, bits, dtypes.float32), scale)
+    if form.signed:
+        x = xp.where(xp.equal(codes, 0), 0.0, xp.where(xp.greater(found, 127), xp.negative(x), x))
+    size, n = kept[0] * kept[1], 1
+    for extent in shape:
+        n *= extent
+    flat = xp.reshape(x, (size,))
+    return xp.reshape(flat if n == size else xp.slice(flat, (0,), (n,), (1,)), shape)
