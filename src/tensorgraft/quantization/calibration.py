@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -42,7 +43,7 @@ class Stage(Protocol):
         """The model with these in the places of weights, by their names, and the others as they were."""
 
     def running(self) -> contextlib.AbstractContextManager[None]:
-        """Where the model runs as it does when it is used, and not when it is trained."""
+        """Where the model runs as it does when it is used, and not when it is trained; afterwards, it has run."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,7 @@ class Method:
                 " of the model (tensors, or tuples or dictionaries of its arguments)"
             )
         run = _Run(self, weights, stage)
-        with stage.running(), policy.meant():
-            return made | (run.gptq(asking) if self.rounding == "gptq" else run.ranges(asking, made))
+        return made | (run.gptq(asking) if self.rounding == "gptq" else run.ranges(asking, made))
 
     def _nearest(self, name: str, w: Weight) -> Quantized:
         try:
@@ -139,19 +139,25 @@ class _Run:
     def _measure(self, shown: Mapping[str, Quantized], watches: Mapping[str, _Watch]) -> list[str]:
         """Run all batches. Returns the names of what is watched in the order in which it was reached."""
         order: list[str] = []
-        watching = {}
+        relays, watching = [], {}
         for name, watch in watches.items():
-            weight, watch.order = self.weights[name], order
+            weight, relay = self.weights[name], _Relay(watch, order)
+            relays.append(relay)
             with weight.xp.scope():
-                watching[name] = watched(weight.xp, weight.array, watch)
+                watching[name] = watched(weight.xp, weight.array, relay)
         model = self.stage.show({**shown, **watching})
         runs = [("", self.batches)] if callable(self.batches) else enumerate(self.batches)
-        for n, batch in runs:
-            batch(model) if callable(self.batches) else _called(model, batch)
-            for watch in watches.values():
-                if watch.fault:
-                    raise ValueError(f"quantize_: calibrate: {f'batch {n}: ' if n != '' else ''}{watch.fault}")
-        if missing := [name for name in watches if name not in order]:
+        try:
+            for n, batch in runs:
+                with self.stage.running(), policy.meant():
+                    batch(model) if callable(self.batches) else _called(model, batch)
+                for watch in watches.values():
+                    if watch.fault:
+                        raise ValueError(f"quantize_: calibrate: {f'batch {n}: ' if n != '' else ''}{watch.fault}")
+        finally:
+            for relay in relays:
+                relay.watch = None
+        if missing := [name for name, watch in watches.items() if not watch.count]:
             raise ValueError(
                 f"quantize_: calibrate: nothing is multiplied by {', '.join(missing)} in"
                 f" {'the run' if callable(self.batches) else f'{len(self.batches)} batches'}: give batches that reach"
@@ -183,21 +189,17 @@ class _Watch:
 
     def __init__(self, name: str, found: InputRange | None, sink: Any) -> None:
         self.name, self.range, self.sink = name, found, sink
-        self.order: list[str] = []
+        self.count = 0
         self.fault = ""
 
-    def __call__(self, product: Product | str) -> None:
-        if isinstance(product, str):
-            self.fault = self.fault or f"the product with {self.name} {product}"
-            return
+    def note(self, product: Product) -> None:
         if not np.isfinite(product.inputs).all():
             self.fault = self.fault or (
                 f"what multiplies {self.name}, of shape {product.inputs.shape}, has NaN or infinite values: find where"
                 " they come from, or replace them (nan_to_num)"
             )
             return
-        if self.name not in self.order:
-            self.order.append(self.name)
+        self.count += 1
         if self.range is not None:
             self.range.update(product.inputs)
         if self.sink is not None:
@@ -205,20 +207,42 @@ class _Watch:
             self.fault = self.fault or (f"{self.name}: {problem}" if problem else "")
 
 
+class _Relay:
+    """A `Watch` for as long as a model runs: compiled programs may be kept, and with them whom they tell."""
+
+    def __init__(self, watch: _Watch, order: list[str]) -> None:
+        self.watch: _Watch | None = watch
+        self.order = order
+        self.lock = threading.Lock()
+
+    def reached(self) -> None:
+        if self.watch is not None and self.watch.name not in self.order:
+            self.order.append(self.watch.name)
+
+    def note(self, product: Product) -> None:
+        with self.lock:
+            if self.watch is not None:
+                self.watch.note(product)
+
+    def unseen(self, why: str) -> None:
+        if self.watch is not None:
+            self.watch.fault = (
+                f"the product with {self.watch.name} is not seen: {why}. Give the model as it is before tg.jit, tg.lazy"
+                " or a transform"
+            )
+
+
 class _Digest:
-    """Tells whether weights are multiplied by the same."""
+    """Tells whether weights are multiplied by the same, in whatever order."""
 
     def __init__(self) -> None:
-        self._hash = hashlib.blake2b()
+        self.value = 0
 
     def update(self, product: Product) -> None:
         columns = None if product.columns is None else product.columns.tobytes()
-        self._hash.update(repr((product.inputs.shape, product.axis, columns)).encode())
-        self._hash.update(np.ascontiguousarray(product.inputs))
-
-    @property
-    def value(self) -> bytes:
-        return self._hash.digest()
+        found = hashlib.blake2b(repr((product.inputs.shape, product.axis, columns)).encode())
+        found.update(np.ascontiguousarray(product.inputs))
+        self.value += int.from_bytes(found.digest(), "big")
 
 
 def _called(model: Callable[..., Any], batch: Any) -> None:

@@ -5,9 +5,9 @@ So calibration needs to know nothing of models: whatever computes with quantised
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -37,14 +37,24 @@ class Product:
     columns: np.ndarray | None
 
 
+class Watch(Protocol):
+    def reached(self) -> None:
+        """The model has come to a product; it may be one that is being compiled."""
+
+    def note(self, product: Product) -> None:
+        """A product is computed; in compiled programs, in any order, and in any thread."""
+
+    def unseen(self, why: str) -> None:
+        """Products that are computed cannot be told of."""
+
+
 @dataclass(frozen=True)
 class Watching(Scheme):
-    """The scheme of a weight that stays as it is, and calls `note` with each `Product`, or with the reason why there
-    is none to see."""
+    """The scheme of a weight that stays as it is, and whose products are told to `watch`."""
 
     encoding: str = "dense"
     granularity: str = "tensor"
-    note: Callable[[Product | str], None] = print
+    watch: Any = None  # a Watch
 
     def __post_init__(self) -> None:
         pass
@@ -57,10 +67,10 @@ class Watching(Scheme):
         return "watched"
 
 
-def watched(xp: Backend, x: Array, note: Callable[[Product | str], None]) -> Quantized:
+def watched(xp: Backend, x: Array, watch: Watch) -> Quantized:
     shape = xp.shape(x)
     scale = xp.ones((1,) * len(shape), dtypes.float32)
-    return Quantized(x, scale, None, shape, whole(shape, xp.dtype_of(x)), Watching(note=note))
+    return Quantized(x, scale, None, shape, whole(shape, xp.dtype_of(x)), Watching(watch=watch))
 
 
 def notice(xp: Backend, q: Any, other: Array, own: Sequence[int], theirs: Sequence[int]) -> None:
@@ -68,17 +78,21 @@ def notice(xp: Backend, q: Any, other: Array, own: Sequence[int], theirs: Sequen
     if not isinstance(q, Quantized) or not isinstance(q.scheme, Watching):
         return
     other = dense(xp, other) if isinstance(other, Quantized) else other
-    if xp.is_traced(other):
-        q.scheme.note("is compiled: give the model as it is before tg.jit, tg.lazy or a transform")
-        return
+    found, watch = axes_of(q), q.scheme.watch
+    at = None if found is None or len(own) != 1 else found[0][own[0]]
+    axis, columns = None, None
+    if at is not None and at.base is not None:
+        axis, columns = at.base, at.start + at.step * np.arange(at.extent)
     ndim = xp.ndim(other)
     rest = [i for i in range(ndim) if i not in theirs]
-    x = xp.to_numpy(xp.permute_dims(other, (*rest, *theirs)) if [*rest, *theirs] != list(range(ndim)) else other)
-    x = np.asarray(x, np.float64 if x.dtype == np.float64 else np.float32)
-    x = x.reshape(-1, int(np.prod(x.shape[len(rest) :], dtype=int)))
-    found = axes_of(q)
-    at = None if found is None or len(own) != 1 else found[0][own[0]]
-    if at is None or at.base is None:
-        q.scheme.note(Product(x, None, None))
-    else:
-        q.scheme.note(Product(x, at.base, at.start + at.step * np.arange(at.extent)))
+
+    def note(x: np.ndarray) -> None:
+        x = np.asarray(x, np.float64 if x.dtype == np.float64 else np.float32)
+        width = int(np.prod(x.shape[x.ndim - len(theirs) :], dtype=int))
+        watch.note(Product(x.reshape(-1, width) if x.size else x.reshape(0, width), axis, columns))
+
+    watch.reached()
+    try:
+        xp.observe(note, xp.permute_dims(other, (*rest, *theirs)) if [*rest, *theirs] != list(range(ndim)) else other)
+    except TypeError as error:
+        watch.unseen(str(error))

@@ -99,6 +99,12 @@ class JaxBackend(
             )
         return np.asarray(x)
 
+    def observe(self, fn: Callable[[np.ndarray], None], x: Array, /) -> None:
+        if isinstance(x, Tracer):
+            jax.debug.callback(lambda x: fn(np.asarray(x)), x)
+        else:
+            fn(np.asarray(x))
+
     copy = operation(lambda x: jax.numpy.copy(x))
 
     def from_dlpack(self, x: Any, /) -> Array:
