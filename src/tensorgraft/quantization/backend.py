@@ -7,6 +7,7 @@ other operation computes on dequantised operands, which is counted (`policy.py`)
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.primitive import composites, primitives
 from tensorgraft.hub.transforms import Transforms
-from tensorgraft.quantization import policy, products, views
+from tensorgraft.quantization import convolutions, policy, products, views
 from tensorgraft.quantization.encode import same_ranges
 from tensorgraft.quantization.quantized import Quantized, anew, dense
 from tensorgraft.quantization.watching import Watching
@@ -43,8 +44,15 @@ def _dense(xp: Backend, x: Any) -> Any:
     return type(x)(_dense(xp, y) for y in x) if type(x) in (list, tuple) else x
 
 
+_RULES: dict[str, Callable[..., Any]] = {
+    **views.RULES,
+    "dot_general": products.dot_general,
+    "convolution": functools.partial(convolutions.convolved, "convolution"),
+}
+
+
 def _primitive(name: str) -> Callable[..., Any]:
-    found = views.RULES.get(name) or (products.dot_general if name == "dot_general" else None)
+    found = _RULES.get(name)
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not any(map(_holds, args)) and not any(map(_holds, kwargs.values())):
@@ -145,6 +153,14 @@ class QuantizingBackend(_Forwarding):
 
     def own(self, x: Array, /) -> Array:
         return x if isinstance(x, Quantized) else self.inner.own(x)
+
+    def transposed_convolution(self, x: Array, w: Array, /, *args: Any, **kwargs: Any) -> Array:
+        """The inner backend's, which may be faster than the hub's composite, with dequantised weights."""
+        found = convolutions.convolved("transposed_convolution", self.inner, x, w, *args, **kwargs)
+        if found is None:
+            return super().transposed_convolution(x, w, *args, **kwargs)
+        policy.served("transposed_convolution")
+        return found
 
     # ---- storages ----------------------------------------------------------------------------------------------------
 

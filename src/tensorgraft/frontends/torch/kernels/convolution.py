@@ -79,10 +79,12 @@ def _convolution(
 kernel("convolution_overrideable", meta=_meta)(_convolution)
 
 
-def _backward_meta(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
+def _backward_meta(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *rest: Any) -> tuple[torch.Tensor | None, ...]:
     dx, dw, db = torch.ops.aten.convolution_backward.default(grad, x, w, *rest)
     given = rest[1], rest[4], rest[5], rest[6]
-    return _laid_out(dx, x, w, *given), _laid_out(dw, x, w, *given), db
+    # of some masks PyTorch's meta function leaves out what is not asked for
+    dx, dw = (None if made is None else _laid_out(made, x, w, *given) for made in (dx, dw))
+    return dx, dw, db
 
 
 @kernel("convolution_backward", meta=masked(_backward_meta))
@@ -116,7 +118,7 @@ def _convolution_backward(
     return grad_x, grad_w, grad_bias
 
 
-def _overrideable(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
+def _overrideable(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *rest: Any) -> tuple[torch.Tensor | None, ...]:
     outputs = w.shape[1] * rest[-2] if rest[3] else w.shape[0]
     return _backward_meta(grad, x, w, [outputs], *rest)
 
