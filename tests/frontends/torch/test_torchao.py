@@ -284,6 +284,16 @@ def test_files_of_torchao(name):
         torch.testing.assert_close(ours(x.to(device)).cpu(), want, rtol=1e-4, atol=1e-5)
 
 
+def test_files_of_modules():
+    model, device = quantized(make_model(), inputs()["int4"]), tg.device("numpy")
+    ours, x = moved(model, "numpy"), torch.randn(5, 64)
+    again = torch.load(saved(ours), weights_only=False)
+    assert "(inputs): Inputs(int8_asym_per_token)" in repr(again)
+    with torch.no_grad():
+        assert torch.equal(again(x.to(device)).cpu(), ours(x.to(device)).cpu())
+        torch.testing.assert_close(copy.deepcopy(again)(x.to(device)).cpu(), model(x), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["int2", "codebook", "MX float4", "int4, packed"])
 def test_files_of_ours(name):
     q = tg.quantization.from_torchao(weight(weights()[name], torch.float32), tg.device("numpy"))

@@ -51,9 +51,19 @@ def _module(model: nn.Module, slot: Slot) -> nn.Module:
         for key, held in module._parameters.items():
             if held is not None and id(held) in made:
                 module._parameters[key] = made[id(held)]
+                _without_repr(module)
         if module in inputs:
             torchao_inputs.attach(module, inputs[module])
     return model.to(slot.device)
+
+
+def _without_repr(module: nn.Module) -> None:
+    """Without the `extra_repr` that torchao has put into a module, which cannot be pickled."""
+    method = module.__dict__.get("extra_repr")
+    function = getattr(method, "__func__", None)
+    function = getattr(function, "func", function)  # of a partial one
+    if getattr(function, "__module__", "").partition(".")[0] == "torchao":
+        del module.extra_repr
 
 
 def _inputs(module: nn.Module, p: Any) -> torchao_inputs.Inputs | None:
