@@ -86,7 +86,7 @@ def quantized(model, how):
     return model
 
 
-def weight(how, dtype, n=64, k=128):
+def weight(how, dtype, n=32, k=64):
     torch.manual_seed(0)
     linear = nn.Linear(k, n, bias=False, dtype=dtype)
     return how(linear.weight.detach()) if callable(how) else quantized(nn.Sequential(linear), how)[0].weight
@@ -115,9 +115,7 @@ def _same(got, want):
 
 
 @pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
-@pytest.mark.parametrize(
-    "name", ["int3", "int4, asymmetric", "MX float4", "codebook", "int4, packed", "NF4, over rows"]
-)
+@pytest.mark.parametrize("name", ["int4, asymmetric", "MX float4", "NF4, over rows"])
 def test_weights_on_every_backend(name, backend):
     t = weight(weights()[name], torch.bfloat16)
     assert torch.equal(tg.dequantize(tg.quantization.from_torchao(t, tg.device(backend))).cpu(), dense(t))
@@ -172,7 +170,7 @@ def test_inputs_of_bfloat16(name):
         torch.testing.assert_close(got, model(x), rtol=2**-7, atol=2**-8)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "tensorflow"])
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_inputs_of_microscaled_weights(backend):
     config, preference = (
         prototype(f"mx_formats.{where}", name)
@@ -188,8 +186,10 @@ def test_inputs_of_microscaled_weights(backend):
         torch.testing.assert_close(got, model(x), rtol=2**-7, atol=2**-8)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "tensorflow"])
-@pytest.mark.parametrize("name", ["int8", "int4", "float8, rows"])
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [("int8", "numpy"), ("int4", "torch"), ("float8, rows", "jax"), ("int8", "tensorflow")],
+)
 def test_models(name, backend):
     model, x = quantized(make_model(), weights()[name]), torch.randn(5, 64)
     with torch.no_grad():
@@ -198,8 +198,10 @@ def test_models(name, backend):
         torch.testing.assert_close(ours(x.to(tg.device(backend))).cpu(), model(x), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "tensorflow"])
-@pytest.mark.parametrize("name", ["rows", "asymmetric", "static", "int4"])
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [("rows", "jax"), ("static", "jax"), ("asymmetric", "jax"), ("asymmetric", "torch"), ("int4", "tensorflow")],
+)
 def test_inputs_on_every_backend(name, backend):
     model, x = quantized(make_model()[:1], inputs()[name]), torch.randn(5, 64)
     with torch.no_grad():
@@ -301,14 +303,21 @@ def test_files_of_ours(name):
     assert again.is_graft_quantized and torch.equal(tg.dequantize(again).cpu(), tg.dequantize(q).cpu())
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "tensorflow"])
-@pytest.mark.parametrize("name", ["int8", "int4, asymmetric", "float8, rows", "NVFP4, tiles", "NF4"])
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        *((name, "numpy") for name in ("int8", "int4, asymmetric", "float8, rows", "NVFP4, tiles", "NF4")),
+        ("NVFP4, tiles", "torch"),
+        ("int4, asymmetric", "jax"),
+        ("NF4", "tensorflow"),
+    ],
+)
 def test_classes_of_torchao_on_the_device(name, backend):
     """`to` moves what is in a tensor, which stays one of torchao's class, with its operations and no other."""
     device, t = tg.device(backend), nn.Parameter(weight(weights()[name], torch.bfloat16), requires_grad=False)
     ours = t.to(device)
     assert type(ours) is type(t) and torch.equal(dense(ours).cpu(), dense(t))
-    x = torch.randn(3, 128, dtype=torch.bfloat16)
+    x = torch.randn(3, 64, dtype=torch.bfloat16)
     torch.testing.assert_close(F.linear(x.to(device), ours).cpu(), F.linear(x, t), rtol=2**-7, atol=2**-8)
     assert torch.equal(tg.dequantize(tg.quantization.from_torchao(ours, device)).cpu(), dense(t))
 
