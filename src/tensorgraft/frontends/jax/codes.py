@@ -33,8 +33,8 @@ class Codes:
     """What a quantised array is made of.
 
     Arguments:
-        parts: the arrays that `Scheme.parts` names: codes, with as many axes as the base, of which the last is packed
-            (where its extent does not allow that, one row), and float32 numbers as uint32.
+        parts: the arrays that `Scheme.parts` names: codes, with as many axes as the base, of which the last is packed,
+            row by row, and float32 numbers as uint32.
         form: shape of the base, what is seen of it, scheme.
     """
 
@@ -48,12 +48,17 @@ class Codes:
     @classmethod
     def of(cls, q: Quantized) -> Any:
         """Around arrays of JAX's backend."""
-        codes, *numbers = q.parts
-        if q.encoding.kind == "float":
+        codes, scale, *rest = q.parts
+        base, encoding = q.base, q.encoding
+        if encoding.kind == "float":
             codes = lax.bitcast_convert_type(codes, np.uint8)
-        stored = _stored(q.base, q.encoding)
-        codes = codes if codes.shape == stored else lax.reshape(codes, stored)
-        return cls((codes, *(lax.bitcast_convert_type(x, np.uint32) for x in numbers)), q.kind)
+        elif encoding.packed > 1:
+            base = base or (1,)
+            codes = _in_rows(codes, base, encoding)
+        bits = [lax.bitcast_convert_type(x, np.uint32) for x in (scale, *rest)]
+        of_blocks = 2 if q.scheme.has_zero_points else 1
+        bits[:of_blocks] = [lax.reshape(x, x.shape or (1,) * len(base)) for x in bits[:of_blocks]]
+        return cls((codes, *bits), (base, q.geometry, q.scheme))
 
     @property
     def form(self) -> Form:
@@ -82,7 +87,7 @@ def quantized(q: Codes) -> Quantized:
     if encoding.kind == "float":
         codes = lax.bitcast_convert_type(codes, encoding.dtype)
     elif encoding.packed > 1:
-        codes = lax.reshape(codes, (math.prod(codes.shape),))
+        codes = _in_a_row(codes, base, encoding)
     numbers = [lax.bitcast_convert_type(x, np.float32) for x in bits]
     of_blocks = 2 if scheme.has_zero_points else 1
     numbers[:of_blocks] = [lax.reshape(x, (1,) * (len(base) - x.ndim) + x.shape) for x in numbers[:of_blocks]]
@@ -113,9 +118,10 @@ def settled(q: Codes) -> Any:
     """The same with codes of its own shape."""
     base, geometry, scheme = q.form
     own = whole(geometry.shape, geometry.dtype)
-    if (base, geometry) == (geometry.shape, own):
+    shape = geometry.shape or ((1,) if scheme.codes.packed > 1 else ())
+    if (base, geometry) == (shape, own):
         return q
-    return type(q)(_program(anew, q.form)(*q.parts), (geometry.shape, own, scheme))
+    return type(q)(_program(anew, q.form)(*q.parts), (shape, own, scheme))
 
 
 # ---- shapes ----------------------------------------------------------------------------------------------------------
@@ -123,15 +129,28 @@ def settled(q: Codes) -> Any:
 
 def _stored(base: Shape, encoding: Encoding) -> Shape:
     """The shape of the array of codes."""
-    if encoding.packed == 1:
-        return base
-    if _in_rows(base, encoding):
-        return (*base[:-1], base[-1] // encoding.packed)
-    return (-(-math.prod(base) // encoding.packed),)
+    return base if encoding.packed == 1 else (*base[:-1], -(-base[-1] // encoding.packed))
 
 
-def _in_rows(base: Shape, encoding: Encoding) -> bool:
-    return encoding.packed == 1 or (bool(base) and not base[-1] % encoding.packed)
+def _in_rows(codes: Array, base: Shape, encoding: Encoding) -> Array:
+    """Packed codes, of which each row of the last axis begins with a byte."""
+    stored, rest = _stored(base, encoding), -base[-1] % encoding.packed
+    if rest:
+        xp = backend()
+        rows = encoding.unpack(xp, codes, base)
+        codes = encoding.pack(xp, jax.numpy.pad(rows, [(0, 0)] * (len(base) - 1) + [(0, rest)]))
+    return codes if codes.shape == stored else lax.reshape(codes, stored)
+
+
+def _in_a_row(codes: Array, base: Shape, encoding: Encoding) -> Array:
+    """As the hub has them: bytes (n,)."""
+    row = lax.reshape(codes, (math.prod(codes.shape),))
+    rest = -base[-1] % encoding.packed
+    if not rest:
+        return row
+    xp = backend()
+    rows = encoding.unpack(xp, row, (*base[:-1], base[-1] + rest))
+    return encoding.pack(xp, lax.slice_in_dim(rows, 0, base[-1], axis=len(base) - 1))
 
 
 def _formed(given: Form, codes: Any) -> Form:
@@ -142,26 +161,18 @@ def _formed(given: Form, codes: Any) -> Form:
     if shape == stored or not isinstance(shape, tuple):
         return given
     more = len(shape) - len(stored)
-    if (
-        more > 0
-        and shape[more:] == stored
-        and (_in_rows(base, scheme.codes) or not math.prod(base) % scheme.codes.packed)
-    ):
+    if more > 0 and shape[more:] == stored:
         lead = shape[:more]
         strides = tuple(n * math.prod(base) for n in contiguous_strides(lead))
         seen = geometry._replace(shape=(*lead, *geometry.shape), strides=(*strides, *geometry.strides))
         return (*lead, *base), seen, scheme
-    if (
-        more < 0
-        and shape == stored[-more:]
-        and _in_rows(base, scheme.codes)
-        and geometry == whole(base, geometry.dtype)
-    ):
+    is_row = scheme.codes.packed > 1  # whose elements share bytes
+    if -len(stored) + is_row <= more < 0 and shape == stored[-more:] and geometry == whole(base, geometry.dtype):
         return base[-more:], whole(base[-more:], geometry.dtype), scheme
     raise ValueError(
         f"the codes of a quantised array of shape {geometry.shape} ({scheme}) have the shape {shape}, and {stored} was"
         " expected: jax.vmap and jax.lax.scan can go along its first axis"
-        + ("" if _in_rows(base, scheme.codes) else f" where {scheme.codes.packed} divides the extent of the last one")
+        + (", unless that is the only one: its codes are packed" if is_row else "")
     )
 
 

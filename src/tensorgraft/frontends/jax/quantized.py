@@ -113,11 +113,14 @@ class QuantizedJaxArray(Codes):
         return iter([self[i] for i in range(self.shape[0])])
 
     def __getitem__(self, index: Any) -> Any:
-        items = index if isinstance(index, tuple) else (index,)
-        spans = tuple(
-            [_Span(x) if isinstance(x, slice) else np.asarray(x) if isinstance(x, list) else x for x in items]
+        fixed = tuple([_Fixed.of(x) for x in index]) if isinstance(index, tuple) else _Fixed.of(index)
+        return evaluated(_indexed, (self, fixed), {})
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(
+            "arrays of JAX are immutable, quantised ones too: instead of x[index] = y, use x.at[index].set(y), which makes"
+            " a dense one"
         )
-        return evaluated(_indexed, (self, spans), {})
 
     @property
     def at(self) -> Any:
@@ -139,21 +142,31 @@ class QuantizedJaxArray(Codes):
         return f"{type(self).__name__}({what}, scheme={str(self.scheme)!r})"
 
 
-class _Span:
-    """A slice, which has no hash."""
+class _Fixed:
+    """A part of an index that is no operand of a program: a slice, or a mask, whose values decide on shapes."""
 
-    def __init__(self, x: slice) -> None:
-        self.what = (x.start, x.stop, x.step)
+    def __init__(self, value: Any, key: Any) -> None:
+        self.value, self.key = value, key
+
+    @classmethod
+    def of(cls, x: Any) -> Any:
+        if isinstance(x, slice):
+            return cls(x, (x.start, x.stop, x.step))
+        if isinstance(x, jax.Array | np.ndarray) and x.dtype == np.bool_ and not isinstance(x, jax.core.Tracer):
+            mask = np.asarray(x)
+            return cls(mask, (mask.shape, mask.tobytes()))
+        return x
 
     def __hash__(self) -> int:
-        return hash(self.what)
+        return hash(self.key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Span) and self.what == other.what
+        return isinstance(other, _Fixed) and self.key == other.key
 
 
-def _indexed(x: Any, index: tuple[Any, ...]) -> Any:
-    return x[tuple([slice(*i.what) if isinstance(i, _Span) else i for i in index])]
+def _indexed(x: Any, index: Any) -> Any:
+    parts = [i.value if isinstance(i, _Fixed) else i for i in (index if isinstance(index, tuple) else (index,))]
+    return x[tuple(parts) if isinstance(index, tuple) else parts[0]]
 
 
 # ---- operators and methods -------------------------------------------------------------------------------------------
