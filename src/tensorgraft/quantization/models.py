@@ -11,13 +11,14 @@ from tensorgraft.quantization.calibration import Method
 from tensorgraft.quantization.scheme import Scheme, scheme_of
 
 Schemes = str | Scheme | Mapping[str, str | Scheme | None]
+Filter = Callable[[str, Any], bool] | str | type | tuple[type, ...] | None
 
 
 def quantize_(
     model: Any,
     scheme: Schemes,
     *,
-    filter: Callable[[str, Any], bool] | str | None = None,
+    filter: Filter = None,
     observer: str = "minmax",
     calibrate: Any = None,
     activation_observer: str = "minmax",
@@ -33,8 +34,11 @@ def quantize_(
         scheme: a scheme or its name; or a mapping of patterns of names (`fnmatch`: "*.mlp.*") to schemes, or to None
             for "leave it", of which the first that fits counts.
         filter: which weights, a pattern of names or a function of (name, what it is): of a module, the submodule that
-            has the weight, by its name; of a pytree, the array. By default the weights of `torch.nn.Linear` and
-            `equinox.nn.Linear`, and arrays of two axes whose name ends in "weight" (of JAX, "kernel" and "w", too).
+            has the weight, by its name; of a pytree, the array; or a class, or a tuple of classes, of such. By default
+            the weights of `torch.nn.Linear` and `equinox.nn.Linear`, and arrays of two axes whose name ends in "weight"
+            (of JAX, "kernel" and "w", too), and nothing else: convolutions and embeddings are asked for, for example
+            by `filter=(torch.nn.Linear, torch.nn.Conv2d)`. In the weights of PyTorch's convolutions groups run along
+            the input channels, and channels are those that come out.
         observer: as for `tg.quantize`.
         calibrate: for static activations and for GPTQ: batches of inputs by which the model is measured, each an
             array, a tuple of arguments or a mapping of keyword arguments; or a function that runs the model that it is
@@ -72,8 +76,17 @@ def quantize_(
     return quantized.quantize_tree(model, choose, wanted, method)
 
 
-def wanted_by(filter: Callable[[str, Any], bool] | str | None) -> Callable[[str, Any], bool] | None:
-    return (lambda name, _: fnmatch.fnmatchcase(name, filter)) if isinstance(filter, str) else filter
+def wanted_by(filter: Filter) -> Callable[[str, Any], bool] | None:
+    """Raises TypeError for what is none of these."""
+    if isinstance(filter, str):
+        return lambda name, _: fnmatch.fnmatchcase(name, filter)
+    if isinstance(filter, type | tuple) and all(
+        isinstance(c, type) for c in (filter if isinstance(filter, tuple) else ())
+    ):
+        return lambda _, owner: isinstance(owner, filter)
+    if filter is None or callable(filter):
+        return filter
+    raise TypeError(f"filter is {filter!r}: it is to be a pattern of names, a function, a class, or a tuple of classes")
 
 
 def chooser(scheme: Schemes) -> Callable[[str], Scheme | None]:

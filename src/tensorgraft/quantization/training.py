@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
-from tensorgraft.quantization.models import Schemes, chooser, wanted_by
+from tensorgraft.quantization.models import Filter, Schemes, chooser, wanted_by
 from tensorgraft.quantization.public import front_end
 from tensorgraft.quantization.scheme import Scheme, scheme_of
 
@@ -32,7 +31,7 @@ def fake_quantize(x: Any, scheme: str | Scheme) -> Any:
     return front.fake_quantize(x, found)
 
 
-def prepare_qat_(model: Any, scheme: Schemes, *, filter: Callable[[str, Any], bool] | str | None = None) -> Any:
+def prepare_qat_(model: Any, scheme: Schemes, *, filter: Filter = None) -> Any:
     """Make a model train with the weights that it will have when it is quantised.
 
     Each weight that fits becomes a parametrisation (`torch.nn.utils.parametrize`): the parameter stays dense and is

@@ -6,10 +6,12 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.modules.conv import _ConvNd
 
 from tensorgraft.frontends.torch import quantized_cpu, state
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at, slot_of
@@ -156,9 +158,14 @@ def quantize_module(
             continue
         if weight.device.type not in (TYPE, "cpu"):
             raise ValueError(f"quantize_: {name or 'the model'} is on {weight.device}: {quantized_cpu.ELSEWHERE}")
+        if isinstance(module, _ConvNd) and (scheme.is_static or method.rounding != "nearest"):
+            raise ValueError(
+                f"quantize_: {name or 'the model'} is a {type(module).__name__}: what goes into convolutions is neither"
+                f" measured nor rounded: take int8_per_channel for it, and rounding='nearest', or leave it out"
+            )
         known[id(weight)] = full = f"{name}.weight" if name else "weight"
         place, array = read(weight, "quantize_")
-        weights[full] = Weight(place.backend, array, scheme)
+        weights[full] = Weight(place.backend, array, of_module(scheme, module))
     if not weights:
         raise nothing_fits(names)
     stage = _Stage(model, known)
@@ -167,6 +174,16 @@ def quantize_module(
     except BaseException:
         stage.show({})
         raise
+
+
+def of_module(scheme: Scheme, module: torch.nn.Module) -> Scheme:
+    """Of convolutions groups run along the channels that come in, and channels are those that come out."""
+    if not isinstance(module, _ConvNd):
+        return scheme
+    if scheme.granularity == "group":
+        axes = module.weight.dim() - (not module.transposed)
+        return replace(scheme, granularity="block", block=(scheme.group, *(1,) * (axes - 1)))
+    return replace(scheme, axis=1) if scheme.granularity == "channel" and module.transposed else scheme
 
 
 class _Stage:

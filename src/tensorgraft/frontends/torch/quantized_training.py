@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from tensorgraft.frontends.torch.quantized import is_quantized, quantize, read, tensor_at
+from tensorgraft.frontends.torch.quantized import is_quantized, of_module, quantize, read, tensor_at
 from tensorgraft.frontends.torch.quantized_cpu import ELSEWHERE
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.activations import by_row
@@ -103,6 +103,7 @@ def prepare(
                 f"{where}: {scheme} keeps a range that is measured when training has ended: train with int8_dynamic or"
                 " int8_per_channel, then call tg.quantize_(model, 'int8_static', calibrate=batches)"
             )
+        scheme = of_module(scheme, module)
         if scheme.activation and not isinstance(module, nn.Linear):
             raise ValueError(f"{where}: {scheme} rounds what goes into a Linear, and this is a {type(module).__name__}")
         try:
