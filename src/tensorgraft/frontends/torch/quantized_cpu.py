@@ -56,6 +56,20 @@ class QuantizedTensor(Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return operators.run(func, args, kwargs or {})
 
+    @property
+    def data(self) -> Tensor:  # type: ignore[override]
+        return Tensor.data.__get__(self)  # type: ignore[attr-defined]
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        """A dense tensor makes this one dense, and of another class, as `torch.nn.Module.to` does."""
+        if isinstance(value, QuantizedTensor):
+            Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
+            return
+        parameter = isinstance(self, torch.nn.Parameter)
+        fresh = value.detach().view_as(value)
+        torch.utils.swap_tensors(self, torch.nn.Parameter(fresh, self.requires_grad) if parameter else fresh)
+
     # ---- what C++ would read from memory -----------------------------------------------------------------------------
 
     numpy = _of_numbers("numpy")

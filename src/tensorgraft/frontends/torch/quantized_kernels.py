@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from tensorgraft.frontends.torch import quantized_cpu as cpu
 from tensorgraft.frontends.torch import schema
 from tensorgraft.frontends.torch.nested import flatten, map_nested
-from tensorgraft.frontends.torch.outcome import describe
+from tensorgraft.frontends.torch.outcome import describe, to_meta
 from tensorgraft.frontends.torch.plan import lay_out
 from tensorgraft.frontends.torch.quantized_numbers import copied, on_numbers, outside, same_device
 from tensorgraft.frontends.torch.spec import SPECS
@@ -43,9 +43,7 @@ class Plan:
 
     def __init__(self, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
         same_device(func, args, kwargs)
-        with _disable_current_modes():
-            outcome = func(*map_nested(_meta, args), **{n: map_nested(_meta, a) for n, a in kwargs.items()})
-        self.results, self.structure = describe(outcome)
+        self.results, self.structure = describe(_outcome(func, args, kwargs))
         tensors = [t for t in flatten((args, tuple(kwargs.values()))) if isinstance(t, Tensor)]
         quantized = [cpu.array_of(t) for t in tensors if isinstance(t, cpu.QuantizedTensor)]
         self.schemes = [q.scheme for q in quantized]  # alive, so that an identity in a key is theirs
@@ -120,10 +118,15 @@ def _positions(indices: Any) -> list[Any]:
     return found
 
 
-def _meta(a: Any) -> Any:
-    if isinstance(a, Tensor):
-        return torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device="meta")
-    return torch.device("meta") if isinstance(a, torch.device) else a
+def _outcome(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The result on meta tensors; where these fail the CPU has the last word, on zeros: its errors have other words."""
+    with _disable_current_modes():
+        try:
+            metas, named = to_meta(args, kwargs)
+            return func(*metas, **named)
+        except Exception:
+            zeros, named = to_meta(args, kwargs, "cpu")
+            return func(*zeros, **named)
 
 
 # ---- operation by operation ------------------------------------------------------------------------------------------
@@ -139,14 +142,26 @@ def _computed(plan: Plan, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         )
         if func is _aten.clone.default:
             arrays = [copied(anew(xp.inner, arrays[0]))]
-    tensors = [_tensor(a, r) for a, r in zip(arrays, plan.results or (), strict=True)]
+    pairs = zip(arrays, plan.results or (), strict=True)
+    tensors = [cpu.made(a, *r[:3]) if isinstance(a, Quantized) else a for a, r in pairs]  # type: ignore[index]
     return tensors[0] if plan.structure is None else plan.structure(tensors)
 
 
 def _kernel(plan: Plan, xp: Any, func: Any, args: Any, kwargs: dict[str, Any]) -> list[Any]:
     options = {n: a for n, a in kwargs.items() if n not in schema.PLACEMENT}
     made = SPECS[schema.short_name(func)].fn(xp, *args, **options)
-    return [lay_out(xp, a, r) for a, r in zip(flatten(made), plan.results or (), strict=True)]
+    return [_laid_out(xp, a, r) for a, r in zip(flatten(made), plan.results or (), strict=True)]
+
+
+def _laid_out(xp: Any, array: Any, result: Any) -> Any:
+    """A dense result with the strides that PyTorch gives it; of a quantised one, what its storage will have."""
+    array = lay_out(xp, array, result)
+    if isinstance(array, Quantized):
+        return array
+    _, size, stride, _ = result
+    if array.size() == size and array.stride() == stride:
+        return array
+    return array.contiguous().as_strided(size, stride)
 
 
 def _array(a: Any) -> Any:
@@ -155,13 +170,6 @@ def _array(a: Any) -> Any:
     if isinstance(a, Tensor):
         return a.resolve_conj().resolve_neg() if a.is_conj() or a.is_neg() else a
     return numpy_dtype(a) if isinstance(a, torch.dtype) else a
-
-
-def _tensor(array: Any, result: Any) -> Tensor:
-    if not isinstance(array, Quantized):
-        _, size, stride, _ = result
-        return array if array.stride() == stride else array.as_strided(size, stride)
-    return cpu.made(array, *result[:3])
 
 
 # ---- recorded --------------------------------------------------------------------------------------------------------
@@ -175,7 +183,10 @@ def _record(plan: Plan, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
         array = _array(a)
         if not xp.is_array(array):
             return array
-        array = xp.stand_in(array)
+        if isinstance(array, Quantized):  # no values are asked for, and a record is not to keep any alive
+            array = xp.stand_in(array.with_parts([torch.empty_like(part) for part in array.parts]))
+        else:
+            array = xp.stand_in(torch.empty_strided(array.size(), array.stride(), dtype=array.dtype))
         given.extend(array.parts if isinstance(array, Quantized) else [array])
         return array
 
@@ -183,9 +194,9 @@ def _record(plan: Plan, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
     with _disable_current_modes(), policy.noted() as notes:
         program: Any = xp.inner.trace(lambda: _kernel(plan, xp, func, operands, options))
     number = {id(a): n for n, a in enumerate(given)}
-    at = [number.get(id(a)) for a in program.captured]  # None: a table of the scheme's
-    constants, run = program.captured, program.uncompiled()
-    plan.run = lambda *arrays: run(*[constants[k] if n is None else arrays[n] for k, n in enumerate(at)])
+    at = [number.get(id(a), a) for a in program.captured]  # else a table of the scheme's
+    run = program.uncompiled()
+    plan.run = lambda *arrays: run(*[arrays[n] if isinstance(n, int) else n for n in at])
     if at == list(range(len(given))):
         plan.run = run
     plan.notes = notes

@@ -1,6 +1,6 @@
 """Operators on quantised CPU tensors (`QuantizedTensor`), by what they do:
 
-views change sizes, strides and offset, as PyTorch's meta functions say, and share the storage; products, look-ups and
+views change sizes, strides and offset, as PyTorch does, and share the storage; products, look-ups and
 what moves elements run the kernels of the device on PyTorch's own backend (`quantized_kernels.py`); everything else is
 PyTorch's own kernel on dequantised numbers, and what it writes is quantised anew (`quantized_numbers.py`).
 """
@@ -74,8 +74,8 @@ def _key(a: Any) -> Any:
 
 
 def _looked(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[list[Look], bool, int]:
-    """(where the results look, whether they are a list, the bytes of the first argument's storage afterwards), as the
-    meta functions say: once for arguments that look the same. Raises PyTorch's own errors."""
+    """(where the results look, whether they are a list, the bytes of the first argument's storage afterwards), as
+    PyTorch says: once for arguments that look the same. Raises PyTorch's own errors."""
     t = args[0]
     nbytes = t.untyped_storage().nbytes()
     key: Any = (func, nbytes, t.dtype, t.shape, t.stride(), t.storage_offset(), _key(args[1:]))
@@ -87,7 +87,7 @@ def _looked(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[list[Look], b
     except TypeError:  # sizes that are symbols
         key = None
     with _disable_current_modes():
-        memory = torch.empty(nbytes // t.itemsize, dtype=t.dtype, device="meta")
+        memory = torch.empty(nbytes // t.itemsize, dtype=t.dtype)  # nothing reads or writes it
         stand_in = memory.as_strided(t.size(), t.stride(), t.storage_offset())
         outcome = func(stand_in, *args[1:], **kwargs)
         views = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
