@@ -5,6 +5,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tensorgraft.quantization.models import quantize_
+from tensorgraft.quantization.optimizer import Adam8bitState, GradientTransformation, adam8bit
 from tensorgraft.quantization.policy import NoQuantizedRuleError, on_missing, report, reset
 from tensorgraft.quantization.public import dequantize, from_torchao, is_quantized, quantize
 from tensorgraft.quantization.rounding import gptq
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Adam8bit",
+    "Adam8bitState",
+    "GradientTransformation",
     "NoQuantizedRuleError",
     "Scheme",
+    "adam8bit",
     "convert_",
     "dequantize",
     "fake_quantize",

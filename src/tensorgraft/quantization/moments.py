@@ -17,7 +17,7 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
 Array = Any
-BLOCK = 128
+BLOCK = 256
 SMALLEST = 4096  # smaller tensors keep float32, as in the paper
 _GOLDEN, _PLASTIC = (
     -0x61C88647,

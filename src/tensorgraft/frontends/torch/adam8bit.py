@@ -69,7 +69,7 @@ KERNEL = Spec(_stepped, dynamic=frozenset({"lr"}), meta=False)  # of the operato
 class Adam8bit(torch.optim.Optimizer):
     """Adam, and AdamW, with both moments in 8 bits: about a quarter of the memory of `torch.optim.Adam`'s state.
 
-    After Dettmers et al., arXiv 2110.02861: moments are floats of 8 bits in blocks of 128 with a scale, of the second
+    After Dettmers et al., arXiv 2110.02861: moments are floats of 8 bits in blocks of 256 with a scale, of the second
     one the root. What rounding would always lose is kept in the mean, see `tensorgraft.quantization.moments`. Works on
     every device, and in `tg.jit` on ours.
 
