@@ -333,6 +333,7 @@ ELSEWHERE = {
     "host_call",
     "optimization_barrier",
     "dtype_of",
+    "signature",
     "count",
     "size",
     "ndim",

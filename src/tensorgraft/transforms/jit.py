@@ -59,7 +59,8 @@ class Undecided:
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.decided(args, kwargs)(*args, **kwargs)
+        compiled = self._compiled
+        return (self.decided(args, kwargs) if compiled is None else compiled)(*args, **kwargs)
 
     def decided(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The compiled function of the front end whose arguments these are."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
@@ -213,6 +213,9 @@ class JaxBackend(
     def dtype_of(self, *operands: Any) -> np.dtype:
         """As the hub has it; an argument that is a Python scalar in a trace is no array."""
         return super().dtype_of(*[x for x in operands if not is_weak(x)] or operands)
+
+    def signature(self, x: Array, /) -> Hashable:
+        return x.shape, x.dtype
 
 
 def _strong(x: Any) -> Any:

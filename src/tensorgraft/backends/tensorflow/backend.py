@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -196,6 +196,11 @@ class TensorFlowBackend(
         arrays = [x for x in operands if isinstance(x, tf.Tensor)]
         strong = [x for x in arrays if not is_weak(x)] or arrays
         return NP[strong[0].dtype] if strong else super().dtype_of(*operands)
+
+    def signature(self, x: Array, /) -> Hashable:
+        if type(x) is EagerTensor:
+            return x._shape_tuple(), x._datatype_enum()
+        return super().signature(x)
 
 
 @functools.cache

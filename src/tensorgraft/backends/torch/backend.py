@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,9 @@ class TorchBackend(
             if isinstance(x, Tensor):
                 return NUMPY[x.dtype]
         return super().dtype_of(*operands)
+
+    def signature(self, x: Array, /) -> Hashable:
+        return x.shape, x.dtype
 
     def asarray(self, x: np.ndarray, /) -> Array:
         return arrays.from_numpy(x, self.device)
