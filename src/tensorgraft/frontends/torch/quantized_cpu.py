@@ -75,6 +75,7 @@ class QuantizedTensor(Tensor):
     numpy = _of_numbers("numpy")
     tolist = _of_numbers("tolist")
     __array__ = _of_numbers("__array__")
+    __format__ = _of_numbers("__format__")
     __dlpack__ = _of_numbers("__dlpack__")
 
     def data_ptr(self) -> int:
@@ -82,6 +83,14 @@ class QuantizedTensor(Tensor):
             f"a quantised tensor of shape {tuple(self.shape)} has no memory with its numbers: tg.dequantize(t) has;"
             " for safetensors there is tg.quantization.flatten_tensor_state_dict"
         )
+
+    def share_memory_(self) -> QuantizedTensor:
+        for part in _cell(self).array.parts:
+            part.share_memory_()
+        return self
+
+    def is_shared(self) -> bool:
+        return all(part.is_shared() for part in _cell(self).array.parts)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         text = repr(numbers(self))
