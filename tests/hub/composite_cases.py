@@ -9,9 +9,10 @@ import scipy.special as sp
 from tests.hub.cases import FLOATS, LAYOUT, Case, of
 from tests.hub.draw import Draw
 
-from tensorgraft.hub import dtypes
+from tensorgraft.hub import dtypes, registry
 from tensorgraft.hub.factorisations import Factorisations
 from tensorgraft.hub.random import Random
+from tensorgraft.quantization.encodings import ENCODINGS
 
 FLOAT = (dtypes.float32, dtypes.bfloat16, dtypes.float64)
 ORDERED = (dtypes.float32, dtypes.int8, dtypes.bfloat16, dtypes.bool_)
@@ -128,6 +129,36 @@ def _grouped_matmul(a: Any, b: Any, ends: Any) -> Any:
         else:
             out[:, start:end] = a[i] @ b[:, start:end]
     return out
+
+
+def _coded(d: Draw) -> tuple[Any, ...]:
+    """x, codes in their memory, scales, zero points or none, an encoding, the shape, the contracted axis."""
+    coding = ENCODINGS[
+        d.one_of(("int8", "uint8", "int4", "uint4", "int2", "int1", "nf4", "float8_e4m3", "float4_e2m1"))
+    ]
+    n, groups, axis = d.int(1, 6), d.int(1, 3), d.int(0, 1)
+    group = d.one_of((3, 4, 8))
+    shape = n, groups * group
+    count = len(coding.table) or 1 << coding.bits
+    codes = np.random.default_rng(d.int(0, 9)).integers(0, count, shape) - (1 << coding.bits >> 1 if coding.low else 0)
+    if coding.kind == "float":
+        codes = d.array(shape, dtypes.float32).astype(coding.dtype)
+    grid = d.one_of((1, n)), groups
+    scale = d.array(grid, dtypes.float32, low=0.5, high=1) / np.float32(max(coding.largest, 1))
+    zero = d.array(grid, dtypes.float32, low=-4, high=4) if d.flag() else None
+    packed = coding.pack(registry.get("numpy"), codes.astype(coding.dtype))
+    return d.array((d.int(1, 12), shape[axis])), packed, scale, zero, coding, shape, axis
+
+
+def _coded_matmul(x: Any, codes: Any, scale: Any, zero: Any, coding: Any, shape: Any, axis: Any) -> Any:
+    xp = registry.get("numpy")
+    values = codes if coding.kind == "float" else coding.decode(xp, coding.unpack(xp, codes, shape))
+
+    def wide(s: Any) -> Any:
+        return np.repeat(s, shape[1] // s.shape[1], 1)
+
+    values = (values if zero is None else values - wide(zero)) * wide(scale)
+    return x @ (values.T if axis == 1 else values)
 
 
 def _patches(d: Draw) -> tuple[Any, ...]:
@@ -291,6 +322,7 @@ COMPOSITES = {
         ),
     ),
     "matmul": Case(of("bifc"), _multiplied, np.matmul, 64),
+    "coded_matmul": Case((dtypes.float32, dtypes.bfloat16, dtypes.float16), _coded, _coded_matmul, 64),
     "grouped_matmul": Case(FLOAT, _grouped, _grouped_matmul, 64),
     "inverse_permutation": Case((dtypes.int64,), lambda d: (np.array(d.permutation(5)),), np.argsort),
     "lu_solve": Case(FLOATS, _factored, _lu_solve, 512),

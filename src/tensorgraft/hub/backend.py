@@ -15,6 +15,7 @@ import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.analysis import Analysis
+from tensorgraft.hub.coded import Coded
 from tensorgraft.hub.control_flow import ControlFlow
 from tensorgraft.hub.elementwise import Elementwise
 from tensorgraft.hub.fft import FFT
@@ -89,6 +90,7 @@ class Backend(
     Indexing,
     Sorting,
     LinearAlgebra,
+    Coded,
     Windowed,
     FFT,
     Random,

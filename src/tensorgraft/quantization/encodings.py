@@ -90,6 +90,11 @@ class Encoding:
             return xp.gather(xp.asarray(np.array(self.table, np.float32)), (xp.astype(codes, dtypes.int32),))
         return xp.astype(codes, dtypes.float32)
 
+    def all_codes(self) -> np.ndarray:
+        """Every code, in `dtype`, in the order of what they are as bytes."""
+        count = len(self.table) if self.kind == "table" else 1 << self.bits
+        return np.arange(count, dtype=np.uint8).view(self.dtype)
+
     # ---- memory ------------------------------------------------------------------------------------------------------
 
     def pack(self, xp: Backend, codes: Array) -> Array:

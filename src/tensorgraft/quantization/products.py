@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from tensorgraft.quantization.watching import notice
 
 Array = Any
 Axes = tuple[Sequence[int], Sequence[int]]
+_SHORT = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
 
 
 def dot_general(
@@ -26,11 +28,39 @@ def dot_general(
     for which, (q, other) in enumerate(((a, b), (b, a))):
         notice(xp, q, other, contract[which], contract[1 - which])
     for which, (q, other) in enumerate(((a, b), (b, a))):
+        found = _of_matrix(xp, q, other, which, contract, batch, result)
+        if found is not None:
+            return found
         if isinstance(q, Quantized) and not isinstance(other, Quantized) and _constant(xp, q, contract[which]):
             q, contract, batch = _as_it_lies(q, which, contract, batch)
             return _scaled(xp, q, other, which, contract, batch, result)
     a, b = (dense(xp, x) if isinstance(x, Quantized) else x for x in (a, b))
     return xp.dot_general(a, b, contract, batch, dtype)
+
+
+def _of_matrix(
+    xp: Backend, q: Any, other: Any, which: int, contract: Axes, batch: Axes, result: np.dtype
+) -> Array | None:
+    """A product with all of a matrix, transposed or not, for which backends have kernels of their own; None for
+    others."""
+    if not isinstance(q, Quantized) or isinstance(other, Quantized) or len(q.base) != 2 or batch[0]:
+        return None
+    if q.scheme.activation or q.scheme.offset or q.encoding.kind == "dense" or len(contract[0]) != 1:
+        return None
+    if not xp.dtype_of(other) == q.dtype in _SHORT or result not in (q.dtype, dtypes.float32):
+        return None
+    q, contract, _ = _as_it_lies(q, which, contract, batch)
+    if not q.is_whole:
+        return None
+    (axis,), (theirs,) = contract[which], contract[1 - which]
+    shape = xp.shape(other)
+    rest = tuple(i for i in range(len(shape)) if i != theirs)
+    last = other if theirs == len(rest) else xp.permute_dims(other, (*rest, theirs))
+    lead = tuple(shape[i] for i in rest)
+    x = xp.reshape(last, (math.prod(lead), shape[theirs]))
+    product = xp.coded_matmul(x, q.codes, q.scale, q.zero, q.encoding, q.base, axis, result)
+    product = xp.reshape(product, (*lead, q.base[1 - axis]))
+    return xp.permute_dims(product, (len(lead), *range(len(lead)))) if which == 0 and lead else product
 
 
 def _constant(xp: Backend, q: Quantized, axes: Sequence[int]) -> bool:

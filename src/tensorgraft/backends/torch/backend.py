@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from tensorgraft.backends.torch import arrays, native
+from tensorgraft.backends.torch.coded import TorchCoded
 from tensorgraft.backends.torch.control_flow import TorchControlFlow
 from tensorgraft.backends.torch.elementwise import TorchElementwise
 from tensorgraft.backends.torch.fft import TorchFFT
@@ -40,6 +41,7 @@ class TorchBackend(
     TorchIndexing,
     TorchSorting,
     TorchLinearAlgebra,
+    TorchCoded,
     TorchWindowed,
     TorchFFT,
     TorchRandom,

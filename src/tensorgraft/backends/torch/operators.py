@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import torch
+from torch.autograd import forward_ad
 
 Tensor = torch.Tensor
 
-_LIBRARY = torch.library.Library("tensorgraft", "FRAGMENT")
+LIBRARY = torch.library.Library("tensorgraft", "FRAGMENT")
+
+
+def followed(x: Tensor) -> bool:
+    """A derivative is taken of what is computed with `x`, or a batch, or `torch.compile` traces it."""
+    return (
+        x.requires_grad
+        or torch._C._functorch.is_functorch_wrapped_tensor(x)
+        or forward_ad._current_level >= 0
+        or torch.compiler.is_compiling()
+    )
 
 
 def _dense(x: Tensor) -> Tensor:
@@ -22,11 +33,9 @@ def _int8_matmul(a: Tensor, b: Tensor) -> Tensor:
     return torch._int_mm(_dense(a), _dense(b))
 
 
-_LIBRARY.define("int8_matmul(Tensor a, Tensor b) -> Tensor")
-_LIBRARY.impl("int8_matmul", _int8_matmul, "CPU")
-_LIBRARY.impl(
-    "int8_matmul", lambda a, b: a.new_empty((a.shape[0], b.shape[1]), dtype=torch.int32), "Meta"
-)  # fmt: skip
+LIBRARY.define("int8_matmul(Tensor a, Tensor b) -> Tensor")
+LIBRARY.impl("int8_matmul", _int8_matmul, "CPU")
+LIBRARY.impl("int8_matmul", lambda a, b: a.new_empty((a.shape[0], b.shape[1]), dtype=torch.int32), "Meta")
 
 
 def int8_matmul(a: Tensor, b: Tensor) -> Tensor:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from tensorgraft.backends.torch.custom import custom_function
+from tensorgraft.backends.torch.operators import followed
 from tensorgraft.backends.torch.recorder import StandIn
 from tensorgraft.hub.transforms import Backward, Forward, transposed
 
@@ -70,7 +70,7 @@ class TorchTransforms:
     ) -> tuple[Array, ...]:
         if _recorded(arrays):  # derivatives of a record are the tape's
             return super().custom_vjp(fn, backward, forward, *arrays)  # type: ignore[misc]
-        if not any(map(_followed, arrays)):
+        if not any(map(followed, arrays)):
             return tuple([r.clone() if any(r is x for x in arrays) else r for r in fn(self.immutable, *arrays)])
         return custom_function(self.immutable, self.ruled, fn, backward, forward or transposed(backward))(*arrays)
 
@@ -84,16 +84,6 @@ class TorchTransforms:
 
 def _recorded(xs: Sequence[Array]) -> bool:
     return any(isinstance(x, StandIn) for x in xs)
-
-
-def _followed(x: Array) -> bool:
-    """A derivative is taken of what is computed with `x`, or a batch, or a program of it."""
-    return (
-        x.requires_grad
-        or torch._C._functorch.is_functorch_wrapped_tensor(x)
-        or forward_ad._current_level >= 0
-        or torch.compiler.is_compiling()
-    )
 
 
 def _is_inexact(x: Array) -> bool:
