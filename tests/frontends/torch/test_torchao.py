@@ -335,6 +335,12 @@ def test_what_keeps_no_codes():
     assert model[0].weight.device.type == "cpu"  # as it was
 
 
+def test_scales_that_no_backend_has():
+    t = nn.Parameter(weight(weights()["MX float8"], torch.bfloat16), requires_grad=False)
+    with pytest.raises(TypeError, match=r"float8_e8m0fnu cannot be on the device 'graft': .*from_torchao"):
+        t.to(tg.device("numpy"))
+
+
 def test_inputs_of_unknown_modules():
     class Product(nn.Module):
         def __init__(self):

@@ -52,6 +52,7 @@ TO_NUMPY: dict[torch.dtype, np.dtype] = {
     torch.float8_e4m3fnuz: dtypes.float8_e4m3fnuz,
     torch.float8_e5m2fnuz: dtypes.float8_e5m2fnuz,
 }
+_E8M0 = torch.float8_e8m0fnu
 MOST_AXES = 64  # of an array of NumPy; tensors may have more
 FROM_NUMPY = {ours: theirs for theirs, ours in TO_NUMPY.items()}
 
@@ -61,7 +62,8 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype:
     try:
         return TO_NUMPY[dtype]
     except KeyError:
-        raise TypeError(f"tensors of {dtype} cannot be on the device {TYPE!r}") from None
+        hint = ": weights of torchao with such scales move by tg.quantization.from_torchao" if dtype == _E8M0 else ""
+        raise TypeError(f"tensors of {dtype} cannot be on the device {TYPE!r}{hint}") from None
 
 
 def on_device(t: torch.Tensor) -> bool:
