@@ -238,16 +238,26 @@ class _Compiled:
     def __init__(self, inner: Backend, fn: Callable[..., Any], kinds: tuple[Any, ...]) -> None:
         self.kinds = kinds
         self.outcome: list[tuple[Any, ...] | None] = []  # the kinds of the results
+        self.notes: policy.Notes | None = None  # of what is compiled once
 
         def flat(*leaves: Any) -> tuple[Any, ...]:
-            made = fn(*joined(kinds, leaves))
+            if inner.compiles:
+                with policy.noted() as self.notes:
+                    made = fn(*joined(kinds, leaves))
+            else:
+                made = fn(*joined(kinds, leaves))
             self.outcome = [x.kind if isinstance(x, Quantized) else None for x in made]
             return tuple(_flat(made))
 
         self.run = inner.compile(flat)
 
     def __call__(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        before = self.notes
+        if before:
+            policy.counted(before)
         made = self.run(*_flat(args))
+        if self.notes and self.notes is not before:
+            policy.counted(self.notes)
         return tuple(joined(self.outcome, made))
 
 

@@ -6,7 +6,8 @@ import contextlib
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 CHOICES = ("dequantize", "warn", "error")
 
@@ -42,14 +43,14 @@ def on_missing(policy: str) -> Iterator[None]:
         _now.policy = before
 
 
-def missing(operation: str, shapes: str) -> None:
+def missing(operation: str, shapes: str, times: int = 1) -> None:
     """An operation is about to make its operands dense."""
     if not _now.counting:
         return
     if _now.notes is not None:
-        _now.notes.append((operation, shapes))
+        _now.notes.extend([(operation, shapes)] * times)
         return
-    _missing[operation] += 1
+    _missing[operation] += times
     if _now.policy == "dequantize":
         return
     text = (
@@ -61,11 +62,11 @@ def missing(operation: str, shapes: str) -> None:
     warnings.warn(text, stacklevel=2)
 
 
-def served(operation: str) -> None:
+def served(operation: str, times: int = 1) -> None:
     if _now.notes is not None:
-        _now.notes.append((operation, None))
+        _now.notes.extend([(operation, None)] * times)
         return
-    _quantised[operation] += 1
+    _quantised[operation] += times
 
 
 @contextlib.contextmanager
@@ -80,8 +81,20 @@ def noted() -> Iterator[Notes]:
 
 
 def counted(notes: Notes) -> None:
-    for operation, shapes in notes:
-        served(operation) if shapes is None else missing(operation, shapes)
+    for (operation, shapes), times in Counter(notes).items():
+        served(operation, times) if shapes is None else missing(operation, shapes, times)
+
+
+def counting(run: Callable[..., Any], notes: Notes) -> Callable[..., Any]:
+    """A program that counts, or raises, at every call, before it computes."""
+    if not notes:
+        return run
+
+    def call(*args: Any) -> Any:
+        counted(notes)
+        return run(*args)
+
+    return call
 
 
 @contextlib.contextmanager
@@ -96,7 +109,7 @@ def meant() -> Iterator[None]:
 
 def report() -> dict[str, dict[str, int]]:
     """How often each operation of the hub computed on codes ("quantized"), and how often it had to make its operands
-    dense ("dequantized"); of compiled functions, how often they were traced."""
+    dense ("dequantized"); those of compiled functions at every call."""
     return {"quantized": dict(_quantised), "dequantized": dict(_missing)}
 
 

@@ -20,6 +20,7 @@ from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.plan import Plan, device_error, make_plan, sharing, uncompiled
 from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy, stored
 from tensorgraft.quantization.backend import common
+from tensorgraft.quantization.policy import NoQuantizedRuleError
 from tensorgraft.storage import Storage
 
 Tensor = torch.Tensor
@@ -114,6 +115,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
             now.capture.touch(cells)
         try:
             arrays = plan.run(*[c.array for c in cells], *inputs)
+        except NoQuantizedRuleError:
+            raise
         except (NotImplementedError, RecursionError):  # the backend cannot; a decomposition comes down to itself
             plan.run = None
             return fallback.on_cpu(operator.op, args, kwargs)
@@ -148,6 +151,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
     def concrete(*args: Any, **kwargs: Any) -> Any:
         try:
             return run_concrete(operator, args, kwargs)
+        except NoQuantizedRuleError:
+            raise
         except NotImplementedError:
             return fallback.on_cpu(operator.op, args, kwargs)
 

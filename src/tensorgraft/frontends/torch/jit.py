@@ -49,6 +49,7 @@ from tensorgraft.frontends.torch.trees import Structure, flatten, flatten_call, 
 from tensorgraft.frontends.torch.values import ROUNDS, ValueGuards, Values, too_many
 from tensorgraft.frontends.torch.watch import Schedule, watching
 from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
 
 Array = Any
@@ -246,7 +247,9 @@ class Compiled:
 
         try:
             try:
-                program = backend.trace(values.asking(traced))
+                with policy.noted() as notes:
+                    program = backend.trace(values.asking(traced))
+                seen["notes"] = notes
             except RuntimeError as error:
                 if cut and "a leaf Variable that requires grad" in str(error):
                     raise RuntimeError(
@@ -380,7 +383,7 @@ class Compiled:
             guards = ValueGuards(guards, capture.values, program, inputs, capture.backend)  # type: ignore[assignment]
         return Trace(
             backend=capture.backend,
-            run=program.compile(donated),
+            run=policy.counting(program.compile(donated), seen["notes"]),
             inputs=inputs,
             donated=donated,
             written=Storages([source(t.cell) for t in seen["written"]]),

@@ -16,6 +16,7 @@ from tensorgraft.frontends.torch.devices import slot_of_backend
 from tensorgraft.frontends.torch.state import RandomState
 from tensorgraft.frontends.torch.tensors import cell_of, cpu_to_numpy, from_array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ def trace_backward(
             return made + seen["tape"].outputs(set(seen["inputs"]), made)
 
     try:
-        program = backend.trace(traced)
+        with policy.noted() as notes:
+            program = backend.trace(traced)
     finally:
         capture.restore()
     cells = {id(t.stand_in): t.cell for t in capture.touched}
@@ -112,7 +114,7 @@ def trace_backward(
         sources = {key: _source(key, None, places, cells, feeds) for key in seen["inputs"]}
         after.locate(positions, seen["made"], sources)
     backward = Backward(
-        run=program.compile(),
+        run=policy.counting(program.compile(), notes),
         inputs=[_source(id(a), a, places, cells, feeds) for a in program.captured],
         used=seen["used"],
         written=[t.cell for t in seen["written"]] + seen["kept"],
