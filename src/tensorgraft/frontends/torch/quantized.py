@@ -38,6 +38,9 @@ def quantize(
 
 
 def dequantize(t: torch.Tensor) -> torch.Tensor:
+    if _inside_of(t) is not t:  # of a transform that is under way, which is to see it
+        with policy.meant():
+            return t * 1
     place, array = read(t)
     return tensor_at(place, place.backend.own(array) if place.backend.mutable else array)
 
@@ -68,7 +71,7 @@ def read(t: torch.Tensor, name: str = "dequantize") -> tuple[Place, Any]:
     if t.device.type == "cpu":
         return quantized_cpu.HOST, quantized_cpu.dense_of(t, name)
     state.touch(cell_of(t))
-    with policy.meant():
+    with policy.meant(), torch._C._DisableFuncTorch():
         return slot_at(t.device.index), to_array(t.detach())
 
 
@@ -105,9 +108,17 @@ def fake_quantize(t: torch.Tensor, scheme: Scheme) -> torch.Tensor:
 
 def is_quantized(t: torch.Tensor) -> bool:
     """The numbers of a tensor are codes."""
+    t = _inside_of(t)
     if t.device.type != TYPE:
         return isinstance(t, quantized_cpu.QuantizedTensor)
     return isinstance(getattr(cell_of(t), "array", None), Quantized)
+
+
+def _inside_of(t: torch.Tensor) -> torch.Tensor:
+    """The tensor with a storage that transforms of `torch.func` have wrapped."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(t):
+        t = torch._C._functorch.get_unwrapped(t)
+    return t
 
 
 def install() -> None:

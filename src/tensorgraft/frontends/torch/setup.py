@@ -101,6 +101,7 @@ def install() -> None:
         module,
         quantized,
         quantized_files,
+        quantized_interface,
         recurrent,
         remat,
         runtime,
@@ -111,6 +112,7 @@ def install() -> None:
     module.register()
     quantized.install()
     quantized_files.install()
+    quantized_interface.install()
     parts = (autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack, forking)
     for part in (*parts, generator, inductor, recurrent, remat, runtime, serialization, storages):
         part.install()
