@@ -11,7 +11,8 @@ import numpy as np
 from jax import lax
 
 from tensorgraft.backends.jax import special
-from tensorgraft.backends.jax.operation import broadcast, broadcast_to, operation, with_one_dtype
+from tensorgraft.backends.jax.operation import broadcast, operation, with_one_dtype
+from tensorgraft.backends.jax.quotient import quotient
 from tensorgraft.hub import dtypes
 
 Array = Any
@@ -131,16 +132,6 @@ def _binary(fn: Fn) -> Fn:
     return method
 
 
-def _quotient(x: Array, y: Array) -> Array:
-    """Division as IEEE rounds it. XLA makes a division by what was broadcast a product with its reciprocal, which is
-    off by one unit often enough for `round` or `floor` of a quotient to give another integer; behind the barrier,
-    which goes before anything is fused, it does not see that."""
-    if dtypes.is_floating(x.dtype):
-        shape = np.broadcast_shapes(x.shape, y.shape)
-        y = lax.optimization_barrier(y if y.shape == shape else broadcast_to(jnp.asarray(y), shape))
-    return lax.div(x, y)
-
-
 def _where(condition: Array, x: Array, y: Array) -> Array:
     return lax.select(*broadcast(condition, *with_one_dtype(x, y)))
 
@@ -192,7 +183,7 @@ def _unary(fn: Fn) -> Fn:
 
 
 _divided = operation(_binary(lax.div))
-_divided_exactly = operation(_binary(_quotient))
+_divided_exactly = operation(_binary(quotient))
 _convert = operation(_astype, ("dtype",))
 _recast = operation(_bitcast, ("dtype",))
 
