@@ -48,6 +48,9 @@ class Storages:
         self._fixed: list[Any] = [source.cell for source in sources]
         self._moving = [(k, source) for k, source in enumerate(sources) if source.cell is None]
 
+    def __len__(self) -> int:
+        return len(self._fixed)
+
     def __call__(self, leaves: Sequence[Any]) -> list[Storage]:
         if not self._moving:
             return self._fixed
@@ -72,6 +75,11 @@ class Inputs:
             ]
         )
         self._donated = list(donated)
+
+    @property
+    def fed(self) -> bool:
+        """The host feeds some of them, anew for each call."""
+        return bool(self._feeds)
 
     def __call__(self, leaves: Sequence[Any]) -> list[Array]:
         cells = self._storages(leaves)
