@@ -187,8 +187,8 @@ class Backend(
         return 1
 
     def observe(self, fn: Callable[[np.ndarray], None], x: Array, /) -> None:
-        """Call `fn` with the numbers of `x`: now, or, where they are not known yet, whenever the program that is being
-        traced has computed them. Raises TypeError where such a program calls nobody."""
+        """Call `fn` with the numbers of `x`: now, or, where a program is being traced, whenever it has computed them
+        (`synchronize` waits for that). Raises TypeError where such a program calls nobody."""
         if self.is_traced(x):
             raise TypeError(f"a compiled program of {self.name} does not tell what it computes on the way")
         fn(self.to_numpy(x))

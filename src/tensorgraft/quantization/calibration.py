@@ -151,6 +151,8 @@ class _Run:
             for n, batch in runs:
                 with self.stage.running(), policy.meant():
                     batch(model) if callable(self.batches) else _called(model, batch)
+                for xp in {weight.xp for weight in self.weights.values()}:
+                    xp.synchronize()
                 for watch in watches.values():
                     if watch.fault:
                         raise ValueError(f"quantize_: calibrate: {f'batch {n}: ' if n != '' else ''}{watch.fault}")

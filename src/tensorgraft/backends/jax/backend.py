@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax import lax
+from jax._src import core  # jax.core no longer tells whether a trace is under way
 
 from tensorgraft.backends.jax import cache, native
 from tensorgraft.backends.jax.analysis import label_scope
@@ -100,7 +101,7 @@ class JaxBackend(
         return np.asarray(x)
 
     def observe(self, fn: Callable[[np.ndarray], None], x: Array, /) -> None:
-        if isinstance(x, Tracer):
+        if isinstance(x, Tracer) or not core.trace_state_clean():  # in a trace, what has a value now will have others
             jax.debug.callback(lambda x: fn(np.asarray(x)), x)
         else:
             fn(np.asarray(x))

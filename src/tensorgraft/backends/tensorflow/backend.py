@@ -98,6 +98,11 @@ class TensorFlowBackend(
             )
         return np.asarray(x.numpy())
 
+    def observe(self, fn: Callable[[np.ndarray], None], x: Array, /) -> None:
+        if not tf.executing_eagerly():  # in a trace, what has a value now will have others
+            raise TypeError(f"a compiled program of {self.name} does not tell what it computes on the way")
+        super().observe(fn, x)
+
     def copy(self, x: Array, /) -> Array:
         if not isinstance(x, EagerTensor):
             return raw.Identity(input=x)  # what a program returns has memory of its own
