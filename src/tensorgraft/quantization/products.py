@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,31 @@ def dot_general(
 ) -> Array:
     """A product with one quantised operand or two. Scales that are the same along the contracted axes multiply the
     product of the codes; others, the codes."""
-    result = dtype or (a.dtype if isinstance(a, Quantized) else xp.dtype_of(a))
     for which, (q, other) in enumerate(((a, b), (b, a))):
         notice(xp, q, other, contract[which], contract[1 - which])
+    if xp.compiles:  # eagerly one program: decoded numbers are not written to memory where that can be helped
+        arrays = [part for x in (a, b) for part in (x.parts if isinstance(x, Quantized) else (x,))]
+        if not any(map(xp.is_traced, arrays)):
+            kinds = tuple([x.kind if isinstance(x, Quantized) else None for x in (a, b)])
+            axes = tuple([tuple(map(tuple, pair)) for pair in (contract, batch)])
+            return _program(xp, kinds, axes, dtype)(*arrays)[0]
+    return _product(xp, a, b, contract, batch, dtype)
+
+
+@functools.lru_cache(maxsize=1024)
+def _program(
+    xp: Backend, kinds: tuple[Any, ...], axes: tuple[Any, Any], dtype: np.dtype | None
+) -> Callable[..., tuple[Array, ...]]:
+    def product(*arrays: Array) -> tuple[Array]:
+        rest = iter(arrays)
+        a, b = (next(rest) if k is None else Quantized.of([next(rest) for _ in k[-1].parts], *k) for k in kinds)
+        return (_product(xp, a, b, *axes, dtype),)
+
+    return xp.compile(product)
+
+
+def _product(xp: Backend, a: Any, b: Any, contract: Axes, batch: Axes, dtype: np.dtype | None) -> Array:
+    result = dtype or (a.dtype if isinstance(a, Quantized) else xp.dtype_of(a))
     for which, (q, other) in enumerate(((a, b), (b, a))):
         found = _of_matrix(xp, q, other, which, contract, batch, result)
         if found is not None:
