@@ -1,6 +1,7 @@
-"""A linear layer with int8 weights and activations that are quantised on the way, against float32 on the same backend.
+"""A linear layer with quantised weights against a dense one on the same backend, K = N = 2048.
 
-K = N = 2048. On JAX and TensorFlow compiled; on PyTorch compiled, too, by Inductor where there is a C++ compiler.
+`int8_dynamic`, which quantises activations on the way, compiled on every backend (on PyTorch by Inductor where there is
+a C++ compiler); on PyTorch eager, too, and there schemes that quantise weights only.
 """
 
 from __future__ import annotations
@@ -21,39 +22,57 @@ AT_MOST = {  # of float32's time, by backend and rows
     "jax": {1: 1.0, 16: 1 / 2.3, 256: 1 / 1.6},
     "tensorflow": {1: 1 / 1.4, 16: 1 / 2.3, 256: 1 / 1.4},
 }
+WEIGHT_ONLY = {
+    "float32": ("int8_per_channel", "int4_per_group_32", "nf4", "float8_e4m3"),
+    "bfloat16": ("int8_per_channel", "int4_per_group_32"),
+}
 
 
 def measure() -> list[Row]:
     rng = np.random.default_rng(0)
     weight = (rng.standard_normal((SIZE, SIZE)) * 0.02).astype(np.float32)
+    inputs = {m: rng.standard_normal((m, SIZE)).astype(np.float32) for m in (1, 16, 256)}
     rows = []
     for backend in registry.backends():
-        if backend not in AT_MOST:
-            continue
-        w = xp.asarray(weight, device=backend)
-        q = tg.quantize(w, "int8_dynamic")
-        linear = tg.jit(lambda x, w: x @ w.T)
-        for m, limit in AT_MOST[backend].items():
-            x = xp.asarray(rng.standard_normal((m, SIZE)).astype(np.float32), device=backend)
-            seconds = interleaved(
-                {
-                    "int8": lambda x=x, q=q, linear=linear: _done(linear(x, q)),
-                    "float32": lambda x=x, w=w, linear=linear: _done(linear(x, w)),
-                },
-                20 if m < 256 else 3,
-                ROUNDS,
-                time.process_time,
-            )
-            rows.append(
-                Row(
-                    f"int8 dynamic linear, {m} rows, on {backend}",
-                    seconds["int8"],
-                    seconds["float32"],
-                    "float32",
-                    limit,
-                )
-            )
+        if backend in AT_MOST:
+            rows += _linear(backend, weight, inputs, "int8_dynamic", "float32", True, AT_MOST[backend])
+    if "torch" in registry.backends():
+        rows += _linear("torch", weight, inputs, "int8_dynamic", "float32", False, {})
+        for dtype, schemes in WEIGHT_ONLY.items():
+            for scheme in schemes:
+                rows += _linear("torch", weight, inputs, scheme, dtype, False, {})
     return rows
+
+
+def _linear(
+    backend: str,
+    weight: np.ndarray,
+    inputs: dict[int, np.ndarray],
+    scheme: str,
+    dtype: str,
+    compiled: bool,
+    at_most: dict[int, float],
+) -> list[Row]:
+    w = xp.astype(xp.asarray(weight, device=backend), getattr(xp, dtype))
+    q = tg.quantize(w, scheme)
+    run: Any = tg.jit(_product) if compiled else _product
+    rows = []
+    for m, values in inputs.items():
+        x = xp.astype(xp.asarray(values, device=backend), w.dtype)
+        seconds = interleaved(
+            {"quantised": lambda x=x: _done(run(x, q)), "dense": lambda x=x: _done(run(x, w))},
+            20 if m < 256 else 3,
+            ROUNDS,
+            time.process_time,
+        )
+        how = "" if compiled else ", eager" if dtype == "float32" else f", {dtype}, eager"
+        name = f"{scheme.replace('_', ' ')} linear, {m} rows{how}, on {backend}"
+        rows.append(Row(name, seconds["quantised"], seconds["dense"], dtype, at_most.get(m)))
+    return rows
+
+
+def _product(x: Any, w: Any) -> Any:
+    return x @ w.T
 
 
 def _done(x: Any) -> None:
