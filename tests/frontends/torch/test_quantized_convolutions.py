@@ -8,7 +8,7 @@ from torch import nn
 import tensorgraft as tg
 from tensorgraft.quantization import Scheme
 
-BACKENDS = ["numpy", "torch", "jax", "tensorflow"]
+BACKENDS = ["numpy", "torch", "cpu", "jax", "tensorflow"]
 on_each = pytest.mark.parametrize("backend", BACKENDS)
 SCHEMES = [
     "int8_per_channel",
@@ -21,8 +21,12 @@ SCHEMES = [
 SETTINGS = [{}, {"stride": 2, "padding": 1}, {"dilation": 2, "padding": 2}]
 
 
+def device(backend):
+    return torch.device("cpu") if backend == "cpu" else tg.device(backend)
+
+
 def drawn(backend, *shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(tg.device(backend))
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(device(backend))
 
 
 def ran(convolve, x, w, bias, **options):
@@ -36,7 +40,7 @@ def cases():
     for backend in BACKENDS:
         for dims in (1, 2, 3):
             for scheme in SCHEMES:
-                few = backend in BACKENDS[:2]
+                few = backend in BACKENDS[:3]
                 if (few or (dims, scheme) in ((2, SCHEMES[0]),)) and (dims == 2 or scheme in SCHEMES[:3]):
                     yield pytest.param(backend, dims, scheme, id=f"{backend}-{dims}-{scheme}")
 
@@ -47,7 +51,7 @@ def test_as_with_dense_weights(backend, dims, scheme):
     for transposed in (False, True):
         convolve = getattr(F, f"conv{'_transpose' * transposed}{dims}d")
         for groups, options in ((1, SETTINGS[0]), (2, SETTINGS[1]), (1, SETTINGS[2]))[
-            slice(3) if backend in BACKENDS[:2] else slice(1, 2)
+            slice(3) if backend in BACKENDS[:3] else slice(1, 2)
         ]:
             w = tg.quantize(drawn(backend, 8, 4, *(3,) * dims), scheme)
             channels = 8 if transposed else 4 * groups
@@ -74,7 +78,7 @@ def test_models(backend):
         nn.Conv2d(8, 8, 1, groups=2),
         nn.Flatten(),
         nn.Linear(8 * 64, 4),
-    ).to(tg.device(backend))
+    ).to(device(backend))
     x = drawn(backend, 2, 8, 4, 4)
     want = model(x).detach().cpu()
     convolutions = (nn.Conv2d, nn.ConvTranspose2d)
@@ -90,8 +94,9 @@ def test_models(backend):
     assert (out.detach().cpu() - want).norm() < 0.2 * want.norm()
     out.square().mean().backward()
     assert model[0].bias.grad is not None and model[0].weight.grad is None
-    torch.testing.assert_close(tg.jit(model.eval())(x).detach().cpu(), model(x).detach().cpu(), rtol=1e-4, atol=1e-5)
-    other = nn.Conv2d(8, 16, 3, padding=1).to(tg.device(backend))
+    run = model.eval() if backend == "cpu" else tg.jit(model.eval())
+    torch.testing.assert_close(run(x).detach().cpu(), model(x).detach().cpu(), rtol=1e-4, atol=1e-5)
+    other = nn.Conv2d(8, 16, 3, padding=1).to(device(backend))
     other.load_state_dict(model[0].state_dict(), assign=True)
     with torch.no_grad():
         torch.testing.assert_close(other(x).cpu(), model[0](x).cpu())

@@ -29,11 +29,12 @@ Parameter = torch.nn.Parameter
 _aten = torch.ops.aten
 _modes = torch._C._len_torch_dispatch_stack
 
-PRODUCTS = ("mm", "bmm", "mv", "addmm", "baddbmm", "addmv", "addbmm", "linear", "dot", "vdot")
+PRODUCTS = ("mm", "bmm", "mv", "addmm", "baddbmm", "addmv", "addbmm", "linear", "dot", "vdot", "convolution")
 # operators whose kernels compute on codes, or keep them
 ON_CODES = (
     *PRODUCTS,
     *("embedding", "index.Tensor", "index_select", "gather", "take"),
+    "convolution_backward",
     *("cat", "clone", "flip", "roll", "repeat", "narrow_copy"),
 )
 
@@ -120,10 +121,11 @@ def _positions(indices: Any) -> list[Any]:
 
 def _outcome(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The result on meta tensors; where these fail the CPU has the last word, on zeros: its errors have other words."""
+    rule = SPECS[schema.short_name(func)].meta
     with _disable_current_modes():
         try:
             metas, named = to_meta(args, kwargs)
-            return func(*metas, **named)
+            return (rule if callable(rule) else func)(*metas, **named)
         except Exception:
             zeros, named = to_meta(args, kwargs, "cpu")
             return func(*zeros, **named)
@@ -150,7 +152,8 @@ def _computed(plan: Plan, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def _kernel(plan: Plan, xp: Any, func: Any, args: Any, kwargs: dict[str, Any]) -> list[Any]:
     options = {n: a for n, a in kwargs.items() if n not in schema.PLACEMENT}
     made = SPECS[schema.short_name(func)].fn(xp, *args, **options)
-    return [_laid_out(xp, a, r) for a, r in zip(flatten(made), plan.results or (), strict=True)]
+    pairs = zip(flatten(made), plan.results or (), strict=True)
+    return [None if r is None else _laid_out(xp, a, r) for a, r in pairs]
 
 
 def _laid_out(xp: Any, array: Any, result: Any) -> Any:
