@@ -62,7 +62,7 @@ def _primitive(name: str) -> Callable[..., Any]:
             if made is not None:
                 policy.served(name)
                 return made
-        policy.missing(name, _shapes(args))
+        policy.missing(name, _shapes((*args, *kwargs.values())))
         args = _dense(self.inner, args)
         return getattr(self.inner, name)(*args, **{k: _dense(self.inner, v) for k, v in kwargs.items()})
 
@@ -83,7 +83,13 @@ def _composite(name: str, written: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _shapes(args: Sequence[Any]) -> str:
-    return ", ".join(f"{x.scheme.encoding}{list(x.shape)}" for x in args if isinstance(x, Quantized)) or "arrays"
+    return ", ".join(f"{x.scheme.encoding}{list(x.shape)}" for x in _quantized(args)) or "arrays"
+
+
+def _quantized(x: Any) -> list[Quantized]:
+    if isinstance(x, list | tuple):
+        return [q for y in x for q in _quantized(y)]
+    return [x] if isinstance(x, Quantized) else []
 
 
 class _Forwarding(Backend):
