@@ -14,6 +14,7 @@ from tensorgraft.quantization.training import convert_, fake_quantize, prepare_q
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.adam8bit import Adam8bit
+    from tensorgraft.frontends.torch.quantized_state import flatten_tensor_state_dict, unflatten_tensor_state_dict
     from tensorgraft.frontends.torch.smoothing import smooth_
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "convert_",
     "dequantize",
     "fake_quantize",
+    "flatten_tensor_state_dict",
     "from_torchao",
     "gptq",
     "is_quantized",
@@ -36,10 +38,16 @@ __all__ = [
     "report",
     "reset",
     "smooth_",
+    "unflatten_tensor_state_dict",
 ]
 
 
-_OF_TORCH = {"Adam8bit": "adam8bit", "smooth_": "smoothing"}  # which import it
+_OF_TORCH = {  # which import it
+    "Adam8bit": "adam8bit",
+    "flatten_tensor_state_dict": "quantized_state",
+    "smooth_": "smoothing",
+    "unflatten_tensor_state_dict": "quantized_state",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -66,7 +66,7 @@ def from_torchao(x: Any, device: Any = None) -> Any:
     Arguments:
         x: a tensor, a `torch.nn.Module` (changed in place; its weights that were quantised are not trained), or a
             `state_dict`, of which a dict is returned.
-        device: as `tg.device` gives it; the default device if None.
+        device: as `tg.device` gives it, or "cpu"; the default device if None.
 
     A Linear or Conv2d whose weight has what goes into it scaled, or rounded in another way than products here round it,
     gets a child `inputs` that does so, with torchao's own functions.

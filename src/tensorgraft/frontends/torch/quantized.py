@@ -93,11 +93,17 @@ def moved(t: torch.Tensor, device: torch.device) -> torch.Tensor:
     place = place_of(device)
     with place.backend.scope():
         q = q.with_parts([place.backend.asarray(a) for a in parts])
-    dtype = FROM_NUMPY[q.dtype]
+    return attached(place, q, FROM_NUMPY[q.dtype], size, stride)
+
+
+def attached(
+    place: Place, q: Quantized, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], offset: int = 0
+) -> torch.Tensor:
+    """A tensor that looks at a new quantised array, of a base that has codes of its own."""
     if isinstance(place, quantized_cpu.Host):
-        return quantized_cpu.made(q, dtype, size, stride)
+        return quantized_cpu.made(q, dtype, size, stride, offset)
     cell = state.created(Storage(q, quantizing(place.backend)))
-    return attach(cell, place, dtype, size, stride, math.prod(size) * dtype.itemsize)
+    return attach(cell, place, dtype, size, stride, math.prod(q.base) * dtype.itemsize, offset)
 
 
 def fake_quantize(t: torch.Tensor, scheme: Scheme) -> torch.Tensor:

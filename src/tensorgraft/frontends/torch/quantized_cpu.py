@@ -186,6 +186,8 @@ def view_of(
 class Host:
     """Where ordinary CPU tensors are: what a `Slot` is for a device."""
 
+    device = CPU
+
     @property
     def backend(self) -> Backend:
         return backend().inner

@@ -6,20 +6,17 @@ What is written is made of CPU tensors, numbers and strings, so that `weights_on
 from __future__ import annotations
 
 import functools
-import math
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch import quantized_cpu
-from tensorgraft.frontends.torch.quantized import is_quantized, place_of
-from tensorgraft.frontends.torch.tensors import FROM_NUMPY, attach, cell_of, cpu_to_numpy, numpy_dtype, numpy_to_cpu
-from tensorgraft.quantization.backend import quantizing
+from tensorgraft.frontends.torch.quantized import attached, is_quantized, place_of
+from tensorgraft.frontends.torch.tensors import FROM_NUMPY, cell_of, cpu_to_numpy, numpy_dtype, numpy_to_cpu
 from tensorgraft.quantization.quantized import Quantized, check_numbers
 from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.storage import Storage, whole
+from tensorgraft.storage import whole
 
 
 def install() -> None:
@@ -33,18 +30,24 @@ def _reduce(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, protocol)
         if getattr(self, "_is_param", False):  # on the CPU a parameter is of the tensor's own class
             return torch._utils._rebuild_parameter, (self.detach(), self.requires_grad, OrderedDict())
-        cell = cell_of(self)
-        q: Quantized = cell.array
-        xp: Any = cell.backend
-        with xp.scope():
-            parts = [numpy_to_cpu(xp.inner.to_numpy(a).copy()) for a in q.parts]
-        s = q.scheme
-        scheme = (s.encoding, s.granularity, s.group, s.block, s.axis, s.symmetric, s.activation, s.offset, s.table)
-        names = [str(FROM_NUMPY[q.dtype]), str(self.dtype)]
-        place = (tuple(self.size()), self.stride(), self.storage_offset(), self.requires_grad)
-        return rebuild, (str(self.device), parts, q.base, scheme, names, *place)
+        *kept, place = described(self)
+        return rebuild, (str(self.device), *kept, *place, self.requires_grad)
 
     return functools.wraps(original)(__reduce_ex__)
+
+
+def described(t: torch.Tensor) -> tuple[list[torch.Tensor], tuple[int, ...], tuple[Any, ...], list[str], Any]:
+    """(codes and scales on the CPU, the shape of the codes, the scheme's fields, the logical dtype and the tensor's,
+    its size, strides and offset) of a quantised tensor."""
+    cell = cell_of(t)
+    q: Quantized = cell.array
+    xp: Any = cell.backend
+    with xp.scope():
+        parts = [numpy_to_cpu(xp.inner.to_numpy(a).copy()) for a in q.parts]
+    s = q.scheme
+    scheme = (s.encoding, s.granularity, s.group, s.block, s.axis, s.symmetric, s.activation, s.offset, s.table)
+    place = (tuple(t.size()), t.stride(), t.storage_offset())
+    return parts, q.base, scheme, [str(FROM_NUMPY[q.dtype]), str(t.dtype)], place
 
 
 def rebuild(
@@ -68,8 +71,4 @@ def rebuild(
     kept = Scheme(encoding, granularity, group, tuple(block), *rest)
     check_numbers(dict(zip(kept.parts, map(cpu_to_numpy, parts), strict=True)), "a quantised tensor of a file")
     q = Quantized.of(arrays, tuple(base), whole(tuple(base), numpy_dtype(logical)), kept)
-    if isinstance(place, quantized_cpu.Host):
-        return quantized_cpu.made(q, dtype, tuple(size), tuple(stride), offset).requires_grad_(requires_grad)
-    cell = Storage(q, quantizing(xp))
-    out = attach(cell, place, dtype, tuple(size), tuple(stride), math.prod(base) * dtype.itemsize, offset)
-    return out.requires_grad_(requires_grad)
+    return attached(place, q, dtype, tuple(size), tuple(stride), offset).requires_grad_(requires_grad)

@@ -13,6 +13,7 @@ from tensorgraft.frontends.torch import schema
 from tensorgraft.frontends.torch.nested import flatten, map_nested
 from tensorgraft.frontends.torch.tensors import numpy_dtype
 from tensorgraft.quantization import policy
+from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.storage import Geometry, is_dense
 
@@ -93,15 +94,21 @@ def write(t: Tensor, values: Tensor) -> None:
             f"a quantised tensor of shape {tuple(t.shape)} cannot be resized to {tuple(values.shape)}, that of the"
             " result: give one of that shape"
         )
-    xp, cell = cpu.backend(), t.untyped_storage().cell  # type: ignore[attr-defined]
+    cell: Any = t.untyped_storage().cell  # type: ignore[attr-defined]
     geometry = Geometry(tuple(t.size()), t.stride(), int(t.storage_offset()), numpy_dtype(t.dtype))
-    with outside(xp, (t, values)):
-        new = xp.put(cell.array, geometry, values)
-        if not traced((t, values)):
-            cell.array = new
-            return
-        for old, part in zip(cell.array.parts, new.parts, strict=True):  # inputs of a program
-            old.copy_(part)
+    if not traced((t, values)):
+        xp = cpu.backend()
+        with xp.scope():
+            cell.array = xp.put(cell.array, geometry, values)
+        return
+    inner: Any = cpu.backend().inner
+    _assign(cell.array, quantizing(inner.immutable).put(cell.array, geometry, values))
+
+
+def _assign(target: Quantized, new: Quantized) -> None:
+    """In a program codes and scales are inputs, which it writes."""
+    for old, part in zip(target.parts, new.parts, strict=True):
+        old.copy_(part)
 
 
 def outside(xp: Any, args: Any) -> contextlib.AbstractContextManager[Any]:
@@ -152,9 +159,12 @@ def _copy_(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if source.device.type != "cpu":
         source = source.cpu()
     if isinstance(source, cpu.QuantizedTensor):
-        q = cpu.array_of(source)
-        if q.is_whole and q.kind == cpu.array_of(target).kind and not traced(args):  # the codes themselves
-            target.untyped_storage().cell.array = copied(q)  # type: ignore[attr-defined]
+        q, cell = cpu.array_of(source), target.untyped_storage().cell  # type: ignore[attr-defined]
+        if q.is_whole and q.kind == cpu.array_of(target).kind:  # the codes themselves
+            if traced(args):
+                _assign(cell.array, q)
+            else:
+                cell.array = copied(q)
             return target
         source = cpu.numbers(source)
     write(target, source.to(target.dtype).expand(target.size()))

@@ -1,8 +1,7 @@
-"""Tensors that torchao has quantised, as quantised tensors on the device: the same codes, scales and zero points."""
+"""Tensors that torchao has quantised, as quantised tensors of ours: the same codes, scales and zero points."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,26 +10,26 @@ import torch
 from torch import nn
 
 from tensorgraft.frontends.torch import torchao_inputs
-from tensorgraft.frontends.torch.devices import Slot, slot_of
-from tensorgraft.frontends.torch.tensors import attach, cpu_to_numpy, numpy_dtype
+from tensorgraft.frontends.torch.devices import slot_of
+from tensorgraft.frontends.torch.quantized import Place, attached, place_of
+from tensorgraft.frontends.torch.tensors import cpu_to_numpy, numpy_dtype
 from tensorgraft.frontends.torch.torchao_formats import Format, is_dense, is_torchao, read
-from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized, check_numbers
 from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.storage import Storage, contiguous_strides, whole
+from tensorgraft.storage import contiguous_strides, whole
 
 
 def from_torchao(x: Any, device: Any = None) -> Any:
     """See `tg.quantization.from_torchao`."""
-    slot = slot_of(None if device is None else torch.device(device) if isinstance(device, str) else device)
+    place = slot_of(None) if device is None else place_of(torch.device(device))
     if isinstance(x, nn.Module):
-        return _module(x, slot)
+        return _module(x, place)
     if isinstance(x, Mapping):
-        return {name: _named(name, t, slot) for name, t in x.items()}
-    return _alone(x, slot)
+        return {name: _named(name, t, place) for name, t in x.items()}
+    return _alone(x, place)
 
 
-def _module(model: nn.Module, slot: Slot) -> nn.Module:
+def _module(model: nn.Module, place: Place) -> nn.Module:
     """All weights are read before the first is replaced."""
     made: dict[int, nn.Parameter] = {}
     inputs: dict[nn.Module, torchao_inputs.Inputs] = {}
@@ -41,7 +40,7 @@ def _module(model: nn.Module, slot: Slot) -> nn.Module:
             name = f"{prefix}.{key}" if prefix else key
             try:
                 if id(p) not in made:
-                    made[id(p)] = nn.Parameter(_tensor(p, slot), requires_grad=False)
+                    made[id(p)] = nn.Parameter(_tensor(p, place), requires_grad=False)
                 found = _inputs(module, p)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{name}: {error}") from None
@@ -54,7 +53,7 @@ def _module(model: nn.Module, slot: Slot) -> nn.Module:
                 _without_repr(module)
         if module in inputs:
             torchao_inputs.attach(module, inputs[module])
-    return model.to(slot.device)
+    return model.to(place.device)
 
 
 def _without_repr(module: nn.Module) -> None:
@@ -79,30 +78,30 @@ def _inputs(module: nn.Module, p: Any) -> torchao_inputs.Inputs | None:
     return torchao_inputs.Inputs(p)
 
 
-def _named(name: str, t: Any, slot: Slot) -> Any:
+def _named(name: str, t: Any, place: Place) -> Any:
     try:
         if is_torchao(t) and not is_dense(t):
-            return _alone(t, slot)
+            return _alone(t, place)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name}: {error}") from None
-    return t.to(slot.device) if isinstance(t, torch.Tensor) else t
+    return t.to(place.device) if isinstance(t, torch.Tensor) else t
 
 
-def _alone(t: Any, slot: Slot) -> torch.Tensor:
+def _alone(t: Any, place: Place) -> torch.Tensor:
     """A tensor that no module takes care of."""
     if is_torchao(t) and torchao_inputs.has_inputs(t):
         raise TypeError(
             f"from_torchao: a {type(t).__qualname__} scales or rounds what it is multiplied by"
             f" ({torchao_inputs.rule_of(t)}), which the module does that has it: give from_torchao the module"
         )
-    return _tensor(t, slot)
+    return _tensor(t, place)
 
 
-def _tensor(t: Any, slot: Slot) -> torch.Tensor:
+def _tensor(t: Any, place: Place) -> torch.Tensor:
     """The same codes and scales on the device."""
     found = read(t)
     scheme = _scheme(found, torchao_inputs.activation_of(t) if found.zero is None else None)
-    base, shape, xp = tuple(found.codes.shape), tuple(t.shape), slot.backend
+    base, shape, xp = tuple(found.codes.shape), tuple(t.shape), place.backend
     with xp.scope():
         codes = xp.asarray(_host(found.codes))
         scale, zero = xp.asarray(_host(found.scale.float())), None
@@ -117,8 +116,7 @@ def _tensor(t: Any, slot: Slot) -> torch.Tensor:
                 given = getattr(t, {"input_scale": "act_quant_scale", "input_zero": "act_quant_zero_point"}[name])
                 parts[name] = xp.asarray(_host(given.reshape(()).float()))
         q = Quantized(**parts, base=base, geometry=whole(base, numpy_dtype(t.dtype)), scheme=scheme)
-    cell = Storage(q, quantizing(xp))
-    return attach(cell, slot, t.dtype, shape, contiguous_strides(shape), math.prod(shape) * t.dtype.itemsize)
+    return attached(place, q, t.dtype, shape, contiguous_strides(shape))
 
 
 def _host(t: torch.Tensor) -> np.ndarray:
