@@ -63,7 +63,7 @@ def missing(operation: str, shapes: str, times: int = 1) -> None:
     warnings.warn(text, stacklevel=_users())
 
 
-_OURS = ("tensorgraft", "torch", "jax", "optree", "contextlib")
+_OURS = ("tensorgraft", "torch", "jax", "numpy", "tensorflow", "optree", "contextlib")
 
 
 def _users() -> int:
