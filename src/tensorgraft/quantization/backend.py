@@ -18,7 +18,7 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.primitive import composites, primitives
 from tensorgraft.hub.transforms import Transforms
-from tensorgraft.quantization import convolutions, policy, products, views
+from tensorgraft.quantization import convolutions, policy, products, trained, views
 from tensorgraft.quantization.encode import same_ranges
 from tensorgraft.quantization.quantized import Quantized, anew, dense
 from tensorgraft.quantization.watching import Watching
@@ -57,6 +57,8 @@ def _primitive(name: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not any(map(_holds, args)) and not any(map(_holds, kwargs.values())):
             return getattr(self.inner, name)(*args, **kwargs)
+        if trained.holds(args) or any(map(trained.holds, kwargs.values())):
+            return trained.applied(self.inner, quantizing, name, found, args, kwargs)
         if found is not None:
             made = found(self.inner, *args, **kwargs)
             if made is not None:

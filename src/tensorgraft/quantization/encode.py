@@ -135,7 +135,7 @@ def same_ranges(xp: Backend, x: Array, like: Quantized) -> Quantized:
     dtype = like.dtype
     values = x if xp.dtype_of(x) == dtype else xp.astype(x, dtype)
     scheme = like.scheme
-    if scheme.codes.kind == "dense":
+    if scheme.codes.kind in ("dense", "trained"):
         return replace(like, codes=values, base=xp.shape(values), geometry=whole(xp.shape(values), dtype))
     grid = xp.shape(like.scale)
     block = tuple(max(n, 1) // max(s, 1) for n, s in zip(xp.shape(values), grid, strict=True))

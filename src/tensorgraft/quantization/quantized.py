@@ -158,7 +158,7 @@ def seen(xp: Backend, q: Quantized) -> Seen:
     if found is None:
         g = q.geometry
         full = [None if s is None else xp.broadcast_to(_spread(xp, s, q.base), q.base) for s in (q.scale, q.zero)]
-        return Seen(*(None if a is None else _read(xp, a, g) for a in (codes, *full)))
+        return Seen(*(None if a is None else read_of(xp, a, g) for a in (codes, *full)))
     axes, at = found
     codes = _along(xp, codes, axes, at)
     scale, zero = (None if s is None else _along(xp, _spread(xp, s, q.base), axes, at) for s in (q.scale, q.zero))
@@ -168,6 +168,8 @@ def seen(xp: Backend, q: Quantized) -> Seen:
 def dense(xp: Backend, q: Quantized) -> Array:
     """The values: (decoded codes - zero point) * scale, or decoded codes * scale + offset, in float32, rounded to the
     logical dtype."""
+    if q.encoding.kind == "trained":
+        return q.scheme.numbers(xp, q)  # type: ignore[attr-defined]
     codes, scale, zero = seen(xp, q)
     if q.encoding.kind == "dense":
         values = codes
@@ -262,7 +264,7 @@ def _gathered(xp: Backend, scale: Array, q: Quantized) -> Array:
     return scale
 
 
-def _read(xp: Backend, array: Array, geometry: Geometry) -> Array:
+def read_of(xp: Backend, array: Array, geometry: Geometry) -> Array:
     """An array of the base's shape through a geometry, whatever its dtype."""
     own = geometry._replace(dtype=xp.dtype_of(array))
     if not xp.mutable:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import optree
+
 from tensorgraft.quantization.models import Filter, Schemes, chooser, wanted_by
 from tensorgraft.quantization.public import front_end
 from tensorgraft.quantization.scheme import Scheme, scheme_of
@@ -34,38 +36,47 @@ def fake_quantize(x: Any, scheme: str | Scheme) -> Any:
 def prepare_qat_(model: Any, scheme: Schemes, *, filter: Filter = None) -> Any:
     """Make a model train with the weights that it will have when it is quantised.
 
-    Each weight that fits becomes a parametrisation (`torch.nn.utils.parametrize`): the parameter stays dense and is
-    trained, and what the module computes with is `fake_quantize` of it. Of "int8_dynamic", what goes into a Linear is
-    rounded row by row, too. `convert_` ends it. All weights are prepared or, on an error, none.
+    Of a PyTorch model, each weight that fits becomes a parametrisation (`torch.nn.utils.parametrize`): the parameter
+    stays dense and is trained, and what the module computes with is `fake_quantize` of it. Of "int8_dynamic", what goes
+    into a Linear is rounded row by row, too. Of a pytree, it becomes a `QuantizedArray` of which the one leaf is the
+    dense weight, and which computes as what `convert_` makes of it. All weights are prepared or, on an error, none.
 
     Arguments:
-        model: a `torch.nn.Module` on a device of ours.
+        model: a `torch.nn.Module` on a device of ours; or a pytree of `tensorgraft.array_api` arrays (a
+            `tensorgraft.transforms.Module`), of which a new one is returned.
         scheme, filter: as for `tg.quantize_`.
 
     Returns the model.
 
-    Raises as `tg.quantize_` does; ValueError for a weight that is quantised or prepared already.
+    Raises as `tg.quantize_` does; ValueError for a weight that is quantised or prepared already, and for schemes with
+    static activations; TypeError for a model that is neither.
     """
-    return _tensors("prepare_qat_", model).prepare(model, chooser(scheme), wanted_by(filter))
+    return _of("prepare_qat_", model).prepare(model, chooser(scheme), wanted_by(filter))
 
 
 def convert_(model: Any) -> Any:
     """Quantise the weights that `prepare_qat_` has prepared, by their schemes: the model computes what it computed in
-    training, up to the order of sums; of "int8_dynamic" on TensorFlow an activation half way between two codes may get
-    the other one. All of them or, on an error, none.
+    training; a PyTorch model up to the order of sums. All of them or, on an error, none.
 
-    Returns the model. Raises ValueError where nothing is prepared, or a weight is not finite.
+    Returns the model, of a pytree a new one. Raises ValueError where nothing is prepared, or a weight is not finite.
     """
-    return _tensors("convert_", model).convert(model)
+    return _of("convert_", model).convert(model)
 
 
-def _tensors(name: str, model: Any) -> Any:
+def _of(name: str, model: Any) -> Any:
+    """Who trains models of this kind."""
     torch = sys.modules.get("torch")
-    if torch is None or not isinstance(model, torch.nn.Module):
-        raise TypeError(
-            f"{name}: expected a torch.nn.Module, got a {type(model).__module__}.{type(model).__qualname__}: of other"
-            " models call tg.quantization.fake_quantize on the weights where they are used"
-        )
-    from tensorgraft.frontends.torch import quantized_training
+    if torch is not None and isinstance(model, torch.nn.Module):
+        from tensorgraft.frontends.torch import quantized_training as modules
 
-    return quantized_training
+        return modules
+    arrays = sys.modules.get("tensorgraft.frontends.array_api.array")
+    if arrays is not None and any(isinstance(x, arrays.Array) for x in optree.tree_leaves(model)):
+        from tensorgraft.frontends.array_api import quantized_training as trees
+
+        return trees
+    raise TypeError(
+        f"{name}: expected a torch.nn.Module, or a pytree of tensorgraft.array_api arrays, got a"
+        f" {type(model).__module__}.{type(model).__qualname__}: of others call tg.quantization.fake_quantize on the"
+        " weights where they are used"
+    )

@@ -22,6 +22,7 @@ from tensorgraft.quantization.encode import encode, same_ranges
 from tensorgraft.quantization.models import nothing_fits
 from tensorgraft.quantization.quantized import Quantized, anew, check_numbers, dense
 from tensorgraft.quantization.scheme import Scheme
+from tensorgraft.quantization.trained import Training
 from tensorgraft.storage import Geometry, Storage, write
 
 
@@ -71,6 +72,10 @@ class QuantizedArray(Array):
 
     def _write(self, value: Any, geometry: Geometry | None = None) -> None:
         g = self._look() if geometry is None else geometry
+        if isinstance(self.scheme, Training):  # the weight itself, which is dense
+            xp = self.codes._cell.backend
+            self.codes._write(dense(xp, value) if isinstance(value, Quantized) else value, g)
+            return
         whole = self._quantized().whole()
         xp: Backend = self.codes._cell.backend
         values = dense(xp, whole)

@@ -1,0 +1,159 @@
+"""Weights that are being trained to be quantised: `Quantized` arrays whose codes are still the dense numbers.
+
+Operations on one are those on what it will be quantised to, kernel for kernel, so that a model computes in training
+what it computes when it is converted. Their derivatives are those at the quantised numbers, and rounding has the
+derivative 1 (straight-through; Bengio et al., arXiv 1308.3432).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import optree
+
+from tensorgraft import views
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization import policy
+from tensorgraft.quantization.encode import encode
+from tensorgraft.quantization.encodings import Encoding
+from tensorgraft.quantization.quantized import Quantized, dense, read_of
+from tensorgraft.quantization.scheme import Scheme
+from tensorgraft.storage import whole
+
+Array = Any
+TRAINED = Encoding("trained", 32, "trained")
+_VIEWS = {"reshape", "permute_dims", "broadcast_to", "slice", "flip"}  # operations whose results are views of it
+
+
+@dataclass(frozen=True)
+class Training(Scheme):
+    """The scheme of a weight that will be quantised by `target`."""
+
+    encoding: str = "trained"
+    granularity: str = "tensor"
+    target: Any = None  # a Scheme
+
+    def __post_init__(self) -> None:
+        if self.target.is_static:
+            raise ValueError(f"{self.target} needs the range of activations, which is calibrated after training")
+
+    @property
+    def codes(self) -> Encoding:
+        return TRAINED
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return ("codes",)
+
+    def numbers(self, xp: Backend, q: Quantized) -> Array:
+        """What it is quantised to, dense; for the derivative, the view that it is of the weight."""
+        (found,) = xp.custom_vjp(
+            lambda inner, weight: (dense(inner, become(inner, q, weight)),),
+            lambda inner, arguments, results, cotangents: [
+                inner.vjp(lambda level, weight: (_seen(level, weight, q),), arguments[0])[1]([cotangents[0]])[0]
+            ],
+            None,
+            q.codes,
+        )
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.target}, in training"
+
+
+def trained(xp: Backend, weight: Array, scheme: Scheme) -> Quantized:
+    shape = xp.shape(weight)
+    q = Quantized(weight, None, None, shape, whole(shape, xp.dtype_of(weight)), Training(target=scheme))
+    become(xp, q, weight)  # raises for what cannot be quantised
+    return q
+
+
+def is_trained(x: Any) -> bool:
+    return isinstance(x, Quantized) and isinstance(x.scheme, Training)
+
+
+def become(xp: Backend, q: Quantized, weight: Array) -> Quantized:
+    """What is seen of `weight` when it is quantised."""
+    return _rounded(xp, q, weight).seen(q.geometry)
+
+
+def _rounded(xp: Backend, q: Quantized, weight: Array) -> Quantized:
+    assert isinstance(q.scheme, Training)
+    return encode(xp, weight, q.scheme.target, "fake_quantize")
+
+
+def _seen(xp: Backend, weight: Array, q: Quantized) -> Array:
+    """What is seen of the dense weight."""
+    found = read_of(xp, weight, q.geometry)
+    return found if xp.dtype_of(found) == q.dtype else xp.astype(found, q.dtype)
+
+
+def holds(x: Any) -> bool:
+    return is_trained(x) or (isinstance(x, list | tuple) and any(map(holds, x)))
+
+
+def applied(
+    xp: Backend,
+    wrap: Callable[[Backend], Any],
+    name: str,
+    rule: Callable[..., Any] | None,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+) -> Any:
+    """The operation `name` of the hub, of operands of which some are trained. `wrap`: a backend -> the one that knows
+    of quantised arrays; `rule`: for `Quantized` operands."""
+    if name in _VIEWS and (name != "reshape" or views.reshaped(args[0].geometry, tuple(args[1])) is not None):
+        assert rule is not None
+        return rule(xp, *args, **kwargs)
+    given: Any = (tuple(args), kwargs)
+    leaves: list[Any]
+    leaves, tree = optree.tree_flatten(given)
+    leaves = [dense(xp, x) if isinstance(x, Quantized) and not is_trained(x) else x for x in leaves]
+    places = [i for i, x in enumerate(leaves) if is_trained(x) or xp.is_array(x)]
+    arrays = [x.codes if is_trained(x := leaves[i]) else x for i in places]
+    single: list[bool] = []
+
+    def call(level: Any, of: Backend, operands: Sequence[Any]) -> tuple[Array, ...]:
+        filled: Any = list(leaves)
+        for i, x in zip(places, operands, strict=True):
+            filled[i] = x
+        positional, named = optree.tree_unflatten(tree, filled)
+        made = getattr(level, name)(*positional, **named)
+        single[:] = [not isinstance(made, list | tuple)]
+        out = [made] if single[0] else made
+        return tuple([dense(of, x) if isinstance(x, Quantized) else x for x in out])
+
+    def quantised(level: Backend, *values: Array) -> tuple[Array, ...]:
+        operands = [
+            become(level, x, v) if is_trained(x := leaves[i]) else v for i, v in zip(places, values, strict=True)
+        ]
+        with policy.meant():
+            return call(wrap(level), level, operands)
+
+    def pulled(level: Backend, arguments: Any, results: Any, cotangents: Any) -> list[Array | None]:
+        """Of the operation on dense numbers, at those that the codes stand for."""
+        at = [
+            dense(level, _rounded(level, x, a)) if is_trained(x := leaves[i]) else a
+            for i, a in zip(places, arguments, strict=True)
+        ]
+        smooth = [k for k, a in enumerate(at) if dtypes.is_inexact(level.dtype_of(a))]
+
+        def run(inner: Any, *some: Array) -> tuple[Array, ...]:
+            known = dict(zip(smooth, some, strict=True))
+            operands = []
+            for k, (i, a) in enumerate(zip(places, at, strict=True)):
+                value = known[k] if k in known else inner.lifted(a)
+                x = leaves[i]
+                operands.append(_seen(inner, value, x) if is_trained(x) else value)
+            return call(inner, inner, operands)
+
+        _, pullback = level.vjp(run, *[at[k] for k in smooth])
+        found = dict(zip(smooth, pullback(list(cotangents)), strict=True))
+        return [found.get(k) for k in range(len(at))]
+
+    policy.served(name)
+    made = xp.custom_vjp(quantised, pulled, None, *arrays)
+    return made[0] if single[0] else list(made)
