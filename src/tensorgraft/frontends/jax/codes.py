@@ -1,8 +1,8 @@
 """Codes, scales and zero points of JAX as one object, which is a pytree of them.
 
 The leaves are bits: none of them is a floating-point array, so that neither derivatives nor casts of a whole model take
-scales for parameters. Shapes follow from the leaves: an axis that `jax.vmap` or `jax.lax.scan` takes from the front of
-them, or puts there, is one of the array.
+scales for parameters. Shapes follow from the leaves, and are no part of the structure: an axis that `jax.vmap` or
+`jax.lax.scan` takes from the front of them, or puts there, is one of the array.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -22,11 +22,19 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.encodings import Encoding
 from tensorgraft.quantization.quantized import Quantized, anew, dense
 from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.storage import Geometry, contiguous_strides, whole
+from tensorgraft.storage import Geometry, whole
 
 Array = Any
 Shape = tuple[int, ...]
 Form = tuple[Shape, Geometry, Scheme]  # `Quantized.kind`
+
+
+class Kept(NamedTuple):
+    """What of a form no axis in front changes: the structure of the pytree."""
+
+    last: int | None  # the extent of the last axis, where codes are packed; None: there are no axes
+    dtype: np.dtype
+    scheme: Scheme
 
 
 class Codes:
@@ -35,15 +43,14 @@ class Codes:
     Arguments:
         parts: the arrays that `Scheme.parts` names: codes, with as many axes as the base, of which the last is packed,
             row by row, and float32 numbers as uint32.
-        form: shape of the base, what is seen of it, scheme.
+        form: shape of the base, what is seen of it, scheme; or, of all of the base, what is kept of that in a pytree.
     """
 
-    __slots__ = ("_form", "_given", "parts")
+    __slots__ = ("_form", "_kept", "parts")
 
-    def __init__(self, parts: tuple[Array, ...], form: Form) -> None:
+    def __init__(self, parts: tuple[Array, ...], form: Form | Kept) -> None:
         self.parts = parts
-        self._given = form
-        self._form: Form | None = None
+        self._form, self._kept = (None, form) if isinstance(form, Kept) else (form, None)
 
     @classmethod
     def of(cls, q: Quantized) -> Any:
@@ -62,14 +69,21 @@ class Codes:
 
     @property
     def form(self) -> Form:
-        """What it is, with the axes that its codes have."""
+        """With the axes that its codes have. Raises ValueError where there are no codes that could be those of an
+        array."""
         if self._form is None:
-            self._form = _formed(self._given, self.parts[0])
+            assert self._kept is not None
+            self._form = _formed(self._kept, self.parts[0])
         return self._form
 
     @property
     def scheme(self) -> Scheme:
-        return self._given[2]
+        return self._kept.scheme if self._kept is not None else self.form[2]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the numbers."""
+        return self._kept.dtype if self._kept is not None else self.form[1].dtype
 
     @property
     def label(self) -> str:
@@ -77,7 +91,7 @@ class Codes:
         return f"{self.scheme.encoding}{list(self.form[1].shape)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.parts, self._given)
+        return type(self), _flat(self)
 
 
 def quantized(q: Codes) -> Quantized:
@@ -153,52 +167,56 @@ def _in_a_row(codes: Array, base: Shape, encoding: Encoding) -> Array:
     return encoding.pack(xp, lax.slice_in_dim(rows, 0, base[-1], axis=len(base) - 1))
 
 
-def _formed(given: Form, codes: Any) -> Form:
+def _kept(form: Form) -> Kept:
+    """Of a form that is settled."""
+    base, geometry, scheme = form
+    last = base[-1] if scheme.codes.packed > 1 and geometry.shape else None
+    return Kept(last, geometry.dtype, scheme)
+
+
+def _formed(kept: Kept, codes: Any) -> Form:
     """The form for the axes that codes have."""
-    base, geometry, scheme = given
+    last, dtype, scheme = kept
     shape = getattr(codes, "shape", None)
-    stored = _stored(base, scheme.codes)
-    if shape == stored or not isinstance(shape, tuple):
-        return given
-    more = len(shape) - len(stored)
-    if more > 0 and shape[more:] == stored:
-        lead = shape[:more]
-        strides = tuple(n * math.prod(base) for n in contiguous_strides(lead))
-        seen = geometry._replace(shape=(*lead, *geometry.shape), strides=(*strides, *geometry.strides))
-        return (*lead, *base), seen, scheme
-    is_row = scheme.codes.packed > 1  # whose elements share bytes
-    if -len(stored) + is_row <= more < 0 and shape == stored[-more:] and geometry == whole(base, geometry.dtype):
-        return base[-more:], whole(base[-more:], geometry.dtype), scheme
-    raise ValueError(
-        f"the codes of a quantised array of shape {geometry.shape} ({scheme}) have the shape {shape}, and {stored} was"
-        " expected: jax.vmap and jax.lax.scan can go along its first axis"
-        + (", unless that is the only one: its codes are packed" if is_row else "")
-    )
+    if not isinstance(shape, tuple):
+        raise ValueError(f"a quantised array ({scheme}) holds a {type(codes).__name__} in the place of its codes")
+    if scheme.codes.packed == 1:
+        return shape, whole(shape, dtype), scheme
+    if not shape or shape[-1] != _stored((1 if last is None else last,), scheme.codes)[0]:
+        raise ValueError(
+            f"codes of {scheme} are packed along the last axis, which has {last} elements, and these have the shape"
+            f" {shape}: jax.vmap and jax.lax.scan can go along an axis in front of that"
+        )
+    if last is None:
+        return shape, whole(shape[:-1], dtype), scheme
+    base = (*shape[:-1], last)
+    return base, whole(base, dtype), scheme
 
 
 # ---- as a pytree -----------------------------------------------------------------------------------------------------
 
 
-def _flat(q: Codes) -> tuple[tuple[Any, ...], Form]:
+def _flat(q: Codes) -> tuple[tuple[Any, ...], Kept]:
     """Views are copied: what goes along the first axis of an array is to go along that of its codes."""
-    if all(isinstance(x, jax.Array | np.ndarray) for x in q.parts):
-        q = settled(q)
-    return q.parts, q.form
+    if q._kept is not None:
+        return q.parts, q._kept
+    q = settled(q)
+    return q.parts, _kept(q.form)
 
 
 def register(cls: type[Codes]) -> None:
     """A class as a pytree of JAX and of optree."""
 
     def with_keys(q: Any) -> Any:
-        parts, form = _flat(q)
-        return [(jax.tree_util.GetAttrKey(n), x) for n, x in zip(form[2].parts, parts, strict=True)], form
+        parts, kept = _flat(q)
+        return [(jax.tree_util.GetAttrKey(n), x) for n, x in zip(kept.scheme.parts, parts, strict=True)], kept
 
-    def made(form: Form, parts: Any) -> Any:
-        return cls(tuple(parts), form)
+    def made(kept: Kept, parts: Any) -> Any:
+        return cls(tuple(parts), kept)
 
     def named(q: Any) -> Any:
-        parts, form = _flat(q)
-        return parts, form, form[2].parts
+        parts, kept = _flat(q)
+        return parts, kept, kept.scheme.parts
 
     jax.tree_util.register_pytree_with_keys(cls, with_keys, made, _flat)
     optree.register_pytree_node(cls, named, made, namespace=getattr(optree.registry, "__GLOBAL_NAMESPACE"))

@@ -54,10 +54,6 @@ class QuantizedJaxArray(Codes):
         return self.form[1].shape
 
     @property
-    def dtype(self) -> np.dtype:
-        return self._given[1].dtype
-
-    @property
     def ndim(self) -> int:
         return len(self.shape)
 
@@ -138,7 +134,8 @@ class QuantizedJaxArray(Codes):
         return self.codes.devices()
 
     def __repr__(self) -> str:
-        what = f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        codes = self.parts[0]
+        what = f"{self.dtype}[{','.join(map(str, self.shape))}]" if hasattr(codes, "shape") else repr(codes)
         return f"{type(self).__name__}({what}, scheme={str(self.scheme)!r})"
 
 
