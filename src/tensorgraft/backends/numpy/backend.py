@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.backends.numpy.coded import NumpyCoded
 from tensorgraft.backends.numpy.control_flow import NumpyControlFlow
 from tensorgraft.backends.numpy.dlpack import from_dlpack
 from tensorgraft.backends.numpy.elementwise import NumpyElementwise
@@ -53,6 +54,7 @@ class NumpyBackend(
     NumpyFFT,
     NumpyRandom,
     NumpyControlFlow,
+    NumpyCoded,
     Backend,
 ):
     """NumPy on the CPU. Arrays are `numpy.ndarray`, or NumPy scalars where NumPy returns them."""

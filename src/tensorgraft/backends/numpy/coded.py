@@ -1,0 +1,89 @@
+"""Products with matrices of codes: rows are looked up in blocks that stay in the cache, and BLAS multiplies them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.coded import Coded, Coding
+
+Array = Any
+
+_BLOCK = 1 << 17  # numbers
+_MANY = 16  # rows, for which BLAS wants larger blocks
+_tables: dict[Coding, Array] = {}
+
+
+class NumpyCoded:
+    def coded_matmul(
+        self: Any,
+        x: Array,
+        codes: Array,
+        scale: Array,
+        zero: Array | None,
+        coding: Coding,
+        shape: tuple[int, int],
+        axis: int = 1,
+        dtype: np.dtype | None = None,
+    ) -> Array:
+        n, k = shape
+        if not x.size or not n * k or k % 2 or k % coding.packed:
+            return Coded.coded_matmul(self, x, codes, scale, zero, coding, shape, axis, dtype)
+        rows = np.ascontiguousarray(codes).reshape(n, k // coding.packed)
+        table = _table(self, coding) if coding.packed > 1 or coding.kind != "integer" else None
+        if table is not None and coding.packed == 1:
+            rows = rows.view(np.uint16)
+        left = np.asarray(x, np.float32)
+        scale, zero = (s if s is None or len(s) in (1, n) else np.repeat(s, n // len(s), 0) for s in (scale, zero))
+        after = scale.shape[axis] == 1 and zero is None  # one scale for all that is added up
+        out = np.zeros((len(left), n if axis == 1 else k), np.float32)
+        step = max(1, (_BLOCK if len(left) <= _MANY else _BLOCK * 8) // k)
+        for start in range(0, n, step):
+            part = slice(start, min(start + step, n))
+            if table is None:
+                values = rows[part].astype(np.float32)
+            else:
+                values = np.take(table, rows[part], axis=0, mode="clip").view(np.float32).reshape(-1, k)
+            if not after:
+                _scale(values, scale if len(scale) == 1 else scale[part], _of(zero, part))
+            if axis == 1:
+                np.matmul(left, values.T, out=out[:, part])
+            else:
+                out += left[:, part] @ values
+        if after:
+            out *= np.repeat(scale, out.shape[1] // scale.shape[1 - axis], 1 - axis).reshape(1, -1)
+        return out.astype(x.dtype if dtype is None else dtype, copy=False)
+
+
+def _of(zero: Array | None, part: slice) -> Array | None:
+    return zero if zero is None or len(zero) == 1 else zero[part]
+
+
+def _scale(values: Array, scale: Array, zero: Array | None) -> None:
+    """In place; each number of `scale` and `zero` is that of a group of columns."""
+    if zero is not None:
+        values.reshape(len(values), zero.shape[1], -1)[...] -= zero[:, :, None]
+    values.reshape(len(values), scale.shape[1], -1)[...] *= scale[:, :, None]
+
+
+def _table(xp: Any, coding: Coding) -> Array:
+    """What a byte of several codes stands for, or two bytes of one each: float32 side by side, as one number."""
+    found = _tables.get(coding)
+    if found is None:
+        if coding.packed > 1:
+            codes = coding.unpack(xp, np.arange(256, dtype=dtypes.uint8), (256 * coding.packed,))
+        else:
+            codes = np.arange(1 << 16, dtype=np.uint16).view(np.uint8)
+        if coding.kind == "integer":
+            numbers = coding.decode(xp, codes)
+        else:
+            single = np.zeros(256, np.float32)  # not every byte is a code
+            known = coding.all_codes()
+            single[known.view(np.uint8)] = coding.decode(xp, known)
+            numbers = single[codes.view(np.uint8)]
+        numbers = numbers.reshape(-1, max(coding.packed, 2))
+        wide = {2: np.float64, 4: np.complex128}.get(numbers.shape[1])
+        found = _tables[coding] = numbers if wide is None else numbers.view(wide).reshape(-1)
+    return found
