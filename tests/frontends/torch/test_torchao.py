@@ -335,6 +335,28 @@ def test_what_keeps_no_codes():
     assert model[0].weight.device.type == "cpu"  # as it was
 
 
+def test_axes():
+    """Three axes, blocks of two, slices and transposed tensors."""
+    torch.manual_seed(0)
+    w, device = torch.randn(4, 128, 64), tg.device("numpy")
+    group = quantization.Int8Tensor.from_hp(w[0], PER_GROUP)
+    for t in (
+        quantization.Int8Tensor.from_hp(w, PER_ROW),
+        quantization.Int8Tensor.from_hp(w, quantization.PerRow(1)),
+        quantization.Float8Tensor.from_hp(w[0], granularity=quantization.PerBlock([64, 64])),
+        quantization.Float8Tensor.from_hp(w[0], granularity=PER_ROW).t(),
+        microscaled(torch.float4_e2m1fn_x2)(w),
+        group[2:6, 32:64],
+    ):
+        q = tg.quantization.from_torchao(t, device)
+        assert torch.equal(tg.dequantize(q).cpu(), t.dequantize())
+        assert torch.equal(tg.dequantize(q.mT[..., 3:]).cpu(), t.dequantize().mT[..., 3:])
+    with pytest.raises(TypeError, match=r"keeps codes of .* scales for blocks of"):
+        tg.quantization.from_torchao(group[:, 5:37], device)  # of which torchao has scales no more
+    with pytest.raises(TypeError, match="is transposed: take the tensor of which it is a view"):
+        tg.quantization.from_torchao(nvfp4(scaled=False)(w[0]).t(), device)
+
+
 def test_scales_that_no_backend_has():
     t = nn.Parameter(weight(weights()["MX float8"], torch.bfloat16), requires_grad=False)
     with pytest.raises(TypeError, match=r"float8_e8m0fnu cannot be on the device 'graft': .*from_torchao"):

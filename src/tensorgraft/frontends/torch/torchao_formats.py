@@ -76,8 +76,8 @@ def _reads(*names: str) -> Callable[[Reader], Reader]:
 
 def _other(t: Any, what: str) -> TypeError:
     return TypeError(
-        f"from_torchao: a {type(t).__qualname__} of shape {tuple(t.shape)} {what};"
-        " move the dense numbers, t.dequantize()"
+        f"from_torchao: a {type(t).__qualname__} of shape {tuple(t.shape)} {what}, or move the dense numbers,"
+        " t.dequantize()"
     )
 
 
@@ -107,7 +107,7 @@ def _training(t: Any) -> Format:
 def _microscaled(t: Any) -> Format:
     """Runs of 16 or 32 along the last axis, whose scales are floats of 8 bits, and may lie in tiles."""
     if t.qdata.stride(-2) < t.qdata.stride(-1) and t.qdata.dim() > 1:
-        raise _other(t, "is transposed: take the tensor of which it is a view, or")
+        raise _other(t, "is transposed: take the tensor of which it is a view")
     shape, grid = tuple(t.shape), (*t.shape[:-1], t.shape[-1] // t.block_size)
     kind = getattr(t, "elem_dtype", torch.float4_e2m1fn_x2)
     if kind in _FLOATS:
