@@ -7,7 +7,9 @@ import pytest
 import tensorgraft as tg
 import tensorgraft.array_api as xp
 from tensorgraft import nn
+from tensorgraft.hub import registry
 from tensorgraft.quantization import convert_, prepare_qat_
+from tensorgraft.quantization.activations import by_row
 from tensorgraft.transforms import apply_updates, filter_grad, filter_jit, filter_value_and_grad, tree_at
 
 
@@ -43,6 +45,17 @@ def test_rounding_has_the_derivative_one(backend, scheme):
     assert xp.max(xp.abs(g(x) - near)) < 1e-6 and xp.max(xp.abs(tg.jit(g)(x) - near)) < 1e-6
     out, moved = tg.jvp(fake, (x,), (c,))
     assert xp.all(out == want) and xp.all(moved == c)
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
+def test_rows_get_the_codes_that_they_get_on_numpy(backend):
+    values = np.random.default_rng(0).standard_normal((128, 256)).astype(np.float32)
+    want = by_row(registry.get("numpy"), values, (1,))
+    hub = registry.get(backend)
+    rows = hub.asarray(values)
+    for run in (lambda x: by_row(hub, x, (1,)), hub.compile(lambda x: by_row(hub, x, (1,)))):
+        for found, right in zip(run(rows), want, strict=True):
+            assert np.array_equal(hub.to_numpy(found), right)
 
 
 def test_what_cannot_be_rounded():

@@ -21,6 +21,8 @@ def data(backend):
         ("numpy", "int8_dynamic", False),
         ("torch", "int4_per_group_32", True),
         ("jax", "int8_dynamic", True),
+        ("tensorflow", "int8_dynamic", True),
+        ("tensorflow", "int4_per_group_32", True),
     ],
 )
 def test_the_quantised_model_is_the_one_that_was_trained(backend, scheme, compiled):
