@@ -216,8 +216,11 @@ def test_models():
     assert isinstance(back[0].weight, nn.Parameter) and torch.equal(back(x), want)
     half = copy.deepcopy(quantised).to(torch.bfloat16)
     assert half[0].weight.is_graft_quantized and half(x.bfloat16()).dtype == torch.bfloat16
-    half[0].weight.data = torch.ones(64, 64)  # and dense again
-    assert type(half[0].weight) is nn.Parameter and not half[0].weight.is_graft_quantized
+    held = half[0].weight
+    held.data = torch.ones(64, 64)  # and dense again
+    assert type(held) is nn.Parameter and not held.is_graft_quantized
+    held.data = weight(shape=(64, 64))
+    assert isinstance(held, nn.Parameter) and held.is_graft_quantized and (x @ held.t()).shape == (5, 64)
     quantised.share_memory()
     assert quantised[0].weight.is_shared()
 

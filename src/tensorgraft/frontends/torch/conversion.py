@@ -1,4 +1,5 @@
-"""A tensor that keeps its identity while it moves: `param.data = ...` between the device and others.
+"""A tensor that keeps its identity while it moves: `param.data = ...` between the device and others, and between dense
+and quantised tensors on the CPU.
 
 `Module.to` assigns `param.data`, so that tied weights stay tied and an optimizer made before keeps its parameters.
 PyTorch's own assignment allows that between the CPU and CUDA, not between the CPU and a Python device.
@@ -12,17 +13,17 @@ from typing import Any
 import torch
 
 from tensorgraft.frontends.torch.devices import TYPE
+from tensorgraft.frontends.torch.quantized_cpu import QuantizedTensor
 
 # the devices between which PyTorch itself allows the assignment
 DENSE = frozenset({"cpu", "cuda", "xpu", "mps", "hpu", "mtia", TYPE})
 
 
 def exchangeable(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """`x.data = y` is a move between the device and another one."""
+    """`x.data = y` is a move between the device and another one, or a change of class."""
     kinds = {x.device.type, y.device.type}
     return (
-        TYPE in kinds
-        and len(kinds) == 2
+        ((TYPE in kinds and len(kinds) == 2) or isinstance(x, QuantizedTensor) != isinstance(y, QuantizedTensor))
         and x.is_leaf
         and kinds <= DENSE
         and x.layout == y.layout == torch.strided
@@ -31,8 +32,8 @@ def exchangeable(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 
 def _plain(t: torch.Tensor) -> bool:
-    """No subclass that dispatches by itself (a fake tensor, a wrapper)."""
-    return type(t).__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+    """No subclass of others that dispatches by itself (a fake tensor, a wrapper)."""
+    return isinstance(t, QuantizedTensor) or type(t).__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
 
 
 def exchange(x: torch.Tensor, y: torch.Tensor) -> None:
@@ -48,6 +49,8 @@ def exchange(x: torch.Tensor, y: torch.Tensor) -> None:
     if x.requires_grad and x._use_count() > 1:  # type: ignore[attr-defined]
         node = torch.autograd.graph.get_gradient_edge(x).node
         node.register_prehook(_moved)
+    if isinstance(x, QuantizedTensor) or isinstance(fresh, QuantizedTensor):
+        _exchange_classes(x, fresh)
     torch._C._swap_tensor_impl(x, fresh)
     if hooks:
         x._backward_hooks = hooks
@@ -57,6 +60,19 @@ def exchange(x: torch.Tensor, y: torch.Tensor) -> None:
         if exchangeable(grad, y):
             exchange(grad, grad.to(y.device))
         x.grad = grad
+
+
+def _exchange_classes(x: torch.Tensor, fresh: torch.Tensor) -> None:
+    """On the CPU a quantised parameter is of the tensor's own class, with a mark."""
+    parameter, before = isinstance(x, torch.nn.Parameter), type(x)
+    if isinstance(fresh, QuantizedTensor):
+        x.__class__ = QuantizedTensor
+        if parameter:
+            x._is_param = True  # type: ignore[attr-defined]
+    else:
+        x.__class__ = torch.nn.Parameter if parameter else torch.Tensor  # type: ignore[assignment]
+        x.__dict__.pop("_is_param", None)
+    fresh.__class__ = before
 
 
 def _moved(grads: Any) -> None:

@@ -49,26 +49,14 @@ def _of_numbers(name: str) -> Callable[..., Any]:
 class QuantizedTensor(Tensor):
     """A quantised tensor on the CPU, as `tg.quantize` makes it."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
     __slots__ = ()
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return operators.run(func, args, kwargs or {})
-
-    @property
-    def data(self) -> Tensor:  # type: ignore[override]
-        return Tensor.data.__get__(self)  # type: ignore[attr-defined]
-
-    @data.setter
-    def data(self, value: Tensor) -> None:
-        """A dense tensor makes this one dense, and of another class, as `torch.nn.Module.to` does."""
-        if isinstance(value, QuantizedTensor):
-            Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
-            return
-        parameter = isinstance(self, torch.nn.Parameter)
-        fresh = value.detach().view_as(value)
-        torch.utils.swap_tensors(self, torch.nn.Parameter(fresh, self.requires_grad) if parameter else fresh)
 
     # ---- what C++ would read from memory -----------------------------------------------------------------------------
 
@@ -129,8 +117,12 @@ class QuantizedTensor(Tensor):
         return made(q, seen, size, stride, offset).requires_grad_(requires_grad)
 
 
+def _part(name: str) -> property:
+    return property(lambda t: getattr(_cell(t).array, name))
+
+
 for _name in ("codes", "scale", "zero", "input_scale", "input_zero"):
-    setattr(QuantizedTensor, _name, property(lambda t, name=_name: getattr(_cell(t).array, name)))
+    setattr(QuantizedTensor, _name, _part(_name))
 
 
 def _cell(t: Tensor) -> Storage:
@@ -159,17 +151,17 @@ def made(
     """A tensor on a storage of its own."""
     q = anew(backend().inner, q)
     dtype = dtype or FROM_NUMPY[q.dtype]
-    storage = _new_storage(0, CPU, math.prod(q.base) * dtype.itemsize)
-    storage.cell = Storage(q, backend())  # type: ignore[attr-defined]
+    storage: Any = _new_storage(0, CPU, math.prod(q.base) * dtype.itemsize)
+    storage.cell = Storage(q, backend())
     size = q.base if size is None else size
     stride = contiguous_strides(size) if stride is None else stride
     out = set_storage(_wrapper(dtype, size, stride, offset), storage, offset, size, stride)
-    torch._C._set_throw_on_mutable_data_ptr(out)  # type: ignore[attr-defined]
+    torch._C._set_throw_on_mutable_data_ptr(out)
     return out
 
 
 def _wrapper(dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Any:
-    return Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+    return Tensor._make_wrapper_subclass(
         QuantizedTensor, size, strides=stride, storage_offset=offset, dtype=dtype, device=CPU
     )
 
@@ -179,7 +171,7 @@ def view_of(
 ) -> QuantizedTensor:
     """A tensor on the storage of another one."""
     out = _wrapper(dtype, size, stride, offset)
-    torch._functionalize_unsafe_set(out, base)  # type: ignore[attr-defined]
+    torch._functionalize_unsafe_set(out, base)
     return out
 
 
