@@ -51,7 +51,7 @@ def _jvp(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Any]
     return out, ad.Zero(jax.typeof(out).to_tangent_aval())
 
 
-def _batch(args: Sequence[Array], dims: Sequence[int | None]) -> tuple[Array, int]:
+def _batch(args: Sequence[Array], dims: Sequence[Any]) -> tuple[Array, int]:
     (x, y), (axis, _) = args, dims
     return spread_p.bind(jnp.moveaxis(x, axis, 0), y), 0
 

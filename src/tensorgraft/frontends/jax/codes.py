@@ -50,7 +50,8 @@ class Codes:
 
     def __init__(self, parts: tuple[Array, ...], form: Form | Kept) -> None:
         self.parts = parts
-        self._form, self._kept = (None, form) if isinstance(form, Kept) else (form, None)
+        self._form: Form | None = None if isinstance(form, Kept) else form
+        self._kept: Kept | None = form if isinstance(form, Kept) else None
 
     @classmethod
     def of(cls, q: Quantized) -> Any:
@@ -219,4 +220,5 @@ def register(cls: type[Codes]) -> None:
         return parts, kept, kept.scheme.parts
 
     jax.tree_util.register_pytree_with_keys(cls, with_keys, made, _flat)
-    optree.register_pytree_node(cls, named, made, namespace=getattr(optree.registry, "__GLOBAL_NAMESPACE"))
+    tell: Any = optree.register_pytree_node  # its types ask for a collection
+    tell(cls, named, made, namespace=getattr(optree.registry, "__GLOBAL_NAMESPACE"))

@@ -191,8 +191,8 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"
     setattr(QuantizedJaxArray, f"__r{_plain}__", _binary(getattr(operator, _name), True))
 for _name in ("lshift", "rshift", "eq", "ne", "lt", "le", "gt", "ge"):
     setattr(QuantizedJaxArray, f"__{_name}__", _binary(getattr(operator, _name), False))
-QuantizedJaxArray.__divmod__ = _binary(divmod, False)  # type: ignore[attr-defined]
-QuantizedJaxArray.__rdivmod__ = _binary(divmod, True)  # type: ignore[attr-defined]
+for _reflected, _name in ((False, "__divmod__"), (True, "__rdivmod__")):
+    setattr(QuantizedJaxArray, _name, _binary(divmod, _reflected))
 
 
 def _unary(op: Callable[..., Any]) -> Any:
@@ -201,7 +201,7 @@ def _unary(op: Callable[..., Any]) -> Any:
 
 for _name in ("neg", "pos", "abs", "invert"):
     setattr(QuantizedJaxArray, f"__{_name}__", _unary(getattr(operator, _name)))
-QuantizedJaxArray.__round__ = _unary(round)  # type: ignore[attr-defined]
+setattr(QuantizedJaxArray, "__round__", _unary(round))  # noqa: B010
 
 
 def _method(name: str) -> Any:
