@@ -176,7 +176,7 @@ class QuantizingBackend(_Forwarding):
         """`storage.read`: of a storage that is quantised, another view of its codes."""
         if not isinstance(array, Quantized):
             return read(self.inner, array, geometry)
-        if geometry.dtype.itemsize != array.dtype.itemsize or not dtypes.is_floating(geometry.dtype):
+        if geometry.dtype != array.dtype:
             policy.missing("view as another dtype", _shapes((array,)))
             return read(self.inner, self.inner.own(dense(self.inner, array)), geometry)
         return (array if array.is_whole else anew(self.inner, array)).seen(geometry)

@@ -8,10 +8,13 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
+import torch.multiprocessing.reductions as reductions
 
+from tensorgraft.frontends.torch.devices import TYPE
 from tensorgraft.frontends.torch.quantized import attached, is_quantized, place_of
 from tensorgraft.frontends.torch.tensors import FROM_NUMPY, cell_of, cpu_to_numpy, numpy_dtype, numpy_to_cpu
 from tensorgraft.quantization.quantized import Quantized, check_numbers
@@ -22,6 +25,18 @@ from tensorgraft.storage import whole
 def install() -> None:
     torch.Tensor.__reduce_ex__ = _reduce(torch.Tensor.__reduce_ex__)  # type: ignore[method-assign]
     torch.serialization.add_safe_globals([rebuild])
+    for cls in (torch.Tensor, torch.nn.Parameter):
+        ForkingPickler.register(cls, _sent(reductions.reduce_tensor))
+
+
+def _sent(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Between processes, tensors of the device: copies of codes and scales."""
+
+    def reduce_tensor(t: torch.Tensor) -> Any:
+        ours = t.device.type == TYPE and torch._C._has_storage(t) and is_quantized(t)
+        return t.__reduce_ex__(2) if ours else original(t)
+
+    return reduce_tensor
 
 
 def _reduce(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -132,7 +132,9 @@ def _to_copy(
         convert = kernels["convert"] if not (x.is_conj() or x.is_neg()) else torch.ops.graft.convert
         return convert(x, dtype, memory_format or torch.preserve_format)
     if x.device.type == TYPE:
-        if cell_of(x).backend.wraps and device.type in (TYPE, "cpu"):  # quantised: so it is there
+        cell = cell_of(x)
+        if cell.backend.wraps and cell.array.dtype == numpy_dtype(x.dtype) and device.type in (TYPE, "cpu"):
+            # quantised, and so it is there; not the bits of its numbers
             from tensorgraft.frontends.torch import quantized
 
             there = quantized.moved(x, device)
