@@ -78,11 +78,23 @@ class Undecided:
         from tensorgraft.frontends.array_api.jit import Jitted, reached
 
         call: Any = (args, kwargs)
-        if any(isinstance(x, Array) for x in (*optree.tree_leaves(call), *reached(self.fn))):
+        seen = [*optree.tree_leaves(call), *reached(self.fn)]
+        if any(isinstance(x, Array) for x in seen) or (not any(map(_is_torch, seen)) and any(map(_of_arrays, seen))):
             return Jitted(self.fn)
         from tensorgraft.frontends.torch.jit import Compiled
 
         return Compiled(self.fn, guard_values=self._guard_values)
+
+
+def _is_torch(x: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and (x is torch or isinstance(x, torch.Tensor | torch.nn.Module))
+
+
+def _of_arrays(x: Any) -> bool:
+    """The Array API's namespace, or a function of it."""
+    name = x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", None)
+    return isinstance(name, str) and name.startswith(("tensorgraft.array_api", "tensorgraft.frontends.array_api"))
 
 
 def report() -> list[Any]:

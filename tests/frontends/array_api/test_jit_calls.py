@@ -1,0 +1,143 @@
+"""What a compiled function compares of its calls: nothing that was constant in a trace may change unseen, however often
+the same call was made before."""
+
+import numpy as np
+import pytest
+
+import tensorgraft as tg
+import tensorgraft.array_api as xp
+
+FACTOR = 2.0
+
+
+def array(values, backend="jax"):
+    return xp.asarray(np.asarray(values, np.float32), device=backend)
+
+
+def counted(fn):
+    """(the compiled function, how often it was traced)."""
+    traces = []
+
+    def inside(*args, **kwargs):
+        traces.append(1)
+        return fn(*args, **kwargs)
+
+    return tg.jit(inside), traces
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
+def test_arguments_that_share_memory_are_another_call(backend):
+    def add_into(a, b):
+        a += 1
+        return a * b
+
+    f, traces = counted(add_into)
+    for _ in range(2):
+        x, y = array([1, 2], backend), array([3, 4], backend)
+        np.testing.assert_array_equal(np.asarray(f(x, y)), [6, 12])
+        x = array([1, 2], backend)
+        np.testing.assert_array_equal(np.asarray(f(x, x)), [4, 9])
+        np.testing.assert_array_equal(np.asarray(x), [2, 3])
+    assert len(traces) == 2
+
+
+def test_shapes_dtypes_views_and_structures_are_told_apart():
+    f, traces = counted(lambda x: {k: v + v for k, v in x.items()})
+    wide = array(np.arange(12).reshape(3, 4))
+    square = array(np.arange(9).reshape(3, 3))
+    calls = [{"a": wide}, {"b": wide}, {"a": wide[:, ::2]}, {"a": wide[:, 1:3]}, {"a": square}, {"a": square.T},
+             {"a": xp.astype(square, xp.int32)}]  # fmt: skip
+    for _ in range(3):
+        for call in calls:
+            for key, made in f(call).items():
+                expected = np.asarray(call[key])
+                assert made.dtype == call[key].dtype
+                np.testing.assert_array_equal(np.asarray(made), expected + expected)
+    assert len(traces) == len(calls)
+
+
+def test_what_a_function_reaches_is_looked_at_in_every_call(monkeypatch):
+    power = 1
+    x, held = array([1, 2]), array([10, 20])
+
+    def fn(x):
+        return x**power * FACTOR + held
+
+    f = tg.jit(fn)
+    for _ in range(2):
+        np.testing.assert_array_equal(np.asarray(f(x)), [12, 24])
+    power = 2
+    np.testing.assert_array_equal(np.asarray(f(x)), [12, 28])
+    monkeypatch.setitem(fn.__globals__, "FACTOR", 3.0)
+    np.testing.assert_array_equal(np.asarray(f(x)), [13, 32])
+    held += 1
+    np.testing.assert_array_equal(np.asarray(f(x)), [14, 33])
+    held = array([0, 0])
+    np.testing.assert_array_equal(np.asarray(f(x)), [3, 12])
+    power = 1
+    np.testing.assert_array_equal(np.asarray(f(x)), [3, 6])
+
+
+def test_arguments_that_are_no_arrays_are_told_apart_by_type_and_value():
+    def fn(x, how):
+        return x + 1 if how is True else x - 1 if how == "down" else x * how
+
+    f, traces = counted(fn)
+    x = array([3, 4])
+    for _ in range(2):
+        for how, expected in ((True, [4, 5]), ("down", [2, 3]), (2, [6, 8]), (2.0, [6, 8])):
+            np.testing.assert_array_equal(np.asarray(f(x, how)), expected)
+    assert len(traces) <= 6
+
+
+def test_a_call_without_arrays_is_for_the_default_device_of_its_time():
+    f = tg.jit(lambda n: xp.ones(3) * n)
+    before = str(xp.ones(1).device)
+    try:
+        for name in ("jax", "torch", "jax"):
+            tg.set_default_device(name)
+            made = f(2.0)
+            assert name in str(made.device)
+            np.testing.assert_array_equal(np.asarray(made), [2, 2, 2])
+    finally:
+        tg.set_default_device(before)
+
+
+def test_arrays_on_several_devices_are_refused_after_good_calls_too():
+    f = tg.jit(lambda x, y: x + y)
+    x, y = array([1]), array([1], "torch")
+    for _ in range(2):
+        f(x, x)
+        f(y, y)
+        with pytest.raises(ValueError, match="one program is for one device"):
+            f(x, y)
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
+def test_results_are_arguments_views_of_them_constants_and_new_arrays(backend):
+    fixed = array([7], backend)
+    f = tg.jit(lambda x, n: (x, x[1:], n, "word", fixed, x + n, x * n))
+    for n in (2, 3):
+        x = array([1, 2, 3], backend)
+        same, view, number, word, constant, added, multiplied = f(x, n)
+        assert same is x
+        assert number == n
+        assert word == "word"
+        view += 10
+        np.testing.assert_array_equal(np.asarray(x), [1, 12, 13])
+        np.testing.assert_array_equal(np.asarray(constant), [7])
+        np.testing.assert_array_equal(np.asarray(added), np.array([1, 2, 3]) + n)
+        np.testing.assert_array_equal(np.asarray(multiplied), np.array([1, 2, 3]) * n)
+
+
+def test_an_array_that_somebody_else_holds_is_not_given_away():
+    @tg.jit
+    def step(x):
+        x += 1
+
+    x = array(np.zeros(1000))
+    for k in range(3):
+        held = x.native
+        step(x)
+        np.testing.assert_array_equal(np.asarray(held), np.full(1000, k))
+        np.testing.assert_array_equal(np.asarray(x), np.full(1000, k + 1))
