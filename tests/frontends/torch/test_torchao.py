@@ -210,6 +210,18 @@ def test_inputs_on_every_backend(name, backend):
             torch.testing.assert_close(f(x.to(tg.device(backend))).cpu(), model(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("name", "backend"), [("rows", "numpy"), ("asymmetric", "jax"), ("int4", "numpy")])
+def test_gradients(name, backend):
+    """Roundings have the derivative 1 (torchao gives no gradient at all)."""
+    model, device = quantized(make_model()[:1], inputs()[name]), tg.device(backend)
+    ours, x, g = moved(model, backend), torch.randn(5, 64), torch.randn(5, 32)
+    w, leaf = model[0].weight.dequantize(), x.to(device).requires_grad_()
+    (ours(leaf) * g.to(device)).sum().backward()
+    torch.testing.assert_close(leaf.grad.cpu(), g @ w, rtol=1e-4, atol=1e-5)
+    gradients = torch.func.vmap(torch.func.grad(lambda x, g: (ours(x) * g).sum()))
+    torch.testing.assert_close(gradients(x.to(device), g.to(device)).cpu(), g @ w, rtol=1e-4, atol=1e-5)
+
+
 def test_scaled_inputs():
     """What SmoothQuant divides weights by multiplies the inputs."""
     smooth = prototype("smoothquant", "SmoothQuantConfig")
