@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.multiprocessing.reductions as reductions
 
+from tensorgraft.frontends.torch import quantized_cpu
 from tensorgraft.frontends.torch.devices import TYPE
 from tensorgraft.frontends.torch.quantized import attached, is_quantized, place_of
 from tensorgraft.frontends.torch.tensors import FROM_NUMPY, cell_of, cpu_to_numpy, numpy_dtype, numpy_to_cpu
@@ -25,18 +26,29 @@ from tensorgraft.storage import whole
 def install() -> None:
     torch.Tensor.__reduce_ex__ = _reduce(torch.Tensor.__reduce_ex__)  # type: ignore[method-assign]
     torch.serialization.add_safe_globals([rebuild])
-    for cls in (torch.Tensor, torch.nn.Parameter):
-        ForkingPickler.register(cls, _sent(reductions.reduce_tensor))
+    for cls in (torch.Tensor, torch.nn.Parameter, quantized_cpu.QuantizedTensor):
+        ForkingPickler.register(cls, _sent)
 
 
-def _sent(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Between processes, tensors of the device: copies of codes and scales."""
+def _sent(t: torch.Tensor) -> Any:
+    """Between processes: codes and scales, those of the CPU in shared memory as PyTorch does it, copies of others."""
+    if t.device.type not in (TYPE, "cpu") or not torch._C._has_storage(t) or not is_quantized(t):
+        return reductions.reduce_tensor(t)
+    if isinstance(t, torch.nn.Parameter):
+        return torch._utils._rebuild_parameter, (t.detach(), t.requires_grad, OrderedDict())
+    parts, *kept, place = described(t)
+    if t.device.type == "cpu":
+        return rebuild, ("cpu", list(cell_of(t).array.parts), *kept, *place, t.requires_grad)
+    by_value = [(p.dtype, tuple(p.shape), p.reshape(-1).view(torch.uint8).numpy().tobytes()) for p in parts]
+    return _received, (str(t.device), by_value, *kept, *place, t.requires_grad)
 
-    def reduce_tensor(t: torch.Tensor) -> Any:
-        ours = t.device.type == TYPE and torch._C._has_storage(t) and is_quantized(t)
-        return t.__reduce_ex__(2) if ours else original(t)
 
-    return reduce_tensor
+def _received(device: str, parts: list[Any], *rest: Any) -> torch.Tensor:
+    made = [
+        torch.frombuffer(bytearray(content), dtype=dtype).reshape(shape) if content else torch.empty(shape, dtype=dtype)
+        for dtype, shape, content in parts
+    ]
+    return rebuild(device, made, *rest)
 
 
 def _reduce(original: Callable[..., Any]) -> Callable[..., Any]:
