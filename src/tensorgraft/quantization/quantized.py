@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.coded import spread
 from tensorgraft.quantization.encodings import Encoding
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Geometry, contiguous_strides, read, same_strides, whole
@@ -157,11 +158,11 @@ def seen(xp: Backend, q: Quantized) -> Seen:
     found = axes_of(q)
     if found is None:
         g = q.geometry
-        full = [None if s is None else xp.broadcast_to(_spread(xp, s, q.base), q.base) for s in (q.scale, q.zero)]
+        full = [None if s is None else xp.broadcast_to(spread(xp, s, q.base), q.base) for s in (q.scale, q.zero)]
         return Seen(*(None if a is None else read_of(xp, a, g) for a in (codes, *full)))
     axes, at = found
     codes = _along(xp, codes, axes, at)
-    scale, zero = (None if s is None else _along(xp, _spread(xp, s, q.base), axes, at) for s in (q.scale, q.zero))
+    scale, zero = (None if s is None else _along(xp, spread(xp, s, q.base), axes, at) for s in (q.scale, q.zero))
     return Seen(codes, scale, zero)
 
 
@@ -204,16 +205,6 @@ def anew(xp: Backend, q: Quantized) -> Quantized:
 def blocks(xp: Backend, scale: Array, shape: Shape) -> tuple[int, ...]:
     """The extents of what shares a scale."""
     return tuple(max(n, 1) // max(s, 1) for n, s in zip(shape, xp.shape(scale), strict=True))
-
-
-def _spread(xp: Backend, scale: Array, base: Shape) -> Array:
-    """Scales, one an element along every axis where there are several of them."""
-    for axis, (s, n) in enumerate(zip(xp.shape(scale), base, strict=True)):
-        if s not in (1, n):
-            here = xp.shape(scale)
-            wide = xp.broadcast_to(xp.expand_dims(scale, axis + 1), (*here[: axis + 1], n // s, *here[axis + 1 :]))
-            scale = xp.reshape(wide, (*here[:axis], n, *here[axis + 1 :]))
-    return scale
 
 
 def _along(xp: Backend, x: Array, axes: list[Axis], at: list[int]) -> Array:
