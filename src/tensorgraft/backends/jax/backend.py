@@ -102,7 +102,7 @@ class JaxBackend(
 
     def observe(self, fn: Callable[[np.ndarray], None], x: Array, /) -> None:
         if isinstance(x, Tracer) or not core.trace_state_clean():  # in a trace, what has a value now will have others
-            jax.debug.callback(lambda x: fn(np.asarray(x)), x)
+            _telling(fn)(lax.stop_gradient(x))
         else:
             fn(np.asarray(x))
 
@@ -217,6 +217,18 @@ class JaxBackend(
 
     def signature(self, x: Array, /) -> Hashable:
         return x.shape, x.dtype
+
+
+def _telling(fn: Callable[[np.ndarray], None]) -> Callable[[Array], tuple[()]]:
+    """What `jax.vmap` calls once, with the axis of the batch in front, and not once for each of it."""
+
+    @jax.custom_batching.custom_vmap
+    def tell(x: Array) -> tuple[()]:
+        jax.debug.callback(lambda x: fn(np.asarray(x)), x)
+        return ()
+
+    tell.def_vmap(lambda size, batched, x: (tell(x), ()))
+    return tell
 
 
 def _strong(x: Any) -> Any:
