@@ -14,6 +14,7 @@ class Inputs(nn.Module):
     """Scales what goes into a module, and rounds it where the product does not, with torchao's own functions: as
     torchao does it; but gradients flow through, straight-through."""
 
+    rule: Any
     act_pre_scale: torch.Tensor | None
     act_quant_scale: torch.Tensor | None
     act_quant_zero_point: torch.Tensor | None
