@@ -14,6 +14,7 @@ from jax._src import core  # jax.core no longer tells whether a trace is under w
 
 from tensorgraft.backends.jax import cache, native
 from tensorgraft.backends.jax.analysis import label_scope
+from tensorgraft.backends.jax.coded import JaxCoded
 from tensorgraft.backends.jax.control_flow import JaxControlFlow
 from tensorgraft.backends.jax.elementwise import JaxElementwise
 from tensorgraft.backends.jax.fft import JaxFFT
@@ -42,6 +43,7 @@ class JaxBackend(
     JaxIndexing,
     JaxSorting,
     JaxLinearAlgebra,
+    JaxCoded,
     JaxWindowed,
     JaxFFT,
     JaxControlFlow,
