@@ -20,7 +20,18 @@ def matmul(x1: Array, x2: Array, /) -> Array:
     if x1.ndim > 1 and x2.ndim > 1:
         broadcast_shape("matmul", operands, [x.shape[:-2] for x in operands])
     with xp.scope():
+        if x2.ndim == 2 and not (xp.mutable or xp.wraps):
+            a, left = (x1.T, 0) if _is_turned(x1) else (x1, x1.ndim - 1)
+            b, right = (x2.T, 1) if _is_turned(x2) else (x2, 0)
+            return made(xp.dot_general(converted(xp, a, dtype), converted(xp, b, dtype), ((left,), (right,))), xp)
         return made(xp.matmul(converted(xp, x1, dtype), converted(xp, x2, dtype)), xp)
+
+
+def _is_turned(x: Array) -> bool:
+    """A transposed view of rows, which need not be copied into columns to be multiplied."""
+    return (
+        x.ndim == 2 and x._geometry is not None and x.shape[0] > 1 and x._geometry.strides[0] < x._geometry.strides[1]
+    )
 
 
 def tensordot(x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Array:
