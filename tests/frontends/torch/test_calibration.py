@@ -223,3 +223,16 @@ def test_static_schemes_are_not_trained():
         ValueError, match="prepare_qat_: q: int8_static_per_channel keeps a range that is measured when"
     ):
         tg.quantization.prepare_qat_(model, "int8_static")
+
+
+@pytest.mark.parametrize("name", ["cpu", "numpy"])
+def test_layers_that_pytorch_computes_by_one_operator(name):
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval()
+    batches, x = [torch.randn(4, 10, 32) for _ in range(4)], torch.randn(3, 10, 32)
+    with torch.no_grad():
+        want = model(x)
+        model = model.to(device(name))
+        quantize_(model, "int8_static", calibrate=[b.to(device(name)) for b in batches])
+        assert torch.backends.mha.get_fastpath_enabled()
+        assert sqnr(model, x.to(device(name)), want) > 40

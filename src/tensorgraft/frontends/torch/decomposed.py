@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorgraft.frontends.torch import schema, state
+from tensorgraft.frontends.torch import codes, schema, state
 from tensorgraft.frontends.torch.devices import slot_of_backend
 from tensorgraft.frontends.torch.nested import map_nested
 from tensorgraft.frontends.torch.spec import Spec
@@ -46,7 +46,7 @@ def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> S
             entered.depth -= 1
 
     def fn(xp: Backend, *args: Any, **kwargs: Any) -> Any:
-        slot = slot_of_backend(xp)
+        slot = slot_of_backend(codes.plain(xp))
 
         def up(a: Any) -> Any:
             if isinstance(a, np.dtype):
