@@ -68,9 +68,9 @@ def _exchange_classes(x: torch.Tensor, fresh: torch.Tensor) -> None:
     if isinstance(fresh, QuantizedTensor):
         x.__class__ = QuantizedTensor
         if parameter:
-            x._is_param = True  # type: ignore[attr-defined]
+            x._is_param = True
     else:
-        x.__class__ = torch.nn.Parameter if parameter else torch.Tensor  # type: ignore[assignment]
+        x.__class__ = torch.nn.Parameter if parameter else torch.Tensor
         x.__dict__.pop("_is_param", None)
     fresh.__class__ = before
 

@@ -36,6 +36,13 @@ def backend() -> QuantizingBackend:
     return quantizing(xp if on_cpu.device == CPU else registry.get("torch:cpu:0"))
 
 
+@functools.cache
+def recording() -> QuantizingBackend:
+    """The same without writes in place, for programs; an object of its own, since a record changes it meanwhile."""
+    inner: Any = backend().inner
+    return quantizing(inner.immutable)
+
+
 def _of_numbers(name: str) -> Callable[..., Any]:
     """A method for which C++ wants memory with numbers: a copy of them."""
     original = getattr(Tensor, name)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import quantized_cpu as cpu
 from tensorgraft.frontends.torch import schema
 from tensorgraft.frontends.torch.nested import flatten, map_nested
@@ -80,7 +81,11 @@ def on_codes(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if not plan.recordable or not plan.used:
             plan.used = True
             return _computed(plan, func, args, kwargs)
-        _record(plan, func, args, kwargs)
+        try:
+            _record(plan, func, args, kwargs)
+        except TracedValueError:  # a kernel that asks for values after all
+            plan.recordable = False
+            return _computed(plan, func, args, kwargs)
     policy.counted(plan.notes)
     (made,) = plan.run(*arrays)  # type: ignore[misc]
     return made
@@ -179,7 +184,7 @@ def _array(a: Any) -> Any:
 
 
 def _record(plan: Plan, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
-    xp = cpu.backend()
+    xp: Any = cpu.recording()
     given: list[Tensor] = []
 
     def stand_in(a: Any) -> Any:

@@ -13,7 +13,6 @@ from tensorgraft.frontends.torch import schema
 from tensorgraft.frontends.torch.nested import flatten, map_nested
 from tensorgraft.frontends.torch.tensors import numpy_dtype
 from tensorgraft.quantization import policy
-from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.storage import Geometry, is_dense
 
@@ -101,8 +100,7 @@ def write(t: Tensor, values: Tensor) -> None:
         with xp.scope():
             cell.array = xp.put(cell.array, geometry, values)
         return
-    inner: Any = cpu.backend().inner
-    _assign(cell.array, quantizing(inner.immutable).put(cell.array, geometry, values))
+    _assign(cell.array, cpu.recording().put(cell.array, geometry, values))
 
 
 def _assign(target: Quantized, new: Quantized) -> None:
