@@ -69,7 +69,8 @@ def tensor_at(place: Place, array: Any) -> torch.Tensor:
 def read(t: torch.Tensor, name: str = "dequantize") -> tuple[Place, Any]:
     """The dense numbers of a tensor, of which a trace under way is told."""
     if t.device.type == "cpu":
-        return quantized_cpu.HOST, quantized_cpu.dense_of(t, name)
+        with torch._C._DisableFuncTorch():
+            return quantized_cpu.HOST, quantized_cpu.dense_of(t, name)
     state.touch(cell_of(t))
     with policy.meant(), torch._C._DisableFuncTorch():
         return slot_at(t.device.index), to_array(t.detach())
