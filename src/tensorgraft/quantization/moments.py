@@ -26,8 +26,9 @@ _GOLDEN, _PLASTIC = (
 
 
 class Format(NamedTuple):
-    """A float of 8 bits with 4 bits of exponent: of numbers of either sign, or of magnitudes, with a bit more of
-    precision. The greatest number is `top`, the octave 2^-15 the least.
+    """A float of 8 bits: of numbers of either sign, or of magnitudes, with a bit more of precision. It has 16 octaves:
+    the middle ones, from 2^-7 on, have 2^`mantissa` codes each, those above, from 2^-3 on, twice and those below half
+    as many.
 
     Among signed numbers the first code is zero; among magnitudes there is no zero, for they are divided by.
     """
@@ -37,7 +38,8 @@ class Format(NamedTuple):
 
     @property
     def top(self) -> float:
-        return 2 - 2.0**-self.mantissa
+        """The greatest number."""
+        return 2 - 2.0 ** -(self.mantissa + 1)
 
     @property
     def cut(self) -> int:
@@ -47,11 +49,11 @@ class Format(NamedTuple):
     @property
     def first(self) -> float:
         """What code 1 stands for."""
-        return _LEAST * (1 + 2.0**-self.mantissa)
+        return _LEAST * (1 + 2.0 ** -(self.mantissa - 1))
 
 
 _LEAST = 2.0**-15
-_BITS_OF_LEAST = 112 << 23
+_BITS_OF_LEAST, _OCTAVE = 112 << 23, 1 << 23
 FIRST, ROOT = Format(True, 3), Format(False, 4)
 
 
@@ -166,9 +168,14 @@ def _encode(xp: Backend, values: Array, form: Format, count: Array, start: int) 
     scale = xp.divide(xp.max(magnitudes, axis=(1,), keepdims=True), form.top)
     units = xp.minimum(xp.divide(magnitudes, xp.where(xp.equal(scale, 0.0), 1.0, scale)), form.top)
     bits = xp.subtract(_same_bits(xp, units, dtypes.int32), _BITS_OF_LEAST)
+    # codes with the bits to be cut off: a line for each density of codes
+    bits = xp.maximum(
+        xp.maximum(xp.bitwise_right_shift(bits, _int32(xp, 1)), xp.subtract(bits, 4 * _OCTAVE)),
+        xp.subtract(xp.multiply(bits, 2), 16 * _OCTAVE),
+    )
     if form.signed:  # between zero and the first code there is a straight line, too
-        near_zero = xp.astype(xp.multiply(units, 2.0**form.cut / form.first), dtypes.int32)
-        bits = xp.where(xp.less(units, form.first), near_zero, bits)
+        near_zero = xp.multiply(xp.minimum(units, form.first), 2.0**form.cut / form.first)
+        bits = xp.where(xp.less(units, form.first), xp.astype(near_zero, dtypes.int32), bits)
     else:
         bits = xp.maximum(bits, 0)
     codes = xp.bitwise_right_shift(xp.add(bits, _dither(xp, rows, form.cut, count, start)), _int32(xp, form.cut))
@@ -201,8 +208,12 @@ def _decode(xp: Backend, codes: Array, scale: Array, form: Format, shape: tuple[
     kept = xp.shape(codes)
     found = xp.astype(codes, dtypes.int32)
     codes = xp.bitwise_and(found, 127) if form.signed else found
-    bits = xp.add(xp.bitwise_left_shift(codes, _int32(xp, form.cut)), _BITS_OF_LEAST)
-    x = xp.multiply(_same_bits(xp, bits, dtypes.float32), scale)
+    bits = xp.bitwise_left_shift(codes, _int32(xp, form.cut))
+    bits = xp.minimum(
+        xp.minimum(xp.multiply(bits, 2), xp.add(bits, 4 * _OCTAVE)),
+        xp.add(xp.bitwise_right_shift(bits, _int32(xp, 1)), 8 * _OCTAVE),
+    )
+    x = xp.multiply(_same_bits(xp, xp.add(bits, _BITS_OF_LEAST), dtypes.float32), scale)
     if form.signed:
         x = xp.where(xp.equal(codes, 0), 0.0, xp.where(xp.greater(found, 127), xp.negative(x), x))
     size, n = kept[0] * kept[1], 1
