@@ -49,13 +49,17 @@ def draw_array(draw: Draw, shape: tuple[int, ...]) -> np.ndarray:
     return np.asarray(rng.standard_normal(shape) * rng.choice([0.0, 0.1, 3.0], shape), np.float32)
 
 
-def pair(draw: Draw, scheme: Scheme, shape: tuple[int, ...], front: str) -> Pair:
+def pair(draw: Draw, scheme: Scheme, shape: tuple[int, ...], front: str, dtype: str = "float32") -> Pair:
     values = draw_array(draw, shape)
     if front == "torch":
-        q = tg.quantize(torch.from_numpy(values).to(tg.device("numpy")), scheme)
+        q = tg.quantize(torch.from_numpy(values).to(tg.device("numpy"), getattr(torch, dtype)), scheme)
     else:
-        q = tg.quantize(xp.asarray(values, device="numpy"), scheme)
+        q = tg.quantize(xp.astype(xp.asarray(values, device="numpy"), getattr(xp, dtype)), scheme)
     return q, tg.dequantize(q)
+
+
+def draw_dtype(draw: Draw, front: str) -> str:
+    return draw(st.sampled_from(["float32", "float64", *(["bfloat16", "float16"] if front == "torch" else [])]))
 
 
 def _both(f: Callable[[Any], Any]) -> Callable[[Pair], Pair]:
@@ -143,7 +147,9 @@ def draw_view(draw: Draw, shape: tuple[int, ...], front: str) -> tuple[str, Call
     return f"chunk {parts, axis}", _both(lambda w: w.chunk(parts, axis)[-1])
 
 
-def draw_copy(draw: Draw, shape: tuple[int, ...], scheme: Scheme, front: str) -> tuple[str, Callable[[Pair], Pair]]:
+def draw_copy(
+    draw: Draw, shape: tuple[int, ...], scheme: Scheme, front: str, dtype: str
+) -> tuple[str, Callable[[Pair], Pair]]:
     """What moves elements into a new array; of a shape with axes and elements."""
     tensors = front == "torch"
     axis = draw(st.integers(0, len(shape) - 1))
@@ -181,7 +187,7 @@ def draw_copy(draw: Draw, shape: tuple[int, ...], scheme: Scheme, front: str) ->
         other = draw(
             st.sampled_from(["int8_per_tensor", scheme if scheme.granularity == "tensor" else "nf4_per_tensor"])
         )
-        q, d = pair(draw, tg.quantization.scheme.scheme_of(other), shape, front)
+        q, d = pair(draw, tg.quantization.scheme.scheme_of(other), shape, front, dtype)
         join = (lambda a, b: torch.cat([a, b], axis)) if tensors else lambda a, b: xp.concat([a, b], axis=axis)
         return f"concat with {other} {axis}", lambda p: (join(p[0], q), join(p[1], d))
     cut = _slice(draw, n, False)
@@ -209,6 +215,6 @@ def draw_copy(draw: Draw, shape: tuple[int, ...], scheme: Scheme, front: str) ->
 
 
 def numbers(w: Any) -> np.ndarray:
-    """Of an array or a tensor."""
+    """Of an array or a tensor, in float64, which has all of them."""
     w = tg.dequantize(w)
-    return w.detach().cpu().numpy() if isinstance(w, torch.Tensor) else np.asarray(w)
+    return w.detach().cpu().double().numpy() if isinstance(w, torch.Tensor) else np.asarray(w).astype(np.float64)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from tests.quantization.chains import draw_array, draw_copy, draw_scheme, draw_view, numbers, pair
+from tests.quantization.chains import draw_array, draw_copy, draw_dtype, draw_scheme, draw_view, numbers, pair
 
 import tensorgraft as tg
 import tensorgraft.array_api as xp
@@ -27,7 +27,7 @@ def same(q, dense):
     assert (tuple(q.shape), q.dtype) == (tuple(dense.shape), dense.dtype)
     if isinstance(q, torch.Tensor):
         assert q.stride() == dense.stride()
-    np.testing.assert_array_equal(numbers(q).view(np.int32), numbers(dense).view(np.int32))
+    np.testing.assert_array_equal(numbers(q).view(np.int64), numbers(dense).view(np.int64))
 
 
 @each_front
@@ -36,12 +36,13 @@ def same(q, dense):
 def test_views_of_views(front, data):
     draw = data.draw
     scheme, shape = draw_scheme(draw)
-    found = pair(draw, scheme, shape, front)
-    note(f"{scheme} {shape} axis {scheme.axis}")
+    dtype = draw_dtype(draw, front)
+    found = pair(draw, scheme, shape, front, dtype)
+    note(f"{scheme} {shape} axis {scheme.axis} {dtype}")
     for _ in range(draw(st.integers(1, 6))):
         here = tuple(found[0].shape)
         copied = here and 0 not in here and draw(st.integers(0, 2)) == 0
-        name, view = draw_copy(draw, here, scheme, front) if copied else draw_view(draw, here, front)
+        name, view = draw_copy(draw, here, scheme, front, dtype) if copied else draw_view(draw, here, front)
         note(name)
         before, found = found, view(found)
         same(*found)
@@ -55,8 +56,9 @@ def test_views_of_views(front, data):
 def test_writes_into_views(front, data):
     draw = data.draw
     scheme, shape = draw_scheme(draw)
-    q, dense = pair(draw, scheme, shape, front)
-    note(f"{scheme} {shape} axis {scheme.axis}")
+    dtype = draw_dtype(draw, front)
+    q, dense = pair(draw, scheme, shape, front, dtype)
+    note(f"{scheme} {shape} axis {scheme.axis} {dtype}")
     found, views = (q, dense), []
     for _ in range(draw(st.integers(0, 4))):
         name, view = draw_view(draw, tuple(found[0].shape), front)
