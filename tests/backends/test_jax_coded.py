@@ -14,7 +14,10 @@ import tensorgraft as tg
 N, K = 1024, 1024
 
 
-@pytest.mark.parametrize("scheme", ["int8_per_channel", "int8_per_tensor", "int4_per_group_32", "uint4_per_group_64", "int2_per_group_32", "nf4"])
+@pytest.mark.parametrize(
+    "scheme",
+    ["int8_per_channel", "int8_per_tensor", "int4_per_group_32", "uint4_per_group_64", "int2_per_group_32", "nf4"],
+)
 def test_blocks(scheme: str) -> None:
     key = jax.random.key(0)
     q = tg.quantize(jax.random.normal(key, (N, K)), scheme)
