@@ -48,10 +48,12 @@ def test_on_backends_and_in_batches(backend):
     assert np.mean(np.asarray(tg.dequantize(q)) == np.asarray(want)) > 0.99
 
 
-def test_of_torch():
+@pytest.mark.parametrize("backend", ["cpu", "jax"])
+def test_of_torch(backend):
     import torch
 
-    w, x = (torch.from_numpy(a).to(tg.device("jax")) for a in (W, X))
+    device = torch.device("cpu") if backend == "cpu" else tg.device(backend)
+    w, x = (torch.from_numpy(a).to(device) for a in (W, X))
     q = gptq(w, x, "int4_per_group_32")
     assert q.is_graft_quantized and q.device == w.device
     want = gptq(on("numpy", W), on("numpy", X), "int4_per_group_32")

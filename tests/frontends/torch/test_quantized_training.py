@@ -8,10 +8,14 @@ import tensorgraft as tg
 from tensorgraft.quantization import convert_, fake_quantize, prepare_qat_
 
 
+def device(backend):
+    return torch.device("cpu") if backend == "cpu" else tg.device(backend)
+
+
 def data(backend):
     g = torch.Generator().manual_seed(3)
     x = torch.randn(64, 32, generator=g)
-    return x.to(tg.device(backend)), (x @ torch.randn(32, 4, generator=g)).tanh().to(tg.device(backend))
+    return x.to(device(backend)), (x @ torch.randn(32, 4, generator=g)).tanh().to(device(backend))
 
 
 @pytest.mark.parametrize(
@@ -19,6 +23,8 @@ def data(backend):
     [
         ("numpy", "int4_per_group_32", False),
         ("numpy", "int8_dynamic", False),
+        ("cpu", "int4_per_group_32", False),
+        ("cpu", "int8_dynamic", False),
         ("torch", "int4_per_group_32", True),
         ("jax", "int8_dynamic", True),
         ("tensorflow", "int8_dynamic", True),
@@ -27,7 +33,7 @@ def data(backend):
 )
 def test_the_quantised_model_is_the_one_that_was_trained(backend, scheme, compiled):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 4)).to(tg.device(backend))
+    model = nn.Sequential(nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 4)).to(device(backend))
     x, y = data(backend)
     assert prepare_qat_(model, {"2": None, "*": scheme}) is model
     assert len(list(model.parameters())) == 4
