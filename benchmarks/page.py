@@ -32,6 +32,7 @@ AREAS = {
     "growth": "How compiling and memory grow",
     "grafted": "Modules on TensorFlow and NumPy",
     "quantized": "Quantised products",
+    "optimizers": "Optimizers of 8 bits",
     "trace": "Estimates of traces",
 }
 

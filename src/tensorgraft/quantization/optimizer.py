@@ -91,7 +91,8 @@ def adam8bit(
         with here.backend.scope():
             for x in leaves:
                 if not _is_floating(x):
-                    mu.append(None), nu.append(None)
+                    mu.append(None)
+                    nu.append(None)
                     continue
                 value = here.value(x)
                 shape, dtype = here.backend.shape(value), here.backend.dtype_of(value)

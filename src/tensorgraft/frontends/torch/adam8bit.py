@@ -182,7 +182,7 @@ class Adam8bit(torch.optim.Optimizer):
         if on_device(params[0]):
             ours = torch.ops.graft.adam8bit_
             run = ours.tensor_lr if isinstance(group["lr"], Tensor) else ours.default
-        run(params, [p.grad for p in params], *written[1:], phases, **given)
+        run(params, [p.grad for p in params if p.grad is not None], *written[1:], phases, **given)
 
 
 def _natively(
