@@ -27,6 +27,8 @@ _TIMES = 4
 
 
 class JaxCoded:
+    device: Any
+
     def coded_matmul(
         self: Any,
         x: Array,
@@ -79,25 +81,16 @@ def _blocks(x: Array, scale: Array, zero: Array | None, coding: Coding, shape: t
     return 1
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Lane:
     """The codes at one place of every byte."""
 
     coding: Coding
     place: int
+    bits: int
+    signed: bool
+    kind: str
     packed: int = 1
-
-    @property
-    def bits(self) -> int:
-        return self.coding.bits
-
-    @property
-    def signed(self) -> bool:
-        return self.coding.signed
-
-    @property
-    def kind(self) -> str:
-        return self.coding.kind
 
     def unpack(self, xp: Any, packed: Array, shape: tuple[int, ...]) -> Array:
         bits = self.bits
@@ -120,4 +113,4 @@ def _lanes(coding: Coding, k: int, scale: Array, zero: Array | None) -> Sequence
     blocks = [k // a.shape[1] for a in (scale, zero) if a is not None]
     if p == 1 or k % p or any(b % p for b in blocks):
         return (coding,)
-    return [_Lane(coding, i) for i in range(p)]
+    return [_Lane(coding, i, coding.bits, coding.signed, coding.kind) for i in range(p)]
