@@ -28,7 +28,7 @@ def quantize_(
     """Quantise the weights of a model: all of them, or, on an error, none.
 
     Arguments:
-        model: a `torch.nn.Module` on a device of ours, whose parameters are replaced; or a pytree of
+        model: a `torch.nn.Module`, on the CPU or a device of ours, whose parameters are replaced; or a pytree of
             `tensorgraft.array_api` arrays (a `tensorgraft.transforms.Module`) or of JAX's (an Equinox model, parameters
             of Flax or Haiku), of which a new one is returned.
         scheme: a scheme or its name; or a mapping of patterns of names (`fnmatch`: "*.mlp.*") to schemes, or to None

@@ -60,7 +60,7 @@ def dequantize(q: Any) -> Any:
 
 
 def from_torchao(x: Any, device: Any = None) -> Any:
-    """A tensor that torchao has quantised, as a quantised tensor on a device of ours, with the same codes, scales and
+    """A tensor that torchao has quantised, as a quantised tensor of ours, with the same codes, scales and
     zero points; or a module with such weights, or a mapping of names to tensors, moved there.
 
     Arguments:

@@ -32,7 +32,7 @@ def gptq(
     """A weight quantised so that `x @ w.T` changes least, in the mean square, for the `inputs` x.
 
     Arguments:
-        w: (N, K), an array of `tensorgraft.array_api` or a `torch.Tensor` on the device: the weight of a Linear.
+        w: (N, K), an array of `tensorgraft.array_api` or a `torch.Tensor`: the weight of a Linear.
         inputs: (..., K), or an iterable of such: what goes into it.
         scheme, observer, activation_observer: as `tg.quantize` takes them.
         damping: of the mean of the diagonal of x.T @ x, what is added to it.
@@ -45,7 +45,7 @@ def gptq(
     found, front = scheme_of(scheme), front_end(w)
     if front is None:
         raise TypeError(
-            f"gptq: expected an array of tensorgraft.array_api or a tensor on tg.device(...), got a"
+            f"gptq: expected an array of tensorgraft.array_api or a tensor on the CPU or tg.device(...), got a"
             f" {type(w).__module__}.{type(w).__qualname__}"
         )
     if len(w.shape) != 2:
@@ -75,14 +75,15 @@ class Moments:
 
     def update(self, product: Product) -> str | None:
         """What is wrong with a product, if so."""
-        if len(self.shape) != 2 or product.axis is None:
+        at = product.columns
+        if len(self.shape) != 2 or product.axis is None or at is None:
             return f"GPTQ rounds weights of two axes, one of which products add up along; this one is {self.shape}"
         if self.axis is None:
             self.axis = product.axis
             self.total = np.zeros((self.shape[self.axis],) * 2)
         if product.axis != self.axis:
             return "products add up along the one and along the other axis of the weight, and GPTQ rounds along one"
-        x, at = product.inputs.astype(np.float64), product.columns
+        x = product.inputs.astype(np.float64)
         moments = x.T @ x
         if len(at) == len(self.total) and (at[1:] > at[:-1]).all():
             self.total += moments

@@ -17,7 +17,7 @@ def fake_quantize(x: Any, scheme: str | Scheme) -> Any:
     1308.3432).
 
     Arguments:
-        x: a floating-point `tensorgraft.array_api` array, or a `torch.Tensor` on the device.
+        x: a floating-point `tensorgraft.array_api` array, or a `torch.Tensor` on the CPU or the device.
         scheme: as `tg.quantize` takes it.
 
     Returns a dense array of the shape and dtype of `x`.
@@ -27,7 +27,7 @@ def fake_quantize(x: Any, scheme: str | Scheme) -> Any:
     found, front = scheme_of(scheme), front_end(x)
     if front is None:
         raise TypeError(
-            f"fake_quantize: expected an array of tensorgraft.array_api or a tensor on tg.device(...), got a"
+            f"fake_quantize: expected an array of tensorgraft.array_api or a tensor on the CPU or tg.device(...), got a"
             f" {type(x).__module__}.{type(x).__qualname__}"
         )
     return front.fake_quantize(x, found)
@@ -42,7 +42,7 @@ def prepare_qat_(model: Any, scheme: Schemes, *, filter: Filter = None) -> Any:
     dense weight, and which computes as what `convert_` makes of it. All weights are prepared or, on an error, none.
 
     Arguments:
-        model: a `torch.nn.Module` on a device of ours; or a pytree of `tensorgraft.array_api` arrays (a
+        model: a `torch.nn.Module`, on the CPU or a device of ours; or a pytree of `tensorgraft.array_api` arrays (a
             `tensorgraft.transforms.Module`), of which a new one is returned.
         scheme, filter: as for `tg.quantize_`.
 
