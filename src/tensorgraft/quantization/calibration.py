@@ -243,7 +243,7 @@ class _Digest:
     def update(self, product: Product) -> None:
         columns = None if product.columns is None else product.columns.tobytes()
         found = hashlib.blake2b(repr((product.inputs.shape, product.axis, columns)).encode())
-        found.update(np.ascontiguousarray(product.inputs))
+        found.update(np.ascontiguousarray(product.inputs).data)
         self.value += int.from_bytes(found.digest(), "big")
 
 

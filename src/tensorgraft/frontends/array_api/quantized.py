@@ -72,12 +72,11 @@ class QuantizedArray(Array):
 
     def _write(self, value: Any, geometry: Geometry | None = None) -> None:
         g = self._look() if geometry is None else geometry
+        xp: Backend = self.codes._cell.backend
         if isinstance(self.scheme, Training):  # the weight itself, which is dense
-            xp = self.codes._cell.backend
             self.codes._write(dense(xp, value) if isinstance(value, Quantized) else value, g)
             return
         whole = self._quantized().whole()
-        xp: Backend = self.codes._cell.backend
         values = dense(xp, whole)
         if isinstance(value, Quantized):
             value = dense(xp, value)
