@@ -22,14 +22,14 @@ def install() -> None:
 def _repr(original: Callable[..., str]) -> Callable[..., str]:
     """With the scheme; printing is not counted as an operation that makes dense."""
 
-    def __repr__(self: torch.Tensor, *, tensor_contents: Any = None) -> str:
+    def printed(self: Any, *, tensor_contents: Any = None) -> str:
         if self.device.type != TYPE or not torch._C._has_storage(self) or not is_quantized(self):
             return original(self, tensor_contents=tensor_contents)
         text = original(dequantize(self), tensor_contents=tensor_contents)
         grad = ", requires_grad=True" if self.requires_grad else ""
         return f"{text[:-1]}, scheme={cell_of(self).array.scheme}{grad})"
 
-    return functools.wraps(original)(__repr__)
+    return functools.wraps(original)(printed)
 
 
 def _add_param_group(original: Callable[..., None]) -> Callable[..., None]:
