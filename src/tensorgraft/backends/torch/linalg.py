@@ -16,6 +16,7 @@ from tensorgraft.backends.torch.precision import INTEGERS, NARROW, SIGNED, arang
 Array = Any
 Tensor = torch.Tensor
 Axes = tuple[Sequence[int], Sequence[int]]
+_FAST_BFLOAT16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()  # and added up in float32
 
 
 def integer_product(a: Tensor, b: Tensor) -> Tensor:
@@ -49,7 +50,8 @@ def product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     if dtype in INTEGERS:
         a, b = convert(a, dtype), convert(b, dtype)
         return torch.matmul(a, b) if a.device.type == "cpu" else integer_product(a, b)
-    if dtype in NARROW and (a.dtype != dtype or a.device.type == "cpu" or dtype.itemsize < 2):
+    fast = a.device.type != "cpu" or (dtype == torch.bfloat16 and _FAST_BFLOAT16)
+    if dtype in NARROW and not (fast and a.dtype == b.dtype == dtype and dtype.itemsize == 2):
         return torch.matmul(a.to(torch.float32), b.to(torch.float32)).to(dtype)
     return torch.matmul(convert(a, dtype), convert(b, dtype))
 
