@@ -126,3 +126,13 @@ def test_training_for_it():
     tg.quantization.convert_(model)
     assert model[0].weight.is_graft_quantized and model[1].weight.is_graft_quantized
     torch.testing.assert_close(model(x).cpu(), out.cpu(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_frozen_dense_weights_with_trained_biases(dims):
+    """PyTorch's meta function leaves out the gradient that is not asked for."""
+    x, w, bias = drawn("cpu", 2, 4, *(5,) * dims), drawn("cpu", 8, 4, *(3,) * dims), drawn("cpu", 8)
+    want = ran(getattr(F, f"conv{dims}d"), x, w, bias)
+    got = ran(getattr(F, f"conv{dims}d"), *(t.to(device("numpy")) for t in (x, w, bias)))
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a.cpu(), b, rtol=1e-4, atol=1e-5)
