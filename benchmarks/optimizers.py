@@ -55,12 +55,12 @@ def _step(make: Make, device: Any, compiled: bool = False) -> tuple[Callable[[],
         params.append(p)
     optimizer = make(params)
 
-    def step() -> torch.Tensor:
+    def step(p: torch.Tensor) -> torch.Tensor:
         optimizer.step()
-        return params[0].detach()[0, 0].clone()
+        return p.detach()[0, 0].clone()
 
     run = tg.jit(step) if compiled else step
-    return (lambda: run().item()), optimizer
+    return (lambda: run(params[0]).item()), optimizer
 
 
 def _torchaos(params: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
