@@ -86,12 +86,22 @@ _EXACT = (1 << 24) // (128 * 128)
 def _compiled_bytes(a: Array, b: Array, contract: Axes, batch: Axes) -> Array:
     """XLA makes a loop of a product of a matrix and a vector. Along the matrix's rows that is quick, unless what
     computes the vector becomes a part of it: a maximum keeps that out. Along columns it is 30 times slower than the
-    product of two matrices, so the vector gets a second row, of zeros."""
+    product of two matrices, so the vector gets a second row, of zeros. Of few rows and many, those of the many are to
+    be on the left; again it is a maximum for which XLA does not turn the product round again."""
     sa, sb = shape_of(a), shape_of(b)
     free = [[i for i in range(len(s)) if i not in axes] for s, axes in ((sa, contract[0]), (sb, contract[1]))]
     rows, columns = (math.prod(s[i] for i in own) for s, own in zip((sa, sb), free, strict=True))
-    if batch[0] or not contract[0] or 1 not in (rows, columns) or rows * columns < _LARGE:
+    if batch[0] or not contract[0] or rows * columns < _LARGE:
         return _product(a, b, contract, batch, dtypes.int32)
+    if 1 not in (rows, columns):
+        k = math.prod(sa[i] for i in contract[0])
+        if rows > columns or rows * _FEWER > k or tuple(contract[1]) != tuple(range(len(free[1]), len(sb))):
+            return _product(a, b, contract, batch, dtypes.int32)
+        out = _product(b, a, (contract[1], contract[0]), batch, dtypes.int32)
+        lowest = tf.fill(shape_of(out), tf.constant(-(1 << 31), tf.int32))
+        out = raw.Max(input=raw.Pack(values=[out, lowest], axis=0), axis=ints((0,)), keep_dims=False)
+        n = len(free[1])
+        return raw.Transpose(x=out, perm=ints((*range(n, n + len(free[0])), *range(n))))
     vector, matrix, axes = (a, b, contract[1]) if rows == 1 else (b, a, contract[0])
     ndim = len(shape_of(matrix))
     by_rows = tuple(axes) == tuple(range(ndim - len(axes), ndim))
@@ -106,6 +116,7 @@ def _compiled_bytes(a: Array, b: Array, contract: Axes, batch: Axes) -> Array:
 
 
 _LARGE = 64  # numbers of a product
+_FEWER = 32  # times fewer rows than what is contracted
 
 
 def _product(a: Array, b: Array, contract: Axes, batch: Axes, result: np.dtype | None = None) -> Array:
