@@ -1,5 +1,6 @@
 """What a call of a compiled function costs as the number of captured tensors grows: `tg.jit` of a module with many
-small parameters against `jax.jit` of a function that is given as many arrays. The arithmetic is next to nothing."""
+small parameters against `jax.jit` of a function that is given as many arrays; and `tg.jit` of functions of arrays,
+against that and `tf.function`. The arithmetic is next to nothing."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import tensorflow as tf
 import torch
 from benchmarks.measure import Row, interleaved
 from torch import nn
 
 import tensorgraft as tg
+import tensorgraft.array_api as xp
 from tensorgraft.frontends.torch.tensors import cell_of
 
 COUNTS = (10, 100, 1000, 5000)
@@ -70,8 +73,28 @@ def subjects(n: int) -> dict[str, Callable[[], object]]:
     }
 
 
+def of_arrays(n: int) -> dict[str, Callable[[], object]]:
+    """Of `n` arrays one sum."""
+    made: dict[str, Callable[[], object]] = {}
+    added = tg.jit(lambda arrays: sum(arrays[1:], arrays[0]))
+    for backend in ("jax", "tensorflow", "torch"):
+        arrays = [xp.asarray([float(i)] * 2, dtype=xp.float32, device=backend) for i in range(n)]
+        made[backend] = lambda arrays=arrays: added(arrays)  # type: ignore[misc]
+    by_hand, native = jax.jit(lambda arrays: sum(arrays[1:], arrays[0])), [jnp.full((2,), float(i)) for i in range(n)]
+    made["jax.jit"] = lambda: by_hand(native)
+    compiled = tf.function(lambda arrays: sum(arrays[1:], arrays[0]), jit_compile=True)
+    tensors = [tf.constant([float(i)] * 2) for i in range(n)]
+    made["tf.function"] = lambda: compiled(tensors)
+    return made
+
+
 def measure() -> list[Row]:
     rows = []
+    for n in (2, 20):
+        seconds = interleaved(of_arrays(n), 100, ROUNDS, time.process_time)
+        for backend, against in (("jax", "jax.jit"), ("tensorflow", "tf.function"), ("torch", "jax.jit")):
+            name = f"call of tg.jit, {n} arrays on {backend}"
+            rows.append(Row(name, seconds[backend], seconds[against], against))
     for n in COUNTS:
         # short bursts, in processor time: a busy machine does other things in between
         seconds = interleaved(subjects(n), max(1, 500 // n), ROUNDS, time.process_time)

@@ -1,7 +1,7 @@
 """A linear layer with quantised weights against a dense one on the same backend, K = N = 2048.
 
 `int8_dynamic`, which quantises activations on the way, compiled on every backend (on PyTorch by Inductor where there is
-a C++ compiler); on PyTorch eager, too, and there schemes that quantise weights only.
+a C++ compiler), and eager; schemes that quantise weights only, eager.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def measure() -> list[Row]:
     for backend in registry.backends():
         if backend in AT_MOST:
             rows += _linear(backend, weight, inputs, "int8_dynamic", "float32", True, AT_MOST[backend])
-    if "torch" in registry.backends():
-        rows += _linear("torch", weight, inputs, "int8_dynamic", "float32", False, {})
+    for backend in registry.backends():
+        rows += _linear(backend, weight, inputs, "int8_dynamic", "float32", False, {})
         for dtype, schemes in WEIGHT_ONLY.items():
-            for scheme in schemes:
-                rows += _linear("torch", weight, inputs, scheme, dtype, False, {})
+            for scheme in schemes if backend == "torch" or dtype == "float32" else ():
+                rows += _linear(backend, weight, inputs, scheme, dtype, False, {})
     return rows
 
 
