@@ -105,6 +105,18 @@ def test_what_has_no_rule_is_dense_and_counted(backend):
         pass
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_compiled_functions_are_counted_at_every_call(backend):
+    w = tg.quantize(array(backend), "int8_per_channel")
+    run = tg.jit(lambda w: w.T + 1.0)
+    tg.quantization.reset()
+    for times in (1, 2, 3):
+        run(w)
+        assert tg.quantization.report()["dequantized"] == {"add": times}
+    with tg.quantization.on_missing("error"), pytest.raises(NotImplementedError, match=r"add of int8\[96, 12\]"):
+        run(w)
+
+
 def test_memory():
     w = array("numpy", (64, 2048))
     for scheme, most in (("int8_per_channel", 0.26), ("int4_per_group_32", 0.16), ("nf4", 0.145), ("int2", 0.065)):

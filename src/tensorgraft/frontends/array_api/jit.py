@@ -33,6 +33,7 @@ from tensorgraft.frontends.array_api.jit_calls import (
 from tensorgraft.frontends.array_api.jit_keys import Call, reached
 from tensorgraft.frontends.array_api.traced_numbers import DTYPES, Number, Use, is_input, stand_for
 from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
 
 _MOST_TRACES = 32
@@ -178,7 +179,8 @@ class Jitted:
                 seen["checks"] = [message for _, message in capture.checks]
                 return [cell.array for cell, _ in written] + [c.array for c in new] + stacked(xp, capture.checks)
 
-        program = xp.trace(traced)
+        with policy.noted() as notes:
+            program = xp.trace(traced)
         _settle(alive)
         given_numbers = {i: x for i, x in enumerate(leaves) if is_input(x)}
         looked_at = [i for i in given_numbers if uses is None or uses[i].looked_at]
@@ -187,7 +189,7 @@ class Jitted:
         donated = [] if seen["checks"] else [positions[id(a)] for a, _ in seen["written"] if id(a) in positions]
         known = {**seen["constants"], **seen["sources"]}
         return Trace(
-            run=program.compile(donated),
+            run=policy.counting(program.compile(donated), notes),
             inputs=[known.get(id(a)) or Constant(a) for a in program.captured],
             written=[where for _, where in seen["written"]],
             donated=donated,
