@@ -238,3 +238,17 @@ def test_storages_without_an_array_stay_so():
     with tg.lazy():
         assert (torch.ones(2, device=JAX) + 1).tolist() == [2, 2]
     assert cell.array is None
+
+
+def test_quantised_weights_go_in_and_out():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3)).to(tg.device("jax"))
+    x = torch.randn(5, 8).to(tg.device("jax"))
+    tg.quantize_(model, "int8_dynamic", filter="0")
+    with torch.no_grad():
+        with tg.lazy():
+            first = model(x)
+            tg.quantize_(model, "int8_static", filter="2", calibrate=[x])
+            second = model(x)
+        assert model[2].weight.is_graft_quantized
+        torch.testing.assert_close(second.cpu(), model(x).cpu())
+        torch.testing.assert_close(second.cpu(), first.cpu(), rtol=0.1, atol=0.2)

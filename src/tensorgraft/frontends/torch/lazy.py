@@ -16,6 +16,8 @@ from tensorgraft.frontends.torch import devices, state
 from tensorgraft.frontends.torch.devices import Slot
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded import Figures, RecordedBackend
+from tensorgraft.quantization.backend import quantizing
+from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.storage import Storage
 
 _active: list[RecordedBackend] = []
@@ -64,8 +66,13 @@ def _replace(slot: Slot, old: Backend, new: Backend, convert: Callable[[Any], An
     """Give a device, and every storage on it, another backend."""
     slot.backend = new
     devices.register(new, slot)
+    old_codes, new_codes = quantizing(old), quantizing(new)
     for x in gc.get_objects():
-        if type(x) is Storage and x.backend is old:  # `x.__class__` may run code of x
+        if type(x) is Storage and x.backend is old_codes:
+            array = None if x.array is None else _converted(x.array, convert)
+            if array is not None or x.array is None:
+                x.array, x.backend = array, new_codes
+        elif type(x) is Storage and x.backend is old:  # `x.__class__` may run code of x
             if x.array is None:  # given up: nothing is to be converted
                 x.backend = new
                 continue
@@ -75,6 +82,17 @@ def _replace(slot: Slot, old: Backend, new: Backend, convert: Callable[[Any], An
             if x.shared and isinstance(new, RecordedBackend):
                 array.shared = True
             x.array, x.backend = array, new
+
+
+def _converted(array: Any, convert: Callable[[Any], Any]) -> Any:
+    """The array of a storage that may hold codes, which other storages may have, too; None where a part cannot be."""
+    parts = [convert(a) for a in (array.parts if isinstance(array, Quantized) else (array,))]
+    if any(a is None for a in parts):
+        return None
+    for a in parts:
+        if hasattr(a, "shared"):
+            a.shared = True
+    return array.with_parts(parts) if isinstance(array, Quantized) else parts[0]
 
 
 @contextlib.contextmanager
