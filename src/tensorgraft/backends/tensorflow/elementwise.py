@@ -217,8 +217,8 @@ def _extreme(name: str, better: str, logical: str) -> Fn:
 
 
 def _quotient(x: Array, y: Array) -> Array:
-    """Division as IEEE rounds it. Grappler and XLA make a division by a constant a product with its reciprocal, which is
-    off by one unit often enough for `round` of a quotient to give another integer; of an input they cannot."""
+    """Division as IEEE rounds it. Grappler and XLA make a division by a constant a product with its reciprocal, which
+    is off by one unit often enough for `round` of a quotient to give another integer; of an input they cannot."""
     number = _number(y) if is_symbolic(y) and y.dtype.is_floating else None
     if number is not None and abs(np.frexp(np.float64(number))[0]) != 0.5:  # powers of two have exact reciprocals
         shape = shape_of(y)
