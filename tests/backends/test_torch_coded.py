@@ -41,6 +41,20 @@ def test_blocks_of_rows(scheme: str, dtype: np.dtype, monkeypatch: pytest.Monkey
             assert_close(xp.to_numpy(found), xp.to_numpy(wanted), 64 if dtype == dtypes.float32 else 8)
 
 
+@pytest.mark.parametrize("which", ["x", "codes"])
+def test_memory_that_is_not_aligned(which: str) -> None:
+    """PyTorch's kernel for few rows of bfloat16 reads registers at a time."""
+    xp, q = backend("torch"), encode(backend("torch"), torch.randn(48, 64), scheme_of("int8_per_channel"))
+    x, codes = torch.randn(4, 64).to(torch.bfloat16), q.codes
+    wanted = xp.coded_matmul(x, codes, q.scale, None, q.encoding, q.base)
+    if which == "x":
+        x = torch.cat([torch.zeros(1, dtype=x.dtype), x.reshape(-1)])[1:].view(4, 64)
+    else:
+        codes = torch.cat([torch.zeros(3, dtype=torch.int8), codes.reshape(-1)])[3:].view(48, 64)
+    found = xp.coded_matmul(x, codes, q.scale, None, q.encoding, q.base)
+    assert_close(xp.to_numpy(found), xp.to_numpy(wanted), 8)
+
+
 def test_codes_that_are_not_finite() -> None:
     xp = backend("torch")
     codes = torch.tensor([[1.0, float("nan")], [2.0, -4.0]]).to(torch.float8_e4m3fn)

@@ -107,6 +107,11 @@ def _per_group(x: Tensor, start: int, stop: int) -> Tensor:
     return rows.view(rows.shape[0], 1, -1, 1)
 
 
+def _aligned(x: Tensor) -> bool:
+    """What `_weight_int8pack_mm` of PyTorch 2.13 reads without a segmentation fault, with room for wider registers."""
+    return x.data_ptr() % 64 == 0
+
+
 def _coded_matmul(
     x: Tensor,
     codes: Tensor,
@@ -124,8 +129,12 @@ def _coded_matmul(
     """See `hub.coded.Coded.coded_matmul`."""
     m, groups, dtype = x.shape[0], scale.shape[1], x.dtype
     by_row = axis == 1 and groups == 1 and zero is None  # scales of results
-    if by_row and codes.dtype == torch.int8 and packed == 1 and dtype == torch.bfloat16 and m <= _FEW:
-        product = torch._weight_int8pack_mm(x.contiguous(), codes.contiguous(), torch.ones(n, dtype=dtype))
+    codes = codes.contiguous()
+    few = by_row and codes.dtype == torch.int8 and packed == 1 and dtype == torch.bfloat16 and m <= _FEW
+    if few and _aligned(codes):
+        x = x.contiguous()
+        x = x if _aligned(x) else x.clone()
+        product = torch._weight_int8pack_mm(x, codes, torch.ones(n, dtype=dtype))
         return product.to(torch.float32).mul_(scale.view(1, -1)).to(result)
     decoder = _Decoder(codes, table, bits, packed, signed, k)
     narrow = dtype == torch.bfloat16 and axis == 1 and m > _FEW and torch.ops.mkldnn._is_mkldnn_bf16_supported()
