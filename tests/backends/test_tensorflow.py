@@ -290,8 +290,19 @@ def test_float8_moves() -> None:
         (xp.bitcast(xp.reshape(a, (6,)), dtypes.uint8), x.reshape(-1).view(np.uint8)),
     ):
         np.testing.assert_array_equal(host(found).astype(np.float32), np.asarray(wanted).astype(np.float32))
-    with pytest.raises(NotImplementedError, match="bitcast of float8"):
-        xp.compile(lambda a: (xp.bitcast(a, dtypes.uint8),))(xp.reshape(a, (6,)))
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+def test_bits_of_float8_in_graphs(dtype: type) -> None:
+    """All of them, and back; NaN has one pattern of bits for each sign at the most."""
+    bits = np.arange(256, dtype=np.uint8)
+    nan = np.isnan(bits.view(dtype).astype(np.float32))
+    a = xp.asarray(bits.view(dtype))
+    (found,) = xp.compile(lambda a: (xp.bitcast(a, dtypes.uint8),))(a)
+    np.testing.assert_array_equal(host(found)[~nan], bits[~nan])
+    assert np.isnan(host(found)[nan].view(dtype).astype(np.float32)).all()
+    (back,) = xp.compile(lambda a: (xp.bitcast(a, np.dtype(dtype)),))(xp.asarray(bits))
+    np.testing.assert_array_equal(host(back).astype(np.float32), bits.view(dtype).astype(np.float32))
 
 
 def test_dtypes_that_tensorflow_has_not() -> None:
