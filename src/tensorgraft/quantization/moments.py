@@ -19,10 +19,8 @@ from tensorgraft.hub.backend import Backend
 Array = Any
 BLOCK = 256
 SMALLEST = 4096  # smaller tensors keep float32, as in the paper
-_GOLDEN, _PLASTIC = (
-    -0x61C88647,
-    -0x3EC05657,
-)  # 2^32 times the inverses of the ratios, modulo 2^32: of steps, of elements
+# 2^32 times the inverses of the ratios, modulo 2^32: of steps, of elements
+_GOLDEN, _PLASTIC = -0x61C88647, -0x3EC05657
 
 
 class Format(NamedTuple):
@@ -147,6 +145,11 @@ def phase(seed: int, parameter: int, moment: int) -> int:
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
     return ((z ^ z >> 31) & 0xFFFFFFFF) - 2**31
+
+
+def later(phase: int, element: int) -> int:
+    """int32: where the dither begins for what lies from an element on."""
+    return (phase + element * _PLASTIC + 2**31) % 2**32 - 2**31
 
 
 def _corrected(xp: Backend, beta: float, count: Array, dtype: Any) -> Array:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import tensorgraft as tg
+from tensorgraft.frontends.torch import adam8bit
 from tensorgraft.quantization import Adam8bit
 
 
@@ -148,3 +149,21 @@ def test_errors():
     p.grad = torch.ones_like(p)
     with pytest.raises(TypeError, match=r"Adam8bit: parameters of torch\.complex64, shape \(3,\)"):
         Adam8bit([p]).step()
+
+
+def test_pieces_are_the_whole(monkeypatch):
+    """On the CPU a parameter is updated in pieces, with the roundings that it has as a whole."""
+
+    def run(piece):
+        monkeypatch.setattr(adam8bit, "_PIECE", piece)
+        torch.manual_seed(0)
+        params = [nn.Parameter(torch.randn(shape)) for shape in ((63, 129), (7, 5), ())]
+        optimizer = Adam8bit(params, 1e-2, weight_decay=0.1)
+        for _ in range(3):
+            for p in params:
+                p.grad = torch.randn(p.shape)
+            optimizer.step()
+        return [*params, *[v for p in params for v in optimizer.state[p].values()]]
+
+    for found, wanted in zip(run(512), run(1 << 30), strict=True):
+        assert torch.equal(found, wanted)

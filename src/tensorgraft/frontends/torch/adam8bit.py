@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from tensorgraft.hub import registry
 from tensorgraft.quantization import moments
 
 SMALLEST = moments.SMALLEST
+_PIECE = 512 * moments.BLOCK  # numbers
 
 Tensor = torch.Tensor
 Array = Any
@@ -186,16 +187,37 @@ class Adam8bit(torch.optim.Optimizer):
 
 
 def _natively(
-    params: list[Tensor], grads: list[Tensor], kept: list[Tensor], steps: list[Tensor], *rest: Any, **numbers: Any
+    params: list[Tensor],
+    grads: list[Tensor],
+    kept: list[Tensor],
+    steps: list[Tensor],
+    phases: list[int],
+    **numbers: Any,
 ) -> None:
-    """The kernel on tensors of PyTorch's own devices."""
+    """The kernel on tensors of PyTorch's own devices; on the CPU in pieces that stay in the cache."""
     device = params[0].device
     xp = registry.get("torch" if device.type == "cpu" else f"torch:{device.type}:{device.index or 0}")
-    with xp.scope():
-        made = _stepped(xp, params, grads, kept, steps, *rest, **numbers)
-    for old, new in zip((params, kept, steps), made, strict=True):
-        for x, value in zip(old, new, strict=True):
-            x.copy_(value)
+    each = len(kept) // len(params)
+    for i, (param, grad, count) in enumerate(zip(params, grads, steps, strict=True)):
+        own, starts = kept[each * i : each * (i + 1)], phases[2 * i : 2 * i + 2]
+        pieces = [(param, grad, own, starts)]
+        if device.type == "cpu" and param.is_contiguous():
+            pieces = list(_pieces(param.view(-1), grad.reshape(-1), own, starts))
+        for weights, slope, state, dithers in pieces:
+            with xp.scope():
+                made = _stepped(xp, [weights], [slope], state, [count], dithers, **numbers)
+            for x, value in zip((weights, *state), (*made[0], *made[1]), strict=True):
+                x.copy_(value)
+        count += 1.0
+
+
+def _pieces(weights: Tensor, grad: Tensor, kept: list[Tensor], phases: list[int]) -> Iterator[tuple[Any, ...]]:
+    """A parameter and its moments, whole blocks at a time."""
+    for start in range(0, max(weights.numel(), 1), _PIECE):
+        part, first = slice(start, start + _PIECE), start // moments.BLOCK
+        rows = part if len(kept) == 2 else slice(first, first + _PIECE // moments.BLOCK)
+        state = [x.view(-1)[rows] if len(kept) == 2 else x[rows] for x in kept]
+        yield weights[part], grad[part], state, [moments.later(phase, start) for phase in phases]
 
 
 def _wide(p: Tensor) -> torch.dtype:

@@ -18,17 +18,13 @@ from tensorgraft.quantization.models import nothing_fits
 from tensorgraft.quantization.quantized import dense
 from tensorgraft.quantization.scheme import Scheme
 
-Rounding = Callable[[Backend, Any], Any]
-
 
 class StraightThrough(torch.autograd.Function):
-    """A function of hub arrays whose derivative is 1."""
+    """A rounding, which has the derivative 1."""
 
     @staticmethod
-    def forward(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
-        place, array = read(x, "fake_quantize")
-        with place.backend.scope():
-            return tensor_at(place, rounding(place.backend, array))
+    def forward(x: torch.Tensor, rounding: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return rounding(x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -43,13 +39,24 @@ class StraightThrough(torch.autograd.Function):
         return tangent.clone()  # an output's tangent is no view of an input's
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, x: torch.Tensor, rounding: Rounding) -> Any:
+    def vmap(info: Any, in_dims: Any, x: torch.Tensor, rounding: Any) -> Any:
         return torch.stack([StraightThrough.apply(row, rounding) for row in x.unbind(in_dims[0])]), 0
+
+
+def _straight_through(t: torch.Tensor, rounding: Callable[[Backend, Any], Any]) -> torch.Tensor:
+    """A rounding of hub arrays."""
+
+    def run(t: torch.Tensor) -> torch.Tensor:
+        place, array = read(t, "fake_quantize")
+        with place.backend.scope():
+            return tensor_at(place, rounding(place.backend, array))
+
+    return StraightThrough.apply(t, run)
 
 
 def fake_quantize(t: torch.Tensor, scheme: Scheme) -> torch.Tensor:
     """See `tg.quantization.fake_quantize`."""
-    return StraightThrough.apply(t, lambda xp, x: dense(xp, encode(xp, x, scheme, "fake_quantize")))
+    return _straight_through(t, lambda xp, x: dense(xp, encode(xp, x, scheme, "fake_quantize")))
 
 
 def _rows(xp: Backend, x: Any) -> Any:
@@ -58,7 +65,7 @@ def _rows(xp: Backend, x: Any) -> Any:
 
 
 def _rounds_input(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (StraightThrough.apply(args[0], _rows), *args[1:])
+    return (_straight_through(args[0], _rows), *args[1:])
 
 
 class FakeQuantize(nn.Module):

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from tensorgraft.frontends.torch.quantized_training import StraightThrough
+
 _ARRAYS = ("act_pre_scale", "act_quant_scale", "act_quant_zero_point")
 
 
@@ -28,7 +30,7 @@ class Inputs(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.act_pre_scale is not None:
             x = x * self.act_pre_scale
-        return x if self.rule is None else _Rounded.apply(x, self)
+        return x if self.rule is None else StraightThrough.apply(x, self.rounded)
 
     def rounded(self, x: torch.Tensor) -> torch.Tensor:
         if isinstance(self.rule, str):  # the one that there is: an enumeration of strings
@@ -50,30 +52,6 @@ class Inputs(nn.Module):
 
     def extra_repr(self) -> str:
         return "" if self.rule is None else str(self.rule)
-
-
-class _Rounded(torch.autograd.Function):
-    """Rounding has the derivative 1."""
-
-    @staticmethod
-    def forward(x: torch.Tensor, inputs: Inputs) -> torch.Tensor:
-        return inputs.rounded(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, g: torch.Tensor) -> Any:
-        return g, None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: torch.Tensor, _: None) -> torch.Tensor:
-        return tangent.clone()  # an output's tangent is no view of an input's
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, x: torch.Tensor, inputs: Inputs) -> Any:
-        return torch.stack([_Rounded.apply(row, inputs) for row in x.unbind(in_dims[0])]), 0
 
 
 def rule_of(weight: Any) -> Any:
