@@ -370,5 +370,6 @@ ELSEWHERE = {
     "size",
     "ndim",
     "map",
+    "observe",
 }
 ELSEWHERE |= {name for area in (Random, Factorisations) for name in vars(area) if not name.startswith("_")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import copy
+import gc
 import pickle
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.frontends.array_api.conftest import BACKENDS
 
 import tensorgraft as tg
 import tensorgraft.array_api as xp
+from tensorgraft.frontends.array_api import devices
 from tensorgraft.frontends.array_api.promotion import NARROW, STANDARD
 from tensorgraft.hub import registry
 
@@ -212,3 +214,18 @@ def test_import_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_transforms_that_end_leave_no_device_behind() -> None:
+    """Backends of transforms come and go: the next one may have the address of the last, on another device."""
+    x = xp.ones((3,), dtype=xp.float64, device="numpy")
+    before, seen = len(devices._of_backend), []
+
+    def loss(x: Any) -> Any:
+        seen.append(x.device)
+        return xp.sum(x)
+
+    tg.jvp(loss, (x,), (x,))
+    gc.collect()
+    assert seen == ["numpy"]
+    assert len(devices._of_backend) == before

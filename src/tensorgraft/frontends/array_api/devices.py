@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from typing import Any
 
 from tensorgraft.hub import registry
@@ -20,7 +21,7 @@ class Device:
     def backend(self) -> Backend:
         """Its framework is imported here."""
         found = registry.get(self.name)
-        _of_backend.setdefault(id(found), self)
+        _of_backend.setdefault(found, self)
         return found
 
     def __eq__(self, other: object) -> bool:
@@ -39,7 +40,8 @@ class Device:
         return named, (self.name,)
 
 
-_of_backend: dict[int, Device] = {}
+# those of transforms come and go, and others may get their `id`
+_of_backend: weakref.WeakKeyDictionary[Backend, Device] = weakref.WeakKeyDictionary()
 
 
 @functools.cache
@@ -70,11 +72,11 @@ def default() -> Device:
 
 def device_of(backend: Backend) -> Device:
     """The device whose arrays a backend makes."""
-    found = _of_backend.get(id(backend))
+    found = _of_backend.get(backend)
     if found is None:
         name = backend.name if backend.platform is None else f"{backend.name}:{backend.platform}"
         found = named(f"{name}:{backend.index}" if backend.index or backend.platform else name)
-        _of_backend[id(backend)] = found
+        _of_backend[backend] = found
     return found
 
 
@@ -99,4 +101,4 @@ def resolve(device: Any) -> Device:
 
 def stands_for(backend: Backend, other: Backend) -> None:
     """Arrays of `backend` say that they are where those of `other` are."""
-    _of_backend[id(backend)] = device_of(other)
+    _of_backend[backend] = device_of(other)

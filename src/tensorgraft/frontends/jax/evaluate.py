@@ -7,6 +7,7 @@ resolved to its rule, to JAX's own decomposition, or to an error that names it.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,7 +84,7 @@ class Plan:
     constants: list[tuple[int, Any]] = field(default_factory=list)  # slot -> host array, or JAX keys
     steps: list[Step] = field(default_factory=list)
     results: list[int] = field(default_factory=list)
-    _on: dict[int, tuple[Backend, list[Array]]] = field(default_factory=dict)  # the constants, by backend
+    _on: weakref.WeakKeyDictionary[Backend, list[Array]] = field(default_factory=weakref.WeakKeyDictionary)  # constants
 
     def __call__(self, xp: Backend, *operands: Array) -> list[Array]:
         """The results, for the operands as arrays of `xp` (`Keys` for keys)."""
@@ -104,13 +105,13 @@ class Plan:
         return [slots[i] for i in self.results]
 
     def _converted(self, xp: Backend) -> list[Array]:
-        found = self._on.get(id(xp))
+        found = self._on.get(xp)
         if found is None:
             values = [constant(xp, x) for _, x in self.constants]
             if any(xp.is_traced(a) for v in values for a in (v.words if isinstance(v, Keys) else (v,))):
                 return values  # constants of somebody's trace
-            found = self._on[id(xp)] = (xp, values)
-        return found[1]
+            found = self._on[xp] = values
+        return found
 
 
 def constant(xp: Backend, x: Any) -> Array:

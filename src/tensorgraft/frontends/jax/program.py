@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -147,14 +148,14 @@ class Part:
         self.is_compiled = compiled
         self._plan = plan(closed)
         self._keyed = [i for i, a in enumerate(closed.in_avals) if is_key_dtype(a.dtype)]
-        self._programs: dict[int, Callable[..., list[Array]]] = {}
+        self._programs: weakref.WeakKeyDictionary[Backend, Callable[..., list[Array]]] = weakref.WeakKeyDictionary()
 
     def __call__(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         if not self.is_compiled or not xp.traces or any(map(xp.is_traced, arrays)):
             return self._evaluate(xp, arrays)
-        program = self._programs.get(id(xp))
+        program = self._programs.get(xp)
         if program is None:
-            program = self._programs[id(xp)] = self._compile(xp, arrays)
+            program = self._programs[xp] = self._compile(xp, arrays)
         return program(arrays)
 
     def _evaluate(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -119,10 +120,10 @@ def slot_of(device: torch.device | str | int | None) -> Slot:
 
 def slot_of_backend(backend: Backend) -> Slot:
     """The slot whose arrays a backend object makes."""
-    found = _by_backend.get(id(backend))
+    found = _by_backend.get(backend)
     if found is None:
         found = next(slot for slot in slots() if registry.get(slot.name) is backend)
-        _by_backend[id(backend)] = found
+        _by_backend[backend] = found
     return found
 
 
@@ -139,7 +140,7 @@ def recording_slot(backend: Backend) -> Slot:
 
 def register(backend: Backend, slot: Slot) -> None:
     """`backend` makes arrays for the slot, too."""
-    _by_backend[id(backend)] = slot
+    _by_backend[backend] = slot
 
 
-_by_backend: dict[int, Slot] = {}
+_by_backend: weakref.WeakKeyDictionary[Backend, Slot] = weakref.WeakKeyDictionary()
