@@ -1,5 +1,6 @@
 """`on_missing` and `report` on tensors: every operation that computes on dense numbers, each time that it does."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -66,3 +67,24 @@ def test_optimizers_refuse_what_would_lose_their_steps():
         torch.optim.SGD([frozen, other], 0.1)
     (other @ torch.ones(64, device=w.device)).sum().backward()
     assert other.grad is not None and not other.grad.is_graft_quantized
+
+
+@pytest.mark.parametrize("onto", ["numpy", "jax"])
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+def test_grafted_modules(device, onto):
+    """Their state is dense arrays, and that is not silent."""
+    place = torch.device("cpu") if device == "cpu" else tg.device(device)
+    model = torch.nn.Linear(8, 4).to(place).eval()
+    tg.quantize_(model, "int4_per_group_4")
+    x = torch.randn(3, 8)
+    wanted = model(x.to(place)).detach().cpu()
+    before = tg.quantization.report()["dequantized"].get("tg.graft", 0)
+    made = tg.graft(model, onto=onto)
+    found = made(x.numpy()) if onto == "numpy" else made.apply(made.params, made.buffers, x.numpy())[0]
+    torch.testing.assert_close(torch.tensor(np.asarray(found)), wanted)
+    assert tg.quantization.report()["dequantized"]["tg.graft"] == before + 1
+    with tg.quantization.on_missing("error"), pytest.raises(tg.quantization.NoQuantizedRuleError, match="weight"):
+        tg.graft(model, onto=onto)
+    model = tg.quantize_(torch.nn.Linear(8, 4).to(place), "int8_dynamic")
+    with pytest.raises(NotImplementedError, match="weight is quantised as int8_dynamic"):
+        tg.graft(model, onto=onto)

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tensorgraft.frontends.torch import exported
+from tensorgraft.frontends.torch import exported, quantized
 from tensorgraft.frontends.torch.devices import TYPE, recording_slot, slot_named
 from tensorgraft.frontends.torch.pure_function import PureFunction
 from tensorgraft.frontends.torch.tensors import cell_of, cpu_to_numpy, numpy_dtype, to_array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.tracing import program_backend
+from tensorgraft.quantization import policy
 
 Array = Any
 Tensor = torch.Tensor
@@ -45,6 +46,7 @@ def graft_module(module: Any, onto: str) -> Any:
     if exported.is_exported(module):
         device = recording_slot(program_backend()).device if xp.name == "numpy" else slot.device
         module = exported.on_device(module, device)
+    _make_dense(module, onto)
     if xp.name == "numpy":
         from tensorgraft.frontends.torch.grafted_program import GraftedFunction
 
@@ -54,6 +56,21 @@ def graft_module(module: Any, onto: str) -> Any:
     if xp.name == "jax":
         return Grafted(PureFunction(module, xp), params, buffers)
     return _native_module(module, xp, params, buffers)
+
+
+def _make_dense(module: torch.nn.Module, onto: str) -> None:
+    """State is handed over as dense arrays, which is counted; and refused where products would give other numbers."""
+    state = [*module.named_parameters(), *module.named_buffers()]
+    schemes = {name: quantized.array_of(t).scheme for name, t in state if quantized.is_quantized(t)}
+    for name, scheme in schemes.items():
+        if scheme.activation is not None:
+            raise NotImplementedError(
+                f"tg.graft onto {onto!r}: {name} is quantised as {scheme}, which also rounds what it is multiplied by;"
+                " the function would have its dense numbers, and give others: call tg.dequantize on the weight first,"
+                f" or move the model, module.to(tg.device({onto!r}))"
+            )
+    if schemes:
+        policy.missing("tg.graft", ", ".join(f"{scheme} {name}" for name, scheme in schemes.items()))
 
 
 def _native_module(module: torch.nn.Module, xp: Backend, params: dict[str, Array], buffers: dict[str, Array]) -> Any:

@@ -121,6 +121,12 @@ def is_quantized(t: torch.Tensor) -> bool:
     return isinstance(getattr(cell_of(t), "array", None), Quantized)
 
 
+def array_of(t: torch.Tensor) -> Quantized:
+    """The codes and scales of a quantised tensor, or of what it is a view of."""
+    t = _inside_of(t)
+    return cell_of(t).array if t.device.type == TYPE else quantized_cpu.array_of(t)
+
+
 def _inside_of(t: torch.Tensor) -> torch.Tensor:
     """The tensor with a storage that transforms of `torch.func` have wrapped."""
     while torch._C._functorch.is_functorch_wrapped_tensor(t):
