@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 CONFORMANCE ?= ../shared/conformance
 PYTEST_ARGS ?= -n auto --dist loadgroup
 
-.PHONY: demo test lint format bench conformance harness setup clean
+.PHONY: demo test lint format bench conformance ecosystem harness setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -34,6 +34,12 @@ conformance: export JAX_PLATFORMS = cpu
 conformance: $(STAMP)
 	$(BIN)/python -m pytest tests/conformance tests/hub/test_primitives.py --conformance=full -q --no-header --tb=no -r fE $(PYTEST_ARGS); \
 	  status=$$?; $(BIN)/python -m tests.conformance.page; exit $$status
+
+# Other people's programs and test suites, unmodified, natively and on devices. Writes docs/ecosystem.md; hours on JAX.
+# ECOSYSTEM_ARGS="--areas torch --suites timm --on numpy --every 10" for a part of it.
+ecosystem: export JAX_PLATFORMS = cpu
+ecosystem: $(STAMP)
+	$(BIN)/python -m ecosystem all $(ECOSYSTEM_ARGS)
 
 # Other people's models and programs. The harness lies outside this repository.
 harness: $(STAMP)

@@ -1,0 +1,97 @@
+"""`docs/ecosystem.md` out of the results in `out/ecosystem`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ecosystem.functions import PROGRAMS
+from ecosystem.outcome import OUT, Outcome, read
+
+PAGE = Path(__file__).parents[1] / "docs" / "ecosystem.md"
+HEAD = """# Other people's programs and tests
+
+Made by `make ecosystem`; not written by hand. Nothing that runs here knows of tensorgraft.
+
+"""
+AREAS = {
+    "torch": """## PyTorch scripts
+
+Run by `python`, and unmodified by `tensorgraft run --on BACKEND --strict-fallbacks`; what they print (losses, results,
+generated tokens) is compared. *apart* is the largest difference relative to the largest value of its list; at most
+1e-5. *time* is CPU seconds over those of the native run, start-up and an empty or a kept cache of programs as it was.
+
+""",
+    "jax": """## JAX programs
+
+Run by JAX, and by `tg.graft(function, onto=BACKEND)`, among them gradients and whole training steps. At most 1e-5 in single
+and 1e-9 in double precision.
+
+""",
+    "arrays": """## Programs of any array
+
+Run on NumPy's arrays, and on those of `tensorgraft.array_api`.
+
+""",
+}
+SUITES = """## Test suites
+
+The projects' own tests under `tensorgraft run` with the device as the default one: those that pass on the CPU with plain
+PyTorch. A sample, by a hash of their names. *time* is CPU seconds over those of the same tests natively.
+
+| suite | pass natively | on | run | pass | | time |
+| --- | --: | --- | --: | --: | --: | --: |
+"""
+
+
+def page() -> str:
+    return HEAD + "\n".join([*(_programs(area) for area in AREAS), _suites()])
+
+
+def _programs(area: str) -> str:
+    files = sorted(OUT.glob(f"programs-{area}-*.jsonl"))
+    backends = [f.stem.rpartition("-")[2] for f in files]
+    by_name: dict[str, dict[str, Outcome]] = {}
+    for file, backend in zip(files, backends, strict=True):
+        for outcome in read(file):
+            by_name.setdefault(outcome.name, {})[backend] = outcome
+    timed = area == "torch"
+    columns = [c for b in backends for c in ((b, "time") if timed else (b,))]
+    lines = [f"| program | | {' | '.join(columns)} |", "| --- | --- " + "| --: " * len(columns) + "|"]
+    for name, outcomes in by_name.items():
+        cells = [c for b in backends for c in _cells(outcomes.get(b), timed)]
+        lines.append(f"| {name} | {_about(area, name)} | {' | '.join(cells)} |")
+    return AREAS[area] + "\n".join(lines) + "\n"
+
+
+def _cells(outcome: Outcome | None, timed: bool) -> list[str]:
+    if outcome is None:
+        return ["-"] * (2 if timed else 1)
+    shown = f"{outcome.apart:.0e}" if outcome.apart else "equal"
+    if not outcome.passed:
+        shown = f"**{outcome.error or shown}**"
+    return [shown, f"{outcome.seconds / max(outcome.native, 1e-9):.1f}"] if timed else [shown]
+
+
+def _about(area: str, name: str) -> str:
+    """The program's own first line, at its first case."""
+    stem, _, case = name.partition(": ")
+    text = (PROGRAMS / area / f"{stem}.py").read_text().partition('"""')[2].partition('"""')[0]
+    return " ".join(text.split()) if not case else ""
+
+
+def _suites() -> str:
+    lines, notes = [], []
+    for file in sorted(OUT.glob("result-*.json")):
+        r: dict[str, Any] = json.loads(file.read_text())
+        share = f"{100 * r['passed'] / max(r['run'], 1):.1f} %"
+        time = f"{r['seconds'] / max(r['native_seconds'], 1e-9):.1f}"
+        lines.append(
+            f"| {r['suite']} | {r['natively']} | {r['backend']} | {r['run']} | {r['passed']} | {share} | {time} |"
+        )
+        notes += [f"- {r['suite']} on {r['backend']}, {n}: {reason}" for reason, n in r["reasons"].items()]
+        notes += [f"- {r['suite']} on {r['backend']}: `{name}`, not explained" for name in r["unexplained"]]
+        if r["fallbacks"]:
+            notes.append(f"- {r['suite']} on {r['backend']}: on the CPU for want of a kernel: {', '.join(r['fallbacks'])}")
+    return SUITES + "\n".join(lines) + "\n\nThose that do not pass, and why:\n\n" + ("\n".join(notes) or "None.") + "\n"
