@@ -46,7 +46,7 @@ SUITES = {
             ("tests/test_layers.py", "tests/test_layers_pool.py", "tests/test_layers_drop.py", "tests/test_layers_pos_embed.py",
              "tests/test_optim.py", "tests/test_models.py", "tests/test_utils.py", "tests/test_prune.py"),
             # the smallest of each family: the others are more of the same layers
-            select=r"test_models\.py.*(test_model_(forward|backward|inference|default_cfgs)\w*\[.*(test_|resnet10t|vit_tiny|mobilenetv4_conv_small-|convnext_atto-|efficientvit_m0|poolformerv2_s12|mixer_s32|levit_128s|ghostnet_050)|layers)|test_(layers|optim|utils|prune)",
+            select=r"test_(layers|optim|utils|prune)\w*\.py|\[(\d+-)?(test_\w+|resnet10t|vit_tiny_patch16_224|levit_128s|ghostnet_050)(\]|-)",
             needs=("timm==1.0.31", "torchvision==0.28.0"),
             environment={"TORCH_DEVICE": "{device}"},
         ),

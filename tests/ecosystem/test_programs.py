@@ -1,0 +1,54 @@
+"""A sample of `make ecosystem`: other people's programs, unmodified, on a backend each."""
+
+from __future__ import annotations
+
+import pytest
+from ecosystem import functions, scripts
+
+SCRIPTS = [
+    ("trainer", "numpy"),
+    ("accelerate_loop", "jax"),
+    ("lightning_fit", "numpy"),
+    ("peft_reload", "numpy"),
+    ("diffusers_unet", "numpy"),
+    ("torchmetrics_loop", "numpy"),
+    ("torchscript_model", "jax"),
+    ("safetensors_files", "jax"),
+    ("gaussian_process", "numpy"),
+]
+FUNCTIONS = [
+    ("jax", "flax_linen", "numpy", ["train", "decoder gradient"]),
+    ("jax", "flax_nnx", "torch", ["train"]),
+    ("jax", "haiku_net", "numpy", ["gradient", "lstm"]),
+    ("jax", "equinox_model", "torch", ["train"]),
+    ("jax", "diffrax_solve", "numpy", ["adaptive"]),
+    ("jax", "optimistix_solve", "torch", ["root", "least squares"]),
+    ("jax", "numpyro_model", "numpy", ["potential"]),
+    ("jax", "blackjax_sampler", "tensorflow", ["mala"]),
+    ("arrays", "scikit_learn", "torch", []),
+    ("arrays", "xarray_labels", "tensorflow", []),
+    ("arrays", "array_api_extra", "jax", ["pad", "nunique", "at"]),
+    ("arrays", "scipy_functions", "numpy", []),
+    ("arrays", "einops_patterns", "tensorflow", []),
+]
+
+
+@pytest.mark.parametrize(("name", "backend"), SCRIPTS)
+def test_scripts(name: str, backend: str) -> None:
+    outcome = scripts.run(name, backend)
+    assert outcome.passed, str(outcome)
+
+
+@pytest.mark.parametrize(("area", "name", "backend", "cases"), FUNCTIONS)
+def test_functions(area: str, name: str, backend: str, cases: list[str]) -> None:
+    outcomes = functions.run(area, name, backend, cases)
+    assert len(outcomes) >= max(len(cases), 1)
+    assert all(o.passed for o in outcomes), "\n".join(str(o) for o in outcomes if not o.passed)
+
+
+def test_every_program_has_its_row() -> None:
+    """What a newcomer adds to `ecosystem/programs` runs in `make test`, too, or says here why not."""
+    left_out = {"generate", "trl_sft"}  # 25 s and more each
+    assert {name for name, _ in SCRIPTS} | left_out == set(scripts.names())
+    for area in ("jax", "arrays"):
+        assert {name for a, name, *_ in FUNCTIONS if a == area} == set(functions.names(area))
