@@ -19,7 +19,7 @@ import torch
 import torch.jit._builtins
 import torch.utils._device
 
-from tensorgraft.frontends.torch import cuda_api, devices, file_locations
+from tensorgraft.frontends.torch import cuda_api, devices, file_locations, safetensors_files
 from tensorgraft.frontends.torch.devices import TYPE, slot_named
 from tensorgraft.frontends.torch.runtime import scripted_as
 from tensorgraft.hub import registry
@@ -222,13 +222,15 @@ def _is_cuda(original: Any) -> property:
 def _translate_contexts(patches: Patches, visible: Visible) -> None:
     """What else takes a device: `with torch.device("cuda"):`, default devices, `torch.load`, generators and events."""
 
+    translate = visible.translate
+
     def device_context(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda self, device: original(self, visible.translate(device))
+        return lambda self, device: original(self, translate(device))
 
     def restore(original: Callable[..., Any]) -> Callable[..., Any]:
         def default_restore_location(storage: Any, location: str) -> Any:
             try:
-                here = visible.translate(location)
+                here = translate(location)
             except RuntimeError as error:
                 raise RuntimeError(
                     f"Attempting to deserialize object on {location}: {error}. Please use torch.load with map_location"
@@ -239,13 +241,13 @@ def _translate_contexts(patches: Patches, visible: Visible) -> None:
         return default_restore_location
 
     def fake_location(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda location: visible.translate(original(location))
+        return lambda location: translate(original(location))
 
     def new(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda cls, device=None, **options: original(cls, visible.translate(device), **options)
+        return lambda cls, device=None, **options: original(cls, translate(device), **options)
 
     def generator(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda cls, device="cpu": original(cls, visible.translate(device))
+        return lambda cls, device="cpu": original(cls, translate(device))
 
     patches.wrap(torch.Event, "__new__", new)
     patches.wrap(torch.Stream, "__new__", new)
@@ -254,6 +256,7 @@ def _translate_contexts(patches: Patches, visible: Visible) -> None:
     patches.wrap(torch.serialization, "default_restore_location", restore)
     patches.wrap(torch._utils, "_get_restore_location", fake_location)
     patches.set(file_locations, "named", visible.in_files)
+    patches.set(safetensors_files, "placed", translate)
 
 
 def _translate_autocast(patches: Patches) -> None:
