@@ -63,7 +63,7 @@ def from_backend_array(a: Any) -> torch.Tensor:
     """
     from tensorgraft.frontends.torch import devices, tensors
 
-    slot = _slot_of(a, devices.slots())
+    slot = _slot_of(a, devices.numbered())
     if slot is None:
         raise TypeError(f"{type(a).__module__}.{type(a).__qualname__} is no array of an installed backend")
     xp = slot.backend

@@ -21,12 +21,15 @@ _NUMPYS_OWN = "biufc"
 def default_platform() -> str:
     """Where arrays are unless a platform is named: CUDA where there is a device of it. (MPS has no float64, so it is
     used only where it is asked for.)"""
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return "cuda" if device_count("cuda") else "cpu"
 
 
 def device_count(platform: str) -> int:
     if platform == "cpu":
         return 1
+    if platform == "cuda":  # not of `torch.cuda`, which answers for a backend while `tensorgraft run` runs a program
+        count_devices = getattr(torch._C, "_cuda_getDeviceCount", None)
+        return count_devices() if count_devices is not None else 0
     module: Any = getattr(torch, platform, None)
     count = getattr(module, "device_count", None)
     return count() if count is not None and module.is_available() else 0

@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.jit._builtins
 import torch.utils._device
 
-from tensorgraft.frontends.torch import cuda_api, devices
+from tensorgraft.frontends.torch import cuda_api, devices, file_locations, safetensors_files
 from tensorgraft.frontends.torch.devices import TYPE, slot_named
+from tensorgraft.frontends.torch.runtime import scripted_as
 from tensorgraft.hub import registry
 
 # Functions that take `device=` by keyword. Those of `torch` first.
@@ -71,6 +73,10 @@ class Visible:
             )
         return slot_named(self.names[ordinal]).index
 
+    def in_files(self, device: torch.device) -> str:
+        """What a file says of a device of ours: what the program calls it."""
+        return f"cuda:{self.indices.index(device.index)}" if device.index in self.indices else str(device)
+
     @property
     def indices(self) -> list[int]:
         return [self.index(i) for i in range(len(self.names))]
@@ -110,7 +116,10 @@ class Patches(contextlib.ExitStack):
     def wrap(self, owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         """Replace `owner.name` by `wrapper(original)`."""
         original = getattr(owner, name)
-        self.set(owner, name, functools.wraps(original)(wrapper(original)))
+        ours = functools.wraps(original)(wrapper(original))
+        scripted_as(ours, original)
+        self.callback(torch.jit._builtins._get_builtin_table().pop, id(ours), None)
+        self.set(owner, name, ours)
 
 
 @contextlib.contextmanager
@@ -143,6 +152,7 @@ def _translate_factories(patches: Patches, visible: Visible) -> None:
         def factory(*args: Any, **kwargs: Any) -> Any:
             if "device" in kwargs:
                 kwargs["device"] = translate(kwargs["device"])
+            kwargs.pop("pin_memory", None)  # a backend needs no pinned memory
             return original(*args, **kwargs)
 
         return factory
@@ -181,41 +191,72 @@ def _translate_moves(patches: Patches, visible: Visible) -> None:
     def module_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
         return lambda self, device=None: self.to(translate("cuda" if device is None else device))
 
-    for owner in (torch.Tensor, torch.nn.Module):
+    def storage_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
+        def cuda(self: torch.UntypedStorage, device: Any = None, non_blocking: bool = False) -> torch.UntypedStorage:
+            return self.to(device=translate("cuda" if device is None else device), non_blocking=non_blocking)
+
+        return cuda
+
+    def storage_new(original: Callable[..., Any]) -> Callable[..., Any]:
+        def __new__(cls: Any, *args: Any, **kwargs: Any) -> torch.UntypedStorage:
+            if "device" in kwargs:
+                kwargs["device"] = translate(kwargs["device"])
+            return original(cls, *args, **kwargs)
+
+        return __new__
+
+    for owner in (torch.Tensor, torch.nn.Module, torch.UntypedStorage):
         patches.wrap(owner, "to", to)
+    patches.wrap(torch.UntypedStorage, "cuda", storage_cuda)
+    patches.wrap(torch.UntypedStorage, "__new__", storage_new)
     patches.wrap(torch.Tensor, "cuda", tensor_cuda)
     patches.wrap(torch.nn.Module, "cuda", module_cuda)
-    is_cuda: Any = torch.Tensor.is_cuda
-    patches.set(
-        torch.Tensor,
-        "is_cuda",
-        property(lambda self: self.device.type == TYPE or is_cuda.__get__(self), doc=is_cuda.__doc__),
-    )
+    for kind in (torch.Tensor, torch.UntypedStorage, torch.TypedStorage):
+        patches.set(kind, "is_cuda", _is_cuda(kind.is_cuda))
+
+
+def _is_cuda(original: Any) -> property:
+    return property(lambda self: self.device.type == TYPE or original.__get__(self), doc=original.__doc__)
 
 
 def _translate_contexts(patches: Patches, visible: Visible) -> None:
     """What else takes a device: `with torch.device("cuda"):`, default devices, `torch.load`, generators and events."""
 
+    translate = visible.translate
+
     def device_context(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda self, device: original(self, visible.translate(device))
+        return lambda self, device: original(self, translate(device))
 
     def restore(original: Callable[..., Any]) -> Callable[..., Any]:
         def default_restore_location(storage: Any, location: str) -> Any:
-            return original(storage, str(visible.translate(location)))
+            try:
+                here = translate(location)
+            except RuntimeError as error:
+                raise RuntimeError(
+                    f"Attempting to deserialize object on {location}: {error}. Please use torch.load with map_location"
+                    " to map your storages to an existing device."
+                ) from None
+            return original(storage, str(here))
 
         return default_restore_location
 
+    def fake_location(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda location: translate(original(location))
+
     def new(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda cls, device=None, **options: original(cls, visible.translate(device), **options)
+        return lambda cls, device=None, **options: original(cls, translate(device), **options)
 
     def generator(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda cls, device="cpu": original(cls, visible.translate(device))
+        return lambda cls, device="cpu": original(cls, translate(device))
 
     patches.wrap(torch.Event, "__new__", new)
     patches.wrap(torch.Stream, "__new__", new)
     patches.wrap(torch.Generator, "__new__", generator)
     patches.wrap(torch.utils._device.DeviceContext, "__init__", device_context)
     patches.wrap(torch.serialization, "default_restore_location", restore)
+    patches.wrap(torch._utils, "_get_restore_location", fake_location)
+    patches.set(file_locations, "named", visible.in_files)
+    patches.set(safetensors_files, "placed", translate)
 
 
 def _translate_autocast(patches: Patches) -> None:

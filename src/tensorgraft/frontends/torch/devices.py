@@ -1,7 +1,9 @@
 """The torch devices `graft:0`, `graft:1`, ...: one index for each device of a backend.
 
-Index 0 is the default backend: `$TENSORGRAFT_BACKEND`, else JAX where it is installed, else NumPy. The other installed
-backends follow; further devices of a backend ("jax:1") get an index when they are asked for.
+Index 0 is the default backend: `$TENSORGRAFT_BACKEND`, else JAX where it is installed, else NumPy. Its further devices
+follow, as far as `count` goes, then the other installed backends; further devices of those ("torch:cuda:1") get an index
+when they are asked for. How many devices the default backend has is known once its framework is loaded, which naming
+another backend does not do: a backend that is named before the default one is used or counted has the next index.
 """
 
 from __future__ import annotations
@@ -39,9 +41,39 @@ class Slot:
 @functools.cache
 def slots() -> list[Slot]:
     """All device indices so far."""
-    first = registry.initial()
-    names = [first, *(name for name in registry.backends() if name != first)]
-    return [Slot(i, name) for i, name in enumerate(names)]
+    return [Slot(0, registry.initial())]
+
+
+def count() -> int:
+    """How many indices, from 0 on, are devices of the default backend: all that it has, or the one that
+    `$TENSORGRAFT_BACKEND` names ("jax:1"). Libraries take devices of one type for devices of one kind."""
+    _number_default()
+    first, *others = [slot.name for slot in slots()]
+    if ":" in first:
+        return 1
+    return 1 + next((i for i, name in enumerate(others) if registry.parse(name)[0] != first), len(others))
+
+
+def _number_default() -> None:
+    """Give every device of the default backend its index."""
+    name = slots()[0].name
+    if ":" not in name:
+        for i in range(1, registry.backend_class(name).device_count()):
+            _numbered(f"{name}:{i}")
+
+
+def _number_others() -> None:
+    """Give every installed backend its index, those after the default one in the order in which they are listed."""
+    if "backend" in vars(slots()[0]):
+        _number_default()
+    for name in registry.backends():
+        _numbered(name)
+
+
+def numbered() -> list[Slot]:
+    """All device indices: each installed backend has one."""
+    _number_others()
+    return slots()
 
 
 def slot_named(name: str) -> Slot:
@@ -51,12 +83,22 @@ def slot_named(name: str) -> Slot:
             return slot
     kind, platform, index = registry.parse(name)
     registry.lookup(kind)
-    if platform is None and index == 0:
-        return slot_named(kind) if name != kind else _append(name)
-    count = registry.backend_class(kind).device_count()
-    if platform is None and index >= count:
-        raise ValueError(f"{name!r}: the backend {kind} has {count} device{'s' * (count != 1)} here")
-    return _append(name)
+    if platform is None and index == 0 and name != kind:
+        return slot_named(kind)
+    if kind == slots()[0].name:
+        _number_default()
+    else:
+        _number_others()
+    if platform is None and index:
+        count = registry.backend_class(kind).device_count()
+        if index >= count:
+            raise ValueError(f"{name!r}: the backend {kind} has {count} device{'s' * (count != 1)} here")
+    return _numbered(name)
+
+
+def _numbered(name: str) -> Slot:
+    """The slot with this name, which is made if there is none."""
+    return next((slot for slot in slots() if slot.name == name), None) or _append(name)
 
 
 def _append(name: str) -> Slot:
@@ -101,6 +143,9 @@ def slot_at(index: int | None) -> Slot:
     index = _current if index is None or index < 0 else index
     if index == _recording.index and "backend" in vars(_recording):
         return _recording
+    if index >= len(table):  # asked for by number, whose meaning depends on how many devices come before
+        _number_default()
+        _number_others()
     if index >= len(table):
         raise RuntimeError(
             f"graft error: invalid device ordinal {index}: there are {len(table)} devices,"
@@ -122,7 +167,7 @@ def slot_of_backend(backend: Backend) -> Slot:
     """The slot whose arrays a backend object makes."""
     found = _by_backend.get(backend)
     if found is None:
-        found = next(slot for slot in slots() if registry.get(slot.name) is backend)
+        found = next(slot for slot in numbered() if registry.get(slot.name) is backend)
         _by_backend[backend] = found
     return found
 

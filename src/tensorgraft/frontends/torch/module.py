@@ -6,11 +6,10 @@ backend's (`Backend.memory_stats`) and 0 where it has none.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +22,7 @@ from torch.utils.backend_registration import (
 from tensorgraft.frontends.torch import devices, forking, state
 from tensorgraft.frontends.torch.autograd import Guard
 from tensorgraft.frontends.torch.generator import Generator
-from tensorgraft.frontends.torch.streams import Event, Stream
+from tensorgraft.frontends.torch.streams import Event, Stream, StreamContext
 
 Device = torch.device | str | int | None
 
@@ -102,8 +101,8 @@ def init() -> None:
 
 
 def device_count() -> int:
-    """How many indices there are: each is a device of some backend (`get_device_name`)."""
-    return len(devices.slots())
+    """How many devices the default backend has: the indices 0 to n - 1. Other backends have indices after these."""
+    return devices.count()
 
 
 def current_device() -> int:
@@ -229,7 +228,9 @@ def set_rng_state(new_state: torch.Tensor, device: Device = devices.TYPE) -> Non
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
-    return [get_rng_state(i) for i in range(device_count())]
+    """Of every device that has an index, those of other backends included."""
+    device_count()
+    return [get_rng_state(slot.index) for slot in devices.slots()]
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
@@ -322,7 +323,6 @@ def is_current_stream_capturing() -> bool:
     return state.now.capture is not None
 
 
-@contextlib.contextmanager
-def stream(stream: Stream | None = None) -> Iterator[None]:
+def stream(stream: Stream | None = None) -> StreamContext:
     """`with torch.graft.stream(s):`."""
-    yield
+    return StreamContext(stream)

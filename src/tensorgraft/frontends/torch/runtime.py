@@ -7,19 +7,22 @@ accelerator, which is ours, so the functions of `torch._C` behind `torch.acceler
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.jit._builtins
+from torch.utils._device import DeviceContext, _device_constructors
 
 from tensorgraft.frontends.torch import devices, module, streams
 from tensorgraft.frontends.torch.tensors import TO_NUMPY
 
 
-def _nested_stats(index: int) -> dict[str, Any]:
+def nested_stats(device: Any = None) -> dict[str, Any]:
     """As `torch.accelerator.memory_stats` expects it: {"allocated_bytes": {"all": {"current": ...}}}."""
     nested: dict[str, Any] = {}
-    for name, figure in module.memory_stats(index).items():
+    for name, figure in module.memory_stats(device).items():
         kind, pool, metric = name.split(".")
         nested.setdefault(kind, {}).setdefault(pool, {})[metric] = figure
     return nested
@@ -37,7 +40,7 @@ ACCELERATOR: dict[str, Callable[..., Any]] = {
     "isAllocatorInitialized": lambda: True,
     "emptyCache": module.empty_cache,
     "emptyHostCache": lambda: None,
-    "getDeviceStats": _nested_stats,
+    "getDeviceStats": nested_stats,
     "resetPeakStats": module.reset_peak_memory_stats,
     "resetAccumulatedStats": module.reset_accumulated_memory_stats,
     "getMemoryInfo": module.mem_get_info,
@@ -52,7 +55,9 @@ def install() -> None:
             setattr(torch._C, name, function)
     streams.install()
     devices.on_change.append(_follow_current)
-    torch.cuda.is_current_stream_capturing = _capturing(torch.cuda.is_current_stream_capturing)
+    DeviceContext.__init__ = _context(DeviceContext.__init__)  # type: ignore[method-assign]
+    capturing = _capturing(torch.cuda.is_current_stream_capturing)
+    torch.cuda.is_current_stream_capturing = torch.cuda.graphs.is_current_stream_capturing = capturing
     torch.Tensor.pin_memory = _pin_memory(torch.Tensor.pin_memory)  # type: ignore[method-assign]
 
 
@@ -90,11 +95,15 @@ def _pin_memory(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
 
 # Functions in which C++ makes index 0 of "graft" without an index.
 _RESOLVED = {torch: ("tensor", "as_tensor", "asarray"), torch.Tensor: ("to",)}
+_following: weakref.WeakSet[DeviceContext] = weakref.WeakSet()  # default devices without an index
+_WITHOUT_INDEX = torch.device("privateuseone")  # which has its name only once the device is registered
 _replaced: list[tuple[Any, str, Callable[..., Any], Callable[..., Any]]] = []  # (owner, name, original, ours)
 
 
 def _follow_current(index: int) -> None:
     """While another device than index 0 is the current one, say its index where C++ would put 0."""
+    for context in _following:
+        _follow(context)
     if bool(index) == bool(_replaced):
         return
     if not index:
@@ -103,23 +112,53 @@ def _follow_current(index: int) -> None:
             if vars(owner)[name] is ours:  # else somebody has put back theirs
                 setattr(owner, name, original)
         return
+    # PyTorch looks a call up in this set to give it the default device. It is filled when it is first asked for, with
+    # what `torch.tensor` is then, and needs the originals.
+    _device_constructors()
     for owner, names in _RESOLVED.items():
         for name in names:
             original = getattr(owner, name)
             ours = _resolving(original)
+            scripted_as(ours, original)
             _replaced.append((owner, name, original, ours))
             setattr(owner, name, ours)
 
 
-def _resolving(original: Callable[..., Any]) -> Callable[..., Any]:
-    def resolve(device: Any) -> Any:
-        if isinstance(device, str | torch.device) and str(device) == devices.TYPE:
-            return devices.slot_at(None).device
-        return device
+def scripted_as(ours: Callable[..., Any], original: Callable[..., Any]) -> None:
+    """TorchScript compiles a call of `ours` as one of the operator `original`: it knows functions by their id."""
+    name = torch.jit._builtins._find_builtin(original)
+    if name is not None:
+        torch.jit._builtins._register_builtin(ours, name)
 
+
+@functools.cache  # they are never dropped: whoever has one keeps it, and so does TorchScript's table
+def _resolving(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if "device" in kwargs:
-            kwargs["device"] = resolve(kwargs["device"])
-        return original(*(resolve(a) if isinstance(a, str | torch.device) else a for a in args), **kwargs)
+            kwargs["device"] = _resolved(kwargs["device"])
+        return original(*(_resolved(a) if isinstance(a, str | torch.device) else a for a in args), **kwargs)
 
     return functools.wraps(original)(call)
+
+
+def _resolved(device: Any) -> Any:
+    if isinstance(device, str | torch.device) and str(device) == devices.TYPE:
+        return devices.slot_at(None).device
+    return device
+
+
+def _context(original: Callable[..., None]) -> Callable[..., None]:
+    """A default device without an index is whatever device is the current one when a tensor is made. (No property:
+    Dynamo reads the attribute.)"""
+
+    def __init__(self: DeviceContext, device: Any) -> None:
+        original(self, device)
+        if self.device == _WITHOUT_INDEX:
+            _following.add(self)
+            _follow(self)
+
+    return functools.wraps(original)(__init__)
+
+
+def _follow(context: DeviceContext) -> None:
+    context.device = devices.slot_at(None).device if devices.current_index() else _WITHOUT_INDEX

@@ -1,7 +1,7 @@
 """Saving and sending tensors of the device: `torch.save`, `torch.load`, pickle, `torch.multiprocessing`.
 
-PyTorch's serialization moves storages through the CPU, by methods that `storages` serves; a storage's location is
-written as "graft:0". Loading fills storages with bytes, which are kept as an array of the tensor's dtype from then on.
+PyTorch's serialization moves storages through the CPU, by methods that `storages` serves; where they were is told as
+`file_locations` says. Loading fills storages with bytes, which are kept as an array of the tensor's dtype from then on.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Any
 import torch
 import torch.multiprocessing.reductions as reductions
 
-from tensorgraft.frontends.torch import storages
+from tensorgraft.frontends.torch import file_locations, storages
 from tensorgraft.frontends.torch.devices import TYPE
 
 
 def install() -> None:
+    file_locations.install()
     torch._utils._rebuild_tensor = _rebuild(torch._utils._rebuild_tensor)
     # Between processes: a copy, since the memory of a backend cannot be shared.
     ForkingPickler.register(torch.UntypedStorage, _reduce(reductions.reduce_storage))

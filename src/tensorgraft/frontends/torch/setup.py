@@ -88,6 +88,7 @@ def install() -> None:
     _libraries["aten"] = Library("aten", "IMPL")
     _libraries["_"] = Library("_", "IMPL")
     from tensorgraft.frontends.torch import (
+        absent_layouts,
         autocast,
         autograd,
         batching,
@@ -105,6 +106,7 @@ def install() -> None:
         recurrent,
         remat,
         runtime,
+        safetensors_files,
         serialization,
         storages,
     )
@@ -113,8 +115,8 @@ def install() -> None:
     quantized.install()
     quantized_files.install()
     quantized_interface.install()
-    parts = (autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack, forking)
-    for part in (*parts, generator, inductor, recurrent, remat, runtime, serialization, storages):
+    parts = (absent_layouts, autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack, forking)
+    for part in (*parts, generator, inductor, recurrent, remat, runtime, safetensors_files, serialization, storages):
         part.install()
     for name in METADATA:
         op = schema.overload(name)

@@ -95,6 +95,19 @@ class Stream(_Stream, metaclass=StreamType):
         return event
 
 
+class StreamContext:
+    """`with torch.cuda.stream(s):`. There is one stream."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+
 @direct("record_stream")
 def record_stream(x: torch.Tensor, stream: Any) -> None:
     """The backend keeps what it still reads."""

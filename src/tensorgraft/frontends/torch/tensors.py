@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch import absent_layouts, state
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at
 from tensorgraft.frontends.torch.headers import empty_header, header, imported
 from tensorgraft.frontends.torch.values import looked_up
@@ -211,6 +211,8 @@ def to_cpu(t: torch.Tensor) -> torch.Tensor:
 
 def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
     """A tensor on the device with the values, and where these are dense the strides, of a CPU tensor."""
+    absent_layouts.check(t)
+    numpy_dtype(t.dtype)
     xp = slot.backend
     shape = tuple(t.size())  # `shape` of an uninitialized parameter raises
     dense = is_dense(shape, t.stride())

@@ -1,0 +1,74 @@
+"""Names of `torch.cuda` behind which there is nothing on a backend: called, they say so."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection
+from types import ModuleType
+from typing import Any
+
+# Right as they are: they say something about no device, or come down to what is answered.
+KEPT = frozenset(
+    """
+    Device DeferredCudaCallError cudaStatus max_memory_cached memory_cached OutOfMemoryError AcceleratorError
+    has_half has_magma nvtx.range
+    BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage ComplexFloatStorage DoubleStorage
+    FloatStorage HalfStorage IntStorage LongStorage ShortStorage
+    """.split()
+)
+KEPT_MODULES = ("amp",)
+# Private, and in PyTorch's documentation.
+DOCUMENTED = """
+    _compile_kernel _sleep jiterator._create_jit_fn jiterator._create_multi_output_jit_fn memory._dump_snapshot memory._record_memory_history memory._save_memory_usage
+    memory._save_segment_usage memory._set_allocator_settings memory._snapshot
+""".split()
+# What to do instead, by module or name.
+INSTEAD = {
+    "comm": "tensor.to(device) copies between devices",
+    "nccl": "tensor.to(device) copies between devices",
+    "graphs": "torch.compile(function), which is tg.jit, compiles a whole step",
+    "memory": "the backend's framework keeps its memory itself",
+    "sparse": "tensors have the strided layout alone",
+    "jiterator": "write the function in PyTorch and compile it with torch.compile",
+    "_compile_kernel": "write the function in PyTorch and compile it with torch.compile",
+}
+
+
+def refusals(modules: dict[str, ModuleType], on: str, answered: Collection[str]) -> dict[str, Any]:
+    """For each public name without an answer ("name", "module.name") what takes its place."""
+    found = {}
+    spared = {id(_at(modules, path)) for path in (*KEPT, *answered)}
+    for inside, owner in modules.items():
+        if inside.partition(".")[0] in KEPT_MODULES:
+            continue
+        for name, value in vars(owner).items():
+            home = getattr(value, "__module__", None) or ""
+            ours = callable(value) and home.startswith(("torch.cuda", "torch.nn.parallel.comm"))
+            if ours and not name.startswith("_") and id(value) not in spared:
+                path = f"{inside}.{name}" if inside else name
+                found[path] = _refusal(value, path, home, on)
+    for path in DOCUMENTED:
+        value = _at(modules, path)
+        if value is not None:
+            found[path] = _refusal(value, path, value.__module__, on)
+    return found
+
+
+def _at(modules: dict[str, ModuleType], path: str) -> Any:
+    inside, _, name = path.rpartition(".")
+    return getattr(modules[inside], name, None)
+
+
+def _refusal(value: Any, path: str, home: str, on: str) -> Any:
+    area = home.removeprefix("torch.cuda").removeprefix("torch.nn.parallel").lstrip(".")
+    advice = INSTEAD.get(path) or INSTEAD.get(area)
+    message = f"torch.cuda.{path}: there is no such thing on {on!r}, which is this program's CUDA (tensorgraft run)"
+    message += f"; {advice}" if advice else ""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(message)
+
+    if inspect.isclass(value):
+        return type(value.__name__, (), {"__new__": refuse, "__module__": "torch.cuda", "__doc__": message})
+    refuse.__name__ = refuse.__qualname__ = value.__name__
+    return refuse

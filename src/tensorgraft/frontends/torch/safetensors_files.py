@@ -1,0 +1,88 @@
+"""`safetensors.safe_open(..., device=...)`, and so `safetensors.torch.load_file`, onto the device.
+
+safetensors has its own list of devices, in Rust. A file for a device of ours is opened for the CPU, and what is read
+goes there.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import safetensors
+import torch
+
+from tensorgraft.frontends.torch import devices
+
+_open: Any = safetensors.safe_open
+_PYTORCH = ("pt", "torch", "pytorch")
+
+
+def install() -> None:
+    """Put ours in the place of safetensors' class, also where it has been imported from there."""
+    modules = [module for module in sys.modules.values() if getattr(module, "__dict__", {}).get("safe_open") is _open]
+    for module in {id(m): m for m in (safetensors, *modules)}.values():
+        module.safe_open = Reader  # type: ignore[attr-defined]
+
+
+def placed(device: Any) -> Any:
+    """What a program means by a device. `tensorgraft run` puts another function here."""
+    return torch.device(device) if isinstance(device, int) else device
+
+
+def _ours(device: Any) -> torch.device | None:
+    device = placed(device)
+    kind = device.type if isinstance(device, torch.device) else str(device).partition(":")[0]
+    return devices.slot_of(device).device if kind == devices.TYPE else None
+
+
+class _ReaderType(type):
+    def __instancecheck__(cls, x: object) -> bool:
+        return isinstance(x, _open) or type.__instancecheck__(cls, x)
+
+
+class Reader(metaclass=_ReaderType):
+    """`safetensors.safe_open`; tensors for a device of ours are copied there as they are read."""
+
+    def __new__(cls, filename: Any, framework: Any, device: Any = "cpu", **options: Any) -> Any:
+        there = _ours(device) if framework in _PYTORCH else None
+        if there is None:
+            return _open(filename, framework, device, **options)
+        self = object.__new__(cls)
+        self._file, self._device = _open(filename, framework, "cpu", **options), there
+        return self
+
+    def get_tensor(self, name: str) -> torch.Tensor:
+        return self._file.get_tensor(name).to(self._device)
+
+    def get_tensors(self) -> dict[str, torch.Tensor]:
+        return {name: self.get_tensor(name) for name in self._file.offset_keys()}
+
+    def get_slice(self, name: str) -> _Slice:
+        return _Slice(self._file.get_slice(name), self._device)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def __enter__(self) -> Reader:
+        self._file.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._file.__exit__(*exception)
+
+
+class _Slice:
+    """A tensor of a file that is read in parts."""
+
+    def __init__(self, parts: Any, device: torch.device) -> None:
+        self._parts, self._device = parts, device
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        return self._parts[index].to(self._device)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._parts, name)
+
+
+Reader.__name__ = Reader.__qualname__ = "safe_open"
