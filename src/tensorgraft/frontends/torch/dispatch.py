@@ -15,6 +15,7 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import checks, fallback, generator, state
 from tensorgraft.frontends.torch.concrete import run_concrete
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
+from tensorgraft.frontends.torch.modes import below_modes, function_mode, suspended
 from tensorgraft.frontends.torch.nested import tensors_in
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.plan import Plan, device_error, make_plan, sharing, uncompiled
@@ -39,6 +40,9 @@ def entry(operator: Operator) -> Callable[..., Any]:
     now = state.now
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if function_mode():
+            with suspended():
+                return call(*args, **kwargs)
         if check is not None:
             check(*args, **kwargs)
         cells: list[Storage] = []
@@ -156,7 +160,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
         except NotImplementedError:
             return fallback.on_cpu(operator.op, args, kwargs)
 
-    return concrete if spec.concrete is True else call
+    return below_modes(concrete) if spec.concrete is True else call
 
 
 def _returned(operator: Operator) -> Callable[..., Any] | None:

@@ -14,6 +14,7 @@ from torch.library import Library, fallthrough_kernel
 
 from tensorgraft.frontends.torch import decomposed, fallback, schema, transfer
 from tensorgraft.frontends.torch.dispatch import entry
+from tensorgraft.frontends.torch.modes import below_modes
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.outcome import copied_out
 from tensorgraft.frontends.torch.spec import SPECS, Spec
@@ -122,7 +123,7 @@ def install() -> None:
         _libraries["aten"].impl(name, _metadata(op), KEY)
     _define_own()
     for name, fn in transfer.DIRECT.items():
-        _libraries["aten"].impl(name, fn, KEY)
+        _libraries["aten"].impl(name, below_modes(fn), KEY)
     for area in KERNELS:
         importlib.import_module(f"tensorgraft.frontends.torch.kernels.{area}")
     done: set[str] = set(transfer.DIRECT)
@@ -140,7 +141,7 @@ def install() -> None:
         for kind, other in schema.derived(op).items():
             if schema.short_name(other) not in done:
                 _register(Operator(other, spec, kind, op), done)
-    _libraries["_"].fallback(fallback.boxed, KEY)
+    _libraries["_"].fallback(below_modes(fallback.boxed), KEY)
     _libraries["_"].fallback(fallthrough_kernel, "AutocastPrivateUse1")
 
 
@@ -209,7 +210,7 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
     functional = schema.functional_of(op)
     if functional is None:
         return None
-    call = copied_out(op, functional)
+    call = below_modes(copied_out(op, functional))
     _libraries["aten"].impl(schema.short_name(op), call, KEY)
     return call
 
