@@ -160,7 +160,7 @@ class JaxBackend(
                 with scope():
                     return jitted(*args)
             # `donate` allows, it does not ask: XLA says where it found no use for the memory
-            with scope(), warned.ignored("Some donated buffers were not usable"):
+            with scope(), warned.remembered(), warned.ignored("Some donated buffers were not usable"):
                 made = jitted(*args)
             compiled = True
             return made

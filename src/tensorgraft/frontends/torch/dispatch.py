@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tensorgraft import warned
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import checks, fallback, generator, state
 from tensorgraft.frontends.torch.concrete import run_concrete
@@ -118,7 +119,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
             now.capture.loops.issued(operator.name)
             now.capture.touch(cells)
         try:
-            arrays = plan.run(*[c.array for c in cells], *inputs)
+            with warned.remembered():  # what compiles it may import libraries
+                arrays = plan.run(*[c.array for c in cells], *inputs)
         except NoQuantizedRuleError:
             raise
         except (NotImplementedError, RecursionError):  # the backend cannot; a decomposition comes down to itself
@@ -154,7 +156,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
 
     def concrete(*args: Any, **kwargs: Any) -> Any:
         try:
-            return run_concrete(operator, args, kwargs)
+            with warned.remembered():
+                return run_concrete(operator, args, kwargs)
         except NoQuantizedRuleError:
             raise
         except NotImplementedError:
