@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.utils._device
 
-from tensorgraft.frontends.torch import cuda_api, devices
+from tensorgraft.frontends.torch import cuda_api, devices, script_files, scripted
 from tensorgraft.frontends.torch.devices import TYPE, slot_named
 from tensorgraft.hub import registry
 
@@ -110,7 +110,9 @@ class Patches(contextlib.ExitStack):
     def wrap(self, owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         """Replace `owner.name` by `wrapper(original)`."""
         original = getattr(owner, name)
-        self.set(owner, name, functools.wraps(original)(wrapper(original)))
+        ours = functools.wraps(original)(wrapper(original))
+        self.set(owner, name, ours)
+        self.callback(scripted.stand_for(ours, original))
 
 
 @contextlib.contextmanager
@@ -216,6 +218,7 @@ def _translate_contexts(patches: Patches, visible: Visible) -> None:
     patches.wrap(torch.Generator, "__new__", generator)
     patches.wrap(torch.utils._device.DeviceContext, "__init__", device_context)
     patches.wrap(torch.serialization, "default_restore_location", restore)
+    patches.set(script_files, "translate", visible.translate)
 
 
 def _translate_autocast(patches: Patches) -> None:

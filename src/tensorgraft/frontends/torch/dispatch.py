@@ -16,7 +16,7 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import checks, fallback, generator, state
 from tensorgraft.frontends.torch.concrete import run_concrete
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
-from tensorgraft.frontends.torch.modes import below_modes, function_mode, suspended
+from tensorgraft.frontends.torch.modes import below_modes, function_mode, suspended, tracing
 from tensorgraft.frontends.torch.nested import tensors_in
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.plan import Plan, device_error, make_plan, sharing, uncompiled
@@ -41,7 +41,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
     now = state.now
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if function_mode():
+        if function_mode() or tracing():
             with suspended():
                 return call(*args, **kwargs)
         if check is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch import devices, module, streams
+from tensorgraft.frontends.torch import devices, module, scripted, streams
 from tensorgraft.frontends.torch.tensors import TO_NUMPY
 
 
@@ -107,6 +107,7 @@ def _follow_current(index: int) -> None:
         for name in names:
             original = getattr(owner, name)
             ours = _resolving(original)
+            scripted.stand_for(ours, original)
             _replaced.append((owner, name, original, ours))
             setattr(owner, name, ours)
 

@@ -14,7 +14,7 @@ from torch.library import Library, fallthrough_kernel
 
 from tensorgraft.frontends.torch import decomposed, fallback, schema, transfer
 from tensorgraft.frontends.torch.dispatch import entry
-from tensorgraft.frontends.torch.modes import below_modes
+from tensorgraft.frontends.torch.modes import below_modes, traced_in_parts
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.outcome import copied_out
 from tensorgraft.frontends.torch.spec import SPECS, Spec
@@ -106,6 +106,8 @@ def install() -> None:
         recurrent,
         remat,
         runtime,
+        script_files,
+        scripted,
         serialization,
         storages,
     )
@@ -115,7 +117,7 @@ def install() -> None:
     quantized_files.install()
     quantized_interface.install()
     parts = (autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack, forking)
-    for part in (*parts, generator, inductor, recurrent, remat, runtime, serialization, storages):
+    for part in (*parts, generator, inductor, recurrent, remat, runtime, script_files, scripted, serialization, storages):
         part.install()
     for name in METADATA:
         op = schema.overload(name)
@@ -179,12 +181,19 @@ def _metadata(op: schema.Overload) -> Callable[..., Any]:
 def _register(operator: Operator, done: set[str]) -> Callable[..., Any]:
     call = entry(operator)
     if operator.name == "clone":
-        call = transfer.resolving(call)
+        call = below_modes(transfer.resolving(call))
+    elif operator.name == "convolution":
+        call = traced_in_parts(call, _convolution)
     elif torch._C._dispatch_has_kernel_for_dispatch_key(operator.op.name(), "Conjugate"):
-        call = transfer.resolved(operator.signature, call)
+        call = below_modes(transfer.resolved(operator.signature, call))
     _libraries["aten"].impl(operator.name, call, KEY)
     done.add(operator.name)
     return call
+
+
+def _convolution(*args: Any) -> Any:
+    """What PyTorch's own kernel of `convolution` goes on to, on every device."""
+    return torch.ops.aten._convolution.default(*args, False, False, False, False)
 
 
 def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
