@@ -11,7 +11,11 @@ from ecosystem import functions, scripts, suites
 from ecosystem.outcome import OUT, Outcome, write
 from ecosystem.page import PAGE, page
 
-ONTO = {"torch": ("jax", "numpy"), "jax": ("torch", "tensorflow", "numpy"), "arrays": ("jax", "torch", "tensorflow", "numpy")}
+ONTO = {
+    "torch": ("jax", "numpy"),
+    "jax": ("torch", "tensorflow", "numpy"),
+    "arrays": ("jax", "torch", "tensorflow", "numpy"),
+}
 EVERY = {"jax": 40, "numpy": 4}  # one test of so many: compiling for each is what takes the time on JAX
 
 

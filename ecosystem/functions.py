@@ -67,9 +67,7 @@ def _plain(result: Any) -> Any:
     """Arrays of any framework, and keys of JAX, as NumPy's."""
     jax = sys.modules.get("jax")
     if jax is not None:
-        result = jax.tree_util.tree_map(
-            lambda a: jax.random.key_data(a) if _is_key(jax, a) else a, result
-        )
+        result = jax.tree_util.tree_map(lambda a: jax.random.key_data(a) if _is_key(jax, a) else a, result)
         leaves = jax.tree_util.tree_leaves(result)
     else:
         leaves = optree.tree_leaves(result)

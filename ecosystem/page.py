@@ -93,5 +93,7 @@ def _suites() -> str:
         notes += [f"- {r['suite']} on {r['backend']}, {n}: {reason}" for reason, n in r["reasons"].items()]
         notes += [f"- {r['suite']} on {r['backend']}: `{name}`, not explained" for name in r["unexplained"]]
         if r["fallbacks"]:
-            notes.append(f"- {r['suite']} on {r['backend']}: on the CPU for want of a kernel: {', '.join(r['fallbacks'])}")
+            notes.append(
+                f"- {r['suite']} on {r['backend']}: on the CPU for want of a kernel: {', '.join(r['fallbacks'])}"
+            )
     return SUITES + "\n".join(lines) + "\n\nThose that do not pass, and why:\n\n" + ("\n".join(notes) or "None.") + "\n"

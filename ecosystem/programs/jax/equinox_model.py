@@ -37,9 +37,9 @@ def cases():
     def train(params, state, x):
         opt, losses = optimizer.init(params), []
         for _ in range(3):
-            (value, state), grads = jax.value_and_grad(
-                lambda p, s: loss(eqx.combine(p, static), s, x), has_aux=True
-            )(params, state)
+            (value, state), grads = jax.value_and_grad(lambda p, s: loss(eqx.combine(p, static), s, x), has_aux=True)(
+                params, state
+            )
             updates, opt = optimizer.update(grads, opt)
             params = eqx.apply_updates(params, updates)
             losses.append(value)

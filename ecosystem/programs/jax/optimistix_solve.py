@@ -38,7 +38,9 @@ def cases():
         "least squares gradient": (jax.grad(lambda y: fit(x, y).sum()), (y,)),
         "minimise": (rosenbrock, (jnp.array([-1.0, 1.0]),)),
         "fixed point": (
-            lambda a: optx.fixed_point(lambda y, a: jnp.cos(y) * a, optx.FixedPointIteration(1e-6, 1e-6), a, args=a / 5).value,
+            lambda a: (
+                optx.fixed_point(lambda y, a: jnp.cos(y) * a, optx.FixedPointIteration(1e-6, 1e-6), a, args=a / 5).value
+            ),
             (a,),
         ),
     }

@@ -46,5 +46,7 @@ for step in range(5):
 scripted.eval()
 frozen = torch.jit.freeze(scripted)
 with torch.no_grad():
-    outs = {n: m(x.to(device)).flatten().tolist() for n, m in (("traced", traced), ("moved", moved), ("frozen", frozen))}
+    outs = {
+        n: m(x.to(device)).flatten().tolist() for n, m in (("traced", traced), ("moved", moved), ("frozen", frozen))
+    }
 print(json.dumps({"losses": losses, **outs}))

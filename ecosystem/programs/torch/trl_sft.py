@@ -38,7 +38,9 @@ with tempfile.TemporaryDirectory() as folder:
         max_length=16,
         seed=0,
     )
-    trainer = SFTTrainer(model, args=settings, train_dataset=Dataset.from_dict({"text": texts}), processing_class=tokenizer)
+    trainer = SFTTrainer(
+        model, args=settings, train_dataset=Dataset.from_dict({"text": texts}), processing_class=tokenizer
+    )
     trainer.train()
     sys.stdout = out
 print(json.dumps({"losses": [row["loss"] for row in trainer.state.log_history if "loss" in row]}))

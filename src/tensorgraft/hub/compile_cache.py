@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -82,12 +83,11 @@ def writable(path: Path) -> bool:
 
 def processor() -> str:
     """What tells processors apart that cannot run each other's programs: homes are shared between machines."""
-    features = platform.processor()
-    try:
-        with open("/proc/cpuinfo") as file:
-            features = next((line for line in file if line.startswith(("flags", "Features"))), features)
-    except OSError:  # other systems than Linux
-        pass
+    features = None
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:  # other systems than Linux have none
+        features = next((line for line in file if line.startswith(("flags", "Features"))), None)
+    if features is None:
+        features = platform.processor()  # which starts a process
     return f"{platform.machine()}-{hashlib.sha256(features.encode()).hexdigest()[:8]}"
 
 

@@ -12,6 +12,7 @@ import importlib.util
 import os
 from dataclasses import dataclass
 
+from tensorgraft import warned
 from tensorgraft.errors import BackendNotAvailableError
 from tensorgraft.hub.backend import Backend
 
@@ -92,8 +93,9 @@ def parse(device: str) -> tuple[str, str | None, int]:
 def get(device: str) -> Backend:
     """The one `Backend` object of a device."""
     name, platform, index = parse(device)
-    cls = backend_class(name)
-    return cls(index) if platform is None else cls(index, platform)
+    with warned.remembered():
+        cls = backend_class(name)
+        return cls(index) if platform is None else cls(index, platform)
 
 
 _chosen: str | None = None

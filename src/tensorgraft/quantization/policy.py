@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from tensorgraft import warned
 
 CHOICES = ("dequantize", "warn", "error")
 
@@ -60,18 +60,7 @@ def missing(operation: str, shapes: str, times: int = 1) -> None:
     )
     if _now.policy == "error":
         raise NoQuantizedRuleError(text)
-    warnings.warn(text, stacklevel=_users())
-
-
-_OURS = ("tensorgraft", "torch", "jax", "numpy", "tensorflow", "optree", "contextlib")
-
-
-def _users() -> int:
-    """The stack level, for `missing`, of the program's line."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
-        level, frame = level + 1, frame.f_back
-    return level
+    warned.warn(text)
 
 
 def served(operation: str, times: int = 1) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from jax import lax
 from jax._src import core  # jax.core no longer tells whether a trace is under way
 
+from tensorgraft import warned
 from tensorgraft.backends.jax import cache, native
 from tensorgraft.backends.jax.analysis import label_scope
 from tensorgraft.backends.jax.coded import JaxCoded
@@ -159,9 +159,8 @@ class JaxBackend(
             if compiled:
                 with scope():
                     return jitted(*args)
-            with scope(), warnings.catch_warnings():
-                # `donate` allows, it does not ask: XLA says where it found no use for the memory
-                warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+            # `donate` allows, it does not ask: XLA says where it found no use for the memory
+            with scope(), warned.remembered(), warned.ignored("Some donated buffers were not usable"):
                 made = jitted(*args)
             compiled = True
             return made

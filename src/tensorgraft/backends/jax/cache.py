@@ -6,12 +6,12 @@ It is a setting of the process: functions of the user's own `jax.jit` are kept a
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import Any
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
+from tensorgraft import warned
 from tensorgraft.hub import compile_cache
 
 # Every program is worth it: the smallest takes 10 ms to compile, 2 ms to load and 6 KB to keep. (JAX's own default is
@@ -45,5 +45,5 @@ def _apply() -> None:
         compilation_cache.reset_cache()
     if wanted is not None:
         # A full disk, an entry that another process is just writing: the program is compiled as if there were no cache.
-        warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
+        warned.ignore("Error (reading|writing) persistent compilation cache entry")
     _ours = wanted

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 
+from tensorgraft import warned
 from tensorgraft.backends.jax.analysis import analyse
 from tensorgraft.hub.analysis import Analysis
 
@@ -49,8 +49,7 @@ class JaxProgram:
 
     def analyse(self, donate: Sequence[int] = ()) -> Analysis:
         jaxpr = self._jaxpr
-        with self._backend.scope(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        with self._backend.scope(), warned.ignored("Some donated buffers were not usable"):
             program = jax.jit(
                 lambda *captured: jax.core.eval_jaxpr(jaxpr, captured),
                 donate_argnums=tuple(donate),

@@ -16,6 +16,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from tensorgraft import warned
 from tensorgraft.backends.torch import arrays
 from tensorgraft.backends.torch.recorder import Recorder
 from tensorgraft.hub.analysis import Analysis
@@ -105,5 +106,6 @@ def _compiled(module: fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[...,
 
     # shapes are constants; loops count in symbols, which a mode without an environment has not
     mode = FakeTensorMode(shape_env=ShapeEnv())
-    compiled: Any = compile_fx(module, [mode.from_tensor(x, static_shapes=True) for x in inputs])
+    with warned.remembered():
+        compiled: Any = compile_fx(module, [mode.from_tensor(x, static_shapes=True) for x in inputs])
     return compiled

@@ -16,12 +16,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch.jit._builtins
 import torch.utils._device
 
-from tensorgraft.frontends.torch import cuda_api, devices, file_locations, safetensors_files
+from tensorgraft.frontends.torch import cuda_api, devices, file_locations, safetensors_files, script_files, scripted
 from tensorgraft.frontends.torch.devices import TYPE, slot_named
-from tensorgraft.frontends.torch.runtime import scripted_as
 from tensorgraft.hub import registry
 
 # Functions that take `device=` by keyword. Those of `torch` first.
@@ -117,9 +115,8 @@ class Patches(contextlib.ExitStack):
         """Replace `owner.name` by `wrapper(original)`."""
         original = getattr(owner, name)
         ours = functools.wraps(original)(wrapper(original))
-        scripted_as(ours, original)
-        self.callback(torch.jit._builtins._get_builtin_table().pop, id(ours), None)
         self.set(owner, name, ours)
+        self.callback(scripted.stand_for(ours, original))
 
 
 @contextlib.contextmanager
@@ -257,6 +254,7 @@ def _translate_contexts(patches: Patches, visible: Visible) -> None:
     patches.wrap(torch._utils, "_get_restore_location", fake_location)
     patches.set(file_locations, "named", visible.in_files)
     patches.set(safetensors_files, "placed", translate)
+    patches.set(script_files, "translate", visible.translate)
 
 
 def _translate_autocast(patches: Patches) -> None:

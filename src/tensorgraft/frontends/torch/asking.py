@@ -1,13 +1,16 @@
-"""Asking PyTorch's meta functions and CPU kernels what they would do, without a word of it reaching the program."""
+"""Asking PyTorch's meta functions and CPU kernels what they would do, without a word of it reaching the program, and
+without what the program has switched on for its own operators."""
 
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from tensorgraft import warned
+from tensorgraft.frontends.torch.modes import suspended
 
 
 def heard(ask: Callable[..., Any], args: Any, kwargs: dict[str, Any], random: bool = True) -> tuple[Any, list[str]]:
@@ -24,7 +27,6 @@ def heard(ask: Callable[..., Any], args: Any, kwargs: dict[str, Any], random: bo
         return 0.0
 
     apart = torch.random.fork_rng(devices=[]) if random else contextlib.nullcontext()
-    with apart, warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        torch.zeros(1).apply_(call)
-    return result[0], [str(w.message).partition(" (Triggered")[0] for w in seen]
+    with suspended(), torch._C._DisableAutocast(), apart, warned.remembered(), warned.heard() as texts:
+        torch.zeros(1, dtype=torch.float32, device="cpu").apply_(call)
+    return result[0], [text.partition(" (Triggered")[0] for text in texts]

@@ -11,13 +11,13 @@ An operator with a kernel has its own derivative formula, where on the CPU those
 from __future__ import annotations
 
 import ctypes
-import warnings
 from typing import Any
 
 import torch
 import torch.autograd.forward_ad as forward_ad
 from torch.library import Library
 
+from tensorgraft import warned
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.devices import TYPE
 
@@ -96,8 +96,7 @@ def _wrap_forward_mode() -> None:
         if not taken_apart and tensor.device.type == TYPE:
             library = Library("aten", "IMPL")
             taken_apart.append(library)
-            with warnings.catch_warnings():  # PyTorch notes the first kernel in a process that replaces another
-                warnings.simplefilter("ignore")
+            with warned.ignored():  # PyTorch notes the first kernel in a process that replaces another
                 library.impl("linear", torch.ops.aten.linear.default.decompose, "AutogradPrivateUse1")
         return make_dual(tensor, tangent, level=level)
 

@@ -6,12 +6,13 @@ the device of the former, and no such tensor can be given to Python. Here the nu
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.library import Library
+
+from tensorgraft import warned
 
 _library = Library("aten", "IMPL")
 # what PyTorch makes of a number
@@ -19,8 +20,7 @@ _WIDE = {bool: torch.bool, complex: torch.complex128, float: torch.float64, torc
 
 
 def install() -> None:
-    with warnings.catch_warnings():  # PyTorch notes the first kernel in a process that replaces another
-        warnings.simplefilter("ignore")
+    with warned.ignored():  # PyTorch notes the first kernel in a process that replaces another
         for packet in (torch.ops.aten.linspace, torch.ops.aten.logspace):
             for number, which in enumerate(("Scalar_Tensor", "Tensor_Scalar")):
                 op = getattr(packet, which)

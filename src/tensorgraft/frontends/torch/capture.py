@@ -21,6 +21,7 @@ from tensorgraft.frontends.torch import codes, state
 from tensorgraft.frontends.torch.located import here, refused
 from tensorgraft.frontends.torch.loops import Loops
 from tensorgraft.frontends.torch.places import Place, program_place
+from tensorgraft.frontends.torch.scripted import put_back
 from tensorgraft.frontends.torch.state import RandomState
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -173,8 +174,7 @@ class Capture:
                 (module._parameters, parameters),
                 (module._buffers, buffers),
             ):
-                table.clear()
-                table.update(values)
+                put_back(table, values)
         for leaf in self.leaves.values():
             if leaf.alive:
                 leaf.tensor.grad = leaf.before

@@ -13,6 +13,7 @@ import torch
 
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.devices import TYPE
+from tensorgraft.frontends.torch.scripted import put_back
 from tensorgraft.frontends.torch.tensors import cell_of
 
 Undo = Callable[[], object]
@@ -47,7 +48,7 @@ def _snapshot(module: torch.nn.Module, state_dict: Any) -> list[Undo]:
     fits: bool | None = None
     for part in module.modules():
         for held in (part._parameters, part._buffers):
-            undo.append(functools.partial(held.update, dict(held)))  # `assign=True` replaces the tensors
+            undo.append(functools.partial(put_back, held, dict(held)))  # `assign=True` replaces the tensors
             for t in held.values():
                 if t is None or t.device.type != TYPE or type(t) not in (torch.Tensor, torch.nn.Parameter):
                     continue

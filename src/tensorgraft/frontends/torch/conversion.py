@@ -18,6 +18,9 @@ from tensorgraft.frontends.torch.quantized_cpu import QuantizedTensor
 # the devices between which PyTorch itself allows the assignment
 DENSE = frozenset({"cpu", "cuda", "xpu", "mps", "hpu", "mtia", TYPE})
 
+# called with a tensor that has moved, and with what C++ has where it has it as it was
+on_exchange: list[Callable[[torch.Tensor, torch.Tensor], None]] = []
+
 
 def exchangeable(x: torch.Tensor, y: torch.Tensor) -> bool:
     """`x.data = y` is a move between the device and another one, or a change of class."""
@@ -52,6 +55,8 @@ def exchange(x: torch.Tensor, y: torch.Tensor) -> None:
     if isinstance(x, QuantizedTensor) or isinstance(fresh, QuantizedTensor):
         _exchange_classes(x, fresh)
     torch._C._swap_tensor_impl(x, fresh)
+    for listener in on_exchange:
+        listener(x, fresh)
     if hooks:
         x._backward_hooks = hooks
     if after:

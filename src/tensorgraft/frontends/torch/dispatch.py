@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 
+from tensorgraft import warned
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import checks, fallback, generator, state
 from tensorgraft.frontends.torch.concrete import run_concrete
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
+from tensorgraft.frontends.torch.modes import below_modes, function_mode, suspended, tracing
 from tensorgraft.frontends.torch.nested import tensors_in
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.plan import Plan, device_error, make_plan, sharing, uncompiled
@@ -39,6 +41,9 @@ def entry(operator: Operator) -> Callable[..., Any]:
     now = state.now
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if function_mode() or tracing():
+            with suspended():
+                return call(*args, **kwargs)
         if check is not None:
             check(*args, **kwargs)
         cells: list[Storage] = []
@@ -114,7 +119,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
             now.capture.loops.issued(operator.name)
             now.capture.touch(cells)
         try:
-            arrays = plan.run(*[c.array for c in cells], *inputs)
+            with warned.remembered():  # what compiles it may import libraries
+                arrays = plan.run(*[c.array for c in cells], *inputs)
         except NoQuantizedRuleError:
             raise
         except (NotImplementedError, RecursionError):  # the backend cannot; a decomposition comes down to itself
@@ -150,13 +156,14 @@ def entry(operator: Operator) -> Callable[..., Any]:
 
     def concrete(*args: Any, **kwargs: Any) -> Any:
         try:
-            return run_concrete(operator, args, kwargs)
+            with warned.remembered():
+                return run_concrete(operator, args, kwargs)
         except NoQuantizedRuleError:
             raise
         except NotImplementedError:
             return fallback.on_cpu(operator.op, args, kwargs)
 
-    return concrete if spec.concrete is True else call
+    return below_modes(concrete) if spec.concrete is True else call
 
 
 def _returned(operator: Operator) -> Callable[..., Any] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from tensorgraft import warned
 from tensorgraft.errors import FallbackError, TracedValueError
 from tensorgraft.frontends.torch import schema, state
 from tensorgraft.frontends.torch.devices import TYPE, slot_at, slot_of
@@ -57,7 +57,8 @@ def set_fallback(mode: str) -> None:
 @functools.cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """PyTorch's own decompositions (imported on first use: they are slow to load)."""
-    from torch._decomp import decomposition_table
+    with warned.remembered():
+        from torch._decomp import decomposition_table
 
     return decomposition_table
 
@@ -80,11 +81,11 @@ def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         if state.now.in_place_of_the_cpu is not None:
             return state.now.in_place_of_the_cpu(op, args, kwargs)
         raise NoKernelError(name)
-    announce(name, stacklevel=4)
+    announce(name)
     return compute_on_cpu(op, args, kwargs)
 
 
-def announce(name: str, stacklevel: int = 3) -> None:
+def announce(name: str) -> None:
     """Count an operator that runs on the CPU; warn the first time. Raises FallbackError where the user forbade it."""
     if _forbidden:
         raise FallbackError(
@@ -92,11 +93,10 @@ def announce(name: str, stacklevel: int = 3) -> None:
             " (TENSORGRAFT_FALLBACK=error, or tensorgraft.torch.set_fallback)."
         )
     if not _counts[name]:
-        warnings.warn(
+        warned.warn(
             f"aten::{name} has no kernel on the device {TYPE!r}: it runs on the CPU, which copies its arguments there"
             " and its results back. tensorgraft.torch.fallbacks() counts the calls.",
             FallbackWarning,
-            stacklevel=stacklevel,
         )
     _counts[name] += 1
 

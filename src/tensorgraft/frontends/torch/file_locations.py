@@ -161,7 +161,9 @@ class _Marked:
                 return vars(self)["_persistent_load"](tag)
 
             # PyTorch assigns it
-            persistent_load = property(lambda self: self._load, lambda self, load: vars(self).update(_persistent_load=load))
+            persistent_load = property(
+                lambda self: self._load, lambda self, load: vars(self).update(_persistent_load=load)
+            )
 
         self.Unpickler = Unpickler
 
@@ -170,7 +172,11 @@ class _Marked:
 
 
 def _placed(location: str) -> str:
-    if location.startswith("cuda") and torch._guards.detect_fake_mode(None) is not None and not torch.cuda.is_available():
+    if (
+        location.startswith("cuda")
+        and torch._guards.detect_fake_mode(None) is not None
+        and not torch.cuda.is_available()
+    ):
         return "cpu"  # a fake tensor may say that it is on CUDA anywhere
     return Location(location)
 

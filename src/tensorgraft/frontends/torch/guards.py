@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch import scripted
 from tensorgraft.frontends.torch.attributes import Attributes, is_plain
 from tensorgraft.frontends.torch.devices import TYPE
 from tensorgraft.frontends.torch.located import here
@@ -219,19 +220,20 @@ class Modules:
     """Modules keep their submodules, parameters and buffers, these their storages, and no hooks are added."""
 
     def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
-        modules = list({id(m): m for m in modules}.values())
+        modules = scripted.with_parts({id(m): m for m in modules}.values())
         tables: list[dict[Any, Any]] = []
         self._empty: list[dict[Any, Any]] = []
         for m in modules:
             tables += (m._parameters, m._buffers, m._modules)
             for hooks in (m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks):
                 (tables if hooks else self._empty).append(hooks)
-        self._full = [table.values() for table in tables if table]
+        self._full = [scripted.values_of(table) for table in tables if table]
         self._empty += [table for table in tables if not table]
         self._held = list(chain.from_iterable(self._full))
         self._modules = modules
-        self._training = [m.__dict__ for m in modules]
-        self._modes = [m.training for m in modules]
+        self._training = [scripted.attributes_of(m) for m in modules]
+        self._modes = [d["training"] for d in self._training]
+        self._scripted = [d for d in self._training if isinstance(d, scripted.Attributes)]
         found = {id(t): t for t in self._held if isinstance(t, Tensor)}
         self._tensors = list(found.values())
         self._requires_grad = [t.requires_grad for t in self._tensors]
@@ -245,15 +247,20 @@ class Modules:
             return False
         if [d["training"] for d in self._training] != self._modes:
             return False
+        if not all(d.hold() for d in self._scripted):
+            return False
         if [t.requires_grad for t in self._tensors] != self._requires_grad:
             return False
         return in_cells(self._ours, self._cells)
 
     def broken(self, names: dict[int, str]) -> str:
         """What does not hold any more, in words."""
-        for m, mode in zip(self._modules, self._modes, strict=True):
-            if m.training is not mode:
-                return f"{names.get(id(m)) or type(m).__name__}.training is {m.training}, was {mode}"
+        for m, d, mode in zip(self._modules, self._training, self._modes, strict=True):
+            if d["training"] is not mode:
+                return f"{names.get(id(m)) or type(m).__name__}.training is {d['training']}, was {mode}"
+        for d in self._scripted:
+            if not d.hold():
+                return d.broken()
         for t, before in zip(self._tensors, self._requires_grad, strict=True):
             if t.requires_grad is not before:
                 return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {before}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from tensorgraft import warned
 from tensorgraft.frontends.torch import schema
 from tensorgraft.frontends.torch.asking import heard
 from tensorgraft.frontends.torch.devices import slot_at
@@ -36,7 +36,7 @@ def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta") -> tuple[li
                 like = torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device="meta")
                 if device != "meta":
                     elements = like.untyped_storage().nbytes() // like.itemsize
-                    like = torch.zeros(elements, dtype=a.dtype).as_strided(a.size(), a.stride())
+                    like = torch.zeros(elements, dtype=a.dtype, device="cpu").as_strided(a.size(), a.stride())
                 seen[id(a)] = like
             return seen[id(a)]
         if isinstance(a, torch.Generator):  # of another device; what is drawn does not matter
@@ -83,7 +83,7 @@ def abstract_call(
         outs = sig.bind(args, kwargs)
         short = [name for name, (size, _) in sizes.items() if outs[name].size() != size]
         for text in (said or ()) if short else ():
-            warnings.warn(text, UserWarning, stacklevel=3)
+            warned.warn(text)
         for name in short:
             resize_out(outs[name], *sizes[name], warn=said is None)
 
@@ -146,13 +146,11 @@ def _ask_the_cpu(
 def resize_out(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...], warn: bool = True) -> None:
     """Make room in an `out=` tensor; warns as PyTorch does where it had elements."""
     if warn and out.numel():
-        warnings.warn(
+        warned.warn(
             f"An output with one or more elements was resized since it had shape {list(out.size())}, which does not"
             f" match the required output shape {list(size)}. This behavior is deprecated, and in a future PyTorch"
             " release outputs will not be resized unless they have zero elements. You can explicitly reuse an out"
-            " tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
-            UserWarning,
-            stacklevel=4,
+            " tensor t by resizing it, inplace, to zero elements with t.resize_(0)."
         )
     slot = slot_at(out.device.index)
     with slot.backend.scope():

@@ -194,7 +194,7 @@ def _record(plan: Plan, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
         if isinstance(array, Quantized):  # no values are asked for, and a record is not to keep any alive
             array = xp.stand_in(array.with_parts([torch.empty_like(part) for part in array.parts]))
         else:
-            array = xp.stand_in(torch.empty_strided(array.size(), array.stride(), dtype=array.dtype))
+            array = xp.stand_in(torch.empty_strided(array.size(), array.stride(), dtype=array.dtype, device="cpu"))
         given.extend(array.parts if isinstance(array, Quantized) else [array])
         return array
 

@@ -78,7 +78,7 @@ def _strided(t: Tensor) -> Tensor:
     if t.is_contiguous():
         return dense.contiguous()
     if is_dense(tuple(t.size()), t.stride()):
-        return torch.empty_strided(t.size(), t.stride(), dtype=t.dtype).copy_(dense)
+        return torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="cpu").copy_(dense)
     order = sorted(range(t.dim()), key=lambda d: (-t.stride()[d], d))
     return dense.permute(order).contiguous().permute([order.index(d) for d in range(t.dim())])
 

@@ -87,7 +87,7 @@ def _looked(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[list[Look], b
     except TypeError:  # sizes that are symbols
         key = None
     with _disable_current_modes():
-        memory = torch.empty(nbytes // t.itemsize, dtype=t.dtype)  # nothing reads or writes it
+        memory = torch.empty(nbytes // t.itemsize, dtype=t.dtype, device="cpu")  # nothing reads or writes it
         stand_in = memory.as_strided(t.size(), t.stride(), t.storage_offset())
         outcome = func(stand_in, *args[1:], **kwargs)
         views = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
@@ -163,7 +163,7 @@ def _stack(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def _like(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """What asks for shape and dtype alone."""
     t = args[0]
-    return func(torch.empty_strided(t.size(), t.stride(), dtype=t.dtype), *args[1:], **kwargs)
+    return func(torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="cpu"), *args[1:], **kwargs)
 
 
 def _taken_apart(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -33,8 +33,8 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
         if id(a) not in tensors:
             at = a.untyped_storage()._cdata
             if at not in storages:
-                storages[at] = torch.zeros(sizes[at], dtype=torch.uint8).untyped_storage()
-            empty = torch.empty(0, dtype=a.dtype)
+                storages[at] = torch.zeros(sizes[at], dtype=torch.uint8, device="cpu").untyped_storage()
+            empty = torch.empty(0, dtype=a.dtype, device="cpu")
             tensors[id(a)] = empty.set_(storages[at], a.storage_offset(), a.size(), a.stride())
         return tensors[id(a)]
 
@@ -61,7 +61,7 @@ def check_out_dtypes(operator: Operator, args: tuple[Any, ...], kwargs: dict[str
     bound = operator.signature.bind(args, kwargs)
     written = tensors_in([bound.pop(name) for name in operator.writes], {})
     try:
-        plain = operator.base(**{n: map_nested(_meta, a) for n, a in bound.items()})
+        plain, _ = heard(operator.base, (), {n: map_nested(_meta, a) for n, a in bound.items()}, random=False)
     except Exception:  # no meta function, or none for these
         plain = tensors_in(list(bound.values()), {})[:1]
     made = [t.dtype for t in flatten(plain) if isinstance(t, Tensor)]

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.jit._builtins
 from torch.utils._device import DeviceContext, _device_constructors
 
-from tensorgraft.frontends.torch import devices, module, streams
+from tensorgraft.frontends.torch import devices, module, scripted, streams
 from tensorgraft.frontends.torch.tensors import TO_NUMPY
 
 
@@ -119,16 +118,9 @@ def _follow_current(index: int) -> None:
         for name in names:
             original = getattr(owner, name)
             ours = _resolving(original)
-            scripted_as(ours, original)
+            scripted.stand_for(ours, original)
             _replaced.append((owner, name, original, ours))
             setattr(owner, name, ours)
-
-
-def scripted_as(ours: Callable[..., Any], original: Callable[..., Any]) -> None:
-    """TorchScript compiles a call of `ours` as one of the operator `original`: it knows functions by their id."""
-    name = torch.jit._builtins._find_builtin(original)
-    if name is not None:
-        torch.jit._builtins._register_builtin(ours, name)
 
 
 @functools.cache  # they are never dropped: whoever has one keeps it, and so does TorchScript's table

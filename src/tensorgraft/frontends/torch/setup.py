@@ -14,6 +14,7 @@ from torch.library import Library, fallthrough_kernel
 
 from tensorgraft.frontends.torch import decomposed, fallback, schema, transfer
 from tensorgraft.frontends.torch.dispatch import entry
+from tensorgraft.frontends.torch.modes import below_modes, traced_in_parts
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.outcome import copied_out
 from tensorgraft.frontends.torch.spec import SPECS, Spec
@@ -107,6 +108,8 @@ def install() -> None:
         remat,
         runtime,
         safetensors_files,
+        script_files,
+        scripted,
         serialization,
         storages,
     )
@@ -115,8 +118,31 @@ def install() -> None:
     quantized.install()
     quantized_files.install()
     quantized_interface.install()
-    parts = (absent_layouts, autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack, forking)
-    for part in (*parts, generator, inductor, recurrent, remat, runtime, safetensors_files, serialization, storages):
+    parts = (
+        absent_layouts,
+        autocast,
+        autograd,
+        batching,
+        checkpoints,
+        control_flow,
+        conversion,
+        dlpack,
+        forking,
+        generator,
+    )
+    parts = (
+        *parts,
+        inductor,
+        recurrent,
+        remat,
+        runtime,
+        safetensors_files,
+        script_files,
+        scripted,
+        serialization,
+        storages,
+    )
+    for part in parts:
         part.install()
     for name in METADATA:
         op = schema.overload(name)
@@ -124,7 +150,7 @@ def install() -> None:
         _libraries["aten"].impl(name, _metadata(op), KEY)
     _define_own()
     for name, fn in transfer.DIRECT.items():
-        _libraries["aten"].impl(name, fn, KEY)
+        _libraries["aten"].impl(name, below_modes(fn), KEY)
     for area in KERNELS:
         importlib.import_module(f"tensorgraft.frontends.torch.kernels.{area}")
     done: set[str] = set(transfer.DIRECT)
@@ -142,7 +168,7 @@ def install() -> None:
         for kind, other in schema.derived(op).items():
             if schema.short_name(other) not in done:
                 _register(Operator(other, spec, kind, op), done)
-    _libraries["_"].fallback(fallback.boxed, KEY)
+    _libraries["_"].fallback(below_modes(fallback.boxed), KEY)
     _libraries["_"].fallback(fallthrough_kernel, "AutocastPrivateUse1")
 
 
@@ -180,12 +206,19 @@ def _metadata(op: schema.Overload) -> Callable[..., Any]:
 def _register(operator: Operator, done: set[str]) -> Callable[..., Any]:
     call = entry(operator)
     if operator.name == "clone":
-        call = transfer.resolving(call)
+        call = below_modes(transfer.resolving(call))
+    elif operator.name == "convolution":
+        call = traced_in_parts(call, _convolution)
     elif torch._C._dispatch_has_kernel_for_dispatch_key(operator.op.name(), "Conjugate"):
-        call = transfer.resolved(operator.signature, call)
+        call = below_modes(transfer.resolved(operator.signature, call))
     _libraries["aten"].impl(operator.name, call, KEY)
     done.add(operator.name)
     return call
+
+
+def _convolution(*args: Any) -> Any:
+    """What PyTorch's own kernel of `convolution` goes on to, on every device."""
+    return torch.ops.aten._convolution.default(*args, False, False, False, False)
 
 
 def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
@@ -211,7 +244,7 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
     functional = schema.functional_of(op)
     if functional is None:
         return None
-    call = copied_out(op, functional)
+    call = below_modes(copied_out(op, functional))
     _libraries["aten"].impl(schema.short_name(op), call, KEY)
     return call
 

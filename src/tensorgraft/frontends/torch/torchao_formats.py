@@ -124,7 +124,7 @@ def _microscaled(t: Any) -> Format:
 
         scale = from_blocked(scale, math.prod(grid[:-1]), grid[-1])
     exponents = scale.contiguous().view(torch.uint8).reshape(grid).int()
-    values = torch.ldexp(torch.ones(grid), exponents - 127)
+    values = torch.ldexp(torch.ones(grid, device=exponents.device), exponents - 127)
     return Format(codes, torch.where(exponents == 255, math.nan, values), encoding)
 
 
@@ -161,7 +161,7 @@ def _opaque(t: Any) -> Format:
     ones[..., 0] = 1
     columns = [
         torch.ops.aten._weight_int4pack_mm_for_cpu(rows, packed, t.block_size[1], ones)[:, :n]
-        for rows in torch.eye(k, dtype=t.dtype).split(256)
+        for rows in torch.eye(k, dtype=t.dtype, device="cpu").split(256)
     ]
     codes = torch.cat(columns).t().to(torch.int8)
     scale, zero = numbers.transpose(0, 1).unbind(-1)

@@ -1,0 +1,99 @@
+"""Python's warnings around what the program did not write: left out, kept to be looked at, said at the program's line.
+
+Python shows a warning once for each place. It forgets which it has shown when the filters change, and
+`warnings.catch_warnings` changes them twice: where a program runs it is not used. A filter that is put into the list and
+taken out again makes Python forget nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+_LIBRARIES = ("tensorgraft", "torch", "jax", "jaxlib", "numpy", "tensorflow", "optree", "contextlib", "functools")
+
+
+def _filter(action: str, message: str = "") -> Any:
+    """As `warnings.filters` has it."""
+    return action, re.compile(message, re.IGNORECASE) if message else None, Warning, None, 0
+
+
+def ignore(message: str) -> None:
+    """From now on, warnings whose text begins as the regular expression `message` says are not shown."""
+    filters: Any = warnings.filters
+    filters.insert(0, _filter("ignore", message))
+
+
+@contextlib.contextmanager
+def _first(item: Any) -> Iterator[None]:
+    """A filter before all others."""
+    filters: Any = warnings.filters
+    filters.insert(0, item)
+    try:
+        yield
+    finally:
+        for i, held in enumerate(filters):
+            if held is item:
+                del filters[i]
+                break
+
+
+def ignored(message: str = "") -> contextlib.AbstractContextManager[None]:
+    """Inside, warnings whose text begins as the regular expression `message` says are not shown."""
+    return _first(_filter("ignore", message))
+
+
+@contextlib.contextmanager
+def heard() -> Iterator[list[str]]:
+    """Inside, this thread's warnings are not shown: their texts are in the list."""
+    texts: list[str] = []
+    show, thread = warnings.showwarning, threading.get_ident()
+
+    def note(message: Any, *args: Any, **kwargs: Any) -> None:
+        if threading.get_ident() == thread:
+            texts.append(str(message))
+        else:
+            show(message, *args, **kwargs)
+
+    warnings.showwarning = note
+    try:
+        with _first(_filter("always")):
+            yield texts
+    finally:
+        warnings.showwarning = show
+
+
+@contextlib.contextmanager
+def remembered() -> Iterator[None]:
+    """Inside, libraries that are imported may change the filters: what was shown before is not shown again for it."""
+    before = _version()
+    try:
+        yield
+    finally:
+        after = _version()
+        if after != before:
+            for module in [*sys.modules.values()]:
+                shown = getattr(module, "__dict__", {}).get("__warningregistry__")
+                if shown and shown.get("version") == before:
+                    shown["version"] = after
+
+
+def _version() -> int:
+    """How often the filters have changed: Python notes it beside what a module has shown."""
+    shown: dict[Any, Any] = {}
+    with ignored():
+        warnings.warn_explicit("", Warning, "", 0, registry=shown)
+    return shown["version"]
+
+
+def warn(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the program's line: the innermost one that is not a library's."""
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
