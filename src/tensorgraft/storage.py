@@ -89,7 +89,7 @@ def read(xp: Backend, array: Array, geometry: Geometry) -> Array:
         flat = xp.bitcast(flat, dtype)
     plan = boxes.of_memory(shape, strides, offset, xp.shape(flat)[0])
     if plan is None:
-        return xp.gather(flat, (_positions(xp, geometry),))
+        return xp.gather(flat, (positions(xp, geometry),))
     return plan.outward(xp, boxes.cut(xp, boxes.block(xp, flat, plan), plan))
 
 
@@ -127,7 +127,7 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
         if inside != dtype:
             flat = xp.bitcast(flat, dtype)
     if plan is None:
-        flat = xp.scatter(flat, (_positions(xp, geometry),), value)
+        flat = xp.scatter(flat, (positions(xp, geometry),), value)
     else:
         value = plan.inward(xp, value)
         if flat is None:
@@ -155,7 +155,7 @@ def _ahead(geometry: Geometry) -> tuple[Geometry, tuple[int, ...]]:
     return Geometry(shape, tuple(map(abs, strides)), offset, dtype), backward
 
 
-def _positions(xp: Backend, geometry: Geometry) -> Array:
+def positions(xp: Backend, geometry: Geometry) -> Array:
     """int64 positions in the flat storage of what the geometry sees."""
     shape, strides, offset, _ = geometry
     at = xp.full(shape, offset, dtypes.int64)

@@ -18,7 +18,9 @@ from tensorgraft.frontends.torch.concrete import run_concrete
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.modes import below_modes, function_mode, suspended, tracing
 from tensorgraft.frontends.torch.nested import tensors_in
+from tensorgraft.frontends.torch.offsets import placed
 from tensorgraft.frontends.torch.operator import Operator
+from tensorgraft.frontends.torch.overlap import relation
 from tensorgraft.frontends.torch.plan import Plan, device_error, make_plan, sharing, uncompiled
 from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy, stored
 from tensorgraft.quantization.backend import common
@@ -48,6 +50,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
             check(*args, **kwargs)
         cells: list[Storage] = []
         arrays: list[Any] = []  # of the cells
+        offsets: list[Any] = []  # those that are operands
         inputs: list[Any] = []
         key: list[Any] = []
         backend = None
@@ -57,7 +60,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 try:
                     cell = a.untyped_storage().cell
                 except AttributeError:
-                    _add(a, key, cells, arrays, inputs, False)
+                    _add(a, key, cells, arrays, offsets, inputs, False, writes)
                     continue
                 if cell.backend is not backend:
                     if backend is not None:
@@ -68,30 +71,37 @@ def entry(operator: Operator) -> Callable[..., Any]:
                         backend = cell.backend
                 cells.append(cell)
                 arrays.append(cell.array)
-                key.append((a.dtype, a.shape, a.stride(), a.storage_offset()))
+                offset = a.storage_offset()
+                if offset:
+                    offset = placed(a, cell, offset, offsets, writes)
+                key.append((a.dtype, a.shape, a.stride(), offset))
             elif i in numbers and (kind is float or kind is int or kind is bool):
                 key.append(kind)
                 inputs.append(a)
             else:
-                _add(a, key, cells, arrays, inputs, i in numbers)
+                _add(a, key, cells, arrays, offsets, inputs, i in numbers, writes)
         if kwargs:
             for name, a in kwargs.items():
                 if name != "generator":
                     key.append(name)
-                    _add(a, key, cells, arrays, inputs, name in number_names)
+                    _add(a, key, cells, arrays, offsets, inputs, name in number_names, writes)
         if writes and len(cells) > 1:  # who shares a storage with what is written is part of the program
-            key.append(cells[0] is cells[1] if len(cells) == 2 else sharing(cells))
+            shared: Any = cells[0] is cells[1] if len(cells) == 2 else sharing(cells)
+            key.append(shared)
+            if offsets and (shared is True or len(set(map(id, cells))) < len(cells)):
+                key.append(relation(operator, args, kwargs))
         key.append(backend if backend is not None else _backend_of(cells, kwargs))
         full = tuple(key)
         try:
             plan = plans[full]
         except KeyError:
             plan = plans[full] = make_plan(operator, args, kwargs)
+        arrays += offsets
         if random:
             given = args[generator_at] if len(args) > generator_at else kwargs.get("generator")
             inputs.append(generator.draw(given, _random_index(cells, args, kwargs)))
         if plan.makers is None or now.capture is not None:
-            return first(plan, cells, inputs, args, kwargs)
+            return first(plan, cells, [*offsets, *inputs], args, kwargs)
         new = plan.run(*arrays, *inputs) if inputs else plan.run(*arrays)
         if plan.make is not None:  # nothing but one new tensor comes of it
             return plan.make(new[0])
@@ -182,20 +192,30 @@ def _returned(operator: Operator) -> Callable[..., Any] | None:
     return lambda args, kwargs: tuple(sig.bind(args, kwargs)[name] for name in sig.written)
 
 
-def _add(a: Any, key: list[Any], cells: list[Storage], arrays: list[Any], inputs: list[Any], number: bool) -> None:
+def _add(
+    a: Any,
+    key: list[Any],
+    cells: list[Storage],
+    arrays: list[Any],
+    offsets: list[Any],
+    inputs: list[Any],
+    number: bool,
+    writes: bool,
+) -> None:
     """Add an argument to a key: tensors in lists, CPU tensors, numbers and static values."""
     if isinstance(a, Tensor):
         if a.device.type == TYPE:
-            cells.append(cell_of(a))
-            arrays.append(cells[-1].array)
-            key.append((a.dtype, a.size(), a.stride(), a.storage_offset()))
+            cell, offset = cell_of(a), a.storage_offset()
+            cells.append(cell)
+            arrays.append(cell.array)
+            key.append((a.dtype, a.size(), a.stride(), offset and placed(a, cell, offset, offsets, writes)))
         else:
             key.append((a.device, a.dtype, a.size()))
             inputs.append(_host(a) if a.device.type == "cpu" else a)
     elif isinstance(a, list | tuple):
         key.append(len(a))
         for x in a:
-            _add(x, key, cells, arrays, inputs, number)
+            _add(x, key, cells, arrays, offsets, inputs, number, writes)
     elif isinstance(a, float):
         if number:
             key.append(float)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch.devices import TYPE
 from tensorgraft.frontends.torch.nested import tensors_in
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.refusals import refuse
@@ -63,3 +64,24 @@ def _meet(written: list[Tensor], everything: list[Tensor], grows: bool) -> bool:
         if sum(grows or (begin < high and low < end) for low, high in map(_span, neighbours)) > 1:  # one is `t` itself
             return True
     return False
+
+
+def relation(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:
+    """How the tensors of a call, some of which share a storage, lie to one another, in bytes, as far as `check_overlap`
+    says something about it; None: nothing that is written meets another one."""
+    bound = operator.signature.bind(args, kwargs)
+    written = {id(t) for t in tensors_in([bound.get(name) for name in operator.writes], {})}
+    grows = operator.kind == "out" and operator.op is not torch.ops.graft.assign.default
+    spans: dict[int, list[tuple[int, int, bool]]] = {}
+    at: list[int] = []
+    meet = False
+    for t in tensors_in(args, kwargs):
+        if t.device.type == TYPE:
+            begin, end = _span(t)
+            others = spans.setdefault(t.untyped_storage()._cdata, [])
+            here = id(t) in written
+            if t.numel() or grows:
+                meet |= any((here or there) and (grows or (begin < high and low < end)) for low, high, there in others)
+            others.append((begin, end, here))
+            at.append(begin if grows else begin - others[0][0])  # a resized tensor may end behind its storage
+    return tuple(at) if meet else None

@@ -15,9 +15,11 @@ import numpy as np
 import torch
 from torch._prims_common import elementwise_dtypes
 
+from tensorgraft.anywhere import Form
 from tensorgraft.frontends.torch import checks, schema
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at, slot_of
 from tensorgraft.frontends.torch.nested import flatten, map_nested, tensors_in
+from tensorgraft.frontends.torch.offsets import Reach, forms
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.order import Step, write_step, write_steps
 from tensorgraft.frontends.torch.outcome import Result, Structure, abstract_call, describe
@@ -32,7 +34,7 @@ from tensorgraft.frontends.torch.tensors import (
 )
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
-from tensorgraft.storage import Geometry, Storage, is_dense, read, write
+from tensorgraft.storage import Geometry, Storage, is_dense, write
 
 Array = Any
 Tensor = torch.Tensor
@@ -92,6 +94,8 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any])
     _check_dim(operator, args, kwargs)
     if outcome is None and operator.kind == "out":  # only the results say how large the `out=` tensors must be
         return Plan(None, slot, concrete=True)
+    ours = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
+    kinds = forms(ours, bool(operator.writes))
     if prepare is not None:
         prepare(args, kwargs)
     held, given = held_arguments(operator, args, kwargs)
@@ -101,11 +105,10 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any])
     if sig.returns and not sig.returns_written:
         results, structure = describe(outcome)
     plan = Plan(None, slot, tuple(leaf.index for leaf in targets), results, structure, prepare)
-    ours = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
     xp = backend_of(ours, slot)
     if xp.wraps:
         plan.xp = xp
-    plan.program = _program(xp, plan, operator, ours, held, given, targets)
+    plan.program = _program(xp, plan, operator, ours, kinds, held, given, targets)
     if operator.spec.uncompiled:
         plan.run = _in_scope(xp, plan.program)
     else:
@@ -207,13 +210,18 @@ def _program(
     plan: Plan,
     operator: Operator,
     tensors: list[Tensor],
+    kinds: list[Form | None],
     held: dict[str, Any],
     given: list[Any],
     targets: list[Leaf],
 ) -> Callable[..., tuple[Array, ...]]:
-    """(the storages' arrays, then the inputs) -> (the written storages' new arrays, then the results)."""
+    """(the storages' arrays, the offsets that are operands, the inputs) -> (the written storages' new arrays, then the
+    results)."""
     spec, sig = operator.spec, operator.signature
     geometries = [geometry_of(t) for t in tensors]
+    moving = [k for k, form in enumerate(kinds) if form is not None]
+    # one that was resized lies at the beginning of another storage now
+    reaches = [Reach(g, form if g.offset else None) for g, form in zip(geometries, kinds, strict=True)]
     first = sharing([cell_of(t) for t in tensors])
     dtype, promoted = _computation_dtype(operator, tensors, held, given)
     contiguous = spec.contiguous and tensors[0].is_contiguous()
@@ -225,17 +233,21 @@ def _program(
     rounds = max((len(order) for order in orders if order is not None), default=1)
 
     def program(*flat: Any) -> tuple[Array, ...]:
-        arrays, inputs = list(flat[:count]), flat[count:]
+        arrays, inputs = list(flat[:count]), flat[count + len(moving) :]
+        offsets = [None] * count
+        for k, offset in zip(moving, flat[count:], strict=False):
+            offsets[k] = offset
         made: tuple[Array, ...] = ()
         for turn in range(rounds):
-            made = once(arrays, inputs, turn)
+            made = once(arrays, offsets, inputs, turn)
         return (*(arrays[first[leaf.index]] for leaf in targets), *made)
 
-    def once(arrays: list[Array], inputs: tuple[Any, ...], turn: int) -> tuple[Array, ...]:
+    def once(arrays: list[Array], offsets: list[Any], inputs: tuple[Any, ...], turn: int) -> tuple[Array, ...]:
 
         def one(name: str, a: Any) -> Any:
             if isinstance(a, Leaf):
-                v = read(xp, arrays[a.index], geometries[a.index]) if a.tensor else inputs[a.index]
+                k = a.index
+                v = reaches[k].read(xp, arrays[k], offsets[k]) if a.tensor else inputs[k]
                 if name in promoted:
                     return as_dtype(xp, v, dtype)
                 return xp.asarray(v) if isinstance(v, np.ndarray) else v
@@ -265,7 +277,7 @@ def _program(
                 value = xp.broadcast_to(xp.astype(value, geometry.dtype), geometry.shape)
                 at = first[leaf.index]
                 if order is None:
-                    arrays[at] = write(xp, arrays[at], geometry, value)
+                    arrays[at] = reaches[leaf.index].write(xp, arrays[at], value, offsets[leaf.index])
                 else:
                     arrays[at] = write_step(xp, arrays[at], geometry, value, order[turn])
         new = flat_made[len(targets) :]
