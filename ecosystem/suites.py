@@ -43,10 +43,11 @@ SUITES = {
         Suite(
             "timm",
             "1.0.31",
-            ("tests/test_layers.py", "tests/test_layers_pool.py", "tests/test_layers_drop.py", "tests/test_layers_pos_embed.py",
-             "tests/test_optim.py", "tests/test_models.py", "tests/test_utils.py", "tests/test_prune.py"),
+            tuple(f"tests/test_{t}.py" for t in
+                  ("layers", "layers_pool", "layers_drop", "layers_pos_embed", "optim", "models", "utils", "prune")),
             # the smallest of each family: the others are more of the same layers
-            select=r"test_(layers|optim|utils|prune)\w*\.py|\[(\d+-)?(test_\w+|resnet10t|vit_tiny_patch16_224|levit_128s|ghostnet_050)(\]|-)",
+            select=r"test_(layers|optim|utils|prune)\w*\.py"
+            r"|\[(\d+-)?(test_\w+|resnet10t|vit_tiny_patch16_224|levit_128s|ghostnet_050)(\]|-)",
             needs=("timm==1.0.31", "torchvision==0.28.0"),
             environment={"TORCH_DEVICE": "{device}"},
         ),
@@ -92,8 +93,8 @@ def run(suite: Suite, backend: str | None, ids: Path | None = None, every: int =
     out.unlink(missing_ok=True)
     ours = () if backend is None else ("-c", "from tensorgraft.cli import main; main()", "run", "--on", backend)
     command = [
-        *(sys.executable, "-W", "ignore", *ours, "-m", "pytest", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider"),
-        *("-p", "ecosystem.plugin", "-W", "ignore", "--suite-out", str(out), "--suite-every", str(every)),
+        *(sys.executable, "-W", "ignore", *ours, "-m", "pytest", "-q", "--no-header", "--tb=no"),
+        *("-p", "no:cacheprovider", "-p", "ecosystem.plugin", "-W", "ignore", "--suite-out", str(out), "--suite-every", str(every)),
         *("--suite-seconds", str(seconds), "--suite-select", suite.select, "--rootdir", str(home), *suite.options),
         *(() if backend is None else ("--suite-device", device)),
         *(() if ids is None else ("--suite-ids", str(ids))),

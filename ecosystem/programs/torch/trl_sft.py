@@ -6,13 +6,13 @@ import tempfile
 
 import torch
 from datasets import Dataset
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from trl import SFTConfig, SFTTrainer
 
-words = "[PAD] [UNK] [EOS] the a cat dog sees likes big small house tree and".split()
+words = ["[PAD]", "[UNK]", "[EOS]", "the", "a", "cat", "dog", "sees", "likes", "big", "small", "house", "tree", "and"]
 tokenizer = Tokenizer(WordLevel({w: i for i, w in enumerate(words)}, unk_token="[UNK]"))
 tokenizer.pre_tokenizer = Whitespace()
 tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", eos_token="[EOS]")
