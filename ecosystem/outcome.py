@@ -31,7 +31,8 @@ class Outcome:
     def __str__(self) -> str:
         verdict = "ok" if self.passed else "FAILED"
         apart = self.error if self.apart is None else f"apart {self.apart:.1e}"
-        return f"{verdict:<7}{self.area}/{self.name} on {self.backend}: {apart}, {self.seconds:.1f} s ({self.native:.1f} s)"
+        times = f"{self.seconds:.1f} s ({self.native:.1f} s)"
+        return f"{verdict:<7}{self.area}/{self.name} on {self.backend}: {apart}, {times}"
 
 
 def write(outcomes: Iterable[Outcome], path: Path) -> None:

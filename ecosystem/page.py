@@ -25,8 +25,8 @@ generated tokens) is compared. *apart* is the largest difference relative to the
 """,
     "jax": """## JAX programs
 
-Run by JAX, and by `tg.graft(function, onto=BACKEND)`, among them gradients and whole training steps. At most 1e-5 in single
-and 1e-9 in double precision.
+Run by JAX, and by `tg.graft(function, onto=BACKEND)`, among them gradients and whole training steps. At most 1e-5 in
+single and 1e-9 in double precision.
 
 """,
     "arrays": """## Programs of any array
@@ -37,7 +37,7 @@ Run on NumPy's arrays, and on those of `tensorgraft.array_api`.
 }
 SUITES = """## Test suites
 
-The projects' own tests under `tensorgraft run` with the device as the default one: those that pass on the CPU with plain
+The projects' own tests under `tensorgraft run`, the device being the default one: those that pass on the CPU with plain
 PyTorch. A sample, by a hash of their names. *time* is CPU seconds over those of the same tests natively.
 
 | suite | pass natively | on | run | pass | | time |

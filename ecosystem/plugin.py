@@ -64,7 +64,7 @@ class TooLong(Exception):
 class Suite:
     def __init__(self, config: pytest.Config) -> None:
         self.option = config.getoption
-        self.out = Path(self.option("--suite-out")).open("a")
+        self.out: Path = self.option("--suite-out")
         self.begun = time.monotonic()
         self.calls: dict[str, dict[str, Any]] = {}
 
@@ -97,8 +97,8 @@ class Suite:
             if row is not None:
                 row["seconds"] = round(time.process_time() - start, 3)
                 row["fallbacks"] = sorted(k for k, v in _fallbacks().items() if v != fell.get(k, 0))
-                self.out.write(json.dumps(row) + "\n")
-                self.out.flush()
+                with self.out.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
 
     def _default(self) -> None:
         if self.option("--suite-device"):

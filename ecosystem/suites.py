@@ -94,7 +94,8 @@ def run(suite: Suite, backend: str | None, ids: Path | None = None, every: int =
     ours = () if backend is None else ("-c", "from tensorgraft.cli import main; main()", "run", "--on", backend)
     command = [
         *(sys.executable, "-W", "ignore", *ours, "-m", "pytest", "-q", "--no-header", "--tb=no"),
-        *("-p", "no:cacheprovider", "-p", "ecosystem.plugin", "-W", "ignore", "--suite-out", str(out), "--suite-every", str(every)),
+        *("-p", "no:cacheprovider", "-p", "ecosystem.plugin", "-W", "ignore"),
+        *("--suite-out", str(out), "--suite-every", str(every)),
         *("--suite-seconds", str(seconds), "--suite-select", suite.select, "--rootdir", str(home), *suite.options),
         *(() if backend is None else ("--suite-device", device)),
         *(() if ids is None else ("--suite-ids", str(ids))),

@@ -1,4 +1,4 @@
-"""Accelerate: a training loop with gradient accumulation, clipping, a schedule, and a state that is saved and loaded."""
+"""Accelerate: gradient accumulation, clipping, a schedule, and a state that is saved and loaded."""
 
 import json
 import tempfile

@@ -1,4 +1,4 @@
-"""Transformers: a Llama with a key-value cache, greedy decoding, beam search, and a checkpoint reloaded by device_map."""
+"""Transformers: a Llama with a key-value cache, greedy decoding and beam search, reloaded by device_map."""
 
 import json
 import tempfile
