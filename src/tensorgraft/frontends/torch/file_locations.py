@@ -23,6 +23,7 @@ from tensorgraft.frontends.torch import devices
 
 RECORD = ".tensorgraft/locations"  # in a zip archive; in the legacy format an entry of the table that comes first
 _ENTRY = "tensorgraft_locations"
+_MAGIC = torch.serialization.MAGIC_NUMBER.to_bytes(10, "little")  # as it is pickled
 
 
 class Location(str):
@@ -41,11 +42,11 @@ def named(device: torch.device) -> str:
     return str(device)
 
 
-def restored(storage: Any, location: str) -> Any:
+def restored(storage: Any, location: Any) -> Any:
     """The storage on a device of ours, or a former one of CUDA on the CPU; None for other locations."""
     if isinstance(location, Location) and location.startswith("cuda") and not torch.cuda.is_available():
         return storage
-    if location.partition(":")[0] != devices.TYPE:
+    if str(location).partition(":")[0] != devices.TYPE:  # a table of the program's may name a `torch.device`
         return None
     device = torch.device(location)
     try:
@@ -161,7 +162,9 @@ class _Marked:
                 return vars(self)["_persistent_load"](tag)
 
             # PyTorch assigns it
-            persistent_load = property(lambda self: self._load, lambda self, load: vars(self).update(_persistent_load=load))
+            persistent_load = property(
+                lambda self: self._load, lambda self, load: vars(self).update(_persistent_load=load)
+            )
 
         self.Unpickler = Unpickler
 
@@ -170,7 +173,11 @@ class _Marked:
 
 
 def _placed(location: str) -> str:
-    if location.startswith("cuda") and torch._guards.detect_fake_mode(None) is not None and not torch.cuda.is_available():
+    if (
+        location.startswith("cuda")
+        and torch._guards.detect_fake_mode(None) is not None
+        and not torch.cuda.is_available()
+    ):
         return "cpu"  # a fake tensor may say that it is on CUDA anywhere
     return Location(location)
 
@@ -200,9 +207,11 @@ def _legacy_locations(f: Any, pickle_module: Any, options: dict[str, Any]) -> di
         return {}
     start = f.tell()
     try:
-        if pickle_module.load(f, **options) != torch.serialization.MAGIC_NUMBER:
+        if _MAGIC not in f.read(32):
             return {}
-        pickle_module.load(f, **options)
+        f.seek(start)
+        for _ in range(2):
+            pickle_module.load(f, **options)
         return dict(pickle_module.load(f, **options).get(_ENTRY, {}))
     except Exception:  # a file of another kind, of which PyTorch says what is wrong
         return {}
