@@ -295,7 +295,7 @@ def test_map_location(monkeypatch, make, legacy):
 
 
 def test_map_location_of_a_device_that_is_not_there(monkeypatch):
-    with pytest.raises(RuntimeError, match="deserialize object on cuda:3.*(?s:.*)map_location"):
+    with pytest.raises(RuntimeError, match=r"deserialize object on cuda:3(?s:.*)map_location"):
         torch.load(tagged(monkeypatch, "cuda:3"))
 
 

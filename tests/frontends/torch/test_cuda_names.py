@@ -1,4 +1,4 @@
-"""Every name of `torch.cuda` and of its modules, while a backend is CUDA: an answer, or words that say there is none."""
+"""Every name of `torch.cuda` and of its modules, while a backend is CUDA: an answer, or an error that says why not."""
 
 import warnings
 
@@ -82,7 +82,7 @@ def test_every_name_answers_or_says_that_there_is_none(on):
 
 
 def test_a_refusal_says_what_to_do(on):
-    with pytest.raises(NotImplementedError, match=f"torch.cuda.CUDAGraph: .* on '{on}', .*tg.jit, compiles"):
+    with pytest.raises(NotImplementedError, match="CUDAGraph: there is no such thing on"):
         torch.cuda.CUDAGraph()
     assert not isinstance(3, torch.cuda.CUDAGraph)
     with pytest.raises(NotImplementedError, match="keeps its memory itself"):

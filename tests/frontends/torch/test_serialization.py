@@ -161,7 +161,7 @@ assert pickle.load(open("cuda.pkl", "rb")).tolist() == [0, 1, 2] and not hasattr
             "table": ({"cuda:0": device}, device),
             "other table": ({"graft:0": "cpu"}, here),
             "device": (device, device),
-            "function": (lambda s, l: s.to(device=device) if l == "cuda:0" else s, device),
+            "function": (lambda s, place: s.to(device=device) if place == "cuda:0" else s, device),
         }.values():
             assert torch.load(tmp_path / name, map_location=location)["x"].device == there
 
@@ -179,7 +179,7 @@ def test_several_objects_in_one_file(device):
 
 def test_files_of_other_kinds_are_refused_as_ever(tmp_path):
     (tmp_path / "x.pt").write_bytes(b"no file of PyTorch")
-    with pytest.raises(Exception, match="Weights only load failed|invalid load key"):
+    with pytest.raises(Exception, match="Weights only load failed"):
         torch.load(tmp_path / "x.pt")
     file = io.BytesIO()
     pickle.dump({"magic": 1}, file, protocol=2)
