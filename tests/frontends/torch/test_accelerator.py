@@ -93,6 +93,95 @@ def test_default_device():
         torch.set_default_device(None)
 
 
+DEFAULT_TYPES = {
+    "torch.cuda.FloatTensor": (True, torch.float32),
+    "torch.FloatTensor": (False, torch.float32),
+    "torch.cuda.HalfTensor": (True, torch.float16),
+    "torch.DoubleTensor": (False, torch.float64),
+    "torch.cuda.BFloat16Tensor": (True, torch.bfloat16),
+}
+
+
+def default_types():
+    made = [torch.ones(2), torch.tensor([1.0]), torch.Tensor([1.0]), torch.Tensor(2, 3), nn.Linear(1, 1).weight]
+    (kind,) = {x.device.type for x in made}
+    (dtype,) = {x.dtype for x in made}
+    return kind == "graft", dtype
+
+
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
+@pytest.mark.parametrize("second", DEFAULT_TYPES)
+@pytest.mark.parametrize("first", DEFAULT_TYPES)
+def test_default_tensor_types(first, second):
+    try:
+        for t in (first, second, first):
+            torch.set_default_tensor_type(t)
+            assert default_types() == DEFAULT_TYPES[t]
+        there, _ = DEFAULT_TYPES[first]
+        for device, type_ in (("cpu", "cpu"), (None, "graft" if there else "cpu"), ("cuda", "graft"), ("meta", "meta")):
+            torch.set_default_device(device)
+            assert torch.ones(1).device.type == torch.tensor([1.0]).device.type == type_
+            torch.set_default_tensor_type(second)  # changes no default device
+            assert torch.ones(1).device.type == type_ or device is None
+            torch.set_default_tensor_type(first)
+        torch.set_default_device(None)
+        assert default_types() == DEFAULT_TYPES[first]
+    finally:
+        torch.set_default_device(None)
+        torch.set_default_tensor_type(torch.FloatTensor)
+    assert default_types() == (False, torch.float32)
+
+
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
+def test_default_tensor_types_that_are_none():
+    for t in ("torch.cuda.LongTensor", "torch.LongTensor", "torch.cuda.sparse.FloatTensor", 3):
+        with pytest.raises(TypeError, match="floating-point types"):
+            torch.set_default_tensor_type(t)
+    assert default_types() == (False, torch.float32)
+    with as_accelerator("numpy"):
+        torch.set_default_tensor_type(torch.cuda.FloatTensor)
+    assert torch.ones(1).device.type == "cpu"
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_storages():
+    x = torch.arange(3.0)
+    for s in (x.untyped_storage(), x.storage()):
+        for moved in (
+            s.cuda(),
+            s.cuda(0),
+            s.cuda(non_blocking=True),
+            s.to(device="cuda"),
+            s.to(device=torch.device("cuda", 0)),
+        ):
+            assert moved.device == torch.ones(1, device="cuda").device and moved.is_cuda and not s.is_cuda
+            assert moved.tolist() == s.tolist() == moved.cpu().tolist() and moved.cpu().device.type == "cpu"
+            assert type(moved) is type(s)
+    s = torch.UntypedStorage(4, device="cuda")
+    assert s.is_cuda and s.cuda() is s and s.nbytes() == 4
+    assert torch.cuda.FloatStorage([1.0, 2.0]).is_cuda and torch.cuda.LongStorage(3).size() == 3
+    assert torch.empty(2, pin_memory=True).device.type == "cpu"
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+def test_layouts_that_there_are_not():
+    for make in (
+        lambda: torch.eye(3).to_sparse().cuda(),
+        lambda: torch.eye(3).to_sparse_csr().cuda(),
+        lambda: torch.sparse_coo_tensor([[0], [0]], [1.0], (2, 2), device="cuda"),
+        lambda: torch.eye(3).cuda().to_sparse(),
+    ):
+        with pytest.raises(NotImplementedError, match="there are no sparse tensors on the device 'graft'"):
+            make()
+
+
+def test_torchscript_of_factories():
+    def add(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.zeros(1) + torch.full((1,), 2.0) + torch.tensor([1.0])
+
+    assert torch.jit.script(add)(torch.ones(1)).item() == 4
+
+
 def test_queries():
     assert torch.cuda.is_available() and torch.accelerator.is_available()
     assert torch.cuda.device_count() == torch.accelerator.device_count() == 1
@@ -160,18 +249,90 @@ def test_checkpoints():
     assert pickle.loads(pickle.dumps(torch.device("cuda"))) == torch.device("cuda")
 
 
-def test_checkpoint_written_on_cuda():
-    """A file whose tensors are tagged `cuda:0` needs no map_location."""
+def tagged(monkeypatch, tag, **options):
+    """A file of a CUDA machine."""
     file = io.BytesIO()
-    tag = torch.serialization.location_tag
-    torch.serialization.location_tag = lambda storage: "cuda:0"
-    try:
-        torch.save({"x": torch.arange(3.0)}, file)
-    finally:
-        torch.serialization.location_tag = tag
+    with monkeypatch.context() as m:
+        m.setattr(torch.serialization, "location_tag", lambda storage: tag)
+        torch.save({"x": torch.arange(3.0)}, file, **options)
     file.seek(0)
-    x = torch.load(file)["x"]
-    assert on_device(x) and x.tolist() == [0, 1, 2]
+    return file
+
+
+def saved_here(monkeypatch, tag, **options):
+    file = io.BytesIO()
+    torch.save({"x": torch.arange(3.0, device="cuda")}, file, **options)
+    file.seek(0)
+    return file
+
+
+MAPS = {
+    "nothing": (lambda: None, True),
+    "cpu": (lambda: "cpu", False),
+    "cuda": (lambda: "cuda", True),
+    "number": (lambda: "cuda:0", True),
+    "device": (lambda: torch.device("cuda", 0), True),
+    "table to the CPU": (lambda: {"cuda:0": "cpu"}, False),
+    "table": (lambda: {"cuda:0": "cuda:0"}, True),
+    "table of others": (lambda: {"cuda:1": "cpu", "cpu": "cuda:0"}, True),
+    "identity": (lambda: lambda storage, location: storage, False),
+    "cuda()": (lambda: lambda storage, location: storage.cuda(), True),
+    "cuda(0)": (lambda: lambda storage, location: storage.cuda(0), True),
+    "None": (lambda: lambda storage, location: None, True),
+    "by name": (lambda: lambda storage, location: storage.cuda() if location == "cuda:0" else storage, True),
+}
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
+@pytest.mark.parametrize("make", [tagged, saved_here])
+def test_map_location(monkeypatch, make, legacy):
+    file = make(monkeypatch, "cuda:0", _use_new_zipfile_serialization=not legacy)
+    for name, (location, there) in MAPS.items():
+        for weights_only in (True, False):
+            file.seek(0)
+            x = torch.load(file, map_location=location(), weights_only=weights_only)["x"]
+            assert (on_device(x) if there else x.device.type == "cpu") and x.tolist() == [0, 1, 2], name
+
+
+def test_map_location_of_a_device_that_is_not_there(monkeypatch):
+    with pytest.raises(RuntimeError, match=r"deserialize object on cuda:3(?s:.*)map_location"):
+        torch.load(tagged(monkeypatch, "cuda:3"))
+
+
+def test_mapped_and_fake_files(tmp_path):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    torch.save({"x": torch.arange(3.0, device="cuda"), "y": torch.ones(2)}, tmp_path / "x.pt")
+    mapped = torch.load(tmp_path / "x.pt", mmap=True)
+    assert on_device(mapped["x"]) and mapped["y"].device.type == "cpu" and mapped["x"].tolist() == [0, 1, 2]
+    assert torch.load(tmp_path / "x.pt", mmap=True, map_location={"cuda:0": "cpu"})["x"].device.type == "cpu"
+    with FakeTensorMode():
+        fake = torch.load(tmp_path / "x.pt")
+        assert (fake["x"].device.type, fake["y"].device.type) == ("graft", "cpu")
+        assert torch.load(tmp_path / "x.pt", map_location={"cuda:0": "cpu"})["x"].device.type == "cpu"
+
+
+def test_devices_in_files_are_what_the_program_calls_them():
+    file = io.BytesIO()
+    torch.save({"device": torch.ones(1, device="cuda").device, "cpu": torch.device("cpu")}, file)
+    file.seek(0)
+    assert torch.load(file) == {"device": torch.device("cuda", 0), "cpu": torch.device("cpu")}
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", 0, torch.device("cuda"), torch.device("cuda", 0)], ids=str)
+def test_safetensors(device, tmp_path):
+    import safetensors.torch
+
+    x = {"a": torch.arange(6.0, device="cuda").reshape(2, 3), "b": torch.ones(2).cuda().bfloat16()}
+    safetensors.torch.save_file(x, tmp_path / "x.safetensors")
+    loaded = safetensors.torch.load_file(tmp_path / "x.safetensors", device=device)
+    assert all(
+        on_device(t) and t.dtype == x[name].dtype and t.tolist() == x[name].tolist() for name, t in loaded.items()
+    )
+    with safetensors.safe_open(tmp_path / "x.safetensors", "pt", device=device) as file:
+        assert on_device(file.get_tensor("a")) and file.get_slice("a")[:, 1:].tolist() == [[1, 2], [4, 5]]
+        assert on_device(file.get_slice("a")[0]) and file.get_slice("a").get_shape() == [2, 3]
+        assert sorted(file.keys()) == ["a", "b"] and isinstance(file, safetensors.safe_open)
 
 
 @pytest.mark.parametrize("make", [torch.autocast, torch.amp.autocast], ids=["torch", "torch.amp"])

@@ -44,10 +44,43 @@ def other(device):
 def test_module_knows_its_devices(device):
     assert torch.graft is graft is torch.get_device_module()
     assert graft.is_available() and graft.is_initialized() and not graft._is_in_bad_fork()
-    assert graft.device_count() >= len(tg.backends())
+    assert graft.device_count() == torch.accelerator.device_count() == 1  # JAX has one CPU here
     assert graft.get_device_name(device).startswith(tg.backends()[device.index])
     assert graft.get_device_properties(device).total_memory > 0
     graft.synchronize(device)
+
+
+def test_numbers_are_devices_of_the_default_backend_first(monkeypatch):
+    """What a library finds that asks for devices by number: of one kind. Other backends have the numbers after them."""
+    from tensorgraft.backends.jax import JaxBackend
+    from tensorgraft.frontends.torch import devices
+
+    monkeypatch.setattr(JaxBackend, "device_count", lambda: 3)
+    for first, used, names in (
+        ("jax", "jax", ["jax", "jax:1", "jax:2", "numpy"]),  # in use, so that it can be counted
+        ("jax", None, ["jax", "numpy"]),
+        ("jax:1", "jax:1", ["jax:1", "jax", "numpy"]),
+        ("numpy", None, ["numpy", "jax"]),
+    ):
+        table = [devices.Slot(0, first)]
+        if used:
+            table[0].backend = tg.frontends.torch.devices.slot_named("jax").backend
+        monkeypatch.setattr(devices, "slots", lambda table=table: table)
+        assert tg.device(names[-1]).index == len(names) - 1
+        assert [s.name for s in table][: len(names)] == names
+        assert graft.device_count() == (3 if names[1] == "jax:1" else 1)
+        assert all(devices.slot_at(i).name.startswith(first) for i in range(graft.device_count()))
+        assert len({s.name for s in devices.numbered()}) == len(devices.numbered())
+
+
+def test_naming_a_backend_loads_no_other():
+    code = (
+        "import sys, torch, tensorgraft as tg; d = tg.device('numpy');"
+        "print(d.index, torch.ones(2, device=d).sum().item(), 'jax' in sys.modules, torch.graft.device_count())"
+    )
+    env = {**os.environ, "TENSORGRAFT_BACKEND": ""}
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True).stdout
+    assert out.split() == ["1", "2.0", "False", "1"]
 
 
 def test_an_index_that_does_not_exist():
@@ -96,6 +129,36 @@ def test_current_device_is_what_no_index_means(other):
         graft.set_device(0)
     assert torch.ones(2).to("graft").device.index == 0
     assert type(torch.Tensor.to).__name__ == "method_descriptor"  # PyTorch's own again
+
+
+@pytest.mark.parametrize("place", ["meta", "cpu", "graft"])
+def test_default_devices_while_another_device_is_current(other, place):
+    """Functions that stand for PyTorch's are in its set of those that take the default device."""
+    torch.utils._device._device_constructors.cache_clear()  # as in a process that has had no default device
+    graft.set_device(other)
+    try:
+        with torch.device(place) as context:
+            made = [torch.tensor([1.0]), torch.as_tensor([1.0]), torch.asarray([1.0]), torch.zeros(1), torch.ones(1)]
+            assert {t.device for t in made} == {other if place == "graft" else torch.device(place)}
+            graft.set_device(0)
+            made = [torch.tensor([1.0]), torch.zeros(1)]
+            assert {t.device for t in made} == {torch.device("graft:0" if place == "graft" else place)}
+            del context
+    finally:
+        graft.set_device(0)
+    with torch.device("meta"):
+        assert {f([1.0]).device.type for f in (torch.tensor, torch.as_tensor, torch.asarray)} == {"meta"}
+
+
+def test_torchscript_while_another_device_is_current(other):
+    def add(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.tensor([1.0]) + torch.as_tensor([2.0]) + torch.zeros(1)
+
+    graft.set_device(other)
+    try:
+        assert torch.jit.script(add)(torch.ones(1)).item() == 4
+    finally:
+        graft.set_device(0)
 
 
 def test_default_device(device):

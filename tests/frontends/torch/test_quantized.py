@@ -112,6 +112,14 @@ def test_files_keep_codes(backend):
     file = io.BytesIO()
     torch.save({**model.state_dict(), "view": model.weight.detach().t()[3:9]}, file)
     assert len(file.getvalue()) < 6000  # dense weights alone are 4096 bytes, and 1000 of codes and scales are left
+    here = model.weight.device
+    other = tg.device("torch" if here.index == 1 else "numpy")
+    for location, there in (("cpu", "cpu"), ({str(here): "cpu"}, "cpu"), (lambda s, place: s, "cpu"), (other, other)):
+        file.seek(0)
+        moved = torch.load(file, map_location=location)
+        assert {t.device for t in moved.values()} == {torch.device(there)} and moved["weight"].is_graft_quantized
+    with pytest.raises(NotImplementedError, match="legacy format"):
+        torch.save(model.state_dict(), io.BytesIO(), _use_new_zipfile_serialization=False)
     file.seek(0)
     state = torch.load(file, weights_only=True)
     assert state["weight"].is_graft_quantized and state["weight"].device == model.weight.device

@@ -1,7 +1,10 @@
 """Saving and loading: values, dtypes, strides and sharing survive, from and to every device."""
 
 import io
+import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -127,11 +130,98 @@ def test_rng_state_in_a_checkpoint(device):
     assert torch.equal(first, torch.rand(3, device=device))
 
 
+def test_a_file_of_any_device_loads_everywhere(device, tmp_path):
+    """A PyTorch without tensorgraft, and without `map_location`; also what `tensorgraft run` saved, which says cuda."""
+    from tensorgraft.frontends.torch.accelerator import as_accelerator
+
+    x = {"x": torch.arange(3.0, device=device), "half": torch.ones(2, device=device).half()}
+    torch.save(x, tmp_path / "x.pt")
+    torch.save(x, tmp_path / "legacy.pt", _use_new_zipfile_serialization=False)
+    with as_accelerator(tg.backends()[device.index]):
+        y = {"x": torch.arange(3.0, device="cuda"), "device": torch.ones(1, device="cuda").device}
+        torch.save(y, tmp_path / "cuda.pt")
+        torch.save(y, tmp_path / "cuda_legacy.pt", _use_new_zipfile_serialization=False)
+        (tmp_path / "cuda.pkl").write_bytes(pickle.dumps(y["x"]))
+    if device.index == 0:  # they differ by a number
+        code = """
+import pickle, torch
+for name in "x", "legacy", "cuda", "cuda_legacy":
+    for location in None, "cpu", {"cuda:0": "cpu"}, lambda storage, location: storage:
+        x = torch.load(name + ".pt", map_location=location)["x"]
+        assert x.device.type == "cpu" and x.tolist() == [0, 1, 2]
+assert torch.load("cuda.pt", mmap=True)["device"] == torch.device("cuda:0")
+assert pickle.load(open("cuda.pkl", "rb")).tolist() == [0, 1, 2] and not hasattr(torch, "graft")
+"""
+        env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, check=True)
+    here = torch.device("cuda:0") if torch.cuda.is_available() else torch.device("cpu")
+    for name in ("cuda.pt", "cuda_legacy.pt"):  # as a file of a CUDA machine, but on the CPU where there is no CUDA
+        for location, there in {
+            "none": (None, here),
+            "table": ({"cuda:0": device}, device),
+            "other table": ({"graft:0": "cpu"}, here),
+            "device": (device, device),
+            "function": (lambda s, place: s.to(device=device) if place == "cuda:0" else s, device),
+        }.values():
+            assert torch.load(tmp_path / name, map_location=location)["x"].device == there
+
+
+def test_several_objects_in_one_file(device):
+    file = io.BytesIO()
+    for n in (2, 3):
+        torch.save(torch.arange(n, device=device), file, _use_new_zipfile_serialization=False)
+    file.seek(0)
+    assert [(t.tolist(), t.device) for t in (torch.load(file), torch.load(file))] == [
+        ([0, 1], device),
+        ([0, 1, 2], device),
+    ]
+
+
+def test_files_of_other_kinds_are_refused_as_ever(tmp_path):
+    (tmp_path / "x.pt").write_bytes(b"no file of PyTorch")
+    with pytest.raises(Exception, match="Weights only load failed"):
+        torch.load(tmp_path / "x.pt")
+    file = io.BytesIO()
+    pickle.dump({"magic": 1}, file, protocol=2)
+    file.seek(0)
+    with pytest.raises(RuntimeError, match="Invalid magic number"):
+        torch.load(file)
+
+
 def test_safetensors(device, tmp_path):
-    safetensors = pytest.importorskip("safetensors.torch")
-    x = {"a": torch.arange(6.0).to(device), "b": torch.ones(2, device=device, dtype=torch.bfloat16)}
-    safetensors.save_file(x, tmp_path / "x.safetensors")
-    with pytest.raises(Exception, match="is invalid"):  # its own list of devices, in Rust
-        safetensors.load_file(tmp_path / "x.safetensors", device=str(device))
-    loaded = safetensors.load_file(tmp_path / "x.safetensors")
-    assert all(loaded[name].tolist() == x[name].tolist() for name in x)
+    import safetensors.torch
+
+    original = contents(device)
+    x = {name: original[name].detach().clone() for name in original if name not in ("view", "strided", "empty")}
+    safetensors.torch.save_file(x, tmp_path / "x.safetensors")
+    index = device.index
+    for place, there in ((device, device), (str(device), device), (index, device), ("cpu", torch.device("cpu"))):
+        for backend in ("mmap", "pread"):
+            loaded = safetensors.torch.load_file(tmp_path / "x.safetensors", device=place, backend=backend)
+            for name, t in x.items():
+                y = loaded[name]
+                assert (y.device, y.dtype, y.shape, y.tolist()) == (there, t.dtype, t.shape, t.tolist()), name
+        with safetensors.safe_open(tmp_path / "x.safetensors", framework="pt", device=place) as file:
+            part = file.get_slice("base")[1:3]
+            assert part.device == there and part.tolist() == [1, 2] and file.metadata() is None
+    default = safetensors.torch.load_file(tmp_path / "x.safetensors", device="graft")
+    assert default["base"].device.index == torch.graft.current_device()
+    with pytest.raises(safetensors.SafetensorError, match="device meta is invalid"):
+        safetensors.torch.load_file(tmp_path / "x.safetensors", device="meta")
+
+
+def test_safetensors_of_tied_weights(device, tmp_path):
+    import safetensors.torch
+
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)).to(device)
+    model[1].weight = model[0].weight
+    with pytest.raises(RuntimeError, match="share memory"):
+        safetensors.torch.save_file(model.state_dict(), tmp_path / "x.safetensors")
+    safetensors.torch.save_model(model, tmp_path / "x.safetensors")
+    fresh = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)).to(device)
+    fresh[1].weight = fresh[0].weight
+    assert safetensors.torch.load_model(fresh, tmp_path / "x.safetensors", device=str(device)) == (set(), [])
+    assert all(torch.equal(a, b) for a, b in zip(fresh.parameters(), model.parameters(), strict=True))
+    rows = torch.arange(6.0, device=device).reshape(2, 3)
+    with pytest.raises(ValueError, match="non contiguous"):
+        safetensors.torch.save_file({"t": rows.t()}, tmp_path / "t.safetensors")

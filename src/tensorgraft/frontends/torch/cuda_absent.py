@@ -8,20 +8,19 @@ from types import ModuleType
 from typing import Any
 
 # Right as they are: they say something about no device, or come down to what is answered.
-KEPT = frozenset(
-    """
+KEPT = """
     Device DeferredCudaCallError cudaStatus max_memory_cached memory_cached OutOfMemoryError AcceleratorError
     has_half has_magma nvtx.range
     BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage ComplexFloatStorage DoubleStorage
     FloatStorage HalfStorage IntStorage LongStorage ShortStorage
-    """.split()
-)
+"""
 KEPT_MODULES = ("amp",)
 # Private, and in PyTorch's documentation.
 DOCUMENTED = """
-    _compile_kernel _sleep jiterator._create_jit_fn jiterator._create_multi_output_jit_fn memory._dump_snapshot memory._record_memory_history memory._save_memory_usage
-    memory._save_segment_usage memory._set_allocator_settings memory._snapshot
-""".split()
+    _compile_kernel _sleep jiterator._create_jit_fn jiterator._create_multi_output_jit_fn memory._dump_snapshot
+    memory._record_memory_history memory._save_memory_usage memory._save_segment_usage memory._set_allocator_settings
+    memory._snapshot
+"""
 # What to do instead, by module or name.
 INSTEAD = {
     "comm": "tensor.to(device) copies between devices",
@@ -36,8 +35,9 @@ INSTEAD = {
 
 def refusals(modules: dict[str, ModuleType], on: str, answered: Collection[str]) -> dict[str, Any]:
     """For each public name without an answer ("name", "module.name") what takes its place."""
-    found = {}
-    spared = {id(_at(modules, path)) for path in (*KEPT, *answered)}
+    found: dict[str, Any] = {}
+    refusal_of: dict[int, Any] = {}  # of what modules have from one another
+    spared = {id(_at(modules, path)) for path in (*KEPT.split(), *answered)}
     for inside, owner in modules.items():
         if inside.partition(".")[0] in KEPT_MODULES:
             continue
@@ -46,8 +46,10 @@ def refusals(modules: dict[str, ModuleType], on: str, answered: Collection[str])
             ours = callable(value) and home.startswith(("torch.cuda", "torch.nn.parallel.comm"))
             if ours and not name.startswith("_") and id(value) not in spared:
                 path = f"{inside}.{name}" if inside else name
-                found[path] = _refusal(value, path, home, on)
-    for path in DOCUMENTED:
+                if id(value) not in refusal_of:
+                    refusal_of[id(value)] = _refusal(value, path, home, on)
+                found[path] = refusal_of[id(value)]
+    for path in DOCUMENTED.split():
         value = _at(modules, path)
         if value is not None:
             found[path] = _refusal(value, path, value.__module__, on)

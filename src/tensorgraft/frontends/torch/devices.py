@@ -1,8 +1,8 @@
 """The torch devices `graft:0`, `graft:1`, ...: one index for each device of a backend.
 
 Index 0 is the default backend: `$TENSORGRAFT_BACKEND`, else JAX where it is installed, else NumPy. Its further devices
-follow, as far as `count` goes, then the other installed backends; further devices of those ("torch:cuda:1") get an index
-when they are asked for. How many devices the default backend has is known once its framework is loaded, which naming
+follow (`count`), then the other installed backends; further devices of those ("torch:cuda:1") get an index when they
+are asked for. How many devices the default backend has is known once its framework is loaded, which naming
 another backend does not do: a backend that is named before the default one is used or counted has the next index.
 """
 

@@ -1,10 +1,10 @@
 """Which device a storage of a file was on: told beside the file's own tags, so that any PyTorch loads it.
 
 PyTorch tags every storage in a file with the device to which `torch.load` brings it back, and refuses a tag that it
-does not know, or whose device is not there. Storages of ours are tagged "cpu": a PyTorch without tensorgraft, or without
-CUDA, loads such a file, without `map_location`, onto the CPU. Where they were ("graft:1"; "cuda:0" of a program
-that said CUDA, under `tensorgraft run`) is a record of its own in the file, which `torch.load` here puts in the place of
-the tags before `map_location` sees them. CUDA's are the CPU's where there is no CUDA.
+does not know, or whose device is not there. Storages of ours are tagged "cpu": a PyTorch without tensorgraft, or
+without CUDA, loads such a file, without `map_location`, onto the CPU. Where they were ("graft:1"; "cuda:0" of a program
+that said CUDA, under `tensorgraft run`) is a record of its own in the file, which `torch.load` here puts in the place
+of the tags before `map_location` sees them. CUDA's are the CPU's where there is no CUDA.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import functools
 import io
 import json
 from collections import ChainMap
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, MutableMapping
+from typing import Any, ClassVar
 
 import torch
 
@@ -23,6 +23,7 @@ from tensorgraft.frontends.torch import devices
 
 RECORD = ".tensorgraft/locations"  # in a zip archive; in the legacy format an entry of the table that comes first
 _ENTRY = "tensorgraft_locations"
+_MAGIC = torch.serialization.MAGIC_NUMBER.to_bytes(10, "little")  # as it is pickled
 
 
 class Location(str):
@@ -41,11 +42,11 @@ def named(device: torch.device) -> str:
     return str(device)
 
 
-def restored(storage: Any, location: str) -> Any:
+def restored(storage: Any, location: Any) -> Any:
     """The storage on a device of ours, or a former one of CUDA on the CPU; None for other locations."""
     if isinstance(location, Location) and location.startswith("cuda") and not torch.cuda.is_available():
         return storage
-    if location.partition(":")[0] != devices.TYPE:
+    if str(location).partition(":")[0] != devices.TYPE:  # a table of the program's may name a `torch.device`
         return None
     device = torch.device(location)
     try:
@@ -69,22 +70,22 @@ class _Marking:
         self.module = module
         self.locations: dict[str, str] = {}
         mark = self._mark
-        table = getattr(module.Pickler, "dispatch_table", None)  # of the pickle module's own, if it has one
+        own: Any = getattr(module.Pickler, "dispatch_table", None)
+        table = own if isinstance(own, MutableMapping) else copyreg.dispatch_table
 
         class Pickler(module.Pickler):
-            dispatch_table = ChainMap(
-                {torch.device: _reduce_device}, table if isinstance(table, Mapping) else copyreg.dispatch_table
-            )
+            dispatch_table: ClassVar = ChainMap({torch.device: _reduce_device}, table)
 
             def __init_subclass__(cls) -> None:
                 original = cls.persistent_id
-                cls.persistent_id = lambda self, x: mark(original(self, x))  # type: ignore[method-assign]
+                cls.persistent_id = lambda self, x: mark(x, original(self, x))
 
         self.Pickler = Pickler
 
-    def _mark(self, tag: Any) -> Any:
+    def _mark(self, x: Any, tag: Any) -> Any:
         if isinstance(tag, tuple) and tag[0] == "storage":
-            device = torch.device(tag[3])
+            storage = x._untyped_storage if isinstance(x, torch.TypedStorage) else x
+            device = getattr(storage, "saved_from", None) or torch.device(tag[3])
             if device.type == devices.TYPE:
                 self.locations[tag[2]] = named(device)
                 return (*tag[:3], "cpu", *tag[4:])
@@ -115,12 +116,13 @@ def _save(original: Callable[..., None]) -> Callable[..., None]:
 class _LegacyMarking(_Marking):
     """In the legacy format a table of the machine comes before the object: it waits until the object is pickled."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, saved: Any) -> None:
         super().__init__(module)
+        self.saved = saved
         self._held: list[tuple[Any, int]] = []
         pickled = self._pickled = io.BytesIO()
 
-        class Pickler(self.Pickler):  # type: ignore[name-defined,misc]
+        class Pickler(self.Pickler):  # type: ignore[name-defined]
             def __init__(self, file: Any, *args: Any, **options: Any) -> None:
                 super().__init__(pickled, *args, **options)
 
@@ -137,10 +139,18 @@ class _LegacyMarking(_Marking):
             file.write(self._pickled.getvalue())
         self.module.dump(x, file, protocol=protocol)
 
+    def _mark(self, x: Any, tag: Any) -> Any:
+        if tag is not None and x is not self.saved and hasattr(getattr(x, "_untyped_storage", None), "saved_from"):
+            raise NotImplementedError(
+                "quantised tensors cannot be in the legacy format of torch.save, where codes come after what is made"
+                " of them: leave out _use_new_zipfile_serialization=False"
+            )
+        return super()._mark(x, tag)
+
 
 def _legacy_save(original: Callable[..., None]) -> Callable[..., None]:
     def legacy_save(obj: Any, f: Any, pickle_module: Any, pickle_protocol: int) -> None:
-        original(obj, f, _LegacyMarking(pickle_module), pickle_protocol)
+        original(obj, f, _LegacyMarking(pickle_module, obj), pickle_protocol)
 
     return functools.wraps(original)(legacy_save)
 
@@ -206,9 +216,11 @@ def _legacy_locations(f: Any, pickle_module: Any, options: dict[str, Any]) -> di
         return {}
     start = f.tell()
     try:
-        if pickle_module.load(f, **options) != torch.serialization.MAGIC_NUMBER:
+        if _MAGIC not in f.read(32):
             return {}
-        pickle_module.load(f, **options)
+        f.seek(start)
+        for _ in range(2):
+            pickle_module.load(f, **options)
         return dict(pickle_module.load(f, **options).get(_ENTRY, {}))
     except Exception:  # a file of another kind, of which PyTorch says what is wrong
         return {}

@@ -59,8 +59,10 @@ def _reduce(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, protocol)
         if getattr(self, "_is_param", False):  # on the CPU a parameter is of the tensor's own class
             return torch._utils._rebuild_parameter, (self.detach(), self.requires_grad, OrderedDict())
-        *kept, place = described(self)
-        return rebuild, (str(self.device), *kept, *place, self.requires_grad)
+        parts, *kept, place = described(self)
+        for part in parts:  # so that `map_location` says where it is to be
+            part.untyped_storage().saved_from = self.device  # type: ignore[attr-defined]
+        return rebuild, ("", parts, *kept, *place, self.requires_grad)
 
     return functools.wraps(original)(__reduce_ex__)
 
@@ -90,8 +92,10 @@ def rebuild(
     offset: int,
     requires_grad: bool,
 ) -> torch.Tensor:
-    """A quantised tensor of what a file has of it."""
-    place = place_of(torch.device(device))
+    """A quantised tensor of what a file has of it; without a `device`, where its parts are."""
+    there = getattr(parts[0].untyped_storage(), "saved_from", parts[0].device)  # that of a copy, which is in no file
+    place = place_of(torch.device(device) if device else there)
+    parts = [p.cpu() for p in parts]
     xp = place.backend
     logical, dtype = (getattr(torch, name.removeprefix("torch.")) for name in names)
     with xp.scope():

@@ -44,6 +44,9 @@ class _ReaderType(type):
 class Reader(metaclass=_ReaderType):
     """`safetensors.safe_open`; tensors for a device of ours are copied there as they are read."""
 
+    _file: Any
+    _device: torch.device
+
     def __new__(cls, filename: Any, framework: Any, device: Any = "cpu", **options: Any) -> Any:
         there = _ours(device) if framework in _PYTORCH else None
         if there is None:
