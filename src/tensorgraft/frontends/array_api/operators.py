@@ -1,17 +1,26 @@
-"""Operators of `Array`: those of Python, reflected and in place, by the functions of their names."""
+"""Operators of `Array`: those of Python, reflected and in place, by the functions of their names.
+
+Operands are arrays of ours and numbers, Python's or NumPy's. Arrays of other libraries are a TypeError whichever side
+they are on, as they are in functions: they are on a device of their own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from tensorgraft.frontends.array_api import elementwise, linear_algebra
+import numpy as np
+
+from tensorgraft.frontends.array_api import elementwise, exchange, linear_algebra, utility
 from tensorgraft.frontends.array_api.array import Array
 from tensorgraft.frontends.array_api.calls import SCALARS, fail
+from tensorgraft.frontends.array_api.data_types import astype
+from tensorgraft.hub import dtypes
 
 Function = Callable[..., Array]
 
-OPERANDS = (Array, *SCALARS)
+NUMBERS = (*SCALARS, np.generic)
+OPERANDS = (Array, *NUMBERS)
 UNARY = {"abs": "abs", "neg": "negative", "pos": "positive", "invert": "bitwise_invert"}
 COMPARISONS = {
     "eq": "equal",
@@ -39,20 +48,38 @@ BINARY = {
 }
 
 
-def _forward(fn: Function) -> Callable[[Array, Any], Any]:
+def _is_foreign(x: Any) -> bool:
+    """An array of a framework. Left alone, the framework might read the values of ours, quietly, and go on with them."""
+    return exchange.backend_that_made(x) is not None
+
+
+def _forward(fn: Function) -> Callable[..., Any]:
     def method(self: Array, other: Any, /) -> Any:
-        if other.__class__ is not Array and not isinstance(other, OPERANDS):
+        if other.__class__ is not Array and not isinstance(other, OPERANDS) and not _is_foreign(other):
             return NotImplemented
         return fn(self, other)
 
     return method
 
 
-def _reflected(fn: Function) -> Callable[[Array, Any], Any]:
+def _reflected(fn: Function) -> Callable[..., Any]:
     def method(self: Array, other: Any, /) -> Any:
-        return fn(other, self) if isinstance(other, SCALARS) else NotImplemented
+        return fn(other, self) if isinstance(other, NUMBERS) or _is_foreign(other) else NotImplemented
 
     return method
+
+
+def _to_a_power(power: Callable[[Array, Any], Any]) -> Callable[..., Any]:
+    """`pow(x, y, modulus)` is of Python's ints alone, as for NumPy and PyTorch."""
+
+    def method(self: Array, other: Any, modulus: Any = None, /) -> Any:
+        return power(self, other) if modulus is None else NotImplemented
+
+    return method
+
+
+def _quotient_and_remainder(x: Any, y: Any) -> tuple[Array, Array]:
+    return elementwise.floor_divide(x, y), elementwise.remainder(x, y)  # type: ignore[attr-defined]
 
 
 def _in_place(name: str, fn: Function) -> Callable[[Array, Any], Any]:
@@ -60,7 +87,7 @@ def _in_place(name: str, fn: Function) -> Callable[[Array, Any], Any]:
     TypeError and ValueError otherwise, with nothing written."""
 
     def method(self: Array, other: Any, /) -> Any:
-        if other.__class__ is not Array and not isinstance(other, OPERANDS):
+        if other.__class__ is not Array and not isinstance(other, OPERANDS) and not _is_foreign(other):
             return NotImplemented
         out = fn(self, other)
         if out.dtype != self.dtype:
@@ -79,6 +106,18 @@ def _in_place(name: str, fn: Function) -> Callable[[Array, Any], Any]:
     return method
 
 
+def _round(self: Array, ndigits: int | None = None) -> Array:
+    """Halves to even: whole numbers as int64, of `ndigits` decimals in the dtype of the array, as JAX's arrays."""
+    out = elementwise.rounded(self, ndigits or 0)
+    return astype(out, dtypes.int64) if ndigits is None and out.dtype.kind not in "iu" else out
+
+
+def _contains(self: Array, value: Any, /) -> bool:
+    """Whether some element equals the value, as in NumPy and PyTorch."""
+    equal = self == value
+    return bool(utility.any(equal)) if isinstance(equal, Array) else equal
+
+
 def _install() -> None:
     functions = {**vars(elementwise), "matmul": linear_algebra.matmul}
     methods: dict[str, Callable[..., Any]] = {}
@@ -89,6 +128,10 @@ def _install() -> None:
     for name, function in BINARY.items():
         methods[f"__r{name}__"] = _reflected(functions[function])
         methods[f"__i{name}__"] = _in_place(f"__i{name}__", functions[function])
+    methods["__pow__"] = _to_a_power(methods["__pow__"])
+    methods["__round__"], methods["__contains__"] = _round, _contains
+    methods["__divmod__"] = _forward(_quotient_and_remainder)
+    methods["__rdivmod__"] = _reflected(_quotient_and_remainder)
     for name, method in methods.items():
         method.__name__ = method.__qualname__ = name
         setattr(Array, name, method)
