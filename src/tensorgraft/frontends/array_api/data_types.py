@@ -107,7 +107,11 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype:
-    """The dtype to which arrays, dtypes and Python scalars are promoted. Raises TypeError where there is none."""
+    """The dtype to which arrays, dtypes and Python scalars are promoted; of scalars of NumPy alone, that of theirs.
+
+    Raises TypeError where there is none."""
+    if all(isinstance(x, np.generic) for x in arrays_and_dtypes):
+        arrays_and_dtypes = tuple(x.dtype for x in arrays_and_dtypes)
     given = [
         x.dtype if isinstance(x, Array) else x if type(x) in SCALARS or isinstance(x, Number) else checked(x)
         for x in map(of_python, arrays_and_dtypes)

@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tensorgraft.frontends.array_api import elementwise, exchange, linear_algebra, utility
 from tensorgraft.frontends.array_api.array import Array
-from tensorgraft.frontends.array_api.calls import SCALARS, fail
+from tensorgraft.frontends.array_api.calls import SCALARS, fail, of_python
 from tensorgraft.frontends.array_api.data_types import astype
 from tensorgraft.hub import dtypes
 
 Function = Callable[..., Array]
 
-NUMBERS = (*SCALARS, np.generic)
-OPERANDS = (Array, *NUMBERS)
+OPERANDS = (Array, *SCALARS)
 UNARY = {"abs": "abs", "neg": "negative", "pos": "positive", "invert": "bitwise_invert"}
 COMPARISONS = {
     "eq": "equal",
@@ -48,15 +45,12 @@ BINARY = {
 }
 
 
-def _is_foreign(x: Any) -> bool:
-    """An array of a framework. Left alone, the framework might read the values of ours, quietly, and go on with them."""
-    return exchange.backend_that_made(x) is not None
-
-
 def _forward(fn: Function) -> Callable[..., Any]:
     def method(self: Array, other: Any, /) -> Any:
-        if other.__class__ is not Array and not isinstance(other, OPERANDS) and not _is_foreign(other):
-            return NotImplemented
+        if other.__class__ is not Array and not isinstance(other, OPERANDS):
+            other = _operand(fn.__name__, self, other)
+            if other is NotImplemented:
+                return NotImplemented
         return fn(self, other)
 
     return method
@@ -64,9 +58,26 @@ def _forward(fn: Function) -> Callable[..., Any]:
 
 def _reflected(fn: Function) -> Callable[..., Any]:
     def method(self: Array, other: Any, /) -> Any:
-        return fn(other, self) if isinstance(other, NUMBERS) or _is_foreign(other) else NotImplemented
+        if not isinstance(other, SCALARS):
+            other = _operand(fn.__name__, self, other)
+            if other is NotImplemented:
+                return NotImplemented
+        return fn(other, self)
 
     return method
+
+
+def _operand(name: str, x: Array, other: Any) -> Any:
+    """A number of NumPy as one of Python. Other objects are left to their own operators, but the arrays of a framework
+    are refused at once: it might read the values of ours, quietly, and go on with them."""
+    other = of_python(other)
+    if isinstance(other, OPERANDS) or exchange.backend_that_made(other) is None:
+        return other if isinstance(other, OPERANDS) else NotImplemented
+    kind = f"{type(other).__module__.partition('.')[0]}.{type(other).__qualname__}"
+    raise TypeError(
+        f"unsupported operand of {name}: arrays of tensorgraft.array_api and numbers, not a {kind}:"
+        f" asarray(it, device={str(x.device)!r}) makes one of it"
+    )
 
 
 def _to_a_power(power: Callable[[Array, Any], Any]) -> Callable[..., Any]:
@@ -87,8 +98,10 @@ def _in_place(name: str, fn: Function) -> Callable[[Array, Any], Any]:
     TypeError and ValueError otherwise, with nothing written."""
 
     def method(self: Array, other: Any, /) -> Any:
-        if other.__class__ is not Array and not isinstance(other, OPERANDS) and not _is_foreign(other):
-            return NotImplemented
+        if other.__class__ is not Array and not isinstance(other, OPERANDS):
+            other = _operand(name, self, other)
+            if other is NotImplemented:
+                return NotImplemented
         out = fn(self, other)
         if out.dtype != self.dtype:
             fail(
