@@ -1,23 +1,31 @@
 """NumPy's functions of an `Array`: those of the standard, on the device of the array.
 
 NumPy asks its operands before it computes (`__array_ufunc__` of NEP 13, `__array_function__` of NEP 18). What the
-standard has, by NumPy's name for it or by another, is that function; a few of NumPy's own are lines of it (`numpy_own`).
-All else, and every argument that the standard's function lacks, is a TypeError: no array goes to the host without a
-word. Promotion, default dtypes and errors are the standard's, not NumPy's.
+standard has, by NumPy's name for it or by another, is that function; some of NumPy's own are lines of it
+(`numpy_own`). Promotion, default dtypes and errors are the standard's, not NumPy's. Functions that are neither, and
+arguments that the standard's function lacks, are NumPy's on the host, counted and with a warning, and their results
+come to the device, as operators without a kernel do in the PyTorch front end. NumPy's own arrays among the arguments
+come to the device as well.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import os
+import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
+import optree
 
-from tensorgraft.frontends.array_api import numpy_own
+from tensorgraft.errors import FallbackError, FallbackWarning
+from tensorgraft.frontends.array_api import indexing, numpy_own
 from tensorgraft.frontends.array_api.array import Array
 from tensorgraft.frontends.array_api.calls import SCALARS, not_an_array, of_python
+from tensorgraft.frontends.array_api.promotion import STANDARD
 
 Function = Callable[..., Any]
 
@@ -54,25 +62,36 @@ ARGUMENTS = {"a_max": "max", "a_min": "min", "ddof": "correction"}
 CREATION = ("arange", "array", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")  # with like=
 
 
+_counts: Counter[str] = Counter()
+
+
+def fallbacks() -> dict[str, int]:
+    """How often each function of NumPy has computed on the host for want of one of the standard, by name."""
+    return dict(_counts)
+
+
 def of_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """What `__array_ufunc__` answers. Raises TypeError for arrays of other libraries, and for what is not there."""
-    inputs = [of_python(x) for x in inputs]
+    """What `__array_ufunc__` answers. Raises TypeError for arrays of other frameworks."""
+    like = _first((tuple(inputs), options.get("out")))
+    inputs = [_here(of_python(x), like) for x in inputs]
     for x in inputs:
         if not isinstance(x, (Array, *SCALARS)):
             if type(x).__module__.partition(".")[0] != "numpy" and hasattr(x, "__array_ufunc__"):
                 return NotImplemented
             not_an_array(f"np.{ufunc.__name__}", x)
-    named = f"{ufunc.__name__}.{method}"
+    name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
     given = {k: v for k, v in options.items() if not (v is None and k != "axis") and v is not True}
     if method == "__call__":
-        target = _own(ufunc.__name__) or _of_standard(UFUNCS.get(ufunc.__name__, ufunc.__name__))
-        return _call(ufunc.__name__, target, inputs, given)
-    table = {"reduce": REDUCTIONS, "accumulate": ACCUMULATIONS}.get(method, {})
-    if ufunc.__name__ not in table:
-        _missing(named)
-    x, *rest = inputs
-    axis = given.pop("axis", rest[0] if rest else 0)
-    return _call(named, _of_standard(table[ufunc.__name__]), (x,), {"axis": axis, **given})
+        target = _own(name) or _of_standard(UFUNCS.get(name, name))
+        arguments = inputs
+    else:
+        table = {"reduce": REDUCTIONS, "accumulate": ACCUMULATIONS}.get(method, {})
+        target = _of_standard(table.get(ufunc.__name__, ""))
+        arguments, axis = inputs[:1], inputs[1] if len(inputs) > 1 else 0
+        given.setdefault("axis", axis)
+    if target is not None and _takes(target, given):
+        return target(*arguments, **given)
+    return _on_host(name, getattr(ufunc, method), tuple(inputs), dict(options), like)
 
 
 def of_function(like: Array, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -80,12 +99,54 @@ def of_function(like: Array, function: Function, args: Sequence[Any], kwargs: Ma
     module = function.__module__.removeprefix("numpy").lstrip(".")
     name = f"{module}.{function.__name__}".lstrip(".")
     target = _own(name) or _of_standard(FUNCTIONS.get(name, name))
-    if target is None:
-        _missing(name)
-    arguments, given = _bound(name, function, target, args, kwargs)
-    if name in CREATION:
-        given.setdefault("device", like.device)
-    return _call(name, target, arguments, given)
+    if target is not None:
+        here: Any = optree.tree_map(lambda x: _here(x, like), (tuple(args), dict(kwargs)))
+        arguments, given = _bound(function, target, *here)
+        if name in CREATION:
+            given.setdefault("device", like.device)
+        if _takes(target, given):
+            return target(*arguments, **given)
+    return _on_host(name, function, tuple(args), dict(kwargs), like)
+
+
+def _first(operands: Any) -> Any:
+    return next((x for x in optree.tree_leaves(operands) if isinstance(x, Array)), None)
+
+
+def _here(x: Any, like: Array) -> Any:
+    """An array of NumPy on the device of another one."""
+    return indexing.from_host(like._cell.backend, x) if type(x) is np.ndarray and x.dtype in STANDARD else x
+
+
+def _on_host(name: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], like: Array) -> Any:
+    """NumPy's own, on copies of values. Raises TypeError for an Array to be written, FallbackError where the user forbade
+    it, TracedValueError in a trace."""
+    if _first(kwargs.get("out")) is not None:
+        raise TypeError(f"np.{name} writes no out= that is an Array: x[...] = np.{name}(...) does")
+    values: Any = optree.tree_map(lambda x: np.asarray(x) if isinstance(x, Array) else x, (args, kwargs))
+    if os.environ.get("TENSORGRAFT_FALLBACK", "") == "error":
+        raise FallbackError(
+            f"np.{name} is not of the Array API standard, and computing on the host is forbidden"
+            " (TENSORGRAFT_FALLBACK=error)"
+        )
+    if not _counts[name]:
+        warnings.warn(
+            f"np.{name} is not of the Array API standard, or not with these arguments: it computes on the host, which"
+            " copies its arguments there and its results back. tensorgraft.array_api.fallbacks() counts the calls.",
+            FallbackWarning,
+            stacklevel=4,
+        )
+    _counts[name] += 1
+    out = function(*values[0], **values[1])
+    if "out" in kwargs:  # which NumPy has written
+        return out
+    return optree.tree_map(lambda x: _here(np.asarray(x) if isinstance(x, np.generic) else x, like), out)
+
+
+def _takes(target: Function, given: Mapping[str, Any]) -> bool:
+    """Whether a function has arguments of these names."""
+    known = _signature(target).parameters
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values()) or all(k in known for k in given)
 
 
 def _own(name: str) -> Function | None:
@@ -110,7 +171,7 @@ def _signature(function: Function) -> inspect.Signature:
 
 
 def _bound(
-    name: str, function: Function, target: Function, args: Sequence[Any], kwargs: Mapping[str, Any]
+    function: Function, target: Function, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
     """Arguments of NumPy's function as those of another: the first ones by place, the others by name; those that are
     NumPy's defaults are not given."""
@@ -134,22 +195,4 @@ def _is_default(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) and isinstance(value, str | int) and value == default)
 
 
-def _call(name: str, target: Function | None, arguments: Sequence[Any], given: Mapping[str, Any]) -> Any:
-    if target is None:
-        _missing(name)
-    known = _signature(target).parameters
-    takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
-    if not takes_all and (unknown := [key for key in given if key not in known]):
-        takes = ", ".join(k for k, p in known.items() if p.kind is not inspect.Parameter.POSITIONAL_ONLY) or "no other"
-        raise TypeError(f"np.{name} of an Array takes {takes}, and not {', '.join(unknown)}")
-    return target(*arguments, **given)
-
-
-def _missing(name: str) -> NoReturn:
-    raise TypeError(
-        f"np.{name}: the Array API standard has no such function, and arrays stay on their device:"
-        f" np.{name.partition('.')[0]}(np.asarray(x)) computes on the host"
-    )
-
-
-__all__ = ["of_function", "of_ufunc"]
+__all__ = ["fallbacks", "of_function", "of_ufunc"]

@@ -99,10 +99,21 @@ def take(a: Array, indices: Any, axis: int | None = None) -> Array:
     return xp.reshape(out, (*source.shape[:at], *places.shape, *source.shape[at + 1 :]))
 
 
-def unique(ar: Array, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False) -> Any:
-    parts = xp.unique_all(ar)
+def unique(
+    ar: Array,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    equal_nan: bool = True,
+) -> Any:
+    """NaN, the greatest, is one value unless `equal_nan` is False."""
+    values, first, inverse, counts = xp.unique_all(ar)
+    last = values.size - int(xp.count_nonzero(xp.isnan(values)))
+    if equal_nan and last < values.size - 1:
+        values, first, inverse = values[: last + 1], first[: last + 1], xp.minimum(inverse, last)
+        counts = xp.concat([counts[:last], xp.sum(counts[last:], keepdims=True)])
     chosen = (True, return_index, return_inverse, return_counts)
-    out = tuple(part for part, wanted in zip(parts, chosen, strict=True) if wanted)
+    out = tuple(part for part, wanted in zip((values, first, inverse, counts), chosen, strict=True) if wanted)
     return out if len(out) > 1 else out[0]
 
 
@@ -123,6 +134,24 @@ def array_equal(a1: Array, a2: Array, equal_nan: bool = False) -> bool:
         return False
     equal = a1 == a2
     return bool(xp.all(xp.logical_or(equal, xp.logical_and(xp.isnan(a1), xp.isnan(a2))) if equal_nan else equal))
+
+
+def average(a: Array, axis: Axis = None, weights: Array | None = None, keepdims: bool = False) -> Array:
+    if weights is None:
+        return xp.mean(a, axis=axis, keepdims=keepdims)
+    if weights.shape != a.shape and isinstance(axis, int):
+        weights = xp.reshape(weights, tuple(n if i == axis % a.ndim else 1 for i, n in enumerate(a.shape)))
+    a, weights = accepted("fc", a, weights)
+    weights = xp.broadcast_to(weights, a.shape)
+    total = xp.sum(weights, axis=axis, keepdims=keepdims)
+    return xp.sum(a * weights, axis=axis, keepdims=keepdims) / total
+
+
+def shares_memory(a: Any, b: Any) -> bool:
+    """Arrays of ours are of one storage, those of NumPy are seen by `np.asarray` where they are one's memory."""
+    if isinstance(a, Array) and isinstance(b, Array):
+        return not {id(cell) for cell in a._cells()}.isdisjoint(id(cell) for cell in b._cells())
+    return np.may_share_memory(np.asarray(a), np.asarray(b))
 
 
 def cumsum(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
@@ -269,7 +298,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{
         f.__name__: f
         for f in (
-            allclose, array_equal, atleast_1d, atleast_2d, column_stack, concatenate, cumprod, cumsum, diagonal, dot,
+            allclose, array_equal, atleast_1d, atleast_2d, average, column_stack, concatenate, cumprod, cumsum, diagonal, dot,
             hstack, inner, isclose, median, nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmedian,
             nanmin, nanprod, nanstd, nansum, nanvar, outer, size, squeeze, swapaxes, take, trace, transpose, unique,
             vstack, where,
@@ -284,6 +313,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         xp.max(a, axis=axis, keepdims=keepdims) - xp.min(a, axis=axis, keepdims=keepdims)
     ),
     "tile": lambda A, reps: xp.tile(A, (reps,) if isinstance(reps, int) else reps),
+    "may_share_memory": shares_memory,
+    "shares_memory": shares_memory,
     "shape": lambda a: a.shape,
     "ndim": lambda a: a.ndim,
     "iscomplexobj": lambda x: kind(x.dtype) == "c",

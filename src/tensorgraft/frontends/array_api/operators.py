@@ -1,7 +1,7 @@
 """Operators of `Array`: those of Python, reflected and in place, by the functions of their names.
 
-Operands are arrays of ours and numbers, Python's or NumPy's. Arrays of other libraries are a TypeError whichever side
-they are on, as they are in functions: they are on a device of their own.
+Operands are arrays of ours, numbers, and NumPy's arrays, which come to the device, as values that are written and
+indices do. Arrays of other frameworks are a TypeError whichever side they are on: they have a device of their own.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tensorgraft.frontends.array_api import elementwise, exchange, linear_algebra, utility
+import numpy as np
+
+from tensorgraft.frontends.array_api import elementwise, exchange, indexing, linear_algebra, utility
 from tensorgraft.frontends.array_api.array import Array
 from tensorgraft.frontends.array_api.calls import SCALARS, fail, of_python
 from tensorgraft.frontends.array_api.data_types import astype
@@ -68,11 +70,16 @@ def _reflected(fn: Function) -> Callable[..., Any]:
 
 
 def _operand(name: str, x: Array, other: Any) -> Any:
-    """A number of NumPy as one of Python. Other objects are left to their own operators, but the arrays of a framework
-    are refused at once: it might read the values of ours, quietly, and go on with them."""
+    """A number of NumPy as one of Python, an array of NumPy on the device of `x`. Other objects are left to their own
+    operators, but the arrays of a framework are refused at once: it might read the values of ours, quietly, and go on
+    with them."""
     other = of_python(other)
-    if isinstance(other, OPERANDS) or exchange.backend_that_made(other) is None:
-        return other if isinstance(other, OPERANDS) else NotImplemented
+    if isinstance(other, OPERANDS):
+        return other
+    if type(other) is np.ndarray:
+        return indexing.from_host(x._cell.backend, other)
+    if exchange.backend_that_made(other) is None:
+        return NotImplemented
     kind = f"{type(other).__module__.partition('.')[0]}.{type(other).__qualname__}"
     raise TypeError(
         f"unsupported operand of {name}: arrays of tensorgraft.array_api and numbers, not a {kind}:"
