@@ -168,7 +168,7 @@ class Array(Operators):
         return values.copy() if copy else values
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
-        """TensorFlow's functions and operators take an array of its own backend, and read no other one over the host."""
+        """TensorFlow's functions and operators take an array of its own backend, and no other over the host."""
         if self._cell.backend.name != "tensorflow":
             raise TypeError(f"an array on {self.device} is no tensor of TensorFlow: move it with to_device")
         import tensorflow

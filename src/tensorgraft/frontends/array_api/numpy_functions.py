@@ -100,7 +100,8 @@ def of_function(like: Array, function: Function, args: Sequence[Any], kwargs: Ma
     name = f"{module}.{function.__name__}".lstrip(".")
     target = _own(name) or _of_standard(FUNCTIONS.get(name, name))
     if target is not None:
-        here: Any = optree.tree_map(lambda x: _here(x, like), (tuple(args), dict(kwargs)))
+        call: Any = (tuple(args), dict(kwargs))
+        here: Any = optree.tree_map(lambda x: _here(x, like), call)
         arguments, given = _bound(function, target, *here)
         if name in CREATION:
             given.setdefault("device", like.device)
@@ -119,11 +120,12 @@ def _here(x: Any, like: Array) -> Any:
 
 
 def _on_host(name: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], like: Array) -> Any:
-    """NumPy's own, on copies of values. Raises TypeError for an Array to be written, FallbackError where the user forbade
-    it, TracedValueError in a trace."""
+    """NumPy's own, on copies of values. Raises TypeError for an Array to be written, FallbackError where the user
+    forbade it, TracedValueError in a trace."""
     if _first(kwargs.get("out")) is not None:
         raise TypeError(f"np.{name} writes no out= that is an Array: x[...] = np.{name}(...) does")
-    values: Any = optree.tree_map(lambda x: np.asarray(x) if isinstance(x, Array) else x, (args, kwargs))
+    call: Any = (args, kwargs)
+    values: Any = optree.tree_map(lambda x: np.asarray(x) if isinstance(x, Array) else x, call)
     if os.environ.get("TENSORGRAFT_FALLBACK", "") == "error":
         raise FallbackError(
             f"np.{name} is not of the Array API standard, and computing on the host is forbidden"

@@ -293,17 +293,58 @@ def norm(x: Array, ord: Any = None, axis: Axis = None, keepdims: bool = False) -
     return xp.moveaxis(out, (-2, -1), axes) if keepdims else out
 
 
+def divmod_(x1: Any, x2: Any) -> tuple[Array, Array]:
+    return xp.floor_divide(x1, x2), xp.remainder(x1, x2)
+
+
+def scaled(factor: float) -> Callable[[Array], Array]:
+    return lambda x: x * factor
+
+
 # NumPy's name -> the function. The last ones show, or put away, values: they are asked for on the host.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{
         f.__name__: f
         for f in (
-            allclose, array_equal, atleast_1d, atleast_2d, average, column_stack, concatenate, cumprod, cumsum, diagonal, dot,
-            hstack, inner, isclose, median, nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmedian,
-            nanmin, nanprod, nanstd, nansum, nanvar, outer, size, squeeze, swapaxes, take, trace, transpose, unique,
-            vstack, where,
+            allclose,
+            array_equal,
+            atleast_1d,
+            atleast_2d,
+            average,
+            column_stack,
+            concatenate,
+            cumprod,
+            cumsum,
+            diagonal,
+            dot,
+            hstack,
+            inner,
+            isclose,
+            median,
+            nanargmax,
+            nanargmin,
+            nancumprod,
+            nancumsum,
+            nanmax,
+            nanmean,
+            nanmedian,
+            nanmin,
+            nanprod,
+            nanstd,
+            nansum,
+            nanvar,
+            outer,
+            size,
+            squeeze,
+            swapaxes,
+            take,
+            trace,
+            transpose,
+            unique,
+            vstack,
+            where,
         )
-    },  # fmt: skip
+    },
     "round": round_,
     "around": round_,
     "ravel": lambda a: xp.reshape(a, (-1,)),
@@ -320,12 +361,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "iscomplexobj": lambda x: kind(x.dtype) == "c",
     "isrealobj": lambda x: kind(x.dtype) != "c",
     "linalg.norm": norm,
-    "deg2rad": lambda x: xp.multiply(x, math.pi / 180),
-    "radians": lambda x: xp.multiply(x, math.pi / 180),
-    "degrees": lambda x: xp.multiply(x, 180 / math.pi),
-    "rad2deg": lambda x: xp.multiply(x, 180 / math.pi),
-    "divmod": lambda x1, x2: (xp.floor_divide(x1, x2), xp.remainder(x1, x2)),
-    "float_power": lambda x1, x2: xp.pow(xp.astype(x1, xp.float64), x2),
+    "deg2rad": scaled(math.pi / 180),
+    "radians": scaled(math.pi / 180),
+    "degrees": scaled(180 / math.pi),
+    "rad2deg": scaled(180 / math.pi),
+    "divmod": divmod_,
     "array2string": lambda a, **options: np.array2string(np.asarray(a), **options),
     "array_repr": lambda arr: repr(arr),
     "array_str": lambda a: str(a),

@@ -17,7 +17,7 @@ from tensorgraft.frontends.array_api.calls import SCALARS, fail, of_python
 from tensorgraft.frontends.array_api.data_types import astype
 from tensorgraft.hub import dtypes
 
-Function = Callable[..., Array]
+Function = Callable[..., Any]
 
 OPERANDS = (Array, *SCALARS)
 UNARY = {"abs": "abs", "neg": "negative", "pos": "positive", "invert": "bitwise_invert"}

@@ -30,12 +30,12 @@ def _total(name: str, x: Array, axis: Axis, dtype: Any, keepdims: bool) -> Array
 
 
 def sum(x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
-    """Integers are summed in 64 bits unless `dtype` says otherwise."""
+    """The sum of the elements along axes, of integers in 64 bits unless `dtype` says otherwise; booleans are counted."""
     return _total("sum", x, axis, dtype, keepdims)
 
 
 def prod(x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
-    """Integers are multiplied in 64 bits unless `dtype` says otherwise."""
+    """The product of the elements along axes, of booleans and integers in 64 bits unless `dtype` says otherwise."""
     return _total("prod", x, axis, dtype, keepdims)
 
 
@@ -50,17 +50,17 @@ def _extreme(name: str, x: Array, axis: Axis, keepdims: bool) -> Array:
 
 
 def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """NaN wins. Raises ValueError over nothing."""
+    """The greatest element along axes; NaN wins. Raises ValueError over nothing."""
     return _extreme("max", x, axis, keepdims)
 
 
 def min(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """NaN wins. Raises ValueError over nothing."""
+    """The least element along axes; NaN wins. Raises ValueError over nothing."""
     return _extreme("min", x, axis, keepdims)
 
 
 def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """NaN over nothing."""
+    """The mean of the elements along axes; NaN over nothing."""
     (x,) = accepted("fc", x)
     xp = operand("mean", x, "fc")
     axes = axes_of("mean", x, axis)
