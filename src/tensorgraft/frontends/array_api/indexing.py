@@ -151,7 +151,8 @@ def from_host(xp: Backend, values: np.ndarray) -> Array:
     """An array of NumPy beside one of ours, as operand, index or value to write: data, which comes to its device."""
     from tensorgraft.frontends.array_api.array import made
 
-    return made(xp.asarray(values), xp)
+    with xp.scope():
+        return made(xp.asarray(values), xp)
 
 
 def _apart(a: Array, b: Array) -> bool:

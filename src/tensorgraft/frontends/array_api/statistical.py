@@ -30,7 +30,7 @@ def _total(name: str, x: Array, axis: Axis, dtype: Any, keepdims: bool) -> Array
 
 
 def sum(x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
-    """The sum of the elements along axes, of integers in 64 bits unless `dtype` says otherwise; booleans are counted."""
+    """The sum of the elements along axes, of integers in 64 bits unless `dtype` says otherwise; truths count."""
     return _total("sum", x, axis, dtype, keepdims)
 
 
