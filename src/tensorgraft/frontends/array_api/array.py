@@ -165,7 +165,8 @@ class Array(Operators):
             if copy is False:
                 raise ValueError(f"an array of {values.dtype} is no array of {dtype} without a copy")
             return values.astype(dtype)
-        return values.copy() if copy else values
+        # compiled code of libraries asks for memory that it could write, which that of JAX is not
+        return values.copy() if copy or (copy is None and not values.flags.writeable) else values
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
         """TensorFlow's functions and operators take an array of its own backend, and no other over the host."""
