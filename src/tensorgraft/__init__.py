@@ -21,8 +21,12 @@ _HOMES = {
     "TracedValueError": "tensorgraft.errors",
     "autocast": "tensorgraft.precision",
     "autocast_policy": "tensorgraft.precision",
+    "cond": "tensorgraft.transforms.control_flow",
+    "custom_vjp": "tensorgraft.transforms.custom",
     "device": "tensorgraft.devices",
+    "error_if": "tensorgraft.transforms.error_if",
     "explain": "tensorgraft.transforms.explain",
+    "fori_loop": "tensorgraft.transforms.control_flow",
     "from_backend_array": "tensorgraft.devices",
     "graft": "tensorgraft.transforms.graft",
     "inplace_update": "tensorgraft.updates",
@@ -40,10 +44,12 @@ _HOMES = {
     "quantize_": "tensorgraft.quantization",
     "lazy": "tensorgraft.transforms.lazy",
     "load": "tensorgraft.transforms.load",
+    "scan": "tensorgraft.transforms.control_flow",
     "scatter_update": "tensorgraft.updates",
     "set_compile_cache": "tensorgraft.hub.compile_cache",
     "set_default_device": "tensorgraft.devices",
     "to_backend_array": "tensorgraft.devices",
+    "while_loop": "tensorgraft.transforms.control_flow",
 }
 _MODULES = {
     "array_api": "tensorgraft.array_api",
@@ -70,8 +76,12 @@ __all__ = [
     "autocast",
     "autocast_policy",
     "backends",
+    "cond",
+    "custom_vjp",
     "device",
+    "error_if",
     "explain",
+    "fori_loop",
     "from_backend_array",
     "grad",
     "graft",
@@ -86,6 +96,7 @@ __all__ = [
     "operators",
     "precision",
     "random",
+    "scan",
     "scatter_update",
     "set_compile_cache",
     "set_default_device",
@@ -95,6 +106,7 @@ __all__ = [
     "value_and_grad",
     "vjp",
     "vmap",
+    "while_loop",
 ]
 
 if TYPE_CHECKING:
@@ -105,6 +117,9 @@ if TYPE_CHECKING:
     from tensorgraft.hub.backend import Backend
     from tensorgraft.hub.compile_cache import set_compile_cache
     from tensorgraft.precision import autocast, autocast_policy
+    from tensorgraft.transforms.control_flow import cond, fori_loop, scan, while_loop
+    from tensorgraft.transforms.custom import custom_vjp
+    from tensorgraft.transforms.error_if import error_if
     from tensorgraft.transforms.explain import explain
     from tensorgraft.transforms.gradients import grad, hessian, jacobian, jvp, value_and_grad, vjp, vmap
     from tensorgraft.transforms.graft import graft

@@ -19,5 +19,9 @@ class FallbackError(NotImplementedError):
     """An operator has no kernel on the device, and the user forbade the CPU fall-back."""
 
 
+class FallbackWarning(UserWarning):
+    """What the device has not was computed by the CPU."""
+
+
 class CheckError(RuntimeError):
     """A condition that a program gave to `error_if` holds."""

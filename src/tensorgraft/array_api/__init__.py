@@ -29,7 +29,10 @@ from tensorgraft.frontends.array_api.creation import (
     zeros_like,
 )
 from tensorgraft.frontends.array_api.data_types import astype, can_cast, finfo, iinfo, isdtype, result_type
+from tensorgraft.frontends.array_api.documentation import document_all as _document_all
 from tensorgraft.frontends.array_api.elementwise import *  # noqa: F403  (a table of names)
+from tensorgraft.frontends.array_api.elementwise import BINARY as _BINARY
+from tensorgraft.frontends.array_api.elementwise import UNARY as _UNARY
 from tensorgraft.frontends.array_api.elementwise import __all__ as _elementwise
 from tensorgraft.frontends.array_api.info import __array_namespace_info__
 from tensorgraft.frontends.array_api.linear_algebra import matmul, matrix_transpose, tensordot, vecdot
@@ -186,6 +189,18 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+_document_all({_n: globals()[_n] for _n in __all__}, {_n: _row[0] for _n, _row in (_UNARY | _BINARY).items()})
+_document_all({_n: getattr(linalg, _n) for _n in linalg.__all__}, {}, "linalg.")
+_document_all({_n: getattr(fft, _n) for _n in fft.__all__}, {}, "fft.")
+
+
+def fallbacks() -> dict[str, int]:
+    """How often each function of NumPy has computed on the host for want of one of the standard, by name."""
+    from tensorgraft.frontends.array_api import numpy_functions
+
+    return numpy_functions.fallbacks()
+
 
 if _TYPE_CHECKING:  # what tables make
 

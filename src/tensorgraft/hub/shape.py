@@ -127,9 +127,10 @@ class ShapeOps:
         return self.concat([self.expand_dims(x, axis % n) for x in arrays], axis=axis % n)
 
     def take_slice(self, x: Array, axis: int, start: int, stop: int, step: int = 1) -> Array:
-        """`x[start:stop:step]` along one axis."""
+        """`x[start:stop:step]` along one axis; bounds beyond its end are its end."""
         shape = self.shape(x)
         axis %= len(shape)
+        start, stop = min(start, shape[axis]), min(stop, shape[axis])
         lo, hi, by = [0] * len(shape), list(shape), [1] * len(shape)
         lo[axis], hi[axis], by[axis] = start, max(start, stop), step
         return self.slice(x, tuple(lo), tuple(hi), tuple(by))

@@ -14,7 +14,7 @@ PROGRAM = Path(__file__).with_name("program_of_libraries.py")
 
 
 @pytest.mark.parametrize("device", BACKENDS)
-def test_scipy_sklearn_einops(device: str) -> None:
+def test_libraries(device: str) -> None:
     for library in ("scipy", "sklearn", "einops"):
         pytest.importorskip(library)
     environment = {**os.environ, "SCIPY_ARRAY_API": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}

@@ -91,13 +91,12 @@ def test_unknown_operands(device: str) -> None:
             return "theirs"
 
     assert x + Other() == "theirs"
-    for other in (None, "a", [1, 2], np.ones(2), object()):
-        with pytest.raises(TypeError, match=r"unsupported operand|ufunc"):
+    for other in (None, "a", [1, 2], object()):
+        with pytest.raises(TypeError, match="unsupported operand"):
             x + other
         with pytest.raises(TypeError):
             other - x
     assert (x == None) is False  # noqa: E711
-    same(np.float64(2.0) * x, [2.0, 2.0])
 
 
 def test_scalars_of_python(device: str) -> None:

@@ -56,7 +56,13 @@ def _trunc(x: Array) -> Array:
 
 
 def _pow(x: Array, y: Array) -> Array:
-    return jnp.power(x, y) if dtypes.is_integer(x.dtype) else lax.pow(x, y)
+    if not dtypes.is_integer(x.dtype):
+        return lax.pow(x, y)
+    if x.dtype.kind == "u":
+        return jnp.power(x, y)
+    # a negative exponent, which is none to XLA, gives the truncated reciprocal, as in C
+    inverse = jnp.where(jnp.abs(x) == 1, jnp.where(y & 1 == 1, x, jnp.ones_like(x)), jnp.zeros_like(x))
+    return jnp.where(y < 0, inverse, jnp.power(x, jnp.maximum(y, 0)))
 
 
 def _shift_right(x: Array, y: Array) -> Array:

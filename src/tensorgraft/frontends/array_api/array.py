@@ -34,7 +34,6 @@ class Array(Operators):
     """
 
     __slots__ = ("__weakref__", "_cell", "_geometry")
-    __array_ufunc__ = None  # np.ndarray + Array is refused; NumPy's scalars are Python's
 
     def __init__(self, cell: Storage, geometry: Geometry | None = None) -> None:
         self._cell = cell
@@ -166,7 +165,30 @@ class Array(Operators):
             if copy is False:
                 raise ValueError(f"an array of {values.dtype} is no array of {dtype} without a copy")
             return values.astype(dtype)
-        return values.copy() if copy else values
+        # compiled code of libraries asks for memory that it could write, which that of JAX is not
+        return values.copy() if copy or (copy is None and not values.flags.writeable) else values
+
+    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
+        """TensorFlow's functions and operators take an array of its own backend, and no other over the host."""
+        if self._cell.backend.name != "tensorflow":
+            raise TypeError(f"an array on {self.device} is no tensor of TensorFlow: move it with to_device")
+        import tensorflow
+
+        return tensorflow.convert_to_tensor(self.native, dtype, name=name)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """NumPy's elementwise functions, by those of the standard on this device. Raises TypeError for others."""
+        from tensorgraft.frontends.array_api import numpy_functions
+
+        return numpy_functions.of_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """NumPy's other functions, likewise."""
+        from tensorgraft.frontends.array_api import numpy_functions
+
+        if not all(issubclass(t, Array | np.ndarray) for t in types):
+            return NotImplemented
+        return numpy_functions.of_function(self, function, args, kwargs)
 
     # ---- copies ------------------------------------------------------------------------------------------------------
 
@@ -221,6 +243,21 @@ class Array(Operators):
     def __complex__(self) -> complex:
         return complex(self._scalar("complex"))
 
+    def __floor__(self) -> int:
+        return math.floor(self._scalar("floor").item())
+
+    def __ceil__(self) -> int:
+        return math.ceil(self._scalar("ceil").item())
+
+    def __trunc__(self) -> int:
+        return math.trunc(self._scalar("trunc").item())
+
+    def __format__(self, spec: str) -> str:
+        """The number of an array of no dimension, as it would be; others take no format."""
+        if self.ndim or (not spec and not self._is_known()):
+            return super().__format__(spec)
+        return format(self._host("format").item(), spec)
+
     def __index__(self) -> int:
         if self.dtype.kind not in "iu":
             raise TypeError(f"an array of {self.dtype} is no index: integers are")
@@ -236,9 +273,15 @@ class Array(Operators):
             raise TypeError("iteration over an array of no dimension")
         return (self[i] for i in range(self.shape[0]))
 
-    def __repr__(self) -> str:
+    def _is_known(self) -> bool:
+        """Not traced: it has values now."""
         capture = tracing.now.capture
-        if self._cell.backend.is_traced(self._cell.array) or (capture is not None and capture.is_input(self._cell)):
+        if self._cell.backend.is_traced(self._cell.array):
+            return False
+        return capture is None or not capture.is_input(self._cell)
+
+    def __repr__(self) -> str:
+        if not self._is_known():
             return f"Array(traced, shape={self.shape}, dtype={self.dtype}, device={str(self.device)!r})"
         values = np.array2string(self._host(), separator=", ", prefix="Array(")
         return f"Array({values}, dtype={self.dtype}, device={str(self.device)!r})"

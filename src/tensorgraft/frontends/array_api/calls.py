@@ -13,10 +13,12 @@ from tensorgraft.frontends.array_api import asked, tracing
 from tensorgraft.frontends.array_api.array import Array, made
 from tensorgraft.frontends.array_api.promotion import KINDS, kind, of_scalar, promote
 from tensorgraft.frontends.array_api.traced_numbers import Number
+from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.backend import common
 
 SCALARS = (bool, int, float, complex)
+LOOSE = ("b", "f", "fc")  # kinds for which `accepted` has conversions
 Axis = int | Sequence[int] | None
 
 
@@ -34,7 +36,7 @@ def show(operands: Sequence[Any]) -> str:
 def operand(name: str, x: Any, kinds: str = "bifc") -> Backend:
     """The backend of the one operand of a call. Raises TypeError for what is no array, or none of these kinds."""
     if x.__class__ is not Array and not isinstance(x, Array):
-        _not_an_array(name, x)
+        not_an_array(name, x)
     if kind(x.dtype) not in kinds:
         check_kind(name, kinds, x.dtype, (x,))
     return x._cell.backend
@@ -62,13 +64,49 @@ def backend_of(name: str, *operands: Any) -> Backend:
                 places = ", ".join(dict.fromkeys(str(o.device) for o in operands if isinstance(o, Array)))
                 raise ValueError(f"{name}: the arrays are on several devices ({places}): move them with to_device")
         elif not isinstance(x, SCALARS):
-            _not_an_array(name, x)
+            not_an_array(name, x)
     if found is None:
         raise TypeError(f"{name}({show(operands)}): expected an array among the operands")
     return found
 
 
-def _not_an_array(name: str, x: Any) -> NoReturn:
+def accepted(kinds: str, *operands: Any) -> tuple[Any, ...]:
+    """The operands of a function of `kinds`, beyond the standard where NumPy and JAX agree.
+
+    One of floating-point numbers alone takes arrays of integers and truths in the default dtype, unless another one is
+    of floating-point numbers; one of truths takes numbers, which are true where they are not zero.
+    """
+    arrays = [x for x in operands if isinstance(x, Array)]
+    if kinds == "b":
+        return tuple(_in(dtypes.bool_, x) if isinstance(x, Array) else bool(x) for x in operands)
+    if kinds not in LOOSE or any(kind(x.dtype) in "fc" for x in arrays):
+        return operands
+    return tuple(_in(dtypes.float64, x) if isinstance(x, Array) else x for x in operands)
+
+
+def orderable(xp: Backend, x: Array) -> Any:
+    """The values in a dtype that backends have an order for: truths as 0 and 1."""
+    return xp.astype(x._value(), dtypes.uint8) if x.dtype == dtypes.bool_ else x._value()
+
+
+def _in(dtype: np.dtype, x: Array) -> Array:
+    xp = x._cell.backend
+    with xp.scope():
+        return x if x.dtype == dtype else made(xp.astype(x._value(), dtype), xp)
+
+
+def of_python(x: Any) -> Any:
+    """A scalar of NumPy, or an array of it without dimensions, is the Python number that it holds, as it is to PyTorch:
+    it has no dtype to promote to. (NumPy makes such arrays of scalars that it compares.)"""
+    if not isinstance(x, np.generic) and not (type(x) is np.ndarray and not x.ndim):
+        return x
+    value = x.item()
+    if isinstance(value, np.floating | np.complexfloating):  # wider than Python's
+        value = float(x) if isinstance(value, np.floating) else complex(x)
+    return value if isinstance(value, SCALARS) else x
+
+
+def not_an_array(name: str, x: Any) -> NoReturn:
     raise TypeError(
         f"{name}: expected an array of tensorgraft.array_api, got a {type(x).__module__}.{type(x).__qualname__}:"
         " asarray makes one of it"
@@ -79,7 +117,7 @@ def arrays_of(name: str, *operands: Any, kinds: str = "ifc") -> tuple[Backend, n
     """(the backend, the common dtype) of operands that are all arrays."""
     for x in operands:
         if not isinstance(x, Array):
-            _not_an_array(name, x)
+            not_an_array(name, x)
     xp = backend_of(name, *operands)
     dtype = dtype_of_call(name, operands)
     check_kind(name, kinds, dtype, operands)
@@ -184,8 +222,10 @@ def broadcast_shape(name: str, operands: Sequence[Array], shapes: Sequence[tuple
 
 
 __all__ = [
+    "LOOSE",
     "SCALARS",
     "Axis",
+    "accepted",
     "arrays_of",
     "axes_of",
     "axis_of",
@@ -199,7 +239,10 @@ __all__ = [
     "fail",
     "is_known",
     "made",
+    "not_an_array",
+    "of_python",
     "operand",
+    "orderable",
     "shape_of",
     "show",
 ]

@@ -17,6 +17,7 @@ from tensorgraft.frontends.array_api.calls import (
     backend_of,
     broadcast_shape,
     fail,
+    of_python,
     operand,
     shape_of,
 )
@@ -174,6 +175,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 
 def full(shape: Shape, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Array:
     """All elements are `fill_value`, a Python scalar whose kind gives the default dtype."""
+    fill_value = of_python(fill_value)
     if not isinstance(fill_value, SCALARS):
         if not isinstance(fill_value, Array) or fill_value.ndim:
             raise TypeError(f"full: expected a Python scalar to fill with, got {fill_value!r}")
@@ -269,7 +271,8 @@ def arange(
 
 
 def _known(v: Any) -> Any:
-    """A number given as a 0-d array, which must have a value by now."""
+    """A number given as a 0-d array, which must have a value by now, or as a scalar of NumPy."""
+    v = of_python(v)
     if not isinstance(v, Array) or v.ndim or kind(v.dtype) not in "if":
         return v
     return operator.index(v) if kind(v.dtype) == "i" else float(v)
@@ -279,6 +282,7 @@ def linspace(
     start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
 ) -> Array:
     """`num` numbers at equal distances, the last of which is `stop` if `endpoint`."""
+    start, stop = of_python(start), of_python(stop)
     for v in (start, stop):
         if not isinstance(v, int | float | complex):
             raise TypeError(f"linspace: expected Python numbers, got {v!r}")

@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorgraft.frontends.array_api import promotion
 from tensorgraft.frontends.array_api.array import Array, made
-from tensorgraft.frontends.array_api.calls import SCALARS, common_dtype, operand, show
+from tensorgraft.frontends.array_api.calls import SCALARS, common_dtype, of_python, operand, show
 from tensorgraft.frontends.array_api.devices import resolve
 from tensorgraft.frontends.array_api.exchange import moved
 from tensorgraft.frontends.array_api.promotion import COMPLEX, NARROW, REAL, SIGNED, UNSIGNED, checked, promote
@@ -107,10 +107,14 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype:
-    """The dtype to which arrays, dtypes and Python scalars are promoted. Raises TypeError where there is none."""
+    """The dtype to which arrays, dtypes and Python scalars are promoted; of scalars of NumPy alone, that of theirs.
+
+    Raises TypeError where there is none."""
+    if all(isinstance(x, np.generic) for x in arrays_and_dtypes):
+        arrays_and_dtypes = tuple(x.dtype for x in arrays_and_dtypes)
     given = [
         x.dtype if isinstance(x, Array) else x if type(x) in SCALARS or isinstance(x, Number) else checked(x)
-        for x in arrays_and_dtypes
+        for x in map(of_python, arrays_and_dtypes)
     ]
     if not any(isinstance(x, np.dtype) for x in given):
         raise ValueError("result_type: expected an array or a dtype among the arguments")

@@ -12,13 +12,17 @@ import numpy as np
 from tensorgraft.frontends.array_api import scalars
 from tensorgraft.frontends.array_api.array import Array, made
 from tensorgraft.frontends.array_api.calls import (
+    LOOSE,
+    accepted,
     backend_of,
     broadcast_shape,
     check_kind,
     converted,
     dtype_of_call,
     fail,
+    of_python,
     operand,
+    show,
 )
 from tensorgraft.frontends.array_api.promotion import kind
 from tensorgraft.frontends.array_api.traced_numbers import Number, plain
@@ -31,10 +35,13 @@ Kernel = Callable[..., Any]  # (the backend, its arrays of one dtype) -> an arra
 
 def _unary(name: str, kinds: str, kernel: Kernel | None = None, same: str = "") -> Callable[[Array], Array]:
     """`same`: kinds of which the result is the operand's values."""
+    loose = kinds in LOOSE
 
     def fn(x: Any, /) -> Any:
         if x.__class__ is not Array and (python := scalars.function(name, x)) is not None:
             return python(x)
+        if loose and x.__class__ is Array and kind(x.dtype) not in kinds:
+            (x,) = accepted(kinds, x)
         xp = operand(name, x, kinds)
         with xp.scope():
             value = x._value()
@@ -52,8 +59,11 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
     takes_scalars = kernel is None and (name in elementwise.BINARY or name in elementwise.COMPARISONS)
     if not takes_scalars and kernel is None:
         kernel = _composite(name)
+    loose = kinds in LOOSE
 
     def fn(x1: Any, x2: Any, /) -> Any:
+        if x1.__class__ is not Array or x2.__class__ is not Array:
+            x1, x2 = of_python(x1), of_python(x2)
         if x1.__class__ is not Array and x2.__class__ is not Array:
             python = scalars.function(name, x1, x2)
             if python is not None:
@@ -67,12 +77,17 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
             same = dtype == x2.dtype
         else:
             xp, same = backend_of(name, x1, x2), False
+        if loose and (not same or kind(dtype) not in kinds):
+            x1, x2 = accepted(kinds, x1, x2)
+            same = False
         if not same:
             if name == "multiply":
                 x1, x2 = _of_mask(x1, x2), _of_mask(x2, x1)
             dtype = dtype_of_call(name, (x1, x2))
         if kind(dtype) not in kinds:
             check_kind(name, kinds, dtype, (x1, x2))
+        if name == "pow" and dtype.kind == "i":
+            _check_exponent(x1, x2)
         with xp.scope():
             if same:
                 a, b = x1._value(), x2._value()
@@ -88,6 +103,29 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
 
     fn.__name__ = fn.__qualname__ = name
     return fn
+
+
+def _check_exponent(x: Any, y: Any) -> None:
+    """Raises ValueError for a negative exponent of integers, as NumPy does, once it is known: in a compiled function an
+    array has no value, and the power is the truncated reciprocal."""
+    message = f"pow({show((x, y))}): integers have no negative integer powers: convert one with astype"
+    if not isinstance(y, Array):
+        if y < 0:
+            raise ValueError(message)
+        return
+    xp = y._cell.backend
+    with xp.scope():
+        value = y._value()
+        if xp.is_traced(value) or not xp.size(value):
+            return
+        least = xp.min(value)
+
+        def judge(least: np.ndarray) -> None:
+            if least < 0:
+                raise ValueError(message)
+
+        if not xp.is_traced(least):
+            xp.when_known(least, judge)
 
 
 def _of_mask(x: Any, other: Any) -> Any:
@@ -219,9 +257,9 @@ UNARY: dict[str, tuple[Any, ...]] = {
     "conj": ("ifc", None, "if"),
     "expm1": ("fc", _expm1),
     "imag": ("c",),
-    "isfinite": ("ifc", _of_inexact("isfinite", True)),
-    "isinf": ("ifc", _of_inexact("isinf", False)),
-    "isnan": ("ifc", _of_inexact("isnan", False)),
+    "isfinite": ("bifc", _of_inexact("isfinite", True)),
+    "isinf": ("bifc", _of_inexact("isinf", False)),
+    "isnan": ("bifc", _of_inexact("isnan", False)),
     "log1p": ("fc", _log1p),
     "logical_not": ("b",),
     "negative": ("ifc",),
@@ -255,8 +293,23 @@ for _name, _row in BINARY.items():
 # ---- of other signatures ---------------------------------------------------------------------------------------------
 
 
+def rounded(x: Array, decimals: int) -> Array:
+    """`x` to so many decimals, halves to even, as NumPy computes it; not of the standard.
+
+    Raises TypeError for integers to be rounded to tens."""
+    out: Any = globals()
+    if not decimals or (kind(x.dtype) == "i" and decimals > 0):
+        return out["round"](x)
+    if kind(x.dtype) == "i":
+        fail("round", (x,), f"floating-point numbers to be rounded to {decimals} decimals", TypeError)
+    up, down = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
+    scale = 10.0 ** abs(decimals)
+    return out[down](out["round"](out[up](x, scale)), scale)
+
+
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
     """`x` held between bounds of its kind, which broadcast with it; the result has the dtype of `x`."""
+    min, max = of_python(min), of_python(max)
     bounds = [v for v in (min, max) if v is not None]
     if not any(isinstance(v, Array) for v in (x, *bounds)):
         python = scalars.function("clip", x, *bounds)
@@ -283,6 +336,7 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
 
 def where(condition: Array, x1: Any, x2: Any, /) -> Array:
     """`x1` where `condition` (bool) holds, else `x2`; all three broadcast."""
+    x1, x2 = of_python(x1), of_python(x2)
     xp = backend_of("where", condition, x1, x2)
     operands = (condition, x1, x2)
     if not isinstance(condition, Array) or condition.dtype != dtypes.bool_:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tensorgraft.frontends.array_api import tracing
 from tensorgraft.frontends.array_api.array import Array, made
-from tensorgraft.frontends.array_api.calls import axes_of, axis_of, fail, operand, shape_of
+from tensorgraft.frontends.array_api.calls import accepted, axes_of, axis_of, fail, operand, shape_of
 from tensorgraft.frontends.array_api.devices import resolve
 from tensorgraft.frontends.array_api.manipulation import roll
 from tensorgraft.frontends.array_api.promotion import checked, kind
@@ -21,13 +21,14 @@ Value = Any  # an array of the backend
 _FORWARD = {"backward": 0.0, "ortho": 0.5, "forward": 1.0}
 
 
-def _checked(name: str, x: Array, kinds: str, norm: str) -> Backend:
+def _checked(name: str, x: Array, kinds: str, norm: str) -> tuple[Backend, Array]:
+    (x,) = accepted(kinds, x)
     xp = operand(name, x, kinds)
     if norm not in _FORWARD:
         raise ValueError(f"{name}: expected norm 'backward', 'ortho' or 'forward', got {norm!r}")
     if not x.ndim:
         fail(name, (x,), "an array of at least one dimension")
-    return xp
+    return xp, x
 
 
 def _length(name: str, n: int) -> int:
@@ -83,7 +84,7 @@ def _irfft(xp: Backend, value: Value, n: int, axis: int, norm: str) -> Value:
 
 def fft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """The discrete Fourier transform along `axis`, of `n` points."""
-    xp = _checked("fft", x, "fc", norm)
+    xp, x = _checked("fft", x, "fc", norm)
     at = axis_of("fft", x, axis)
     with xp.scope():
         return made(_fft(xp, x._value(), _length("fft", x.shape[at] if n is None else n), at, norm), xp)
@@ -91,7 +92,7 @@ def fft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backw
 
 def ifft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """The inverse of `fft`."""
-    xp = _checked("ifft", x, "fc", norm)
+    xp, x = _checked("ifft", x, "fc", norm)
     at = axis_of("ifft", x, axis)
     with xp.scope():
         return made(_ifft(xp, x._value(), _length("ifft", x.shape[at] if n is None else n), at, norm), xp)
@@ -99,7 +100,7 @@ def ifft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "back
 
 def rfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """The transform of real numbers, without the half that follows from the other."""
-    xp = _checked("rfft", x, "f", norm)
+    xp, x = _checked("rfft", x, "f", norm)
     at = axis_of("rfft", x, axis)
     with xp.scope():
         return made(_rfft(xp, x._value(), _length("rfft", x.shape[at] if n is None else n), at, norm), xp)
@@ -107,7 +108,7 @@ def rfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "back
 
 def irfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """The inverse of `rfft`: `n` real numbers, 2 (extent - 1) by default."""
-    xp = _checked("irfft", x, "fc", norm)
+    xp, x = _checked("irfft", x, "fc", norm)
     at = axis_of("irfft", x, axis)
     with xp.scope():
         return made(_irfft(xp, x._value(), _length("irfft", 2 * (x.shape[at] - 1) if n is None else n), at, norm), xp)
@@ -119,7 +120,7 @@ _OTHER_WAY = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 def hfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """The transform, real, of a Hermitian signal given by its first half."""
-    xp = _checked("hfft", x, "fc", norm)
+    xp, x = _checked("hfft", x, "fc", norm)
     at = axis_of("hfft", x, axis)
     points = _length("hfft", 2 * (x.shape[at] - 1) if n is None else n)
     with xp.scope():
@@ -128,7 +129,7 @@ def hfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "back
 
 def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """The inverse of `hfft`."""
-    xp = _checked("ihfft", x, "f", norm)
+    xp, x = _checked("ihfft", x, "f", norm)
     at = axis_of("ihfft", x, axis)
     points = _length("ihfft", x.shape[at] if n is None else n)
     with xp.scope():
@@ -167,7 +168,7 @@ def _each(xp: Backend, transform: Any, value: Value, points: Any, axes: Any, nor
 
 def fftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
     """The transform along several axes."""
-    xp = _checked("fftn", x, "fc", norm)
+    xp, x = _checked("fftn", x, "fc", norm)
     points, found = _grid("fftn", x, s, axes)
     with xp.scope():
         return made(_each(xp, _fft, _as_complex(xp, x._value()), points, found, norm), xp, x)
@@ -175,7 +176,7 @@ def fftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward"
 
 def ifftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
     """The inverse of `fftn`."""
-    xp = _checked("ifftn", x, "fc", norm)
+    xp, x = _checked("ifftn", x, "fc", norm)
     points, found = _grid("ifftn", x, s, axes)
     with xp.scope():
         return made(_each(xp, _ifft, _as_complex(xp, x._value()), points, found, norm), xp, x)
@@ -183,7 +184,7 @@ def ifftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward
 
 def rfftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
     """The transform of real numbers along several axes, of which the last is halved."""
-    xp = _checked("rfftn", x, "f", norm)
+    xp, x = _checked("rfftn", x, "f", norm)
     points, found = _grid("rfftn", x, s, axes)
     if not found:
         fail("rfftn", (x,), "at least one axis")
@@ -194,7 +195,7 @@ def rfftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward
 
 def irfftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
     """The inverse of `rfftn`."""
-    xp = _checked("irfftn", x, "fc", norm)
+    xp, x = _checked("irfftn", x, "fc", norm)
     points, found = _grid("irfftn", x, s, axes, half=True)
     if not found:
         fail("irfftn", (x,), "at least one axis")

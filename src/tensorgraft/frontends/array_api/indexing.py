@@ -120,7 +120,7 @@ def value_of(x: Array, value: Any) -> Any:
             raise TypeError(f"a Python {type(value).__name__} cannot be written into an array of {dtype}")
         return value.converted(xp, dtype) if isinstance(value, Number) else xp.full((), value, dtype)
     if isinstance(value, np.ndarray | np.generic):
-        value = _from_host(xp, np.asarray(value))
+        value = from_host(xp, np.asarray(value))
     if not isinstance(value, Array):
         raise TypeError(f"an array or a number can be written into an array, not a {type(value).__qualname__}")
     if _apart(value, x):
@@ -147,10 +147,12 @@ def _into(xp: Backend, value: Any, shape: tuple[int, ...]) -> Any:
     return xp.broadcast_to(value, shape)
 
 
-def _from_host(xp: Backend, values: np.ndarray) -> Array:
+def from_host(xp: Backend, values: np.ndarray) -> Array:
+    """An array of NumPy beside one of ours, as operand, index or value to write: data, which comes to its device."""
     from tensorgraft.frontends.array_api.array import made
 
-    return made(xp.asarray(values), xp)
+    with xp.scope():
+        return made(xp.asarray(values), xp)
 
 
 def _apart(a: Array, b: Array) -> bool:
@@ -181,7 +183,7 @@ def _parse(x: Array, key: Any) -> tuple[list[Any], bool]:
         elif isinstance(k, Array | np.ndarray):
             if isinstance(k, np.ndarray):
                 with x._cell.backend.scope():
-                    k = _from_host(x._cell.backend, k)
+                    k = from_host(x._cell.backend, k)
             if _apart(k, x) and not tracing.join(*k._cells(), *x._cells()):
                 raise ValueError(f"an index on {k.device} of an array on {x.device}: move it with to_device")
             if kind(k.dtype) not in "bi":

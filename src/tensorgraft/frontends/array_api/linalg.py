@@ -10,6 +10,7 @@ from tensorgraft import views
 from tensorgraft.frontends.array_api.array import Array, made
 from tensorgraft.frontends.array_api.calls import (
     Axis,
+    accepted,
     arrays_of,
     axes_of,
     axis_of,
@@ -52,13 +53,15 @@ class SVDResult(NamedTuple):
     Vh: Array
 
 
-def _matrices(name: str, x: Array, square: bool = False, kinds: str = "fc") -> Backend:
+def _matrices(name: str, x: Array, square: bool = False, kinds: str = "fc") -> tuple[Backend, Array]:
+    """(the backend, the matrices, in the default dtype where they are integers and `kinds` has none)."""
+    (x,) = accepted(kinds, x)
     xp = operand(name, x, kinds)
     if x.ndim < 2:
         fail(name, (x,), "(a batch of) matrices: at least two dimensions")
     if square and x.shape[-1] != x.shape[-2]:
         fail(name, (x,), "square matrices")
-    return xp
+    return xp, x
 
 
 # ---- factorisations --------------------------------------------------------------------------------------------------
@@ -66,7 +69,7 @@ def _matrices(name: str, x: Array, square: bool = False, kinds: str = "fc") -> B
 
 def cholesky(x: Array, /, *, upper: bool = False) -> Array:
     """Lower factors L with L Lᴴ = x (or upper ones, Lᴴ), all NaN where a matrix is not positive definite."""
-    xp = _matrices("cholesky", x, square=True)
+    xp, x = _matrices("cholesky", x, square=True)
     with xp.scope():
         lower = xp.cholesky(x._value())
         return made(_adjoint(xp, lower) if upper else lower, xp)
@@ -79,7 +82,7 @@ def _adjoint(xp: Backend, x: Any) -> Any:
 
 def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
     """Q (orthonormal columns) and R (upper triangular) with Q R = x; "complete" gives square Q."""
-    xp = _matrices("qr", x)
+    xp, x = _matrices("qr", x)
     if mode not in ("reduced", "complete"):
         raise ValueError(f"qr: expected mode 'reduced' or 'complete', got {mode!r}")
     with xp.scope():
@@ -88,42 +91,42 @@ def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
 
 def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
     """U, S (descending) and Vᴴ with U S Vᴴ = x."""
-    xp = _matrices("svd", x)
+    xp, x = _matrices("svd", x)
     with xp.scope():
         return SVDResult(*(made(part, xp) for part in xp.svd(x._value(), bool(full_matrices))))
 
 
 def svdvals(x: Array, /) -> Array:
     """Singular values, descending."""
-    xp = _matrices("svdvals", x)
+    xp, x = _matrices("svdvals", x)
     with xp.scope():
         return made(xp.svdvals(x._value()), xp)
 
 
 def eigh(x: Array, /) -> EighResult:
     """Real eigenvalues, ascending, and eigenvectors (columns) of symmetric or Hermitian matrices."""
-    xp = _matrices("eigh", x, square=True)
+    xp, x = _matrices("eigh", x, square=True)
     with xp.scope():
         return EighResult(*(made(part, xp) for part in xp.eigh(x._value())))
 
 
 def eigvalsh(x: Array, /) -> Array:
     """Real eigenvalues, ascending, of symmetric or Hermitian matrices."""
-    xp = _matrices("eigvalsh", x, square=True)
+    xp, x = _matrices("eigvalsh", x, square=True)
     with xp.scope():
         return made(xp.eigh(x._value())[0], xp)
 
 
 def eig(x: Array, /) -> EigResult:
     """Complex eigenvalues and eigenvectors (columns)."""
-    xp = _matrices("eig", x, square=True)
+    xp, x = _matrices("eig", x, square=True)
     with xp.scope():
         return EigResult(*(made(part, xp) for part in xp.eig(x._value())))
 
 
 def eigvals(x: Array, /) -> Array:
     """Complex eigenvalues."""
-    xp = _matrices("eigvals", x, square=True)
+    xp, x = _matrices("eigvals", x, square=True)
     with xp.scope():
         return made(xp.eig(x._value())[0], xp)
 
@@ -132,13 +135,14 @@ def eigvals(x: Array, /) -> Array:
 
 
 def inv(x: Array, /) -> Array:
-    xp = _matrices("inv", x, square=True)
+    xp, x = _matrices("inv", x, square=True)
     with xp.scope():
         return made(xp.inv(x._value()), xp)
 
 
 def solve(x1: Array, x2: Array, /) -> Array:
     """The solution of x1 y = x2; `x2` of one dimension is a vector, else (a batch of) matrices."""
+    x1, x2 = accepted("fc", x1, x2)
     xp, dtype = arrays_of("solve", x1, x2, kinds="fc")
     _matrices("solve", x1, square=True)
     n = x1.shape[-1]
@@ -163,7 +167,7 @@ def _factored(xp: Backend, x: Any) -> tuple[Any, Any]:
 
 
 def det(x: Array, /) -> Array:
-    xp = _matrices("det", x, square=True)
+    xp, x = _matrices("det", x, square=True)
     with xp.scope():
         if not x.shape[-1]:
             return made(xp.ones(x.shape[:-2], x.dtype), xp)
@@ -174,7 +178,7 @@ def det(x: Array, /) -> Array:
 def slogdet(x: Array, /) -> SlogdetResult:
     """The sign of the determinant (of complex ones, of modulus 1; 0 of singular matrices), and the logarithm of its
     absolute value."""
-    xp = _matrices("slogdet", x, square=True)
+    xp, x = _matrices("slogdet", x, square=True)
     real = dtypes.real_dtype(x.dtype)
     with xp.scope():
         if not x.shape[-1]:
@@ -186,7 +190,7 @@ def slogdet(x: Array, /) -> SlogdetResult:
 
 def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
     """The Moore-Penrose inverse; singular values below `rtol` times the greatest count as zero."""
-    xp = _matrices("pinv", x)
+    xp, x = _matrices("pinv", x)
     with xp.scope():
         u, s, vh = xp.svd(x._value())
         keep = xp.greater(s, _threshold(xp, "pinv", x, s, rtol))
@@ -197,7 +201,7 @@ def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
 
 def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
     """int64: how many singular values are greater than `rtol` times the greatest."""
-    xp = _matrices("matrix_rank", x)
+    xp, x = _matrices("matrix_rank", x)
     with xp.scope():
         s = xp.svdvals(x._value())
         keep = xp.greater(s, _threshold(xp, "matrix_rank", x, s, rtol))
@@ -221,7 +225,7 @@ def _threshold(xp: Backend, name: str, x: Array, s: Any, rtol: float | Array | N
 def matrix_power(x: Array, n: int, /) -> Array:
     """The product of `n` times the matrices; of their inverses where `n` is negative."""
     n = operator.index(n)
-    xp = _matrices("matrix_power", x, square=True)
+    xp, x = _matrices("matrix_power", x, square=True, kinds="fc" if n < 0 else "ifc")
     with xp.scope():
         if not n:
             size = x.shape[-1]
@@ -240,11 +244,16 @@ def matrix_power(x: Array, n: int, /) -> Array:
 # ---- norms -----------------------------------------------------------------------------------------------------------
 
 
+def _greatest(xp: Backend, size: Any, **options: Any) -> Any:
+    """Of absolute values: 0 of none."""
+    return xp.max(size, **options) if xp.size(size) else xp.sum(size, **options)
+
+
 def _vector_norm(xp: Backend, size: Any, axes: tuple[int, ...], keepdims: bool, ord: Any) -> Any:
     """Of absolute values, which are real."""
     options: dict[str, Any] = {"axis": axes, "keepdims": keepdims}
     if ord == math.inf:
-        return xp.max(size, **options)
+        return _greatest(xp, size, **options)
     if ord == -math.inf:
         return xp.min(size, **options)
     if ord == 0:
@@ -258,9 +267,10 @@ def _vector_norm(xp: Backend, size: Any, axes: tuple[int, ...], keepdims: bool, 
 
 def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> Array:
     """The norm of order `ord` of the vectors along `axis` (None: of all elements)."""
+    (x,) = accepted("fc", x)
     xp = operand("vector_norm", x, "fc")
     axes = axes_of("vector_norm", x, axis)
-    if ord in (math.inf, -math.inf) and any(not x.shape[a] for a in axes):
+    if ord == -math.inf and any(not x.shape[a] for a in axes):
         fail("vector_norm", (x,), f"at least one element along the axes {axes}")
     with xp.scope():
         return made(_vector_norm(xp, xp.abs(x._value()), axes, bool(keepdims), ord), xp)
@@ -268,16 +278,16 @@ def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: 
 
 def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
     """The norm of matrices: "fro", "nuc", 1, 2, inf, or -1, -2, -inf."""
-    xp = _matrices("matrix_norm", x)
+    xp, x = _matrices("matrix_norm", x)
     if ord not in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf):
         raise ValueError(f"matrix_norm: expected ord 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, got {ord!r}")
     n = x.ndim
     with xp.scope():
         if ord in ("nuc", 2, -2):
             s = xp.svdvals(x._value())
-            if ord != "nuc" and not xp.shape(s)[-1]:
+            if ord == -2 and not xp.shape(s)[-1]:
                 fail("matrix_norm", (x,), "matrices of at least one element")
-            out = xp.sum(s, axis=-1) if ord == "nuc" else (xp.max if ord == 2 else xp.min)(s, axis=-1)
+            out = xp.min(s, axis=-1) if ord == -2 else xp.sum(s, axis=-1) if ord == "nuc" else _greatest(xp, s, axis=-1)
         else:
             size = xp.abs(x._value())
             if ord == "fro":
@@ -285,9 +295,9 @@ def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: Any = "fro") -> Arr
             else:
                 rows = abs(ord) == 1  # summed first
                 sums = xp.sum(size, axis=n - 2 if rows else n - 1)
-                if not xp.shape(sums)[-1]:
+                if ord < 0 and not xp.shape(sums)[-1]:
                     fail("matrix_norm", (x,), "matrices of at least one element")
-                out = (xp.max if ord > 0 else xp.min)(sums, axis=n - 2)
+                out = _greatest(xp, sums, axis=n - 2) if ord > 0 else xp.min(sums, axis=n - 2)
         return made(xp.reshape(out, (*x.shape[:-2], 1, 1)) if keepdims else out, xp)
 
 
@@ -327,7 +337,7 @@ def diagonal(x: Array, /, *, offset: int = 0) -> Array:
 
 def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
     """The sums of diagonals, in 64 bits for integers unless `dtype` says otherwise."""
-    xp = _matrices("trace", x, kinds="ifc")
+    xp, x = _matrices("trace", x, kinds="bifc")
     found = summed_dtype(x.dtype) if dtype is None else checked(dtype)
     with xp.scope():
         return made(xp.sum(xp.astype(diagonal(x, offset=offset)._value(), found), axis=-1), xp)

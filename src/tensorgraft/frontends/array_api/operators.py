@@ -1,15 +1,23 @@
-"""Operators of `Array`: those of Python, reflected and in place, by the functions of their names."""
+"""Operators of `Array`: those of Python, reflected and in place, by the functions of their names.
+
+Operands are arrays of ours, numbers, and NumPy's arrays, which come to the device, as values that are written and
+indices do. Arrays of other frameworks are a TypeError whichever side they are on: they have a device of their own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from tensorgraft.frontends.array_api import elementwise, linear_algebra
-from tensorgraft.frontends.array_api.array import Array
-from tensorgraft.frontends.array_api.calls import SCALARS, fail
+import numpy as np
 
-Function = Callable[..., Array]
+from tensorgraft.frontends.array_api import elementwise, exchange, indexing, linear_algebra, utility
+from tensorgraft.frontends.array_api.array import Array
+from tensorgraft.frontends.array_api.calls import SCALARS, fail, of_python
+from tensorgraft.frontends.array_api.data_types import astype
+from tensorgraft.hub import dtypes
+
+Function = Callable[..., Any]
 
 OPERANDS = (Array, *SCALARS)
 UNARY = {"abs": "abs", "neg": "negative", "pos": "positive", "invert": "bitwise_invert"}
@@ -39,20 +47,57 @@ BINARY = {
 }
 
 
-def _forward(fn: Function) -> Callable[[Array, Any], Any]:
+def _forward(fn: Function) -> Callable[..., Any]:
     def method(self: Array, other: Any, /) -> Any:
         if other.__class__ is not Array and not isinstance(other, OPERANDS):
-            return NotImplemented
+            other = _operand(fn.__name__, self, other)
+            if other is NotImplemented:
+                return NotImplemented
         return fn(self, other)
 
     return method
 
 
-def _reflected(fn: Function) -> Callable[[Array, Any], Any]:
+def _reflected(fn: Function) -> Callable[..., Any]:
     def method(self: Array, other: Any, /) -> Any:
-        return fn(other, self) if isinstance(other, SCALARS) else NotImplemented
+        if not isinstance(other, SCALARS):
+            other = _operand(fn.__name__, self, other)
+            if other is NotImplemented:
+                return NotImplemented
+        return fn(other, self)
 
     return method
+
+
+def _operand(name: str, x: Array, other: Any) -> Any:
+    """A number of NumPy as one of Python, an array of NumPy on the device of `x`. Other objects are left to their own
+    operators, but the arrays of a framework are refused at once: it might read the values of ours, quietly, and go on
+    with them."""
+    other = of_python(other)
+    if isinstance(other, OPERANDS):
+        return other
+    if type(other) is np.ndarray:
+        return indexing.from_host(x._cell.backend, other)
+    if exchange.backend_that_made(other) is None:
+        return NotImplemented
+    kind = f"{type(other).__module__.partition('.')[0]}.{type(other).__qualname__}"
+    raise TypeError(
+        f"unsupported operand of {name}: arrays of tensorgraft.array_api and numbers, not a {kind}:"
+        f" asarray(it, device={str(x.device)!r}) makes one of it"
+    )
+
+
+def _to_a_power(power: Callable[[Array, Any], Any]) -> Callable[..., Any]:
+    """`pow(x, y, modulus)` is of Python's ints alone, as for NumPy and PyTorch."""
+
+    def method(self: Array, other: Any, modulus: Any = None, /) -> Any:
+        return power(self, other) if modulus is None else NotImplemented
+
+    return method
+
+
+def _quotient_and_remainder(x: Any, y: Any) -> tuple[Array, Array]:
+    return elementwise.floor_divide(x, y), elementwise.remainder(x, y)  # type: ignore[attr-defined]
 
 
 def _in_place(name: str, fn: Function) -> Callable[[Array, Any], Any]:
@@ -61,7 +106,9 @@ def _in_place(name: str, fn: Function) -> Callable[[Array, Any], Any]:
 
     def method(self: Array, other: Any, /) -> Any:
         if other.__class__ is not Array and not isinstance(other, OPERANDS):
-            return NotImplemented
+            other = _operand(name, self, other)
+            if other is NotImplemented:
+                return NotImplemented
         out = fn(self, other)
         if out.dtype != self.dtype:
             fail(
@@ -79,6 +126,18 @@ def _in_place(name: str, fn: Function) -> Callable[[Array, Any], Any]:
     return method
 
 
+def _round(self: Array, ndigits: int | None = None) -> Array:
+    """Halves to even: whole numbers as int64, of `ndigits` decimals in the dtype of the array, as JAX's arrays."""
+    out = elementwise.rounded(self, ndigits or 0)
+    return astype(out, dtypes.int64) if ndigits is None and out.dtype.kind not in "iu" else out
+
+
+def _contains(self: Array, value: Any, /) -> bool:
+    """Whether some element equals the value, as in NumPy and PyTorch."""
+    equal = self == value
+    return bool(utility.any(equal)) if isinstance(equal, Array) else equal
+
+
 def _install() -> None:
     functions = {**vars(elementwise), "matmul": linear_algebra.matmul}
     methods: dict[str, Callable[..., Any]] = {}
@@ -89,6 +148,10 @@ def _install() -> None:
     for name, function in BINARY.items():
         methods[f"__r{name}__"] = _reflected(functions[function])
         methods[f"__i{name}__"] = _in_place(f"__i{name}__", functions[function])
+    methods["__pow__"] = _to_a_power(methods["__pow__"])
+    methods["__round__"], methods["__contains__"] = _round, _contains
+    methods["__divmod__"] = _forward(_quotient_and_remainder)
+    methods["__rdivmod__"] = _reflected(_quotient_and_remainder)
     for name, method in methods.items():
         method.__name__ = method.__qualname__ = name
         setattr(Array, name, method)

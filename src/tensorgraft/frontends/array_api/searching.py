@@ -14,7 +14,9 @@ from tensorgraft.frontends.array_api.calls import (
     converted,
     dtype_of_call,
     fail,
+    of_python,
     operand,
+    orderable,
 )
 from tensorgraft.frontends.array_api.indexing import true_positions
 from tensorgraft.frontends.array_api.taking import take
@@ -22,14 +24,15 @@ from tensorgraft.hub import dtypes
 
 
 def _position(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
-    xp = operand(name, x, "if")
+    xp = operand(name, x, "bif")
     at = None if axis is None else axis_of(name, x, axis)
     if not (x.size if at is None else x.shape[at]):
         fail(name, (x,), "at least one element to choose from")
     with xp.scope():
+        value = orderable(xp, x)
         if at is not None:
-            return made(getattr(xp, name)(x._value(), at, bool(keepdims)), xp)
-        out = getattr(xp, name)(xp.reshape(x._value(), (x.size,)), 0, False)
+            return made(getattr(xp, name)(value, at, bool(keepdims)), xp)
+        out = getattr(xp, name)(xp.reshape(value, (x.size,)), 0, False)
         return made(xp.reshape(out, (1,) * x.ndim if keepdims else ()), xp)
 
 
@@ -63,6 +66,7 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
 
 def searchsorted(x1: Array, x2: Any, /, *, side: str = "left", sorter: Array | None = None) -> Array:
     """int64: where the values `x2` would be put in `x1` (one-dimensional, ascending, or so through `sorter`)."""
+    x2 = of_python(x2)
     operand("searchsorted", x1, "if")
     xp = backend_of("searchsorted", x1, x2)
     dtype = dtype_of_call("searchsorted", (x1, x2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tensorgraft.frontends.array_api.array import Array, made
-from tensorgraft.frontends.array_api.calls import backend_of, converted, dtype_of_call, operand
+from tensorgraft.frontends.array_api.calls import backend_of, converted, dtype_of_call, of_python, operand
 from tensorgraft.frontends.array_api.indexing import true_positions
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -79,6 +79,7 @@ def unique_values(x: Array, /) -> Array:
 
 def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Array:
     """Whether each element of `x1` is in `x2` (is not, if `invert`); NaN is in nothing."""
+    x1, x2 = of_python(x1), of_python(x2)
     xp = backend_of("isin", x1, x2)
     dtype = dtype_of_call("isin", (x1, x2))
     with xp.scope():

@@ -12,7 +12,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from tensorgraft import warned
-from tensorgraft.errors import FallbackError, TracedValueError
+from tensorgraft.errors import FallbackError, FallbackWarning, TracedValueError
 from tensorgraft.frontends.torch import schema, state
 from tensorgraft.frontends.torch.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.located import refused
@@ -20,10 +20,6 @@ from tensorgraft.frontends.torch.tensors import from_cpu, to_cpu
 
 _counts: Counter[str] = Counter()
 _forbidden = os.environ.get("TENSORGRAFT_FALLBACK", "") == "error"
-
-
-class FallbackWarning(UserWarning):
-    """An operator without a kernel ran on the CPU."""
 
 
 class NoKernelError(TracedValueError):
