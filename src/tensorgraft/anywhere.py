@@ -39,7 +39,7 @@ class Form(NamedTuple):
     short: bool = False
 
 
-@functools.lru_cache(maxsize=16384)
+@functools.lru_cache(maxsize=4096)
 def form_of(shape: Shape, strides: Shape, offset: int, dtype: np.dtype, here: Shape, inside: np.dtype) -> Form:
     """The form of a geometry of a storage whose array has the shape `here` and the dtype `inside`."""
     if 0 in shape:

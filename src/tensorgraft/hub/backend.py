@@ -166,6 +166,10 @@ class Backend(
         shapes and dtypes. `donate`: positions whose memory may be reused. The identity where nothing compiles."""
         raise NotImplementedError
 
+    def place(self, n: int, /) -> Any:
+        """An index as an argument of compiled functions, for many calls: what costs the least to hand over."""
+        return n
+
     @primitive
     def synchronize(self) -> None:
         """Wait until everything that was asked for is computed."""

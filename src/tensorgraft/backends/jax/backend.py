@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -68,6 +69,7 @@ class JaxBackend(
         cache.install()
         # arrays of the default device stay uncommitted, so that they mix with sharded ones
         self._is_default = platform is None and index == 0
+        self.place = functools.lru_cache(maxsize=4096)(self._place)  # type: ignore[method-assign]
 
     # ---- arrays ----------------------------------------------------------------------------------------------------
 
@@ -166,6 +168,10 @@ class JaxBackend(
             return made
 
         return run_donating if donate else run
+
+    def _place(self, n: int) -> Array:
+        with self.scope():  # a Python number costs as much as all the rest of a call
+            return self.asarray(np.asarray(n, np.int64))
 
     def trace(self, fn: Callable[[], Sequence[Array]], /) -> JaxProgram:
         return JaxProgram(self, fn)

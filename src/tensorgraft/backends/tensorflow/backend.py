@@ -69,6 +69,7 @@ class TensorFlowBackend(
         self.device = devices[index].name
         self._is_default = platform is None and index == 0  # where TensorFlow itself puts what nobody places
         self._programs = {}
+        self.place = functools.lru_cache(maxsize=4096)(self._place)  # type: ignore[method-assign]
 
     # ---- arrays ----------------------------------------------------------------------------------------------------
 
@@ -141,6 +142,10 @@ class TensorFlowBackend(
                 return program(*args)
 
         return run
+
+    def _place(self, n: int) -> Array:
+        with self.scope():
+            return self.asarray(np.asarray(n, np.int64))
 
     def trace(self, fn: Callable[[], Sequence[Array]], /) -> TensorFlowProgram:
         return TensorFlowProgram(self, fn)

@@ -18,7 +18,7 @@ from tensorgraft.frontends.torch.concrete import run_concrete
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.modes import below_modes, function_mode, suspended, tracing
 from tensorgraft.frontends.torch.nested import tensors_in
-from tensorgraft.frontends.torch.offsets import placed
+from tensorgraft.frontends.torch.offsets import sited, without_offsets
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.overlap import relation
 from tensorgraft.frontends.torch.plan import Plan, device_error, make_plan, sharing, uncompiled
@@ -27,13 +27,15 @@ from tensorgraft.quantization.backend import common
 from tensorgraft.quantization.policy import NoQuantizedRuleError
 from tensorgraft.storage import Storage
 
+_MOST_CALLS = 4096  # of an operator that are known at once, with their offsets
+
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
 
 
 def entry(operator: Operator) -> Callable[..., Any]:
     """The function that PyTorch's dispatcher calls for an overload."""
-    plans, sig, spec = operator.plans, operator.signature, operator.spec
+    calls, plans, sig, spec = operator.calls, operator.plans, operator.signature, operator.spec
     numbers = frozenset(i for i, name in enumerate(sig.positional) if name in spec.dynamic)
     number_names, random = spec.dynamic, spec.random
     check = spec.check if spec.dynamic else None  # else it belongs to the plan
@@ -50,7 +52,6 @@ def entry(operator: Operator) -> Callable[..., Any]:
             check(*args, **kwargs)
         cells: list[Storage] = []
         arrays: list[Any] = []  # of the cells
-        offsets: list[Any] = []  # those that are operands
         inputs: list[Any] = []
         key: list[Any] = []
         backend = None
@@ -60,7 +61,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 try:
                     cell = a.untyped_storage().cell
                 except AttributeError:
-                    _add(a, key, cells, arrays, offsets, inputs, False, writes)
+                    _add(a, key, cells, arrays, inputs, False)
                     continue
                 if cell.backend is not backend:
                     if backend is not None:
@@ -72,30 +73,28 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 cells.append(cell)
                 arrays.append(cell.array)
                 offset = a.storage_offset()
-                if offset:
-                    offset = placed(a, cell, offset, offsets, writes)
-                key.append((a.dtype, a.shape, a.stride(), offset))
+                key.append((a.dtype, a.shape, a.stride(), offset and sited(cell, offset)))
             elif i in numbers and (kind is float or kind is int or kind is bool):
                 key.append(kind)
                 inputs.append(a)
             else:
-                _add(a, key, cells, arrays, offsets, inputs, i in numbers, writes)
+                _add(a, key, cells, arrays, inputs, i in numbers)
         if kwargs:
             for name, a in kwargs.items():
                 if name != "generator":
                     key.append(name)
-                    _add(a, key, cells, arrays, offsets, inputs, name in number_names, writes)
+                    _add(a, key, cells, arrays, inputs, name in number_names)
         if writes and len(cells) > 1:  # who shares a storage with what is written is part of the program
-            shared: Any = cells[0] is cells[1] if len(cells) == 2 else sharing(cells)
-            key.append(shared)
-            if offsets and (shared is True or len(set(map(id, cells))) < len(cells)):
-                key.append(relation(operator, args, kwargs))
+            key.append(cells[0] is cells[1] if len(cells) == 2 else sharing(cells))
         key.append(backend if backend is not None else _backend_of(cells, kwargs))
         full = tuple(key)
         try:
-            plan = plans[full]
+            plan, offsets = calls[full]
         except KeyError:
-            plan = plans[full] = make_plan(operator, args, kwargs)
+            plan, offsets = look_up(key, cells, args, kwargs)
+            if len(calls) >= _MOST_CALLS:
+                calls.clear()
+            calls[full] = plan, offsets
         arrays += offsets
         if random:
             given = args[generator_at] if len(args) > generator_at else kwargs.get("generator")
@@ -113,6 +112,21 @@ def entry(operator: Operator) -> Callable[..., Any]:
             return returned(args, kwargs)
         made = [None if make is None else make(new[n + k]) for k, make in plan.makers]
         return made[0] if plan.structure is None else plan.structure(made)
+
+    def look_up(
+        key: list[Any], cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Plan, list[Any]]:
+        """The plan of a call, whose key has the offsets of its tensors, and those that are operands."""
+        anywhere, forms, offsets = without_offsets(key, cells, writes)
+        if offsets and writes and len(set(map(id, cells))) < len(cells):
+            anywhere.append(relation(operator, args, kwargs))
+        full = tuple(anywhere)
+        plan = plans.get(full)
+        if plan is None:
+            plan = plans[full] = make_plan(operator, args, kwargs, forms)
+        if offsets and not spec.uncompiled:
+            return plan, list(map(plan.slot.backend.place, offsets))
+        return plan, offsets
 
     def first(
         plan: Plan, cells: list[Storage], inputs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -192,30 +206,21 @@ def _returned(operator: Operator) -> Callable[..., Any] | None:
     return lambda args, kwargs: tuple(sig.bind(args, kwargs)[name] for name in sig.written)
 
 
-def _add(
-    a: Any,
-    key: list[Any],
-    cells: list[Storage],
-    arrays: list[Any],
-    offsets: list[Any],
-    inputs: list[Any],
-    number: bool,
-    writes: bool,
-) -> None:
+def _add(a: Any, key: list[Any], cells: list[Storage], arrays: list[Any], inputs: list[Any], number: bool) -> None:
     """Add an argument to a key: tensors in lists, CPU tensors, numbers and static values."""
     if isinstance(a, Tensor):
         if a.device.type == TYPE:
             cell, offset = cell_of(a), a.storage_offset()
             cells.append(cell)
             arrays.append(cell.array)
-            key.append((a.dtype, a.size(), a.stride(), offset and placed(a, cell, offset, offsets, writes)))
+            key.append((a.dtype, a.size(), a.stride(), offset and sited(cell, offset)))
         else:
             key.append((a.device, a.dtype, a.size()))
             inputs.append(_host(a) if a.device.type == "cpu" else a)
     elif isinstance(a, list | tuple):
         key.append(len(a))
         for x in a:
-            _add(x, key, cells, arrays, offsets, inputs, number, writes)
+            _add(x, key, cells, arrays, inputs, number)
     elif isinstance(a, float):
         if number:
             key.append(float)

@@ -8,7 +8,7 @@ from typing import Any
 from tensorgraft.frontends.torch import schema
 from tensorgraft.frontends.torch.spec import Spec
 
-all_plans: list[dict[Any, Any]] = []  # of every operator
+all_plans: list[dict[Any, Any]] = []  # of every operator, and what is known by them
 
 
 @dataclass
@@ -23,10 +23,11 @@ class Operator:
     spec: Spec
     kind: str = "kernel"
     base: schema.Overload | None = None  # the functional overload behind an inplace or out one
-    plans: dict[Any, Any] = field(default_factory=dict)
+    plans: dict[Any, Any] = field(default_factory=dict)  # by shapes, strides, dtypes and static arguments
+    calls: dict[Any, Any] = field(default_factory=dict)  # the plan and the offsets of a call, by these and the offsets
 
     def __post_init__(self) -> None:
-        all_plans.append(self.plans)
+        all_plans.extend((self.plans, self.calls))
         self.name = schema.short_name(self.op)
         self.signature = schema.signature(self.op)
         self.writes = self.spec.writes or self.signature.written

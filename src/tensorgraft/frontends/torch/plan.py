@@ -19,7 +19,7 @@ from tensorgraft.anywhere import Form
 from tensorgraft.frontends.torch import checks, schema
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at, slot_of
 from tensorgraft.frontends.torch.nested import flatten, map_nested, tensors_in
-from tensorgraft.frontends.torch.offsets import Reach, forms
+from tensorgraft.frontends.torch.offsets import reaches_of
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.order import Step, write_step, write_steps
 from tensorgraft.frontends.torch.outcome import Result, Structure, abstract_call, describe
@@ -80,8 +80,9 @@ def sharing(cells: Sequence[Storage]) -> tuple[int, ...]:
     return tuple(first.setdefault(id(c), k) for k, c in enumerate(cells))
 
 
-def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
-    """Raises what PyTorch raises for these arguments."""
+def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], forms: Sequence[Form | None]) -> Plan:
+    """`forms`: of each tensor on the device, that of an offset that is an operand. Raises what PyTorch raises for these
+    arguments."""
     sig = operator.signature
     slot = slot_of_call(operator, args, kwargs)
     if operator.spec.check is not None and not operator.spec.dynamic:
@@ -94,8 +95,6 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any])
     _check_dim(operator, args, kwargs)
     if outcome is None and operator.kind == "out":  # only the results say how large the `out=` tensors must be
         return Plan(None, slot, concrete=True)
-    ours = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
-    kinds = forms(ours, bool(operator.writes))
     if prepare is not None:
         prepare(args, kwargs)
     held, given = held_arguments(operator, args, kwargs)
@@ -105,10 +104,11 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any])
     if sig.returns and not sig.returns_written:
         results, structure = describe(outcome)
     plan = Plan(None, slot, tuple(leaf.index for leaf in targets), results, structure, prepare)
+    ours = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
     xp = backend_of(ours, slot)
     if xp.wraps:
         plan.xp = xp
-    plan.program = _program(xp, plan, operator, ours, kinds, held, given, targets)
+    plan.program = _program(xp, plan, operator, ours, forms, held, given, targets)
     if operator.spec.uncompiled:
         plan.run = _in_scope(xp, plan.program)
     else:
@@ -210,7 +210,7 @@ def _program(
     plan: Plan,
     operator: Operator,
     tensors: list[Tensor],
-    kinds: list[Form | None],
+    forms: Sequence[Form | None],
     held: dict[str, Any],
     given: list[Any],
     targets: list[Leaf],
@@ -219,35 +219,28 @@ def _program(
     results)."""
     spec, sig = operator.spec, operator.signature
     geometries = [geometry_of(t) for t in tensors]
-    moving = [k for k, form in enumerate(kinds) if form is not None]
-    # one that was resized lies at the beginning of another storage now
-    reaches = [Reach(g, form if g.offset else None) for g, form in zip(geometries, kinds, strict=True)]
     first = sharing([cell_of(t) for t in tensors])
     dtype, promoted = _computation_dtype(operator, tensors, held, given)
     contiguous = spec.contiguous and tensors[0].is_contiguous()
     hidden = operator.writes if operator.kind == "out" else ()
     positional = [n for n in sig.positional if n in held and n not in hidden]
     named = [n for n in held if n not in sig.positional and n not in hidden]
-    count = len(tensors)  # the program outlives the call: it must not hold on to the tensors
+    reaches, ahead = reaches_of(geometries, forms)
     orders = _orders(operator, geometries, first, held, targets, dtype)
     rounds = max((len(order) for order in orders if order is not None), default=1)
 
     def program(*flat: Any) -> tuple[Array, ...]:
-        arrays, inputs = list(flat[:count]), flat[count + len(moving) :]
-        offsets = [None] * count
-        for k, offset in zip(moving, flat[count:], strict=False):
-            offsets[k] = offset
+        arrays, inputs = list(flat[:ahead]), flat[ahead:]
         made: tuple[Array, ...] = ()
         for turn in range(rounds):
-            made = once(arrays, offsets, inputs, turn)
+            made = once(arrays, inputs, turn)
         return (*(arrays[first[leaf.index]] for leaf in targets), *made)
 
-    def once(arrays: list[Array], offsets: list[Any], inputs: tuple[Any, ...], turn: int) -> tuple[Array, ...]:
+    def once(arrays: list[Array], inputs: tuple[Any, ...], turn: int) -> tuple[Array, ...]:
 
         def one(name: str, a: Any) -> Any:
             if isinstance(a, Leaf):
-                k = a.index
-                v = reaches[k].read(xp, arrays[k], offsets[k]) if a.tensor else inputs[k]
+                v = reaches[a.index].read(xp, arrays[a.index], arrays) if a.tensor else inputs[a.index]
                 if name in promoted:
                     return as_dtype(xp, v, dtype)
                 return xp.asarray(v) if isinstance(v, np.ndarray) else v
@@ -277,7 +270,7 @@ def _program(
                 value = xp.broadcast_to(xp.astype(value, geometry.dtype), geometry.shape)
                 at = first[leaf.index]
                 if order is None:
-                    arrays[at] = reaches[leaf.index].write(xp, arrays[at], value, offsets[leaf.index])
+                    arrays[at] = reaches[leaf.index].write(xp, arrays[at], value, arrays)
                 else:
                     arrays[at] = write_step(xp, arrays[at], geometry, value, order[turn])
         new = flat_made[len(targets) :]
