@@ -20,6 +20,7 @@ from tensorgraft.frontends.torch.modes import below_modes, function_mode, suspen
 from tensorgraft.frontends.torch.nested import tensors_in
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.plan import Plan, device_error, make_plan, sharing, uncompiled
+from tensorgraft.frontends.torch.refusals import ABOUT_DTYPES, NO_KERNEL, refuse
 from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy, stored
 from tensorgraft.quantization.backend import common
 from tensorgraft.quantization.policy import NoQuantizedRuleError
@@ -126,6 +127,9 @@ def entry(operator: Operator) -> Callable[..., Any]:
         except (NotImplementedError, RecursionError):  # the backend cannot; a decomposition comes down to itself
             plan.run = None
             return fallback.on_cpu(operator.op, args, kwargs)
+        except (TypeError, ValueError, OverflowError):  # the backend's: PyTorch may have a word for it
+            refuse(operator, args, kwargs, *ABOUT_DTYPES, NO_KERNEL)
+            raise
         except TracedValueError:  # a decomposition that asks for values: operation by operation, then
             if not spec.decomposed or now.capture is not None:
                 raise

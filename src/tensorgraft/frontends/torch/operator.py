@@ -24,6 +24,7 @@ class Operator:
     kind: str = "kernel"
     base: schema.Overload | None = None  # the functional overload behind an inplace or out one
     plans: dict[Any, Any] = field(default_factory=dict)
+    accepted: set[Any] = field(default_factory=set)  # dtypes of tensors beside each other that PyTorch takes
 
     def __post_init__(self) -> None:
         all_plans.append(self.plans)
