@@ -174,7 +174,16 @@ BESIDE = {
     "divide in place": (lambda x, y: x.div_(y), (3,), (3,)),
 }
 _F, _D, _L, _I, _C, _B = torch.float32, torch.float64, torch.int64, torch.int32, torch.complex64, torch.bfloat16
-DTYPES = [(_F, _D, _F), (_F, _L, _F), (_L, _F, _L), (_F, _F, _D), (_F, _L, _L), (_F, _I, _F), (_F, _C, _F), (_B, _F, _B)]
+DTYPES = [
+    (_F, _D, _F),
+    (_F, _L, _F),
+    (_L, _F, _L),
+    (_F, _F, _D),
+    (_F, _L, _L),
+    (_F, _I, _F),
+    (_F, _C, _F),
+    (_B, _F, _B),
+]
 
 
 @pytest.mark.parametrize("what", BESIDE)

@@ -1,4 +1,4 @@
-"""A process forked from one that has used JAX: JAX's threads are not copied, and a computation may wait for them for ever.
+"""A process forked from one that has used JAX: its threads are not copied, and a computation may wait for them.
 
 JAX warns of every fork. Where it works for programs of another framework, most forks are workers that never touch it (a
 `DataLoader`'s): nothing is said of them, and JAX in the child raises.
@@ -30,7 +30,7 @@ def _refuse() -> None:
 
 def _bind(self: Any, *args: Any, **params: Any) -> Any:
     raise RuntimeError(
-        f"Cannot use JAX ({self}) in a forked subprocess: it was in use before the fork, and its threads are not copied."
-        " Start processes with the 'spawn' method (multiprocessing_context='spawn' of a DataLoader), or leave JAX to the"
-        " process that started it."
+        f"Cannot use JAX ({self}) in a forked subprocess: it was in use before the fork, and its threads are not"
+        " copied. Start processes with the 'spawn' method (multiprocessing_context='spawn' of a DataLoader), or leave"
+        " JAX to the process that started it."
     )

@@ -45,7 +45,9 @@ def _sent(t: torch.Tensor) -> Any:
 
 def _received(device: str, parts: list[Any], *rest: Any) -> torch.Tensor:
     made = [
-        torch.frombuffer(bytearray(content), dtype=dtype).reshape(shape) if content else torch.empty(shape, dtype=dtype, device="cpu")
+        torch.frombuffer(bytearray(content), dtype=dtype).reshape(shape)
+        if content
+        else torch.empty(shape, dtype=dtype, device="cpu")
         for dtype, shape, content in parts
     ]
     return rebuild(device, made, *rest)

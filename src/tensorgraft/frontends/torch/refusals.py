@@ -74,7 +74,8 @@ def check_dtypes(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     for each operator and dtypes: where all numbers are of one dtype and all indices int64, nothing is asked."""
     bound = operator.signature.bind(args, kwargs)
     dtypes = {name: tuple((t.dtype, t.dim()) for t in tensors_in((a,), {})) for name, a in bound.items()}
-    numbers, indices = set(), set()
+    numbers: set[torch.dtype] = set()
+    indices: set[torch.dtype] = set()
     for name, held in dtypes.items():
         (indices if any(word in name for word in _INDICES) else numbers).update(dtype for dtype, _ in held)
     key = tuple(dtypes.values())

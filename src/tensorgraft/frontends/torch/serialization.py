@@ -45,5 +45,7 @@ def _reduce(original: Callable[..., Any]) -> Callable[..., Any]:
 def _from_bytes(content: bytes, device: str) -> torch.UntypedStorage:
     host = torch.UntypedStorage(len(content))
     if content:
-        torch.empty(0, dtype=torch.uint8, device="cpu").set_(host).copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+        torch.empty(0, dtype=torch.uint8, device="cpu").set_(host).copy_(
+            torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        )
     return host.to(device=device)

@@ -117,7 +117,18 @@ def install() -> None:
     quantized_files.install()
     quantized_interface.install()
     parts = (autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack, forking)
-    for part in (*parts, generator, inductor, recurrent, remat, runtime, script_files, scripted, serialization, storages):
+    for part in (
+        *parts,
+        generator,
+        inductor,
+        recurrent,
+        remat,
+        runtime,
+        script_files,
+        scripted,
+        serialization,
+        storages,
+    ):
         part.install()
     for name in METADATA:
         op = schema.overload(name)

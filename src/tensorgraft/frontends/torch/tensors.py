@@ -204,7 +204,11 @@ def to_cpu(t: torch.Tensor) -> torch.Tensor:
     array = to_array(t)
     host = looked_up(xp, array)
     host = xp.to_numpy(array) if host is None else host
-    out = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="cpu") if is_dense(tuple(t.size()), t.stride()) else None
+    out = (
+        torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="cpu")
+        if is_dense(tuple(t.size()), t.stride())
+        else None
+    )
     source = numpy_to_cpu(np.ascontiguousarray(host).reshape(tuple(t.size())))
     return source.clone() if out is None else out.copy_(source)
 
