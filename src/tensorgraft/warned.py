@@ -1,8 +1,8 @@
 """Python's warnings around what the program did not write: left out, kept to be looked at, said at the program's line.
 
 Python shows a warning once for each place. It forgets which it has shown when the filters change, and
-`warnings.catch_warnings` changes them twice: where a program runs it is not used. A filter that is put into the list and
-taken out again makes Python forget nothing.
+`warnings.catch_warnings` changes them twice: where a program runs it is not used. A filter that is put into the list
+and taken out again makes Python forget nothing.
 """
 
 from __future__ import annotations

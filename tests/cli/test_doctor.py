@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from tests.cli.conftest import SOURCE
 
 from tensorgraft.cli import doctor
 from tensorgraft.hub import registry
@@ -16,6 +17,8 @@ def test_lists_backends_and_versions(tensorgraft):
     assert (result.returncode, result.stderr) == (0, "")
     assert f"numpy {numpy.__version__}" in result.stdout and f"jax {jax.__version__}" in result.stdout
     assert "torch " in result.stdout
+    for front_end in ("PyTorch", "JAX", "Array API"):
+        assert f"│ {front_end} " in result.stdout
     assert "compiled programs: not kept" in result.stdout
 
 
@@ -40,7 +43,29 @@ def test_missing_and_broken_backends_are_rows(monkeypatch, capsys):
     assert "does not work: ModuleNotFoundError: No module named 'tensorgraft_no_such_module'" in shown
 
 
-@pytest.mark.parametrize("command", [("--help",), ("run", "--help")])
+def test_devices_are_asked_in_processes(monkeypatch, capsys):
+    known = {
+        "numpy": registry.BackendInfo("numpy", registry.BUILT_IN["numpy"][0], "numpy", True),
+        "broken": registry.BackendInfo("broken", "tensorgraft.no_such_module:Backend", "numpy", True),
+    }
+    monkeypatch.setattr(registry, "known", lambda: known)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("PYTHONPATH", str(SOURCE))
+    doctor.print_report(devices=True)
+    shown = capsys.readouterr().out
+    assert "numpy  CPU" in shown
+    assert "does not work: ModuleNotFoundError: No module named 'tensorgraft.no_such_module'" in shown
+
+
+def test_a_framework_that_is_too_old_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "version", lambda package: "2.1.0" if package == "torch" else "99.0")
+    monkeypatch.setenv("COLUMNS", "200")
+    doctor.print_report()
+    shown = capsys.readouterr().out
+    assert "torch 2.1.0, needs 2.9" in shown and 'pip install "tensorgraft[torch]"' in shown and "jax 99.0 " in shown
+
+
+@pytest.mark.parametrize("command", [("--help",), ("--version",), ("run", "--help"), ("doctor",), ("run", "no.py")])
 def test_help_imports_no_framework(python, command):
     code = (
         "import sys; from tensorgraft.cli import main; sys.argv[1:] = sys.argv[2:]\n"

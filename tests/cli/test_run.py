@@ -130,10 +130,38 @@ def test_traceback_of_an_operator_shows_no_frame_of_ours(tensorgraft, script, on
     assert result.stderr.splitlines()[-1].startswith("RuntimeError: ")
 
 
-def test_no_such_script(tensorgraft):
-    result = tensorgraft("run", "--on", "numpy", "nothing.py")
-    assert result.returncode == 2
-    assert "can't open file" in result.stderr and "nothing.py" in result.stderr and "Traceback" not in result.stderr
+PACKAGES = {
+    "empty/note.txt": "",
+    "folder/__main__.py": "import sys, neighbour; print(__name__, sys.argv[1:], neighbour.__name__)",
+    "folder/neighbour.py": "",
+    "package/__init__.py": "",
+}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [["nothing.py"], ["empty"], ["dangling.py"], ["-m", "nothing"], ["-m", "package"]],
+    ids=" ".join,
+)
+def test_a_program_that_is_not_there(python, script, tmp_path, program):
+    """As Python says it, and before PyTorch is imported."""
+    for name, text in PACKAGES.items():
+        script(text, name)
+    (tmp_path / "dangling.py").symlink_to(tmp_path / "nowhere.py")
+    hidden = "import sys; sys.modules['torch'] = sys.modules['numpy'] = None; from tensorgraft.cli import main; main()"
+    ours = python("-c", hidden, "run", "--on", "numpy", *program)
+    own = python(*program)
+    assert ours.returncode == own.returncode and not ours.stdout
+    said = own.stderr.partition(": ")[2]
+    assert ours.stderr == f"tensorgraft: {said}"
+
+
+def test_folders_and_packages(tensorgraft, python, script):
+    for name, text in PACKAGES.items():
+        script(text, name)
+    own = python("folder", "--x")
+    assert own.returncode == 0
+    assert lines(tensorgraft("run", "--on", "numpy", "folder", "--x")) == own.stdout.splitlines()
 
 
 # ---- the backend -----------------------------------------------------------------------------------------------------
@@ -186,6 +214,53 @@ def test_what_is_left_on_the_cpu_stays_there(tensorgraft, script, on):
         """
     )
     assert lines(tensorgraft("run", "--on", on, path)) == ["cpu False cpu cpu cpu"]
+
+
+QUIET = """
+    import warnings
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    def mine():
+        warnings.warn("the program's own")
+
+    class Native(Dataset):
+        def __len__(self):
+            return 1
+        def __getitem__(self, i):
+            import jax.numpy as jnp
+            return float(jnp.ones(2).sum())
+
+    for n in range(2, 5):
+        mine()
+        x = torch.ones(n, device="cuda", requires_grad=True)
+        (x * 2).cumsum(0).softmax(0).sum().backward()
+        mine()
+        torch.linalg.cholesky(torch.eye(n, device="cuda"))
+        torch.nonzero(x)
+        torch.compile(lambda y: y + 1)(x.detach())
+        mine()
+    import tensorgraft
+    tensorgraft.jit(lambda y: y.mul_(2))(x.detach())
+    mine()
+    for batch in DataLoader(torch.arange(6.0), batch_size=3, num_workers=2):
+        print(batch.cuda().sum().item())
+    try:
+        list(DataLoader(Native(), num_workers=1))
+    except RuntimeError as error:
+        print("Cannot use JAX" in str(error))
+"""
+
+
+@pytest.mark.parametrize("on", BACKENDS)
+def test_nothing_is_said_but_what_the_program_says(tensorgraft, script, on):
+    """Warnings once for each place, whatever is compiled in between; workers of a loader fork without a word."""
+    result = tensorgraft("run", "--on", on, script(QUIET))
+    assert lines(result)[:2] == ["3.0", "12.0"]
+    if on == "jax":
+        assert lines(result)[2:] == ["True"]
+    assert result.stderr.count("UserWarning: the program's own") == 1
+    assert result.stderr.count("Warning") == 1, result.stderr
 
 
 # ---- lazy mode -------------------------------------------------------------------------------------------------------

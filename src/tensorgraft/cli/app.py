@@ -17,6 +17,23 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from tensorgraft import __version__
+
+        typer.echo(f"tensorgraft {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Run a PyTorch program, unchanged, on another tensor framework."""
+
+
 # What follows the script's name belongs to the script, options included: as `python script.py --steps 5`.
 @app.command(context_settings={"allow_interspersed_args": False})
 def run(
@@ -41,6 +58,10 @@ def run(
     ] = None,
 ) -> None:
     """Run a PyTorch script: where it asks for an accelerator or for CUDA, it gets BACKEND."""
+    from tensorgraft.cli.script import refusal
+
+    if (status := refusal(program, module)) is not None:  # before anything slow
+        raise typer.Exit(status)
     from tensorgraft.cli.run import run_program
 
     raise typer.Exit(
@@ -103,11 +124,13 @@ def bench(
 
 
 @app.command()
-def doctor() -> None:
-    """List the backends: versions, devices, and the command that installs what is missing."""
+def doctor(
+    devices: Annotated[bool, typer.Option("--devices", help="Start every backend, and list its devices.")] = False,
+) -> None:
+    """List backends and front ends: versions, and the command that installs what is missing."""
     from tensorgraft.cli.doctor import print_report
 
-    print_report()
+    print_report(devices)
 
 
 def main() -> None:

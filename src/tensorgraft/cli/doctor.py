@@ -1,11 +1,19 @@
-"""`tensorgraft doctor`: what is installed here, and the command that installs the rest."""
+"""`tensorgraft doctor`: what is installed here, and the command that installs the rest.
+
+No framework is imported for it: it says what the metadata of packages say. `--devices` starts each backend.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
 import os
 import platform
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,35 +21,88 @@ from rich.table import Column, Table
 
 from tensorgraft.hub import compile_cache, registry
 
-# What a front end needs: its framework, whose presence says that it can be used.
-FRONT_ENDS = {"torch": "torch"}
+_LIMIT = 120  # seconds that a backend has to start
 
 
-def print_report() -> None:
+@dataclass(frozen=True)
+class FrontEnd:
+    """What a program may be written for."""
+
+    name: str
+    package: str  # whose presence says that it can be used
+    use: str
+
+
+FRONT_ENDS = (
+    FrontEnd("PyTorch", "torch", 'tensorgraft run script.py; device="graft"; tg.jit; tg.graft(module, onto=...)'),
+    FrontEnd("JAX", "jax", "tg.graft(function, onto=...): Flax, Haiku, Equinox, ..."),
+    FrontEnd("Array API", "numpy", "import tensorgraft.array_api as xp"),
+)
+
+
+def print_report(devices: bool = False) -> None:
     """Print what is known of every backend and front end; a broken one is a row that says so."""
-    # JAX and TensorFlow tell of missing GPUs while they are imported: the table says what there is.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     console = Console()
     own, python = version("tensorgraft"), platform.python_version()
     console.print(f"tensorgraft {own}, Python {python}, {platform.platform()}", highlight=False)
 
-    table = Table("backend", "framework", "devices", Column("to install", overflow="fold"))
-    for info in registry.known().values():
-        table.add_row(
-            info.name,
-            f"{info.requires} {version(info.requires)}" if info.installed else f"[dim]{info.requires}[/dim]",
-            devices(info) if info.installed else "",
-            "" if info.installed else escape(info.install_command),
-        )
+    known = list(registry.known().values())
+    processes = {info.name: _ask(info) for info in known if devices and info.installed}
+    table = Table("backend", "framework", *(["devices"] if devices else []), Column("to install", overflow="fold"))
+    for info in known:
+        state, command = _state(info.requires, info.installed, info.install_command)
+        broken = info.installed and _broken(info)
+        names = _answer(info, processes[info.name]) if info.name in processes else ""
+        if broken and not devices:
+            state = broken
+        table.add_row(info.name, state, *([names] if devices else []), command)
     console.print(table)
 
-    table = Table("front end", "framework", Column("to install", overflow="fold"))
-    for name, package in FRONT_ENDS.items():
-        here = importlib.util.find_spec(package) is not None
-        framework = f"{package} {version(package)}" if here else f"[dim]{package}[/dim]"
-        table.add_row(name, framework, "" if here else escape(f'pip install "tensorgraft[{name}]"'))
+    table = Table("front end", "framework", "how", Column("to install", overflow="fold"))
+    for end in FRONT_ENDS:
+        here = importlib.util.find_spec(end.package) is not None
+        state, command = _state(end.package, here, f'pip install "tensorgraft[{end.package}]"')
+        table.add_row(end.name, state, escape(end.use if here else ""), command)
     console.print(table)
+    if importlib.util.find_spec("torch") is not None and (why := _not_loaded()):
+        console.print(f"`import torch` does not load the device: {why}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"compiled programs: {kept()}", highlight=False, markup=False, soft_wrap=True)
+    if not devices:
+        console.print("devices: `tensorgraft doctor --devices` starts the backends", highlight=False, markup=False)
+
+
+def _state(package: str, here: bool, command: str) -> tuple[str, str]:
+    """(the package and its version, what installs one that serves)"""
+    if not here:
+        return f"[dim]{escape(package)}[/dim]", escape(command)
+    found, least = version(package), _least(package)
+    if found and least and _parts(found) < _parts(least):
+        return f"[red]{escape(package)} {found}[/red], needs {least}", escape(command)
+    return f"{escape(package)} {found}", ""
+
+
+def _least(package: str) -> str:
+    """The least version of a package that this one asks for; "" where it does not say."""
+    try:
+        wanted = importlib.metadata.requires("tensorgraft") or []
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    found = (re.match(rf"{re.escape(package)}>=([\d.]+)", requirement) for requirement in wanted)
+    return next((match[1] for match in found if match), "")
+
+
+def _parts(text: str) -> list[int]:
+    return [int(n) for n in re.findall(r"\d+", text.partition("+")[0])[:3]]
+
+
+def _not_loaded() -> str:
+    """Why PyTorch does not load the front end when it is imported; "" where it does."""
+    if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "0":
+        return "TORCH_DEVICE_BACKEND_AUTOLOAD=0 (`import tensorgraft.torch` does)"
+    points = importlib.metadata.entry_points(group="torch.backends")
+    if not any(point.value.startswith("tensorgraft.") for point in points):
+        return "its entry point is not installed (`import tensorgraft.torch` does)"
+    return ""
 
 
 def kept() -> str:
@@ -63,11 +124,31 @@ def version(package: str) -> str:
         return ""
 
 
-def devices(info: registry.BackendInfo) -> str:
+def _broken(info: registry.BackendInfo) -> str:
+    """Why a backend cannot work, as far as its metadata tell; "" otherwise."""
+    top = info.entry.partition(":")[0].partition(".")[0]
+    if importlib.util.find_spec(top) is None:
+        return f"[red]does not work[/red]: ModuleNotFoundError: No module named {escape(repr(top))}"
+    return ""
+
+
+def _ask(info: registry.BackendInfo) -> subprocess.Popen[str]:
+    # JAX and TensorFlow tell of missing GPUs while they are imported: the table says what there is
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
+    command = [sys.executable, "-m", "tensorgraft.cli.devices", info.entry]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def _answer(info: registry.BackendInfo, process: subprocess.Popen[str]) -> str:
     """The devices of an installed backend, one on a line; or why they cannot be told."""
     try:
-        count = registry.backend_class(info.name).device_count()
-        names = [registry.get(f"{info.name}:{i}" if i else info.name).device_name() for i in range(count)]
-    except Exception as error:  # a broken installation may raise anything, and is what a doctor is asked about
-        return f"[red]does not work[/red]: {escape(f'{type(error).__name__}: {error}')}"
+        out, err = process.communicate(timeout=_LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return f"[red]does not work[/red]: it has not started after {_LIMIT} s"
+    if process.returncode:  # a broken installation may fail in any way, and is what a doctor is asked about
+        said = err.strip().splitlines() or [f"exit code {process.returncode}"]
+        return f"[red]does not work[/red]: {escape(said[-1])}"
+    names = json.loads(out.splitlines()[-1])
     return escape("\n".join(f"{info.name}{f':{i}' if i else ''}  {name}" for i, name in enumerate(names)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import os
 import runpy
@@ -15,6 +16,36 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Our frames, but what they call is what the program called: see `_own_frames`.
 WRAPPERS = (os.path.join(PACKAGE, "frontends", "torch", "accelerator.py"), os.path.abspath(__file__))
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+
+
+def refusal(program: Sequence[str], module: bool = False) -> int | None:
+    """The exit code that `python` has for a program that is not there, once the reason is printed; None where it is.
+    Looks at files alone. (Whether there is a module in a package only the package can tell, when the program runs.)"""
+    name = program[0]
+    if module:
+        top = name.partition(".")[0]
+        spec = importlib.machinery.PathFinder.find_spec(top, [os.getcwd(), *sys.path[1:]])
+        spec = spec or importlib.util.find_spec(top)
+        if spec is None:
+            print(f"tensorgraft: No module named {name}", file=sys.stderr)
+            return 1
+        inside = spec.submodule_search_locations
+        if top != name or inside is None or importlib.machinery.PathFinder.find_spec("__main__", [*inside]):
+            return None
+        print(_no_program(name), file=sys.stderr)
+        return 1
+    if _inside(name) is not None:
+        return None
+    if os.path.isdir(name):
+        print(f"tensorgraft: can't find '__main__' module in {os.path.abspath(name)!r}", file=sys.stderr)
+        return 1
+    try:
+        with open(name, "rb"):
+            return None
+    except OSError as error:
+        why = f"[Errno {error.errno}] {error.strerror}"
+        print(f"tensorgraft: can't open file {os.path.abspath(name)!r}: {why}", file=sys.stderr)
+        return 2
 
 
 def execute(program: Sequence[str], module: bool = False) -> int:
@@ -41,20 +72,31 @@ def execute(program: Sequence[str], module: bool = False) -> int:
 
 def _run_script(program: Sequence[str]) -> None:
     path = program[0]
-    try:
-        with open(path, "rb") as file:
-            source = file.read()
-    except OSError as error:
-        print(f"tensorgraft: can't open file {os.path.abspath(path)!r}: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
     sys.argv[:] = program
-    # `python script.py` puts the script's folder where the folder of the command `tensorgraft` is now.
-    sys.path[0] = os.path.dirname(os.path.realpath(path))
     # Not runpy.run_path: it takes `__main__` away again when the script ends, before `atexit` functions run.
     main = types.ModuleType("__main__")
-    main.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None)
+    if (spec := _inside(path)) is not None and spec.loader is not None:
+        sys.path[0] = os.path.abspath(path)
+        code = spec.loader.get_code("__main__")  # type: ignore[attr-defined]
+        main.__dict__.update(__file__=spec.origin, __loader__=spec.loader, __spec__=spec, __package__="")
+    else:
+        # `python script.py` puts the script's folder where the folder of the command `tensorgraft` is now.
+        sys.path[0] = os.path.dirname(os.path.realpath(path))
+        with open(path, "rb") as file:
+            code = compile(file.read(), path, "exec", dont_inherit=True)
+        main.__dict__.update(__file__=path)
+    main.__dict__.update(__builtins__=__builtins__, __cached__=None)
     sys.modules["__main__"] = main
-    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+    exec(code, main.__dict__)
+
+
+def _inside(path: str) -> importlib.machinery.ModuleSpec | None:
+    """`__main__` in a directory or a zip file, which Python runs as a script, too."""
+    return importlib.machinery.PathFinder.find_spec("__main__", [os.path.abspath(path)])
+
+
+def _no_program(package: str) -> str:
+    return f"tensorgraft: No module named {package}.__main__; {package!r} is a package and cannot be directly executed"
 
 
 def _run_module(program: Sequence[str]) -> None:
@@ -64,6 +106,9 @@ def _run_module(program: Sequence[str]) -> None:
         spec = importlib.util.find_spec(name)
     except ImportError:
         spec = None
+    if spec is not None and spec.submodule_search_locations and not importlib.util.find_spec(f"{name}.__main__"):
+        print(_no_program(name), file=sys.stderr)
+        raise SystemExit(1)
     if spec is None:
         print(f"tensorgraft: No module named {name}", file=sys.stderr)
         raise SystemExit(1)

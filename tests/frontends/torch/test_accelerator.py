@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tensorgraft.errors import BackendNotAvailableError
+from tensorgraft.frontends.torch import script_files
 from tensorgraft.frontends.torch.accelerator import FACTORIES, as_accelerator
 
 BACKENDS = ["numpy", "jax"]
@@ -54,6 +55,42 @@ def test_factories_and_moves(device):
         assert x.cpu().tolist() == [1.0, 1.0]
     assert torch.arange(3, device=device).tolist() == [0, 1, 2]
     assert torch.randn(2, 3, device=device, generator=torch.Generator(device="cuda").manual_seed(0)).shape == (2, 3)
+
+
+class Placing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.inner(x) + torch.arange(2, device=x.device)
+
+
+def test_torchscript(tmp_path):
+    x, model = torch.ones(1, 3), Placing()
+    expected = model(x)
+    scripted, path = torch.jit.script(model).cuda(), tmp_path / "model.pt"
+    assert all(map(on_device, scripted.parameters()))
+    assert torch.allclose(scripted(x.cuda()).cpu(), expected)
+    torch.jit.trace(copy.deepcopy(model), x.cuda()).save(path)
+    for place in (None, "cuda", "cuda:0", torch.device("cuda")):
+        loaded = torch.jit.load(path, map_location=place)
+        assert all(map(on_device, loaded.parameters()))
+        assert torch.allclose(loaded(x.cuda()).cpu(), expected)
+    assert torch.allclose(torch.jit.load(path, map_location="cpu")(x), expected)
+
+
+def test_a_model_traced_on_cuda(tmp_path, monkeypatch):
+    """Its storages and its code say `cuda:0`."""
+    traced = torch.jit.trace(Placing().cuda(), torch.ones(1, 3).cuda())
+    with monkeypatch.context() as patched:
+        patched.setattr(script_files, "_HERE", "cuda:0")
+        patched.setattr(script_files, "_MARK", "extra/other")
+        traced.save(tmp_path / "model.pt")
+    assert b"cuda:0" in (tmp_path / "model.pt").read_bytes()
+    for place in (None, "cuda"):
+        loaded = torch.jit.load(tmp_path / "model.pt", map_location=place)
+        assert torch.equal(loaded(torch.ones(1, 3).cuda()), traced(torch.ones(1, 3).cuda()))
 
 
 def test_every_factory_that_takes_a_device_is_translated():

@@ -25,7 +25,7 @@ def numbers(device, *values):
 PROGRAMS = {
     "shapes that do not fit": (lambda d: tensor(d, 4, 6) + tensor(d, 3, 6), True),
     "inner extents of a product": (lambda d: tensor(d, 4, 6) @ tensor(d, 5, 2), True),
-    "dtypes of a product": (lambda d: tensor(d, 2, 2) @ tensor(d, 2, 2, dtype=torch.float64), False),
+    "dtypes of a product": (lambda d: tensor(d, 2, 2) @ tensor(d, 2, 2, dtype=torch.int64), True),
     "batches of a product": (lambda d: torch.bmm(tensor(d, 2, 3, 4), tensor(d, 3, 4, 5)), False),
     "view of a transposed tensor": (lambda d: tensor(d, 4, 6).t().view(24), True),
     "view of another size": (lambda d: tensor(d, 4, 6).view(5, 5), True),
@@ -130,6 +130,78 @@ def test_the_same_error_as_on_the_cpu(name, what):
     assert isinstance(ours.value, native.type), f"{ours.value!r}, on the CPU {native.value!r}"
     if same_text:
         assert str(ours.value).splitlines()[0] == str(native.value).splitlines()[0]
+
+
+# operator -> (program, shapes of its tensors): which dtypes it takes beside each other, and in which words it refuses
+BESIDE = {
+    "mm": (torch.mm, (2, 3), (3, 2)),
+    "matmul of a vector": (torch.matmul, (2, 3), (3,)),
+    "matmul of batches": (torch.matmul, (2, 2, 3), (3, 2)),
+    "bmm": (torch.bmm, (2, 2, 3), (2, 3, 2)),
+    "mv": (torch.mv, (2, 3), (3,)),
+    "dot": (torch.dot, (3,), (3,)),
+    "vdot": (torch.vdot, (3,), (3,)),
+    "addmm": (torch.addmm, (2,), (2, 3), (3, 2)),
+    "addmv": (torch.addmv, (2,), (2, 3), (3,)),
+    "addbmm": (torch.addbmm, (2, 2), (2, 2, 3), (2, 3, 2)),
+    "baddbmm": (torch.baddbmm, (2, 2, 2), (2, 2, 3), (2, 3, 2)),
+    "mm into out=": (lambda x, y: torch.mm(x, y, out=x.new_empty(0)), (2, 3), (3, 2)),
+    "einsum": (lambda x, y: torch.einsum("ij,jk", x, y), (2, 3), (3, 2)),
+    "tensordot": (lambda x, y: torch.tensordot(x, y, 1), (2, 3), (3, 2)),
+    "linear": (F.linear, (2, 3), (4, 3), (4,)),
+    "bilinear": (F.bilinear, (2, 3), (2, 4), (5, 3, 4)),
+    "conv1d": (F.conv1d, (1, 2, 5), (3, 2, 3)),
+    "conv2d": (F.conv2d, (1, 2, 5, 5), (3, 2, 3, 3), (3,)),
+    "conv_transpose2d": (F.conv_transpose2d, (1, 2, 5, 5), (2, 3, 3, 3)),
+    "scaled_dot_product_attention": (F.scaled_dot_product_attention, (1, 2, 3), (1, 2, 3), (1, 2, 3)),
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, (3,), w, b), (2, 3), (3,), (3,)),
+    "scatter": (lambda x, i, s: x.scatter(0, i, s), (3,), (3,), (3,)),
+    "scatter_add": (lambda x, i, s: x.scatter_add(0, i, s), (3,), (3,), (3,)),
+    "gather": (lambda x, i: x.gather(0, i), (3,), (3,)),
+    "index_select": (lambda x, i: x.index_select(0, i), (3,), (3,)),
+    "index_add": (lambda x, i, s: x.index_add(0, i, s), (3,), (3,), (3,)),
+    "index_copy": (lambda x, i, s: x.index_copy(0, i, s), (3,), (3,), (3,)),
+    "index_fill": (lambda x, i: x.index_fill(0, i, 1), (3,), (3,)),
+    "index_put": (lambda x, i, s: x.index_put((i,), s), (3,), (3,), (3,)),
+    "take": (torch.take, (3,), (3,)),
+    "put": (lambda x, i, s: x.put(i, s), (3,), (3,), (3,)),
+    "masked_scatter": (lambda x, m, s: x.masked_scatter(m, s), (3,), (3,), (3,)),
+    "embedding": (F.embedding, (3,), (4, 2)),
+    "lerp": (lambda x, y: torch.lerp(x, y, 0.5), (3,), (3,)),
+    "solve": (lambda x, y: torch.linalg.solve(x + torch.eye(2, dtype=x.dtype, device=x.device), y), (2, 2), (2, 2)),
+    "binary_cross_entropy": (F.binary_cross_entropy, (3,), (3,)),
+    "add in place": (lambda x, y: x.add_(y), (3,), (3,)),
+    "divide in place": (lambda x, y: x.div_(y), (3,), (3,)),
+}
+_F, _D, _L, _I, _C, _B = torch.float32, torch.float64, torch.int64, torch.int32, torch.complex64, torch.bfloat16
+DTYPES = [
+    (_F, _D, _F),
+    (_F, _L, _F),
+    (_L, _F, _L),
+    (_F, _F, _D),
+    (_F, _L, _L),
+    (_F, _I, _F),
+    (_F, _C, _F),
+    (_B, _F, _B),
+]
+
+
+@pytest.mark.parametrize("what", BESIDE)
+def test_dtypes_beside_each_other(what):
+    program, *shapes = BESIDE[what]
+
+    def outcome(device, dtypes):
+        tensors = [torch.zeros(s).to(dtype).to(device) for s, dtype in zip(shapes, dtypes, strict=False)]
+        try:
+            result = program(*tensors)
+        except Exception as error:
+            return type(error), str(error).splitlines()[0]
+        return result.dtype, result.shape
+
+    for dtypes in DTYPES:
+        if what.startswith("conv") and _C in dtypes:
+            continue  # PyTorch names the type of tensors there, which is the device's
+        assert outcome(tg.device("numpy"), dtypes) == outcome("cpu", dtypes), dtypes
 
 
 @pytest.mark.parametrize("name", DEVICES)

@@ -85,7 +85,9 @@ WAYS = {
     "loaded by name": lambda m, x, d: torch.jit.load(file_of(torch.jit.trace(m, x)), map_location=str(d)),
     "loaded, then moved": lambda m, x, d: torch.jit.load(file_of(torch.jit.trace(m, x))).to(d),
     "frozen": lambda m, x, d: torch.jit.freeze(torch.jit.script(m).to(d)),
-    "frozen, then loaded": lambda m, x, d: torch.jit.load(file_of(torch.jit.freeze(torch.jit.script(m))), map_location=d),
+    "frozen, then loaded": lambda m, x, d: torch.jit.load(
+        file_of(torch.jit.freeze(torch.jit.script(m))), map_location=d
+    ),
     "for inference": lambda m, x, d: torch.jit.optimize_for_inference(torch.jit.script(m).to(d)),
     "copied": lambda m, x, d: copy.deepcopy(torch.jit.script(m).to(d)),
     "part of a module": lambda m, x, d: torch.nn.Sequential(torch.jit.script(m)).to(d),
@@ -211,6 +213,32 @@ def test_functions(device):
     close(traced(x.to(device)), x.softmax(-1) * 2)
 
 
+def test_errors_are_those_of_the_cpu(device):
+    @torch.jit.script
+    def f(x, y, n: int):
+        return x[n] @ y
+
+    for wrong in ((torch.ones(2, 3), torch.ones(2), 0), (torch.ones(2, 3), torch.ones(3), 5)):
+        with pytest.raises(RuntimeError) as native:
+            f(*wrong)
+        with pytest.raises(RuntimeError) as ours:
+            f(*(a.to(device) if isinstance(a, torch.Tensor) else a for a in wrong))
+        assert type(ours.value) is type(native.value) and str(ours.value) == str(native.value)
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        f(torch.ones(2, 3, device=device), torch.ones(3), 0)
+
+
+def test_a_value_that_a_compiled_function_does_not_have():
+    @torch.jit.script
+    def f(x):
+        if bool(x.sum() > 0):
+            x = x * 2
+        return x
+
+    with pytest.raises(tg.TracedValueError, match="needs the value of a float32 tensor"):
+        tg.jit(lambda x: f(x))(torch.ones(3, device=tg.device("jax")))
+
+
 def test_gradients_of_functions(device):
     @torch.jit.script
     def f(x, w):
@@ -332,7 +360,7 @@ def test_what_is_no_file_of_torchscript(tmp_path):
         torch.jit.load(tmp_path / "nothing.pt")
     (tmp_path / "text.pt").write_text("text")
     for file in (tmp_path / "text.pt", io.BytesIO(b"text")):
-        with pytest.raises(RuntimeError, match="reader|Reader"):
+        with pytest.raises(RuntimeError, match=r"reader|Reader"):
             torch.jit.load(file)
 
 

@@ -13,7 +13,7 @@ from jax import lax
 from jax._src import core  # jax.core no longer tells whether a trace is under way
 
 from tensorgraft import warned
-from tensorgraft.backends.jax import cache, native
+from tensorgraft.backends.jax import cache, forking, native
 from tensorgraft.backends.jax.analysis import label_scope
 from tensorgraft.backends.jax.coded import JaxCoded
 from tensorgraft.backends.jax.control_flow import JaxControlFlow
@@ -33,6 +33,8 @@ from tensorgraft.hub import Backend
 
 Array = Any
 
+
+forking.install()  # before JAX starts
 
 _to_device = jax.jit(lambda x: x)  # the fastest way that JAX has to move a host array, once it is compiled
 

@@ -17,7 +17,7 @@ from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.outcome import abstract_call, describe, resize_out
 from tensorgraft.frontends.torch.overlap import check_overlap
 from tensorgraft.frontends.torch.plan import Leaf, backend_of, held_arguments, lay_out, meta_of, slot_of_call
-from tensorgraft.frontends.torch.refusals import check_out_dtypes
+from tensorgraft.frontends.torch.refusals import check_dtypes, check_out_dtypes
 from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
 from tensorgraft.frontends.torch.traced_values import asked_for_shape
 from tensorgraft.frontends.torch.values import looked_up
@@ -32,6 +32,7 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     sig = operator.signature
     check_overlap(operator, args, kwargs)
     check_out_dtypes(operator, args, kwargs)
+    check_dtypes(operator, args, kwargs)
     if operator.spec.meta:
         abstract_call(operator, args, kwargs)
     tensors = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]

@@ -22,6 +22,7 @@ from tensorgraft.frontends.torch.offsets import sited, without_offsets
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.overlap import relation
 from tensorgraft.frontends.torch.plan import Plan, device_error, make_plan, sharing, uncompiled
+from tensorgraft.frontends.torch.refusals import ABOUT_DTYPES, NO_KERNEL, refuse
 from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy, stored
 from tensorgraft.quantization.backend import common
 from tensorgraft.quantization.policy import NoQuantizedRuleError
@@ -48,70 +49,75 @@ def entry(operator: Operator) -> Callable[..., Any]:
         if function_mode() or tracing():
             with suspended():
                 return call(*args, **kwargs)
-        if check is not None:
-            check(*args, **kwargs)
-        cells: list[Storage] = []
-        arrays: list[Any] = []  # of the cells
-        inputs: list[Any] = []
-        key: list[Any] = []
-        backend = None
-        for i, a in enumerate(args):
-            kind = a.__class__
-            if kind is Tensor or kind is Parameter:
-                try:
-                    cell = a.untyped_storage().cell
-                except AttributeError:
-                    _add(a, key, cells, arrays, inputs, False)
-                    continue
-                if cell.backend is not backend:
-                    if backend is not None:
-                        backend = common(backend, cell.backend)
-                        if backend is None:
-                            raise device_error(operator.name, tensors_in(args, kwargs))
-                    else:
-                        backend = cell.backend
-                cells.append(cell)
-                arrays.append(cell.array)
-                offset = a.storage_offset()
-                key.append((a.dtype, a.shape, a.stride(), offset and sited(cell, offset)))
-            elif i in numbers and (kind is float or kind is int or kind is bool):
-                key.append(kind)
-                inputs.append(a)
-            else:
-                _add(a, key, cells, arrays, inputs, i in numbers)
-        if kwargs:
-            for name, a in kwargs.items():
-                if name != "generator":
-                    key.append(name)
-                    _add(a, key, cells, arrays, inputs, name in number_names)
-        if writes and len(cells) > 1:  # who shares a storage with what is written is part of the program
-            key.append(cells[0] is cells[1] if len(cells) == 2 else sharing(cells))
-        key.append(backend if backend is not None else _backend_of(cells, kwargs))
-        full = tuple(key)
         try:
-            plan, offsets = calls[full]
-        except KeyError:
-            plan, offsets = look_up(key, cells, args, kwargs)
-            if len(calls) >= _MOST_CALLS:
-                calls.clear()
-            calls[full] = plan, offsets
-        arrays += offsets
-        if random:
-            given = args[generator_at] if len(args) > generator_at else kwargs.get("generator")
-            inputs.append(generator.draw(given, _random_index(cells, args, kwargs)))
-        if plan.makers is None or now.capture is not None:
-            return first(plan, cells, [*offsets, *inputs], args, kwargs)
-        new = plan.run(*arrays, *inputs) if inputs else plan.run(*arrays)
-        if plan.make is not None:  # nothing but one new tensor comes of it
-            return plan.make(new[0])
-        n = 0
-        for at in plan.written:
-            cells[at].array = new[n]
-            n += 1
-        if returned is not None:
-            return returned(args, kwargs)
-        made = [None if make is None else make(new[n + k]) for k, make in plan.makers]
-        return made[0] if plan.structure is None else plan.structure(made)
+            if check is not None:
+                check(*args, **kwargs)
+            cells: list[Storage] = []
+            arrays: list[Any] = []  # of the cells
+            inputs: list[Any] = []
+            key: list[Any] = []
+            backend = None
+            for i, a in enumerate(args):
+                kind = a.__class__
+                if kind is Tensor or kind is Parameter:
+                    try:
+                        cell = a.untyped_storage().cell
+                    except AttributeError:
+                        _add(a, key, cells, arrays, inputs, False)
+                        continue
+                    if cell.backend is not backend:
+                        if backend is not None:
+                            backend = common(backend, cell.backend)
+                            if backend is None:
+                                raise device_error(operator.name, tensors_in(args, kwargs))
+                        else:
+                            backend = cell.backend
+                    cells.append(cell)
+                    arrays.append(cell.array)
+                    offset = a.storage_offset()
+                    key.append((a.dtype, a.shape, a.stride(), offset and sited(cell, offset)))
+                elif i in numbers and (kind is float or kind is int or kind is bool):
+                    key.append(kind)
+                    inputs.append(a)
+                else:
+                    _add(a, key, cells, arrays, inputs, i in numbers)
+            if kwargs:
+                for name, a in kwargs.items():
+                    if name != "generator":
+                        key.append(name)
+                        _add(a, key, cells, arrays, inputs, name in number_names)
+            if writes and len(cells) > 1:  # who shares a storage with what is written is part of the program
+                key.append(cells[0] is cells[1] if len(cells) == 2 else sharing(cells))
+            key.append(backend if backend is not None else _backend_of(cells, kwargs))
+            full = tuple(key)
+            try:
+                plan, offsets = calls[full]
+            except KeyError:
+                plan, offsets = look_up(key, cells, args, kwargs)
+                if len(calls) >= _MOST_CALLS:
+                    calls.clear()
+                calls[full] = plan, offsets
+            arrays += offsets
+            if random:
+                given = args[generator_at] if len(args) > generator_at else kwargs.get("generator")
+                inputs.append(generator.draw(given, _random_index(cells, args, kwargs)))
+            if plan.makers is None or now.capture is not None:
+                return first(plan, cells, [*offsets, *inputs], args, kwargs)
+            new = plan.run(*arrays, *inputs) if inputs else plan.run(*arrays)
+            if plan.make is not None:  # nothing but one new tensor comes of it
+                return plan.make(new[0])
+            n = 0
+            for at in plan.written:
+                cells[at].array = new[n]
+                n += 1
+            if returned is not None:
+                return returned(args, kwargs)
+            made = [None if make is None else make(new[n + k]) for k, make in plan.makers]
+            return made[0] if plan.structure is None else plan.structure(made)
+        except Exception as error:
+            if now.scripted:  # C++ loses it
+                now.raised = error
+            raise
 
     def look_up(
         key: list[Any], cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -150,6 +156,9 @@ def entry(operator: Operator) -> Callable[..., Any]:
         except (NotImplementedError, RecursionError):  # the backend cannot; a decomposition comes down to itself
             plan.run = None
             return fallback.on_cpu(operator.op, args, kwargs)
+        except (TypeError, ValueError, OverflowError):  # the backend's: PyTorch may have a word for it
+            refuse(operator, args, kwargs, *ABOUT_DTYPES, NO_KERNEL)
+            raise
         except TracedValueError:  # a decomposition that asks for values: operation by operation, then
             if not spec.decomposed or now.capture is not None:
                 raise

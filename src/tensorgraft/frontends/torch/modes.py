@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch import state
+
 # A function mode is on, and not suspended. `torch.jit.trace` is looking.
 function_mode = torch._C._is_torch_function_mode_enabled
 tracing = torch._C._is_tracing
@@ -22,26 +24,31 @@ tracing = torch._C._is_tracing
 @contextlib.contextmanager
 def suspended() -> Iterator[None]:
     """Inside, function modes of the program and the trace of `torch.jit.trace` are off."""
-    trace = torch._C._get_tracing_state()
+    trace, set_trace = torch._C._get_tracing_state(), vars(torch._C)["_set_tracing_state"]
     with torch._C.DisableTorchFunction():
         if trace is not None:
-            torch._C._set_tracing_state(None)  # type: ignore[arg-type]
+            set_trace(None)
         try:
             yield
         finally:
             if trace is not None:
-                torch._C._set_tracing_state(trace)
+                set_trace(trace)
 
 
 def below_modes(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """`kernel`, during which what the program has switched on is off."""
+    """`kernel`, during which what the program has switched on is off. Its errors are noted for TorchScript."""
 
     @functools.wraps(kernel)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if function_mode() or tracing():
-            with suspended():
-                return kernel(*args, **kwargs)
-        return kernel(*args, **kwargs)
+        try:
+            if function_mode() or tracing():
+                with suspended():
+                    return kernel(*args, **kwargs)
+            return kernel(*args, **kwargs)
+        except Exception as error:
+            if state.now.scripted:
+                state.now.raised = error
+            raise
 
     return call
 

@@ -25,6 +25,7 @@ class Operator:
     base: schema.Overload | None = None  # the functional overload behind an inplace or out one
     plans: dict[Any, Any] = field(default_factory=dict)  # by shapes, strides, dtypes and static arguments
     calls: dict[Any, Any] = field(default_factory=dict)  # the plan and the offsets of a call, by these and the offsets
+    accepted: set[Any] = field(default_factory=set)  # dtypes of tensors beside each other that PyTorch takes
 
     def __post_init__(self) -> None:
         all_plans.extend((self.plans, self.calls))

@@ -24,7 +24,7 @@ from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.order import Step, write_step, write_steps
 from tensorgraft.frontends.torch.outcome import Result, Structure, abstract_call, describe
 from tensorgraft.frontends.torch.overlap import check_overlap
-from tensorgraft.frontends.torch.refusals import check_out_dtypes
+from tensorgraft.frontends.torch.refusals import check_dtypes, check_out_dtypes
 from tensorgraft.frontends.torch.tensors import (
     FROM_NUMPY,
     cell_of,
@@ -89,6 +89,7 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
         operator.spec.check(*args, **kwargs)
     check_overlap(operator, args, kwargs)
     check_out_dtypes(operator, args, kwargs)
+    check_dtypes(operator, args, kwargs)
     if callable(operator.spec.concrete) and operator.spec.concrete(*args):
         return Plan(None, slot, concrete=True)
     outcome, prepare = abstract_call(operator, args, kwargs)

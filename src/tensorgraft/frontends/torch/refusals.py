@@ -53,6 +53,40 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
     raise said.with_traceback(None) from None
 
 
+ABOUT_DTYPES = (
+    "dtype",
+    "scalar type",
+    "type (",
+    "result type",
+    "long tensor",
+    "used as indices",
+    "not supported",
+    "longer supported",
+    "complex tensors",
+    "Expected both inputs",
+)
+NO_KERNEL = "not implemented for '"
+_INDICES = ("index", "indices", "offsets", "lengths")  # in names of arguments
+
+
+def check_dtypes(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises where PyTorch refuses tensors of these dtypes beside each other, which meta functions do not look at. Once
+    for each operator and dtypes: where all numbers are of one dtype and all indices int64, nothing is asked."""
+    bound = operator.signature.bind(args, kwargs)
+    dtypes = {name: tuple((t.dtype, t.dim()) for t in tensors_in((a,), {})) for name, a in bound.items()}
+    numbers: set[torch.dtype] = set()
+    indices: set[torch.dtype] = set()
+    for name, held in dtypes.items():
+        (indices if any(word in name for word in _INDICES) else numbers).update(dtype for dtype, _ in held)
+    key = tuple(dtypes.values())
+    if (len(numbers) > 1 or indices - {torch.int64}) and key not in operator.accepted:
+        # a dtype that the CPU has no kernel for may have one here, but not beside others that it is not converted to
+        public = operator.spec.promotion is None and not operator.name.startswith("_")
+        mixed = public and len(numbers) > 1 and not any("target" in name for name in dtypes)
+        refuse(operator, args, kwargs, *ABOUT_DTYPES, *((NO_KERNEL,) if mixed else ()))
+        operator.accepted.add(key)
+
+
 def check_out_dtypes(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises where PyTorch refuses `out=` tensors of another dtype than the results: elementwise operators cast, most
     others do not, and meta functions that are written in Python cast always."""

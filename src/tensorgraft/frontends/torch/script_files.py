@@ -2,8 +2,8 @@
 `torch.jit.load` here on the device that it was on.
 
 A file names devices in pickles, beside each storage, and in code (`torch.device("graft:1")`). No PyTorch without this
-package can read that name. Where a file would say it, it says `cpu:0`, which PyTorch itself does not write, and the record
-`extra/tensorgraft.device` has the name of the device.
+package can read that name. Where a file would say it, it says `cpu:0`, which PyTorch itself does not write, and the
+record `extra/tensorgraft.device` has the name of the device.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ translate: Callable[[Any], Any] | None = None
 
 
 def install() -> None:
-    for owner in (torch.jit.RecursiveScriptModule, torch.jit.ScriptModule, torch.jit.ScriptFunction):
-        owner.save = _save(owner.save)  # type: ignore[method-assign, assignment]
-        owner.save_to_buffer = _save_to_buffer(owner.save_to_buffer)  # type: ignore[method-assign, assignment]
-    torch.jit.load = torch.jit._serialization.load = _load(torch.jit.load)  # type: ignore[assignment]
+    owners: tuple[Any, ...] = (torch.jit.RecursiveScriptModule, torch.jit.ScriptModule, torch.jit.ScriptFunction)
+    for owner in owners:
+        owner.save = _save(owner.save)
+        owner.save_to_buffer = _save_to_buffer(owner.save_to_buffer)
+    torch.jit.load = torch.jit._serialization.load = _load(torch.jit.load)
 
 
 def _save(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
 """TorchScript modules on the device.
 
-A `ScriptModule` holds its parameters in C++. One that moves keeps its identity in Python and becomes another tensor to C++
-(`conversion.exchange`): that one is put where the one before was, wherever a `ScriptModule` has it.
+A `ScriptModule` holds its parameters in C++. One that moves keeps its identity in Python and becomes another tensor to
+C++ (`conversion.exchange`): that one is put where the one before was, wherever a `ScriptModule` has it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch import conversion
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch import conversion, state
 from tensorgraft.frontends.torch.attributes import is_plain
 
 ScriptModule = torch.jit.RecursiveScriptModule
@@ -33,7 +34,39 @@ _now = _Thread()
 def install() -> None:
     ScriptModule.__init__ = _init(ScriptModule.__init__)  # type: ignore[method-assign]
     ScriptModule._apply = _apply(ScriptModule._apply)  # type: ignore[method-assign]
+    for kind in (torch._C.ScriptMethod, torch.jit.ScriptFunction):
+        kind.__call__ = _telling(kind.__call__)  # type: ignore[method-assign]
     conversion.on_exchange.append(_follow)
+
+
+def _telling(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A call of TorchScript, which makes errors of its own of those of kernels, of some without their text."""
+
+    @functools.wraps(original)
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        now = state.now
+        outer, now.scripted = now.scripted, True
+        try:
+            return original(self, *args, **kwargs)
+        except Exception as error:
+            cause, now.raised = now.raised, None
+            if cause is None:
+                raise
+            told = _with_text(str(error), cause)
+        finally:
+            now.scripted = outer
+        raise told from None
+
+    return __call__
+
+
+def _with_text(text: str, cause: BaseException) -> BaseException:
+    """TorchScript's error with the text of the one that it is made of, as if C++ had raised that."""
+    if isinstance(cause, TracedValueError):  # says itself where the program is, and what to do
+        return cause.with_traceback(None)
+    place = text[: text.find("\nRuntimeError: ", text.rfind("<--- HERE"))]
+    kind = NotImplementedError if isinstance(cause, NotImplementedError) else RuntimeError
+    return kind(f"{place}\nRuntimeError: {cause}\n")
 
 
 def stand_for(ours: Any, original: Any) -> Callable[[], Any]:
@@ -55,7 +88,7 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _apply(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`Module._apply`, behind `to`, `cuda`, `half`: of a parameter that several modules have, each has what it became."""
+    """`Module._apply`, behind `to` and `half`: of a parameter that several modules have, each has what it became."""
 
     @functools.wraps(original)
     def _apply(self: Any, fn: Callable[..., Any], recurse: bool = True) -> Any:
@@ -119,7 +152,7 @@ class _Values:
         return iter(self._table.values())
 
 
-def values_of(table: Any) -> Collection[Any]:
+def values_of(table: Any) -> Any:
     return table.values() if isinstance(table, dict) else _Values(table)
 
 

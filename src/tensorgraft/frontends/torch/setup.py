@@ -118,31 +118,9 @@ def install() -> None:
     quantized.install()
     quantized_files.install()
     quantized_interface.install()
-    parts = (
-        absent_layouts,
-        autocast,
-        autograd,
-        batching,
-        checkpoints,
-        control_flow,
-        conversion,
-        dlpack,
-        forking,
-        generator,
-    )
-    parts = (
-        *parts,
-        inductor,
-        recurrent,
-        remat,
-        runtime,
-        safetensors_files,
-        script_files,
-        scripted,
-        serialization,
-        storages,
-    )
-    for part in parts:
+    parts = (absent_layouts, autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack, forking)
+    parts += (generator, inductor, recurrent, remat, runtime, safetensors_files, script_files, scripted, serialization)
+    for part in (*parts, storages):
         part.install()
     for name in METADATA:
         op = schema.overload(name)

@@ -22,6 +22,8 @@ class _Thread(threading.local):
     # everything that a trace runs (the autograd engine included, see `autograd.py`).
     capture: Capture | None = None
     error: BaseException | None = None  # that autograd's engine would have lost, see `autograd.Guard`
+    scripted: bool = False  # TorchScript is running, which makes errors of its own of those of kernels:
+    raised: BaseException | None = None  # that of a kernel
     leaves: Sequence[Any] = ()  # the arguments of the compiled function that is being called
     # what stands for the results of an operator that would run on the CPU, while a trace is only looked at
     in_place_of_the_cpu: Callable[..., Any] | None = None

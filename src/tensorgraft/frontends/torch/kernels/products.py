@@ -33,7 +33,7 @@ _CPP = {
     "float64": "double",
     "float16": "c10::Half",
     "bfloat16": "c10::BFloat16",
-    "int64": "long",
+    "int64": "long int",
     "int32": "int",
     "int16": "short",
     "int8": "signed char",
