@@ -9,7 +9,6 @@ import contextlib
 import dis
 import functools
 import types
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from operator import is_
@@ -19,6 +18,7 @@ import torch
 
 from tensorgraft.frontends.torch.attributes import Attributes, is_plain
 from tensorgraft.frontends.torch.devices import TYPE
+from tensorgraft.frontends.torch.host import LookGuard, ValueGuard
 from tensorgraft.frontends.torch.located import here
 from tensorgraft.frontends.torch.optimizers import Stepped
 from tensorgraft.frontends.torch.plan import sharing
@@ -164,10 +164,9 @@ class Guards:
         attributes: Attributes,
         optimizers: Sequence[Stepped],
         gradients: Sequence[tuple[Callable[[Sequence[Any]], Tensor], Tensor | None]],
-        host: Iterable[tuple[weakref.ref[Tensor], int]],
+        host: Iterable[ValueGuard | LookGuard],
     ) -> None:
-        """`gradients`: leaves, and what gradient each has before the call. `host`: CPU tensors that were read, and
-        their versions."""
+        """`gradients`: leaves, and what gradient each has before the call. `host`: of the tensors of the host."""
         self.modules = Modules(modules)
         self.attributes = attributes
         self.optimizers = list(optimizers)
@@ -187,7 +186,7 @@ class Guards:
         for get, key in self.gradients:
             if (g := get(leaves).grad) is None or leaf_key(g) != key:
                 return False
-        return not self.host or all((t := ref()) is not None and t._version == version for ref, version in self.host)
+        return not self.host or all(guard.hold(leaves) for guard in self.host)
 
     def broken(self, leaves: Sequence[Any], names: dict[int, str]) -> str:
         """What does not hold any more, in words. `names`: the program's, of objects by their id."""
@@ -198,11 +197,9 @@ class Guards:
         for stepped in self.optimizers:
             if not stepped.holds():
                 return stepped.broken(names.get(id(stepped.optimizer), type(stepped.optimizer).__name__))
-        for ref, version in self.host:
-            if (t := ref()) is None:
-                return "a CPU tensor that was read is gone"
-            if t._version != version:
-                return f"{names.get(id(t), 'a CPU tensor')}, which is on the CPU and was read, has been written"
+        for guard in self.host:
+            if not guard.hold(leaves):
+                return guard.broken(names)
         for get in self.without:
             if get(leaves).grad is not None:
                 return f"{names.get(id(get(leaves)), 'a tensor')}.grad was None, and is there now"

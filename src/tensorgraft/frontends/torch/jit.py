@@ -33,8 +33,11 @@ from tensorgraft.frontends.torch.guards import (
     shared_arguments,
     value_keys,
 )
+from tensorgraft.frontends.torch.home import home_of
+from tensorgraft.frontends.torch.host import Argument, OnlyTheHost, on_host
 from tensorgraft.frontends.torch.located import here, refused
 from tensorgraft.frontends.torch.metadata import Metadata
+from tensorgraft.frontends.torch.on_cpu import CpuCall, OnCpu
 from tensorgraft.frontends.torch.optimizers import Stepped, optimizers_traced
 from tensorgraft.frontends.torch.places import program_place
 from tensorgraft.frontends.torch.plan import sharing
@@ -44,7 +47,7 @@ from tensorgraft.frontends.torch.scaling import scalers_traced
 from tensorgraft.frontends.torch.sources import Inputs, Source, Storages
 from tensorgraft.frontends.torch.tape import Tape, record
 from tensorgraft.frontends.torch.tensors import cell_of
-from tensorgraft.frontends.torch.trace import Gradient, Result, Trace, current_leaf, run_trace
+from tensorgraft.frontends.torch.trace import Gradient, Result, Trace
 from tensorgraft.frontends.torch.trees import Structure, flatten, flatten_call, unflatten_call
 from tensorgraft.frontends.torch.values import ROUNDS, ValueGuards, Values, too_many
 from tensorgraft.frontends.torch.watch import Schedule, watching
@@ -82,8 +85,9 @@ class Compiled:
         self.fn = fn
         self.traces: dict[Any, list[Trace]] = {}
         # the same traces by a key that is made faster, with the objects that it knows by identity
-        self._quick: dict[Any, tuple[list[Any], list[Trace]]] = {}
+        self._quick: dict[Any, tuple[list[Any], Sequence[Trace | CpuCall]]] = {}
         self._reached = Reached(fn)
+        self._cpu: OnCpu | None = None
         self.history = History(fn, self._reached)
         self._changed: set[tuple[int, str]] = set()  # attributes that traces have changed
         self.leaves: list[Tensor] = []  # that have been given gradients by earlier traces
@@ -107,12 +111,15 @@ class Compiled:
         if known is not None:
             for found in known[1]:
                 if found.guards.hold(leaves):
-                    return run_trace(found, leaves)
+                    return found(leaves)
         return self._first_call(quick, leaves, structure, objects)
 
     def _first_call(self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
         """A call for which no trace is at hand."""
-        backend = self._backend(leaves)
+        home = home_of(self.fn, self._reached.now(), leaves)
+        if home.backend is None:
+            return self._on_cpu(quick, leaves, structure, objects)
+        backend = home.backend
         if not backend.traces:
             args, kwargs = unflatten_call(structure, leaves)
             return self.fn(*args, **kwargs)
@@ -122,25 +129,40 @@ class Compiled:
         self._quick[quick] = (objects, known)
         for found in known:
             if found.guards.hold(leaves):
-                return run_trace(found, leaves)
+                return found(leaves)
         call = self.history.call(leaves, structure, backend)
         why = self.history.why(call, [found.guards for found in known], leaves)
         if sum(map(len, self.traces.values())) >= _MOST_TRACES:
             raise RuntimeError(self.history.too_many(self.report.name, _MOST_TRACES, call, why, program_place()))
-        made = self._trace(backend, leaves, structure)
+        try:
+            made = self._trace(backend, leaves, structure, home.sure)
+        except OnlyTheHost:
+            return self._on_cpu(quick, leaves, structure, objects)
         known.append(made)
         self.history.calls.append(call)
         self.report.reasons.append(why)
         start = time.perf_counter()
-        out = run_trace(made, leaves, first=True)
+        out = made(leaves, first=True)
         self.report.compile_seconds += time.perf_counter() - start
         return out
+
+    def _on_cpu(self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
+        """A call of a function of CPU tensors alone."""
+        if self._cpu is None:
+            self._cpu = OnCpu(self.fn, self.report)
+        if len(self._quick) >= _MOST_KEYS:
+            self._quick.clear()
+        found = CpuCall(self._cpu, structure)
+        self._quick[quick] = (objects, [found])
+        return found(leaves)
 
     def news(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
         """What is new in a call, in words: that for which it would be traced. Empty where it would not, and for the
         first one."""
         leaves, structure = flatten_call(args, kwargs)
-        backend = self._backend(leaves)
+        backend = home_of(self.fn, self._reached.now(), leaves).backend
+        if backend is None:
+            return []
         known = self.traces.get(self._key(backend, leaves, structure, self._reached.now()), [])
         guards = [found.guards for found in known]
         if any(g.hold(leaves) for g in guards):
@@ -150,24 +172,12 @@ class Compiled:
     def _key(self, backend: Backend, leaves: Sequence[Any], structure: Structure, objects: list[Any]) -> Any:
         return structure, backend, *modes(), value_keys(objects), *map(leaf_key, leaves), shared_arguments(leaves)
 
-    def _backend(self, leaves: Sequence[Any]) -> Backend:
-        for leaf in leaves:
-            if isinstance(leaf, Tensor) and leaf.device.type == TYPE:
-                return plain(cell_of(leaf).backend)
-        for value in self._reached.now():
-            if isinstance(value, torch.nn.Module):
-                for p in value.parameters():
-                    if p.device.type == TYPE:
-                        return plain(cell_of(p).backend)
-            elif isinstance(value, Tensor) and value.device.type == TYPE:
-                return plain(cell_of(value).backend)
-        return slot_of(None).backend
-
-    def _trace(self, backend: Backend, leaves: list[Any], structure: Structure) -> Trace:
+    def _trace(self, backend: Backend, leaves: list[Any], structure: Structure, on_device: bool = True) -> Trace:
+        """`on_device`: the function is known to use the device. Raises OnlyTheHost where it turns out not to."""
         values = Values()
         for _ in range(ROUNDS):  # until every value that was asked for is known: the first, without `guard_values`
             try:
-                made, found = self._trace_once(backend, leaves, structure, values)
+                made, found = self._trace_once(backend, leaves, structure, values, on_device)
             except Exception:
                 if not values.guessed:
                     raise
@@ -188,18 +198,18 @@ class Compiled:
         raise too_many()
 
     def _trace_once(
-        self, backend: Backend, leaves: list[Any], structure: Structure, values: Values
+        self, backend: Backend, leaves: list[Any], structure: Structure, values: Values, on_device: bool
     ) -> tuple[Trace | None, list[np.ndarray]]:
         """A trace, or the values that it asked for if one of them was not known."""
         start = time.perf_counter()
-        capture = Capture(backend, values=values if self._guards_values else None)
+        capture = Capture(backend, values=values if self._guards_values else None, on_device=on_device)
         values.undo = capture.restore_gradients
         schedule = Schedule()
         stepped: list[Stepped] = []
         ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
         for i, t in enumerate(leaves):
-            if isinstance(t, Tensor) and t.device.type == "cpu":
-                capture.fed_tensors[id(t)] = (t, functools.partial(current_leaf, i))
+            if on_host(t):
+                capture.fed_tensors[id(t)] = (t, Argument(i))
         given = list(leaves)
         cut: dict[int, int] = {}  # arguments without the history that they came with
         for k, (i, t) in enumerate(ours):
@@ -216,15 +226,17 @@ class Compiled:
         def traced() -> list[Array]:
             with active(capture), contextlib.ExitStack() as stack:
                 stack.enter_context(optimizers_traced(capture, schedule, stepped))
-                stack.enter_context(watching(capture, schedule))
+                seen["host"] = capture.host = stack.enter_context(watching(capture, schedule))
                 stack.enter_context(scalers_traced())
                 first_node = torch.autograd._get_sequence_nr()
                 with noting(reads, *owners):
                     out = self.fn(*args, **kwargs)
                 _check_rebound(reads, capture)
                 flat, structure = flatten(out)
+                capture.host.at_the_end(flat)
                 seen["structure"] = None if len(flat) == 1 and flat[0] is out else structure
-                seen["identical"] = [next((i for i, t in ours if t is o), None) for o in flat]
+                arguments = [*ours, *((i, t) for i, t in enumerate(leaves) if on_host(t))]
+                seen["identical"] = [next((i for i, t in arguments if t is o), None) for o in flat]
                 seen["roots"], seen["tape"] = record(flat, seen["identical"], first_node, capture)
                 seen["again"] = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
                 flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
@@ -341,6 +353,8 @@ class Compiled:
                     results.append(Result(argument=argument_of[id(cell)], metadata=Metadata.of(o)))
                 else:
                     results.append(Result(value=o))
+            elif on_host(o):
+                results.append(Result(host=seen["host"].result(o)))
             else:
                 results.append(Result(value=o))
 
@@ -367,7 +381,7 @@ class Compiled:
             Attributes(reads, self._changed),
             stepped,
             before,
-            [(ref, version) for ref, version in capture.host_reads.values() if ref() is not None],
+            seen["host"].guards,
         )
 
         tape: Tape | None = seen["tape"]

@@ -23,8 +23,12 @@ class _Thread(threading.local):
     capture: Capture | None = None
     error: BaseException | None = None  # that autograd's engine would have lost, see `autograd.Guard`
     leaves: Sequence[Any] = ()  # the arguments of the compiled function that is being called
+    computed: dict[Any, list[Any]]  # what the host has computed for that call (`host.Step`)
     # what stands for the results of an operator that would run on the CPU, while a trace is only looked at
     in_place_of_the_cpu: Callable[..., Any] | None = None
+
+    def __init__(self) -> None:
+        self.computed = {}
 
 
 now = _Thread()
