@@ -51,6 +51,7 @@ class Feed:
     value: Callable[[], np.ndarray]
     traced: np.ndarray | None = None  # the value at the time of the trace, which the call that traced goes with
     what: str = "random state"
+    tensor: torch.Tensor | None = None  # of the host, from outside
 
     def take(self) -> np.ndarray:
         if self.traced is None:
@@ -269,10 +270,12 @@ class Capture:
         """What goes into the program for a tensor of the host: what the function itself makes of nothing else is a
         constant, anything else is fed at every call."""
         known = self.fed_tensors.get(id(t))
-        live = known[1] if known is not None else None if self.host is None else self.host.live(t)
+        live = known[1] if known is not None else None if self.host is None else self.host.inside_kernel(t)
         if live is None:
             return view(t)
-        return self.feed(lambda: view(live()), view(t), what="CPU argument" if live.of_argument else "CPU tensor")
+        array = self.feed(lambda: view(live()), view(t), what="CPU argument" if live.of_argument else "CPU tensor")
+        self.feeds[-1].tensor = live.tensor
+        return array
 
     # ---- gradients ------------------------------------------------------------------------------------------------
 

@@ -157,6 +157,7 @@ def _inputs(probe: _Probe, objects: list[Named], leaves: list[Any]) -> list[Inpu
     capture, backend = probe.capture, probe.capture.backend
     touched = {id(t.stand_in): t for t in capture.touched}
     fed = {id(f.stand_in): f for f in capture.feeds}
+    of_host = {id(value): f"{name}, on the CPU" for name, value in reversed(objects) if isinstance(value, Tensor)}
     donated = set(probe.donated)
     found = []
     for k, array in enumerate(probe.program.captured):
@@ -164,7 +165,7 @@ def _inputs(probe: _Probe, objects: list[Named], leaves: list[Any]) -> list[Inpu
         if (t := touched.get(id(array))) is not None:
             kind, name, shape = names.get(id(t.cell), ("captured", "", shape))
         elif (f := fed.get(id(array))) is not None:
-            kind, name = "host", f.what
+            kind, name = "host", of_host.get(id(f.tensor), f.what)
         else:
             kind, name = "constant", ""
         dtype, size = str(backend.dtype_of(array)), _bytes(backend, array)

@@ -25,6 +25,7 @@ from tensorgraft.frontends.torch.plan import sharing
 from tensorgraft.frontends.torch.tensors import cell_of
 from tensorgraft.precision import policy
 from tensorgraft.storage import Storage
+from tensorgraft.transforms.surroundings import Surroundings
 
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
@@ -165,6 +166,7 @@ class Guards:
         optimizers: Sequence[Stepped],
         gradients: Sequence[tuple[Callable[[Sequence[Any]], Tensor], Tensor | None]],
         host: Iterable[ValueGuard | LookGuard],
+        surroundings: Surroundings,
     ) -> None:
         """`gradients`: leaves, and what gradient each has before the call. `host`: of the tensors of the host."""
         self.modules = Modules(modules)
@@ -173,6 +175,7 @@ class Guards:
         self.without = [get for get, before in gradients if before is None]
         self.gradients = [(get, leaf_key(before)) for get, before in gradients if before is not None]
         self.host = list(host)
+        self.surroundings = surroundings if surroundings else None
 
     def hold(self, leaves: Sequence[Any]) -> bool:
         if not (self.modules.hold() and self.attributes.hold()):
@@ -186,6 +189,8 @@ class Guards:
         for get, key in self.gradients:
             if (g := get(leaves).grad) is None or leaf_key(g) != key:
                 return False
+        if self.surroundings is not None and not self.surroundings.hold():
+            return False
         return not self.host or all(guard.hold(leaves) for guard in self.host)
 
     def broken(self, leaves: Sequence[Any], names: dict[int, str]) -> str:
@@ -197,6 +202,8 @@ class Guards:
         for stepped in self.optimizers:
             if not stepped.holds():
                 return stepped.broken(names.get(id(stepped.optimizer), type(stepped.optimizer).__name__))
+        if self.surroundings is not None and (words := self.surroundings.broken()) is not None:
+            return words
         for guard in self.host:
             if not guard.hold(leaves):
                 return guard.broken(names)

@@ -46,6 +46,7 @@ class Live:
     """A tensor of the host, and what it is at a call."""
 
     of_argument: bool
+    tensor: Tensor | None = None  # the same one at every call
 
     def __call__(self) -> Tensor:
         raise NotImplementedError
@@ -68,7 +69,7 @@ class Outside(Live):
     of_argument = False
 
     def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+        self.tensor: Tensor = tensor
 
     def __call__(self) -> Tensor:
         return self.tensor
@@ -129,9 +130,8 @@ class ValueGuard:
             return _bits(self._live()) == self._values
 
     def broken(self, names: dict[int, str]) -> str:
-        live = self._live
-        name = names.get(id(live.tensor), "a CPU tensor") if isinstance(live, Outside) else "what is made of CPU tensors"
-        return f"{name}, of which Python asks for the value, has another one"
+        name = names.get(id(self._live.tensor), "a CPU tensor")
+        return f"{name}, which is on the CPU and of which Python asks for the value, has another one"
 
 
 class LookGuard:
@@ -185,6 +185,7 @@ class HostWatch(TorchDispatchMode):
         self.constants: dict[int, weakref.ref[Tensor]] = {}
         self.guards: list[ValueGuard | LookGuard] = []
         self.computed: list[weakref.ref[Tensor]] = []
+        self.computing: dict[int, Live] = {}  # what the operator that runs is given
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -198,7 +199,11 @@ class HostWatch(TorchDispatchMode):
         asked = bool(live) and not random and _asks(func, args)
         for t in host if asked else ():
             self.ask(t)
-        out = func(*args, **kwargs)
+        self.computing = live
+        try:
+            out = func(*args, **kwargs)
+        finally:
+            self.computing = {}
         made = [t for t in tree_leaves(out) if on_host(t)]
         if random and (made or host):
             raise self.refused(
@@ -223,19 +228,39 @@ class HostWatch(TorchDispatchMode):
         with _disable_current_modes():
             return self._met(t)
 
+    def inside_kernel(self, t: Tensor) -> Live | None:
+        """The same for one that a kernel of the device takes into the program."""
+        if self._is_constant(t):
+            return None
+        if self.computing and self._alias(t) is None:
+            raise refused(
+                "computes on the device with what its kernel makes of a CPU tensor, which every call would have from the"
+                " first.",
+                ("on the device", "move the CPU tensor there before"),
+            )
+        if not self.computing and t.untyped_storage().resizable():  # `torch.tensor([1, 2], device=...)` has just made it
+            return None
+        return self.live(t)
+
     def _met(self, t: Tensor) -> Live | None:
         """The same for one that no operator has made: one from outside, or another view of what is known."""
+        if (alias := self._alias(t)) is not None:
+            return alias[0]
+        self.guards.append(LookGuard(t))
+        return self._feed(t, Outside(t))
+
+    def _alias(self, t: Tensor) -> tuple[Live | None] | None:
+        """The same for another view of a tensor that is known; None for one of other memory."""
         memory = _memory(t)
         for ref in self.constants.values():
             if memory is not None and (known := ref()) is not None and _memory(known) == memory:
                 self._constant(t)
-                return None
+                return (None,)
         for known, live in list(self.capture.fed_tensors.values()):
-            if isinstance(live, Computed) and memory is not None and _memory(known) == memory:
+            if memory is not None and _memory(known) == memory:
                 view = functools.partial(_seen_as, t.dtype, t.size(), t.stride(), int(t.storage_offset()))
-                return self._feed(t, Computed(Step(view, (live,), {}, live.of_argument), 0))
-        self.guards.append(LookGuard(t))
-        return self._feed(t, Outside(t))
+                return (self._feed(t, Computed(Step(view, (live,), {}, live.of_argument), 0)),)
+        return None
 
     def _feed(self, t: Tensor, live: Live) -> Live:
         self.capture.fed_tensors[id(t)] = (t, live)

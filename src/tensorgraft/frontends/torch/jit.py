@@ -10,7 +10,7 @@ import contextlib
 import functools
 import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +54,7 @@ from tensorgraft.frontends.torch.watch import Schedule, watching
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
+from tensorgraft.transforms.surroundings import Surroundings
 
 Array = Any
 Tensor = torch.Tensor
@@ -219,9 +220,14 @@ class Compiled:
                 cut[id(given[i])] = i
         args, kwargs = unflatten_call(structure, given)
         entry_gradients = {id(t): t.grad for t in self.leaves}
-        reads = Reads()
-        owners = [v for v in (*self._reached.fixed, *leaves) if not isinstance(v, Tensor)]
-        seen: dict[str, Any] = {"reads": reads}
+        surroundings = Surroundings("torch")
+        for name, value in zip(self._reached.names(), self._reached.now(), strict=True):
+            surroundings.add(name, value)
+        for leaf in leaves:
+            surroundings.add("an argument", leaf)
+        reads = Reads(surroundings)
+        owners = [v for v in (*self._reached.fixed, *leaves, *surroundings.new_objects()) if not isinstance(v, Tensor)]
+        seen: dict[str, Any] = {"reads": reads, "surroundings": surroundings}
 
         def traced() -> list[Array]:
             with active(capture), contextlib.ExitStack() as stack:
@@ -231,7 +237,7 @@ class Compiled:
                 first_node = torch.autograd._get_sequence_nr()
                 with noting(reads, *owners):
                     out = self.fn(*args, **kwargs)
-                _check_rebound(reads, capture)
+                _check_rebound([*reads.rebound(), *surroundings.settle()], capture)
                 flat, structure = flatten(out)
                 capture.host.at_the_end(flat)
                 seen["structure"] = None if len(flat) == 1 and flat[0] is out else structure
@@ -382,6 +388,7 @@ class Compiled:
             stepped,
             before,
             seen["host"].guards,
+            seen["surroundings"],
         )
 
         tape: Tape | None = seen["tape"]
@@ -451,16 +458,19 @@ def _array_of(sources: dict[int, Any], fed: dict[int, Feed], key: int) -> Callab
 reports: list[Report] = []
 
 
-def _check_rebound(reads: Reads, capture: Capture) -> None:
-    """An attribute whose tensor the function reads, and gives another one: every later call would read the first."""
+def _check_rebound(rebound: Iterable[tuple[str, Any, Any]], capture: Capture) -> None:
+    """A place whose tensor the function reads, and gives another one: every later call would read the first."""
     touched = {id(t.cell) for t in capture.touched}
     born = {id(cell) for cell in capture.survivors()}
-    for owner, name, before, now in reads.rebound():
+    for name, before, now in rebound:
+        if not (isinstance(before, Tensor) and isinstance(now, Tensor)):
+            continue
         ours = before.device.type == TYPE == now.device.type
         if ours and id(cell_of(before)) in touched and id(cell_of(now)) in born:
+            own = name.partition(".")[2]
             raise refused(
-                f"runs a function that reads {type(owner).__name__}.{name} and makes it another tensor, which a"
-                " compiled function would do in its first call only.",
-                ("write it in place", f"self.{name}.copy_(new) in torch.no_grad(), or as a buffer"),
+                f"runs a function that reads {name} and makes it another tensor, which a compiled function would do in"
+                " its first call only.",
+                ("write it in place", f"{'self.' + own if own else name}.copy_(new) in torch.no_grad(), or as a buffer"),
                 ("pass it", "as an argument, and return the new one"),
             )
