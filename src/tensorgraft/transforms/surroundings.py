@@ -9,6 +9,7 @@ changes while it is traced is not looked at any more.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import sys
 import sysconfig
@@ -75,11 +76,45 @@ class Contents:
         return _bits(_on_host(self.of, self._framework)) == self._values
 
 
-class Surroundings:
-    """What is around one trace of a function. `own`: the framework whose arrays the trace itself sees being read."""
+Named = tuple[str, Any]
 
-    def __init__(self, own: str) -> None:
-        self._own = own
+
+def roots(fn: Callable[..., Any]) -> list[Named]:
+    """What a function reaches at once, and the program's names for it."""
+    held = _held("", fn)
+    if held is None:
+        return [(type(fn).__name__, fn)]
+    return list(zip(held.names or (), held.before, strict=True))
+
+
+def walk(roots: Iterable[Named], seen: dict[int, Any] | None = None) -> Iterator[tuple[str, Any, Held | None]]:
+    """What is behind values, the nearest first: (the program's name, a value, what is in it), each once."""
+    seen = {} if seen is None else seen
+    queue = deque(roots)
+    while queue and len(seen) < _MOST:
+        name, value = queue.popleft()
+        if type(value) in _SCALARS or isinstance(value, _CLOSED) or id(value) in seen:
+            continue
+        seen[id(value)] = value
+        held = None if framework_of(value) is not None else _held(name, value)
+        if held is not None and len(held.before) > _MOST:
+            continue
+        yield name, value, held
+        if held is not None:
+            names = held.names or [f"[{k}]" for k in range(len(held.before))]
+            queue.extend((f"{name}{key}", child) for key, child in zip(names, held.before, strict=True))
+
+
+class OfAnother(TypeError):
+    """An argument is an array of another front end than the one that compiles."""
+
+
+class Surroundings:
+    """What is around one trace of a function. `own`: the framework whose arrays the trace itself sees being read; of the
+    Array API, those of one backend."""
+
+    def __init__(self, own: str, backend: Any = None) -> None:
+        self._own, self._backend = own, backend
         self._containers: list[Held] = []
         self._arrays: list[Contents] = []
         self._seen: dict[int, Any] = {}
@@ -94,28 +129,21 @@ class Surroundings:
 
     def add(self, name: str, value: Any) -> None:
         """Look at a value that the function reaches, and at what is in it."""
-        queue = deque([(name, value)])
-        while queue and len(self._seen) < _MOST:
-            name, value = queue.popleft()
-            if type(value) in _SCALARS or isinstance(value, _CLOSED) or id(value) in self._seen:
-                continue
-            self._seen[id(value)] = value
+        for name, value, held in walk([(name, value)], self._seen):
             framework = framework_of(value)
             if framework is not None:
-                if framework != self._own and _is_mutable(value, framework):
+                if not self._is_own(value, framework) and _is_mutable(value, framework):
                     self._arrays.append(Contents(name, value, framework))
-                continue
-            held = _held(name, value)
-            if held is None:
-                if is_of_program(value):
-                    self._objects.append(value)
-                continue
-            if len(held.before) > _MOST:
-                continue
-            if type(value) is not tuple:  # these cannot change
-                self._containers.append(held)
-            names = held.names or [f"[{k}]" for k in range(len(held.before))]
-            queue.extend((f"{name}{key}", child) for key, child in zip(names, held.before, strict=True))
+            elif held is not None:
+                if type(value) is not tuple:  # these cannot change
+                    self._containers.append(held)
+            elif is_of_program(value):
+                self._objects.append(value)
+
+    def _is_own(self, x: Any, framework: str) -> bool:
+        if framework != self._own:
+            return False
+        return self._backend is None or all(cell.backend is self._backend for cell in x._cells())
 
     def settle(self) -> Iterator[tuple[str, Any, Any]]:
         """After the trace: what the function has changed is not looked at. (name, value before, value now) of what it
@@ -177,7 +205,22 @@ def _held(name: str, value: Any) -> Held | None:
         return _around(value)
     if isinstance(value, types.MethodType):
         return Held(name, value, lambda: [value.__func__, value.__self__], ["", "self"])
+    if isinstance(value, functools.partial):
+        names = ["", *(f"args[{k}]" for k in range(len(value.args))), *value.keywords]
+        return Held(name, value, lambda: [value.func, *value.args, *value.keywords.values()], names)
+    if (wrapped := getattr(value, "__wrapped__", None)) is not None and _is_compiled(value):
+        return Held(name, value, lambda: [wrapped], [""])
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.nn.Module):
+        tables = (value._parameters, value._buffers, value._modules)
+        names = [f".{key}" for table in tables for key in table]
+        return Held(name, value, lambda: [v for table in tables for v in table.values()], names)
     return None
+
+
+def _is_compiled(value: Any) -> bool:
+    """A function that something of ours has made of one of the program's."""
+    return type(value).__module__.startswith("tensorgraft.")
 
 
 def _around(fn: types.FunctionType) -> Held:

@@ -234,7 +234,8 @@ class Attributes:
         for (owner, name), held in zip(self._names, self._held, strict=True):
             now = getattr(owner, name, None)
             if not same(now, held):
-                return f"{type(owner).__name__}.{name} was {held!r} and is {now!r}"
+                own = f"{type(owner).__name__}.{name}"
+                return f"{own} was {held!r} and is {now!r}" if is_plain(now) else f"{own} is another object"
         return None
 
 

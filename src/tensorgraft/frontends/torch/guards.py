@@ -25,7 +25,8 @@ from tensorgraft.frontends.torch.plan import sharing
 from tensorgraft.frontends.torch.tensors import cell_of
 from tensorgraft.precision import policy
 from tensorgraft.storage import Storage
-from tensorgraft.transforms.surroundings import Surroundings
+from tensorgraft.transforms.arrays import framework_of
+from tensorgraft.transforms.surroundings import OfAnother, Surroundings
 
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
@@ -43,6 +44,8 @@ def leaf_key(leaf: Any) -> Any:
         return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), array
     if isinstance(leaf, int | float | complex | str | bytes | type(None) | torch.dtype | torch.device):
         return type(leaf), leaf
+    if framework_of(leaf) == "tensorgraft":
+        raise OfAnother(f"{here()}: an argument is an Array of the Array API, in a function of PyTorch's tensors")
     try:
         hash(leaf)
     except TypeError:

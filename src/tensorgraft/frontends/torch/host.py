@@ -8,6 +8,7 @@ refused. Constants are those alone which the function makes of nothing else (`to
 from __future__ import annotations
 
 import functools
+import gc
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -184,7 +185,6 @@ class HostWatch(TorchDispatchMode):
         self.capture = capture
         self.constants: dict[int, weakref.ref[Tensor]] = {}
         self.guards: list[ValueGuard | LookGuard] = []
-        self.computed: list[weakref.ref[Tensor]] = []
         self.computing: dict[int, Live] = {}  # what the operator that runs is given
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -286,7 +286,6 @@ class HostWatch(TorchDispatchMode):
         for k, t in enumerate(made):
             if id(t) not in self.capture.fed_tensors:
                 self._feed(t, Computed(step, k))
-                self.computed.append(weakref.ref(t))
 
     def _refuse_writes(self, func: Any, args: Any, kwargs: Any, live: dict[int, Live]) -> None:
         sig = schema.signature(func)
@@ -356,6 +355,25 @@ class HostWatch(TorchDispatchMode):
                     " the device.",
                     ("on the device", "move the tensor there"),
                     ("outside", "call backward() after the compiled function"),
+                )
+
+    def refuse_left(self, results: Sequence[Any]) -> None:
+        """When the function's frames are gone. Raises TracedValueError for a tensor that the host computes and that
+        something but a result still holds: every later call would leave it as it is."""
+        fed = self.capture.fed_tensors
+        kept = {id(t) for t in results if on_host(t)}
+        refs = {key: (weakref.ref(t), live) for key, (t, live) in fed.items() if isinstance(live, Computed)}
+        for key in refs.keys() - kept:
+            del fed[key]
+        t = None
+        for key, (ref, _) in refs.items():
+            if key not in kept and ref() is not None:
+                gc.collect()
+            if key not in kept and (t := ref()) is not None:
+                raise refused(
+                    f"keeps a CPU tensor of shape {tuple(t.shape)} that it computes, which only its first call would.",
+                    ("return it", "and keep it outside"),
+                    ("on the device", "compute it there"),
                 )
 
     def result(self, t: Tensor) -> Callable[[], Tensor]:

@@ -247,6 +247,8 @@ class Compiled:
                 seen["again"] = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
                 flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
                 del out
+                if seen["tape"] is None:
+                    capture.host.refuse_left(flat)
                 capture.forget_leaves()
                 seen["flat"] = flat
                 for t in flat:
