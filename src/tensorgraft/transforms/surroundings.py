@@ -87,8 +87,11 @@ def roots(fn: Callable[..., Any]) -> list[Named]:
     return list(zip(held.names or (), held.before, strict=True))
 
 
-def walk(roots: Iterable[Named], seen: dict[int, Any] | None = None) -> Iterator[tuple[str, Any, Held | None]]:
-    """What is behind values, the nearest first: (the program's name, a value, what is in it), each once."""
+def walk(
+    roots: Iterable[Named], seen: dict[int, Any] | None = None, modules: bool = False
+) -> Iterator[tuple[str, Any, Held | None]]:
+    """What is behind values, the nearest first: (the program's name, a value, what is in it), each once. `modules`:
+    those of PyTorch are looked into, too."""
     seen = {} if seen is None else seen
     queue = deque(roots)
     while queue and len(seen) < _MOST:
@@ -97,6 +100,8 @@ def walk(roots: Iterable[Named], seen: dict[int, Any] | None = None) -> Iterator
             continue
         seen[id(value)] = value
         held = None if framework_of(value) is not None else _held(name, value)
+        if held is None and modules:
+            held = _of_module(name, value)
         if held is not None and len(held.before) > _MOST:
             continue
         yield name, value, held
@@ -119,6 +124,9 @@ class Surroundings:
         self._arrays: list[Contents] = []
         self._seen: dict[int, Any] = {}
         self._objects: list[Any] = []  # of the program's classes
+        self._nows: list[Callable[[], list[Any]]] = []
+        self._lengths: list[int] = []
+        self._flat: list[Any] = []
         self._told = 0
 
     def new_objects(self) -> list[Any]:
@@ -129,13 +137,13 @@ class Surroundings:
 
     def add(self, name: str, value: Any) -> None:
         """Look at a value that the function reaches, and at what is in it."""
-        for name, value, held in walk([(name, value)], self._seen):
+        for name, value, held in walk([(name, value)], self._seen, modules=self._own != "torch"):
             framework = framework_of(value)
             if framework is not None:
                 if not self._is_own(value, framework) and _is_mutable(value, framework):
                     self._arrays.append(Contents(name, value, framework))
             elif held is not None:
-                if type(value) is not tuple:  # these cannot change
+                if held.before and not isinstance(value, _FIXED):
                     self._containers.append(held)
             elif is_of_program(value):
                 self._objects.append(value)
@@ -156,6 +164,9 @@ class Surroundings:
             )
         changed = [held for held in self._containers if not held.holds()]
         self._containers = [held for held in self._containers if held not in changed]
+        self._nows = [held.now for held in self._containers]
+        self._lengths = [len(held.before) for held in self._containers]
+        self._flat = list(chain.from_iterable(held.before for held in self._containers))
         for held in changed:
             names = held.names or [f"[{k}]" for k in range(len(held.before))]
             now = held.now()
@@ -163,10 +174,12 @@ class Surroundings:
                 yield from ((held.name + key, a, b) for key, a, b in zip(names, held.before, now) if a is not b)
 
     def hold(self) -> bool:
-        for held in self._containers:
-            if not held.holds():
-                return False
-        return all(one.holds() for one in self._arrays)
+        now = [elements() for elements in self._nows]
+        if [*map(len, now)] != self._lengths:
+            return False
+        if not all(map(is_, chain.from_iterable(now), self._flat)):  # then perhaps equal
+            return all(held.holds() for held in self._containers) and all(one.holds() for one in self._arrays)
+        return not self._arrays or all(one.holds() for one in self._arrays)
 
     def broken(self) -> str | None:
         """What has changed, in words."""
@@ -188,6 +201,7 @@ def _which(held: Held) -> str:
     return f"{held.name} has other elements"
 
 
+_FIXED = (tuple, frozenset, functools.partial, types.MethodType)  # what is in them cannot change
 _CLOSED = (types.ModuleType, type, types.BuiltinFunctionType, types.GenericAlias)
 
 
@@ -210,12 +224,16 @@ def _held(name: str, value: Any) -> Held | None:
         return Held(name, value, lambda: [value.func, *value.args, *value.keywords.values()], names)
     if (wrapped := getattr(value, "__wrapped__", None)) is not None and _is_compiled(value):
         return Held(name, value, lambda: [wrapped], [""])
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.nn.Module):
-        tables = (value._parameters, value._buffers, value._modules)
-        names = [f".{key}" for table in tables for key in table]
-        return Held(name, value, lambda: [v for table in tables for v in table.values()], names)
     return None
+
+
+def _of_module(name: str, value: Any) -> Held | None:
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.nn.Module):
+        return None
+    tables = (value._parameters, value._buffers, value._modules)
+    names = [f".{key}" for table in tables for key in table]
+    return Held(name, value, lambda: [v for table in tables for v in table.values()], names)
 
 
 def _is_compiled(value: Any) -> bool:
@@ -281,7 +299,10 @@ def _on_host(x: Any, framework: str) -> np.ndarray:
     if framework == "tensorgraft":
         backend = x._cells()[0].backend
         return np.asarray(backend.to_numpy(x.native))
-    return np.asarray(x.numpy() if framework == "tensorflow" else x)
+    if framework == "tensorflow":
+        with sys.modules["tensorflow"].init_scope():  # a program of TensorFlow may be under way
+            return np.asarray(x.numpy())
+    return np.asarray(x)
 
 
 def _bits(x: np.ndarray) -> Collection[Any]:

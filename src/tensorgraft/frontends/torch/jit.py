@@ -54,7 +54,7 @@ from tensorgraft.frontends.torch.watch import Schedule, watching
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
-from tensorgraft.transforms.surroundings import Surroundings
+from tensorgraft.transforms.surroundings import Surroundings, roots
 
 Array = Any
 Tensor = torch.Tensor
@@ -221,7 +221,7 @@ class Compiled:
         args, kwargs = unflatten_call(structure, given)
         entry_gradients = {id(t): t.grad for t in self.leaves}
         surroundings = Surroundings("torch")
-        for name, value in zip(self._reached.names(), self._reached.now(), strict=True):
+        for name, value in roots(self.fn):
             surroundings.add(name, value)
         for leaf in leaves:
             surroundings.add("an argument", leaf)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tensorgraft.frontends.torch.devices import slot_of
-from tensorgraft.frontends.torch.inductor import inline_when_called
+from tensorgraft.frontends.torch.inductor import device_of, inline_when_called
 from tensorgraft.frontends.torch.trees import Structure, unflatten_call
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class OnCpu:
             return fn(*args, **kwargs)
 
         fn = self._fn
-        # Dynamo keeps what it compiles by code object
-        code = call.__code__.replace(co_name=self._report.name.rpartition(".")[2])
+        # Dynamo keeps what it compiles by code object, and leaves out those in files of ours
+        code = call.__code__.replace(co_name=self._report.name.rpartition(".")[2], co_filename="<tg.jit>")
         own = types.FunctionType(code, call.__globals__, code.co_name, None, call.__closure__)
         inline_when_called()
         optimized: Callable[..., Any] = torch._dynamo.optimize(self._graph)(own)
@@ -52,12 +52,17 @@ class OnCpu:
 
     def _graph(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """The backend for Dynamo."""
+        from torch._dynamo.backends.registry import lookup_backend
+
         from tensorgraft.frontends.torch.dynamo import tensorgraft
 
         self._report.traces += 1
         self._report.operations.append(sum(node.op.startswith("call_") for node in module.graph.nodes))
         self._report.reasons.append([])
         try:
+            own = slot_of(None).backend.dynamo
+            if own is not None and device_of(module, inputs) is None:
+                return lookup_backend(own)(module, inputs)
             return tensorgraft(module, inputs)
         except Exception as error:
             warnings.warn(
