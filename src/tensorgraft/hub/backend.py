@@ -102,6 +102,7 @@ class Backend(
     name: str  # as in `tg.device(name)`
     mutable = False  # arrays can be written in place, and views of them are views
     wraps = False  # arrays may be quantised: see `quantization.backend`
+    dynamo: str | None = None  # the backend of `torch.compile` that computes on this framework's own arrays
     compiles = False  # `compile` makes something faster than the function itself
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,8 +102,10 @@ def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation
         TypeError: on a backend that does not compile.
     """
     from tensorgraft.frontends.torch.explain import explain_call
-    from tensorgraft.transforms.jit import Undecided
+    from tensorgraft.transforms.jit import Jit
 
-    if isinstance(fn, Undecided):
+    if isinstance(fn, Jit):
         fn = fn.decided(args, kwargs)
+    elif isinstance(fn, types.MethodType) and isinstance(fn.__func__, Jit):
+        fn = types.MethodType(fn.__func__.decided((fn.__self__, *args), kwargs), fn.__self__)
     return explain_call(fn, args, kwargs)

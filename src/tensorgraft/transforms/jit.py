@@ -10,6 +10,9 @@ from typing import Any
 
 import optree
 
+from tensorgraft.transforms.arrays import framework_of
+from tensorgraft.transforms.surroundings import OfAnother, roots, walk
+
 
 def jit(fn: Callable[..., Any] | None = None, *, guard_values: bool = False) -> Callable[..., Any]:
     """Compile what `fn` does on the device, with `loss.backward()` and `optimizer.step()` if it has them.
@@ -40,50 +43,72 @@ def jit(fn: Callable[..., Any] | None = None, *, guard_values: bool = False) -> 
 
         if isinstance(fn, Grafted):
             return fn.compiled()
-    if "tensorgraft.frontends.array_api.array" in sys.modules:
-        return Undecided(fn, guard_values)
-    from tensorgraft.frontends.torch.jit import Compiled
-
-    return Compiled(fn, guard_values=guard_values)
+    return Jit(fn, guard_values)
 
 
-class Undecided:
-    """A compiled function of which its first call with tensors or arrays tells whose it is."""
+class Jit:
+    """A compiled function. Whose program it is, PyTorch's or that of the Array API, its arguments tell at each call, and
+    where there are none of either, what it reaches."""
 
     def __init__(self, fn: Callable[..., Any], guard_values: bool) -> None:
         functools.update_wrapper(self, fn, updated=())
         self.fn, self._guard_values = fn, guard_values
-        self._compiled: Any = None
+        self._compiled: Any = None  # of the front end of the last call
+        self._all: dict[str, Any] = {}
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         compiled = self._compiled
-        return (self.decided(args, kwargs) if compiled is None else compiled)(*args, **kwargs)
+        if compiled is None:
+            compiled = self.decided(args, kwargs)
+        try:
+            return compiled(*args, **kwargs)
+        except OfAnother:
+            other = self.decided(args, kwargs)
+            if other is compiled:
+                raise
+        return other(*args, **kwargs)
 
     def decided(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The compiled function of the front end whose arguments these are."""
-        if self._compiled is None:
-            self._compiled = self._decide(args, kwargs)
+        """The compiled function of the front end whose call this is."""
+        front_end = _front_end(self.fn, args, kwargs)
+        if front_end not in self._all:
+            self._all[front_end] = self._made(front_end)
+        self._compiled = self._all[front_end]
         return self._compiled
+
+    def _made(self, front_end: str) -> Any:
+        if front_end == "tensorgraft":
+            from tensorgraft.frontends.array_api.jit import Jitted
+
+            return Jitted(self.fn)
+        from tensorgraft.frontends.torch.jit import Compiled
+
+        return Compiled(self.fn, guard_values=self._guard_values)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or self.__dict__.get("_compiled") is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._compiled, name)
 
-    def _decide(self, args: Any, kwargs: Any) -> Any:
-        from tensorgraft.frontends.array_api.array import Array
-        from tensorgraft.frontends.array_api.jit import Jitted, reached
 
-        call: Any = (args, kwargs)
-        seen = [*optree.tree_leaves(call), *reached(self.fn)]
-        if any(isinstance(x, Array) for x in seen) or (not any(map(_is_torch, seen)) and any(map(_of_arrays, seen))):
-            return Jitted(self.fn)
-        from tensorgraft.frontends.torch.jit import Compiled
-
-        return Compiled(self.fn, guard_values=self._guard_values)
+def _front_end(fn: Callable[..., Any], args: Any, kwargs: Any) -> str:
+    """ "tensorgraft" (the Array API) or "torch"."""
+    call: Any = (args, kwargs)
+    given = {framework_of(x) for x in optree.tree_leaves(call)}
+    if "tensorgraft" in given or "torch" in given:
+        return "tensorgraft" if "tensorgraft" in given else "torch"
+    near = roots(fn)
+    for around in ([x for _, x in near], [x for _, x, _ in walk(near)]):
+        if any(framework_of(x) == "tensorgraft" for x in around):
+            return "tensorgraft"
+        if any(map(_is_torch, around)):
+            return "torch"
+        if any(map(_of_arrays, around)):
+            return "tensorgraft"
+    return "torch"
 
 
 def _is_torch(x: Any) -> bool:

@@ -21,11 +21,11 @@ def training(device):
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
     losses = []
-    table = torch.arange(1000.0)
+    table = list(map(float, range(1000)))
 
     def step(x, y):
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), y) + torch.tensor(table.tolist(), device=x.device).sum()
+        loss = nn.functional.cross_entropy(model(x), y) + torch.tensor(table, device=x.device).sum()
         loss.backward()
         optimizer.step()
         scheduler.step()

@@ -79,11 +79,11 @@ def test_surroundings(device, monkeypatch):
 def test_steps(device):
     model = nn.Linear(3, 1).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    noise = torch.ones(3)
+    noise, scale = torch.ones(3), torch.tensor(2.0)
 
     @tg.jit
     def step(x):
-        loss = model(x + noise.to(x.device)).sum()
+        loss = model(x + noise.to(x.device)).sum() * scale.item()
         loss.backward()
         optimizer.step()
         return loss.detach()
@@ -100,7 +100,10 @@ def test_steps(device):
     assert why(step) == ["optimizer: momentum of group 0 is 0.8, was 0.9"]
     noise.mul_(2)
     step(x)
-    assert why(step) == ["noise, which is on the CPU and was read, has been written"]
+    assert step.report.traces == 3
+    scale.mul_(2)
+    step(x)
+    assert why(step) == ["scale, which is on the CPU and of which Python asks for the value, has another one"]
 
 
 def test_explain_tells_it(device):

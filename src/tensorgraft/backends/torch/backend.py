@@ -17,7 +17,7 @@ from tensorgraft.backends.torch.fft import TorchFFT
 from tensorgraft.backends.torch.indexing import TorchIndexing
 from tensorgraft.backends.torch.linalg import TorchLinearAlgebra
 from tensorgraft.backends.torch.precision import NUMPY, torch_dtype
-from tensorgraft.backends.torch.program import TorchProgram
+from tensorgraft.backends.torch.program import TorchProgram, compiler
 from tensorgraft.backends.torch.random import TorchRandom
 from tensorgraft.backends.torch.recorder import StandIn, suspended
 from tensorgraft.backends.torch.reduction import TorchReduction
@@ -59,6 +59,7 @@ class TorchBackend(
     def __init__(self, index: int = 0, platform: str | None = None) -> None:
         super().__init__(index, platform)
         self.device = arrays.find_device(index, platform)
+        self.dynamo = "inductor" if compiler() == "inductor" else "eager"
 
     # ---- arrays ----------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from tensorgraft.frontends.array_api.traced_numbers import DTYPES, Number, Use, 
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
+from tensorgraft.transforms.surroundings import Surroundings, roots
 
 _MOST_TRACES = 32
 _RECENT = 4
@@ -122,6 +123,9 @@ class Jitted:
         argument = {id(x._cell): i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Array)}
         given = {id(x): i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Array)}
         seen: dict[str, Any] = {}
+        surroundings = Surroundings("tensorgraft", xp)
+        for name, value in roots(self.fn):
+            surroundings.add(name, value)
 
         numbers: dict[int, NumberInput] = {}
         alive: list[tuple[Use, weakref.ref[Any]]] = []
@@ -182,6 +186,8 @@ class Jitted:
         with policy.noted() as notes:
             program = xp.trace(traced)
         _settle(alive)
+        for _ in surroundings.settle():
+            pass
         given_numbers = {i: x for i, x in enumerate(leaves) if is_input(x)}
         looked_at = [i for i in given_numbers if uses is None or uses[i].looked_at]
         positions = {id(a): k for k, a in enumerate(program.captured)}
@@ -199,6 +205,7 @@ class Jitted:
             guards={i: exact(leaves[i]) for i in looked_at},
             bounds={i: use.bounds for i, use in (uses or {}).items() if use.bounds != (-math.inf, math.inf)},
             checks=seen["checks"],
+            surroundings=surroundings if surroundings else None,
         )
 
 

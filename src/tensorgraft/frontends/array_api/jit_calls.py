@@ -14,6 +14,7 @@ from tensorgraft.frontends.array_api.array import Array
 from tensorgraft.frontends.array_api.checks import unless
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage
+from tensorgraft.transforms.surroundings import Surroundings
 
 
 class Argument(NamedTuple):
@@ -95,6 +96,7 @@ class Trace:
     guards: dict[int, Any]  # Python numbers of which the function looked at the value, by their leaf
     bounds: dict[int, tuple[float, float]]  # of those that it did not, where a dtype holds some only
     checks: list[str]  # the messages of `error_if`; their flags are the program's last result
+    surroundings: Surroundings | None = None
 
     def __post_init__(self) -> None:
         """What a call needs of all that, in the order in which it needs it."""
@@ -113,6 +115,8 @@ class Trace:
         for i, (low, high) in self.bounds.items():
             if not low <= leaves[i] <= high:
                 return False
+        if self.surroundings is not None and not self.surroundings.hold():
+            return False
         return not self.outside or all(ref() is not None for ref in self.outside)
 
     def __call__(self, xp: Backend, leaves: Sequence[Any]) -> Any:

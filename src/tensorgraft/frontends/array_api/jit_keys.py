@@ -11,6 +11,8 @@ from typing import Any
 from tensorgraft.frontends.array_api.array import Array
 from tensorgraft.frontends.array_api.traced_numbers import is_input
 from tensorgraft.hub.backend import Backend
+from tensorgraft.transforms.arrays import framework_of
+from tensorgraft.transforms.surroundings import OfAnother
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _NUMBERS = (float, complex)  # any of which is an input
@@ -108,6 +110,8 @@ class _Identity:
 def _mark(x: Any) -> Any:
     if is_input(x):
         return type(x)
+    if type(x) not in _PLAIN and framework_of(x) == "torch":
+        raise OfAnother("an argument is a torch.Tensor, in a function of Arrays of the Array API")
     try:
         hash(x)
     except TypeError:

@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 
+from tensorgraft.transforms.surroundings import Surroundings, is_of_program
+
 _SCALARS = frozenset(
     {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, torch.memory_format}
 )
@@ -39,15 +41,19 @@ def same(a: Any, b: Any) -> bool:
         return False
     if a.__class__ is tuple:
         return len(a) == len(b) and all(map(same, a, b))
+    if not is_plain(a):
+        return False
     if a.__class__ is float:
         return a.hex() == b.hex()
     return bool(a == b)
 
 
 class Reads:
-    """The plain attributes that were read, with the values that were found first."""
+    """The attributes that were read, with the values that were found first: plain ones, and of objects of the program's
+    own classes all others, which `surroundings` looks into."""
 
-    def __init__(self) -> None:
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._surroundings = surroundings
         self.owners: dict[int, Any] = {}  # by identity: everything that was read of, whatever was read
         self.values: dict[int, dict[str, Any]] = {}
         self._tensors: dict[int, dict[str, torch.Tensor]] = {}  # of the owners, when they were first read
@@ -57,19 +63,27 @@ class Reads:
         self.owners[id(owner)] = owner
         self._tensors[id(owner)] = _tensors_of(owner)
 
-    def rebound(self) -> Iterator[tuple[Any, str, torch.Tensor, torch.Tensor]]:
-        """(owner, attribute, its tensor before, its tensor now) where the function has given it another tensor."""
+    def rebound(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+        """(an attribute, its tensor before, its tensor now) where the function has given it another tensor."""
         for key, before in self._tensors.items():
             owner = self.owners[key]
             now = _tensors_of(owner)
             for name, t in before.items():
                 if name in now and now[name] is not t:
-                    yield owner, name, t, now[name]
+                    yield f"{type(owner).__name__}.{name}", t, now[name]
 
     def note(self, owner: Any, name: str, value: Any) -> None:
         known = self.values.setdefault(id(owner), {})
-        if name not in known and not name.startswith("__") and is_plain(value) and not _computed(owner, name):
+        if name in known or name.startswith("__"):
+            return
+        if is_plain(value):
+            if not _computed(owner, name):
+                known[name] = value
+        elif name in getattr(owner, "__dict__", ()) and is_of_program(owner):
             known[name] = value
+            self._surroundings.add(f"{type(owner).__name__}.{name}", value)
+            for found in self._surroundings.new_objects():
+                watch_class(type(found))
 
     def modules(self) -> list[torch.nn.Module]:
         return [owner for owner in self.owners.values() if isinstance(owner, torch.nn.Module)]
@@ -92,6 +106,13 @@ def _computed(owner: Any, name: str) -> bool:
 class _Active(threading.local):
     reads: Reads | None = None
 
+    def __init__(self) -> None:
+        self.classes: set[type] = set()  # those that are watched
+
+
+# what they hold is fed, or guarded, otherwise
+_UNWATCHED = (torch.Tensor, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+
 
 _active = _Active()
 _lock = threading.Lock()
@@ -101,19 +122,25 @@ _watched: dict[type, tuple[int, Any]] = {}  # classes: by how many traces, and t
 @contextlib.contextmanager
 def noting(reads: Reads, *owners: Any) -> Iterator[None]:
     """Inside, this thread's reads of attributes of modules and of `owners` are noted."""
-    classes = {torch.nn.Module}
-    for owner in owners:
-        if not isinstance(owner, torch.nn.Module | torch.Tensor) and type(owner).__flags__ & 1 << 9:  # made in Python
-            classes.add(type(owner))
     before, _active.reads = _active.reads, reads
-    for cls in classes:
-        _watch(cls)
+    outer, _active.classes = _active.classes, set()
+    watch_class(torch.nn.Module)
     try:
+        for owner in owners:
+            watch_class(type(owner))
         yield
     finally:
-        for cls in classes:
+        for cls in _active.classes:
             _release(cls)
-        _active.reads = before
+        _active.reads, _active.classes = before, outer
+
+
+def watch_class(cls: type) -> None:
+    """Note what is read of its objects, too."""
+    made_in_python = bool(cls.__flags__ & 1 << 9)
+    if made_in_python and cls not in _active.classes and not issubclass(cls, (*_UNWATCHED, *_active.classes)):
+        _active.classes.add(cls)
+        _watch(cls)
 
 
 def _watch(cls: type) -> None:
@@ -176,6 +203,8 @@ class Attributes:
                 now = getattr(owner, name, None)
                 if same(now, value):
                     kept[name] = now
+                elif not is_plain(value):  # it puts others in their place: tensors are `_check_rebound`'s
+                    continue
                 elif (key, name) in changed and is_plain(now):
                     _warn(owner, name, value, now)
                 else:
@@ -205,7 +234,8 @@ class Attributes:
         for (owner, name), held in zip(self._names, self._held, strict=True):
             now = getattr(owner, name, None)
             if not same(now, held):
-                return f"{type(owner).__name__}.{name} was {held!r} and is {now!r}"
+                own = f"{type(owner).__name__}.{name}"
+                return f"{own} was {held!r} and is {now!r}" if is_plain(now) else f"{own} is another object"
         return None
 
 

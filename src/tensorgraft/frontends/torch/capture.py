@@ -28,6 +28,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
 
 if TYPE_CHECKING:
+    from tensorgraft.frontends.torch.host import HostWatch, Live
     from tensorgraft.frontends.torch.remat import Recomputation
     from tensorgraft.frontends.torch.values import Values
 
@@ -51,6 +52,7 @@ class Feed:
     value: Callable[[], np.ndarray]
     traced: np.ndarray | None = None  # the value at the time of the trace, which the call that traced goes with
     what: str = "random state"
+    tensor: torch.Tensor | None = None  # of the host, from outside
 
     def take(self) -> np.ndarray:
         if self.traced is None:
@@ -109,14 +111,20 @@ class Capture:
     recomputation: Recomputation | None = None  # that is under way
     values: Values | None = None  # that may be asked for
     modules: dict[int, torch.nn.Module] = field(default_factory=dict)
-    host_reads: dict[int, tuple[weakref.ref[torch.Tensor], int]] = field(default_factory=dict)
-    # CPU arguments and what they are at a call, by id
-    fed_tensors: dict[int, tuple[torch.Tensor, Callable[[], torch.Tensor]]] = field(default_factory=dict)
+    # tensors of the host that are no constants, and what they are at a call, by id
+    fed_tensors: dict[int, tuple[torch.Tensor, Live]] = field(default_factory=dict)
     origins: dict[int, Place | None] = field(default_factory=dict)  # where the program made a storage, by id
     casts: dict[Any, Any] = field(default_factory=dict)  # of weights, by autocast: this program's own
     loops: Loops = field(default_factory=Loops)
 
     quantized: list[Storage] = field(default_factory=list)  # of which the parts are touched
+    host: HostWatch | None = None  # what knows the tensors of the host
+    on_device: bool = True  # the function is known to use the device, whatever it has done so far
+
+    @property
+    def idle(self) -> bool:
+        """Nothing of the device has been used."""
+        return not (self.on_device or self.touched or self.born or self.draws)
 
     # ---- storages -------------------------------------------------------------------------------------------------
 
@@ -259,10 +267,15 @@ class Capture:
         return self.feed(lambda: RandomState(seed=seed_from(generator)).words(), np.zeros(4, np.uint32))
 
     def host_array(self, t: torch.Tensor, view: Callable[[torch.Tensor], np.ndarray]) -> Any:
-        """What goes into the program for a CPU tensor: an argument of the function is fed at every call, anything else
-        is a constant (that `watch.HostWatch` guards)."""
-        _, value = self.fed_tensors.get(id(t), (t, None))
-        return view(t) if value is None else self.feed(lambda: view(value()), view(t), what="CPU argument")
+        """What goes into the program for a tensor of the host: what the function itself makes of nothing else is a
+        constant, anything else is fed at every call."""
+        known = self.fed_tensors.get(id(t))
+        live = known[1] if known is not None else None if self.host is None else self.host.inside_kernel(t)
+        if live is None:
+            return view(t)
+        array = self.feed(lambda: view(live()), view(t), what="CPU argument" if live.of_argument else "CPU tensor")
+        self.feeds[-1].tensor = live.tensor
+        return array
 
     # ---- gradients ------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,8 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 from tensorgraft.frontends.torch import schema, state
 from tensorgraft.frontends.torch.capture import Capture
 from tensorgraft.frontends.torch.devices import TYPE, slot_of_backend
+from tensorgraft.frontends.torch.home import home_of
+from tensorgraft.frontends.torch.host import OnlyTheHost
 from tensorgraft.frontends.torch.jit import Compiled
 from tensorgraft.frontends.torch.outcome import to_meta
 from tensorgraft.frontends.torch.places import Place, program_place, source_line
@@ -39,7 +41,10 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     fn, compiled, new = _unwrapped(fn, args, kwargs)
     probe = _Probe(fn)
     leaves, structure = tree_flatten((args, kwargs))
-    backend = probe._backend(leaves)
+    home = home_of(fn, probe._reached.now(), leaves)
+    if home.backend is None:
+        raise _of_the_cpu(fn)
+    backend = home.backend
     if not backend.traces:
         raise TypeError(
             f"tg.explain tells what a compiled program is made of, and the backend {backend.name} compiles none: it"
@@ -51,7 +56,10 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     watch = _Watch(backend)
     with unchanged([value for _, value in objects]), watch.active():
         start = time.perf_counter()
-        probe.trace(backend, leaves, structure)
+        try:
+            probe.trace(backend, leaves, structure, home.sure)
+        except OnlyTheHost:
+            raise _of_the_cpu(fn) from None
         seconds = time.perf_counter() - start
         inputs = _inputs(probe, objects, leaves)  # while the optimizers' state is there
         results, kept = probe.results, probe.kept
@@ -80,6 +88,14 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     return explanation
 
 
+def _of_the_cpu(fn: Callable[..., Any]) -> TypeError:
+    name = getattr(fn, "__qualname__", type(fn).__qualname__)
+    return TypeError(
+        f"tg.explain tells of programs of the device, and {name} computes on CPU tensors alone, which tg.jit leaves to"
+        " torch.compile: torch._dynamo.explain tells of those"
+    )
+
+
 def _unwrapped(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], Compiled | None, list[str]]:
@@ -101,9 +117,9 @@ class _Probe(Compiled):
     def __init__(self, fn: Callable[..., Any]) -> None:
         super().__init__(fn, reported=False)
 
-    def trace(self, backend: Backend, leaves: list[Any], structure: Any) -> None:
+    def trace(self, backend: Backend, leaves: list[Any], structure: Any, on_device: bool) -> None:
         try:
-            made = self._trace(backend, leaves, structure)
+            made = self._trace(backend, leaves, structure, on_device)
         finally:
             if hasattr(self, "capture"):
                 self.capture.restore_gradients()
@@ -141,6 +157,7 @@ def _inputs(probe: _Probe, objects: list[Named], leaves: list[Any]) -> list[Inpu
     capture, backend = probe.capture, probe.capture.backend
     touched = {id(t.stand_in): t for t in capture.touched}
     fed = {id(f.stand_in): f for f in capture.feeds}
+    of_host = {id(value): f"{name}, on the CPU" for name, value in reversed(objects) if isinstance(value, Tensor)}
     donated = set(probe.donated)
     found = []
     for k, array in enumerate(probe.program.captured):
@@ -148,7 +165,7 @@ def _inputs(probe: _Probe, objects: list[Named], leaves: list[Any]) -> list[Inpu
         if (t := touched.get(id(array))) is not None:
             kind, name, shape = names.get(id(t.cell), ("captured", "", shape))
         elif (f := fed.get(id(array))) is not None:
-            kind, name = "host", f.what
+            kind, name = "host", of_host.get(id(f.tensor), f.what)
         else:
             kind, name = "constant", ""
         dtype, size = str(backend.dtype_of(array)), _bytes(backend, array)

@@ -9,7 +9,6 @@ import contextlib
 import dis
 import functools
 import types
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from operator import is_
@@ -20,12 +19,15 @@ import torch
 from tensorgraft.frontends.torch import scripted
 from tensorgraft.frontends.torch.attributes import Attributes, is_plain
 from tensorgraft.frontends.torch.devices import TYPE
+from tensorgraft.frontends.torch.host import LookGuard, ValueGuard
 from tensorgraft.frontends.torch.located import here
 from tensorgraft.frontends.torch.optimizers import Stepped
 from tensorgraft.frontends.torch.plan import sharing
 from tensorgraft.frontends.torch.tensors import cell_of
 from tensorgraft.precision import policy
 from tensorgraft.storage import Storage
+from tensorgraft.transforms.arrays import framework_of
+from tensorgraft.transforms.surroundings import OfAnother, Surroundings
 
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
@@ -43,6 +45,8 @@ def leaf_key(leaf: Any) -> Any:
         return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), array
     if isinstance(leaf, int | float | complex | str | bytes | type(None) | torch.dtype | torch.device):
         return type(leaf), leaf
+    if framework_of(leaf) == "tensorgraft":
+        raise OfAnother(f"{here()}: an argument is an Array of the Array API, in a function of PyTorch's tensors")
     try:
         hash(leaf)
     except TypeError:
@@ -165,16 +169,17 @@ class Guards:
         attributes: Attributes,
         optimizers: Sequence[Stepped],
         gradients: Sequence[tuple[Callable[[Sequence[Any]], Tensor], Tensor | None]],
-        host: Iterable[tuple[weakref.ref[Tensor], int]],
+        host: Iterable[ValueGuard | LookGuard],
+        surroundings: Surroundings,
     ) -> None:
-        """`gradients`: leaves, and what gradient each has before the call. `host`: CPU tensors that were read, and
-        their versions."""
+        """`gradients`: leaves, and what gradient each has before the call. `host`: of the tensors of the host."""
         self.modules = Modules(modules)
         self.attributes = attributes
         self.optimizers = list(optimizers)
         self.without = [get for get, before in gradients if before is None]
         self.gradients = [(get, leaf_key(before)) for get, before in gradients if before is not None]
         self.host = list(host)
+        self.surroundings = surroundings if surroundings else None
 
     def hold(self, leaves: Sequence[Any]) -> bool:
         if not (self.modules.hold() and self.attributes.hold()):
@@ -188,7 +193,9 @@ class Guards:
         for get, key in self.gradients:
             if (g := get(leaves).grad) is None or leaf_key(g) != key:
                 return False
-        return not self.host or all((t := ref()) is not None and t._version == version for ref, version in self.host)
+        if self.surroundings is not None and not self.surroundings.hold():
+            return False
+        return not self.host or all(guard.hold(leaves) for guard in self.host)
 
     def broken(self, leaves: Sequence[Any], names: dict[int, str]) -> str:
         """What does not hold any more, in words. `names`: the program's, of objects by their id."""
@@ -199,11 +206,11 @@ class Guards:
         for stepped in self.optimizers:
             if not stepped.holds():
                 return stepped.broken(names.get(id(stepped.optimizer), type(stepped.optimizer).__name__))
-        for ref, version in self.host:
-            if (t := ref()) is None:
-                return "a CPU tensor that was read is gone"
-            if t._version != version:
-                return f"{names.get(id(t), 'a CPU tensor')}, which is on the CPU and was read, has been written"
+        if self.surroundings is not None and (words := self.surroundings.broken()) is not None:
+            return words
+        for guard in self.host:
+            if not guard.hold(leaves):
+                return guard.broken(names)
         for get in self.without:
             if get(leaves).grad is not None:
                 return f"{names.get(id(get(leaves)), 'a tensor')}.grad was None, and is there now"

@@ -31,7 +31,7 @@ def install() -> None:
 def _prepared(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        _inline_when_called()
+        inline_when_called()
         original(self, *args, **kwargs)
         if getattr(self, "compiler_name", None) == "tensorgraft":
             from tensorgraft.frontends.torch.dynamo import check
@@ -42,7 +42,7 @@ def _prepared(original: Callable[..., None]) -> Callable[..., None]:
 
 
 @functools.cache
-def _inline_when_called() -> None:
+def inline_when_called() -> None:
     from torch._dynamo import trace_rules
 
     if hasattr(trace_rules, "BUILTIN_INLINE_WHEN_CALLED"):

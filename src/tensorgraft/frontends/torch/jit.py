@@ -10,7 +10,7 @@ import contextlib
 import functools
 import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,8 +33,11 @@ from tensorgraft.frontends.torch.guards import (
     shared_arguments,
     value_keys,
 )
+from tensorgraft.frontends.torch.home import home_of
+from tensorgraft.frontends.torch.host import Argument, OnlyTheHost, on_host
 from tensorgraft.frontends.torch.located import here, refused
 from tensorgraft.frontends.torch.metadata import Metadata
+from tensorgraft.frontends.torch.on_cpu import CpuCall, OnCpu
 from tensorgraft.frontends.torch.optimizers import Stepped, optimizers_traced
 from tensorgraft.frontends.torch.places import program_place
 from tensorgraft.frontends.torch.plan import sharing
@@ -44,13 +47,14 @@ from tensorgraft.frontends.torch.scaling import scalers_traced
 from tensorgraft.frontends.torch.sources import Inputs, Source, Storages
 from tensorgraft.frontends.torch.tape import Tape, record
 from tensorgraft.frontends.torch.tensors import cell_of
-from tensorgraft.frontends.torch.trace import Gradient, Result, Trace, current_leaf, run_trace
+from tensorgraft.frontends.torch.trace import Gradient, Result, Trace
 from tensorgraft.frontends.torch.trees import Structure, flatten, flatten_call, unflatten_call
 from tensorgraft.frontends.torch.values import ROUNDS, ValueGuards, Values, too_many
 from tensorgraft.frontends.torch.watch import Schedule, watching
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
+from tensorgraft.transforms.surroundings import Surroundings, roots
 
 Array = Any
 Tensor = torch.Tensor
@@ -82,8 +86,9 @@ class Compiled:
         self.fn = fn
         self.traces: dict[Any, list[Trace]] = {}
         # the same traces by a key that is made faster, with the objects that it knows by identity
-        self._quick: dict[Any, tuple[list[Any], list[Trace]]] = {}
+        self._quick: dict[Any, tuple[list[Any], Sequence[Trace | CpuCall]]] = {}
         self._reached = Reached(fn)
+        self._cpu: OnCpu | None = None
         self.history = History(fn, self._reached)
         self._changed: set[tuple[int, str]] = set()  # attributes that traces have changed
         self.leaves: list[Tensor] = []  # that have been given gradients by earlier traces
@@ -107,12 +112,15 @@ class Compiled:
         if known is not None:
             for found in known[1]:
                 if found.guards.hold(leaves):
-                    return run_trace(found, leaves)
+                    return found(leaves)
         return self._first_call(quick, leaves, structure, objects)
 
     def _first_call(self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
         """A call for which no trace is at hand."""
-        backend = self._backend(leaves)
+        home = home_of(self.fn, self._reached.now(), leaves)
+        if home.backend is None:
+            return self._on_cpu(quick, leaves, structure, objects)
+        backend = home.backend
         if not backend.traces:
             args, kwargs = unflatten_call(structure, leaves)
             return self.fn(*args, **kwargs)
@@ -122,25 +130,40 @@ class Compiled:
         self._quick[quick] = (objects, known)
         for found in known:
             if found.guards.hold(leaves):
-                return run_trace(found, leaves)
+                return found(leaves)
         call = self.history.call(leaves, structure, backend)
         why = self.history.why(call, [found.guards for found in known], leaves)
         if sum(map(len, self.traces.values())) >= _MOST_TRACES:
             raise RuntimeError(self.history.too_many(self.report.name, _MOST_TRACES, call, why, program_place()))
-        made = self._trace(backend, leaves, structure)
+        try:
+            made = self._trace(backend, leaves, structure, home.sure)
+        except OnlyTheHost:
+            return self._on_cpu(quick, leaves, structure, objects)
         known.append(made)
         self.history.calls.append(call)
         self.report.reasons.append(why)
         start = time.perf_counter()
-        out = run_trace(made, leaves, first=True)
+        out = made(leaves, first=True)
         self.report.compile_seconds += time.perf_counter() - start
         return out
+
+    def _on_cpu(self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
+        """A call of a function of CPU tensors alone."""
+        if self._cpu is None:
+            self._cpu = OnCpu(self.fn, self.report)
+        if len(self._quick) >= _MOST_KEYS:
+            self._quick.clear()
+        found = CpuCall(self._cpu, structure)
+        self._quick[quick] = (objects, [found])
+        return found(leaves)
 
     def news(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
         """What is new in a call, in words: that for which it would be traced. Empty where it would not, and for the
         first one."""
         leaves, structure = flatten_call(args, kwargs)
-        backend = self._backend(leaves)
+        backend = home_of(self.fn, self._reached.now(), leaves).backend
+        if backend is None:
+            return []
         known = self.traces.get(self._key(backend, leaves, structure, self._reached.now()), [])
         guards = [found.guards for found in known]
         if any(g.hold(leaves) for g in guards):
@@ -150,24 +173,12 @@ class Compiled:
     def _key(self, backend: Backend, leaves: Sequence[Any], structure: Structure, objects: list[Any]) -> Any:
         return structure, backend, *modes(), value_keys(objects), *map(leaf_key, leaves), shared_arguments(leaves)
 
-    def _backend(self, leaves: Sequence[Any]) -> Backend:
-        for leaf in leaves:
-            if isinstance(leaf, Tensor) and leaf.device.type == TYPE:
-                return plain(cell_of(leaf).backend)
-        for value in self._reached.now():
-            if isinstance(value, torch.nn.Module):
-                for p in value.parameters():
-                    if p.device.type == TYPE:
-                        return plain(cell_of(p).backend)
-            elif isinstance(value, Tensor) and value.device.type == TYPE:
-                return plain(cell_of(value).backend)
-        return slot_of(None).backend
-
-    def _trace(self, backend: Backend, leaves: list[Any], structure: Structure) -> Trace:
+    def _trace(self, backend: Backend, leaves: list[Any], structure: Structure, on_device: bool = True) -> Trace:
+        """`on_device`: the function is known to use the device. Raises OnlyTheHost where it turns out not to."""
         values = Values()
         for _ in range(ROUNDS):  # until every value that was asked for is known: the first, without `guard_values`
             try:
-                made, found = self._trace_once(backend, leaves, structure, values)
+                made, found = self._trace_once(backend, leaves, structure, values, on_device)
             except Exception:
                 if not values.guessed:
                     raise
@@ -188,18 +199,18 @@ class Compiled:
         raise too_many()
 
     def _trace_once(
-        self, backend: Backend, leaves: list[Any], structure: Structure, values: Values
+        self, backend: Backend, leaves: list[Any], structure: Structure, values: Values, on_device: bool
     ) -> tuple[Trace | None, list[np.ndarray]]:
         """A trace, or the values that it asked for if one of them was not known."""
         start = time.perf_counter()
-        capture = Capture(backend, values=values if self._guards_values else None)
+        capture = Capture(backend, values=values if self._guards_values else None, on_device=on_device)
         values.undo = capture.restore_gradients
         schedule = Schedule()
         stepped: list[Stepped] = []
         ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
         for i, t in enumerate(leaves):
-            if isinstance(t, Tensor) and t.device.type == "cpu":
-                capture.fed_tensors[id(t)] = (t, functools.partial(current_leaf, i))
+            if on_host(t):
+                capture.fed_tensors[id(t)] = (t, Argument(i))
         given = list(leaves)
         cut: dict[int, int] = {}  # arguments without the history that they came with
         for k, (i, t) in enumerate(ours):
@@ -209,26 +220,35 @@ class Compiled:
                 cut[id(given[i])] = i
         args, kwargs = unflatten_call(structure, given)
         entry_gradients = {id(t): t.grad for t in self.leaves}
-        reads = Reads()
-        owners = [v for v in (*self._reached.fixed, *leaves) if not isinstance(v, Tensor)]
-        seen: dict[str, Any] = {"reads": reads}
+        surroundings = Surroundings("torch")
+        for name, value in roots(self.fn):
+            surroundings.add(name, value)
+        for leaf in leaves:
+            surroundings.add("an argument", leaf)
+        reads = Reads(surroundings)
+        owners = [v for v in (*self._reached.fixed, *leaves, *surroundings.new_objects()) if not isinstance(v, Tensor)]
+        seen: dict[str, Any] = {"reads": reads, "surroundings": surroundings}
 
         def traced() -> list[Array]:
             with active(capture), contextlib.ExitStack() as stack:
                 stack.enter_context(optimizers_traced(capture, schedule, stepped))
-                stack.enter_context(watching(capture, schedule))
+                seen["host"] = capture.host = stack.enter_context(watching(capture, schedule))
                 stack.enter_context(scalers_traced())
                 first_node = torch.autograd._get_sequence_nr()
                 with noting(reads, *owners):
                     out = self.fn(*args, **kwargs)
-                _check_rebound(reads, capture)
+                _check_rebound([*reads.rebound(), *surroundings.settle()], capture)
                 flat, structure = flatten(out)
+                capture.host.at_the_end(flat)
                 seen["structure"] = None if len(flat) == 1 and flat[0] is out else structure
-                seen["identical"] = [next((i for i, t in ours if t is o), None) for o in flat]
+                arguments = [*ours, *((i, t) for i, t in enumerate(leaves) if on_host(t))]
+                seen["identical"] = [next((i for i, t in arguments if t is o), None) for o in flat]
                 seen["roots"], seen["tape"] = record(flat, seen["identical"], first_node, capture)
                 seen["again"] = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
                 flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
                 del out
+                if seen["tape"] is None:
+                    capture.host.refuse_left(flat)
                 capture.forget_leaves()
                 seen["flat"] = flat
                 for t in flat:
@@ -341,6 +361,8 @@ class Compiled:
                     results.append(Result(argument=argument_of[id(cell)], metadata=Metadata.of(o)))
                 else:
                     results.append(Result(value=o))
+            elif on_host(o):
+                results.append(Result(host=seen["host"].result(o)))
             else:
                 results.append(Result(value=o))
 
@@ -367,7 +389,8 @@ class Compiled:
             Attributes(reads, self._changed),
             stepped,
             before,
-            [(ref, version) for ref, version in capture.host_reads.values() if ref() is not None],
+            seen["host"].guards,
+            seen["surroundings"],
         )
 
         tape: Tape | None = seen["tape"]
@@ -437,16 +460,19 @@ def _array_of(sources: dict[int, Any], fed: dict[int, Feed], key: int) -> Callab
 reports: list[Report] = []
 
 
-def _check_rebound(reads: Reads, capture: Capture) -> None:
-    """An attribute whose tensor the function reads, and gives another one: every later call would read the first."""
+def _check_rebound(rebound: Iterable[tuple[str, Any, Any]], capture: Capture) -> None:
+    """A place whose tensor the function reads, and gives another one: every later call would read the first."""
     touched = {id(t.cell) for t in capture.touched}
     born = {id(cell) for cell in capture.survivors()}
-    for owner, name, before, now in reads.rebound():
+    for name, before, now in rebound:
+        if not (isinstance(before, Tensor) and isinstance(now, Tensor)):
+            continue
         ours = before.device.type == TYPE == now.device.type
         if ours and id(cell_of(before)) in touched and id(cell_of(now)) in born:
+            own = name.partition(".")[2]
             raise refused(
-                f"runs a function that reads {type(owner).__name__}.{name} and makes it another tensor, which a"
-                " compiled function would do in its first call only.",
-                ("write it in place", f"self.{name}.copy_(new) in torch.no_grad(), or as a buffer"),
+                f"runs a function that reads {name} and makes it another tensor, which a compiled function would do in"
+                " its first call only.",
+                ("write it in place", f"{'self.' + own if own else name}.copy_(new) in torch.no_grad(), or as a buffer"),
                 ("pass it", "as an argument, and return the new one"),
             )

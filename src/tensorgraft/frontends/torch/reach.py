@@ -16,7 +16,7 @@ from tensorgraft.frontends.torch.places import in_library
 
 Named = tuple[str, Any]
 _MOST = 100_000  # objects: beyond, names are not worth the time
-_PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size)
+_PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.Size)
 _FOREIGN = ("tensorgraft", "jax", "jaxlib", "numpy")
 _CLOSED = (types.ModuleType, type, types.BuiltinFunctionType, types.GenericAlias, torch.Generator)
 
@@ -29,7 +29,7 @@ def reached(roots: Sequence[Named]) -> Iterator[Named]:
         name, value = queue.popleft()
         if isinstance(value, (*_PLAIN, *_CLOSED)) or id(value) in seen:
             continue
-        if type(value).__module__.partition(".")[0] in _FOREIGN:
+        if type(value).__module__.partition(".")[0] in _FOREIGN and not isinstance(value, torch.nn.Module):
             if hasattr(value, "__wrapped__"):  # a compiled function
                 queue.append((name, value.__wrapped__))
             continue

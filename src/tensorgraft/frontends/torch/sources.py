@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.capture import Feed
 from tensorgraft.frontends.torch.codes import Part
+from tensorgraft.frontends.torch.host import calling
 from tensorgraft.frontends.torch.tensors import cell_of
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
@@ -100,12 +100,9 @@ class Inputs:
     def now(self, leaves: Sequence[Any]) -> list[Array]:
         """The arrays as they are, for a look at them: nothing is donated."""
         arrays = [cell.array for cell in self._storages(leaves)]
-        state.now.leaves = leaves
-        try:
+        with calling(leaves):
             for k, feed in self._feeds:
                 arrays[k] = feed.value()
-        finally:
-            state.now.leaves = ()
         return arrays
 
 

@@ -25,8 +25,12 @@ class _Thread(threading.local):
     scripted: bool = False  # TorchScript is running, which makes errors of its own of those of kernels:
     raised: BaseException | None = None  # that of a kernel
     leaves: Sequence[Any] = ()  # the arguments of the compiled function that is being called
+    computed: dict[Any, list[Any]]  # what the host has computed for that call (`host.Step`)
     # what stands for the results of an operator that would run on the CPU, while a trace is only looked at
     in_place_of_the_cpu: Callable[..., Any] | None = None
+
+    def __init__(self) -> None:
+        self.computed = {}
 
 
 now = _Thread()

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import codes, replay, state
 from tensorgraft.frontends.torch.capture import Capture, Mark
 from tensorgraft.frontends.torch.devices import TYPE, slot_of_backend
+from tensorgraft.frontends.torch.host import Gone, Live
 from tensorgraft.frontends.torch.metadata import Metadata
 from tensorgraft.frontends.torch.state import RandomState
 from tensorgraft.frontends.torch.tensors import cell_of, from_array, to_array
@@ -63,7 +63,7 @@ class Tape:
         self._places: list[tuple[bool, int] | Callable[[Any], Array]] = []
         self.replayed: list[tuple[Storage, int]] = []  # what functions that run again may look at, with their keys
         self._marks: dict[int, tuple[RandomState, int | None, int]] = {}  # random states they go back to: words, draws
-        self._fed: dict[int, weakref.ref[Tensor]] = {}  # CPU arguments
+        self._fed: dict[int, tuple[weakref.ref[Tensor], Live]] = {}  # tensors of the host that are no constants
         self._current: list[Storage] = [] if before is None else before._current  # while the graph is walked
         self._once: replay.Backward | None = None
         self._twice: tuple[replay.Backward, Tape | None] | None = None
@@ -108,7 +108,7 @@ class Tape:
         for token, mark in capture.marks.items():
             words = capture.bases.get(id(mark.source)) if mark.words is None else mark.words
             self._marks[token] = (mark.source, None if words is None else self._key(words), mark.draws)
-        self._fed = {key: weakref.ref(t) for key, (t, _) in capture.fed_tensors.items()}
+        self._fed = {key: (weakref.ref(t), live) for key, (t, live) in capture.fed_tensors.items()}
 
     def outputs(self, inputs: set[int], made: Sequence[Array]) -> list[Array]:
         """The residuals that the program has to give beside `made`: those that are none of its inputs."""
@@ -205,9 +205,9 @@ class Tape:
         for tape in tapes:
             for token, (source, key, draws) in tape._marks.items():
                 capture.marks[token] = Mark(source, None if key is None else residuals[key], draws)
-            for key, ref in tape._fed.items():
+            for key, (ref, live) in tape._fed.items():
                 if (t := ref()) is not None:
-                    capture.fed_tensors[key] = (t, _refuse_host_value)
+                    capture.fed_tensors[key] = (t, Gone() if live.of_argument else live)
             for cell, key in tape.replayed:
                 held.append((cell, cell.array))
                 cell.array = residuals[key]
@@ -227,13 +227,6 @@ class Tape:
             self._current.clear()
             for cell, array in held:
                 cell.array, codes.owner(cell).capture = array, None
-
-
-def _refuse_host_value() -> Tensor:
-    raise TracedValueError(
-        "a checkpointed function, branch or loop body inside tg.jit uses a CPU tensor that is an argument, and runs"
-        " again in a backward pass outside, which has not got it: move the argument to the device"
-    )
 
 
 class _Outside(torch.autograd.Function):

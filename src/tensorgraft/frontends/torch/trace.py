@@ -13,6 +13,7 @@ import torch
 from tensorgraft.frontends.torch import codes, state
 from tensorgraft.frontends.torch.devices import slot_of_backend
 from tensorgraft.frontends.torch.guards import Guards
+from tensorgraft.frontends.torch.host import calling
 from tensorgraft.frontends.torch.metadata import Metadata
 from tensorgraft.frontends.torch.sources import Inputs, Storages
 from tensorgraft.frontends.torch.tape import Tape
@@ -36,6 +37,7 @@ class Result:
     metadata: Metadata | None = None
     make: Callable[[Array], Tensor] | None = None  # of a survivor that nothing else looks at
     again: int | None = None  # the same object as an earlier result
+    host: Callable[[], Any] | None = None  # a tensor of the host, which computes it
 
 
 @dataclass
@@ -81,12 +83,11 @@ class Trace:
         makers = [(x.make, x.survivor) for x in self.results if x.make is not None and x.survivor is not None]
         more = (self.written, self.kept, self.gradients, self.draws, self.schedule.before, self.schedule.after)
         plain = len(makers) == len(self.results) and self.tape is None and not self.inputs.fed and not any(more)
+        self.on_host = [(x, x.host) for x in self.results if x.host is not None]
         self.plainly = makers if plain else None  # all that becomes of the outputs, where they become new tensors
 
-
-def current_leaf(i: int) -> Tensor:
-    """Argument leaf `i` of the call that is being run (for feeds)."""
-    return state.now.leaves[i]
+    def __call__(self, leaves: Sequence[Any], first: bool = False) -> Any:
+        return run_trace(self, leaves, first)
 
 
 def run_trace(trace: Trace, leaves: Sequence[Any], first: bool = False) -> Any:
@@ -99,9 +100,8 @@ def run_trace(trace: Trace, leaves: Sequence[Any], first: bool = False) -> Any:
         for call in schedule.before:
             call()
     residuals = None
-    now = state.now
-    now.leaves = leaves
-    try:
+    of_host: dict[int, Any] = {}
+    with calling(leaves):
         arrays = trace.inputs(leaves)
         for gradient in trace.gradients:
             if gradient.anew:  # its memory is free for the new one
@@ -109,8 +109,8 @@ def run_trace(trace: Trace, leaves: Sequence[Any], first: bool = False) -> Any:
         made = trace.run(*arrays)
         if trace.tape is not None:
             residuals = trace.tape.residuals(arrays, made, leaves)
-    finally:
-        now.leaves = ()
+        for result, value in trace.on_host:
+            of_host[id(result)] = value()
     del arrays
     for source, n in trace.draws:
         source.offset += n
@@ -148,6 +148,8 @@ def run_trace(trace: Trace, leaves: Sequence[Any], first: bool = False) -> Any:
             given = leaves[result.argument]
             m = result.metadata
             flat.append(given if m is None else given.detach().as_strided(m.size, m.stride, m.offset))
+        elif result.host is not None:
+            flat.append(of_host[id(result)])
         else:
             flat.append(result.value)
     if schedule.after and not first:

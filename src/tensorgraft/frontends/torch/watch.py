@@ -7,103 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._python_dispatch import _disable_current_modes
 
-from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.torch import schema
 from tensorgraft.frontends.torch.capture import Capture
-from tensorgraft.frontends.torch.located import refused
-
-
-class HostWatch(TorchDispatchMode):
-    """Notes the CPU tensors that a traced function reads, and refuses what would be baked in silently: writes to CPU
-    tensors from outside, and random numbers drawn on the CPU."""
-
-    def __init__(self, capture: Capture) -> None:
-        super().__init__()
-        self.capture = capture
-        self.made: dict[int, weakref.ref[torch.Tensor]] = {}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        fed = False  # something of an argument is in it
-        host = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.device.type == "cpu"]
-        if host:
-            written = schema.signature(func).written
-            targets = {id(t) for n, a in schema.signature(func).bind(args, kwargs).items() if n in written
-                       for t in tree_leaves(a)}  # fmt: skip
-            fed = any(id(t) in self.capture.fed_tensors for t in host)
-            for t in host:
-                if id(t) in targets and fed and self._inside(t):
-                    raise refused(
-                        f"writes a CPU tensor of shape {tuple(t.shape)} with what comes of a CPU argument of the"
-                        " compiled function.",
-                        ("out of place", "compute it as a new tensor: that is done at every call"),
-                        ("on the device", "move the argument there"),
-                    )
-                if self._inside(t):
-                    continue
-                if id(t) in targets:
-                    raise refused(
-                        f"writes a CPU tensor of shape {tuple(t.shape)} inside tg.jit: only the first call would.",
-                        ("on the device", "move the tensor there, and write it as here"),
-                        ("outside", "write it before the call or after it"),
-                    )
-                if id(t) not in self.capture.fed_tensors:
-                    self.capture.host_reads[id(t)] = (weakref.ref(t), t._version)
-        out = func(*args, **kwargs)
-        if fed and isinstance(out, bool | int | float | complex):
-            raise _asked_for_argument()
-        made = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and t.device.type == "cpu"]
-        if made and torch.Tag.nondeterministic_seeded in func.tags:
-            raise refused(
-                "draws random numbers on the CPU inside tg.jit: every call would have those of the first.",
-                ("on the device", "draw them with device=..., anew at every call"),
-                ("outside", "draw them before the call, and pass them as an argument"),
-            )
-        for k, t in enumerate(made):
-            self.made[id(t)] = weakref.ref(t)
-            if fed:  # computed again at every call
-                again = functools.partial(_computed, self.capture.fed_tensors.copy(), func, args, kwargs, k)
-                self.capture.fed_tensors[id(t)] = (t, again)
-        return out
-
-    def read(self, t: torch.Tensor) -> None:
-        """A CPU tensor's values go to Python. Raises TracedValueError where they are an argument's."""
-        if id(t) in self.capture.fed_tensors:
-            raise _asked_for_argument()
-        if t.device.type == "cpu" and not self._inside(t):
-            self.capture.host_reads[id(t)] = (weakref.ref(t), t._version)
-
-    def _inside(self, t: torch.Tensor) -> bool:
-        ref = self.made.get(id(t))
-        return ref is not None and ref() is t
-
-
-def _asked_for_argument() -> TracedValueError:
-    return refused(
-        "needs the value of a CPU argument of the compiled function: every call would have this one's.",
-        ("stay a tensor", "use it itself in the place of its value"),
-        ("know it before", "pass it as a Python number: each value is compiled"),
-    )
-
-
-def _computed(fed: Any, func: Any, args: Any, kwargs: Any, k: int) -> torch.Tensor:
-    """Result `k` of what the host computes of arguments, at a call."""
-
-    def now(a: Any) -> Any:
-        return fed[id(a)][1]() if isinstance(a, torch.Tensor) and id(a) in fed else a
-
-    out = func(*tree_map(now, args), **tree_map(now, kwargs))
-    return [t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and t.device.type == "cpu"][k]
+from tensorgraft.frontends.torch.host import HostWatch
 
 
 @dataclass
@@ -116,11 +29,11 @@ class Schedule:
 
 
 @contextlib.contextmanager
-def watching(capture: Capture, schedule: Schedule) -> Iterator[None]:
+def watching(capture: Capture, schedule: Schedule) -> Iterator[HostWatch]:
     """All watches on one trace, but for the optimizers' (see `optimizers.py`)."""
     with contextlib.ExitStack() as stack:
         watch = stack.enter_context(HostWatch(capture))
-        for name in ("tolist", "numpy", "__array__"):  # these read memory without an operator
+        for name in ("tolist", "numpy", "__array__", "__dlpack__"):  # these read memory without an operator
             stack.enter_context(_reads(watch, name))
 
         def note_module(module: torch.nn.Module, _: Any) -> None:
@@ -130,7 +43,7 @@ def watching(capture: Capture, schedule: Schedule) -> Iterator[None]:
         stack.callback(handle.remove)
         stack.enter_context(_zero_grad(capture))
         stack.enter_context(_schedulers(schedule))
-        yield
+        yield watch
 
 
 @contextlib.contextmanager
@@ -139,7 +52,8 @@ def _reads(watch: HostWatch, name: str) -> Iterator[None]:
 
     @functools.wraps(original)
     def read(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        watch.read(self)
+        if torch._C._len_torch_dispatch_stack():  # else it is a kernel that reads, or a guard
+            watch.ask(self)
         return original(self, *args, **kwargs)
 
     setattr(torch.Tensor, name, read)

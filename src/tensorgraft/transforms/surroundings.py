@@ -1,0 +1,310 @@
+"""What a compiled function reads around it and a trace cannot see being read: lists and dictionaries, variables of the
+functions that it calls, arrays of frameworks other than its own.
+
+They are constants of a trace, so that it holds only as long as they are what they were: containers by the identity of
+what is in them (plain values by value), arrays that somebody can write by their contents. What the function itself
+changes while it is traced is not looked at any more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import sys
+import sysconfig
+import types
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
+from operator import is_
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.transforms.arrays import framework_of
+
+_SCALARS = frozenset({bool, int, float, complex, str, bytes, type(None)})
+_MOST = 4096  # objects, and elements of one container: what lies beyond is not looked at
+_LARGEST = 1 << 24  # bytes of an array that are compared at every call
+_LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
+
+
+def same(a: Any, b: Any) -> bool:
+    """The same object, or equal plain values: zeros have signs, and NaN is itself."""
+    if a is b:
+        return True
+    if type(a) is not type(b) or type(a) not in _SCALARS:
+        return False
+    if isinstance(a, float):
+        return a.hex() == b.hex()
+    return repr(a) == repr(b) if isinstance(a, complex) else bool(a == b)
+
+
+class Held:
+    """A container, and what was in it."""
+
+    def __init__(self, name: str, of: Any, now: Callable[[], list[Any]], names: list[str] | None = None) -> None:
+        self.name, self.of, self.now, self.names = name, of, now, names
+        self.before = now()
+
+    def holds(self) -> bool:
+        now = self.now()
+        if len(now) != len(self.before):
+            return False
+        return all(map(is_, now, self.before)) or all(map(same, now, self.before))
+
+
+class Contents:
+    """An array that can be written, and its values."""
+
+    def __init__(self, name: str, array: Any, framework: str) -> None:
+        self.name, self.of, self._framework = name, array, framework
+        host = _on_host(array, framework)
+        if host.nbytes > _LARGEST:
+            raise TracedValueError(
+                f"a compiled function reaches {name}, an array of {framework} of {host.nbytes:,} bytes, whose values"
+                " would be constants of the program, and are too many to be compared at every call.\n"
+                "  pass it:      as an argument, as a tensor or an array of the program\n"
+                "  forbid it:    array.flags.writeable = False, for one of NumPy"
+            )
+        self._values = _bits(host)
+
+    def holds(self) -> bool:
+        return _bits(_on_host(self.of, self._framework)) == self._values
+
+
+Named = tuple[str, Any]
+
+
+def roots(fn: Callable[..., Any]) -> list[Named]:
+    """What a function reaches at once, and the program's names for it."""
+    held = _held("", fn)
+    if held is None:
+        return [(type(fn).__name__, fn)]
+    return list(zip(held.names or (), held.before, strict=True))
+
+
+def walk(
+    roots: Iterable[Named], seen: dict[int, Any] | None = None, modules: bool = False
+) -> Iterator[tuple[str, Any, Held | None]]:
+    """What is behind values, the nearest first: (the program's name, a value, what is in it), each once. `modules`:
+    those of PyTorch are looked into, too."""
+    seen = {} if seen is None else seen
+    queue = deque(roots)
+    while queue and len(seen) < _MOST:
+        name, value = queue.popleft()
+        if type(value) in _SCALARS or isinstance(value, _CLOSED) or id(value) in seen:
+            continue
+        seen[id(value)] = value
+        held = None if framework_of(value) is not None else _held(name, value)
+        if held is None and modules:
+            held = _of_module(name, value)
+        if held is not None and len(held.before) > _MOST:
+            continue
+        yield name, value, held
+        if held is not None:
+            names = held.names or [f"[{k}]" for k in range(len(held.before))]
+            queue.extend((f"{name}{key}", child) for key, child in zip(names, held.before, strict=True))
+
+
+class OfAnother(TypeError):
+    """An argument is an array of another front end than the one that compiles."""
+
+
+class Surroundings:
+    """What is around one trace of a function. `own`: the framework whose arrays the trace itself sees being read; of the
+    Array API, those of one backend."""
+
+    def __init__(self, own: str, backend: Any = None) -> None:
+        self._own, self._backend = own, backend
+        self._containers: list[Held] = []
+        self._arrays: list[Contents] = []
+        self._seen: dict[int, Any] = {}
+        self._objects: list[Any] = []  # of the program's classes
+        self._nows: list[Callable[[], list[Any]]] = []
+        self._lengths: list[int] = []
+        self._flat: list[Any] = []
+        self._told = 0
+
+    def new_objects(self) -> list[Any]:
+        """The objects of the program's classes that have been met since this was asked."""
+        new = self._objects[self._told :]
+        self._told = len(self._objects)
+        return new
+
+    def add(self, name: str, value: Any) -> None:
+        """Look at a value that the function reaches, and at what is in it."""
+        for name, value, held in walk([(name, value)], self._seen, modules=self._own != "torch"):
+            framework = framework_of(value)
+            if framework is not None:
+                if not self._is_own(value, framework) and _is_mutable(value, framework):
+                    self._arrays.append(Contents(name, value, framework))
+            elif held is not None:
+                if held.before and not isinstance(value, _FIXED):
+                    self._containers.append(held)
+            elif is_of_program(value):
+                self._objects.append(value)
+
+    def _is_own(self, x: Any, framework: str) -> bool:
+        if framework != self._own:
+            return False
+        return self._backend is None or all(cell.backend is self._backend for cell in x._cells())
+
+    def settle(self) -> Iterator[tuple[str, Any, Any]]:
+        """After the trace: what the function has changed is not looked at. (name, value before, value now) of what it
+        has put in the place of something. Raises TracedValueError for arrays that it has written."""
+        written = next((one for one in self._arrays if not one.holds()), None)
+        if written is not None:
+            raise TracedValueError(
+                f"a compiled function writes {written.name}, an array of another framework than its own, which only its"
+                " first call would do: write it outside, or use an array that the function can be given"
+            )
+        changed = [held for held in self._containers if not held.holds()]
+        self._containers = [held for held in self._containers if held not in changed]
+        self._nows = [held.now for held in self._containers]
+        self._lengths = [len(held.before) for held in self._containers]
+        self._flat = list(chain.from_iterable(held.before for held in self._containers))
+        for held in changed:
+            names = held.names or [f"[{k}]" for k in range(len(held.before))]
+            now = held.now()
+            if held.names is None or len(now) == len(held.before):
+                yield from ((held.name + key, a, b) for key, a, b in zip(names, held.before, now) if a is not b)
+
+    def hold(self) -> bool:
+        now = [elements() for elements in self._nows]
+        if [*map(len, now)] != self._lengths:
+            return False
+        if not all(map(is_, chain.from_iterable(now), self._flat)):  # then perhaps equal
+            return all(held.holds() for held in self._containers) and all(one.holds() for one in self._arrays)
+        return not self._arrays or all(one.holds() for one in self._arrays)
+
+    def broken(self) -> str | None:
+        """What has changed, in words."""
+        for held in self._containers:
+            if not held.holds():
+                return f"{held.name or 'a variable'} has other elements" if held.names is None else _which(held)
+        return next((f"{one.name} has other values" for one in self._arrays if not one.holds()), None)
+
+    def __bool__(self) -> bool:
+        return bool(self._containers or self._arrays)
+
+
+def _which(held: Held) -> str:
+    now = held.now()
+    for name, a, b in zip(held.names or (), held.before, now, strict=False):
+        if not same(a, b):
+            plain = type(a) in _SCALARS and type(b) in _SCALARS
+            return f"{held.name}{name} was {a!r} and is {b!r}" if plain else f"{held.name}{name} is another object"
+    return f"{held.name} has other elements"
+
+
+_FIXED = (tuple, frozenset, functools.partial, types.MethodType)  # what is in them cannot change
+_CLOSED = (types.ModuleType, type, types.BuiltinFunctionType, types.GenericAlias)
+
+
+def _held(name: str, value: Any) -> Held | None:
+    """What is in a container, or around a function of the program; None for anything else."""
+    if isinstance(value, dict | Mapping):
+        keys = [f"[{key!r}]" if isinstance(key, str | int) else "[...]" for key in list(value)]
+        return Held(name, value, lambda: [*value, *value.values()], [f" key {k}" for k in keys] + keys)
+    if isinstance(value, list | tuple | deque | set | frozenset):
+        return Held(name, value, lambda: list(value))
+    if dataclasses.is_dataclass(value) or isinstance(value, types.SimpleNamespace):
+        names = [f.name for f in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else [*vars(value)]
+        return Held(name, value, lambda: [getattr(value, n, None) for n in names], [f".{n}" for n in names])
+    if isinstance(value, types.FunctionType) and not _in_library(value.__code__.co_filename):
+        return _around(value)
+    if isinstance(value, types.MethodType):
+        return Held(name, value, lambda: [value.__func__, value.__self__], ["", "self"])
+    if isinstance(value, functools.partial):
+        names = ["", *(f"args[{k}]" for k in range(len(value.args))), *value.keywords]
+        return Held(name, value, lambda: [value.func, *value.args, *value.keywords.values()], names)
+    if (wrapped := getattr(value, "__wrapped__", None)) is not None and _is_compiled(value):
+        return Held(name, value, lambda: [wrapped], [""])
+    return None
+
+
+def _of_module(name: str, value: Any) -> Held | None:
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.nn.Module):
+        return None
+    tables = (value._parameters, value._buffers, value._modules)
+    names = [f".{key}" for table in tables for key in table]
+    return Held(name, value, lambda: [v for table in tables for v in table.values()], names)
+
+
+def _is_compiled(value: Any) -> bool:
+    """A function that something of ours has made of one of the program's."""
+    return type(value).__module__.startswith("tensorgraft.")
+
+
+def _around(fn: types.FunctionType) -> Held:
+    """The variables of a function that are not its own, and its defaults."""
+    tables = fn.__globals__
+    names = [n for n in dict.fromkeys(_names(fn.__code__)) if n in tables]
+    cells = fn.__closure__ or ()
+
+    def now() -> list[Any]:
+        return [*map(tables.get, names), *map(_content, cells), *(fn.__defaults__ or ())]
+
+    defaults = [f"default {k}" for k in range(len(fn.__defaults__ or ()))]
+    return Held("", fn, now, [*names, *fn.__code__.co_freevars, *defaults])
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a variable that is not bound yet
+        return None
+
+
+def _names(code: types.CodeType) -> Iterable[str]:
+    inner = (c for c in code.co_consts if isinstance(c, types.CodeType))
+    return chain(code.co_names, chain.from_iterable(map(_names, inner)))
+
+
+def _in_library(file: str) -> bool:
+    return file.startswith("<frozen") or file.startswith((*_LIBRARIES, _OWN))
+
+
+def is_of_program(value: Any) -> bool:
+    """An object of a class that the program has made."""
+    if not type(value).__flags__ & 1 << 9 or callable(getattr(value, "__torch_function__", None)):
+        return False
+    home = sys.modules.get(type(value).__module__)
+    return not _in_library(getattr(home, "__file__", None) or "")
+
+
+# ---- arrays ----------------------------------------------------------------------------------------------------------
+
+
+def _is_mutable(x: Any, framework: str) -> bool:
+    if framework == "numpy":
+        while isinstance(x, np.ndarray):
+            if x.flags.writeable:
+                return True
+            x = x.base
+        return False
+    return framework in ("torch", "tensorgraft") or (framework == "tensorflow" and hasattr(x, "assign"))
+
+
+def _on_host(x: Any, framework: str) -> np.ndarray:
+    if framework == "torch":
+        x = x.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        torch = sys.modules["torch"]
+        return np.asarray(x.view(torch.uint8) if x.numel() else x.to(torch.uint8))
+    if framework == "tensorgraft":
+        backend = x._cells()[0].backend
+        return np.asarray(backend.to_numpy(x.native))
+    if framework == "tensorflow":
+        with sys.modules["tensorflow"].init_scope():  # a program of TensorFlow may be under way
+            return np.asarray(x.numpy())
+    return np.asarray(x)
+
+
+def _bits(x: np.ndarray) -> Collection[Any]:
+    """Equal for equal values alone."""
+    return x.dtype, x.shape, list(map(id, x.ravel())) if x.dtype.hasobject else x.tobytes()

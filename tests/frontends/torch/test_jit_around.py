@@ -1,0 +1,243 @@
+"""What a function under `tg.jit` reads besides its tensors on the device: never the value of its first call."""
+
+import dataclasses
+import functools
+import types
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch
+
+import tensorgraft as tg
+import tensorgraft.array_api as xp
+
+DEVICE = tg.device("jax")
+SCALE = 2.0
+
+
+def helper(x):
+    return x * SCALE
+
+
+@dataclasses.dataclass
+class Config:
+    weight: torch.Tensor
+    factor: float = 1.0
+
+
+class Holder:
+    def __init__(self):
+        self.weight = torch.ones(2)
+        self.there = torch.ones(2).to(DEVICE)
+        self.array = np.ones(2, np.float32)
+        self.parts = [torch.ones(2)]
+        self.inner = types.SimpleNamespace(factor=2.0, table={"k": 1.0})
+
+    def of_array(self, x):
+        return x * float(self.array[0])
+
+    def of_part(self, x):
+        return x * self.parts[0].to(x.device)
+
+
+class Module(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.held = torch.ones(2)
+        self.numbers = [1.0]
+
+    def forward(self, x):
+        return x * self.held.to(x.device) * self.numbers[0]
+
+
+def around():
+    """(name, the function, what changes something that it reads)"""
+    cpu, there, h, m = torch.ones(2), torch.ones(2).to(DEVICE), Holder(), Module()
+    shared = np.ones(2, np.float32)
+    memory, array = torch.from_numpy(shared), np.ones(2, np.float32)
+    table = {"number": 1.0, "cpu": torch.ones(2), "there": there, "jax": jnp.ones(2), "deep": [{"k": 1.0}]}
+    config, variable, of_numpy = Config(torch.ones(2)), tf.Variable([1.0, 1.0]), xp.asarray([1.0, 1.0], device="numpy")
+
+    def on(t, x):
+        return t.to(x.device)
+
+    def rescale():
+        global SCALE
+        SCALE += 1.0
+
+    yield "cpu, in place", lambda x: x * on(cpu, x), lambda: cpu.mul_(3)
+    yield "cpu, by its data", lambda x: x * on(cpu, x), lambda: cpu.data.mul_(3)
+    yield "cpu, 0-d operand", lambda x: x * cpu[0], lambda: cpu.mul_(3)
+    yield "cpu, computed", lambda x: x * on((cpu + 1).exp(), x), lambda: cpu.mul_(2)
+    yield "cpu, by NumPy", lambda x: x * on(memory, x), lambda: np.multiply(shared, 3, out=shared)
+    yield "cpu, its value", lambda x: x * memory[0].item(), lambda: np.multiply(shared, 3, out=shared)
+    yield "cpu, its truth", lambda x: x * (2 if cpu.sum() > 100 else 3), lambda: cpu.mul_(1000)
+    yield "default", lambda x, y=cpu: x * on(y, x), lambda: cpu.mul_(0.5)
+    yield "partial", functools.partial(lambda x, y: x * on(y, x), y=cpu), lambda: cpu.add_(1)
+    yield "NumPy, a number", lambda x: x * float(array[0]), lambda: array.fill(array[0] + 3)
+    yield "NumPy, a tensor", lambda x: x * on(torch.from_numpy(array), x), lambda: array.fill(array[0] + 4)
+    yield "NumPy, a copy", lambda x: x * torch.tensor(array, device=x.device), lambda: array.fill(array[0] + 5)
+    yield "dict, a number", lambda x: x * table["number"], lambda: table.update(number=7.0)
+    yield "dict, another cpu", lambda x: x * on(table["cpu"], x), lambda: table.update(cpu=torch.ones(2) * 3)
+    yield "dict, another", lambda x: x * table["there"], lambda: table.update(there=there * 3)
+    yield "dict, jax", lambda x: x * on(torch.tensor(np.array(table["jax"])), x), lambda: table.update(jax=jnp.zeros(2))
+    yield "dict, deep", lambda x: x * table["deep"][0]["k"], lambda: table["deep"][0].update(k=3.0)
+    yield "dataclass", lambda x: x * on(config.weight, x), lambda: config.weight.mul_(3)
+    yield "dataclass, another", lambda x: x * on(config.weight, x), lambda: setattr(config, "weight", torch.zeros(2))
+    yield "dataclass, number", lambda x: x * config.factor, lambda: setattr(config, "factor", 3.0)
+    yield "object, another", lambda x: x * h.there, lambda: setattr(h, "there", there * 5)
+    yield "object, deep", lambda x: x * h.inner.factor, lambda: setattr(h.inner, "factor", 3.0)
+    yield "object, deeper", lambda x: x * h.inner.table["k"], lambda: h.inner.table.update(k=3.0)
+    yield "method, NumPy", h.of_array, lambda: h.array.fill(3)
+    yield "method, list", h.of_part, lambda: h.parts.__setitem__(0, torch.ones(2) * 3)
+    yield "module, another", m, lambda: setattr(m, "held", torch.ones(2) * 3)
+    yield "module, list", m, lambda: m.numbers.__setitem__(0, 5.0)
+    yield "a helper's global", lambda x: helper(x), rescale
+    yield "tf.Variable", lambda x: x * on(torch.from_numpy(variable.numpy()), x), lambda: variable.assign([3.0, 3.0])
+    yield "Array", lambda x: x * float(of_numpy[0]), lambda: of_numpy.__setitem__(0, 4.0)
+
+
+@pytest.mark.parametrize("of_one", [pytest.param(i, id=name) for i, (name, *_) in enumerate(around())])
+@pytest.mark.parametrize("device", ["jax", "torch", "tensorflow", "cpu"])
+def test_what_is_read_is_as_it_is_at_the_call(of_one, device):
+    name, fn, change = list(around())[of_one]
+    if device != "jax" and "another" in name and ("dict" in name or "object" in name) and "cpu" not in name:
+        pytest.skip("reads a tensor on JAX")
+    x = torch.ones(2) if device == "cpu" else torch.ones(2).to(tg.device(device))
+    compiled = tg.jit(fn)
+    for _ in range(3):
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x).cpu(), fn(x).cpu())
+        change()
+    torch.testing.assert_close(compiled(x).cpu(), fn(x).cpu())
+
+
+def test_feeding_needs_no_other_trace():
+    cpu = torch.ones(2)
+    run = tg.jit(lambda x: x * cpu.to(x.device) + (cpu * 2).to(x.device))
+    x = torch.ones(2).to(DEVICE)
+    for _ in range(3):
+        torch.testing.assert_close(run(x).cpu(), 3 * cpu)
+        cpu.add_(1)
+    assert run.report.traces == 1
+
+
+def test_results_on_the_host():
+    held = torch.ones(2)
+    run = tg.jit(lambda x, y: (x + 1, y * held, held, y, torch.zeros(2), y * 2 > 3))
+    x = torch.ones(2).to(DEVICE)
+    for k in range(3):
+        y = torch.full((2,), float(k))
+        _, product, same, given, zeros, mask = run(x, y)
+        assert same is held and given is y
+        assert torch.equal(product, y * held) and zeros.tolist() == [0, 0] and torch.equal(mask, y * 2 > 3)
+        zeros.add_(1)
+        held.add_(1)
+
+
+def test_what_the_host_keeps_for_a_backward_pass_outside():
+    held, w = torch.ones(2), torch.ones(2).to(DEVICE).requires_grad_()
+    run = tg.jit(lambda x: (w * held.to(x.device) * x).sin().sum())
+    x = torch.ones(2).to(DEVICE)
+    for _ in range(3):
+        w.grad = None
+        run(x).backward()
+        torch.testing.assert_close(w.grad.cpu(), held * held.cos())
+        held.add_(1)
+
+
+class State:
+    last = None
+
+
+def keeps(x, y):
+    State.last = y * 2
+    return x * 1
+
+
+def rebinds(x, table):
+    table["h"] = table["h"] + x
+    return table["h"] * 1
+
+
+def writes_numpy(x, array=np.zeros(3)):  # noqa: B008
+    array += 1
+    return x * 2
+
+
+def draws(x):
+    return x * torch.rand(2).to(x.device)
+
+
+def writes_cpu(x, held=torch.zeros(2)):  # noqa: B008
+    held.add_(1)
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    ("fn", "more", "match"),
+    [
+        (keeps, (torch.ones(2),), "keeps a CPU tensor of shape"),
+        (functools.partial(rebinds, table={"h": torch.zeros(2).to(DEVICE)}), (), r"reads table\['h'\] and makes it"),
+        (writes_numpy, (), "writes default 0, an array of another framework"),
+        (draws, (), "draws random numbers on the CPU"),
+        (writes_cpu, (), "writes a CPU tensor"),
+        (lambda x: x * float(LARGE[0]), (), "LARGE, an array of numpy of 40,000,000 bytes"),
+        (lambda x, y: x * y.sum().item(), (torch.ones(2),), "needs the value of a CPU argument"),
+        (lambda x: x * MANY.tolist()[0], (), "needs the values of a CPU tensor of shape"),
+        (lambda x: (x * 1, OWN * 2), (), r"with a history \(grad_fn\)"),
+        (lambda x: (x * 1, (OWN * 2).sum().backward())[0], (), "gives a CPU tensor of shape"),
+    ],
+)
+def test_what_cannot_be_done_at_every_call_is_refused(fn, more, match):
+    with pytest.raises(tg.TracedValueError, match=match):
+        tg.jit(fn)(torch.ones(2).to(DEVICE), *more)
+    assert OWN.grad is None
+
+
+LARGE, MANY, OWN = np.zeros(5_000_000), torch.zeros(100_000), torch.ones(2, requires_grad=True)
+
+
+def test_values_of_arguments_are_guarded_where_that_is_asked_for():
+    run = tg.jit(lambda x, y: x * y.sum().item(), guard_values=True)
+    x = torch.ones(2).to(DEVICE)
+    for k in (1.0, 2.0, 1.0):
+        assert run(x, torch.full((2,), k)).tolist() == [2 * k] * 2
+    assert run.report.traces == 2
+
+
+def test_what_the_function_itself_changes_is_not_looked_at():
+    losses, seen = [], {"calls": 0}
+
+    def step(x):
+        losses.append(1)
+        seen["calls"] += 1
+        return x * 2
+
+    run, x = tg.jit(step), torch.ones(2).to(DEVICE)
+    for _ in range(4):
+        run(x)
+    assert run.report.traces == 1 and len(losses) == 1
+
+
+def test_why_it_was_traced_again():
+    table, array = {"k": 1.0}, np.ones(2)
+    run, x = tg.jit(lambda x: x * table["k"] * float(array[0])), torch.ones(2).to(DEVICE)
+    run(x)
+    table["k"] = 2.0
+    run(x)
+    array[0] = 3.0
+    run(x)
+    assert run.report.reasons == [[], ["table['k'] was 1.0 and is 2.0"], ["array has other values"]]
+
+
+def test_each_call_goes_where_its_arguments_are():
+    double = tg.jit(lambda x: x * 2)
+    for x in (xp.asarray(1.0, device="jax"), torch.tensor(3.0), torch.tensor(4.0).to(DEVICE), 5, torch.tensor(0.0)):
+        out = double(x)
+        assert type(out) is type(x) and float(out) == 2 * float(x)
+        if isinstance(x, torch.Tensor):
+            assert out.device == x.device
+    assert float(double(xp.asarray(6.0, device="numpy"))) == 12
