@@ -15,6 +15,13 @@ class ShapeError(TracedValueError):
     """A program needs a shape, an extent, the bound of a slice or a count that depends on values being traced."""
 
 
+class DerivativeError(NotImplementedError, ValueError):
+    """A derivative was asked for of a function that can be run, but not differentiated in this way.
+
+    JAX raises one or the other of the two bases, by the reason.
+    """
+
+
 class FallbackError(NotImplementedError):
     """An operator has no kernel on the device, and the user forbade the CPU fall-back."""
 
