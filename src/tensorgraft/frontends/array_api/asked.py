@@ -87,7 +87,7 @@ def shape_needed_in(frame: FrameType | None, name: str, shape: Any, x: Traced) -
         node = None  # what was called is ours, by way of another function of ours
     given = shape if isinstance(shape, tuple | list) else (shape,)
     at = next(i for i, n in enumerate(given) if n is x.value)
-    literal = _literal(node, len(given)) if isinstance(shape, tuple | list) else None
+    literal = _literal(frame, node, given, at) if isinstance(shape, tuple | list) else None
     if literal is not None:
         expression, shown = _text(frame, literal.elts[at]), _text(frame, literal)
     else:
@@ -108,8 +108,8 @@ def result_shape_needed(x: Array) -> ShapeError:
     return result_shape_needed_in(program_frame(sys._getframe(1)), _traced(x))
 
 
-def result_shape_needed_in(frame: FrameType | None, x: Traced) -> ShapeError:
-    """The same of what a frame of the program evaluates."""
+def result_shape_needed_in(frame: FrameType | None, x: Traced, more: Sequence[tuple[str, str]] = ()) -> ShapeError:
+    """The same of what a frame of the program evaluates; `more` ways out."""
     node = None if frame is None else place_of(frame).node
     part = _asked_in(frame, node.slice if isinstance(node, ast.Subscript) else node, x)
     expression = _text(frame, part) if part is not None else "its argument"
@@ -119,7 +119,7 @@ def result_shape_needed_in(frame: FrameType | None, x: Traced) -> ShapeError:
         f"the values of {expression}",
         expression,
         x,
-        ways.of_result(frame, node, expression),
+        [*more, *ways.of_result(frame, node, expression)],
         for_what=", for the shape of its result",
     )
 
@@ -215,11 +215,11 @@ def _asked_in(frame: FrameType | None, node: Any, x: Traced) -> ast.AST | None:
     return node if isinstance(node, ast.expr) and not isinstance(node, ast.Tuple) else None
 
 
-def _literal(node: Any, length: int) -> Any:
+def _literal(frame: FrameType | None, node: Any, given: Sequence[Any], at: int) -> Any:
     """The tuple that a call is given for a shape, where it is written there."""
     if node is None:
         return None
-    for part in (*node.args, *(k.value for k in node.keywords)):
-        if isinstance(part, ast.Tuple | ast.List) and len(part.elts) == length:
-            return part
-    return None
+    parts = [p for p in (*node.args, *(k.value for k in node.keywords)) if isinstance(p, ast.Tuple | ast.List)]
+    parts = [p for p in parts if len(p.elts) == len(given) and not isinstance(p.elts[at], ast.Constant)]
+    named = [p for p in parts if frame is not None and spelled(frame, p.elts[at], given[at]) is not None]
+    return next(iter(named or parts), None)

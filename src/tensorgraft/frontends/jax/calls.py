@@ -47,29 +47,29 @@ class Call:
     def __init__(
         self, args: Any, kwargs: Any, operand: Operand, held: Objects | None = None, values: Sequence[Any] = ()
     ) -> None:
-        leaves, self.structure = flatten((args, kwargs))
-        nodes = [x for x in leaves if is_object(x)]
-        self.is_node = [is_object(x) for x in leaves] if nodes else [False] * len(leaves)
-        self.count = len(leaves) - len(nodes)
-        self.held = 0 if held is None else len(values)
+        plain, self.structure = flatten((args, kwargs))
+        self.is_node = [is_object(x) for x in plain]
         self.objects: Objects | None = held
-        if nodes:
+        self.held, self.leading = len(values), 0 if held is None else 1
+        if True in self.is_node:
+            nodes = [x for x, node in zip(plain, self.is_node, strict=True) if node]
+            plain = [x for x, node in zip(plain, self.is_node, strict=True) if not node]
             self.objects = Objects(nodes if held is None else [*held.again(), *nodes])
-        self.leading = 0 if held is None else 1
-        plain = [x for x, node in zip(leaves, self.is_node, strict=True) if not node]
-        own = [] if self.objects is None else self.objects.values[self.held :]
-        self.slots = [*plain, *(array for array, _ in values), *own]
-        self.operands = [*map(operand, plain), *values, *map(operand, own)]
+        self.count = len(plain)
+        self.slots, self.operands = plain, [operand(x) for x in plain]
+        if self.objects is not None:
+            own = self.objects.values[self.held :]
+            self.slots = [*plain, *(array for array, _ in values), *own]
+            self.operands += [*values, *map(operand, own)]
         self.numbers = {i: d for i, x in enumerate(self.slots) if self.operands[i] is None and (d := number_dtype(x))}
 
     def key(self) -> Any:
         """What a trace depends on, but for numbers."""
-        marks = [
-            o[1] if o is not None else type(x) if i in self.numbers else (type(x), x)
-            for i, (x, o) in enumerate(zip(self.slots, self.operands, strict=True))
-        ]
-        objects = None if self.objects is None else self.objects.key
-        return self.structure, tuple(self.is_node), objects, bool(jax.config.read("jax_enable_x64")), *marks
+        marks = [o[1] if o is not None else (type(x), x) for x, o in zip(self.slots, self.operands, strict=True)]
+        for i in self.numbers:
+            marks[i] = type(self.slots[i])
+        objects = None if self.objects is None else (self.objects.key, *self.is_node)
+        return self.structure, objects, bool(jax.config.read("jax_enable_x64")), *marks
 
     def unhashable(self) -> Any:
         """The first static argument that cannot be looked up by."""
@@ -175,19 +175,19 @@ class Trace:
         written: dict[int, Array] = {}
         if self.outcome is not None and call.objects is not None:
             written = {k: keep(made[r.value]) for k, r in enumerate(self.state) if k < call.held and r.kind == "array"}
-            own = call.slots[call.count + call.held :]
-            native = any(call.operands[call.count + call.held + k] is not None and not is_arraylike(x)
-                         for k, x in enumerate(own))  # fmt: skip
             state = []
             for k, (kind, x) in enumerate(self.state):
+                was = self.outcome.old[k]
                 if kind == "same":
                     state.append(call.slots[x])
                 elif kind == "value" or k < call.held:
                     state.append(x)
-                elif not self.outcome.old[k]:
+                elif was is None:  # held by something that is new
                     state.append(made[x])
+                elif is_arraylike(call.slots[call.count + was]):
+                    state.append(into_jax(made[x], self.closed.out_avals[x].dtype))
                 else:
-                    state.append(keep(made[x]) if native else into_jax(made[x], self.closed.out_avals[x].dtype))
+                    state.append(keep(made[x]))
             if len(call.objects.nodes) > call.leading:
                 objects = call.objects.update(self.outcome, state)
         of_kind = {"array": made, "object": objects}
@@ -265,10 +265,7 @@ class Family:
             elif seen is not None and not seen <= self.fixed:
                 self.fixed |= seen
                 continue
-            error = looks.in_words(trace, self.name, self.fn)
-            if error is trace.error:
-                raise error
-            raise error from trace.error
+            looks.raise_(trace, self.name, self.fn)
 
     def _attempt(self, call: Call, fixed: frozenset[int]) -> Trace | looks.Failed:
         try:

@@ -9,7 +9,7 @@ import site
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 from jax.core import Tracer
@@ -24,6 +24,9 @@ _ERRORS = (
     jax.errors.TracerIntegerConversionError,
 )
 _WORDS = re.compile(r"concrete values|static integers|Tracer\b|[Tt]racer>|Non-hashable static|__hash__ and __eq__")
+_CONVERSIONS = ("`float` function", "`int` function", "`complex` function", "item() method", "format string",
+                "unhashable type")  # fmt: skip
+_SIZED = {"argwhere", "flatnonzero", "intersect1d", "nonzero", "setdiff1d", "setxor1d", "union1d", "unique", "where"}
 _SHAPES = re.compile(r"^Shapes must be|concrete values of integer type")
 
 
@@ -48,7 +51,9 @@ class Failed(Exception):
         trace: what `jax.make_jaxpr` traces with.
     """
 
-    def __init__(self, error: Exception, numbers: Sequence[int], inputs: Sequence[int], trace: Any) -> None:
+    def __init__(
+        self, error: Exception, numbers: Sequence[int] = (), inputs: Sequence[int] = (), trace: Any = None
+    ) -> None:
         super().__init__(str(error))
         self.error = error
         self.is_look = isinstance(error, _ERRORS) or (
@@ -58,6 +63,7 @@ class Failed(Exception):
         self._frames = list(_frames(error.__traceback__))
         self._tracer = self._asked() if self.is_look else None
         self._positions = _positions(self._tracer, trace)
+        self.argument: Any = None
         self.origin = _origin(self._tracer) if self._tracer is not None else None
 
     def numbers(self) -> set[int] | None:
@@ -76,7 +82,7 @@ class Failed(Exception):
     def _asked(self) -> Any:
         """The array whose value was asked for: by the innermost of JAX's frames, or in the program's line."""
         for frame in reversed(self._frames):
-            if not frame.lies_in(*_JAX):
+            if not frame.lies_in(*_JAX) or "Non-hashable" in str(self.error):
                 break
             for x in frame.f_locals.values():
                 if (tracer := _tracer_in(x)) is not None:
@@ -87,10 +93,17 @@ class Failed(Exception):
         from tensorgraft.frontends.array_api.places import held_by, place_of
 
         node: Any = place_of(frame).node  # type: ignore[arg-type]
-        for part in ast.walk(node) if node is not None else ():
-            if isinstance(x := held_by(frame, part), Tracer):  # type: ignore[arg-type]
-                return x
-        return None
+        named = [held_by(frame, part) for part in ast.walk(node)] if node is not None else []  # type: ignore[arg-type]
+        tracers = [x for x in named if isinstance(x, Tracer)]
+        return next((x for x in tracers if not x.ndim), tracers[0] if tracers else None)
+
+
+def raise_(failed: Failed, name: str, fn: Callable[..., Any]) -> NoReturn:
+    """Not inside of an `except` clause, of which the error would tell, too."""
+    error = in_words(failed, name, fn)
+    if error is failed.error:
+        raise error
+    raise error from failed.error
 
 
 def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
@@ -103,7 +116,8 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
     x, frame, error = failed._tracer, failed.frame, failed.error
     if x is None or frame is None:
         return failed.error
-    origin = failed.origin if failed.origin is not None else ("an argument of", fn)
+    failed.argument = "an argument of", fn
+    origin = failed.origin if failed.origin is not None else failed.argument
     traced = asked.Traced(x, x.dtype, x.shape, origin, False, name)
     where: Any = frame
     said = str(error)
@@ -112,7 +126,7 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
         if isinstance(error, jax.errors.TracerArrayConversionError) or (x.ndim and _converts(said)):
             found = asked.value_needed_in(where, traced, "array")
         else:
-            found = asked.result_shape_needed_in(where, traced)
+            found = asked.result_shape_needed_in(where, _named(failed, traced), _sized(_called(frame)))
     elif isinstance(error, jax.errors.TracerBoolConversionError) and _asks(failed, "__bool__"):
         found = asked.value_needed_in(where, traced, "bool")
     elif _SHAPES.search(said) and (shape := _shape_with(failed, x)) is not None:
@@ -124,8 +138,27 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
     return type(found)(_of_jax(str(found)))
 
 
+def _named(failed: Failed, x: Any) -> Any:
+    """What the program's line gives a function that counts by itself: of that, not of the count, an error tells."""
+    from tensorgraft.frontends.array_api.places import held_by, place_of
+
+    frame: Any = failed.frame
+    if x.shape or frame is None:
+        return x
+    node = place_of(frame).node
+    named = [held_by(frame, part) for part in ast.walk(node)] if node is not None else []
+    array = next((y for y in named if isinstance(y, Tracer) and y.ndim), None)
+    if array is None:
+        return x
+    return x._replace(value=array, dtype=array.dtype, shape=array.shape, origin=_origin(array) or failed.argument)
+
+
+def _sized(name: str) -> list[tuple[str, str]]:
+    return [("bound the size", f"jnp.{name}(..., size=n), where n is always enough")] if name in _SIZED else []
+
+
 def _converts(said: str) -> bool:
-    return any(word in said for word in ("`float` function", "`int` function", "`complex` function", "item() method"))
+    return any(word in said for word in _CONVERSIONS)
 
 
 def _asks(failed: Failed, name: str) -> bool:

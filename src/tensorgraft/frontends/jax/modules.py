@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import copyreg
 import dataclasses
+import importlib
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from tensorgraft.frontends.jax import writes
 from tensorgraft.frontends.jax.calls import is_array, number_dtype
 from tensorgraft.frontends.jax.grafted import Grafted
 from tensorgraft.frontends.jax.keys import is_key_dtype
@@ -72,11 +74,24 @@ class _Applied:
     def __init__(self, template: Any) -> None:
         self.template, self.__name__ = template, type(template).__name__
 
+    def __getstate__(self) -> Any:
+        return {**vars(self), "template": jax.tree.map(_to_file, self.template)}
+
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__.update(state)
+        self.template = jax.tree.map(
+            lambda x: x.value if isinstance(x, _Variable) else x,
+            self.template,
+            is_leaf=lambda x: isinstance(x, _Variable),
+        )
+
     def __call__(self, arrays: Sequence[Array], *args: Any, **kwargs: Any) -> Any:
         leaves, structure = jax.tree.flatten(self.template)
         given = iter(arrays)
         filled = [next(given) if isinstance(x, _Hole) else x for x in leaves]
-        return jax.tree.unflatten(structure, filled)(*args, **kwargs)
+        program = jax.tree.unflatten(structure, filled)
+        with writes.refused(program, program):
+            return program(*args, **kwargs)
 
 
 class _PytreeCall:
@@ -269,15 +284,36 @@ def _fields(owner: Any, arrays: Mapping[Any, Any]) -> Iterator[str]:
             yield f"{name}={value.__name__}"
 
 
-# ---- functions of JAX in files ---------------------------------------------------------------------------------------
+# ---- functions in files ----------------------------------------------------------------------------------------------
+
+
+class _Variable(NamedTuple):
+    """A function that a module has under a name that is not its own (`identity = lambda x: x`)."""
+
+    module: str
+    name: str
+
+    @property
+    def value(self) -> Any:
+        return getattr(importlib.import_module(self.module), self.name)
+
+
+def _name_in(x: Any) -> str | None:
+    """The name under which its module has a function."""
+    own = getattr(x, "__qualname__", "")
+    module = vars(sys.modules.get(getattr(x, "__module__", None) or "", object))
+    return own if module.get(own) is x else next((name for name, value in module.items() if value is x), None)
+
+
+def _to_file(x: Any) -> Any:
+    name = _name_in(x) if isinstance(x, types.FunctionType) and x.__name__ == "<lambda>" else None
+    return x if name is None else _Variable(x.__module__, name)
 
 
 def _by_name(x: Any) -> Any:
     """`jax.nn.relu` and other functions that JAX has wrapped are found under their names; pickle looks there for what
     they wrap."""
-    owner = sys.modules.get(getattr(x, "__module__", ""))
-    name = getattr(x, "__qualname__", "")
-    return name if getattr(owner, name, None) is x else x.__reduce_ex__(2)
+    return _name_in(x) or x.__reduce_ex__(2)
 
 
 for _kind in (jax.custom_jvp, jax.custom_vjp, type(jax.jit(_by_name))):

@@ -14,9 +14,19 @@ import jax
 Array = Any
 
 
+_known: dict[type, bool] = {}
+
+
 def is_object(x: Any) -> bool:
-    nnx = sys.modules.get("flax.nnx")
-    return nnx is not None and nnx.graphlib.is_graph_node(x)
+    """A class is registered with nnx when it is made, so that one look at it is enough."""
+    kind = type(x)
+    found = _known.get(kind)
+    if found is None:
+        nnx = sys.modules.get("flax.nnx")
+        if nnx is None:
+            return False
+        found = _known[kind] = kind in nnx.graphlib.GRAPH_REGISTRY or isinstance(x, nnx.Variable)
+    return found
 
 
 def flatten(tree: Any) -> tuple[list[Any], Any]:
@@ -62,6 +72,13 @@ class Objects:
         places = graphlib.IndexMap()
         held = jax.tree.unflatten(self.structure, list(values))
         nodes = graphlib.unflatten(self.graphdef, held, index_ref=places)
+        variable = sys.modules["flax.nnx"].Variable
+        before: dict[int, list[int]] = {}  # the values of each variable
+        count = 0
+        for x in graphlib.flatten(nodes, graph=True)[1].leaves:
+            n = len(jax.tree.leaves(_raw(x, variable)))
+            before[id(x)] = list(range(count, count + n))
+            count += n
 
         def outcome(results: Sequence[Any]) -> Outcome:
             now, after = graphlib.flatten(nodes, with_paths=False, graph=True)
@@ -71,13 +88,12 @@ class Objects:
                 [*nodes, *results], ref_index=graphlib.RefMap(), ref_outer_index=known, graph=True
             )
             leaves = list(state.leaves)
-            variable = sys.modules["flax.nnx"].Variable
-            raw = [x.get_raw_value() if isinstance(x, variable) else x for x in leaves]
-            after, structure = jax.tree.flatten(raw)
-            old = [
-                not isinstance(x, variable) or x in known for x in leaves for _ in jax.tree.leaves(_raw(x, variable))
-            ]
-            return Outcome(graphdef, structure, after, old, same)
+            after, structure = jax.tree.flatten([_raw(x, variable) for x in leaves])
+            old: list[int | None] = []
+            for x in leaves:
+                n, was = len(jax.tree.leaves(_raw(x, variable))), before.get(id(x), [])
+                old += was if len(was) == n else [None] * n
+            return Outcome(graphdef, structure, after, list(range(len(after))) if same else old, same)
 
         return list(nodes), outcome
 
@@ -109,7 +125,7 @@ class Outcome:
     graphdef: Any
     structure: Any
     values: list[Any]
-    old: list[bool]  # of each value: whether it is held by what was there before
+    old: list[int | None]  # of each value: which it was before, None where that was held by nothing
     same: bool  # objects hold what they held, other values perhaps, and no result is one
 
 

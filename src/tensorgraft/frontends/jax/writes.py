@@ -97,8 +97,12 @@ def _holder(x: Any, depth: int, seen: set[int]) -> str | None:
         if id(referrer) in seen or isinstance(referrer, types.FrameType | types.TracebackType):
             continue
         if isinstance(referrer, types.CellType):
-            return "in a variable of a function around it"
-        if isinstance(referrer, dict):
+            if (function := _function_around(referrer)) is not None:
+                return f"in a variable of {function}"
+        elif isinstance(referrer, types.FunctionType):
+            if not _is_library(referrer.__module__):
+                return f"in a default of {referrer.__qualname__}"
+        elif isinstance(referrer, dict):
             if (owner := _owner(referrer)) is not None:
                 names = [name for name, value in referrer.items() if value is x]
                 return f"in {owner}.{names[0]}" if names else f"in {owner}"
@@ -114,6 +118,13 @@ def _holder(x: Any, depth: int, seen: set[int]) -> str | None:
     return None
 
 
+def _function_around(cell: types.CellType) -> str | None:
+    """The program's function that has a variable in its closure."""
+    closures = [x for x in gc.get_referrers(cell) if isinstance(x, tuple)]
+    functions = [f for c in closures for f in gc.get_referrers(c) if isinstance(f, types.FunctionType)]
+    return next((f.__qualname__ for f in functions if not _is_library(f.__module__)), None)
+
+
 def _owner(namespace: dict[Any, Any]) -> str | None:
     """Whose attributes a dictionary has, if that is the program's."""
     for referrer in gc.get_referrers(namespace):
@@ -127,8 +138,11 @@ def _owner(namespace: dict[Any, Any]) -> str | None:
 
 
 def _is_jaxs(x: Any) -> bool:
-    module = x.__name__ if isinstance(x, types.ModuleType) else type(x).__module__
-    return module.partition(".")[0] in ("jax", "jaxlib", "tensorgraft", "weakref", "functools", "builtins")
+    return _is_library(x.__name__ if isinstance(x, types.ModuleType) else type(x).__module__)
+
+
+def _is_library(module: str | None) -> bool:
+    return (module or "").partition(".")[0] in ("jax", "jaxlib", "tensorgraft", "weakref", "functools", "builtins")
 
 
 def _name(fn: Callable[..., Any]) -> str:
