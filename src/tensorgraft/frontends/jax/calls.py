@@ -65,7 +65,9 @@ class Call:
 
     def key(self) -> Any:
         """What a trace depends on, but for numbers."""
-        marks = [o[1] if o is not None else (type(x), x) for x, o in zip(self.slots, self.operands, strict=True)]
+        marks: list[Any] = [
+            o[1] if o is not None else (type(x), x) for x, o in zip(self.slots, self.operands, strict=True)
+        ]
         for i in self.numbers:
             marks[i] = type(self.slots[i])
         objects = None if self.objects is None else (self.objects.key, *self.is_node)
@@ -78,7 +80,8 @@ class Call:
 
     def arguments(self, values: Sequence[Any]) -> tuple[Any, Any, Callable[[Sequence[Any]], Outcome] | None]:
         """(positional, by name, what tells what became of objects) with other values in the slots."""
-        nodes, outcome = [], None
+        nodes: list[Any] = []
+        outcome = None
         if self.objects is not None:
             nodes, outcome = self.objects.inside(values[self.count :])
         plain, inner = iter(values[: self.count]), iter(nodes[self.leading :])
@@ -131,7 +134,8 @@ class Trace:
             number = seen[0].get(id(x))
             if number is None:
                 writes.refuse_keeping(x, holder, fn)
-            self.keeps |= {number}
+            else:
+                self.keeps |= {number}
 
     def _run(self, fn: Callable[..., Any], call: Call, values: list[Any]) -> list[Any]:
         arrays: list[Any] = []

@@ -77,7 +77,7 @@ class Failed(Exception):
         """The program's innermost: that of the user's own files, else one of a library."""
         known = [f for f in self._frames if not f.lies_in(*_JAX, _OURS)]
         own = [f for f in known if not f.lies_in(*_LIBRARIES)]
-        return (own or known or [None])[-1]
+        return own[-1] if own else known[-1] if known else None
 
     def _asked(self) -> Any:
         """The array whose value was asked for: by the innermost of JAX's frames, or in the program's line."""
@@ -224,7 +224,7 @@ def _tracer_in(x: Any, depth: int = 2) -> Any:
 
 def _positions(tracer: Any, trace: Any) -> list[int] | None:
     """The inputs of a trace that an array depends on; None where that cannot be told."""
-    if tracer is None or getattr(tracer, "_trace", None) is not trace:
+    if tracer is None or trace is None or getattr(tracer, "_trace", None) is not trace:
         return None
     try:
         found = trace.frame.find_progenitors(tracer)[0]

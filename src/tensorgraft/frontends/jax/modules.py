@@ -1,5 +1,6 @@
-"""Callable models of JAX as modules of other frameworks: pytrees with arrays in them (Equinox, `jax.tree_util.Partial`),
-whose floating-point arrays are parameters, and modules of Flax's nnx, whose other variables are buffers, and written.
+"""Callable models of JAX as modules of other frameworks: pytrees with arrays in them (Equinox,
+`jax.tree_util.Partial`), whose floating-point arrays are parameters, and modules of Flax's nnx, whose variables that are
+no parameters are buffers, and written.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _MODES = ("deterministic", "use_running_average")  # what `train()` and `eval()`
 
 
 def grafted(program: Callable[..., Any], xp: Backend, kind: type[Grafted], onto: str) -> Any:
-    """A function as `Grafted`; a callable pytree that holds arrays, or a module of nnx (or a method of one), as a module
-    of the framework, whose arrays have the names of their paths."""
+    """A function as `Grafted`; a callable pytree that holds arrays, or a module of nnx (or a method of one), as a
+    module of the framework, whose arrays have the names of their paths."""
     bound = isinstance(program, types.MethodType) and is_object(program.__self__)
     if bound or is_object(program):
         model, name = (program.__self__, program.__name__) if bound else (program, "__call__")  # type: ignore[attr-defined]
@@ -131,15 +132,15 @@ def _of_objects(model: Any, method: _Method, xp: Backend, kind: type[Grafted], o
             names.append(".".join(map(str, (*path, *rest))))
             learnt.append(isinstance(holder, parameter) and jax.numpy.issubdtype(x.dtype, np.inexact))
             shown[(*path, *rest)] = x
-    values = [x if number_dtype(x) is None else jax.numpy.asarray(x) for x in objects.values]
-    operands = [native.operand(x) for x in values]
-    for name, x, operand in zip(names, values, operands, strict=True):
+    state: list[Any] = [x if number_dtype(x) is None else jax.numpy.asarray(x) for x in objects.values]
+    operands = [native.operand(x) for x in state]
+    for name, x, operand in zip(names, state, operands, strict=True):
         if operand is None:
             raise TypeError(
                 f"{name} of a {type(model).__qualname__} holds a {type(x).__qualname__}, which cannot be part of the"
                 f" state of a module of {xp.name}: a variable that is to be grafted holds arrays or numbers"
             )
-    specs = [(x.shape, x.dtype) if is_key_dtype(x.dtype) else None for x in values]
+    specs = [(x.shape, x.dtype) if is_key_dtype(x.dtype) else None for x in state]
     modes = {path: found for path, node in _nodes(model) if (found := _modes_of(node))}
     call = _ObjectCall(native, objects.without_objects(), names, specs, modes)
     if xp.name != "torch":  # whose modules have modes of their own
@@ -247,7 +248,7 @@ def _described(model: Any, arrays: Mapping[Path, Any]) -> dict[str, tuple[str, s
     found = {}
     for path in paths:
         owner, ok = _at(model, path)
-        if ok:
+        if ok and not isinstance(owner, jax.Array):
             mine = {p[-1]: x for p, x in arrays.items() if p[:-1] == path}
             found[".".join(map(str, path))] = (type(owner).__name__, ", ".join(_fields(owner, mine)))
     return found
@@ -256,11 +257,8 @@ def _described(model: Any, arrays: Mapping[Path, Any]) -> dict[str, tuple[str, s
 def _at(owner: Any, path: Path) -> tuple[Any, bool]:
     for part in path:
         try:
-            owner = (
-                owner[part]
-                if isinstance(owner, dict | list | tuple)
-                else getattr(owner, str(part), None) or owner[part]
-            )
+            held = isinstance(owner, dict | list | tuple) or not hasattr(owner, str(part))
+            owner = owner[part] if held else getattr(owner, str(part))
         except (KeyError, IndexError, TypeError):  # a node that says nothing of how its children are reached
             return None, False
     return owner, True
@@ -271,7 +269,11 @@ def _fields(owner: Any, arrays: Mapping[Any, Any]) -> Iterator[str]:
         yield f"{part}={x.dtype}[{','.join(map(str, x.shape))}]" if not isinstance(part, int) else f"{x.dtype}{x.shape}"
     if isinstance(owner, dict | list | tuple):
         return
-    names = [f.name for f in dataclasses.fields(owner)] if dataclasses.is_dataclass(owner) else list(vars(owner))
+    names = (
+        [f.name for f in dataclasses.fields(owner)]
+        if dataclasses.is_dataclass(owner)
+        else list(getattr(owner, "__dict__", ()))
+    )
     for name in names:
         value = getattr(owner, name, None)
         if name.startswith("_") or name in arrays or value is None:

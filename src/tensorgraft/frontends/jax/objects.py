@@ -1,5 +1,5 @@
-"""Objects among the arguments of a JAX function that it may write: Flax's nnx modules, variables, optimizers, streams of
-random keys. They are taken apart into the arrays that they hold, and brought to what the function has made of them.
+"""Objects among the arguments of a JAX function that it may write: Flax's nnx modules, variables, optimizers, streams
+of random keys. They are taken apart into the arrays that they hold, and brought to what the function has made of them.
 """
 
 from __future__ import annotations
@@ -129,5 +129,5 @@ class Outcome:
     same: bool  # objects hold what they held, other values perhaps, and no result is one
 
 
-def _raw(x: Any, variable: type) -> Any:
+def _raw(x: Any, variable: Any) -> Any:
     return x.get_raw_value() if isinstance(x, variable) else x

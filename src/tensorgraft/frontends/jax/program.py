@@ -12,10 +12,10 @@ import jax
 import numpy as np
 from jax.extend import core
 
+from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.staging import compile_time_eval
-from tensorgraft.errors import DerivativeError
 from tensorgraft.hub.backend import Backend
 
 Array = Any
