@@ -10,9 +10,20 @@ class BackendNotAvailableError(ImportError):
 class TracedValueError(RuntimeError):
     """A program asked for the value of something that is only being traced."""
 
+    __init__ = Exception.__init__  # then tf.function, which makes an error that it tells of anew, keeps the class
+
 
 class ShapeError(TracedValueError):
     """A program needs a shape, an extent, the bound of a slice or a count that depends on values being traced."""
+
+
+class DerivativeError(NotImplementedError, ValueError):
+    """A derivative was asked for of a function that can be run, but not differentiated in this way.
+
+    JAX raises one or the other of the two bases, by the reason.
+    """
+
+    __init__ = Exception.__init__  # as above
 
 
 class FallbackError(NotImplementedError):

@@ -7,8 +7,8 @@ once on the primitives, and overridden where a framework has its own. Arguments 
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -81,6 +81,21 @@ class Differentiable(Protocol):
 
     def batched(self, axes: tuple[int | None, ...], size: int) -> Differentiable:
         """Of arguments with one more axis, of `size`, where `axes` says one; results have theirs in front."""
+
+
+class Held:
+    """A program of another framework as a callable, and the arrays that it holds, by name."""
+
+    def __init__(self, call: Callable[..., Any], state: dict[str, Array], stateful: bool) -> None:
+        self.state, self._call, self._stateful = state, call, stateful
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        made = self._call(self.state, *args, **kwargs)
+        if not self._stateful:
+            return made
+        results, written = made
+        self.state.update(written)
+        return results
 
 
 class Backend(
@@ -285,20 +300,17 @@ class Backend(
         /,
         stateful: bool = False,
         name: str | None = None,
+        described: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Any:
         """A callable object of the framework's own kind of module, `call(arrays by name, *args, **kwargs)`: it holds
         the arrays under names with dots, of which the parameters are to be trained. Where it is `stateful`, `call`
-        gives results and, by name, what the arrays become. Here: a plain callable."""
-        held = {**parameters, **constants}
-        if not stateful:
-            return functools.partial(call, held)
+        gives results and, by name, what the arrays become. `described`: class and fields, for those to see who print
+        it, of what is in it. Here: a plain callable, whose `state` has the arrays."""
+        return Held(call, {**parameters, **constants}, stateful)
 
-        def run(*args: Any, **kwargs: Any) -> Any:
-            results, written = call(held, *args, **kwargs)
-            held.update(written)
-            return results
-
-        return run
+    def detached(self, x: Array, /) -> Array:
+        """`x` without the history by which its framework would differentiate it."""
+        return x
 
     def operand(self, x: Any, /) -> Array | None:
         """What users of the framework hand over as an array, as an array; None for anything else."""

@@ -67,14 +67,15 @@ def graft(program: Any, *, onto: str) -> Any:
         return ByRules(program)
     if callable(program) and not isinstance(program, type) and onto in ("torch", "tensorflow", "numpy"):
         registry.lookup("jax")
-        from tensorgraft.frontends.jax.grafted import Grafted, grafted
+        from tensorgraft.frontends.jax.grafted import Grafted
+        from tensorgraft.frontends.jax.modules import grafted
 
         kind = Grafted
         if onto == "torch":
             from tensorgraft.frontends.jax.among_tensors import AmongTensors
 
             kind = AmongTensors
-        return grafted(program, registry.get(onto), kind)
+        return grafted(program, registry.get(onto), kind, onto)
     raise TypeError(
         "tg.graft takes a torch.nn.Module or an ExportedProgram onto 'jax', 'tensorflow' or 'numpy', or a JAX function"
         " onto 'torch', 'tensorflow', 'numpy' or 'jax', not a"

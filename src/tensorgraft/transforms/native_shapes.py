@@ -45,17 +45,28 @@ def of_jax(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, ShapeDtype) else x for x in (leaves[i] for i in at)
     ]
     seen: dict[str, Any] = {}
+    from tensorgraft.frontends.jax import looks
 
     def flat(*arrays: Any) -> list[Any]:
         inside = list(leaves)
         for i, x in zip(at, arrays, strict=True):
             inside[i] = x
         function, positional, named = jax.tree.unflatten(structure, inside)
-        out, seen["structure"] = jax.tree.flatten(function(*positional, **named))
+        try:
+            made = function(*positional, **named)
+        except Exception as error:
+            raise looks.Failed(error) from error
+        out, seen["structure"] = jax.tree.flatten(made)
         seen["static"] = [None if isinstance(x, jax.Array | np.ndarray) else x for x in out]
         return [x for x in out if isinstance(x, jax.Array | np.ndarray)]
 
-    found = iter(jax.eval_shape(flat, *given))
+    failed = None
+    try:
+        found = iter(jax.eval_shape(flat, *given))
+    except looks.Failed as error:
+        failed = error
+    if failed is not None:
+        looks.raise_(failed, "filter_eval_shape", fn)
     shapes = []
     for x in seen["static"]:
         shapes.append(ShapeDtype(tuple((like := next(found)).shape), like.dtype) if x is None else x)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -172,8 +173,12 @@ class TensorFlowBackend(
         /,
         stateful: bool = False,
         name: str | None = None,
+        described: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Module:
         return Module(call, parameters, constants, stateful, name)
+
+    def detached(self, x: Array, /) -> Array:
+        return tf.stop_gradient(x)
 
     def operand(self, x: Any, /) -> Array | None:
         return x.value() if isinstance(x, tf.Variable) else super().operand(x)

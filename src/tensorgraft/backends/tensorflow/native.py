@@ -10,6 +10,7 @@ from tensorgraft.backends.tensorflow.framework import tf
 from tensorgraft.backends.tensorflow.graph import constants_inside, order_of, unrecorded
 from tensorgraft.backends.tensorflow.operation import dtype_of
 from tensorgraft.backends.tensorflow.program import CompiledFunction
+from tensorgraft.errors import DerivativeError
 from tensorgraft.hub import dtypes
 
 Array = Any
@@ -36,10 +37,19 @@ def native_function(
         return [g for g in found if g is not None]
 
     results_only, with_residuals, pullback = CompiledFunction(primal), _Recorded(both, 1), _Recorded(pulled_back)
+    undifferentiated = _Recorded(primal, 1)
 
     @tf.custom_gradient
     def function(*arrays: Array) -> Any:
-        made = with_residuals(*arrays)
+        try:
+            made = with_residuals(*arrays)
+        except DerivativeError as error:
+            missing = error
+
+            def no_gradient(*cotangents: Array | None) -> Any:
+                raise missing
+
+            return tuple(undifferentiated(*arrays)), no_gradient
         results, residuals = made[: seen["results"]], made[seen["results"] :]
 
         def gradient(*cotangents: Array | None) -> list[Array | None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -158,10 +159,12 @@ class TorchBackend(
         /,
         stateful: bool = False,
         name: str | None = None,
+        described: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> torch.nn.Module:
-        if stateful:
-            raise TypeError("a module of another framework that writes its state has no form of PyTorch's")
-        return native.Module(call, parameters, constants)
+        return native.Module(call, parameters, constants, stateful, name, described)
+
+    def detached(self, x: Array, /) -> Array:
+        return x.detach()
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":

@@ -10,6 +10,7 @@ import torch
 from torch.autograd import forward_ad
 
 from tensorgraft.backends.torch import arrays
+from tensorgraft.errors import DerivativeError
 from tensorgraft.hub.backend import Backend, Differentiable
 
 Tensor = torch.Tensor
@@ -20,36 +21,72 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple
     return lambda *tensors: _run(xp, function, tensors)
 
 
-class Module(torch.nn.Module):
-    """A program of another framework, with what it learns."""
+class Part(torch.nn.Module):
+    """Something within a program of another framework that holds what it learns."""
+
+    _described = ("Module", "")
+
+    def _get_name(self) -> str:
+        return self._described[0]
+
+    def extra_repr(self) -> str:
+        return self._described[1]
+
+
+class Module(Part):
+    """A program of another framework, with what it learns. Where it is stateful, a call writes its buffers; where the
+    program has modes of training of its own, those are the modules'."""
 
     def __init__(
-        self, call: Callable[..., Any], parameters: Mapping[str, Tensor], constants: Mapping[str, Tensor]
+        self,
+        call: Callable[..., Any],
+        parameters: Mapping[str, Tensor],
+        constants: Mapping[str, Tensor],
+        stateful: bool,
+        name: str | None,
+        described: Mapping[str, tuple[str, str]],
     ) -> None:
         super().__init__()
-        self._call = call
+        self._call, self._stateful = call, stateful
         self._names = [*parameters, *constants]
-        for name, x in parameters.items():
-            owner, _, last = name.rpartition(".")
+        self._modes: dict[str, bool] = getattr(call, "training", {})
+        for path, x in parameters.items():
+            owner, _, last = path.rpartition(".")
             self._owner(owner).register_parameter(last, torch.nn.Parameter(x))
-        for name, x in constants.items():
-            owner, _, last = name.rpartition(".")
+        for path, x in constants.items():
+            owner, _, last = path.rpartition(".")
             self._owner(owner).register_buffer(last, x)
+        for path, seen in {"": (name or "Module", ""), **described}.items():
+            self._owner(path)._described = seen
+        self.train(not self._modes or any(self._modes.values()))
+        for path, training in self._modes.items():
+            self._owner(path).training = training
 
-    def _owner(self, path: str) -> torch.nn.Module:
-        found: torch.nn.Module = self
+    def _owner(self, path: str) -> Part:
+        found: Any = self
         for name in filter(None, path.split(".")):
             if name not in found._modules:
-                found.add_module(name, torch.nn.Module())
-            found = found.get_submodule(name)
+                found.add_module(name, Part())
+            found = found._modules[name]
         return found
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        held = {
-            **dict(self.named_parameters(remove_duplicate=False)),
-            **dict(self.named_buffers(remove_duplicate=False)),
-        }
-        return self._call({name: held[name] for name in self._names}, *args, **kwargs)
+        parameters = dict(self.named_parameters(remove_duplicate=False))
+        buffers = dict(self.named_buffers(remove_duplicate=False))
+        held = {**parameters, **buffers}
+        if not self._stateful:
+            return self._call({name: held[name] for name in self._names}, *args, **kwargs)
+        # a buffer that is written is not what the backward pass has kept of it
+        given = {name: held[name] if name in parameters else held[name].clone() for name in self._names}
+        if self._modes:
+            training = {path: self._owner(path).training for path in self._modes}
+            results, written = self._call.in_modes(training, given, args, kwargs)  # type: ignore[attr-defined]
+        else:
+            results, written = self._call(given, *args, **kwargs)
+        with torch.no_grad():
+            for name, x in written.items():
+                held[name].copy_(x)
+        return results
 
 
 def _run(xp: Backend, function: Differentiable, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -98,7 +135,10 @@ class _Function(torch.autograd.Function):
             if call.lean:
                 results = call.function.primal(xp, tensors)
             else:
-                results, residuals = call.function.forward(xp, tensors, call.wanted)
+                try:
+                    results, residuals = call.function.forward(xp, tensors, call.wanted)
+                except DerivativeError:  # which counts where one is asked for, perhaps by other arguments
+                    call.lean, results = True, call.function.primal(xp, tensors)
             results = _apart(results, tensors)
         argument = {id(t): i for i, t in enumerate(tensors)}
         call.count = len(results)

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.array_api import tracing, ways
@@ -25,10 +25,29 @@ if TYPE_CHECKING:
 _LONG = 60
 
 
+class Traced(NamedTuple):
+    """An array that is only being traced, of this or another front end."""
+
+    value: Any  # as the program holds it
+    dtype: Any
+    shape: tuple[int, ...]
+    origin: Any  # where it became traced: a place, or (its role, the function), None where that is not known
+    elsewhere: bool  # it is not on the device of arrays that are made without `device=`
+    trace: str  # what traces
+
+
+def _traced(x: Array) -> Traced:
+    return Traced(x, x.dtype, x.shape, tracing.origin_of(x._cell), x.device != default(), tracing.name_of_trace())
+
+
 def value_needed(x: Array, how: str) -> TracedValueError:
     """For Python's own questions: `bool(x)`, `if x:`, `int(x)`, `x.item()`, `range(x)`, `values[:x]`. `how`: bool,
     index (what is counted, or an extent), or any other word for a number."""
-    frame = program_frame(sys._getframe(1))
+    return value_needed_in(program_frame(sys._getframe(1)), _traced(x), how)
+
+
+def value_needed_in(frame: FrameType | None, x: Traced, how: str) -> TracedValueError:
+    """The same of what a frame of the program evaluates."""
     node = None if frame is None else place_of(frame).node
     if how == "bool":
         call, test = _condition(node)
@@ -57,22 +76,26 @@ def value_needed(x: Array, how: str) -> TracedValueError:
 
 def shape_needed(name: str, shape: Any, x: Array) -> ShapeError:
     """For `name(shape=...)`, of which `x` is an extent."""
-    frame = program_frame(sys._getframe(1))
+    return shape_needed_in(program_frame(sys._getframe(1)), name, shape, _traced(x))
+
+
+def shape_needed_in(frame: FrameType | None, name: str, shape: Any, x: Traced) -> ShapeError:
+    """The same of what a frame of the program evaluates."""
     place = None if frame is None else place_of(frame)
     node: Any = None if place is None else place.node
     if not isinstance(node, ast.Call) or ways.short_name(node.func) != name:
         node = None  # what was called is ours, by way of another function of ours
     given = shape if isinstance(shape, tuple | list) else (shape,)
-    at = next(i for i, n in enumerate(given) if n is x)
-    literal = _literal(node, len(given)) if isinstance(shape, tuple | list) else None
+    at = next(i for i, n in enumerate(given) if n is x.value)
+    literal = _literal(frame, node, given, at) if isinstance(shape, tuple | list) else None
     if literal is not None:
         expression, shown = _text(frame, literal.elts[at]), _text(frame, literal)
     else:
         whole = frame and spelled(frame, place and place.node, shape)
-        expression = (frame and spelled(frame, place and place.node, x)) or (
-            f"{whole or 'shape'}[{at}]" if shape is not x else "the size"
+        expression = (frame and spelled(frame, place and place.node, x.value)) or (
+            f"{whole or 'shape'}[{at}]" if shape is not x.value else "the size"
         )
-        inside = ", ".join(expression if n is x else str(n) for n in given)
+        inside = ", ".join(expression if n is x.value else str(n) for n in given)
         shown = f"({inside})" if isinstance(shape, tuple | list) and len(given) > 1 else inside
     known = static(frame, x)
     found = ways.of_shape(frame, node, literal, at, len(given), expression, known)
@@ -82,7 +105,11 @@ def shape_needed(name: str, shape: Any, x: Array) -> ShapeError:
 
 def result_shape_needed(x: Array) -> ShapeError:
     """For what has as many elements as the values of `x` say: masks as indices, `nonzero`, the functions of sets."""
-    frame = program_frame(sys._getframe(1))
+    return result_shape_needed_in(program_frame(sys._getframe(1)), _traced(x))
+
+
+def result_shape_needed_in(frame: FrameType | None, x: Traced, more: Sequence[tuple[str, str]] = ()) -> ShapeError:
+    """The same of what a frame of the program evaluates; `more` ways out."""
     node = None if frame is None else place_of(frame).node
     part = _asked_in(frame, node.slice if isinstance(node, ast.Subscript) else node, x)
     expression = _text(frame, part) if part is not None else "its argument"
@@ -92,7 +119,7 @@ def result_shape_needed(x: Array) -> ShapeError:
         f"the values of {expression}",
         expression,
         x,
-        ways.of_result(frame, node, expression),
+        [*more, *ways.of_result(frame, node, expression)],
         for_what=", for the shape of its result",
     )
 
@@ -101,13 +128,13 @@ def result_shape_needed(x: Array) -> ShapeError:
 
 
 def _error(
-    kind: type[Any], call: str, needs: str, expression: str, x: Array, found: Sequence[tuple[str, str]],
+    kind: type[Any], call: str, needs: str, expression: str, x: Traced, found: Sequence[tuple[str, str]],
     known: ways.Static | None = None, for_what: str = "",
 ) -> Any:  # fmt: skip
     what = f"{x.dtype} scalar" if not x.shape else f"{x.dtype} array of shape {x.shape}"
     lines = [f"{call or 'this line'} needs {needs} now{for_what}, but {expression} is a traced {what}."]
     lines += _origin(x, expression)
-    lines.append(f"Inside {tracing.name_of_trace()} an array has no value yet.")
+    lines.append(f"Inside {x.trace} an array has no value yet.")
     width = max((len(label) for label, _ in found), default=0) + 5
     lines += [f"  {label + ':':<{width}}{way}" for label, way in found]
     if (note := known.note() if known is not None else None) is not None:
@@ -115,9 +142,9 @@ def _error(
     return kind("\n".join(lines[:10]))
 
 
-def _origin(x: Array, expression: str) -> list[str]:
+def _origin(x: Traced, expression: str) -> list[str]:
     """Where the array became traced."""
-    origin = tracing.origin_of(x._cell)
+    origin = x.origin
     if isinstance(origin, Place):
         how = ways.operation(origin.node)
         return [f"  {expression} became traced in {how}        {origin.text}       {origin}   <- here"]
@@ -134,15 +161,14 @@ def _origin(x: Array, expression: str) -> list[str]:
             f"{ways.definition_line(code)}   <- here"]  # fmt: skip
 
 
-def static(frame: FrameType | None, x: Array) -> ways.Static:
+def static(frame: FrameType | None, x: Traced) -> ways.Static:
     """How the value of `x` could be known while tracing, going by what made it."""
-    origin = tracing.origin_of(x._cell)
-    elsewhere = x.device != default()
+    origin = x.origin
     if not isinstance(origin, Place):
-        return ways.Static(None, argument=origin is not None, elsewhere=elsewhere)
+        return ways.Static(None, argument=origin is not None, elsewhere=x.elsewhere)
     values = {} if frame is None else frame.f_locals
-    ints = [name for name, v in values.items() if isinstance(v, int) or (type(v) is type(x) and v.ndim > 0)]
-    return ways.Static(ways.in_python(origin.node), argument=False, ints=tuple(ints), elsewhere=elsewhere)
+    ints = [name for name, v in values.items() if isinstance(v, int) or (type(v) is type(x.value) and v.ndim > 0)]
+    return ways.Static(ways.in_python(origin.node), argument=False, ints=tuple(ints), elsewhere=x.elsewhere)
 
 
 # ---- what was asked --------------------------------------------------------------------------------------------------
@@ -171,11 +197,11 @@ def _condition(node: Any) -> tuple[ast.AST | None, ast.AST | None]:
     return (outer, node) if isinstance(outer, ast.If | ast.While | ast.Assert | ast.IfExp) else (node, node)
 
 
-def _asked_in(frame: FrameType | None, node: Any, x: Array) -> ast.AST | None:
+def _asked_in(frame: FrameType | None, node: Any, x: Traced) -> ast.AST | None:
     """The part of an expression whose value is asked for."""
     if frame is None or node is None:
         return None
-    name = spelled(frame, node, x)
+    name = spelled(frame, node, x.value)
     if name is not None:
         return ast.Name(name)
     if isinstance(node, ast.Call):
@@ -189,11 +215,11 @@ def _asked_in(frame: FrameType | None, node: Any, x: Array) -> ast.AST | None:
     return node if isinstance(node, ast.expr) and not isinstance(node, ast.Tuple) else None
 
 
-def _literal(node: Any, length: int) -> Any:
+def _literal(frame: FrameType | None, node: Any, given: Sequence[Any], at: int) -> Any:
     """The tuple that a call is given for a shape, where it is written there."""
     if node is None:
         return None
-    for part in (*node.args, *(k.value for k in node.keywords)):
-        if isinstance(part, ast.Tuple | ast.List) and len(part.elts) == length:
-            return part
-    return None
+    parts = [p for p in (*node.args, *(k.value for k in node.keywords)) if isinstance(p, ast.Tuple | ast.List)]
+    parts = [p for p in parts if len(p.elts) == len(given) and not isinstance(p.elts[at], ast.Constant)]
+    named = [p for p in parts if frame is not None and spelled(frame, p.elts[at], given[at]) is not None]
+    return next(iter(named or parts), None)

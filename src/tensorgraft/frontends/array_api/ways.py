@@ -272,7 +272,7 @@ def bound_in(frame: FrameType | None) -> str | None:
     if frame is None:
         return None
     values = frame.f_locals
-    extents = {n for x in values.values() if type(x).__name__ == "Array" for n in getattr(x, "shape", ())}
+    extents = {n for x in values.values() if hasattr(x, "dtype") for n in getattr(x, "shape", ())}
     names = [name for name, v in values.items() if type(v) is int and v in extents]
     return "n" if "n" in names else names[0] if names else None
 

@@ -2,72 +2,88 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax.extend import core
 
+from tensorgraft.frontends.jax.calls import Call, Trace, Traces
+from tensorgraft.frontends.jax.keys import is_key_dtype
+from tensorgraft.frontends.jax.objects import Objects
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at
-from tensorgraft.frontends.torch.tensors import cell_of, cpu_to_numpy, from_array, to_array
+from tensorgraft.frontends.torch.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
 
 Array = Any
 Tensor = torch.Tensor
 
 
 class Bridged:
-    """A function of tensors, and of pytrees of them, on the CPU or on a device of JAX. Python values are static."""
+    """A function of tensors, and of pytrees of them, on the CPU or on a device of JAX."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, fn, updated=())
         self.fn = fn
-        self._programs: dict[Any, Program] = {}
+        self._traces = Traces(fn)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises TypeError for static arguments that are not hashable, RuntimeError for tensors on several devices."""
-        leaves, structure = jax.tree.flatten((args, kwargs))
-        dynamic = tuple(i for i, x in enumerate(leaves) if isinstance(x, Tensor | jax.Array | np.ndarray))
-        fixed = tuple(x for i, x in enumerate(leaves) if i not in dynamic)
-        key = (structure, dynamic, tuple(map(type, fixed)), fixed)
-        try:
-            program = self._programs.get(key)
-        except TypeError:
-            odd = next(x for x in fixed if getattr(type(x), "__hash__", None) is None)
-            raise TypeError(
-                f"{self._name} was given a {type(odd).__qualname__}, which is neither a tensor nor hashable: pass"
-                " tensors, numbers, strings, or containers of them"
-            ) from None
-        if program is None:
-            program = self._programs[key] = Program(_flat(self.fn, structure, dynamic, fixed))
-        given = [leaves[i] for i in dynamic]
-        place = _place([x for x in given if isinstance(x, Tensor)], self._name)
-        tensors = [x if isinstance(x, Tensor) else _out_of_jax(jnp.asarray(x), place) for x in given]
-        return program(tensors, place)
+    def run(
+        self, args: Any, kwargs: Any, held: Objects | None = None, values: Sequence[Any] = ()
+    ) -> tuple[Any, Mapping[int, Tensor]]:
+        """(the results, what has become of values of held objects). Raises TypeError for static arguments that are not
+        hashable, RuntimeError for tensors on several devices."""
+        call = Call(args, kwargs, _operand, held, values)
+        family = self._traces.family(call, self._name, "a tensor")
+        trace, program = family.get(call, lambda trace: (trace, Program(_of_words(trace))))
+        place = _place([x for x in call.slots if isinstance(x, Tensor)], self._name)
+        tensors = []
+        for i in trace.inputs:
+            x, operand = call.slots[i], call.operands[i]
+            if operand is None:
+                x = jnp.asarray(x, call.numbers[i])
+            elif not isinstance(x, Tensor):
+                x = jnp.asarray(operand[0])
+            tensors.append(x if isinstance(x, Tensor) else _out_of_jax(x, place))
+        return trace.finish(call, list(program(tensors, place)), Tensor.detach, _held_by_jax)
 
     @property
     def _name(self) -> str:
         return getattr(self.fn, "__name__", type(self.fn).__name__)
 
 
-def _flat(fn: Any, structure: Any, dynamic: tuple[int, ...], fixed: tuple[Any, ...]) -> Callable[..., Any]:
-    def flat(*arrays: Array) -> Any:
-        given, rest = iter(arrays), iter(fixed)
-        leaves = [next(given) if i in dynamic else next(rest) for i in range(structure.num_leaves)]
-        args, kwargs = jax.tree.unflatten(structure, leaves)
-        return fn(*args, **kwargs)
+def _operand(x: Any) -> tuple[Any, tuple[Any, ...]] | None:
+    if isinstance(x, Tensor):
+        return x, (tuple(x.shape), jax.dtypes.canonicalize_dtype(numpy_dtype(x.dtype)))
+    if not isinstance(x, jax.Array | np.ndarray | np.generic):
+        return None
+    if isinstance(x, jax.Array) and is_key_dtype(x.dtype):
+        return jax.random.key_data(x), (x.shape, x.dtype)
+    return x, (x.shape, jax.dtypes.canonicalize_dtype(x.dtype))
+
+
+def _of_words(trace: Trace) -> Callable[..., list[Array]]:
+    """The jaxpr as a function, of the words of keys in their place."""
+    run = core.jaxpr_as_fun(trace.closed)
+    keyed = {k: a.dtype._impl.name for k, a in enumerate(trace.closed.in_avals) if is_key_dtype(a.dtype)}
+
+    def flat(*arrays: Array) -> list[Array]:
+        given = [jax.random.wrap_key_data(x, impl=keyed[k]) if k in keyed else x for k, x in enumerate(arrays)]
+        return [jax.random.key_data(y) if is_key_dtype(y.dtype) else y for y in run(*given)]
 
     return flat
+
+
+def _held_by_jax(t: Tensor, dtype: Any) -> Array:
+    x = _into_jax(t)
+    return jax.random.wrap_key_data(x, impl=dtype._impl.name) if is_key_dtype(dtype) else x
 
 
 class Program:
     """A function of arrays, compiled, with its derivatives."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
-        self.structure: Any = None  # of the results
         self._fn = fn
         self._derivatives: dict[tuple[int, ...], Program] = {}
         self._run = jax.jit(self._results)
@@ -75,12 +91,10 @@ class Program:
         self._backward = jax.jit(lambda pullback, cotangents: pullback(cotangents))
 
     def __call__(self, tensors: list[Tensor], place: Slot | None) -> Any:
-        made = _Call.apply(self, place, *tensors)
-        return jax.tree.unflatten(self.structure, made)
+        return _Call.apply(self, place, *tensors)
 
     def _results(self, *arrays: Array) -> tuple[Array, ...]:
-        leaves, self.structure = jax.tree.flatten(self._fn(*arrays))
-        return tuple(map(jnp.asarray, leaves))
+        return tuple(map(jnp.asarray, self._fn(*arrays)))
 
     def _with_pullback(self, wanted: tuple[int, ...], *arrays: Array) -> tuple[tuple[Array, ...], Any]:
         """(results, a function of the cotangents of those that have one) for the arguments `wanted`."""
@@ -126,7 +140,10 @@ class _Call(torch.autograd.Function):
         ctx.program, ctx.place, ctx.wanted, ctx.pullback = program, place, wanted, None
         ctx.save_for_backward(*tensors)
         if wanted and state.now.capture is None:
-            made, ctx.pullback = program.forward(wanted, arrays)
+            try:
+                made, ctx.pullback = program.forward(wanted, arrays)
+            except Exception:  # a derivative that is missing counts where it is asked for
+                made = program.results(arrays)
         else:
             made = program.results(arrays)
         results = tuple(_out_of_jax(a, place) for a in made)

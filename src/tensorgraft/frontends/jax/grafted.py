@@ -3,54 +3,84 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.jax.calls import Call, Family, Trace, Traces
 from tensorgraft.frontends.jax.keys import is_key_dtype
-from tensorgraft.frontends.jax.program import Program, Spec
+from tensorgraft.frontends.jax.objects import Objects
+from tensorgraft.frontends.jax.program import NumbersNeeded, Program
+from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 
 Array = Any
 
 
 class Grafted:
-    """A function of the backend's arrays, and of pytrees of them. Everything that is no array is static.
+    """A function of the backend's arrays, and of pytrees of them. Everything that is neither array nor number is static.
 
     Arrays of NumPy and of JAX are taken, too; random keys are those of JAX, or their `key_data` as arrays of uint32
     where the function wraps them itself. Dtypes are as in the user's configuration of JAX: without `jax_enable_x64`,
     64-bit arguments are narrowed on their way in.
     """
 
-    def __init__(self, fn: Callable[..., Any], xp: Backend, compiled: bool = False) -> None:
+    def __init__(self, fn: Callable[..., Any], xp: Backend, compiled: bool = False, onto: str | None = None) -> None:
         functools.update_wrapper(self, fn, updated=())
         self.fn, self.xp, self.is_compiled = fn, xp, compiled
-        self._signatures: dict[Any, Signature] = {}
+        self.onto = xp.name if onto is None else onto
+        self._traces = Traces(fn)
 
     def compiled(self) -> Grafted:
         """The same function, of which each signature is one compiled program (`tg.jit` gives this)."""
-        return type(self)(self.fn, self.xp, compiled=True)
+        return type(self)(self.fn, self.xp, True, self.onto)
+
+    def __reduce__(self) -> Any:
+        """As its function is pickled; where that is found under its name in a module it is this that is found there."""
+        name = getattr(self, "__qualname__", "")
+        if getattr(sys.modules.get(getattr(self, "__module__", "")), name, None) is self:
+            return name
+        return _again, (type(self), self.fn, self.onto, self.is_compiled)
+
+    def __deepcopy__(self, memo: Any) -> Grafted:
+        return self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raises TypeError for static arguments that are not hashable, UnsupportedPrimitiveError for what no rule of
-        the backend computes, and what the function itself raises while it is traced."""
-        leaves, structure = jax.tree.flatten((args, kwargs))
-        xp = self.xp
-        operands = [self.operand(x) for x in leaves]
-        key = (structure, _wide(), *[_key(x) if o is None else o[1] for x, o in zip(leaves, operands, strict=True)])
+        the backend computes, ShapeError and TracedValueError where the function needs the value of an array, and what
+        it raises itself while it is traced."""
+        return self.run(args, kwargs)[0]
+
+    def run(
+        self, args: Any, kwargs: Any, held: Objects | None = None, values: Sequence[Any] = ()
+    ) -> tuple[Any, Mapping[int, Array]]:
+        """(the results, what has become of those `values` of held objects that were written)."""
+        call = Call(args, kwargs, self.operand, held, values)
+        family = self._traces.family(call, self._name, f"an array of {self.xp.name}")
+        signature = family.get(call, self._signature)
         try:
-            signature = self._signatures.get(key)
-        except TypeError:
-            odd = next(x for x, o in zip(leaves, operands, strict=True) if o is None and not _hashable(x))
-            raise TypeError(
-                f"{self._name} was given a {type(odd).__qualname__}, which is neither an array of {xp.name} nor"
-                " hashable: pass arrays, numbers, strings, or containers of them"
-            ) from None
-        if signature is None:
-            signature = self._signatures[key] = Signature(self, leaves, structure, operands)
-        return signature([o[0] for o in operands if o is not None])
+            return signature(call)
+        except NumbersNeeded:
+            pass
+        return self._for_numbers(call, family, signature)(call)
+
+    def _signature(self, trace: Trace) -> Signature:
+        return Signature(self.xp, trace, self.is_compiled)
+
+    def _for_numbers(self, call: Call, family: Family, signature: Signature) -> Signature:
+        """A signature with a derivative, which the loop that runs to a number has when that is known."""
+        before = family.fixed, dict(family.made)
+        family.fix_all(call)
+        found: Signature = family.get(call, self._signature)
+        if found.program.has_derivative():
+            return found
+        family.fixed, family.made = before
+        signature.program.has_numbers = False
+        return signature
 
     def operand(self, x: Any) -> tuple[Array, tuple[Any, ...]] | None:
         """(an array of the backend, what a program depends on); None for what is static."""
@@ -74,74 +104,37 @@ class Grafted:
         return getattr(self.fn, "__name__", type(self.fn).__name__)
 
 
-def grafted(program: Callable[..., Any], xp: Backend, kind: type[Grafted] = Grafted) -> Any:
-    """A function as `Grafted`; a callable pytree that holds arrays (an Equinox model, a `jax.tree_util.Partial`) as a
-    module of the framework, whose parameters are its floating-point arrays, named by their paths."""
-    leaves, structure = jax.tree_util.tree_flatten_with_path(program)
-    held = {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves if _is_array(x)}
-    if not held:
-        return kind(program, xp)
-    rest = [None if _is_array(x) else x for _, x in leaves]
-
-    def call(arrays: list[Any], *args: Any, **kwargs: Any) -> Any:
-        given = iter(arrays)
-        filled = [next(given) if _is_array(x) else fixed for (_, x), fixed in zip(leaves, rest, strict=True)]
-        return jax.tree.unflatten(structure, filled)(*args, **kwargs)
-
-    call.__name__ = type(program).__name__
-    native = kind(call, xp)
-    converted = {name: found[0] for name, x in held.items() if (found := native.operand(x)) is not None}
-    learnt = {name for name, x in held.items() if jax.numpy.issubdtype(x.dtype, np.inexact)}
-    return xp.module(
-        lambda arrays, *args, **kwargs: native([arrays[name] for name in held], *args, **kwargs),
-        {name: x for name, x in converted.items() if name in learnt},
-        {name: x for name, x in converted.items() if name not in learnt},
-    )
+def _again(kind: type[Grafted], fn: Callable[..., Any], onto: str, compiled: bool) -> Grafted:
+    return kind(fn, registry.get(onto), compiled, onto)
 
 
 class Signature:
-    """The function for arguments that look the same."""
+    """The function for calls that look the same."""
 
-    def __init__(self, owner: Grafted, leaves: Sequence[Any], structure: Any, operands: Sequence[Any]) -> None:
-        fn, seen = owner.fn, self.__dict__
-        dynamic = {i for i, o in enumerate(operands) if o is not None}
-        fixed = [None if i in dynamic else x for i, x in enumerate(leaves)]
+    def __init__(self, xp: Backend, trace: Trace, compiled: bool) -> None:
+        self.xp, self.trace = xp, trace
+        self.program = Program(trace.closed, compiled, has_numbers=trace.has_numbers)
+        self.native = xp.differentiable(self.program)
 
-        def flat(*arrays: Any) -> list[Any]:
-            given = iter(arrays)
-            args, kwargs = jax.tree.unflatten(
-                structure, [next(given) if i in dynamic else x for i, x in enumerate(fixed)]
+    def __call__(self, call: Call) -> tuple[Any, Mapping[int, Array]]:
+        xp = self.xp
+        arrays = []
+        for i in self.trace.inputs:
+            operand = call.operands[i]
+            arrays.append(xp.asarray(np.asarray(call.slots[i], call.numbers[i])) if operand is None else operand[0])
+        return self.trace.finish(call, list(self.native(*arrays)), xp.detached, self._into_jax)
+
+    def _into_jax(self, x: Array, dtype: Any) -> jax.Array:
+        xp = self.xp
+        x = xp.detached(x)
+        if xp.is_traced(x):
+            raise TracedValueError(
+                "an object among the arguments holds arrays of JAX and is written, while another framework traces the"
+                " call: nothing has a value yet that could be written there.\n"
+                "  graft the object itself:  its state is then that of a native module\n"
+                "  call it outside:          of what traces"
             )
-            made, seen["results"] = jax.tree.flatten(fn(*args, **kwargs))
-            seen["static"] = [None if _is_arraylike(x) else (x,) for x in made]
-            return [jax.numpy.asarray(x) for x in made if _is_arraylike(x)]
-
-        specs = [Spec(*o[1]) for o in operands if o is not None]
-        self.program = Program(flat, specs, owner.is_compiled)
-        self.native = owner.xp.differentiable(self.program)
-        self.results: Any = None  # their structure
-        self.static: list[tuple[Any] | None] = []  # what is no array among them
-
-    def __call__(self, arrays: Sequence[Array]) -> Any:
-        made = iter(self.native(*arrays))
-        return jax.tree.unflatten(self.results, [next(made) if x is None else x[0] for x in self.static])
-
-
-def _is_array(x: Any) -> bool:
-    return isinstance(x, jax.Array | np.ndarray) and not is_key_dtype(x.dtype)
-
-
-def _is_arraylike(x: Any) -> bool:
-    return isinstance(x, jax.Array | np.ndarray | np.generic | bool | int | float | complex)
-
-
-def _wide() -> bool:
-    return bool(jax.config.read("jax_enable_x64"))
-
-
-def _key(x: Any) -> Any:
-    return type(x), x
-
-
-def _hashable(x: Any) -> bool:
-    return getattr(type(x), "__hash__", None) is not None
+        host = xp.to_numpy(x)
+        if is_key_dtype(dtype):
+            return jax.random.wrap_key_data(jax.numpy.asarray(host), impl=dtype._impl.name)
+        return jax.numpy.asarray(host)

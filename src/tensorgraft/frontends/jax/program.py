@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax.extend import core
 
+from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.staging import compile_time_eval
@@ -27,30 +29,42 @@ def traced(fn: Callable[..., Sequence[Any]], specs: Sequence[Spec]) -> core.Clos
         return jax.make_jaxpr(fn)(*specs)
 
 
+class NumbersNeeded(Exception):
+    """A function has no derivative while the numbers among its arguments are not known (a loop that runs to one)."""
+
+
 class Program:
-    """A function of flat arrays (`hub.backend.Differentiable`), traced when first it is needed.
+    """A function of flat arrays (`hub.backend.Differentiable`): a jaxpr, of which JAX makes the derivatives when first
+    they are needed. Raises DerivativeError where it cannot.
 
     Arguments:
-        fn: arrays of JAX -> a list of arrays.
-        specs: shapes and dtypes of the arguments.
+        closed: the jaxpr.
         compiled: whether each part is one compiled program of the backend.
+        has_numbers: Python numbers are among the arguments, without which there may be a derivative: NumbersNeeded is
+            raised instead.
     """
 
-    def __init__(self, fn: Callable[..., Sequence[Any]], specs: Sequence[Spec], compiled: bool) -> None:
-        self.fn, self.specs, self.is_compiled = fn, list(specs), compiled
+    def __init__(self, closed: core.ClosedJaxpr, compiled: bool, has_numbers: bool = False) -> None:
+        self.closed, self.is_compiled, self.has_numbers = closed, compiled, has_numbers
+        self.fn: Callable[..., Sequence[Any]] = core.jaxpr_as_fun(closed)
+        self.specs = [_spec(a) for a in closed.in_avals]
         self._derived: dict[Any, Any] = {}
 
     def _once(self, key: Any, make: Callable[[], Any]) -> Any:
-        if key not in self._derived:
-            self._derived[key] = make()
-        return self._derived[key]
-
-    def _part(self, fn: Callable[..., Sequence[Any]], specs: Sequence[Spec]) -> Part:
-        return Part(traced(fn, specs), self.is_compiled)
+        found = self._derived.get(key)
+        if found is None:
+            try:
+                found = make()
+            except Exception as error:
+                found = error
+            self._derived[key] = found
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     @property
     def main(self) -> Part:
-        return self._once("main", lambda: self._part(self.fn, self.specs))
+        return self._once("main", lambda: Part(self.closed, self.is_compiled))
 
     def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
         return self.main(xp, arrays)
@@ -60,7 +74,12 @@ class Program:
     def forward(
         self, xp: Backend, arrays: Sequence[Array], wanted: tuple[int, ...]
     ) -> tuple[Sequence[Array], Sequence[Array]]:
-        part, count = self._parts(wanted)[:2]
+        try:
+            part, count = self._parts(wanted)[:2]
+        except DerivativeError as error:
+            if self.has_numbers:
+                raise NumbersNeeded from error
+            raise
         made = part(xp, arrays)
         return made[:count], made[count:]
 
@@ -69,9 +88,18 @@ class Program:
     ) -> Sequence[Array]:
         return self._parts(wanted)[2](xp, [*residuals, *cotangents])
 
+    def has_derivative(self) -> bool:
+        """By all of its inexact arguments."""
+        try:
+            self._parts(tuple(i for i, s in enumerate(self.specs) if _is_inexact(s.dtype)))
+        except DerivativeError:
+            return False
+        return True
+
     def _parts(self, wanted: tuple[int, ...]) -> tuple[Part, int, Part]:
         """(arguments -> results and residuals, the number of results, residuals and cotangents -> cotangents)."""
-        return self._once(("parts", wanted), lambda: self._make_parts(wanted))
+        with _derivative("backward"):
+            return self._once(("parts", wanted), lambda: self._make_parts(wanted))
 
     def _make_parts(self, wanted: tuple[int, ...]) -> tuple[Part, int, Part]:
         seen: dict[str, Any] = {}
@@ -107,10 +135,8 @@ class Program:
             n = len(self.specs)
             return list(self._linearised(wanted, given[:n])[1](list(given[n:])))
 
-        return self._once(
-            ("pullback", wanted),
-            lambda: Program(pulled_back, [*self.specs, *map(_spec, self._smooth_results())], self.is_compiled),
-        )
+        with _derivative("backward"):
+            return self._derive(("pullback", wanted), pulled_back, [*self.specs, *map(_spec, self._smooth_results())])
 
     def pushforward(self, wanted: tuple[int, ...]) -> Program:
         def pushed(*given: Any) -> list[Any]:
@@ -121,23 +147,35 @@ class Program:
 
             return list(jax.jvp(smooth, tuple(arrays[i] for i in wanted), given[len(self.specs) :])[1])
 
-        return self._once(
-            ("pushforward", wanted),
-            lambda: Program(pushed, [*self.specs, *(self.specs[i] for i in wanted)], self.is_compiled),
-        )
+        with _derivative("forward"):
+            return self._derive(("pushforward", wanted), pushed, [*self.specs, *(self.specs[i] for i in wanted)])
 
     def batched(self, axes: tuple[int | None, ...], size: int) -> Program:
-        def make() -> Program:
-            specs = [
-                s if axis is None else Spec((*s.shape[:axis], size, *s.shape[axis:]), s.dtype)
-                for s, axis in zip(self.specs, axes, strict=True)
-            ]
-            return Program(jax.vmap(self.fn, in_axes=axes, axis_size=size), specs, self.is_compiled)
+        specs = [
+            s if axis is None else Spec((*s.shape[:axis], size, *s.shape[axis:]), s.dtype)
+            for s, axis in zip(self.specs, axes, strict=True)
+        ]
+        return self._derive(("batched", axes, size), jax.vmap(self.fn, in_axes=axes, axis_size=size), specs)
 
-        return self._once(("batched", axes, size), make)
+    def _derive(self, key: Any, fn: Callable[..., Sequence[Any]], specs: Sequence[Spec]) -> Program:
+        return self._once(key, lambda: Program(traced(fn, specs), self.is_compiled))
 
     def _smooth_results(self) -> list[Any]:
-        return [a for a in self.main.closed.out_avals if _is_inexact(a.dtype)]
+        return [a for a in self.closed.out_avals if _is_inexact(a.dtype)]
+
+
+@contextlib.contextmanager
+def _derivative(mode: str) -> Iterator[None]:
+    """What JAX says of a derivative that it does not have, in our words."""
+    try:
+        yield
+    except DerivativeError:
+        raise
+    except Exception as error:
+        said = str(error).strip().partition("\n")[0]
+        raise DerivativeError(
+            f"the {mode} derivative of a JAX function was asked for, and there is none: {said}"
+        ) from error
 
 
 class Part:

@@ -1,0 +1,301 @@
+"""Calls of JAX functions taken apart, and traces of them that are right for all calls that look the same.
+
+Arrays are inputs of a trace. So are Python numbers, of weak types as `jax.jit` has them, unless the function needs to
+know their value: then it is traced again, for this value. Everything else is static.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax._src import core as jax_core
+from jax._src.lax.lax import _convert_element_type
+
+from tensorgraft.frontends.jax import looks, writes
+from tensorgraft.frontends.jax.keys import is_key_dtype
+from tensorgraft.frontends.jax.objects import Objects, Outcome, flatten, is_object
+from tensorgraft.frontends.jax.staging import compile_time_eval
+
+Array = Any
+Spec = jax.ShapeDtypeStruct
+Operand = Callable[[Any], tuple[Array, tuple[Any, ...]] | None]  # -> (a native array, its shape and JAX's dtype)
+
+_NUMBERS = {int: np.int64, float: np.float64, complex: np.complex128}
+
+
+def number_dtype(x: Any) -> np.dtype | None:
+    """JAX's dtype for a Python number that can be an input of a trace; None for anything else."""
+    wide = _NUMBERS.get(type(x))
+    if wide is None:
+        return None
+    dtype = jax.dtypes.canonicalize_dtype(wide)
+    if type(x) is int and not np.iinfo(dtype).min <= x <= np.iinfo(dtype).max:
+        return None
+    return dtype
+
+
+class Call:
+    """Arguments taken apart: `slots` are their leaves, and then what the objects among them hold.
+
+    `held`: objects that come first, those of a module, and as operands what they hold.
+    """
+
+    def __init__(
+        self, args: Any, kwargs: Any, operand: Operand, held: Objects | None = None, values: Sequence[Any] = ()
+    ) -> None:
+        plain, self.structure = flatten((args, kwargs))
+        self.is_node = [is_object(x) for x in plain]
+        self.objects: Objects | None = held
+        self.held, self.leading = len(values), 0 if held is None else 1
+        if True in self.is_node:
+            nodes = [x for x, node in zip(plain, self.is_node, strict=True) if node]
+            plain = [x for x, node in zip(plain, self.is_node, strict=True) if not node]
+            self.objects = Objects(nodes if held is None else [*held.again(), *nodes])
+        self.count = len(plain)
+        self.slots, self.operands = plain, [operand(x) for x in plain]
+        if self.objects is not None:
+            own = self.objects.values[self.held :]
+            self.slots = [*plain, *(array for array, _ in values), *own]
+            self.operands += [*values, *map(operand, own)]
+        self.numbers = {i: d for i, x in enumerate(self.slots) if self.operands[i] is None and (d := number_dtype(x))}
+
+    def key(self) -> Any:
+        """What a trace depends on, but for numbers."""
+        marks: list[Any] = [
+            o[1] if o is not None else (type(x), x) for x, o in zip(self.slots, self.operands, strict=True)
+        ]
+        for i in self.numbers:
+            marks[i] = type(self.slots[i])
+        objects = None if self.objects is None else (self.objects.key, *self.is_node)
+        return self.structure, objects, bool(jax.config.read("jax_enable_x64")), *marks
+
+    def unhashable(self) -> Any:
+        """The first static argument that cannot be looked up by."""
+        static = (x for x, o in zip(self.slots, self.operands, strict=True) if o is None)
+        return next((x for x in static if getattr(type(x), "__hash__", None) is None), None)
+
+    def arguments(self, values: Sequence[Any]) -> tuple[Any, Any, Callable[[Sequence[Any]], Outcome] | None]:
+        """(positional, by name, what tells what became of objects) with other values in the slots."""
+        nodes: list[Any] = []
+        outcome = None
+        if self.objects is not None:
+            nodes, outcome = self.objects.inside(values[self.count :])
+        plain, inner = iter(values[: self.count]), iter(nodes[self.leading :])
+        leaves = [next(inner) if node else next(plain) for node in self.is_node]
+        args, kwargs = jax.tree.unflatten(self.structure, leaves)
+        return (*nodes[: self.leading], *args), kwargs, outcome
+
+
+class Result(NamedTuple):
+    """A leaf of a result: an array (by its place among those of the trace), an object, or a value."""
+
+    kind: str
+    value: Any
+
+
+class Trace:
+    """A function traced for a call, with the numbers `fixed` as they are in it."""
+
+    def __init__(self, fn: Callable[..., Any], call: Call, fixed: frozenset[int]) -> None:
+        self.inputs = [
+            i for i, o in enumerate(call.operands) if o is not None or (i in call.numbers and i not in fixed)
+        ]
+        self.structure: Any = None
+        self.results: list[Result] = []
+        self.outcome: Outcome | None = None
+        self.state: list[Result] = []  # what objects hold then: kinds "array", "same" (as a slot), "value"
+        specs = [Spec(*o[1]) if (o := call.operands[i]) is not None else Spec((), call.numbers[i]) for i in self.inputs]
+        self.has_numbers = any(i in call.numbers for i in self.inputs)
+        trace: list[weakref.ref[Any]] = []
+        seen: list[dict[int, int]] = []  # numbers, by what stands for them
+
+        def flat(*arrays: Any) -> list[Any]:
+            trace.append(weakref.ref(jax_core.trace_ctx.trace))
+            values = list(call.slots)
+            seen.append({})
+            for i, x in zip(self.inputs, arrays, strict=True):
+                values[i] = _number(x) if i in call.numbers else x
+                if i in call.numbers:
+                    seen[0][id(values[i])] = i
+            try:
+                return self._run(fn, call, values)
+            except Exception as error:
+                numbers = [i for i in self.inputs if i in call.numbers]
+                raise looks.Failed(error, numbers, self.inputs, jax_core.trace_ctx.trace) from error
+
+        with compile_time_eval():
+            self.closed = jax.make_jaxpr(flat)(*specs)
+        self.keeps: frozenset[int] = frozenset()  # the numbers that the program keeps somewhere
+        for x, holder in writes.kept(trace[0]):
+            number = seen[0].get(id(x))
+            if number is None:
+                writes.refuse_keeping(x, holder, fn)
+            else:
+                self.keeps |= {number}
+
+    def _run(self, fn: Callable[..., Any], call: Call, values: list[Any]) -> list[Any]:
+        arrays: list[Any] = []
+
+        def result(x: Any) -> Result:
+            if is_arraylike(x):
+                arrays.append(jax.numpy.asarray(x))
+                return Result("array", len(arrays) - 1)
+            return Result("value", x)
+
+        args, kwargs, outcome = call.arguments(values)
+        with writes.refused((args, kwargs), fn):
+            out = fn(*args, **kwargs)
+        whole = outcome is not None and not call.held  # an object that is a result may be one that is an argument
+        leaves, self.structure = flatten(out) if whole else jax.tree.flatten(out)
+        nodes = [x for x in leaves if whole and is_object(x)]
+        order = iter(range(len(nodes)))
+        self.results = [Result("object", next(order)) if whole and is_object(x) else result(x) for x in leaves]
+        if outcome is None:
+            return arrays
+        self.outcome = became = outcome(nodes)
+        before = {id(x): i for i, x in enumerate(values) if i >= call.count}
+        self.state = [
+            Result("same", before[id(x)]) if is_arraylike(x) and id(x) in before else result(x) for x in became.values
+        ]
+        became.values = []
+        changed = [k for k, r in enumerate(self.state) if r != ("same", call.count + k)]
+        if call.held and not (became.same and all(self.state[k].kind == "array" for k in changed if k < call.held)):
+            writes.refuse_new_state(fn)
+        if became.same and not changed and not nodes:
+            self.outcome = None
+        return arrays
+
+    def finish(
+        self, call: Call, made: Sequence[Array], keep: Callable[[Array], Array], into_jax: Callable[..., jax.Array]
+    ) -> tuple[Any, dict[int, Array]]:
+        """(the results, what has become of those values of held objects that were written) of a call, whose other
+        objects are written: `keep` and `into_jax` make of an array what an object holds, `into_jax` where it held
+        arrays of JAX (and is told the dtype)."""
+        objects: list[Any] = []
+        written: dict[int, Array] = {}
+        if self.outcome is not None and call.objects is not None:
+            written = {k: keep(made[r.value]) for k, r in enumerate(self.state) if k < call.held and r.kind == "array"}
+            state = []
+            for k, (kind, x) in enumerate(self.state):
+                was = self.outcome.old[k]
+                if kind == "same":
+                    state.append(call.slots[x])
+                elif kind == "value" or k < call.held:
+                    state.append(x)
+                elif was is None:  # held by something that is new
+                    state.append(made[x])
+                elif is_arraylike(call.slots[call.count + was]):
+                    state.append(into_jax(made[x], self.closed.out_avals[x].dtype))
+                else:
+                    state.append(keep(made[x]))
+            if len(call.objects.nodes) > call.leading:
+                objects = call.objects.update(self.outcome, state)
+        of_kind = {"array": made, "object": objects}
+        leaves = [x if kind == "value" else of_kind[kind][x] for kind, x in self.results]
+        return jax.tree.unflatten(self.structure, leaves), written
+
+
+def _number(x: Any) -> Any:
+    """As `jax.jit` has a Python number: of a weak type. Nothing is differentiated by it."""
+    return _convert_element_type(jax.lax.stop_gradient(x), x.dtype, weak_type=True)
+
+
+class Traces:
+    """The traces of a function, one for all calls that look the same. `name`: what traces, to its users."""
+
+    def __init__(self, fn: Callable[..., Any], name: str = "tg.graft") -> None:
+        self.fn, self.name = fn, name
+        self._families: dict[Any, Family] = {}
+
+    def family(self, call: Call, name: str, what: str) -> Family:
+        """Raises TypeError for static arguments that are not hashable."""
+        try:
+            key = call.key()
+            found = self._families.get(key)
+        except TypeError:
+            odd = call.unhashable()
+            raise TypeError(
+                f"{name} was given a {type(odd).__qualname__}, which is neither {what} nor hashable: pass arrays,"
+                " numbers, strings, or containers of them"
+            ) from None
+        if found is None:
+            found = self._families[key] = Family(self.fn, self.name)
+        return found
+
+
+class Family:
+    """The traces for calls that differ in numbers only."""
+
+    def __init__(self, fn: Callable[..., Any], name: str) -> None:
+        self.fn, self.name = fn, name
+        self.fixed: frozenset[int] = frozenset()  # the numbers that are looked at
+        self.made: dict[Any, Any] = {}  # by their values
+
+    def get(self, call: Call, make: Callable[[Trace], Any]) -> Any:
+        """What `make` makes of the trace that is right for a call."""
+        while True:
+            key = tuple([exact(call.slots[i]) for i in sorted(self.fixed)])
+            found = self.made.get(key)
+            if found is not None:
+                return found
+            fixed = self.fixed
+            trace = self._trace(call)
+            if self.fixed == fixed:
+                found = self.made[key] = make(trace)
+                return found
+            self.made.clear()
+            self.made[tuple([exact(call.slots[i]) for i in sorted(self.fixed)])] = make(trace)
+
+    def _trace(self, call: Call) -> Trace:
+        everything = frozenset(call.numbers)
+        while True:
+            trace = self._attempt(call, self.fixed)
+            if isinstance(trace, Trace):
+                if not trace.keeps:
+                    return trace
+                self.fixed |= trace.keeps
+                continue
+            seen = trace.numbers()
+            if seen is None and not everything <= self.fixed:
+                # perhaps of something that takes Python's own numbers only; if it is not that, the error is theirs
+                trace = self._attempt(call, everything)
+                if isinstance(trace, Trace):
+                    self.fixed = everything
+                    return trace
+            elif seen is not None and not seen <= self.fixed:
+                self.fixed |= seen
+                continue
+            looks.raise_(trace, self.name, self.fn)
+
+    def _attempt(self, call: Call, fixed: frozenset[int]) -> Trace | looks.Failed:
+        try:
+            return Trace(self.fn, call, fixed)
+        except looks.Failed as failed:
+            return failed
+
+    def fix_all(self, call: Call) -> bool:
+        """Trace for the values of all numbers from now on; False if that is so already."""
+        if frozenset(call.numbers) <= self.fixed:
+            return False
+        self.fixed = frozenset(call.numbers)
+        self.made.clear()
+        return True
+
+
+def exact(x: Any) -> Any:
+    """Equal for the same number only: zeros have signs, and NaN is itself."""
+    if type(x) is complex:
+        return x.real.hex(), x.imag.hex()
+    return x.hex() if type(x) is float else x
+
+
+def is_arraylike(x: Any) -> bool:
+    return isinstance(x, jax.Array | np.ndarray | np.generic | bool | int | float | complex)
+
+
+def is_array(x: Any) -> bool:
+    return isinstance(x, jax.Array | np.ndarray) and not is_key_dtype(x.dtype)
