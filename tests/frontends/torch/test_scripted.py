@@ -133,6 +133,7 @@ class Sequence(torch.nn.Module):
         return self.norm(h + a)
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("way", ["scripted", "scripted on the device", "traced on the device", "loaded, then moved"])
 def test_recurrent_layers_and_attention(way):
     device, model, x = tg.device("numpy"), Sequence(), torch.arange(15).reshape(3, 5) % 10
