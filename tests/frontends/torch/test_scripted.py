@@ -119,6 +119,36 @@ def test_control_flow_and_tied_weights(device):
     close(ours.norm.running_mean, native.norm.running_mean)
 
 
+class Sequence(torch.nn.Module):
+    """Layers whose code in TorchScript is long, and a list of weights among them."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.lstm = torch.nn.Embedding(10, 8), torch.nn.LSTM(8, 8, 2, batch_first=True)
+        self.attention, self.norm = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.nn.LayerNorm(8)
+
+    def forward(self, x):
+        h, _ = self.lstm(self.embedding(x))
+        a, _ = self.attention(h, h, h, need_weights=False)
+        return self.norm(h + a)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("way", ["scripted", "scripted on the device", "traced on the device", "loaded, then moved"])
+def test_recurrent_layers_and_attention(way):
+    device, model, x = tg.device("numpy"), Sequence(), torch.arange(15).reshape(3, 5) % 10
+    native = copy.deepcopy(model)
+    ours = (
+        torch.jit.load(file_of(torch.jit.script(model))).to(device) if "loaded" in way else WAYS[way](model, x, device)
+    )
+    for _ in range(3):
+        close(ours(x.to(device)).detach(), native(x).detach())
+        ours(x.to(device)).square().sum().backward()
+        native(x).square().sum().backward()
+    for (name, a), b in zip(ours.named_parameters(), native.parameters(), strict=True):
+        torch.testing.assert_close(a.grad.cpu(), b.grad, rtol=1e-4, atol=1e-4, msg=name)
+
+
 @pytest.mark.parametrize("early", [True, False], ids=["optimizer before the move", "optimizer after"])
 def test_training(device, early):
     model = Block().double()
@@ -235,7 +265,7 @@ def test_a_value_that_a_compiled_function_does_not_have():
             x = x * 2
         return x
 
-    with pytest.raises(tg.TracedValueError, match="needs the value of a float32 tensor"):
+    with pytest.raises(tg.TracedValueError, match="needs the value of a bool tensor"):
         tg.jit(lambda x: f(x))(torch.ones(3, device=tg.device("jax")))
 
 

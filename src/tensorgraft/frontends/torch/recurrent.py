@@ -17,6 +17,7 @@ from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.bodies import pulled_back, with_history
 from tensorgraft.frontends.torch.control_flow import compiled_scan
 from tensorgraft.frontends.torch.devices import TYPE
+from tensorgraft.frontends.torch.modes import below_modes
 
 Tensor = torch.Tensor
 # (what comes of the input, of the state h, the carry) -> the carry after, h first
@@ -181,4 +182,4 @@ def install() -> None:
     for name in CELLS:
         kernel = _kernel(name)
         for key in ("AutogradPrivateUse1", "PrivateUse1"):
-            _library.impl(name, kernel, key)
+            _library.impl(name, below_modes(kernel), key)

@@ -18,6 +18,7 @@ import torch
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import conversion, state
 from tensorgraft.frontends.torch.attributes import is_plain
+from tensorgraft.frontends.torch.nested import map_nested, tensors_in
 
 ScriptModule = torch.jit.RecursiveScriptModule
 
@@ -95,17 +96,28 @@ def _apply(original: Callable[..., Any]) -> Callable[..., Any]:
         if _now.moved is not None:
             return original(self, fn, recurse)
         parts = [part for part in (self.modules() if recurse else (self,)) if isinstance(part, ScriptModule)]
-        places = [(part, name, p) for part in parts for name, p in part._parameters.items()]
+        places = [(part, name, held) for part in parts for name, held in _with_tensors(part)]
         _now.moved = set()
         try:
             return original(self, fn, recurse)
         finally:
             moved, _now.moved = _now.moved, None
-            for part, name, p in places:
-                if id(p) in moved:
-                    part._c.setattr(name, p)
+            for part, name, held in places:
+                if any(id(t) in moved for t in tensors_in((held,), {})):
+                    part._c.setattr(name, held)
 
     return _apply
+
+
+def _attributes(module: Any) -> dict[str, Any]:
+    """What a `ScriptModule` has in C++, parts apart."""
+    names: Any = torch._C.ConcreteModuleType.from_jit_type(module._c._type())
+    return {name: module._c.getattr(name) for name in names.get_attributes()}
+
+
+def _with_tensors(module: Any) -> list[tuple[str, Any]]:
+    """Parameters, buffers, and lists of them (weights of recurrent layers)."""
+    return [(name, held) for name, held in _attributes(module).items() if tensors_in((held,), {})]
 
 
 def _follow(x: torch.Tensor, before: torch.Tensor) -> None:
@@ -114,9 +126,9 @@ def _follow(x: torch.Tensor, before: torch.Tensor) -> None:
         _now.moved.add(id(x))
     elif before._use_count() > 1:  # type: ignore[attr-defined]
         for module in [*_alive]:
-            for name, p in module._parameters.items():
-                if p is before:
-                    module._c.setattr(name, x)
+            for name, held in _with_tensors(module):
+                if any(t is before for t in tensors_in((held,), {})):
+                    module._c.setattr(name, map_nested(lambda t: x if t is before else t, held))
 
 
 # ---- what a trace of `tg.jit` asks of modules ------------------------------------------------------------------------
@@ -165,9 +177,7 @@ class Attributes:
 
     def __init__(self, module: Any) -> None:
         self._module = module
-        names = module._concrete_type.get_attributes()
-        values = {name: module._c.getattr(name) for name in names if module._c.hasattr(name)}
-        self._held = {name: value for name, value in values.items() if _plain(value)}
+        self._held = {name: value for name, value in _attributes(module).items() if _plain(value)}
 
     def __getitem__(self, name: str) -> Any:
         return self._module._c.getattr(name) if self._module._c.hasattr(name) else None
