@@ -22,7 +22,8 @@ def jit(fn: Callable[..., Any] | None = None, *, guard_values: bool = False) -> 
     and random numbers are inputs. A backend that does not compile (NumPy) calls `fn` itself.
 
     Arguments:
-        fn: a function or a module of a PyTorch program on the device `graft`. Without it, a decorator.
+        fn: a function or a module of a PyTorch program on the device `graft`, or on the CPU, where Dynamo captures it
+            and the default device computes; or a function of `Array`s. Without it, a decorator.
         guard_values: integers and truths that Python asks tensors for (`if mask.any():`) are no errors. Each call
             computes them first and waits for them, and other answers are another program.
 
@@ -47,8 +48,8 @@ def jit(fn: Callable[..., Any] | None = None, *, guard_values: bool = False) -> 
 
 
 class Jit:
-    """A compiled function. Whose program it is, PyTorch's or that of the Array API, its arguments tell at each call, and
-    where there are none of either, what it reaches."""
+    """A compiled function. Whose program it is, PyTorch's or that of the Array API, its arguments tell at each call,
+    and where there are none of either, what it reaches."""
 
     def __init__(self, fn: Callable[..., Any], guard_values: bool) -> None:
         functools.update_wrapper(self, fn, updated=())

@@ -115,8 +115,8 @@ class OfAnother(TypeError):
 
 
 class Surroundings:
-    """What is around one trace of a function. `own`: the framework whose arrays the trace itself sees being read; of the
-    Array API, those of one backend."""
+    """What is around one trace of a function. `own`: the framework whose arrays the trace itself sees being read; of
+    the Array API, those of one backend."""
 
     def __init__(self, own: str, backend: Any = None) -> None:
         self._own, self._backend = own, backend
@@ -137,16 +137,16 @@ class Surroundings:
 
     def add(self, name: str, value: Any) -> None:
         """Look at a value that the function reaches, and at what is in it."""
-        for name, value, held in walk([(name, value)], self._seen, modules=self._own != "torch"):
-            framework = framework_of(value)
+        for its_name, x, held in walk([(name, value)], self._seen, modules=self._own != "torch"):
+            framework = framework_of(x)
             if framework is not None:
-                if not self._is_own(value, framework) and _is_mutable(value, framework):
-                    self._arrays.append(Contents(name, value, framework))
+                if not self._is_own(x, framework) and _is_mutable(x, framework):
+                    self._arrays.append(Contents(its_name, x, framework))
             elif held is not None:
-                if held.before and not isinstance(value, _FIXED):
+                if held.before and not isinstance(x, _FIXED):
                     self._containers.append(held)
-            elif is_of_program(value):
-                self._objects.append(value)
+            elif is_of_program(x):
+                self._objects.append(x)
 
     def _is_own(self, x: Any, framework: str) -> bool:
         if framework != self._own:
@@ -171,7 +171,8 @@ class Surroundings:
             names = held.names or [f"[{k}]" for k in range(len(held.before))]
             now = held.now()
             if held.names is None or len(now) == len(held.before):
-                yield from ((held.name + key, a, b) for key, a, b in zip(names, held.before, now) if a is not b)
+                places = zip(names, held.before, now, strict=False)
+                yield from ((held.name + key, a, b) for key, a, b in places if a is not b)
 
     def hold(self) -> bool:
         now = [elements() for elements in self._nows]

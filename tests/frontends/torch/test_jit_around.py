@@ -99,12 +99,15 @@ def around():
     yield "Array", lambda x: x * float(of_numpy[0]), lambda: of_numpy.__setitem__(0, 4.0)
 
 
+@pytest.mark.filterwarnings("ignore:To copy construct")  # Dynamo's, of arrays of NumPy
 @pytest.mark.parametrize("of_one", [pytest.param(i, id=name) for i, (name, *_) in enumerate(around())])
 @pytest.mark.parametrize("device", ["jax", "torch", "tensorflow", "cpu"])
 def test_what_is_read_is_as_it_is_at_the_call(of_one, device):
     name, fn, change = list(around())[of_one]
     if device != "jax" and "another" in name and ("dict" in name or "object" in name) and "cpu" not in name:
         pytest.skip("reads a tensor on JAX")
+    if (device, name) == ("tensorflow", "tf.Variable"):
+        pytest.skip("TensorFlow has no values to give while it traces, and says so")
     x = torch.ones(2) if device == "cpu" else torch.ones(2).to(tg.device(device))
     compiled = tg.jit(fn)
     for _ in range(3):

@@ -234,11 +234,13 @@ class HostWatch(TorchDispatchMode):
             return None
         if self.computing and self._alias(t) is None:
             raise refused(
-                "computes on the device with what its kernel makes of a CPU tensor, which every call would have from the"
-                " first.",
+                "computes on the device with what its kernel makes of a CPU tensor, which every call would have from"
+                " the first.",
                 ("on the device", "move the CPU tensor there before"),
             )
-        if not self.computing and t.untyped_storage().resizable():  # `torch.tensor([1, 2], device=...)` has just made it
+        if (
+            not self.computing and t.untyped_storage().resizable()
+        ):  # `torch.tensor([1, 2], device=...)` has just made it
             return None
         return self.live(t)
 

@@ -22,8 +22,8 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.attributes import Attributes, Reads, noting
 from tensorgraft.frontends.torch.capture import Capture, Feed, active
-from tensorgraft.frontends.torch.codes import Part, apart, count, kind_of, plain
-from tensorgraft.frontends.torch.devices import TYPE, slot_of
+from tensorgraft.frontends.torch.codes import Part, apart, count, kind_of
+from tensorgraft.frontends.torch.devices import TYPE
 from tensorgraft.frontends.torch.guards import (
     Guards,
     Reached,
@@ -473,6 +473,9 @@ def _check_rebound(rebound: Iterable[tuple[str, Any, Any]], capture: Capture) ->
             raise refused(
                 f"runs a function that reads {name} and makes it another tensor, which a compiled function would do in"
                 " its first call only.",
-                ("write it in place", f"{'self.' + own if own else name}.copy_(new) in torch.no_grad(), or as a buffer"),
+                (
+                    "write it in place",
+                    f"{'self.' + own if own else name}.copy_(new) in torch.no_grad(), or as a buffer",
+                ),
                 ("pass it", "as an argument, and return the new one"),
             )

@@ -62,7 +62,7 @@ class OnCpu:
         try:
             own = slot_of(None).backend.dynamo
             if own is not None and device_of(module, inputs) is None:
-                return lookup_backend(own)(module, inputs)
+                return lookup_backend(own)(module, list(inputs))
             return tensorgraft(module, inputs)
         except Exception as error:
             warnings.warn(
