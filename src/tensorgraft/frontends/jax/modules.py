@@ -1,6 +1,6 @@
 """Callable models of JAX as modules of other frameworks: pytrees with arrays in them (Equinox,
-`jax.tree_util.Partial`), whose floating-point arrays are parameters, and modules of Flax's nnx, whose variables that are
-no parameters are buffers, and written.
+`jax.tree_util.Partial`), whose floating-point arrays are parameters, and modules of Flax's nnx, of which the variables
+that are no parameters are buffers, and written.
 """
 
 from __future__ import annotations
