@@ -16,6 +16,7 @@ _HOMES = {
     "BackendNotAvailableError": "tensorgraft.errors",
     "CheckError": "tensorgraft.errors",
     "FallbackError": "tensorgraft.errors",
+    "DerivativeError": "tensorgraft.errors",
     "ShapeError": "tensorgraft.errors",
     "Module": "tensorgraft.transforms.module",
     "TracedValueError": "tensorgraft.errors",
@@ -67,6 +68,7 @@ __all__ = [
     "Backend",
     "BackendNotAvailableError",
     "CheckError",
+    "DerivativeError",
     "FallbackError",
     "Module",
     "ShapeError",
@@ -112,7 +114,14 @@ __all__ = [
 if TYPE_CHECKING:
     from tensorgraft import array_api, backends, nn, operators, precision, random, transforms
     from tensorgraft.devices import device, from_backend_array, set_default_device, to_backend_array
-    from tensorgraft.errors import BackendNotAvailableError, CheckError, FallbackError, ShapeError, TracedValueError
+    from tensorgraft.errors import (
+        BackendNotAvailableError,
+        CheckError,
+        DerivativeError,
+        FallbackError,
+        ShapeError,
+        TracedValueError,
+    )
     from tensorgraft.frontends import torch
     from tensorgraft.hub.backend import Backend
     from tensorgraft.hub.compile_cache import set_compile_cache

@@ -44,7 +44,9 @@ def graft(program: Any, *, onto: str) -> Any:
 
     Its derivatives, of any order, are those of JAX, custom ones included; `torch.func` works on it, and `tg.jit(f)`
     compiles it. A callable pytree with arrays in it (an Equinox model) is a `torch.nn.Module` (a `tf.Module`), whose
-    parameters have the names of their paths. Python values are static. Without `jax_enable_x64`, 64-bit arguments are
+    parameters have the names of their paths; so is a module of Flax's nnx, whose other variables are buffers, and
+    written. Objects of nnx among the arguments are written, too. Python numbers are inputs, of weak types, unless the
+    function looks at their value; other Python values are static. Without `jax_enable_x64`, 64-bit arguments are
     narrowed on their way in. On tensors of `tg.device("jax")`, JAX itself computes.
 
     A JAX function onto `"jax"` is one that computes with quantised arrays (`tg.quantize`) by the rules for these,

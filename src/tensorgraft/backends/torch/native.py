@@ -21,6 +21,9 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple
     return lambda *tensors: _run(xp, function, tensors)
 
 
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+
 class Part(torch.nn.Module):
     """Something within a program of another framework that holds what it learns."""
 
@@ -31,6 +34,24 @@ class Part(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return self._described[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With unsigned integers (random keys) as signed ones: PyTorch cannot read those from a pickle."""
+        state = dict(self.__dict__)
+        state["_buffers"] = {
+            name: x.view(_SIGNED[x.dtype]) if x is not None and x.dtype in _SIGNED else x
+            for name, x in self._buffers.items()
+        }
+        return {
+            **state,
+            "_unsigned": {n: x.dtype for n, x in self._buffers.items() if x is not None and x.dtype in _SIGNED},
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        unsigned = state.pop("_unsigned")
+        super().__setstate__(state)
+        for name, dtype in unsigned.items():
+            self._buffers[name] = self._buffers[name].view(dtype)  # type: ignore[union-attr]
 
 
 class Module(Part):

@@ -18,6 +18,13 @@ class AmongTensors(Grafted):
         super().__init__(fn, xp, compiled, onto)
         self._bridged: Any = None
 
+    def operand(self, x: Any) -> tuple[Any, tuple[Any, ...]] | None:
+        if isinstance(x, torch.Tensor) and x.device.type == "graft":
+            from tensorgraft.frontends.torch.tensors import numpy_dtype
+
+            return x, (tuple(x.shape), jax.dtypes.canonicalize_dtype(numpy_dtype(x.dtype)))
+        return super().operand(x)
+
     def run(
         self, args: Any, kwargs: Any, held: Objects | None = None, values: Sequence[Any] = ()
     ) -> tuple[Any, Mapping[int, Any]]:

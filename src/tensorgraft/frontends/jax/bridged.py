@@ -11,9 +11,11 @@ import numpy as np
 import torch
 from jax.extend import core
 
+from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.jax.calls import Call, Trace, Traces
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects
+from tensorgraft.frontends.jax.program import derivative_of_jax
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at
 from tensorgraft.frontends.torch.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
@@ -113,10 +115,12 @@ class Program:
         return self._run(*arrays)
 
     def forward(self, wanted: tuple[int, ...], arrays: Sequence[Array]) -> tuple[tuple[Array, ...], Any]:
-        return self._forward(wanted, *arrays)
+        with derivative_of_jax("backward"):
+            return self._forward(wanted, *arrays)
 
     def backward(self, pullback: Any, cotangents: Sequence[Array]) -> tuple[Array, ...]:
-        return self._backward(pullback, list(cotangents))
+        with derivative_of_jax("backward"):
+            return self._backward(pullback, list(cotangents))
 
     def derivative(self, wanted: tuple[int, ...], count: int) -> Program:
         """(the `count` arguments, then cotangents) -> cotangents of the arguments `wanted`."""
@@ -125,8 +129,9 @@ class Program:
             return known
 
         def pulled_back(*given: Array) -> tuple[Array, ...]:
-            _, pullback = self._with_pullback(wanted, *given[:count])
-            return pullback(list(given[count:]))
+            with derivative_of_jax("backward"):
+                _, pullback = self._with_pullback(wanted, *given[:count])
+                return pullback(list(given[count:]))
 
         self._derivatives[wanted] = Program(pulled_back)
         return self._derivatives[wanted]
@@ -142,7 +147,7 @@ class _Call(torch.autograd.Function):
         if wanted and state.now.capture is None:
             try:
                 made, ctx.pullback = program.forward(wanted, arrays)
-            except Exception:  # a derivative that is missing counts where it is asked for
+            except DerivativeError:  # a derivative that is missing counts where it is asked for
                 made = program.results(arrays)
         else:
             made = program.results(arrays)

@@ -149,7 +149,7 @@ class Trace:
         args, kwargs, outcome = call.arguments(values)
         with writes.refused((args, kwargs), fn):
             out = fn(*args, **kwargs)
-        whole = outcome is not None and not call.held  # an object that is a result may be one that is an argument
+        whole = outcome is not None and not call.leading  # an object that is a result may be one that is an argument
         leaves, self.structure = flatten(out) if whole else jax.tree.flatten(out)
         nodes = [x for x in leaves if whole and is_object(x)]
         order = iter(range(len(nodes)))
@@ -163,7 +163,7 @@ class Trace:
         ]
         became.values = []
         changed = [k for k, r in enumerate(self.state) if r != ("same", call.count + k)]
-        if call.held and not (became.same and all(self.state[k].kind == "array" for k in changed if k < call.held)):
+        if call.leading and not (became.same and all(self.state[k].kind == "array" for k in changed if k < call.held)):
             writes.refuse_new_state(fn)
         if became.same and not changed and not nodes:
             self.outcome = None

@@ -22,7 +22,7 @@ Array = Any
 
 
 class Grafted:
-    """A function of the backend's arrays, and of pytrees of them. Everything that is neither array nor number is static.
+    """A function of the backend's arrays, and of pytrees of them. What is neither array nor number is static.
 
     Arrays of NumPy and of JAX are taken, too; random keys are those of JAX, or their `key_data` as arrays of uint32
     where the function wraps them itself. Dtypes are as in the user's configuration of JAX: without `jax_enable_x64`,

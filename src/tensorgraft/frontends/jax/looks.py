@@ -1,4 +1,4 @@
-"""Values that a JAX function asks for while it is traced: of which numbers among its arguments, and what to say of it."""
+"""Values that a JAX function asks for while it is traced: of which numbers among its arguments, and what to say."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Failed(Exception):
         self.origin = _origin(self._tracer) if self._tracer is not None else None
 
     def numbers(self) -> set[int] | None:
-        """The slots of the numbers whose values were asked for; none where it was not those, None if that is unknown."""
+        """The slots of the numbers whose values were asked for; none where it was not those, None if unknown."""
         if not self.is_look or self._positions is None:
             return None
         return {self._inputs[k] for k in self._positions} & self._numbers
@@ -224,10 +224,10 @@ def _tracer_in(x: Any, depth: int = 2) -> Any:
 
 def _positions(tracer: Any, trace: Any) -> list[int] | None:
     """The inputs of a trace that an array depends on; None where that cannot be told."""
-    if tracer is None or trace is None or getattr(tracer, "_trace", None) is not trace:
+    if tracer is None or getattr(tracer, "_trace", None) is not trace:
         return None
     try:
-        found = trace.frame.find_progenitors(tracer)[0]
+        found = tracer._trace.frame.find_progenitors(tracer)[0]
     except (AttributeError, TypeError):  # no interface of JAX's
         return None
     return None if found is None else list(found)

@@ -1,6 +1,6 @@
 """Callable models of JAX as modules of other frameworks: pytrees with arrays in them (Equinox,
-`jax.tree_util.Partial`), whose floating-point arrays are parameters, and modules of Flax's nnx, whose variables that are
-no parameters are buffers, and written.
+`jax.tree_util.Partial`), whose floating-point arrays are parameters, and modules of Flax's nnx, of which the variables
+that are no parameters are buffers, and written.
 """
 
 from __future__ import annotations
@@ -257,6 +257,8 @@ def _described(model: Any, arrays: Mapping[Path, Any]) -> dict[str, tuple[str, s
 def _at(owner: Any, path: Path) -> tuple[Any, bool]:
     for part in path:
         try:
+            if isinstance(owner, jax.tree_util.Partial):
+                owner = owner.args, owner.keywords
             held = isinstance(owner, dict | list | tuple) or not hasattr(owner, str(part))
             owner = owner[part] if held else getattr(owner, str(part))
         except (KeyError, IndexError, TypeError):  # a node that says nothing of how its children are reached

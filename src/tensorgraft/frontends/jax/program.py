@@ -98,7 +98,7 @@ class Program:
 
     def _parts(self, wanted: tuple[int, ...]) -> tuple[Part, int, Part]:
         """(arguments -> results and residuals, the number of results, residuals and cotangents -> cotangents)."""
-        with _derivative("backward"):
+        with derivative_of_jax("backward"):
             return self._once(("parts", wanted), lambda: self._make_parts(wanted))
 
     def _make_parts(self, wanted: tuple[int, ...]) -> tuple[Part, int, Part]:
@@ -135,7 +135,7 @@ class Program:
             n = len(self.specs)
             return list(self._linearised(wanted, given[:n])[1](list(given[n:])))
 
-        with _derivative("backward"):
+        with derivative_of_jax("backward"):
             return self._derive(("pullback", wanted), pulled_back, [*self.specs, *map(_spec, self._smooth_results())])
 
     def pushforward(self, wanted: tuple[int, ...]) -> Program:
@@ -147,7 +147,7 @@ class Program:
 
             return list(jax.jvp(smooth, tuple(arrays[i] for i in wanted), given[len(self.specs) :])[1])
 
-        with _derivative("forward"):
+        with derivative_of_jax("forward"):
             return self._derive(("pushforward", wanted), pushed, [*self.specs, *(self.specs[i] for i in wanted)])
 
     def batched(self, axes: tuple[int | None, ...], size: int) -> Program:
@@ -165,7 +165,7 @@ class Program:
 
 
 @contextlib.contextmanager
-def _derivative(mode: str) -> Iterator[None]:
+def derivative_of_jax(mode: str) -> Iterator[None]:
     """What JAX says of a derivative that it does not have, in our words."""
     try:
         yield
