@@ -13,6 +13,8 @@ from typing import Any
 
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 
+from tensorgraft.frontends.torch import state
+
 Kernel = Callable[..., Any]
 
 
@@ -23,6 +25,10 @@ class Spec:
     fn: Kernel
     # numbers that are inputs of the compiled program: another value does not compile again
     dynamic: frozenset[str] = frozenset()
+    # integers (and exponents) that say where or how far: inputs, too, but for traces, at those calls for which `moves`
+    # gives the options that the kernel is to know instead of their values; None: the values themselves
+    positions: tuple[str, ...] = ()
+    moves: Callable[..., dict[str, Any] | None] = lambda *args, **kwargs: {}
     promotion: PROMOTION | None = None  # operands are converted to PyTorch's computation dtype before the kernel
     promote: tuple[str, ...] = ()  # the operands that take part; () means every tensor, and the number `other`
     random: bool = False  # the kernel takes `key`, a Threefry key of its own
@@ -30,13 +36,22 @@ class Spec:
     concrete: bool | Callable[..., bool] = False
     # who knows the result: PyTorch's meta function (True), the kernel's own arrays (False), a function of meta tensors
     meta: bool | Callable[..., Any] = True
-    # raises for what the operator refuses: before every call where numbers are inputs (`dynamic`), else once a plan
+    # raises for what the operator refuses: before every call where numbers are inputs, else once a plan
     check: Callable[..., None] | None = None
     writes: tuple[str, ...] = ()  # arguments that are written though the schema does not say so
     host: tuple[str, ...] = ()  # tensors that may be on the CPU whatever their shape (indices)
     decomposed: bool = False  # made of a PyTorch decomposition
     contiguous: bool = False  # the kernel takes `contiguous`: whether its first tensor is row-major
     uncompiled: bool = False  # run as it is, operation by operation
+
+    def moved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+        """Of a call whose positions are inputs of the program, the options in their stead."""
+        return self.moves(*args, **kwargs) if self.positions and state.now.capture is None else None
+
+    @property
+    def has_inputs(self) -> bool:
+        """Numbers may be inputs of the program."""
+        return bool(self.dynamic or self.positions)
 
 
 SPECS: dict[str, Spec] = {}
