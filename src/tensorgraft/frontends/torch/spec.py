@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 
 from tensorgraft.frontends.torch import state
@@ -45,8 +46,14 @@ class Spec:
     uncompiled: bool = False  # run as it is, operation by operation
 
     def moved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
-        """Of a call whose positions are inputs of the program, the options in their stead."""
-        return self.moves(*args, **kwargs) if self.positions and state.now.capture is None else None
+        """Of a call whose positions are inputs of the program, the options in their stead. What moves quantised codes
+        moves their geometry, which is known."""
+        if not self.positions or state.now.capture is not None:
+            return None
+        cell = getattr(args[0].untyped_storage(), "cell", None) if isinstance(args[0], torch.Tensor) else None
+        if cell is not None and cell.backend.wraps:
+            return None
+        return self.moves(*args, **kwargs)
 
     @property
     def has_inputs(self) -> bool:
