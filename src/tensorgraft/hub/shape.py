@@ -161,18 +161,19 @@ class ShapeOps:
         spread = self.broadcast_to(spread, tuple(n for r, s in zip(repeats, shape, strict=True) for n in (r, s)))
         return self.reshape(spread, tuple(r * s for r, s in zip(repeats, shape, strict=True)))
 
-    def triangle_mask(self, n: int, m: int, k: int = 0) -> Array:
-        """bool (n, m): true on and below diagonal `k`."""
+    def triangle_mask(self, n: int, m: int, k: Any = 0) -> Array:
+        """bool (n, m): true on and below diagonal `k`, an int or an integer array without axes."""
         rows = self.expand_dims(self.iota(n, dtypes.int64), 1)
         return self.greater_equal(self.add(rows, k), self.iota(m, dtypes.int64))
 
-    def tril(self, x: Array, k: int = 0) -> Array:
+    def tril(self, x: Array, k: Any = 0) -> Array:
         n, m = self.shape(x)[-2:]
         return self.where(self.triangle_mask(n, m, k), x, self.zeros_like(x))
 
-    def triu(self, x: Array, k: int = 0) -> Array:
+    def triu(self, x: Array, k: Any = 0) -> Array:
         n, m = self.shape(x)[-2:]
-        return self.where(self.triangle_mask(n, m, k - 1), self.zeros_like(x), x)
+        below = self.triangle_mask(n, m, self.subtract(k, 1) if self.is_array(k) else k - 1)
+        return self.where(below, self.zeros_like(x), x)
 
     def diagonal(self, x: Array, offset: int = 0) -> Array:
         """The diagonals of the last two axes, as a last axis."""

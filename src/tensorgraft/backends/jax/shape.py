@@ -11,7 +11,9 @@ import numpy as np
 from jax import lax
 
 from tensorgraft.backends.jax.elementwise import _astype
+from tensorgraft.backends.jax.indexing import _take
 from tensorgraft.backends.jax.operation import Tracer, broadcast_to, is_common, is_tracing, operation, with_one_dtype
+from tensorgraft.hub.shape import ShapeOps
 
 Array = Any
 Shape = tuple[int, ...]
@@ -66,6 +68,11 @@ def _place(start: Shape) -> np.ndarray:
     return np.array(start, np.int32 if max(start) < 2**31 else np.int64)
 
 
+def _roll(x: Array, shift: Array, axis: int) -> Array:
+    n = x.shape[axis]
+    return _take(x, lax.rem(lax.rem(lax.iota(np.int64, n) - shift, np.int64(n)) + n, np.int64(n)), axis)
+
+
 def _put_part(x: Array, update: Array, start: Array) -> Array:
     return lax.dynamic_update_slice(x, update, list(start), allow_negative_indices=False)
 
@@ -77,6 +84,7 @@ _updated = operation(_slice_update, ("start", "step"))
 _cut = operation(lambda x, start, stop, step: lax.slice(x, start, stop, step), ("start", "stop", "step"))
 _cut_anywhere = operation(_part, ("sizes", "step"))
 _updated_anywhere = operation(_put_part)
+_rolled = operation(_roll, ("axis",))
 _window = operation(_dynamic_slice, ("sizes",))
 _written = operation(_dynamic_update_slice)
 
@@ -118,6 +126,11 @@ class JaxShape:
         if eager and start and max(step) == 1:
             return _updated_anywhere(self, x, update, _place(start))
         return _updated(self, x, update, start=tuple(start), step=tuple(step))
+
+    def roll(self, x: Array, shift: int, axis: int) -> Array:
+        if isinstance(x, Tracer) or is_tracing() or not x.shape[axis]:
+            return ShapeOps.roll(self, x, shift, axis)  # type: ignore[arg-type]
+        return _rolled(self, x, np.int64(shift % x.shape[axis]), axis=axis)
 
     def dynamic_slice(self, x: Array, start: Sequence[Array], sizes: Shape, /) -> Array:
         return _window(self, x, list(start), sizes=tuple(sizes))

@@ -37,7 +37,7 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
         abstract_call(operator, args, kwargs)
     tensors = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
     xp = backend_of(tensors, slot)
-    held, given = held_arguments(operator, args, kwargs)
+    held, given = held_arguments(operator, args, kwargs, operator.spec.dynamic)
     state.touch(*map(cell_of, tensors))
 
     capture = state.now.capture

@@ -39,7 +39,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
     calls, plans, sig, spec = operator.calls, operator.plans, operator.signature, operator.spec
     numbers = frozenset(i for i, name in enumerate(sig.positional) if name in spec.dynamic)
     number_names, random = spec.dynamic, spec.random
-    check = spec.check if spec.dynamic else None  # else it belongs to the plan
+    positions = frozenset(i for i, name in enumerate(sig.positional) if name in spec.positions)
+    check = spec.check if spec.has_inputs else None  # else it belongs to the plan
     generator_at = sig.positional.index("generator") if "generator" in sig.positional else len(sig.positional)
     writes = bool(operator.writes)
     returned = _returned(operator)
@@ -57,6 +58,10 @@ def entry(operator: Operator) -> Callable[..., Any]:
             inputs: list[Any] = []
             key: list[Any] = []
             backend = None
+            moved = None
+            if positions:
+                moved = spec.moved(args, kwargs)
+                key.append(moved is not None and tuple(moved.items()))
             for i, a in enumerate(args):
                 kind = a.__class__
                 if kind is Tensor or kind is Parameter:
@@ -79,6 +84,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 elif i in numbers and (kind is float or kind is int or kind is bool):
                     key.append(kind)
                     inputs.append(a)
+                elif moved is not None and i in positions:
+                    _add_position(a, key, inputs, backend)
                 else:
                     _add(a, key, cells, arrays, inputs, i in numbers)
             if kwargs:
@@ -244,6 +251,17 @@ def _add(a: Any, key: list[Any], cells: list[Storage], arrays: list[Any], inputs
             key.append((type(a), a))
     elif not isinstance(a, torch.Generator):
         key.append(a)
+
+
+def _add_position(a: Any, key: list[Any], inputs: list[Any], backend: Any) -> None:
+    """Add an integer, several of them or an exponent, that is an input."""
+    if isinstance(a, list | tuple):
+        key.append(len(a))
+        for x in a:
+            _add_position(x, key, inputs, backend)
+    else:
+        key.append(a.__class__)
+        inputs.append(backend.place(a) if a.__class__ is int and backend is not None else a)
 
 
 def _host(t: Tensor) -> Any:

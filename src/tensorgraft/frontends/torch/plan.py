@@ -85,7 +85,7 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
     arguments."""
     sig = operator.signature
     slot = slot_of_call(operator, args, kwargs)
-    if operator.spec.check is not None and not operator.spec.dynamic:
+    if operator.spec.check is not None and not operator.spec.has_inputs:
         operator.spec.check(*args, **kwargs)
     check_overlap(operator, args, kwargs)
     check_out_dtypes(operator, args, kwargs)
@@ -98,7 +98,9 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
         return Plan(None, slot, concrete=True)
     if prepare is not None:
         prepare(args, kwargs)
-    held, given = held_arguments(operator, args, kwargs)
+    moved = operator.spec.moved(args, kwargs)
+    names = operator.spec.dynamic.union(() if moved is None else operator.spec.positions)
+    held, given = held_arguments(operator, args, kwargs, names)
     targets = [leaf for name in operator.writes for leaf in _leaves(held.get(name))]
     structure: Structure | None = None
     results: list[Result] | None = []
@@ -109,7 +111,7 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
     xp = backend_of(ours, slot)
     if xp.wraps:
         plan.xp = xp
-    plan.program = _program(xp, plan, operator, ours, forms, held, given, targets)
+    plan.program = _program(xp, plan, operator, ours, forms, held, given, targets, moved or {})
     if operator.spec.uncompiled:
         plan.run = _in_scope(xp, plan.program)
     else:
@@ -178,10 +180,10 @@ def _check_dim(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def held_arguments(
-    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], numbers: frozenset[str]
 ) -> tuple[dict[str, Any], list[Any]]:
     """(the arguments by name, defaults included, with leaves for tensors and inputs, numbered as in a key; the inputs:
-    dynamic numbers and CPU tensors)."""
+    CPU tensors, and what is called as one of `numbers`)."""
     tensors, inputs = 0, []
 
     def hold(name: str, a: Any) -> Any:
@@ -189,7 +191,7 @@ def held_arguments(
         if isinstance(a, Tensor) and a.device.type == TYPE:
             tensors += 1
             return Leaf(tensors - 1, True)
-        if isinstance(a, Tensor) or (isinstance(a, int | float | complex) and name in operator.spec.dynamic):
+        if isinstance(a, Tensor) or (isinstance(a, int | float | complex) and name in numbers):
             inputs.append(a)
             return Leaf(len(inputs) - 1, False)
         return a
@@ -215,6 +217,7 @@ def _program(
     held: dict[str, Any],
     given: list[Any],
     targets: list[Leaf],
+    moved: dict[str, Any],
 ) -> Callable[..., tuple[Array, ...]]:
     """(the storages' arrays, the offsets that are operands, the inputs) -> (the written storages' new arrays, then the
     results)."""
@@ -252,7 +255,7 @@ def _program(
         def fill(name: str, a: Any) -> Any:  # lists of ATen do not nest
             return [one(name, x) for x in a] if isinstance(a, list) else one(name, a)
 
-        options = {n: fill(n, held[n]) for n in named}
+        options = {n: fill(n, held[n]) for n in named} | moved
         if spec.contiguous:
             options["contiguous"] = contiguous
         if operator.dtype_of_out:

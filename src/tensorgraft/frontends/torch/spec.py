@@ -11,7 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
+
+from tensorgraft.frontends.torch import state
 
 Kernel = Callable[..., Any]
 
@@ -23,6 +26,10 @@ class Spec:
     fn: Kernel
     # numbers that are inputs of the compiled program: another value does not compile again
     dynamic: frozenset[str] = frozenset()
+    # integers (and exponents) that say where or how far: inputs, too, but for traces, at those calls for which `moves`
+    # gives the options that the kernel is to know instead of their values; None: the values themselves
+    positions: tuple[str, ...] = ()
+    moves: Callable[..., dict[str, Any] | None] = lambda *args, **kwargs: {}
     promotion: PROMOTION | None = None  # operands are converted to PyTorch's computation dtype before the kernel
     promote: tuple[str, ...] = ()  # the operands that take part; () means every tensor, and the number `other`
     random: bool = False  # the kernel takes `key`, a Threefry key of its own
@@ -30,13 +37,28 @@ class Spec:
     concrete: bool | Callable[..., bool] = False
     # who knows the result: PyTorch's meta function (True), the kernel's own arrays (False), a function of meta tensors
     meta: bool | Callable[..., Any] = True
-    # raises for what the operator refuses: before every call where numbers are inputs (`dynamic`), else once a plan
+    # raises for what the operator refuses: before every call where numbers are inputs, else once a plan
     check: Callable[..., None] | None = None
     writes: tuple[str, ...] = ()  # arguments that are written though the schema does not say so
     host: tuple[str, ...] = ()  # tensors that may be on the CPU whatever their shape (indices)
     decomposed: bool = False  # made of a PyTorch decomposition
     contiguous: bool = False  # the kernel takes `contiguous`: whether its first tensor is row-major
     uncompiled: bool = False  # run as it is, operation by operation
+
+    def moved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+        """Of a call whose positions are inputs of the program, the options in their stead. What moves quantised codes
+        moves their geometry, which is known."""
+        if not self.positions or state.now.capture is not None:
+            return None
+        cell = getattr(args[0].untyped_storage(), "cell", None) if isinstance(args[0], torch.Tensor) else None
+        if cell is not None and cell.backend.wraps:
+            return None
+        return self.moves(*args, **kwargs)
+
+    @property
+    def has_inputs(self) -> bool:
+        """Numbers may be inputs of the program."""
+        return bool(self.dynamic or self.positions)
 
 
 SPECS: dict[str, Spec] = {}

@@ -51,8 +51,22 @@ def _inferred(xp: Any, value: Any) -> np.dtype:
     return dtypes.complex_dtype(_default(xp)) if dtypes.is_complex(kind) else _default(xp)
 
 
-@kernel("arange.start_step")
-def _arange(xp: Any, start: Any, end: Any, step: Any = 1, dtype: np.dtype | None = None) -> Array:
+def _counted(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **_: Any) -> dict[str, Any] | None:
+    """A range of integers that does not begin at 0 is one of so many integers."""
+    if any(n.__class__ is not int for n in (start, end, step)) or not start or not step:
+        return None
+    count = -(-(end - start) // step)
+    whole = dtype is None or not (dtype.is_floating_point or dtype.is_complex)
+    return {"count": count} if whole and count > 0 else None
+
+
+@kernel("arange.start_step", positions=("start", "end"), moves=_counted)
+def _arange(
+    xp: Any, start: Any, end: Any, step: Any = 1, dtype: np.dtype | None = None, count: int | None = None
+) -> Array:
+    if count is not None:
+        values = xp.multiply(xp.iota(count, dtypes.int64), step)
+        return xp.astype(xp.add(values, number(xp, start, dtypes.int64)), dtype or dtypes.int64)
     integers = all(isinstance(n, int) for n in (start, end, step))
     dtype = dtype or (dtypes.int64 if integers else _default(xp))
     if dtype == dtypes.int64 and not integers:  # PyTorch cuts them before it counts, for this dtype alone
@@ -61,11 +75,11 @@ def _arange(xp: Any, start: Any, end: Any, step: Any = 1, dtype: np.dtype | None
     wide = (
         dtype if dtypes.is_integer(dtype) and integers else dtypes.int64 if dtypes.is_integer(dtype) else dtypes.float64
     )
-    count = xp.iota(max(n, 0), dtypes.int64)
+    at = xp.iota(max(n, 0), dtypes.int64)
     if dtypes.is_integer(dtype):  # PyTorch computes integer ranges with integer ends
-        values = xp.add(xp.multiply(count, int(step)), int(start))
+        values = xp.add(xp.multiply(at, int(step)), int(start))
     else:
-        values = xp.add(xp.multiply(xp.astype(count, wide), step), start)
+        values = xp.add(xp.multiply(xp.astype(at, wide), step), start)
     return xp.astype(values, dtype)
 
 

@@ -373,9 +373,20 @@ def _check_exponent(x: Any, exponent: Any, **_: Any) -> None:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
 
 
+def _uncommon(x: Any, exponent: Any, **_: Any) -> dict[str, Any] | None:
+    """Of common exponents a compiler makes something better than a power."""
+    common = exponent.__class__ not in (int, float) or exponent in _COMMON or exponent != exponent
+    return None if common else {}
+
+
+_COMMON = frozenset({-2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4})
+
+
 @kernel(
     "pow.Tensor_Scalar",
     "pow_.Scalar",
+    positions=("exponent",),
+    moves=_uncommon,
     promotion=PROMOTION.BOOL_TO_LONG,
     promote=("self", "exponent"),
     check=_check_exponent,

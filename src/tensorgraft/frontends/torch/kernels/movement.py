@@ -26,10 +26,21 @@ def _cat(xp: Any, tensors: list[Array], dim: int = 0) -> Array:
     return xp.concat([xp.astype(x, common) for x in some], axis=dim % xp.ndim(some[0]))
 
 
-@kernel("narrow_copy")
-def _narrow_copy(xp: Any, x: Array, dim: int, start: int, length: int) -> Array:
-    dim, start = dim % xp.ndim(x), start + xp.shape(x)[dim] * (start < 0)
-    return xp.take_slice(x, dim, start, start + length)
+def _fits(x: Any, dim: int, start: int, length: int, **_: Any) -> dict[str, Any] | None:
+    n = x.size(dim) if -x.dim() <= dim < x.dim() else 0
+    return {} if start >= 0 and 0 <= length <= n - start else None
+
+
+@kernel("narrow_copy", positions=("start",), moves=_fits)
+def _narrow_copy(xp: Any, x: Array, dim: int, start: Any, length: int) -> Array:
+    shape = list(xp.shape(x))
+    dim %= len(shape)
+    if isinstance(start, int):
+        start += shape[dim] * (start < 0)
+        return xp.take_slice(x, dim, start, start + length)
+    shape[dim] = length
+    zero, at = xp.full((), 0, dtypes.int64), xp.astype(start, dtypes.int64)
+    return xp.dynamic_slice(x, [at if axis == dim else zero for axis in range(len(shape))], tuple(shape))
 
 
 def _common(kinds: list[np.dtype]) -> np.dtype:
@@ -48,14 +59,22 @@ def _flip(xp: Any, x: Array, dims: list[int]) -> Array:
     return xp.flip(x, tuple(d % max(xp.ndim(x), 1) for d in dims)) if xp.ndim(x) else x
 
 
-@kernel("roll")
-def _roll(xp: Any, x: Array, shifts: list[int], dims: list[int] | tuple[()] = ()) -> Array:
+@kernel("roll", positions=("shifts",))
+def _roll(xp: Any, x: Array, shifts: list[Any], dims: list[int] | tuple[()] = ()) -> Array:
     if not dims:
         flat = xp.reshape(x, (xp.size(x),))
-        return xp.reshape(xp.roll(flat, shifts[0], 0), xp.shape(x))
+        return xp.reshape(_rolled(xp, flat, shifts[0], 0), xp.shape(x))
     for shift, dim in zip(shifts, dims, strict=True):
-        x = xp.roll(x, shift, dim % xp.ndim(x))
+        x = _rolled(xp, x, shift, dim % xp.ndim(x))
     return x
+
+
+def _rolled(xp: Any, x: Array, shift: Any, axis: int) -> Array:
+    n = xp.shape(x)[axis]
+    if isinstance(shift, int) or not n:
+        return xp.roll(x, shift, axis) if n else x
+    at = xp.subtract(xp.iota(n, dtypes.int64), xp.astype(shift, dtypes.int64))
+    return xp.take(x, xp.remainder(at, n), axis)
 
 
 @kernel("repeat")
@@ -73,13 +92,13 @@ def _constant_pad(xp: Any, x: Array, pad: list[int], value: Any = 0) -> Array:
     return xp.pad(x, number(xp, value, xp.dtype_of(x)), config)
 
 
-@kernel("tril")
-def _tril(xp: Any, x: Array, diagonal: int = 0) -> Array:
+@kernel("tril", positions=("diagonal",))
+def _tril(xp: Any, x: Array, diagonal: Any = 0) -> Array:
     return xp.tril(x, diagonal)
 
 
-@kernel("triu")
-def _triu(xp: Any, x: Array, diagonal: int = 0) -> Array:
+@kernel("triu", positions=("diagonal",))
+def _triu(xp: Any, x: Array, diagonal: Any = 0) -> Array:
     return xp.triu(x, diagonal)
 
 

@@ -50,15 +50,19 @@ def _pick(xp: Any, x: Array, dim: int, keepdim: bool, position: Any) -> Pair:
         return _scalar_pair(xp, x)
     values, order = xp.sort_with_indices(x, dim)
     at = position(values)
-    if isinstance(at, int):
+    if isinstance(at, int) or not xp.ndim(at):
         at = xp.full(tuple(1 if a == dim % xp.ndim(x) else n for a, n in enumerate(xp.shape(x))), at, dtypes.int64)
     value, index = (xp.take_along_axis(v, at, dim) for v in (values, order))
     return (value, index) if keepdim else (xp.squeeze(value, dim), xp.squeeze(index, dim))
 
 
-@kernel("kthvalue")
-def _kthvalue(xp: Any, x: Array, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
-    return _pick(xp, x, dim, keepdim, lambda values: k - 1)
+def _there_is(x: Any, k: int, dim: int = -1, keepdim: bool = False, **_: Any) -> dict[str, Any] | None:
+    return {} if -x.dim() <= dim < x.dim() and 1 <= k <= x.size(dim) else None
+
+
+@kernel("kthvalue", positions=("k",), moves=_there_is)
+def _kthvalue(xp: Any, x: Array, k: Any, dim: int = -1, keepdim: bool = False) -> Pair:
+    return _pick(xp, x, dim, keepdim, lambda values: k - 1 if isinstance(k, int) else xp.subtract(k, 1))
 
 
 def _middle(xp: Any, dim: int, ignore_nan: bool) -> Any:
