@@ -237,6 +237,14 @@ class Backend(
             raise TypeError(f"a seed is an int, or an array of two integers, not {key!r}")
         return self.astype(words, dtypes.uint32)
 
+    def in_trace(self) -> bool:
+        """The framework's own tracer follows what is computed here: new arrays belong to it, older ones do not."""
+        return False
+
+    def native_scope(self) -> contextlib.AbstractContextManager[None]:
+        """`scope` for functions that the framework's users call: what follows their operations follows these, too."""
+        return self.scope()
+
     def native_function(
         self,
         primal: Callable[..., Sequence[Array]],

@@ -1,12 +1,15 @@
-"""A JAX function among PyTorch's tensors: PyTorch computes it, but on the device of JAX JAX itself does."""
+"""A JAX function among PyTorch's tensors: PyTorch computes it, but on the device of JAX JAX itself does. PyTorch's own
+tracers (Dynamo, `torch.jit.trace`, `torch.fx`) see one call of a function, whichever way is theirs to say so."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import torch
+from torch.utils import _pytree
 
+from tensorgraft.backends.torch import native
 from tensorgraft.frontends.jax.grafted import Grafted
 from tensorgraft.hub.backend import Backend
 
@@ -17,10 +20,42 @@ class AmongTensors(Grafted):
         self._bridged: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(x, torch.Tensor) and x.device.type == "graft" for x in jax.tree.leaves((args, kwargs))):
-            if self._bridged is None:
-                from tensorgraft.frontends.jax.bridged import Bridged
+        if torch.compiler.is_dynamo_compiling():
+            from tensorgraft.frontends.jax.in_dynamo import call  # Dynamo imports while it traces
 
-                self._bridged = Bridged(self.fn)
-            return self._bridged(*args, **kwargs)
+            return call(self, args, kwargs)
+        leaves = jax.tree.leaves((args, kwargs))
+        if torch._C._get_tracing_state() is not None:
+            from tensorgraft.frontends.jax.in_torchscript import traced
+
+            return traced(self, args, kwargs)
+        if any(isinstance(x, torch.fx.Proxy) for x in leaves):
+            from tensorgraft.frontends.jax.in_fx import node
+
+            return node(self, args, kwargs)
+        if any(isinstance(x, torch.Tensor) and x.device.type == "graft" for x in leaves):
+            return self.bridged(*args, **kwargs)
         return super().__call__(*args, **kwargs)
+
+    # what Dynamo asks of a constant
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    @property
+    def bridged(self) -> Any:
+        """The same function for tensors on the device of JAX."""
+        if self._bridged is None:
+            from tensorgraft.frontends.jax.bridged import Bridged
+
+            self._bridged = Bridged(self.fn)
+        return self._bridged
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """What `torch.jit.script` asks for."""
+        native.refuse_script(self.name)
+
+
+_pytree.register_constant(AmongTensors)  # before Dynamo meets one

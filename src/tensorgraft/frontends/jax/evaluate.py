@@ -105,10 +105,12 @@ class Plan:
         return [slots[i] for i in self.results]
 
     def _converted(self, xp: Backend) -> list[Array]:
-        found = self._on.get(xp)
+        found = None if xp.in_trace() else self._on.get(xp)
         if found is None:
             values = [constant(xp, x) for _, x in self.constants]
-            if any(xp.is_traced(a) for v in values for a in (v.words if isinstance(v, Keys) else (v,))):
+            if xp.in_trace() or any(
+                xp.is_traced(a) for v in values for a in (v.words if isinstance(v, Keys) else (v,))
+            ):
                 return values  # constants of somebody's trace
             found = self._on[xp] = values
         return found

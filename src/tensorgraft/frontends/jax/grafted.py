@@ -45,7 +45,7 @@ class Grafted:
         except TypeError:
             odd = next(x for x, o in zip(leaves, operands, strict=True) if o is None and not _hashable(x))
             raise TypeError(
-                f"{self._name} was given a {type(odd).__qualname__}, which is neither an array of {xp.name} nor"
+                f"{self.name} was given a {type(odd).__qualname__}, which is neither an array of {xp.name} nor"
                 " hashable: pass arrays, numbers, strings, or containers of them"
             ) from None
         if signature is None:
@@ -65,12 +65,12 @@ class Grafted:
         dtype = xp.dtype_of(array)
         narrow = jax.dtypes.canonicalize_dtype(dtype)
         if narrow != dtype:
-            with xp.scope():
+            with xp.native_scope():
                 array = xp.astype(array, narrow)
         return array, (xp.shape(array), narrow)
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
         return getattr(self.fn, "__name__", type(self.fn).__name__)
 
 
