@@ -66,6 +66,9 @@ def refuse_script(name: str) -> NoReturn:
 def _run(xp: Backend, function: Differentiable, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     transformed = _transformed()
     wanted: tuple[int, ...] = ()
+    if torch.compiler.is_exporting() and not transformed:
+        # an exported program keeps no rules: PyTorch would differentiate the operators, which may not be what is meant
+        tensors = [t.detach() for t in tensors]
     if torch.is_grad_enabled():
         wanted = tuple([i for i, t in enumerate(tensors) if t.requires_grad])
     if not wanted and not transformed:

@@ -21,6 +21,8 @@ class AmongTensors(Grafted):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
+            if torch.compiler.is_exporting():
+                raise NotImplementedError("torch.export.export of a function of JAX: with strict=False, its default")
             from tensorgraft.frontends.jax.in_dynamo import call  # Dynamo imports while it traces
 
             return call(self, args, kwargs)

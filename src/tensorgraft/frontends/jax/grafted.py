@@ -67,7 +67,7 @@ class Grafted:
         if narrow != dtype:
             with xp.native_scope():
                 array = xp.astype(array, narrow)
-        return array, (xp.shape(array), narrow)
+        return array, (tuple(map(int, xp.shape(array))), narrow)
 
     @property
     def name(self) -> str:
