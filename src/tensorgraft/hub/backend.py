@@ -83,6 +83,18 @@ class Differentiable(Protocol):
         """Of arguments with one more axis, of `size`, where `axes` says one; results have theirs in front."""
 
 
+class Exported(Protocol):
+    """A function of flat arrays, of whose shapes some extents are unknown, as a program of StableHLO."""
+
+    module: bytes  # serialised, as `jax.export` has it
+    version: int  # of the calling convention
+    reads: Sequence[int]  # positions of the arguments that the program takes
+    results: Sequence[tuple[tuple[int | None, ...], np.dtype]]
+
+    def pullback(self, wanted: tuple[int, ...]) -> Exported:
+        """As that of `Differentiable`."""
+
+
 class Backend(
     Elementwise,
     Reduction,
@@ -279,6 +291,10 @@ class Backend(
             return [next(found) if smooth else None for smooth in known]
 
         return self.native_function(lambda *arrays: function.primal(self, arrays), forward, backward)
+
+    def exported(self, function: Exported, /) -> Callable[..., tuple[Array, ...]]:
+        """A function of the framework that runs a program of StableHLO, with its derivatives."""
+        raise TypeError(f"the backend {self.name} runs no programs of StableHLO")
 
     def module(
         self,

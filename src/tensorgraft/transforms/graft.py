@@ -74,6 +74,10 @@ def graft(program: Any, *, onto: str) -> Any:
             from tensorgraft.frontends.jax.among_tensors import AmongTensors
 
             kind = AmongTensors
+        elif onto == "tensorflow":
+            from tensorgraft.frontends.jax.among_keras import AmongKeras
+
+            kind = AmongKeras
         return grafted(program, registry.get(onto), kind)
     raise TypeError(
         "tg.graft takes a torch.nn.Module or an ExportedProgram onto 'jax', 'tensorflow' or 'numpy', or a JAX function"

@@ -16,7 +16,9 @@ from tensorgraft.backends.tensorflow.fft import TensorFlowFFT
 from tensorgraft.backends.tensorflow.framework import EagerTensor, quiet, raw, tf
 from tensorgraft.backends.tensorflow.indexing import TensorFlowIndexing
 from tensorgraft.backends.tensorflow.linalg import TensorFlowLinearAlgebra
-from tensorgraft.backends.tensorflow.native import Module, native_function
+from tensorgraft.backends.tensorflow.exported import exported
+from tensorgraft.backends.tensorflow.module import Module, module_class
+from tensorgraft.backends.tensorflow.native import native_function
 from tensorgraft.backends.tensorflow.operation import (
     FLOAT8_AS_FLOAT32,
     NP,
@@ -159,6 +161,9 @@ class TensorFlowBackend(
     def native_function(self, primal: Any, forward: Any, backward: Any, /) -> Callable[..., tuple[Array, ...]]:
         return native_function(primal, forward, backward)
 
+    def exported(self, function: Exported, /) -> Callable[..., tuple[Array, ...]]:
+        return exported(function)
+
     def module(
         self,
         call: Callable[..., Any],
@@ -168,10 +173,12 @@ class TensorFlowBackend(
         stateful: bool = False,
         name: str | None = None,
     ) -> Module:
-        return Module(call, parameters, constants, stateful, name)
+        return module_class()(call, parameters, constants, stateful, name=name)
 
     def operand(self, x: Any, /) -> Array | None:
-        return x.value() if isinstance(x, tf.Variable) else super().operand(x)
+        if isinstance(x, tf.__internal__.types.Tensor) and not isinstance(x, tf.Tensor):  # a variable, also of Keras
+            return tf.convert_to_tensor(x)
+        return super().operand(x)
 
     def synchronize(self) -> None:
         tf.test.experimental.sync_devices()

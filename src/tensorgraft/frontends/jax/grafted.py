@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from tensorgraft.errors import ShapeError
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.program import Program, Spec
 from tensorgraft.hub.backend import Backend
@@ -67,7 +68,14 @@ class Grafted:
         if narrow != dtype:
             with xp.native_scope():
                 array = xp.astype(array, narrow)
-        return array, (tuple(map(int, xp.shape(array))), narrow)
+        return array, (self._shape(array), narrow)
+
+    def _shape(self, array: Array) -> tuple[int | None, ...]:
+        """With None for what is not known. Raises ShapeError where not even the number of axes is."""
+        shape: Any = self.xp.shape(array)
+        if shape is None:
+            raise ShapeError(f"{self.name} was given an array whose number of axes is not known: give its shape")
+        return tuple([None if n is None else int(n) for n in shape])
 
     @property
     def name(self) -> str:
@@ -96,6 +104,7 @@ def grafted(program: Callable[..., Any], xp: Backend, kind: type[Grafted] = Graf
         lambda arrays, *args, **kwargs: native([arrays[name] for name in held], *args, **kwargs),
         {name: x for name, x in converted.items() if name in learnt},
         {name: x for name, x in converted.items() if name not in learnt},
+        name=type(program).__name__,
     )
 
 
@@ -116,11 +125,15 @@ class Signature:
             seen["static"] = [None if _is_arraylike(x) else (x,) for x in made]
             return [jax.numpy.asarray(x) for x in made if _is_arraylike(x)]
 
-        specs = [Spec(*o[1]) for o in operands if o is not None]
-        self.program = Program(flat, specs, owner.is_compiled)
-        self.native = owner.xp.differentiable(self.program)
         self.results: Any = None  # their structure
         self.static: list[tuple[Any] | None] = []  # what is no array among them
+        specs = [o[1] for o in operands if o is not None]
+        if any(None in shape for shape, _ in specs):
+            from tensorgraft.frontends.jax import unknown
+
+            self.native = unknown.native(owner.xp, flat, specs, owner.name)
+        else:
+            self.native = owner.xp.differentiable(Program(flat, [Spec(*s) for s in specs], owner.is_compiled))
 
     def __call__(self, arrays: Sequence[Array]) -> Any:
         made = iter(self.native(*arrays))
