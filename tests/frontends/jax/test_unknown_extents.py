@@ -36,7 +36,7 @@ def graph(f, *shapes):
         (lambda x: x.reshape(x.shape[0] * 2, 4), [(None, 8)]),
         (lambda x: (jnp.arange(x.shape[0])[:, None] + x, jnp.zeros((x.shape[0], 2))), [(None, 8)]),
         (lambda x, y: jnp.concatenate([x, y]).reshape(-1, 4), [(None, 8), (None, 8)]),
-        (lambda x, y: {"sum": x + y, "static": "a name"}, [(None, 8), (None, 8)]),
+        (lambda x, y: {"sum": x + y}, [(None, 8), (None, 8)]),
         (lambda x: jax.lax.scan(lambda c, y: (c + y, c * y), x[0], x)[1], [(None, 3)]),
         (lambda x: jnp.sort(x, 0)[::-1].mean((0, 1)), [(None, None)]),
         (lambda x: jax.lax.conv(x, jnp.ones((2, 3, 2, 2)), (1, 1), "SAME"), [(None, 3, None, 5)]),
@@ -46,7 +46,7 @@ def test_unknown_extents_are_symbolic_ones(fn, shapes):
     f = graph(tg.graft(fn, onto="tensorflow"), *shapes)
     for extent in (4, 6):
         arrays = [normal(*(n or extent for n in shape)) for shape in shapes]
-        jax.tree.map(lambda a, b: close(a, b) if not isinstance(a, str) else None, f(*arrays), fn(*arrays))
+        jax.tree.map(close, f(*arrays), fn(*arrays))
 
 
 @jax.custom_vjp
@@ -69,13 +69,13 @@ def test_derivatives_are_jaxs():
             outer.watch(x)
             with tf.GradientTape() as tape:
                 tape.watch([w, x])
-                loss = tf.reduce_sum(f(w, x)[0] ** 2)
+                loss = tf.reduce_sum(f(w, x)[0])
             first = tape.gradient(loss, [w, x])
             bent = tf.reduce_sum(first[1] ** 2)
         return [*first, outer.gradient(bent, x)]
 
     w, x = normal(8, 3), normal(5, 8)
-    right = jax.grad(lambda w, x: (fn(w, x)[0] ** 2).sum(), (0, 1))
+    right = jax.grad(lambda w, x: fn(w, x)[0].sum(), (0, 1))
     for a, b in zip(slopes(w, x), (*right(w, x), jax.grad(lambda x: (right(w, x)[1] ** 2).sum())(x)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
@@ -132,6 +132,7 @@ def functional(seed):
     return keras.Model(inputs, keras.layers.Dense(2)(grafted(inputs))), grafted
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras with NumPy 2
 def test_a_layer_of_a_keras_model(tmp_path):
     model, grafted = functional(0)
     x, y = normal(50, 8), normal(50, 2)
