@@ -11,6 +11,7 @@ from torch.utils import _pytree
 
 from tensorgraft.backends.torch import native
 from tensorgraft.frontends.jax.grafted import Grafted
+from tensorgraft.frontends.jax.sized import NeedsNumbers
 from tensorgraft.hub.backend import Backend
 
 
@@ -18,6 +19,7 @@ class AmongTensors(Grafted):
     def __init__(self, fn: Any, xp: Backend, compiled: bool = False) -> None:
         super().__init__(fn, xp, compiled)
         self._bridged: Any = None
+        self._for_symbols = not compiled  # sizes that PyTorch leaves open while it traces
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
@@ -37,7 +39,21 @@ class AmongTensors(Grafted):
             return node(self, args, kwargs)
         if any(isinstance(x, torch.Tensor) and x.device.type == "graft" for x in leaves):
             return self.bridged(*args, **kwargs)
-        return super().__call__(*args, **kwargs)
+        try:
+            return super().__call__(*args, **kwargs)
+        except NeedsNumbers:
+            self._for_symbols = False
+            return super().__call__(*args, **kwargs)
+
+    def operand(self, x: Any) -> tuple[Any, tuple[Any, ...]] | None:
+        if isinstance(x, torch.Tensor) and not self._for_symbols and not _is_plain(x):
+            x = x.expand([int(n) for n in x.shape])  # of these sizes, which PyTorch notes
+        return super().operand(x)
+
+    def _shape(self, array: Any) -> tuple[int | str | None, ...]:
+        if _is_plain(array):
+            return super()._shape(array)
+        return tuple([str(n) if isinstance(n, torch.SymInt) else n for n in array.shape])
 
     # what Dynamo asks of a constant
     def __eq__(self, other: object) -> bool:
@@ -58,6 +74,10 @@ class AmongTensors(Grafted):
     def __prepare_scriptable__(self) -> NoReturn:
         """What `torch.jit.script` asks for."""
         native.refuse_script(self.name)
+
+
+def _is_plain(x: torch.Tensor) -> bool:
+    return all(type(n) is int for n in x.shape)
 
 
 _pytree.register_constant(AmongTensors)  # before Dynamo meets one

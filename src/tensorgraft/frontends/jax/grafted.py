@@ -70,8 +70,8 @@ class Grafted:
                 array = xp.astype(array, narrow)
         return array, (self._shape(array), narrow)
 
-    def _shape(self, array: Array) -> tuple[int | None, ...]:
-        """With None for what is not known. Raises ShapeError where not even the number of axes is."""
+    def _shape(self, array: Array) -> tuple[int | str | None, ...]:
+        """With None for what is not known, with names for what is a symbol. Raises ShapeError where not even the number of axes is."""
         shape: Any = self.xp.shape(array)
         if shape is None:
             raise ShapeError(f"{self.name} was given an array whose number of axes is not known: give its shape")
@@ -132,6 +132,11 @@ class Signature:
             from tensorgraft.frontends.jax import unknown
 
             self.native = unknown.native(owner.xp, flat, specs, owner.name)
+        elif any(isinstance(n, str) for shape, _ in specs for n in shape):
+            from tensorgraft.frontends.jax.sized import sized
+
+            arrays = [o[0] for o in operands if o is not None]
+            self.native = owner.xp.differentiable(sized(flat, specs, owner.xp, arrays))
         else:
             self.native = owner.xp.differentiable(Program(flat, [Spec(*s) for s in specs], owner.is_compiled))
 
