@@ -27,7 +27,9 @@ def traced(function: AmongTensors, args: tuple[Any, ...], kwargs: dict[str, Any]
     tensors = [x for x in leaves if isinstance(x, Tensor)]
     name = _name_of(function, leaves, structure)
     call = _calls[name]
-    if function.is_compiled or any(t.requires_grad for t in tensors):
+    if torch.is_grad_enabled() or not call.is_operator:  # PyTorch traces again without gradients, and compares
+        call.is_operator = function.is_compiled or any(t.requires_grad for t in tensors)
+    if call.is_operator:
         return call.restored(torch.ops.tensorgraft.grafted(name, tensors))
     with _untraced():
         shapes = [tuple(t.shape) for t in tensors]
@@ -41,6 +43,7 @@ class Call:
 
     def __init__(self, function: AmongTensors, leaves: Sequence[Any], structure: Any) -> None:
         self.function, self.structure = function, structure
+        self.is_operator = False  # in the last trace
         self.fixed = [None if isinstance(x, Tensor) else (x,) for x in leaves]
         self.results: Any = None  # their structure
         self.static: list[tuple[Any] | None] = []  # what is no tensor among them
