@@ -86,10 +86,21 @@ class Differentiable(Protocol):
 class Exported(Protocol):
     """A function of flat arrays, of whose shapes some extents are unknown, as a program of StableHLO."""
 
-    module: bytes  # serialised, as `jax.export` has it
-    version: int  # of the calling convention
-    reads: Sequence[int]  # positions of the arguments that the program takes
-    results: Sequence[tuple[tuple[int | None, ...], np.dtype]]
+    @property
+    def module(self) -> bytes:
+        """Serialised, as `jax.export` has it."""
+
+    @property
+    def version(self) -> int:
+        """Of the calling convention."""
+
+    @property
+    def reads(self) -> Sequence[int]:
+        """Positions of the arguments that the program takes."""
+
+    @property
+    def results(self) -> Sequence[tuple[tuple[int | None, ...], np.dtype]]:
+        """Shapes and dtypes."""
 
     def pullback(self, wanted: tuple[int, ...]) -> Exported:
         """As that of `Differentiable`."""

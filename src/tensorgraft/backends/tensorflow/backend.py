@@ -12,11 +12,11 @@ import numpy as np
 from tensorgraft.backends.numpy.dlpack import from_dlpack as view_of
 from tensorgraft.backends.tensorflow.control_flow import TensorFlowControlFlow
 from tensorgraft.backends.tensorflow.elementwise import TensorFlowElementwise
+from tensorgraft.backends.tensorflow.exported import exported
 from tensorgraft.backends.tensorflow.fft import TensorFlowFFT
 from tensorgraft.backends.tensorflow.framework import EagerTensor, quiet, raw, tf
 from tensorgraft.backends.tensorflow.indexing import TensorFlowIndexing
 from tensorgraft.backends.tensorflow.linalg import TensorFlowLinearAlgebra
-from tensorgraft.backends.tensorflow.exported import exported
 from tensorgraft.backends.tensorflow.module import Module, module_class
 from tensorgraft.backends.tensorflow.native import native_function
 from tensorgraft.backends.tensorflow.operation import (
@@ -35,6 +35,7 @@ from tensorgraft.backends.tensorflow.sorting import TensorFlowSorting
 from tensorgraft.backends.tensorflow.windowed import TensorFlowWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend
+from tensorgraft.hub.backend import Exported
 
 Array = Any
 

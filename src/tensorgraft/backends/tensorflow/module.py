@@ -68,7 +68,7 @@ class Module(_Held, tf.Module):
 @functools.cache
 def module_class() -> Any:
     try:
-        import keras
+        import keras  # type: ignore[import-untyped]
     except ImportError:  # TensorFlow works without it
         return Module
     return _layer_class(keras) if keras.backend.backend() == "tensorflow" else Module
@@ -80,7 +80,7 @@ def _layer_class(keras: Any) -> Any:
         count = keras.backend.get_uid(name) if name else 1
         return name if count == 1 else f"{name}_{count - 1}"
 
-    class Layer(keras.layers.Layer, _Held, tf.Module):  # type: ignore[misc]
+    class Layer(keras.layers.Layer, _Held, tf.Module):
         __doc__ = _Held.__doc__
         name: Any = None  # Keras sets it; that of a `tf.Module` is read-only
 
@@ -90,7 +90,7 @@ def _layer_class(keras: Any) -> Any:
         def __init__(self, *held: Any, name: str | None = None) -> None:
             super().__init__(name=unique(name), autocast=False)
             self._convert_input_args, self._allow_non_tensor_positional_args = False, True
-            self._call_context_args = set()  # no `training`: the program's own arguments are all that it has
+            self._call_context_args: set[str] = set()  # no `training`: the program's own arguments are all that it has
             self._hold(*held)
             for path, v in self.state.items():
                 self._track_variable(keras.Variable(v, trainable=v.trainable, name=path))

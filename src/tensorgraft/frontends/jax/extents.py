@@ -88,7 +88,7 @@ def _is_fixed(x: Any) -> bool:
 
 def _with(x: Any, extents: Extents) -> Any:
     if export.is_symbolic_dim(x):
-        return eval(_code(str(x)), _FUNCTIONS, extents)  # noqa: S307  (JAX's own text, in its grammar of shapes)
+        return eval(_code(str(x)), _FUNCTIONS, extents)
     if isinstance(x, list | tuple) and not _is_fixed(x):
         parts = [_with(part, extents) for part in x]
         return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)

@@ -71,7 +71,7 @@ class Grafted:
         return array, (self._shape(array), narrow)
 
     def _shape(self, array: Array) -> tuple[int | str | None, ...]:
-        """With None for what is not known, with names for what is a symbol. Raises ShapeError where not even the number of axes is."""
+        """With None for what is not known, and names for symbols. Raises ShapeError where the rank is not known."""
         shape: Any = self.xp.shape(array)
         if shape is None:
             raise ShapeError(f"{self.name} was given an array whose number of axes is not known: give its shape")

@@ -1,7 +1,7 @@
-"""A JAX function under `torch.compile` and `torch.export`: Dynamo takes it for one call, into which AOTAutograd traces.
+"""A JAX function under `torch.compile`: Dynamo takes it for one call, into which AOTAutograd traces.
 
-So its operators, and those of the derivative that JAX gives, become part of the graph, and Inductor fuses them with what
-is around. Imported by what Dynamo traces: a part of `torch._dynamo` is needed by nobody else.
+So its operators, and those of the derivative that JAX gives, become part of the graph, and Inductor fuses them with
+what is around. Imported by what Dynamo traces: `torch._dynamo` is needed by nobody else.
 """
 
 from __future__ import annotations
@@ -13,6 +13,11 @@ import torch
 from tensorgraft.frontends.jax.among_tensors import AmongTensors
 
 
+@torch._dynamo.disable  # where the call is no part of a graph, for it has arguments that Dynamo does not know
+def _call(function: AmongTensors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return function(*args, **kwargs)
+
+
 @torch._dynamo.nonstrict_trace
 def call(function: AmongTensors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return function(*args, **kwargs)
+    return _call(function, args, kwargs)

@@ -80,8 +80,8 @@ def _name_of(function: AmongTensors, leaves: Sequence[Any], structure: Any) -> s
 def _run(name: str, tensors: list[Tensor]) -> list[Tensor]:
     if name not in _calls:
         raise RuntimeError(
-            f"a program of torch.jit.trace calls the JAX function {name.partition(' ')[0]}, which is in the process that"
-            " traced it: to save a program for others, trace it where no argument or parameter requires a gradient"
+            f"a program of torch.jit.trace calls the JAX function {name.partition(' ')[0]}, which is in the process"
+            " that traced it: to save a program for others, trace it where no argument or parameter requires a gradient"
             " (`module.requires_grad_(False)`), or use torch.export.export"
         )
     return _calls[name](tensors)
@@ -93,9 +93,10 @@ LIBRARY.impl("grafted", _run, "CompositeImplicitAutograd")
 
 @contextlib.contextmanager
 def _untraced() -> Iterator[None]:
+    set_state: Any = torch._C._set_tracing_state  # type: ignore[attr-defined]
     state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)
+    set_state(None)
     try:
         yield
     finally:
-        torch._C._set_tracing_state(state)
+        set_state(state)

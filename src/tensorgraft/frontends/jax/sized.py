@@ -17,7 +17,7 @@ Array = Any
 Place = tuple[int, int]  # an argument, and an axis of it
 
 
-class NeedsNumbers(Exception):  # noqa: N818  (no error: the program is then one for these sizes alone)
+class NeedsNumbers(Exception):
     """A program does something with an extent that is done with numbers only."""
 
 

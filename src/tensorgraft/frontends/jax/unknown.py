@@ -1,5 +1,5 @@
-"""Functions of JAX of arrays with extents that are not known yet: they are symbolic ones of JAX, and the program is one of
-StableHLO, of which a backend makes a program for each extent when it comes."""
+"""Functions of JAX of arrays with extents that are not known yet: they are symbolic ones of JAX, and the program is one
+of StableHLO, of which a backend makes a program for each extent when it comes."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def native(
 ) -> Callable[..., tuple[Array, ...]]:
     """A function of arrays of `xp`, of which some have extents None. Raises ShapeError where the program has to know
     them, NotImplementedError where it has operations that are calls of a library."""
-    first: Exception | None = None
+    errors = []
     for symbolic in _symbolic(specs):
         try:
             return xp.exported(Exported(fn, symbolic, name))
         except Exception as error:  # of whatever the function does with an extent
             if not _OF_EXTENTS.search(str(error)):
                 raise
-            first = first or error
+            errors.append(error)
     raise ShapeError(
-        f"{name} needs to know an extent that is not known: {_where(specs)}. JAX says: {_first_line(first)}\n"
+        f"{name} needs to know an extent that is not known: {_where(specs)}. JAX says: {_first_line(errors[0])}\n"
         "Give the extent (`tf.TensorSpec((32, 8))`, `keras.Input((8,), batch_size=32)`), or write the program for any:"
         " `x.shape[0]` in shapes and in arithmetic, no `int(x.shape[0])`, `range` or `if` of it."
-    ) from first
+    ) from errors[0]
 
 
 def _symbolic(specs: Sequence[tuple[Extents, Any]]) -> Iterator[list[jax.ShapeDtypeStruct]]:
@@ -88,8 +88,8 @@ class Exported:
         calls = set(re.findall(r"custom_call @([\w.]+)", str(made.mlir_module()))) - _OF_ANY_COMPILER
         if calls:
             raise NotImplementedError(
-                f"{name} calls {', '.join(sorted(calls))}, a library's routine, which there is for known extents only: give them"
-                " (`tf.TensorSpec((32, 8))`, `keras.Input((8,), batch_size=32)`)"
+                f"{name} calls {', '.join(sorted(calls))}, a library's routine, which there is for known extents only:"
+                " give them (`tf.TensorSpec((32, 8))`, `keras.Input((8,), batch_size=32)`)"
             )
         self.module, self.version = made.mlir_module_serialized, made.calling_convention_version
         self.reads = made.module_kept_var_idx
