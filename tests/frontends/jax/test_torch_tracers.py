@@ -134,6 +134,14 @@ def test_programs_that_need_numbers_are_compiled_for_each_size():
         close(slopes(compiled, x), slopes(f, x))
 
 
+def test_what_dynamo_does_not_take_runs_outside_of_the_graph():
+    f = tg.graft(lambda key, x: (jax.random.uniform(key, x.shape) * x, "name"), onto="torch")
+    key = jax.random.key(0)
+    found, name = torch.compile(f, backend="aot_eager")(key, X)
+    close([found], [f(key, X)[0]])
+    assert name == "name"
+
+
 @pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
 def test_make_fx(mode):
     f = tg.graft(lambda x: jnp.sin(x).sum() + doubled(x).sum(), onto="torch")

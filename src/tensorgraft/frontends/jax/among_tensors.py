@@ -3,6 +3,7 @@ tracers (Dynamo, `torch.jit.trace`, `torch.fx`) see one call of a function, whic
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NoReturn
 
 import jax
@@ -28,6 +29,14 @@ class AmongTensors(Grafted):
             from tensorgraft.frontends.jax.in_dynamo import call  # Dynamo imports while it traces
 
             return call(self, args, kwargs)
+        if "torch._dynamo" in sys.modules:  # which may be about to compile what is called from here
+            from tensorgraft.frontends.jax.in_dynamo import apart
+
+            return apart(self, args, kwargs)
+        return self.now(args, kwargs)
+
+    def now(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call where Dynamo does not look."""
         leaves = jax.tree.leaves((args, kwargs))
         if torch._C._get_tracing_state() is not None:
             from tensorgraft.frontends.jax.in_torchscript import traced
@@ -40,10 +49,10 @@ class AmongTensors(Grafted):
         if any(isinstance(x, torch.Tensor) and x.device.type == "graft" for x in leaves):
             return self.bridged(*args, **kwargs)
         try:
-            return super().__call__(*args, **kwargs)
+            return Grafted.__call__(self, *args, **kwargs)
         except NeedsNumbers:
             self._for_symbols = False
-            return super().__call__(*args, **kwargs)
+            return Grafted.__call__(self, *args, **kwargs)
 
     def operand(self, x: Any) -> tuple[Any, tuple[Any, ...]] | None:
         if isinstance(x, torch.Tensor) and not self._for_symbols and not _is_plain(x):

@@ -13,11 +13,11 @@ import torch
 from tensorgraft.frontends.jax.among_tensors import AmongTensors
 
 
-@torch._dynamo.disable  # where the call is no part of a graph, for it has arguments that Dynamo does not know
-def _call(function: AmongTensors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return function(*args, **kwargs)
+@torch._dynamo.disable
+def apart(function: AmongTensors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return function.now(args, kwargs)
 
 
 @torch._dynamo.nonstrict_trace
 def call(function: AmongTensors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _call(function, args, kwargs)
+    return apart(function, args, kwargs)
