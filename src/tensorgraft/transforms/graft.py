@@ -44,9 +44,10 @@ def graft(program: Any, *, onto: str) -> Any:
 
     Its derivatives, of any order, are those of JAX, custom ones included; `torch.func` works on it, and `tg.jit(f)`
     compiles it. `torch.compile`, `torch.export` and `make_fx` trace into it, `torch.jit.trace` and `torch.fx` call it.
-    Onto TensorFlow, extents may be unknown. A callable pytree with arrays in it (an Equinox model) is a `torch.nn.Module` (a `tf.Module`), whose
-    parameters have the names of their paths; a `tf.Module` is also a layer of Keras. Python values are static. Without `jax_enable_x64`, 64-bit arguments are
-    narrowed on their way in. On tensors of `tg.device("jax")`, JAX itself computes.
+    Onto TensorFlow, extents may be unknown. A callable pytree with arrays in it (an Equinox model) is a
+    `torch.nn.Module` (a `tf.Module`, which is a layer of Keras), whose parameters have the names of their paths. Python
+    values are static. Without `jax_enable_x64`, 64-bit arguments are narrowed on their way in. On tensors of
+    `tg.device("jax")`, JAX itself computes.
 
     A JAX function onto `"jax"` is one that computes with quantised arrays (`tg.quantize`) by the rules for these,
     whichever functions of `jax.numpy` and `jax.lax` it calls. Everything else in it JAX does itself; transforms of JAX

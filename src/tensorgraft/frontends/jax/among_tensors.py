@@ -47,6 +47,11 @@ class AmongTensors(Grafted):
 
             return node(self, args, kwargs)
         if any(isinstance(x, torch.Tensor) and x.device.type == "graft" for x in leaves):
+            if torch.compiler.is_compiling():
+                raise NotImplementedError(
+                    f"{self.name} of tensors of tg.device('jax') is computed by JAX, which torch.compile cannot trace"
+                    " into: use tg.jit"
+                )
             return self.bridged(*args, **kwargs)
         try:
             return Grafted.__call__(self, *args, **kwargs)
