@@ -98,6 +98,29 @@ class Held:
         return results
 
 
+class Exported(Protocol):
+    """A function of flat arrays, of whose shapes some extents are unknown, as a program of StableHLO."""
+
+    @property
+    def module(self) -> bytes:
+        """Serialised, as `jax.export` has it."""
+
+    @property
+    def version(self) -> int:
+        """Of the calling convention."""
+
+    @property
+    def reads(self) -> Sequence[int]:
+        """Positions of the arguments that the program takes."""
+
+    @property
+    def results(self) -> Sequence[tuple[tuple[int | None, ...], np.dtype]]:
+        """Shapes and dtypes."""
+
+    def pullback(self, wanted: tuple[int, ...]) -> Exported:
+        """As that of `Differentiable`."""
+
+
 class Backend(
     Elementwise,
     Reduction,
@@ -257,6 +280,14 @@ class Backend(
             raise TypeError(f"a seed is an int, or an array of two integers, not {key!r}")
         return self.astype(words, dtypes.uint32)
 
+    def in_trace(self) -> bool:
+        """The framework's own tracer follows what is computed here: new arrays belong to it, older ones do not."""
+        return False
+
+    def native_scope(self) -> contextlib.AbstractContextManager[None]:
+        """`scope` for functions that the framework's users call: what follows their operations follows these, too."""
+        return self.scope()
+
     def native_function(
         self,
         primal: Callable[..., Sequence[Array]],
@@ -291,6 +322,10 @@ class Backend(
             return [next(found) if smooth else None for smooth in known]
 
         return self.native_function(lambda *arrays: function.primal(self, arrays), forward, backward)
+
+    def exported(self, function: Exported, /) -> Callable[..., tuple[Array, ...]]:
+        """A function of the framework that runs a program of StableHLO, with its derivatives."""
+        raise TypeError(f"the backend {self.name} runs no programs of StableHLO")
 
     def module(
         self,

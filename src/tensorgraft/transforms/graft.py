@@ -43,11 +43,13 @@ def graft(program: Any, *, onto: str) -> Any:
         f(params, x).sum().backward()
 
     Its derivatives, of any order, are those of JAX, custom ones included; `torch.func` works on it, and `tg.jit(f)`
-    compiles it. A callable pytree with arrays in it (an Equinox model) is a `torch.nn.Module` (a `tf.Module`), whose
-    parameters have the names of their paths; so is a module of Flax's nnx, whose other variables are buffers, and
-    written. Objects of nnx among the arguments are written, too. Python numbers are inputs, of weak types, unless the
-    function looks at their value; other Python values are static. Without `jax_enable_x64`, 64-bit arguments are
-    narrowed on their way in. On tensors of `tg.device("jax")`, JAX itself computes.
+    compiles it. `torch.compile`, `torch.export` and `make_fx` trace into it, `torch.jit.trace` and `torch.fx` call it.
+    Onto TensorFlow, extents may be unknown. A callable pytree with arrays in it (an Equinox model) is a
+    `torch.nn.Module` (a `tf.Module`, which is a layer of Keras), whose parameters have the names of their paths; so is
+    a module of Flax's nnx, whose other variables are buffers, and written. Objects of nnx among the arguments are
+    written, too. Python numbers are inputs, of weak types, unless the function looks at their value; other Python values are
+    static. Without `jax_enable_x64`, 64-bit arguments are narrowed on their way in. On tensors of `tg.device("jax")`,
+    JAX itself computes.
 
     A JAX function onto `"jax"` is one that computes with quantised arrays (`tg.quantize`) by the rules for these,
     whichever functions of `jax.numpy` and `jax.lax` it calls. Everything else in it JAX does itself; transforms of JAX
@@ -77,6 +79,10 @@ def graft(program: Any, *, onto: str) -> Any:
             from tensorgraft.frontends.jax.among_tensors import AmongTensors
 
             kind = AmongTensors
+        elif onto == "tensorflow":
+            from tensorgraft.frontends.jax.among_keras import AmongKeras
+
+            kind = AmongKeras
         return grafted(program, registry.get(onto), kind, onto)
     raise TypeError(
         "tg.graft takes a torch.nn.Module or an ExportedProgram onto 'jax', 'tensorflow' or 'numpy', or a JAX function"

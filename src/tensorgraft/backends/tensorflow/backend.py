@@ -13,11 +13,13 @@ import numpy as np
 from tensorgraft.backends.numpy.dlpack import from_dlpack as view_of
 from tensorgraft.backends.tensorflow.control_flow import TensorFlowControlFlow
 from tensorgraft.backends.tensorflow.elementwise import TensorFlowElementwise
+from tensorgraft.backends.tensorflow.exported import exported
 from tensorgraft.backends.tensorflow.fft import TensorFlowFFT
 from tensorgraft.backends.tensorflow.framework import EagerTensor, quiet, raw, tf
 from tensorgraft.backends.tensorflow.indexing import TensorFlowIndexing
 from tensorgraft.backends.tensorflow.linalg import TensorFlowLinearAlgebra
-from tensorgraft.backends.tensorflow.native import Module, native_function
+from tensorgraft.backends.tensorflow.module import Module, module_class
+from tensorgraft.backends.tensorflow.native import native_function
 from tensorgraft.backends.tensorflow.operation import (
     FLOAT8_AS_FLOAT32,
     NP,
@@ -34,6 +36,7 @@ from tensorgraft.backends.tensorflow.sorting import TensorFlowSorting
 from tensorgraft.backends.tensorflow.windowed import TensorFlowWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend
+from tensorgraft.hub.backend import Exported
 
 Array = Any
 
@@ -165,6 +168,9 @@ class TensorFlowBackend(
     def native_function(self, primal: Any, forward: Any, backward: Any, /) -> Callable[..., tuple[Array, ...]]:
         return native_function(primal, forward, backward)
 
+    def exported(self, function: Exported, /) -> Callable[..., tuple[Array, ...]]:
+        return exported(function)
+
     def module(
         self,
         call: Callable[..., Any],
@@ -175,13 +181,15 @@ class TensorFlowBackend(
         name: str | None = None,
         described: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Module:
-        return Module(call, parameters, constants, stateful, name)
+        return module_class()(call, parameters, constants, stateful, name=name)
 
     def detached(self, x: Array, /) -> Array:
         return tf.stop_gradient(x)
 
     def operand(self, x: Any, /) -> Array | None:
-        return x.value() if isinstance(x, tf.Variable) else super().operand(x)
+        if isinstance(x, tf.__internal__.types.Tensor) and not isinstance(x, tf.Tensor):  # a variable, also of Keras
+            return tf.convert_to_tensor(x)
+        return super().operand(x)
 
     def synchronize(self) -> None:
         tf.test.experimental.sync_devices()

@@ -1,9 +1,9 @@
-"""Functions and modules for TensorFlow's own users, out of functions in hub operations."""
+"""Functions for TensorFlow's own users, out of functions in hub operations."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorgraft.backends.tensorflow.framework import tf
@@ -129,47 +129,3 @@ class _Recorded:
 def _transposed(g: Array) -> Array:
     """TensorFlow's cotangents are conjugated, the hub's are transposed."""
     return tf.math.conj(g) if dtypes.is_complex(dtype_of(g)) else g
-
-
-class Module(tf.Module):
-    """A program of another framework, with what it learns: `state` has its variables, by name.
-
-    `m(*args, **kwargs)` runs eagerly, in a `tf.function`, and under a `tf.GradientTape`.
-    `m.get_concrete_function(*specs)` is what `tf.saved_model.save` takes as a signature; what is loaded can then be
-    called, too.
-    """
-
-    def __init__(
-        self,
-        call: Callable[..., Any],
-        parameters: Mapping[str, Array],
-        constants: Mapping[str, Array],
-        stateful: bool,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(name)
-        self._program, self._stateful = call, stateful
-        self.state = {
-            name: tf.Variable(x, trainable=name in parameters, name=name)
-            for name, x in {**parameters, **constants}.items()
-        }
-
-    @tf.autograph.experimental.do_not_convert
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        made = self._program({name: v.value() for name, v in self.state.items()}, *args, **kwargs)
-        if not self._stateful:
-            return made
-        results, written = made
-        for name, x in written.items():
-            self.state[name].assign(x)
-        return results
-
-    def get_concrete_function(self, *args: Any, **kwargs: Any) -> Any:
-        """The graph of a call with arguments that look like these (`tf.TensorSpec` for tensors), in the modes that the
-        program has now."""
-        function = self.__dict__.get("__call__")
-        if function is None:
-            function = tf.function(lambda *args, **kwargs: type(self).__call__(self, *args, **kwargs), autograph=False)
-            # under this name SavedModel finds it: what is loaded can be called
-            self.__dict__["__call__"] = function
-        return function.get_concrete_function(*args, **kwargs)

@@ -22,7 +22,7 @@ from tensorgraft.backends.torch.program import TorchProgram, compiler
 from tensorgraft.backends.torch.random import TorchRandom
 from tensorgraft.backends.torch.recorder import StandIn, suspended
 from tensorgraft.backends.torch.reduction import TorchReduction
-from tensorgraft.backends.torch.scope import PLAIN, scope
+from tensorgraft.backends.torch.scope import PLAIN, is_followed, native_scope, scope
 from tensorgraft.backends.torch.shape import TorchShape
 from tensorgraft.backends.torch.sorting import TorchSorting
 from tensorgraft.backends.torch.transforms import TorchTransforms
@@ -118,6 +118,12 @@ class TorchBackend(
 
     def scope(self) -> contextlib.AbstractContextManager[None]:
         return scope()
+
+    def native_scope(self) -> contextlib.AbstractContextManager[None]:
+        return native_scope()
+
+    def in_trace(self) -> bool:
+        return is_followed()
 
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
         def run(*args: Any) -> Any:

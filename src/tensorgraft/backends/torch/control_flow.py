@@ -79,7 +79,7 @@ class TorchControlFlow:
             step = optree.tree_map(lambda x: x.new_zeros(x.shape[1:]), xs)
             ys = body(init, step)[1]
             return init, optree.tree_map(lambda y: y.new_zeros((0, *y.shape)), ys)
-        if torch.compiler.is_compiling() and length > _UNROLLED:
+        if torch.compiler.is_dynamo_compiling() and length > _UNROLLED:  # whose operator asks Dynamo for the body
             return torch._higher_order_ops.scan(_fresh(body), init, xs, reverse=reverse)
         if now.recorder is not None and length > _UNROLLED:
             return branches.scan(body, init, xs, reverse)

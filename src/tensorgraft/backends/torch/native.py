@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.autograd import forward_ad
@@ -109,14 +109,28 @@ class Module(Part):
                 held[name].copy_(x)
         return results
 
+    def __prepare_scriptable__(self) -> NoReturn:
+        """What `torch.jit.script` asks for."""
+        refuse_script("this module")
+
+
+def refuse_script(name: str) -> NoReturn:
+    raise NotImplementedError(
+        f"torch.jit.script compiles Python source, and {name} is a program of another framework, which has none for"
+        " PyTorch: use torch.compile, torch.export.export or torch.jit.trace"
+    )
+
 
 def _run(xp: Backend, function: Differentiable, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     transformed = _transformed()
     wanted: tuple[int, ...] = ()
+    if torch.compiler.is_exporting() and not transformed:
+        # an exported program keeps no rules: PyTorch would differentiate the operators, which may not be what is meant
+        tensors = [t.detach() for t in tensors]
     if torch.is_grad_enabled():
         wanted = tuple([i for i, t in enumerate(tensors) if t.requires_grad])
     if not wanted and not transformed:
-        with xp.scope():
+        with xp.native_scope():
             return _apart(function.primal(xp, tensors), tensors)
     call = _Call(xp, function, wanted, lean=transformed)
     return _Function.apply(call, *tensors)[: call.count]
@@ -152,7 +166,7 @@ class _Function(torch.autograd.Function):
     def forward(call: _Call, *tensors: Tensor) -> tuple[Tensor, ...]:
         xp = call.xp
         residuals: Sequence[Tensor] = ()
-        with xp.scope():
+        with xp.native_scope():
             if call.lean:
                 results = call.function.primal(xp, tensors)
             else:
@@ -192,7 +206,7 @@ class _Function(torch.autograd.Function):
             found: Sequence[Tensor] = _run(xp, call.function.pullback(wanted), [*tensors, *cotangents])
         else:
             residuals = [next(kept) if i is None else tensors[i] for i in call.places]
-            with xp.scope():
+            with xp.native_scope():
                 all_ = call.function.backward(xp, residuals, cotangents, call.wanted)
             found = [g for i, g in zip(call.wanted, all_, strict=True) if i in wanted]
         out: list[Tensor | None] = [None] * ctx.count

@@ -32,7 +32,7 @@ CARRIERS = {**SIGNED, **dict.fromkeys(FLOAT8, torch.uint8)}  # what is moved in 
 LIMITED = frozenset(CARRIERS)
 UNSIGNED = frozenset(SIGNED)
 INTEGERS = frozenset(TORCH[dtype] for dtype in dtypes.INTEGER)
-_SCALARS = frozenset((bool, int, float, complex))
+_SCALARS = frozenset((bool, int, float, complex, torch.SymInt))  # an extent is one, while PyTorch leaves it open
 _LEAST = {torch.int16: -(2**15), torch.int32: -(2**31), torch.int64: -(2**63)}
 
 
@@ -113,6 +113,8 @@ def widened(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def scalar(value: Any, dtype: torch.dtype) -> Any:
     """A Python scalar that a tensor of `dtype` can be filled with; ints wrap round."""
+    if isinstance(value, torch.SymInt):  # to ask for its number would make it one
+        return torch.sym_float(value) if dtype.is_floating_point else value
     if dtype.is_complex:
         return complex(value)
     if isinstance(value, complex):

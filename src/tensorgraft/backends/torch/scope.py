@@ -33,13 +33,25 @@ def scope() -> contextlib.AbstractContextManager[None]:
     return _apart()
 
 
+def native_scope() -> contextlib.AbstractContextManager[None]:
+    """`scope`, in which tracers and other modes that see operators go on seeing them."""
+    if _compiling():
+        return torch._C._ExcludeDispatchKeyGuard(_KEYS) if _autocast() else PLAIN
+    return _apart(modes=False) if _inference() or _function_modes() or _autocast() else PLAIN
+
+
+def is_followed() -> bool:
+    """`torch.compile`, `torch.export` or a mode sees every operator."""
+    return _compiling() or _dispatch_modes() > 0
+
+
 @contextlib.contextmanager
-def _apart() -> Iterator[None]:
+def _apart(modes: bool = True) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if _inference():
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
-        if _dispatch_modes():
+        if modes and _dispatch_modes():
             stack.enter_context(_disable_current_modes())
         if _function_modes():
             stack.enter_context(torch._C.DisableTorchFunction())

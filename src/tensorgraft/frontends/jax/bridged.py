@@ -37,9 +37,9 @@ class Bridged:
         """(the results, what has become of values of held objects). Raises TypeError for static arguments that are not
         hashable, RuntimeError for tensors on several devices."""
         call = Call(args, kwargs, _operand, held, values)
-        family = self._traces.family(call, self._name, "a tensor")
+        family = self._traces.family(call, self.name, "a tensor")
         trace, program = family.get(call, lambda trace: (trace, Program(_of_words(trace))))
-        place = _place([x for x in call.slots if isinstance(x, Tensor)], self._name)
+        place = _place([x for x in call.slots if isinstance(x, Tensor)], self.name)
         tensors = []
         for i in trace.inputs:
             x, operand = call.slots[i], call.operands[i]
@@ -51,7 +51,7 @@ class Bridged:
         return trace.finish(call, list(program(tensors, place)), Tensor.detach, _held_by_jax)
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
         return getattr(self.fn, "__name__", type(self.fn).__name__)
 
 

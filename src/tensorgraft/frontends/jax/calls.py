@@ -73,6 +73,10 @@ class Call:
         objects = None if self.objects is None else (self.objects.key, *self.is_node)
         return self.structure, objects, bool(jax.config.read("jax_enable_x64")), *marks
 
+    def has_open_extents(self) -> bool:
+        """Of some array a framework that traces does not know the shape yet."""
+        return any(type(n) is not int for o in self.operands if o is not None for n in o[1][0])
+
     def unhashable(self) -> Any:
         """The first static argument that cannot be looked up by."""
         static = (x for x, o in zip(self.slots, self.operands, strict=True) if o is None)
@@ -97,10 +101,19 @@ class Result(NamedTuple):
     value: Any
 
 
+Flat = Callable[..., list[Any]]  # a function of arrays
+Stage = Callable[[Flat, list[tuple[Any, Any]]], Any]  # what traces one: with shapes and dtypes -> its jaxpr
+
+
+def staged(flat: Flat, specs: list[tuple[Any, Any]]) -> Any:
+    with compile_time_eval():
+        return jax.make_jaxpr(flat)(*[Spec(*spec) for spec in specs])
+
+
 class Trace:
     """A function traced for a call, with the numbers `fixed` as they are in it."""
 
-    def __init__(self, fn: Callable[..., Any], call: Call, fixed: frozenset[int]) -> None:
+    def __init__(self, fn: Callable[..., Any], call: Call, fixed: frozenset[int], stage: Stage = staged) -> None:
         self.inputs = [
             i for i, o in enumerate(call.operands) if o is not None or (i in call.numbers and i not in fixed)
         ]
@@ -108,7 +121,7 @@ class Trace:
         self.results: list[Result] = []
         self.outcome: Outcome | None = None
         self.state: list[Result] = []  # what objects hold then: kinds "array", "same" (as a slot), "value"
-        specs = [Spec(*o[1]) if (o := call.operands[i]) is not None else Spec((), call.numbers[i]) for i in self.inputs]
+        specs = [o[1] if (o := call.operands[i]) is not None else ((), call.numbers[i]) for i in self.inputs]
         self.has_numbers = any(i in call.numbers for i in self.inputs)
         trace: list[weakref.ref[Any]] = []
         seen: list[dict[int, int]] = []  # numbers, by what stands for them
@@ -127,8 +140,7 @@ class Trace:
                 numbers = [i for i in self.inputs if i in call.numbers]
                 raise looks.Failed(error, numbers, self.inputs, jax_core.trace_ctx.trace) from error
 
-        with compile_time_eval():
-            self.closed = jax.make_jaxpr(flat)(*specs)
+        self.closed = stage(flat, specs)
         self.keeps: frozenset[int] = frozenset()  # the numbers that the program keeps somewhere
         for x, holder in writes.kept(trace[0]):
             number = seen[0].get(id(x))
@@ -223,15 +235,15 @@ class Traces:
                 " numbers, strings, or containers of them"
             ) from None
         if found is None:
-            found = self._families[key] = Family(self.fn, self.name)
+            found = self._families[key] = Family(self.fn, self.name, call.has_open_extents())
         return found
 
 
 class Family:
-    """The traces for calls that differ in numbers only."""
+    """The traces for calls that differ in numbers only. Where extents are open, every number is static."""
 
-    def __init__(self, fn: Callable[..., Any], name: str) -> None:
-        self.fn, self.name = fn, name
+    def __init__(self, fn: Callable[..., Any], name: str, is_open: bool) -> None:
+        self.fn, self.name, self.is_open = fn, name, is_open
         self.fixed: frozenset[int] = frozenset()  # the numbers that are looked at
         self.made: dict[Any, Any] = {}  # by their values
 
@@ -249,6 +261,20 @@ class Family:
                 return found
             self.made.clear()
             self.made[tuple([exact(call.slots[i]) for i in sorted(self.fixed)])] = make(trace)
+
+    def get_open(self, call: Call, stage: Stage, make: Callable[[Trace], Any]) -> Any:
+        """As `get`; `stage` traces with what stands for open extents."""
+        key = tuple([exact(call.slots[i]) for i in call.numbers])
+        if key not in self.made:
+            try:
+                trace = Trace(self.fn, call, frozenset(call.numbers), stage)
+            except looks.Failed as error:
+                failed = error
+            else:
+                self.made[key] = make(trace)
+                return self.made[key]
+            looks.raise_(failed, self.name, self.fn)
+        return self.made[key]
 
     def _trace(self, call: Call) -> Trace:
         everything = frozenset(call.numbers)

@@ -17,6 +17,7 @@ import numpy as np
 from jax.extend import core
 from jax.interpreters import partial_eval
 
+from tensorgraft.frontends.jax import extents
 from tensorgraft.frontends.jax.decomposition import decomposed, without_references
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.rule import REASONS, RULES, Rule
@@ -105,10 +106,12 @@ class Plan:
         return [slots[i] for i in self.results]
 
     def _converted(self, xp: Backend) -> list[Array]:
-        found = self._on.get(xp)
+        found = None if xp.in_trace() else self._on.get(xp)
         if found is None:
             values = [constant(xp, x) for _, x in self.constants]
-            if any(xp.is_traced(a) for v in values for a in (v.words if isinstance(v, Keys) else (v,))):
+            if xp.in_trace() or any(
+                xp.is_traced(a) for v in values for a in (v.words if isinstance(v, Keys) else (v,))
+            ):
                 return values  # constants of somebody's trace
             found = self._on[xp] = values
         return found
@@ -176,6 +179,17 @@ class _Planner:
             known = tuple(self.values.get(slot) for slot in reads)
             if inner is not None:
                 writes = self.inline(inner.jaxpr, inner.consts, reads)
+            elif extents.is_symbolic(equation):
+                writes = [self.new() for _ in equation.outvars]
+                self.plan.steps.append(
+                    Step(
+                        equation.primitive.name,
+                        functools.partial(_resolved_late, equation, known),
+                        tuple(reads),
+                        tuple(writes),
+                        equation.primitive.multiple_results,
+                    )
+                )
             elif (found := folded(equation, known)) is not None:
                 writes = [self.constant(value) for value in found]
             else:
@@ -245,6 +259,10 @@ def resolved(equation: Any, known: Sequence[Any]) -> Callable[..., Any]:
     if not name.startswith("random_") and any(is_key_dtype(a.dtype) for a in given if hasattr(a, "dtype")):
         return _by_word(name, found, params)
     return lambda xp, *operands: fn(xp, *operands)
+
+
+def _resolved_late(equation: Any, known: Sequence[Any], xp: Backend, *operands: Array) -> Any:
+    return resolved(extents.concrete(equation), known)(xp, *operands)
 
 
 def _by_word(name: str, found: Rule, params: dict[str, Any]) -> Callable[..., Any]:

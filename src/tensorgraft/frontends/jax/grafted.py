@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.jax.calls import Call, Family, Trace, Traces
+from tensorgraft.errors import ShapeError, TracedValueError
+from tensorgraft.frontends.jax.calls import Call, Family, Flat, Trace, Traces
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects
 from tensorgraft.frontends.jax.program import NumbersNeeded, Program
@@ -60,8 +60,8 @@ class Grafted:
     ) -> tuple[Any, Mapping[int, Array]]:
         """(the results, what has become of those `values` of held objects that were written)."""
         call = Call(args, kwargs, self.operand, held, values)
-        family = self._traces.family(call, self._name, f"an array of {self.xp.name}")
-        signature = family.get(call, self._signature)
+        family = self._traces.family(call, self.name, f"an array of {self.xp.name}")
+        signature = self._of_open_extents(call, family) if family.is_open else family.get(call, self._signature)
         try:
             return signature(call)
         except NumbersNeeded:
@@ -69,17 +69,38 @@ class Grafted:
         return self._for_numbers(call, family, signature)(call)
 
     def _signature(self, trace: Trace) -> Signature:
-        return Signature(self.xp, trace, self.is_compiled)
+        program = Program(trace.closed, self.is_compiled, has_numbers=trace.has_numbers)
+        return Signature(self.xp, trace, self.xp.differentiable(program), program)
+
+    def _of_open_extents(self, call: Call, family: Family) -> Signature:
+        """A signature of arrays some of whose extents are not known (None), or symbols of the framework (names)."""
+        native: list[Callable[..., tuple[Array, ...]]] = []
+
+        def stage(flat: Flat, specs: list[tuple[Any, Any]]) -> Any:
+            if any(None in shape for shape, _ in specs):
+                from tensorgraft.frontends.jax import unknown
+
+                closed, function = unknown.native(self.xp, flat, specs, self.name)
+            else:
+                from tensorgraft.frontends.jax import sized
+
+                arrays = [o[0] for o in call.operands if o is not None]
+                closed, function = sized.native(self.xp, flat, specs, arrays)
+            native.append(function)
+            return closed
+
+        return family.get_open(call, stage, lambda trace: Signature(self.xp, trace, native[0]))
 
     def _for_numbers(self, call: Call, family: Family, signature: Signature) -> Signature:
         """A signature with a derivative, which the loop that runs to a number has when that is known."""
         before = family.fixed, dict(family.made)
         family.fix_all(call)
         found: Signature = family.get(call, self._signature)
-        if found.program.has_derivative():
+        if found.program is not None and found.program.has_derivative():
             return found
         family.fixed, family.made = before
-        signature.program.has_numbers = False
+        if signature.program is not None:
+            signature.program.has_numbers = False
         return signature
 
     def operand(self, x: Any) -> tuple[Array, tuple[Any, ...]] | None:
@@ -95,12 +116,19 @@ class Grafted:
         dtype = xp.dtype_of(array)
         narrow = jax.dtypes.canonicalize_dtype(dtype)
         if narrow != dtype:
-            with xp.scope():
+            with xp.native_scope():
                 array = xp.astype(array, narrow)
-        return array, (xp.shape(array), narrow)
+        return array, (self._shape(array), narrow)
+
+    def _shape(self, array: Array) -> tuple[int | str | None, ...]:
+        """With None for what is not known, and names for symbols. Raises ShapeError where the rank is not known."""
+        shape: Any = self.xp.shape(array)
+        if shape is None:
+            raise ShapeError(f"{self.name} was given an array whose number of axes is not known: give its shape")
+        return tuple([None if n is None else int(n) for n in shape])
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
         return getattr(self.fn, "__name__", type(self.fn).__name__)
 
 
@@ -111,10 +139,10 @@ def _again(kind: type[Grafted], fn: Callable[..., Any], onto: str, compiled: boo
 class Signature:
     """The function for calls that look the same."""
 
-    def __init__(self, xp: Backend, trace: Trace, compiled: bool) -> None:
-        self.xp, self.trace = xp, trace
-        self.program = Program(trace.closed, compiled, has_numbers=trace.has_numbers)
-        self.native = xp.differentiable(self.program)
+    def __init__(
+        self, xp: Backend, trace: Trace, native: Callable[..., Sequence[Array]], program: Program | None = None
+    ) -> None:
+        self.xp, self.trace, self.native, self.program = xp, trace, native, program
 
     def __call__(self, call: Call) -> tuple[Any, Mapping[int, Array]]:
         xp = self.xp

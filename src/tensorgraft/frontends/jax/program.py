@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import export
 from jax.extend import core
 
 from tensorgraft.errors import DerivativeError
@@ -25,6 +26,8 @@ Spec = jax.ShapeDtypeStruct
 def traced(fn: Callable[..., Sequence[Any]], specs: Sequence[Spec]) -> core.ClosedJaxpr:
     """The jaxpr of a function of flat arrays. What does not depend on them is computed while it is traced, so that
     `jnp.minimum` of two Python numbers is a number."""
+    if any(export.is_symbolic_dim(n) for s in specs for n in s.shape):  # which nothing can be computed of
+        return jax.make_jaxpr(fn)(*specs)
     with compile_time_eval():
         return jax.make_jaxpr(fn)(*specs)
 

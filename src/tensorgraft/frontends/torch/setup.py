@@ -118,9 +118,9 @@ def install() -> None:
     quantized.install()
     quantized_files.install()
     quantized_interface.install()
-    parts = (absent_layouts, autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack, forking)
-    parts += (generator, inductor, recurrent, remat, runtime, safetensors_files, script_files, scripted, serialization)
-    for part in (*parts, storages):
+    parts: list[Any] = [absent_layouts, autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack]
+    parts += [forking, generator, inductor, recurrent, remat, runtime, safetensors_files, script_files, scripted]
+    for part in (*parts, serialization, storages):
         part.install()
     for name in METADATA:
         op = schema.overload(name)

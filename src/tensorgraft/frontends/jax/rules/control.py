@@ -193,7 +193,7 @@ without_rule(
 )
 without_rule(
     "shapes are numbers here: trace the function with the shapes of its arguments",
-    *("dim_as_value", "dimension_size", "shape_assertion"),
+    *("dimension_size", "shape_assertion"),
 )
 without_rule("it is a part of a Pallas kernel, which is written for one kind of device", "pallas_call", "mpmd_map")
 without_rule(

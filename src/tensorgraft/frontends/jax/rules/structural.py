@@ -54,6 +54,12 @@ def reshape(xp: Backend, x: Array, *dynamic_shape: Array, dimensions: Ints | Non
     return reshaped(xp, x, out[0].shape)
 
 
+@rule("dim_as_value")
+def dim_as_value(xp: Backend, *, dim: Any, out: Any) -> Array:
+    """An extent that is a symbol (`frontends.jax.extents`), or what the framework has for it, in arithmetic."""
+    return xp.full((), dim, out[0].dtype)
+
+
 @rule("squeeze")
 def squeeze(xp: Backend, x: Array, *, out: Any, **_: Any) -> Array:
     return reshaped(xp, x, out[0].shape)

@@ -1,0 +1,50 @@
+"""Programs of StableHLO in graphs: XLA compiles one when the extents of its arguments come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensorgraft.backends.tensorflow.framework import tf
+from tensorgraft.backends.tensorflow.operation import TF, dtype_of
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Exported
+
+Array = Any
+
+
+def exported(function: Exported) -> Callable[..., tuple[Array, ...]]:
+    """See `Backend.exported`."""
+
+    @tf.custom_gradient
+    def call(*arrays: Array) -> Any:
+        wanted = tuple(i for i, x in enumerate(arrays) if dtypes.is_inexact(dtype_of(x)))
+
+        def gradient(*cotangents: Array) -> list[Array | None]:
+            given = [_transposed(g) for g in cotangents if dtypes.is_inexact(dtype_of(g))]
+            found = iter(exported(function.pullback(wanted))(*arrays, *given))
+            return [_transposed(next(found)) if i in wanted else None for i in range(len(arrays))]
+
+        return _call(function, arrays), gradient
+
+    return lambda *arrays: tuple(call(*arrays)) if function.results else ()
+
+
+def _call(function: Exported, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    from tensorflow.compiler.tf2xla.python import xla
+
+    made = xla.call_module(
+        [arrays[i] for i in function.reads],
+        version=function.version,
+        module=function.module,
+        Tout=[TF[dtype] for _, dtype in function.results],
+        Sout=[shape for shape, _ in function.results],
+        platforms=["CPU"],
+        disabled_checks=[xla.call_module_disable_check_platform()],  # it has operations of StableHLO alone
+    )
+    return tuple(made)
+
+
+def _transposed(g: Array) -> Array:
+    """TensorFlow's cotangents are conjugated, the hub's are transposed."""
+    return tf.math.conj(g) if dtypes.is_complex(dtype_of(g)) else g

@@ -1,0 +1,123 @@
+"""Programs of other frameworks as `tf.Module`s, which are layers of Keras where Keras runs on TensorFlow."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from tensorgraft.backends.tensorflow.framework import tf
+
+Array = Any
+
+
+class _Held:
+    """A program of another framework, with what it learns: `state` has its variables, by name.
+
+    `m(*args, **kwargs)` runs eagerly, in a `tf.function`, and under a `tf.GradientTape`.
+    `m.get_concrete_function(*specs)` is what `tf.saved_model.save` takes as a signature; what is loaded can then be
+    called, too.
+    """
+
+    def _hold(
+        self,
+        program: Callable[..., Any],
+        parameters: Mapping[str, Array],
+        constants: Mapping[str, Array],
+        stateful: bool,
+    ) -> None:
+        self._program, self._stateful = program, stateful
+        self.state: dict[str, Any]
+        held = {**parameters, **constants}
+        state = {name: tf.Variable(x, trainable=name in parameters, name=name) for name, x in held.items()}
+        tf.Module.__setattr__(self, "state", state)  # which notes it for checkpoints; Keras's does not
+
+    @tf.autograph.experimental.do_not_convert
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        made = self._program({name: v.value() for name, v in self.state.items()}, *args, **kwargs)
+        if not self._stateful:
+            return made
+        results, written = made
+        for name, x in written.items():
+            self.state[name].assign(x)
+        return results
+
+    def get_concrete_function(self, *args: Any, **kwargs: Any) -> Any:
+        """The graph of a call with arguments that look like these (`tf.TensorSpec` for tensors), in the modes that the
+        program has now."""
+        function = self.__dict__.get("__call__")
+        if function is None:
+            function = tf.function(self._run, autograph=False)
+            # under this name SavedModel finds it: what is loaded can be called
+            self.__dict__["__call__"] = function
+        return function.get_concrete_function(*args, **kwargs)
+
+
+class Module(_Held, tf.Module):
+    __doc__ = _Held.__doc__
+
+    def __init__(self, *held: Any, name: str | None = None) -> None:
+        tf.Module.__init__(self, name)
+        self._hold(*held)
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(*args, **kwargs)
+
+
+@functools.cache
+def module_class() -> Any:
+    try:
+        import keras  # type: ignore[import-untyped]
+    except ImportError:  # TensorFlow works without it
+        return Module
+    return _layer_class(keras) if keras.backend.backend() == "tensorflow" else Module
+
+
+def _layer_class(keras: Any) -> Any:
+    def unique(name: str | None) -> str | None:
+        """Layers of one model have different names."""
+        count = keras.backend.get_uid(name) if name else 1
+        return name if count == 1 else f"{name}_{count - 1}"
+
+    class Layer(keras.layers.Layer, _Held, tf.Module):
+        __doc__ = _Held.__doc__
+        name: Any = None  # Keras sets it; that of a `tf.Module` is read-only
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            return super().__new__(cls)  # Keras would note the arguments
+
+        def __init__(self, *held: Any, name: str | None = None) -> None:
+            super().__init__(name=unique(name), autocast=False)
+            self._convert_input_args, self._allow_non_tensor_positional_args = False, True
+            self._call_context_args: set[str] = set()  # no `training`: the program's own arguments are all that it has
+            self._hold(*held)
+            for path, v in self.state.items():
+                self._track_variable(keras.Variable(v, trainable=v.trainable, name=path))
+            self.built = True
+
+        @tf.autograph.experimental.do_not_convert
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            if any(isinstance(x, keras.KerasTensor) for x in tf.nest.flatten((args, kwargs))):
+                return super().__call__(*args, **kwargs)
+            return self._run(*args, **kwargs)
+
+        # as in any `tf.Module`; those of Keras, which share their values, are `weights`, `trainable_weights`
+        @property
+        def trainable_variables(self) -> tuple[Any, ...]:
+            return tuple([v for v in self.state.values() if v.trainable]) if self.trainable else ()
+
+        @property
+        def non_trainable_variables(self) -> tuple[Any, ...]:
+            return tuple([v for v in self.state.values() if not (v.trainable and self.trainable)])
+
+        def call(self, *args: Any, **kwargs: Any) -> Any:
+            return self._run(*args, **kwargs)
+
+        def get_config(self) -> NoReturn:
+            raise NotImplementedError(
+                f"Keras has no source for {self.name}, a program of another framework: use model.save_weights, and"
+                " make the model anew before model.load_weights; or model.export, which saves the program"
+            )
+
+    return Layer

@@ -1,0 +1,104 @@
+"""Jaxprs with extents that are symbols, evaluated where a backend knows what they stand for: `torch.SymInt`s, while
+PyTorch traces a program for several sizes."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import operator
+from collections.abc import Iterator, Sequence
+from types import CodeType, SimpleNamespace
+from typing import Any
+
+import jax
+from jax import export
+
+Extents = dict[str, Any]  # by the names of JAX's dimension variables
+
+_now: contextvars.ContextVar[Extents] = contextvars.ContextVar("extents")
+
+
+@contextlib.contextmanager
+def known(extents: Extents) -> Iterator[None]:
+    """Where symbols stand for these."""
+    token = _now.set(extents)
+    try:
+        yield
+    finally:
+        _now.reset(token)
+
+
+def symbolic(shapes: Sequence[tuple[tuple[int | str, ...], Any]]) -> tuple[list[jax.ShapeDtypeStruct], dict[str, Any]]:
+    """(specifications with a symbol for each name in the shapes, symbol -> (argument, axis))."""
+    symbols: dict[str, str] = {}
+    places: dict[str, Any] = {}
+    scope = export.SymbolicScope()
+    specs = []
+    for i, (shape, dtype) in enumerate(shapes):
+        names = []
+        for axis, n in enumerate(shape):
+            if isinstance(n, str):
+                n = symbols.setdefault(n, f"extent{len(symbols)}")
+                places.setdefault(n, (i, axis))
+            names.append(str(n))
+        specs.append(jax.ShapeDtypeStruct(export.symbolic_shape(", ".join(names), scope=scope), dtype))
+    return specs, places
+
+
+def is_symbolic(equation: Any) -> bool:
+    """An equation has extents that are no numbers; those of jaxprs inside are not looked at."""
+    avals = [atom.aval for atom in (*equation.invars, *equation.outvars)]
+    return any(not _is_fixed(getattr(a, "shape", ())) for a in avals) or not _is_fixed(list(equation.params.values()))
+
+
+def concrete(equation: Any) -> Any:
+    """The equation with what its symbols stand for now."""
+    extents = _now.get()
+    return SimpleNamespace(
+        primitive=equation.primitive,
+        params={name: _with(x, extents) for name, x in equation.params.items()},
+        invars=[SimpleNamespace(aval=_Known(a.aval, extents)) for a in equation.invars],
+        outvars=[SimpleNamespace(aval=_Known(a.aval, extents)) for a in equation.outvars],
+        effects=equation.effects,
+    )
+
+
+class _Known:
+    """What rules ask of an abstract value."""
+
+    def __init__(self, aval: Any, extents: Extents) -> None:
+        self.dtype, self.weak_type = aval.dtype, getattr(aval, "weak_type", False)
+        self.shape = _with(tuple(aval.shape), extents)
+        self.ndim = len(self.shape)
+
+    @property
+    def size(self) -> Any:
+        size = 1
+        for n in self.shape:
+            size = size * n
+        return size
+
+
+def _is_fixed(x: Any) -> bool:
+    if isinstance(x, list | tuple):
+        return all(map(_is_fixed, x))
+    return not export.is_symbolic_dim(x)
+
+
+def _with(x: Any, extents: Extents) -> Any:
+    if export.is_symbolic_dim(x):
+        return eval(_code(str(x)), _FUNCTIONS, extents)
+    if isinstance(x, list | tuple) and not _is_fixed(x):
+        parts = [_with(part, extents) for part in x]
+        return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
+    return x
+
+
+_FUNCTIONS = {"__builtins__": {}, "floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}
+
+
+@functools.lru_cache(maxsize=4096)
+def _code(text: str) -> CodeType:
+    # JAX's own evaluation asks for the index of an extent, which makes it a constant of PyTorch's
+    return compile(text.replace("^", "**"), "extent", "eval")

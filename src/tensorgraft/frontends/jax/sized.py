@@ -1,0 +1,91 @@
+"""A program of JAX for arrays of several sizes at once, while a framework traces one (see `extents`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from tensorgraft.frontends.jax import extents
+from tensorgraft.frontends.jax.keys import is_key_dtype
+from tensorgraft.frontends.jax.program import Program, traced
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+Place = tuple[int, int]  # an argument, and an axis of it
+
+
+class NeedsNumbers(Exception):
+    """A program does something with an extent that is done with numbers only."""
+
+
+def native(
+    xp: Backend, fn: Callable[..., Sequence[Any]], shapes: Sequence[Any], arrays: Sequence[Array]
+) -> tuple[core.ClosedJaxpr, Callable[..., tuple[Array, ...]]]:
+    """The jaxpr, and a function of arrays of `xp` whose shapes have names for some extents. Raises NeedsNumbers."""
+    try:
+        specs, places = extents.symbolic(shapes)
+        closed = traced(fn, specs)
+        function = Sized(Program(closed, compiled=False), places)
+        function.try_out(xp, arrays)
+    except Exception as error:  # of JAX, of a rule, of the backend: whichever has no way with a symbol
+        raise NeedsNumbers(str(error)) from error
+    return closed, xp.differentiable(function)
+
+
+class Sized:
+    """See `hub.backend.Differentiable`."""
+
+    def __init__(self, program: Program, places: dict[str, Place]) -> None:
+        self._program, self._places = program, places
+        self._extents: extents.Extents = {}
+
+    def _known(self, xp: Backend, arrays: Sequence[Array]) -> Any:
+        self._extents = {name: xp.shape(arrays[i])[axis] for name, (i, axis) in self._places.items()}
+        return extents.known(self._extents)
+
+    def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
+        with self._known(xp, arrays):
+            return self._program.primal(xp, arrays)
+
+    def forward(
+        self, xp: Backend, arrays: Sequence[Array], wanted: tuple[int, ...]
+    ) -> tuple[Sequence[Array], Sequence[Array]]:
+        with self._known(xp, arrays):
+            return self._program.forward(xp, arrays, wanted)
+
+    def backward(
+        self, xp: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], wanted: tuple[int, ...]
+    ) -> Sequence[Array]:
+        with extents.known(self._extents):  # the trace that made the residuals
+            return self._program.backward(xp, residuals, cotangents, wanted)
+
+    def pullback(self, wanted: tuple[int, ...]) -> Sized:
+        return Sized(self._program.pullback(wanted), self._places)
+
+    def pushforward(self, wanted: tuple[int, ...]) -> Sized:
+        return Sized(self._program.pushforward(wanted), self._places)
+
+    def batched(self, axes: tuple[int | None, ...], size: int) -> Sized:
+        def moved(place: Place) -> Place:
+            i, axis = place
+            new = axes[i]
+            return i, axis if new is None or new > axis else axis + 1
+
+        return Sized(self._program.batched(axes, size), {name: moved(p) for name, p in self._places.items()})
+
+    def try_out(self, xp: Backend, arrays: Sequence[Array]) -> None:
+        wanted = tuple(i for i, s in enumerate(self._program.specs) if _is_inexact(s.dtype))
+        with xp.native_scope():
+            self.primal(xp, arrays)
+            if wanted:
+                results, residuals = self.forward(xp, arrays, wanted)
+                smooth = [xp.zeros(xp.shape(r), xp.dtype_of(r)) for r in results if _is_inexact(xp.dtype_of(r))]
+                self.backward(xp, residuals, smooth, wanted)
+
+
+def _is_inexact(dtype: Any) -> bool:
+    return not is_key_dtype(dtype) and jax.numpy.issubdtype(np.dtype(dtype), np.inexact)
