@@ -103,9 +103,9 @@ def test_another_number_uses_the_same_plan():
     made = []
     original = dispatch.make_plan
 
-    def counting(operator, args, kwargs):
+    def counting(operator, *call):
         made.append(operator.name)
-        return original(operator, args, kwargs)
+        return original(operator, *call)
 
     dispatch.make_plan = counting
     try:

@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
+from tensorgraft import anywhere
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at
 from tensorgraft.frontends.torch.headers import empty_header, header, imported
@@ -166,7 +167,8 @@ def to_array(t: torch.Tensor, codes: bool = False) -> Array:
     cell = cell_of(t)
     xp = cell.backend
     with xp.scope():
-        array = read(xp, cell.array, geometry_of(t))
+        seen = anywhere.look if state.now.capture is None else read
+        array = seen(xp, cell.array, geometry_of(t))
         if xp.wraps and not codes:
             array, xp = xp.dense(array), xp.inner
         if t.is_conj():  # a view whose conjugation, or negation, is still to be done
