@@ -11,12 +11,12 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tensorgraft import boxes
+from tensorgraft import boxes, storage
 from tensorgraft.boxes import Plan, contiguous_strides
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -67,6 +67,19 @@ def read(xp: Backend, array: Array, geometry: Geometry, form: Form, offset: Arra
         return xp.gather(flat, (_points(xp, geometry, offset),))
     block = _Block(xp, geometry, form, offset, flat)
     return block.plan.outward(xp, block.box())
+
+
+def look(xp: Backend, array: Array, geometry: Geometry) -> Array:
+    """`storage.read` of an array that has values, by a program that serves every offset of the form."""
+    if not geometry.offset or xp.mutable or xp.wraps or xp.is_traced(array):
+        return storage.read(xp, array, geometry)
+    form = form_of(*geometry, tuple(xp.shape(array)), xp.dtype_of(array))
+    return _reader(xp, geometry._replace(offset=0), form)(array, xp.place(geometry.offset))[0]
+
+
+@functools.lru_cache(maxsize=256)
+def _reader(xp: Backend, geometry: Geometry, form: Form) -> Callable[..., tuple[Array, ...]]:
+    return xp.compile(lambda array, offset: (read(xp, array, geometry, form, offset),))
 
 
 def write(xp: Backend, array: Array, geometry: Geometry, value: Array, form: Form, offset: Array) -> Array:

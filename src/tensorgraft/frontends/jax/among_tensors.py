@@ -68,6 +68,10 @@ class AmongTensors(Grafted):
             return super().run(args, kwargs, held, values)
 
     def operand(self, x: Any) -> tuple[Any, tuple[Any, ...]] | None:
+        if isinstance(x, torch.Tensor) and x.device.type == "graft":
+            from tensorgraft.frontends.torch.tensors import numpy_dtype
+
+            return x, (tuple(x.shape), jax.dtypes.canonicalize_dtype(numpy_dtype(x.dtype)))
         if isinstance(x, torch.Tensor) and not self._for_symbols and not _is_plain(x):
             x = x.expand([int(n) for n in x.shape])  # of these sizes, which PyTorch notes
         return super().operand(x)

@@ -131,10 +131,14 @@ def entry(operator: Operator) -> Callable[..., Any]:
     ) -> tuple[Plan, list[Any]]:
         """The plan of a call, whose key has the offsets of its tensors, and those that are operands."""
         anywhere, forms, offsets = without_offsets(key, cells, writes)
-        if offsets and writes and len(set(map(id, cells))) < len(cells):
+        together = bool(offsets) and writes and len(set(map(id, cells))) < len(cells)
+        if together:
             anywhere.append(relation(operator, args, kwargs))
         full = tuple(anywhere)
         plan = plans.get(full)
+        if plan is not None and together and plan.prepare is not None:  # what grows may meet what it was apart from
+            full = (*full, *key)
+            plan = plans.get(full)
         if plan is None:
             plan = plans[full] = make_plan(operator, args, kwargs, forms)
         if offsets and not spec.uncompiled:

@@ -67,21 +67,20 @@ def _meet(written: list[Tensor], everything: list[Tensor], grows: bool) -> bool:
 
 
 def relation(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:
-    """How the tensors of a call, some of which share a storage, lie to one another, in bytes, as far as `check_overlap`
-    says something about it; None: nothing that is written meets another one."""
+    """How the tensors of a call, some of which share a storage, lie to one another, in bytes; None: nothing that is
+    written meets another one."""
     bound = operator.signature.bind(args, kwargs)
     written = {id(t) for t in tensors_in([bound.get(name) for name in operator.writes], {})}
-    grows = operator.kind == "out" and operator.op is not torch.ops.graft.assign.default
     spans: dict[int, list[tuple[int, int, bool]]] = {}
-    at: list[int] = []
+    ahead: list[int] = []
     meet = False
     for t in tensors_in(args, kwargs):
         if t.device.type == TYPE:
             begin, end = _span(t)
             others = spans.setdefault(t.untyped_storage()._cdata, [])
             here = id(t) in written
-            if t.numel() or grows:
-                meet |= any((here or there) and (grows or (begin < high and low < end)) for low, high, there in others)
-            others.append((begin, end, here))
-            at.append(begin if grows else begin - others[0][0])  # a resized tensor may end behind its storage
-    return tuple(at) if meet else None
+            if t.numel():
+                meet |= any((here or there) and begin < high and low < end for low, high, there in others)
+                others.append((begin, end, here))
+            ahead.append(begin - others[0][0] if others else 0)
+    return tuple(ahead) if meet else None

@@ -15,7 +15,12 @@ import ml_dtypes
 import numpy as np
 import torch
 
+<<<<<<< HEAD
 from tensorgraft.frontends.torch import absent_layouts, state
+=======
+from tensorgraft import anywhere
+from tensorgraft.frontends.torch import state
+>>>>>>> h-positions
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at
 from tensorgraft.frontends.torch.headers import empty_header, header, imported
 from tensorgraft.frontends.torch.values import looked_up
@@ -166,7 +171,8 @@ def to_array(t: torch.Tensor, codes: bool = False) -> Array:
     cell = cell_of(t)
     xp = cell.backend
     with xp.scope():
-        array = read(xp, cell.array, geometry_of(t))
+        seen = anywhere.look if state.now.capture is None else read
+        array = seen(xp, cell.array, geometry_of(t))
         if xp.wraps and not codes:
             array, xp = xp.dense(array), xp.inner
         if t.is_conj():  # a view whose conjugation, or negation, is still to be done
