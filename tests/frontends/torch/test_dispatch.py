@@ -103,15 +103,9 @@ def test_another_number_uses_the_same_plan():
     made = []
     original = dispatch.make_plan
 
-<<<<<<< HEAD
     def counting(operator, *rest):
         made.append(operator.name)
         return original(operator, *rest)
-=======
-    def counting(operator, *call):
-        made.append(operator.name)
-        return original(operator, *call)
->>>>>>> h-positions
 
     dispatch.make_plan = counting
     try:

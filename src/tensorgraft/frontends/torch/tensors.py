@@ -15,12 +15,8 @@ import ml_dtypes
 import numpy as np
 import torch
 
-<<<<<<< HEAD
-from tensorgraft.frontends.torch import absent_layouts, state
-=======
 from tensorgraft import anywhere
-from tensorgraft.frontends.torch import state
->>>>>>> h-positions
+from tensorgraft.frontends.torch import absent_layouts, state
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at
 from tensorgraft.frontends.torch.headers import empty_header, header, imported
 from tensorgraft.frontends.torch.values import looked_up
