@@ -47,9 +47,9 @@ def graft(program: Any, *, onto: str) -> Any:
     Onto TensorFlow, extents may be unknown. A callable pytree with arrays in it (an Equinox model) is a
     `torch.nn.Module` (a `tf.Module`, which is a layer of Keras), whose parameters have the names of their paths; so is
     a module of Flax's nnx, whose other variables are buffers, and written. Objects of nnx among the arguments are
-    written, too. Python numbers are inputs, of weak types, unless the function looks at their value; other Python values
-    are static. Without `jax_enable_x64`, 64-bit arguments are narrowed on their way in. On tensors of `tg.device("jax")`,
-    JAX itself computes.
+    written, too. Python numbers are inputs, of weak types, unless the function looks at their value; other Python
+    values are static. Without `jax_enable_x64`, 64-bit arguments are narrowed on their way in. On tensors of
+    `tg.device("jax")`, JAX itself computes.
 
     A JAX function onto `"jax"` is one that computes with quantised arrays (`tg.quantize`) by the rules for these,
     whichever functions of `jax.numpy` and `jax.lax` it calls. Everything else in it JAX does itself; transforms of JAX
