@@ -362,6 +362,7 @@ ELSEWHERE = {
     "own",
     "memory",
     "over_memory",
+    "place",
     "host_call",
     "optimization_barrier",
     "dtype_of",

@@ -171,3 +171,26 @@ def test_strides_and_sizes() -> None:
     x = xp.zeros((2, 3), dtype=xp.float32, device="numpy")
     assert (x.strides, x.itemsize, x.nbytes, x.size, x.ndim) == ((12, 4), 4, 24, 6, 2)
     assert x.T.strides == (4, 12) and x[:, ::-2].strides == (12, -8)
+
+
+POSITIONS = {
+    "row": lambda x, i: x[i, ...] + 1,
+    "rows": lambda x, i: xp.sum(x[i : i + 5, ...]),
+    "column": lambda x, i: x[:, i] * 2,
+    "element": lambda x, i: float(x[i, 1]),
+    "writes": lambda x, i: x.__setitem__((i, ...), 1.0),
+    "roll": lambda x, i: xp.roll(x, i, axis=0),
+}
+
+
+@pytest.mark.skipif("jax" not in BACKENDS, reason="what XLA compiles is counted")
+@pytest.mark.parametrize("name", POSITIONS)
+def test_no_program_for_every_position(name: str) -> None:
+    import jax
+
+    compiled: list[str] = []
+    x = xp.reshape(xp.arange(1600.0, device="jax"), (40, 40))
+    jax.monitoring.register_event_duration_secs_listener(lambda event, seconds, **_: compiled.append(event))
+    for i in range(1, 17):
+        POSITIONS[name](x, i)
+    assert sum("backend_compile" in event for event in compiled) <= 6

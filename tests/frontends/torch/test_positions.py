@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import tensorgraft as tg
+from tensorgraft.frontends.torch.tensors import cell_of
 from tensorgraft.hub import registry
 
 _compiled = [0]
@@ -117,6 +118,8 @@ CASES = {f"{kind} {name}": case for kind, table in (("read", READS), ("write", W
 @pytest.mark.parametrize("name", CASES)
 def test_values(name, make, device):
     shape, program, _ = CASES[name]
+    if make is flat and cell_of(torch.empty(1, device=device)).backend.mutable:
+        pytest.skip("views of such memory are the same whatever shape its array has")
     ours, theirs = make(device, *shape), base("cpu", *shape)
     for i in (3, 1, 16, 2, 7):
         mine, right = program(ours, i), program(theirs, i)
