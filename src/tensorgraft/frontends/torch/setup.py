@@ -108,6 +108,7 @@ def install() -> None:
         runtime,
         safetensors_files,
         serialization,
+        sparse,
         storages,
     )
 
@@ -116,7 +117,7 @@ def install() -> None:
     quantized_files.install()
     quantized_interface.install()
     parts = (absent_layouts, autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack, forking)
-    for part in (*parts, generator, inductor, recurrent, remat, runtime, safetensors_files, serialization, storages):
+    for part in (*parts, generator, inductor, recurrent, remat, runtime, safetensors_files, serialization, sparse, storages):
         part.install()
     for name in METADATA:
         op = schema.overload(name)

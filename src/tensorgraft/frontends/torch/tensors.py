@@ -211,6 +211,8 @@ def to_cpu(t: torch.Tensor) -> torch.Tensor:
 
 def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
     """A tensor on the device with the values, and where these are dense the strides, of a CPU tensor."""
+    if t.is_sparse:
+        return t.to(slot.device)
     absent_layouts.check(t)
     numpy_dtype(t.dtype)
     xp = slot.backend
