@@ -26,5 +26,5 @@ def heard(ask: Callable[..., Any], args: Any, kwargs: dict[str, Any], random: bo
     apart = torch.random.fork_rng(devices=[]) if random else contextlib.nullcontext()
     with apart, warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        torch.zeros(1).apply_(call)
+        torch.zeros(1, device="cpu").apply_(call)
     return result[0], [str(w.message).partition(" (Triggered")[0] for w in seen]

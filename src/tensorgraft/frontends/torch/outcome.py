@@ -36,7 +36,7 @@ def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta") -> tuple[li
                 like = torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device="meta")
                 if device != "meta":
                     elements = like.untyped_storage().nbytes() // like.itemsize
-                    like = torch.zeros(elements, dtype=a.dtype).as_strided(a.size(), a.stride())
+                    like = torch.zeros(elements, dtype=a.dtype, device="cpu").as_strided(a.size(), a.stride())
                 seen[id(a)] = like
             return seen[id(a)]
         if isinstance(a, torch.Generator):  # of another device; what is drawn does not matter

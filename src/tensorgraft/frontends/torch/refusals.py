@@ -33,8 +33,8 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
         if id(a) not in tensors:
             at = a.untyped_storage()._cdata
             if at not in storages:
-                storages[at] = torch.zeros(sizes[at], dtype=torch.uint8).untyped_storage()
-            empty = torch.empty(0, dtype=a.dtype)
+                storages[at] = torch.zeros(sizes[at], dtype=torch.uint8, device="cpu").untyped_storage()
+            empty = torch.empty(0, dtype=a.dtype, device="cpu")
             tensors[id(a)] = empty.set_(storages[at], a.storage_offset(), a.size(), a.stride())
         return tensors[id(a)]
 

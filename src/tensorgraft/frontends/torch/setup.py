@@ -117,7 +117,18 @@ def install() -> None:
     quantized_files.install()
     quantized_interface.install()
     parts = (absent_layouts, autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack, forking)
-    for part in (*parts, generator, inductor, recurrent, remat, runtime, safetensors_files, serialization, sparse, storages):
+    for part in (
+        *parts,
+        generator,
+        inductor,
+        recurrent,
+        remat,
+        runtime,
+        safetensors_files,
+        serialization,
+        storages,
+        sparse,
+    ):
         part.install()
     for name in METADATA:
         op = schema.overload(name)

@@ -8,6 +8,8 @@ many nonzeros there are depends on values.
 
 from __future__ import annotations
 
+import functools
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,22 +27,27 @@ KEY = "SparsePrivateUse1"
 _SPARSE_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.SparseCPU)
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
-# PyTorch's own kernels, none of which looks at memory
-ELEMENTWISE = """abs asin asinh atan atanh ceil deg2rad erf erfinv expm1 floor frac log1p neg rad2deg relu round sgn
-    sign sin sinh sqrt tan tanh trunc isneginf isposinf signbit nan_to_num""".split()  # in place and `out=` as well
-STRUCTURE = """_coalesced_ _dimI _dimV _indices _nnz _sparse_coo_tensor_with_dims
-    _sparse_coo_tensor_with_dims_and_tensors _values clone copy_ copy_sparse_to_sparse_ dense_dim empty.memory_format
-    empty_like indices is_coalesced is_pinned resize_as_sparse_ sparse_dim sparse_resize_ sparse_resize_and_clear_
-    values zero_ zeros.out""".split()
-OTHERS = """_sparse_broadcast_to _to_dense _to_sparse _to_sparse.sparse_dim add.Tensor add_.Tensor any cat
-    conj_physical.out div.Tensor div.Tensor_mode div.out div.out_mode div_.Tensor div_.Tensor_mode floor_divide
-    floor_divide.out floor_divide_.Tensor isinf isnan mm mm.out mul.Tensor mul_.Tensor mv narrow_copy native_norm
+# PyTorch's own kernels, none of which looks at memory; these are there in place and with `out=` as well
+ELEMENTWISE = """
+    abs asin asinh atan atanh ceil deg2rad erf erfinv expm1 floor frac log1p neg rad2deg relu round sgn sign sin
+    sinh sqrt tan tanh trunc isneginf isposinf signbit nan_to_num
+"""
+STRUCTURE = """
+    _coalesced_ _dimI _dimV _indices _nnz _sparse_coo_tensor_with_dims _sparse_coo_tensor_with_dims_and_tensors
+    _values clone copy_ copy_sparse_to_sparse_ dense_dim empty.memory_format empty_like indices is_coalesced
+    is_pinned resize_as_sparse_ sparse_dim sparse_resize_ sparse_resize_and_clear_ values zero_ zeros.out
+"""
+OTHERS = """
+    _sparse_broadcast_to _to_dense _to_sparse _to_sparse.sparse_dim add.Tensor add_.Tensor any cat conj_physical.out
+    div.Tensor div.Tensor_mode div.out div.out_mode div_.Tensor div_.Tensor_mode floor_divide floor_divide.out
+    floor_divide_.Tensor isinf isnan mm mm.out mul.Tensor mul_.Tensor mv narrow_copy native_norm
     native_norm.ScalarOpt_dim_dtype norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype pow.Tensor_Scalar
     pow.Tensor_Scalar_out sub.Tensor sub.out sub_.Tensor sum sum.dim_IntList threshold_backward
-    threshold_backward.grad_input unsqueeze view_as_complex view_as_real""".split()
+    threshold_backward.grad_input unsqueeze view_as_complex view_as_real
+"""
 FROM_DENSE = ("_to_sparse", "_to_sparse.sparse_dim")
 # between devices, and of sizes and counts alone
-ANYWHERE = {*STRUCTURE} - {"_sparse_coo_tensor_with_dims_and_tensors"}
+ANYWHERE = {*STRUCTURE.split()} - {"_sparse_coo_tensor_with_dims_and_tensors"}
 
 _libraries: list[Library] = []
 
@@ -48,8 +55,8 @@ _libraries: list[Library] = []
 def install() -> None:
     aten = Library("aten", "IMPL")
     _libraries.append(aten)
-    elementwise = [f"{name}{form}" for name in ELEMENTWISE for form in ("", "_", ".out")]
-    for name in (*elementwise, *STRUCTURE, *OTHERS):
+    elementwise = [f"{name}{form}" for name in ELEMENTWISE.split() for form in ("", "_", ".out")]
+    for name in (*elementwise, *STRUCTURE.split(), *OTHERS.split()):
         op = schema.overload(name)
         if op is not None and torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "SparseCPU"):
             aten.impl(name, _entry(op, None), KEY)
@@ -63,6 +70,35 @@ def install() -> None:
         op = schema.overload(name)
         assert op is not None, name
         aten.impl(name, _entry(op, None, _CPU), "PrivateUse1")
+    # C++ and Python ask there whether it is CUDA
+    torch.Tensor.new = _of_sparse(_new, torch.Tensor.new)  # type: ignore[method-assign]
+    torch.Tensor.__reduce_ex__ = _of_sparse(_reduced, torch.Tensor.__reduce_ex__)  # type: ignore[method-assign]
+
+
+def _of_sparse(method: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(t: Tensor, *args: Any, **kwargs: Any) -> Any:
+        ours = t.device.type == TYPE and t.layout is torch.sparse_coo
+        return (method if ours else original)(t, *args, **kwargs)
+
+    return functools.wraps(original)(call)
+
+
+def _new(t: Tensor, *args: Any, device: Any = None) -> Tensor:
+    return legacy(t.dtype, device or t.device, *args)
+
+
+def legacy(dtype: torch.dtype, device: Any, *args: Any) -> Tensor:
+    """A sparse tensor as PyTorch before 0.4 made one: of indices, values and perhaps a size, or of a size."""
+    if args and isinstance(args[0], Tensor):
+        return torch.sparse_coo_tensor(*args, dtype=dtype, device=device)
+    size = args[0] if len(args) == 1 and not isinstance(args[0], int) else args or (0,)
+    return torch.sparse_coo_tensor(size=tuple(size), dtype=dtype, device=device)  # type: ignore[call-arg]
+
+
+def _reduced(t: Tensor, protocol: Any) -> Any:
+    if isinstance(t, torch.nn.Parameter):
+        return torch._utils._rebuild_parameter, (t.data, t.requires_grad, OrderedDict())
+    return torch._utils._rebuild_sparse_tensor, (t.layout, (t._indices(), t._values(), t.size(), t.is_coalesced()))
 
 
 def _writing(kernel: Callable[..., Any], in_place: bool) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ the other, as they do on CUDA.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -104,7 +105,7 @@ def _summed(base: Tensor, at: Tensor, values: Tensor) -> Tensor:
 
 
 def write(out: Tensor, result: Tensor) -> Tensor:
-    """Give `out` the result, as PyTorch does for `out=` and in place. Raises RuntimeError for a dtype that it has not."""
+    """Give `out` the result, as PyTorch does for `out=` and in place. Raises RuntimeError for another kind of dtype."""
     if not torch.can_cast(result.dtype, out.dtype):
         raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {out.dtype}")
     if not out.is_sparse:
@@ -220,7 +221,8 @@ def addmm(x: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: floa
     if mat1.size(1) != mat2.size(0):
         raise RuntimeError(f"addmm: Argument #3 (dense): Expected dim 0 size {mat1.size(1)}, got {mat2.size(0)}")
     _same_dtype(mat1, mat2, x)
-    product = _product(*mat1._indices(), mat1._values(), mat1.size(0), mat2)
+    rows, columns = mat1._indices()
+    product = _product(rows, columns, mat1._values(), mat1.size(0), mat2)
     if alpha != 1:
         product = product * alpha
     x = x.expand(product.size())
@@ -264,6 +266,50 @@ def _sparse_sparse_matmul(x: Tensor, y: Tensor) -> Tensor:
 
 
 # ---- reductions and indexing -----------------------------------------------------------------------------------------
+
+
+def _lines(x: Tensor, dim: int) -> tuple[Tensor, int]:
+    """For each nonzero the number of its line along a sparse dimension, and how many lines there are."""
+    others = [d for d in range(x.sparse_dim()) if d != dim]
+    keys = keys_of(x._indices()[others], [x.size(d) for d in others])
+    lines, group = torch.unique(keys, return_inverse=True)
+    return group, lines.numel()
+
+
+def _softmax(x: Tensor, dim: int, half_to_float: bool, log: bool) -> Tensor:
+    """Over the nonzeros alone: what is not there is minus infinity."""
+    if half_to_float:
+        raise RuntimeError("softmax of a sparse tensor: conversion from half to float is not there")
+    x, dim = x.coalesce(), dim % x.dim()
+    v = x._values()
+    if dim >= x.sparse_dim():
+        values = (torch.log_softmax if log else torch.softmax)(v, dim - x.sparse_dim() + 1)
+    else:
+        group, n = _lines(x, dim)
+        at = _column(group, v).expand(v.size())
+        greatest = v.new_full((n, *v.shape[1:]), -math.inf).scatter_reduce(0, at, v, "amax")
+        shifted = v - greatest[group]
+        total = greatest.new_zeros(greatest.size()).index_add(0, group, shifted.exp())[group]
+        values = shifted - total.log() if log else shifted.exp() / total
+    return coo(x._indices().clone(), values, x.size(), coalesced=True)
+
+
+def _softmax_backward(grad: Tensor, output: Tensor, dim: int, x: Tensor, log: bool) -> Tensor:
+    y, dim = output._values(), dim % output.dim()
+    g = _values_at(grad.coalesce(), _keys(output))
+    weighted = g if log else g * y
+    if dim >= output.sparse_dim():
+        total = weighted.sum(dim - output.sparse_dim() + 1, keepdim=True)
+    else:
+        group, n = _lines(output, dim)
+        total = y.new_zeros((n, *y.shape[1:])).index_add(0, group, weighted)[group]
+    values = g - y.exp() * total if log else y * (g - total)
+    return coo(output._indices().clone(), values, output.size(), output.is_coalesced())
+
+
+for _log, _name in ((False, "_sparse_softmax"), (True, "_sparse_log_softmax")):
+    KERNELS[_name] = functools.partial(_softmax, log=_log)
+    KERNELS[f"{_name}_backward_data"] = functools.partial(_softmax_backward, log=_log)
 
 
 @kernel("_sparse_sum_backward")

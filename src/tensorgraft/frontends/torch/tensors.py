@@ -73,7 +73,13 @@ def on_device(t: torch.Tensor) -> bool:
 
 def cell_of(t: torch.Tensor) -> Storage:
     """The storage behind a tensor on the device."""
-    s = t.untyped_storage()
+    try:
+        s = t.untyped_storage()
+    except NotImplementedError:
+        raise NotImplementedError(
+            f"a tensor whose layout is {t.layout} has no array of its own: it cannot be an argument or a result of a"
+            " compiled function. Give its indices and values (x._indices(), x._values()), or make it dense first."
+        ) from None
     try:
         return s.cell  # type: ignore[attr-defined]
     except AttributeError:

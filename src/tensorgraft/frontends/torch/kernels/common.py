@@ -38,4 +38,4 @@ def at_least_1d(xp: Any, x: Array) -> Array:
 
 def scalar_name(dtype: torch.dtype) -> str:
     """ATen's word for a dtype in its messages: "Float", "ComplexDouble"."""
-    return torch.empty(0, dtype=dtype).type().removeprefix("torch.").removesuffix("Tensor")
+    return torch.empty(0, dtype=dtype, device="cpu").type().removeprefix("torch.").removesuffix("Tensor")
