@@ -87,10 +87,18 @@ def test_a_refusal_says_what_to_do(on):
     assert not isinstance(3, torch.cuda.CUDAGraph)
     with pytest.raises(NotImplementedError, match="keeps its memory itself"):
         torch.cuda.memory._record_memory_history()
-    with pytest.raises(NotImplementedError, match="strided layout"):
-        torch.cuda.sparse.FloatTensor(2, 2)
-    with pytest.raises(NotImplementedError, match="compile it with"):
+    with pytest.raises(NotImplementedError, match="compile it with torch.compile"):
         torch.cuda.jiterator._create_jit_fn("template <typename T> T f(T x) { return x; }")
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled")
+def test_types_of_sparse_tensors(on):
+    x = torch.cuda.sparse.DoubleTensor(torch.tensor([[0, 2]]).cuda(), torch.ones(2).cuda(), torch.Size([4]))
+    assert isinstance(x, torch.cuda.sparse.DoubleTensor) and not isinstance(x, torch.cuda.DoubleTensor)
+    assert x.type() == "torch.cuda.sparse.DoubleTensor" and x.to_dense().tolist() == [1, 0, 1, 0]
+    assert torch.cuda.sparse.FloatTensor(2, 3).shape == (2, 3)
+    with pytest.raises(RuntimeError, match="layout"):
+        x.type("torch.cuda.FloatTensor")
 
 
 def test_names_are_the_same_in_every_module(on):

@@ -435,3 +435,19 @@ def test_zeros_made_in_a_trace_are_not_handed_out_again(device):
     assert compiled(torch.ones(3, device=device)).tolist() == [1, 1, 1]
     torch.zeros(3, device=device).add_(1)
     assert torch.zeros(3, device=device).tolist() == [0, 0, 0]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*is deprecated")
+def test_scripted_functions_under_a_default_device():
+    """TorchScript calls operators with PyTorch's modes on."""
+    device = tg.device("numpy")
+    with torch.device(device):
+
+        @torch.jit.script
+        def f(x: torch.Tensor, out: torch.Tensor):
+            torch.mul(x, x, out=out)
+            return torch.sum(out, dim=[0], keepdim=True, out=x)
+
+        x, out = torch.ones(3, 2), torch.empty(3, 2)
+        with pytest.warns(UserWarning, match="An output with one or more elements was resized"):
+            assert f(x, out).tolist() == [[3.0, 3.0]]

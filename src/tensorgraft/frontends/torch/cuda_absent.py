@@ -27,7 +27,6 @@ INSTEAD = {
     "nccl": "tensor.to(device) copies between devices",
     "graphs": "torch.compile(function), which is tg.jit, compiles a whole step",
     "memory": "the backend's framework keeps its memory itself",
-    "sparse": "tensors have the strided layout alone",
     "jiterator": "write the function in PyTorch and compile it with torch.compile",
     "_compile_kernel": "write the function in PyTorch and compile it with torch.compile",
 }

@@ -62,7 +62,7 @@ def install(patches: Patches, visible: Visible) -> None:
     answers |= dict.fromkeys(NOTHING.split(), lambda *args, **kwargs: None)
     answers |= _functions(visible)
     modules = submodules()
-    answers |= cuda_absent.refusals(modules, visible.on, {*answers, *cuda_legacy.DTYPES})
+    answers |= cuda_absent.refusals(modules, visible.on, {*answers, *cuda_legacy.NAMES})
     _replace(patches, modules, answers)
     patches.set(torch.accelerator, "device_count", lambda: len(visible.names))
     _install_parallel(patches, visible)

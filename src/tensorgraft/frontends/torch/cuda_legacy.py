@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tensorgraft.frontends.torch import devices
+from tensorgraft.frontends.torch import devices, sparse
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.accelerator import Patches
@@ -26,27 +26,36 @@ DTYPES = {
     "ByteTensor": torch.uint8,
     "BoolTensor": torch.bool,
 }
+NAMES = (*DTYPES, *(f"sparse.{name}" for name in DTYPES))
 
 
 class LegacyType(type):
     """The type of `torch.cuda.FloatTensor` and the others: a dtype on the device."""
 
     dtype: torch.dtype
+    layout: torch.layout
     make: Callable[..., torch.Tensor]
 
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
         return cls.make(*args, **kwargs).to("cuda")
 
     def __instancecheck__(cls, x: object) -> bool:
-        return isinstance(x, torch.Tensor) and x.device.type == devices.TYPE and x.dtype == cls.dtype
+        if not isinstance(x, torch.Tensor) or x.device.type != devices.TYPE:
+            return False
+        return (x.dtype, x.layout) == (cls.dtype, cls.layout)
 
 
 def install(patches: Patches) -> None:
     classes: dict[str, LegacyType] = {}
     for name, dtype in DTYPES.items():
-        fields = {"dtype": dtype, "make": staticmethod(getattr(torch, name)), "__module__": "torch.cuda"}
-        classes[name] = LegacyType(name, (), fields)
+        fields = {"dtype": dtype, "layout": torch.strided, "make": staticmethod(getattr(torch, name))}
+        classes[name] = LegacyType(name, (), {**fields, "__module__": "torch.cuda"})
         patches.set(torch.cuda, name, classes[name])
+        if hasattr(torch.cuda.sparse, name):
+            make = staticmethod(functools.partial(sparse.legacy, dtype, "cuda"))
+            fields = {"dtype": dtype, "layout": torch.sparse_coo, "make": make, "__module__": "torch.cuda.sparse"}
+            classes[f"sparse.{name}"] = LegacyType(name, (), fields)
+            patches.set(torch.cuda.sparse, name, classes[f"sparse.{name}"])
     names = {f"torch.cuda.{name}": cls for name, cls in classes.items()}
 
     def legacy(t: Any) -> Any:
@@ -57,6 +66,8 @@ def install(patches: Patches) -> None:
         def type(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
             dtype = legacy(dtype)
             if isinstance(dtype, LegacyType):
+                if dtype.layout is not self.layout:
+                    raise RuntimeError(f"type(): a tensor whose layout is {self.layout} does not become {dtype.layout}")
                 return self.to("cuda", dtype.dtype)
             if dtype is None and self.device.type == devices.TYPE:
                 return original(self).replace(f"torch.{devices.TYPE}.", "torch.cuda.")

@@ -433,7 +433,7 @@ def _quick_keys(leaves: Sequence[Any]) -> list[Any]:
         if kind is Tensor or kind is Parameter:
             try:
                 cell = t.untyped_storage().cell
-            except AttributeError:
+            except (AttributeError, NotImplementedError):  # a sparse tensor has no storage
                 keys.append(leaf_key(t))
                 continue
             a = cell.array

@@ -111,6 +111,7 @@ def install() -> None:
         script_files,
         scripted,
         serialization,
+        sparse,
         storages,
     )
 
@@ -120,7 +121,7 @@ def install() -> None:
     quantized_interface.install()
     parts: list[Any] = [absent_layouts, autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack]
     parts += [forking, generator, inductor, recurrent, remat, runtime, safetensors_files, script_files, scripted]
-    for part in (*parts, serialization, storages):
+    for part in (*parts, serialization, storages, sparse):
         part.install()
     for name in METADATA:
         op = schema.overload(name)

@@ -74,7 +74,13 @@ def on_device(t: torch.Tensor) -> bool:
 
 def cell_of(t: torch.Tensor) -> Storage:
     """The storage behind a tensor on the device."""
-    s = t.untyped_storage()
+    try:
+        s = t.untyped_storage()
+    except NotImplementedError:
+        raise NotImplementedError(
+            f"a tensor whose layout is {t.layout} has no array of its own: it cannot be an argument or a result of a"
+            " compiled function. Give its indices and values (x._indices(), x._values()), or make it dense first."
+        ) from None
     try:
         return s.cell  # type: ignore[attr-defined]
     except AttributeError:
@@ -217,6 +223,8 @@ def to_cpu(t: torch.Tensor) -> torch.Tensor:
 
 def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
     """A tensor on the device with the values, and where these are dense the strides, of a CPU tensor."""
+    if t.is_sparse:
+        return t.to(slot.device)
     absent_layouts.check(t)
     numpy_dtype(t.dtype)
     xp = slot.backend

@@ -1,0 +1,373 @@
+"""What is computed with sparse tensors (COO) of the device, on their indices and values by ordinary operators.
+
+A kernel stands where PyTorch's own for the CPU reads memory; all others of PyTorch's are made of operators themselves
+(`sparse`). Indices of the sparse dimensions are flattened to one key for each element wherever they are compared. Sums
+of elements in one place are those of `index_add`. Nonzeros of a sum of tensors that are not coalesced stand one after
+the other, as they do on CUDA.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+Tensor = torch.Tensor
+KERNELS: dict[str, Callable[..., Any]] = {}  # by operator; None from one means PyTorch's own kernel after all
+_coo = torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors
+
+
+def kernel(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        KERNELS[name] = fn
+        return fn
+
+    return register
+
+
+def coo(indices: Tensor, values: Tensor, size: Sequence[int], coalesced: bool = False) -> Tensor:
+    """A sparse tensor of indices (sparse dims, nonzeros) and values (nonzeros, ...)."""
+    return _coo(
+        indices.size(0),
+        values.dim() - 1,
+        list(size),
+        indices,
+        values,
+        dtype=values.dtype,
+        layout=torch.sparse_coo,
+        device=values.device,
+        # one element is always coalesced, as PyTorch has it
+        is_coalesced=coalesced or values.size(0) < 2,
+    )
+
+
+def keys_of(indices: Tensor, size: Sequence[int]) -> Tensor:
+    """One int64 for each column of `indices`, in lexicographic order."""
+    keys = indices.new_zeros(indices.size(1))
+    for row, n in zip(indices, size, strict=True):
+        keys = keys * n + row
+    return keys
+
+
+def _indices_of(keys: Tensor, size: Sequence[int]) -> Tensor:
+    rows = []
+    for n in reversed(size):
+        rows.append(keys % n)
+        keys = torch.div(keys, n, rounding_mode="floor")
+    return torch.stack(rows[::-1]) if rows else keys.new_empty((0, keys.numel()))
+
+
+def _sparse_size(x: Tensor) -> torch.Size:
+    return x.size()[: x.sparse_dim()]
+
+
+def _keys(x: Tensor) -> Tensor:
+    return keys_of(x._indices(), _sparse_size(x))
+
+
+def _matches(table: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """Where in a table of ascending keys each wanted one is, and whether it is there at all."""
+    if not table.numel():
+        return torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
+    at = torch.searchsorted(table, wanted).clamp(max=table.numel() - 1)
+    return at, table[at] == wanted
+
+
+def _values_at(x: Tensor, wanted: Tensor) -> Tensor:
+    """The values of a coalesced tensor at keys, 0 where it has none."""
+    table = _keys(x)
+    if not table.numel():
+        return x._values().new_zeros((wanted.numel(), *x.size()[x.sparse_dim() :]))
+    at, there = _matches(table, wanted)
+    values = x._values()[at]
+    return torch.where(_column(there, values), values, torch.zeros_like(values))
+
+
+def _column(of: Tensor, values: Tensor) -> Tensor:
+    """A vector for the nonzeros, to broadcast with their values."""
+    return of.reshape(-1, *(1,) * (values.dim() - 1))
+
+
+def _runs(starts: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Runs of positions one after the other: of which run each position is, and the position."""
+    run = torch.repeat_interleave(torch.arange(starts.numel(), device=starts.device), lengths)
+    first = torch.cumsum(lengths, 0) - lengths
+    return run, torch.arange(run.numel(), device=starts.device) - first[run] + starts[run]
+
+
+def _summed(base: Tensor, at: Tensor, values: Tensor) -> Tensor:
+    if base.dtype is torch.bool:
+        return base.to(torch.uint8).index_add(0, at, values.to(torch.uint8)) != 0
+    return base.index_add(0, at, values)
+
+
+def write(out: Tensor, result: Tensor) -> Tensor:
+    """Give `out` the result, as PyTorch does for `out=` and in place. Raises RuntimeError for another kind of dtype."""
+    if not torch.can_cast(result.dtype, out.dtype):
+        raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {out.dtype}")
+    if not out.is_sparse:
+        return out.resize_(result.size()).copy_(result)
+    out.sparse_resize_and_clear_(result.size(), result.sparse_dim(), result.dense_dim())
+    return out.copy_(result)
+
+
+@kernel("_coalesce")
+def _coalesce(x: Tensor) -> Tensor:
+    size = _sparse_size(x)
+    keys, group = torch.unique(_keys(x), return_inverse=True)
+    values = _summed(x._values().new_zeros((keys.numel(), *x._values().shape[1:])), group, x._values())
+    return coo(_indices_of(keys, size), values, x.size(), coalesced=True)
+
+
+# ---- elementwise -----------------------------------------------------------------------------------------------------
+
+
+@kernel("add.out")
+def add_out(x: Tensor, y: Tensor, *, alpha: float = 1, out: Tensor) -> Tensor:
+    dtype = torch.result_type(x, y)
+    if not torch.can_cast(dtype, out.dtype):
+        raise RuntimeError(f"Can't convert result type {dtype} to output {out.dtype} in add operation")
+    if x.size() != y.size():
+        raise RuntimeError(
+            f"add: expected 'self' and 'other' to have same size, but self has size {list(x.size())} while other has"
+            f" size {list(y.size())} (sparse tensors are not broadcast)"
+        )
+    if not y.is_sparse:
+        raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
+    added = y._values().to(dtype)
+    if alpha != 1:
+        added = added * alpha
+    if not x.is_sparse:
+        inside = y.size()[y.sparse_dim() :]
+        rows = x.to(dtype).reshape(math.prod(_sparse_size(y)), *inside)
+        return write(out, _summed(rows, _keys(y), added).reshape(x.size()))
+    if x.sparse_dim() != y.sparse_dim():
+        raise RuntimeError(
+            f"add: expected 'self' and 'other' to have same number of sparse dimensions, but got {x.sparse_dim()} and"
+            f" {y.sparse_dim()}"
+        )
+    indices = torch.cat([x._indices(), y._indices()], 1)
+    total = coo(indices, torch.cat([x._values().to(dtype), added]), x.size())
+    return write(out, total.coalesce() if x.is_coalesced() and y.is_coalesced() else total)
+
+
+@kernel("mul.out")
+def mul_out(x: Tensor, y: Tensor, *, out: Tensor) -> Tensor | None:
+    if not (x.is_sparse and y.is_sparse and x.dim() and y.dim()):
+        return None
+    if x.size() != y.size() or x.sparse_dim() != y.sparse_dim():
+        raise RuntimeError(
+            "mul: expects sparse inputs with equal dimensionality, number of sparse dimensions, and shape of sparse"
+            f" dimensions, but got {list(x.size())} and {list(y.size())}"
+        )
+    if x.is_coalesced() and not y.is_coalesced():
+        x, y = y, x
+    y = y.coalesce()
+    at, there = _matches(_keys(y), _keys(x))
+    both = there.nonzero().squeeze(1)
+    values = x._values()[both] * y._values()[at[both]]
+    return write(out, coo(x._indices()[:, both], values, x.size(), x.is_coalesced()))
+
+
+@kernel("sparse_mask")
+def sparse_mask(x: Tensor, mask: Tensor) -> Tensor | None:
+    if not x.is_sparse or x is mask or x.size() != mask.size() or x.sparse_dim() != mask.sparse_dim():
+        return None
+    return coo(mask._indices().clone(), _values_at(x.coalesce(), _keys(mask)), x.size(), mask.is_coalesced())
+
+
+@kernel("_sparse_mask_projection")
+def _sparse_mask_projection(x: Tensor, mask: Tensor, accumulate_matches: bool = False) -> Tensor:
+    """The values of `x` where the mask has an element, 0 elsewhere; `accumulate_matches`: times how many it has."""
+    ones = torch.ones(mask._nnz(), dtype=torch.int64, device=x.device)
+    counts = _values_at(coo(mask._indices(), ones, _sparse_size(mask)).coalesce(), _keys(x))
+    if not accumulate_matches:
+        counts = counts.clamp(max=1)
+    values = x._values() * _column(counts, x._values()).to(x.dtype)
+    return coo(x._indices().clone(), values, x.size(), x.is_coalesced())
+
+
+# ---- products --------------------------------------------------------------------------------------------------------
+
+
+def _product(rows: Tensor, columns: Tensor, values: Tensor, height: int, dense: Tensor) -> Tensor:
+    """The matrix (height, m) that nonzeros in rows and columns make of one (n, m)."""
+    zeros = dense.new_zeros((height, dense.size(1)))
+    return zeros.index_add(0, rows, values.unsqueeze(1) * dense.index_select(0, columns))
+
+
+def _same_dtype(*tensors: Tensor) -> None:
+    first, *others = [t.dtype for t in tensors]
+    for dtype in others:
+        if dtype != first:
+            raise RuntimeError(f"expected scalar type {first} but found {dtype}")
+
+
+@kernel("addmm")
+def addmm(x: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    if x.is_sparse or mat2.is_sparse or not mat1.is_sparse:
+        raise RuntimeError(
+            "addmm: expected a strided 'self', 'mat1' sparse and 'mat2' strided, but got"
+            f" {x.layout}, {mat1.layout} and {mat2.layout}"
+        )
+    if mat1.dim() != 2 or mat1.sparse_dim() != 2 or mat2.dim() != 2:
+        raise RuntimeError(
+            f"addmm: matrices expected, got {mat1.dim()}D tensor ({mat1.dense_dim()} of them dense) and"
+            f" {mat2.dim()}D tensor"
+        )
+    if mat1.size(1) != mat2.size(0):
+        raise RuntimeError(f"addmm: Argument #3 (dense): Expected dim 0 size {mat1.size(1)}, got {mat2.size(0)}")
+    _same_dtype(mat1, mat2, x)
+    rows, columns = mat1._indices()
+    product = _product(rows, columns, mat1._values(), mat1.size(0), mat2)
+    if alpha != 1:
+        product = product * alpha
+    x = x.expand(product.size())
+    if beta == 0:
+        return product
+    return product + (x if beta == 1 else x * beta)
+
+
+@kernel("bmm")
+def bmm(x: Tensor, y: Tensor) -> Tensor:
+    if not x.is_sparse or y.is_sparse:
+        raise RuntimeError(f"bmm_sparse: expected a sparse 'self' and a dense 'mat2', but got {x.layout}, {y.layout}")
+    if x.dim() != 3 or x.sparse_dim() != 3 or y.dim() != 3:
+        raise RuntimeError(f"bmm_sparse: Tensors must be 3D, got {x.dim()}D and {y.dim()}D")
+    if x.size(0) != y.size(0) or x.size(2) != y.size(1):
+        raise RuntimeError(f"bmm_sparse: sizes {list(x.size())} and {list(y.size())} do not fit")
+    _same_dtype(x, y)
+    n, height, width = x.size()
+    batch, rows, columns = x._indices()
+    product = _product(
+        batch * height + rows, batch * width + columns, x._values(), n * height, y.reshape(n * width, y.size(2))
+    )
+    return product.reshape(n, height, y.size(2))
+
+
+@kernel("_sparse_sparse_matmul")
+def _sparse_sparse_matmul(x: Tensor, y: Tensor) -> Tensor:
+    if x.dim() != 2 or y.dim() != 2 or x.dense_dim() or y.dense_dim():
+        raise RuntimeError("sparse_matmul: matrices without dense dimensions expected")
+    if x.size(1) != y.size(0):
+        shapes = f"{x.size(0)}x{x.size(1)} and {y.size(0)}x{y.size(1)}"
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({shapes})")
+    if x.dtype != y.dtype:
+        raise RuntimeError(f"mat1 dtype {x.dtype} does not match mat2 dtype {y.dtype}")
+    y = y.coalesce()
+    (rows, inner), (inner_of_y, columns) = x._indices(), y._indices()
+    starts = torch.searchsorted(inner_of_y, inner)
+    left, right = _runs(starts, torch.searchsorted(inner_of_y, inner, right=True) - starts)
+    indices = torch.stack([rows[left], columns[right]])
+    return coo(indices, x._values()[left] * y._values()[right], (x.size(0), y.size(1))).coalesce()
+
+
+# ---- reductions and indexing -----------------------------------------------------------------------------------------
+
+
+def _lines(x: Tensor, dim: int) -> tuple[Tensor, int]:
+    """For each nonzero the number of its line along a sparse dimension, and how many lines there are."""
+    others = [d for d in range(x.sparse_dim()) if d != dim]
+    keys = keys_of(x._indices()[others], [x.size(d) for d in others])
+    lines, group = torch.unique(keys, return_inverse=True)
+    return group, lines.numel()
+
+
+def _softmax(x: Tensor, dim: int, half_to_float: bool, log: bool) -> Tensor:
+    """Over the nonzeros alone: what is not there is minus infinity."""
+    if half_to_float:
+        raise RuntimeError("softmax of a sparse tensor: conversion from half to float is not there")
+    x, dim = x.coalesce(), dim % x.dim()
+    v = x._values()
+    if dim >= x.sparse_dim():
+        values = (torch.log_softmax if log else torch.softmax)(v, dim - x.sparse_dim() + 1)
+    else:
+        group, n = _lines(x, dim)
+        at = _column(group, v).expand(v.size())
+        greatest = v.new_full((n, *v.shape[1:]), -math.inf).scatter_reduce(0, at, v, "amax")
+        shifted = v - greatest[group]
+        total = greatest.new_zeros(greatest.size()).index_add(0, group, shifted.exp())[group]
+        values = shifted - total.log() if log else shifted.exp() / total
+    return coo(x._indices().clone(), values, x.size(), coalesced=True)
+
+
+def _softmax_backward(grad: Tensor, output: Tensor, dim: int, x: Tensor, log: bool) -> Tensor:
+    y, dim = output._values(), dim % output.dim()
+    g = _values_at(grad.coalesce(), _keys(output))
+    weighted = g if log else g * y
+    if dim >= output.sparse_dim():
+        total = weighted.sum(dim - output.sparse_dim() + 1, keepdim=True)
+    else:
+        group, n = _lines(output, dim)
+        total = y.new_zeros((n, *y.shape[1:])).index_add(0, group, weighted)[group]
+    values = g - y.exp() * total if log else y * (g - total)
+    return coo(output._indices().clone(), values, output.size(), output.is_coalesced())
+
+
+for _log, _name in ((False, "_sparse_softmax"), (True, "_sparse_log_softmax")):
+    KERNELS[_name] = functools.partial(_softmax, log=_log)
+    KERNELS[f"{_name}_backward_data"] = functools.partial(_softmax_backward, log=_log)
+
+
+@kernel("_sparse_sum_backward")
+def _sparse_sum_backward(grad: Tensor, x: Tensor, dim: Sequence[int]) -> Tensor:
+    summed = {d % x.dim() for d in dim}
+    kept = [d for d in range(x.sparse_dim()) if d not in summed]
+    if kept:
+        indices, size = x._indices()[kept], [x.size(d) for d in kept]
+        values = _values_at(grad.coalesce(), keys_of(indices, size))
+    else:
+        values = grad.unsqueeze(0)
+    for d in sorted(summed):
+        if d >= x.sparse_dim():
+            values = values.unsqueeze(d - x.sparse_dim() + 1)
+    return coo(x._indices().clone(), values.expand(x._values().size()).clone(), x.size(), x.is_coalesced())
+
+
+@kernel("permute")
+def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
+    n = x.sparse_dim()
+    order = [d % x.dim() for d in dims if -x.dim() <= d < x.dim()]
+    if len(dims) != x.dim() or sorted(order) != list(range(x.dim())):
+        raise RuntimeError(f"permute(dims): {list(dims)} is no permutation of the {x.dim()} dimensions of a tensor")
+    if any(d >= n for d in order[:n]):
+        raise RuntimeError(f"permute(dims): transpositions between sparse and dense dimensions ({list(dims)})")
+    indices = x._indices()[order[:n]] if n else x._indices()
+    values = x._values().permute(0, *(d - n + 1 for d in order[n:]))
+    coalesced = x.is_coalesced() and order[:n] == list(range(n))
+    return coo(indices, values, [x.size(d) for d in order], coalesced)
+
+
+@kernel("index_select")
+def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Nonzeros in the order of `index`. Raises IndexError for what is out of range, of which negative ones count from
+    the end."""
+    if not x.dim():
+        raise IndexError("index_select() cannot be applied to a 0-dim tensor.")
+    if not -x.dim() <= dim < x.dim():
+        limits = f"[{-x.dim()}, {x.dim() - 1}]"
+        raise IndexError(f"Dimension out of range (expected to be in range of {limits}, but got {dim})")
+    if index.dim() > 1 or index.is_sparse or index.dtype not in (torch.int64, torch.int32):
+        raise IndexError("index_select(): Argument index must be 1-D, strided, of int32 or int64.")
+    dim %= x.dim()
+    n, index = x.size(dim), index.reshape(-1).long()
+    if index.numel() and bool(((index < -n) | (index >= n)).any()):
+        raise IndexError(
+            f"index_select(): index contains elements that are out of range for tensor of size {list(x.size())} at"
+            f" dimension {dim}"
+        )
+    index = torch.where(index < 0, index + n, index)
+    size = [*x.size()[:dim], index.numel(), *x.size()[dim + 1 :]]
+    if dim >= x.sparse_dim():
+        values = x._values().index_select(dim - x.sparse_dim() + 1, index)
+        return coo(x._indices().clone(), values, size, x.is_coalesced())
+    places, order = torch.sort(x._indices()[dim], stable=True)
+    starts = torch.searchsorted(places, index)
+    to, of = _runs(starts, torch.searchsorted(places, index, right=True) - starts)
+    of = order[of]
+    indices = x._indices()[:, of]
+    indices[dim] = to
+    return coo(indices, x._values()[of], size)
