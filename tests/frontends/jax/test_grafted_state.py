@@ -160,3 +160,21 @@ def test_on_the_device_of_jax():
     for _ in range(2):
         close(net(x).cpu(), ref(X))
     close(net.norm.mean.cpu(), ref.norm.mean[...])
+
+
+@pytest.mark.parametrize("onto", NATIVE)
+def test_split_and_merge(onto):
+    """The functional way: the model is made of its state inside, and its new state is a result."""
+    graph, state = nnx.split(Net())
+
+    def call(state, x):
+        net = nnx.merge(graph, state)
+        y = net(x)
+        return y, nnx.state(net, nnx.BatchStat)
+
+    # native values first: outside of jit nnx writes the state that it was given
+    want, statistics = jax.jit(call)(state, X)
+    got, written = tg.graft(call, onto=onto)(state, NATIVE[onto](X))
+    close(got, want)
+    for a, b in zip(jax.tree.leaves(written), jax.tree.leaves(statistics), strict=True):
+        close(np.asarray(a.detach() if isinstance(a, torch.Tensor) else a), b)

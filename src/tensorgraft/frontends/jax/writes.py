@@ -24,7 +24,7 @@ _CONTAINERS = (dict, list, tuple, collections.OrderedDict, collections.defaultdi
 @contextlib.contextmanager
 def refused(arguments: Any, fn: Callable[..., Any]) -> Iterator[None]:
     """Raises TracedValueError where an argument of a class that its program registered as a pytree was written: the
-    caller's object would not be. (Dictionaries and lists are copies, as under `jax.jit`.)"""
+    caller's object would not be. (Dictionaries, lists and the states of `nnx.split` are copies, as under `jax.jit`.)"""
     leaves = jax.tree.leaves(arguments, is_leaf=lambda x: is_object(x) or _is_own(x))
     before = [(x, _parts(x)) for x in leaves if _is_own(x)]
     yield
@@ -42,9 +42,10 @@ def refused(arguments: Any, fn: Callable[..., Any]) -> Iterator[None]:
 
 
 def _is_own(x: Any) -> bool:
-    return not (isinstance(x, Tracer) or type(x) in _CONTAINERS or isinstance(x, tuple) or is_object(x)) and (
-        hasattr(x, "__dict__") and _parts(x) is not None
-    )
+    if isinstance(x, Tracer | tuple) or type(x) in _CONTAINERS or is_object(x):
+        return False
+    # The functional way of nnx: a model is merged of a state inside, and its state afterwards is a result.
+    return not type(x).__module__.startswith("flax.nnx") and hasattr(x, "__dict__") and _parts(x) is not None
 
 
 def _parts(x: Any) -> tuple[list[Any], Any] | None:
