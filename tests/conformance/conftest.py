@@ -21,6 +21,7 @@ import tensorgraft as tg
 torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
 
 MEMORY = 3 << 30  # of a process, in bytes, at which compiled programs are dropped
+STEP = 1 << 30  # and again when it has grown by so much: what allocators keep is not given back
 _before: pytest.StashKey[Counter[str]] = pytest.StashKey()
 
 
@@ -71,8 +72,9 @@ def limited(request: pytest.FixtureRequest) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, handler)
-    if int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() > MEMORY:
+    if _resident() > _limit[0]:
         _drop_programs()
+        _limit[0] = max(MEMORY, _resident() + STEP)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -95,6 +97,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         fell = sorted(Counter(tg.torch.fallbacks()) - item.stash.get(_before, Counter()))
         report.user_properties.append(("conformance", [case.backend, case.key, fell]))
     return report
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+_limit = [MEMORY]
 
 
 def _drop_programs() -> None:
