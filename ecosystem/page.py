@@ -25,8 +25,8 @@ generated tokens) is compared. *apart* is the largest difference relative to the
 """,
     "jax": """## JAX programs
 
-Run by `jax.jit`, and by `tg.graft(function, onto=BACKEND)`, among them gradients and whole training steps. At most 1e-5 in
-single and 1e-9 in double precision.
+Run by `jax.jit`, and by `tg.graft(function, onto=BACKEND)`, among them gradients and whole training steps. At most 1e-5
+in single and 1e-9 in double precision.
 
 """,
     "arrays": """## Programs of any array

@@ -7,6 +7,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import gc
+import site
+import sys
 import types
 import weakref
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ from jax.core import Tracer
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.jax.objects import is_object
 
+_LIBRARIES = tuple(site.getsitepackages())
 _CONTAINERS = (dict, list, tuple, collections.OrderedDict, collections.defaultdict, type(None))
 
 
@@ -104,40 +107,19 @@ def _holder(x: Any, depth: int, seen: set[int]) -> str | None:
             if not _is_library(referrer.__module__):
                 return f"in a default of {referrer.__qualname__}"
         elif isinstance(referrer, dict):
-            if (owner := _owner(referrer)) is not None and _is_reached(referrer):
+            if (owner := _owner(referrer)) is not None:
                 names = [name for name, value in referrer.items() if value is x]
                 return f"in {owner}.{names[0]}" if names else f"in {owner}"
         elif not _is_jaxs(referrer):  # attributes in an object itself: slots, or a dictionary that nobody has asked for
             slots = [n for c in type(referrer).__mro__ for n in getattr(c, "__slots__", ())]
             for name in (*getattr(referrer, "__dict__", ()), *slots):
-                if getattr(referrer, name, None) is x and _is_reached(referrer):
+                if getattr(referrer, name, None) is x:
                     return f"in {name} of a {type(referrer).__qualname__}"
         if isinstance(referrer, list | tuple | set | dict | collections.deque) and depth:
             found = _holder(referrer, depth - 1, seen)
             if found is not None:
                 return found
     return None
-
-
-def _is_reached(x: Any) -> bool:
-    """From a module, from a frame, or from what is traced. An object that the function has made itself may live on in a
-    cache of compiled functions, where nobody looks for it."""
-    seen: set[int] = set()
-    ahead = [x]
-    while ahead and len(seen) < 200:
-        x = ahead.pop(0)
-        seen.update((id(x), id(ahead)))
-        referrers = gc.get_referrers(x)
-        seen.add(id(referrers))
-        for referrer in referrers:
-            if isinstance(referrer, types.ModuleType | Tracer) or type(referrer).__module__.startswith("tensorgraft"):
-                return True
-            if isinstance(referrer, types.FrameType):
-                if referrer.f_globals is not globals():
-                    return True
-            elif id(referrer) not in seen and not isinstance(referrer, types.TracebackType):
-                ahead.append(referrer)
-    return False
 
 
 def _function_around(cell: types.CellType) -> str | None:
@@ -164,7 +146,13 @@ def _is_jaxs(x: Any) -> bool:
 
 
 def _is_library(module: str | None) -> bool:
-    return (module or "").partition(".")[0] in ("jax", "jaxlib", "tensorgraft", "weakref", "functools", "builtins")
+    """Whose objects are not the program's: what a library makes inside may live on in a cache of compiled functions,
+    where nobody looks for it. (JAX itself raises UnexpectedTracerError where somebody does.)"""
+    root = (module or "").partition(".")[0]
+    if root in ("jax", "jaxlib", "tensorgraft", "weakref", "functools", "builtins"):
+        return True
+    file = getattr(sys.modules.get(module or ""), "__file__", None)
+    return file is not None and file.startswith(_LIBRARIES)
 
 
 def _name(fn: Callable[..., Any]) -> str:
