@@ -79,9 +79,7 @@ def kept(trace: weakref.ref[Any]) -> list[tuple[Any, str]]:
     ended = trace()
     if ended is None:
         return []
-    tracers = [x for x in gc.get_referrers(ended) if isinstance(x, Tracer)]
-    seen = {id(ended), id(tracers)}
-    return [(x, holder) for x in tracers if (holder := _holder(x, 4, set(seen))) is not None]
+    return _held([x for x in gc.get_referrers(ended) if isinstance(x, Tracer)])
 
 
 def refuse_keeping(x: Any, holder: str, fn: Callable[..., Any]) -> None:
@@ -94,32 +92,54 @@ def refuse_keeping(x: Any, holder: str, fn: Callable[..., Any]) -> None:
     )
 
 
-def _holder(x: Any, depth: int, seen: set[int]) -> str | None:
-    """Where the program keeps an object: an attribute, a variable of a module or of a closure."""
-    seen.add(id(x))
-    for referrer in gc.get_referrers(x):
-        if id(referrer) in seen or isinstance(referrer, types.FrameType | types.TracebackType):
-            continue
-        if isinstance(referrer, types.CellType):
-            if (function := _function_around(referrer)) is not None:
-                return f"in a variable of {function}"
-        elif isinstance(referrer, types.FunctionType):
-            if not _is_library(referrer.__module__):
-                return f"in a default of {referrer.__qualname__}"
-        elif isinstance(referrer, dict):
-            if (owner := _owner(referrer)) is not None:
-                names = [name for name, value in referrer.items() if value is x]
-                return f"in {owner}.{names[0]}" if names else f"in {owner}"
-        elif not _is_jaxs(referrer):  # attributes in an object itself: slots, or a dictionary that nobody has asked for
-            slots = [n for c in type(referrer).__mro__ for n in getattr(c, "__slots__", ())]
-            for name in (*getattr(referrer, "__dict__", ()), *slots):
-                if getattr(referrer, name, None) is x:
-                    return f"in {name} of a {type(referrer).__qualname__}"
-        if isinstance(referrer, list | tuple | set | dict | collections.deque) and depth:
-            found = _holder(referrer, depth - 1, seen)
-            if found is not None:
-                return found
-    return None
+def _held(tracers: list[Any]) -> list[tuple[Any, str]]:
+    """The arrays that the program keeps, and where: in an attribute, in a variable of a module or of a closure, also in
+    containers in these. Asking who refers to something looks at every object there is: it is asked for all at once."""
+    held: dict[int, tuple[Any, str]] = {}
+    of = {id(x): x for x in tracers}  # the array that each object of a level is or has in it
+    level: list[Any] = list(tracers)
+    seen = set(of)
+    for _ in range(5):
+        referrers = gc.get_referrers(*level)
+        here = set(map(id, level))
+        seen.update((id(level), id(referrers), id(tracers)))
+        outer: list[Any] = []
+        for referrer in referrers:
+            if id(referrer) in seen or isinstance(referrer, types.FrameType | types.TracebackType):
+                continue
+            seen.add(id(referrer))
+            inside = [x for x in gc.get_referents(referrer) if id(x) in here]
+            place = next(((x, place) for x in inside if (place := _place(referrer, x)) is not None), None)
+            if place is not None:
+                x, where = place
+                held.setdefault(id(of[id(x)]), (of[id(x)], where))
+            elif inside and isinstance(referrer, list | tuple | set | dict | collections.deque):
+                outer.append(referrer)
+                of[id(referrer)] = of[id(inside[0])]
+        if not outer:
+            break
+        level = outer
+    return list(held.values())
+
+
+def _place(referrer: Any, x: Any) -> str | None:
+    """What an object that refers to another is to the program; None for containers, and for what is a library's."""
+    if isinstance(referrer, types.CellType):
+        function = _function_around(referrer)
+        return None if function is None else f"in a variable of {function}"
+    if isinstance(referrer, types.FunctionType):
+        return None if _is_library(referrer.__module__) else f"in a default of {referrer.__qualname__}"
+    if isinstance(referrer, dict):
+        owner = _owner(referrer)
+        name = next((name for name, value in referrer.items() if value is x), None)
+        return None if owner is None else f"in {owner}.{name}" if name is not None else f"in {owner}"
+    if _is_jaxs(referrer):
+        return None
+    # attributes in an object itself: slots, or a dictionary that nobody has asked for
+    slots = [n for c in type(referrer).__mro__ for n in getattr(c, "__slots__", ())]
+    names = (name for name in (*getattr(referrer, "__dict__", ()), *slots) if getattr(referrer, name, None) is x)
+    name = next(names, None)
+    return None if name is None else f"in {name} of a {type(referrer).__qualname__}"
 
 
 def _function_around(cell: types.CellType) -> str | None:
