@@ -203,13 +203,19 @@ def test_storages():
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
 def test_layouts_that_there_are_not():
     for make in (
-        lambda: torch.eye(3).to_sparse().cuda(),
         lambda: torch.eye(3).to_sparse_csr().cuda(),
-        lambda: torch.sparse_coo_tensor([[0], [0]], [1.0], (2, 2), device="cuda"),
-        lambda: torch.eye(3).cuda().to_sparse(),
+        lambda: torch.sparse_csr_tensor([0, 1], [0], [1.0], (1, 1), device="cuda"),
+        lambda: torch.eye(3).cuda().to_sparse_csc(),
     ):
-        with pytest.raises(NotImplementedError, match="there are no sparse tensors on the device 'graft'"):
+        with pytest.raises(NotImplementedError, match="tensors on the device 'graft'"):
             make()
+    for sparse in (
+        torch.eye(3).to_sparse().cuda(),
+        torch.eye(3).cuda().to_sparse(),
+        torch.sparse_coo_tensor([[0, 1, 2], [0, 1, 2]], [1.0] * 3, (3, 3), device="cuda"),
+    ):
+        assert sparse.is_cuda and sparse.layout is torch.sparse_coo
+        assert torch.equal(sparse.to_dense().cpu(), torch.eye(3))
 
 
 def test_torchscript_of_factories():

@@ -95,8 +95,8 @@ def _install_defaults(patches: Patches, legacy: Callable[[Any], Any]) -> None:
         nonlocal on_cuda
         t = legacy(t)
         if isinstance(t, LegacyType):
-            if not t.dtype.is_floating_point:
-                raise TypeError("only floating-point types are supported as the default type")
+            if not t.dtype.is_floating_point or t.layout is not torch.strided:
+                raise TypeError("only dense floating-point types are supported as the default type")
             torch.set_default_dtype(t.dtype)
         else:
             original_type(t)
