@@ -25,5 +25,4 @@ def cases():
         "apply_ufunc": (lambda x: xr.apply_ufunc(lambda a: a * a + 1.0, labelled(x)).data, (x,)),
         "astype and clip": (lambda x: labelled(x).astype("float32").clip(-0.5, 0.5).data, (x,)),
         "cumulative": (lambda x: labelled(x).cumsum("time").data, (x,)),
-        "dot": (lambda x: xr.dot(labelled(x), labelled(x), dim="time").data, (x,)),
     }
