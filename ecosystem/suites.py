@@ -138,7 +138,7 @@ class Result:
     passed: int
     seconds: float
     native_seconds: float
-    reasons: Counter[str]
+    reasons: dict[str, int]
     unexplained: dict[str, str]  # name -> message
     fallbacks: set[str]
 
@@ -165,7 +165,7 @@ def result(suite: Suite, backend: str) -> Result:
         passed=sum(r["outcome"] == "passed" for r in counted.values()),
         seconds=sum(r["seconds"] for r in counted.values()),
         native_seconds=sum(native[k]["seconds"] for k in counted),
-        reasons=reasons,
+        reasons=dict(reasons),  # `asdict` takes a Counter for pairs
         unexplained=unexplained,
         fallbacks={f for r in counted.values() for f in r["fallbacks"]},
     )
