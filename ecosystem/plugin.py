@@ -67,6 +67,7 @@ class Suite:
         self.out: Path = self.option("--suite-out")
         self.begun = time.monotonic()
         self.calls: dict[str, dict[str, Any]] = {}
+        self._default()  # modules of tests make tensors when they are imported
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
