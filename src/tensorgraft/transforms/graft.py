@@ -74,7 +74,7 @@ def graft(program: Any, *, onto: str) -> Any:
         from tensorgraft.frontends.jax.grafted import Grafted
         from tensorgraft.frontends.jax.modules import grafted
 
-        kind = Grafted
+        kind, xp = Grafted, registry.get(onto)
         if onto == "torch":
             from tensorgraft.frontends.jax.among_tensors import AmongTensors
 
@@ -83,7 +83,7 @@ def graft(program: Any, *, onto: str) -> Any:
             from tensorgraft.frontends.jax.among_keras import AmongKeras
 
             kind = AmongKeras
-        return grafted(program, registry.get(onto), kind, onto)
+        return grafted(program, xp, kind, onto)
     raise TypeError(
         "tg.graft takes a torch.nn.Module or an ExportedProgram onto 'jax', 'tensorflow' or 'numpy', or a JAX function"
         " onto 'torch', 'tensorflow', 'numpy' or 'jax', not a"

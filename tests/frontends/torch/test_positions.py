@@ -137,7 +137,8 @@ def test_programs(name, make):
     before = _compiled[0]
     for i in range(1, 17):
         program(x, i)
-    assert _compiled[0] - before <= most + (make is flat)  # the end of a flat storage may cut a block
+    # the end of a flat storage may cut a block; a few programs belong to no row, and are compiled once in a process
+    assert _compiled[0] - before <= most + (make is flat) + 3
 
 
 def test_bases_of_other_shapes(device):

@@ -111,14 +111,10 @@ class Module(Part):
 
     def __prepare_scriptable__(self) -> NoReturn:
         """What `torch.jit.script` asks for."""
-        refuse_script("this module")
-
-
-def refuse_script(name: str) -> NoReturn:
-    raise NotImplementedError(
-        f"torch.jit.script compiles Python source, and {name} is a program of another framework, which has none for"
-        " PyTorch: use torch.compile, torch.export.export or torch.jit.trace"
-    )
+        raise NotImplementedError(
+            "torch.jit.script compiles Python source, and this module is a program of another framework, which has none"
+            " for PyTorch: use torch.compile, torch.export.export or torch.jit.trace"
+        )
 
 
 def _run(xp: Backend, function: Differentiable, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 import jax
+import tensorflow as tf  # which the backend has imported
 
-from tensorgraft.backends.tensorflow.framework import tf
 from tensorgraft.frontends.jax.grafted import Grafted
 
 

@@ -11,7 +11,6 @@ import jax
 import torch
 from torch.utils import _pytree
 
-from tensorgraft.backends.torch import native
 from tensorgraft.frontends.jax.grafted import Grafted
 from tensorgraft.frontends.jax.objects import Objects
 from tensorgraft.frontends.jax.sized import NeedsNumbers
@@ -99,7 +98,10 @@ class AmongTensors(Grafted):
 
     def __prepare_scriptable__(self) -> NoReturn:
         """What `torch.jit.script` asks for."""
-        native.refuse_script(self.name)
+        raise NotImplementedError(
+            f"torch.jit.script compiles Python source, and {self.name} is a JAX function: use torch.compile,"
+            " torch.export.export or torch.jit.trace"
+        )
 
 
 def _is_plain(x: torch.Tensor) -> bool:

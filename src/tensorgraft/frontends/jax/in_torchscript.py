@@ -16,7 +16,6 @@ import jax
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tensorgraft.backends.torch.operators import LIBRARY
 from tensorgraft.frontends.jax.among_tensors import AmongTensors
 
 Tensor = torch.Tensor
@@ -87,8 +86,9 @@ def _run(name: str, tensors: list[Tensor]) -> list[Tensor]:
     return _calls[name](tensors)
 
 
-LIBRARY.define("grafted(str name, Tensor[] tensors) -> Tensor[]")
-LIBRARY.impl("grafted", _run, "CompositeImplicitAutograd")
+_library = torch.library.Library("tensorgraft", "FRAGMENT")
+_library.define("grafted(str name, Tensor[] tensors) -> Tensor[]")
+_library.impl("grafted", _run, "CompositeImplicitAutograd")
 
 
 @contextlib.contextmanager
