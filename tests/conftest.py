@@ -6,8 +6,6 @@ import os
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TENSORGRAFT_TORCH_COMPILER", "none")  # Inductor takes seconds for each program
 os.environ.setdefault("TENSORGRAFT_CACHE", "0")  # what is tested is compiled here and now
-# A program of a test runs once or twice, and compiling it takes the time: XLA's own optimisations, none of LLVM's.
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,3 +32,5 @@ def pytest_configure(config: pytest.Config) -> None:
         from tests.conformance.collector import Collector
 
         config.pluginmanager.register(Collector(config))
+    if config.getoption("--conformance") == "full":  # XLA's optimisations are not what is judged; compiling is the time
+        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
