@@ -44,7 +44,7 @@ def _apart(want: Any, got: Any) -> float:
         return 0.0
     a, b = (v.astype(np.complex128) for v in (a, b))
     finite = np.isfinite(a)
-    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+    if not (np.array_equal(finite, np.isfinite(b)) and np.array_equal(a[~finite], b[~finite], equal_nan=True)):
         raise Differs("NaN or infinity at other places")
     largest = max(1.0, float(np.max(np.abs(a), where=finite, initial=0.0)))
     return float(np.max(np.abs(np.where(finite, a - b, 0.0)), initial=0.0)) / largest
