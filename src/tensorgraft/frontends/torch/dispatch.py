@@ -45,8 +45,13 @@ def entry(operator: Operator) -> Callable[..., Any]:
     generator_at = sig.positional.index("generator") if "generator" in sig.positional else len(sig.positional)
     writes = bool(operator.writes)
     returned = _returned(operator)
-    cold = ColdOperator(operator, returned, lambda *call: drawn(*call))
     now = state.now
+
+    def drawn(cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = args[generator_at] if len(args) > generator_at else kwargs.get("generator")
+        return generator.draw(given, _random_index(cells, args, kwargs))
+
+    cold = ColdOperator(operator, returned, drawn)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if function_mode() or tracing():
@@ -99,7 +104,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 backend = _backend_of(cells, kwargs)
             key.append(backend)
             full = tuple(key)
-            known = calls.get(full)
+            known: Any = calls.get(full)
             if known is None:
                 if now.capture is None:
                     made = cold(full, backend, cells, inputs, args, kwargs)
@@ -130,10 +135,6 @@ def entry(operator: Operator) -> Callable[..., Any]:
             if now.scripted:  # C++ loses it
                 now.raised = error
             raise
-
-    def drawn(cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = args[generator_at] if len(args) > generator_at else kwargs.get("generator")
-        return generator.draw(given, _random_index(cells, args, kwargs))
 
     def look_up(
         key: list[Any], cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
