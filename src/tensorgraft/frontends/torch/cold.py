@@ -134,7 +134,7 @@ class ColdOperator:
         try:
             for at in known.written:
                 own(cells[at])
-            lowered = [seen(a) if a.__class__ is Tensor or a.__class__ is Parameter else _lower(a) for a in args]
+            lowered = [_look(a) if a.__class__ is Tensor or a.__class__ is Parameter else _lower(a) for a in args]
             named = {n: _lower(a) for n, a in kwargs.items() if n != "pin_memory"} if kwargs else kwargs
             if self._out:
                 lowered, named, outs = self._separate(lowered, named)
@@ -235,6 +235,13 @@ class ColdOperator:
             for meta in plan.results or ()
         ]
         return results[0] if plan.structure is None else plan.structure(results)
+
+
+def _look(t: Tensor) -> Tensor:
+    try:
+        return seen(t)
+    except AttributeError:  # one of the CPU, or whose storage C++ made
+        return _lower(t)
 
 
 def _lower(a: Any) -> Any:
