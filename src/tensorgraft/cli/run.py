@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from tensorgraft.cli.script import execute
 from tensorgraft.errors import BackendNotAvailableError
-from tensorgraft.hub import registry
+from tensorgraft.hub import registry, tiers
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 USAGE_ERROR = 2
+_MOST_ROWS = 20
 
 
 def run_program(
@@ -25,6 +26,7 @@ def run_program(
     on: str,
     module: bool = False,
     lazy: bool = False,
+    eager: str | None = None,
     jit_report: bool = False,
     strict_fallbacks: bool = False,
     compile_cache: bool | None = None,
@@ -32,6 +34,9 @@ def run_program(
     """Run `program` (a script or a module's name, then its arguments) on the backend `on`; returns the exit code."""
     try:
         registry.lookup(registry.parse(on)[0])
+        if eager is not None:
+            tiers.set_mode(eager)
+            os.environ["TENSORGRAFT_EAGER"] = eager  # for processes that the program starts
     except (BackendNotAvailableError, ValueError) as error:
         _refuse(str(error))
         return USAGE_ERROR
@@ -86,6 +91,8 @@ def run_program(
             highlight=False,
         )
     if jit_report:
+        if torch_entry.loaded():
+            print_tiers(_console())
         print_jit_report(_console())
     return status
 
@@ -113,6 +120,24 @@ def print_fallbacks(console: Console, on: str) -> None:
     for name, calls in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         table.add_row(name, str(calls))
     console.print(f"operators that ran on the CPU, for want of a kernel on the device of {on}:", highlight=False)
+    console.print(table)
+
+
+def print_tiers(console: Console) -> None:
+    """Of eager operators: how many calls were computed without a compiler, and what was compiled."""
+    from rich.table import Column, Table
+
+    from tensorgraft.frontends.torch import tier_counts
+
+    cold, hot = tier_counts()
+    if not cold and not hot:
+        return
+    table = Table("eager operator", Column("calls computed cold", justify="right"), Column("plans", justify="right"))
+    for name in sorted({*cold, *hot}, key=lambda name: (-hot[name], -cold[name], name))[:_MOST_ROWS]:
+        table.add_row(name, str(cold[name]), str(hot[name]))
+    console.print(
+        f"eager: {cold.total()} calls computed at once, {hot.total()} plans made for the backend", highlight=False
+    )
     console.print(table)
 
 
