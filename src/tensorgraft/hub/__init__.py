@@ -1,6 +1,9 @@
 """The hub: what joins front ends and backends."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tensorgraft.hub.backend import Backend
 
 __all__ = ["Backend"]
 
@@ -9,6 +12,6 @@ def __getattr__(name: str) -> Any:
     """Whoever asks which backends there are (`registry`) needs none of the class."""
     if name != "Backend":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tensorgraft.hub.backend import Backend
+    from tensorgraft.hub import backend
 
-    return Backend
+    return backend.Backend

@@ -20,9 +20,8 @@ from typing import Any, ClassVar
 import torch
 
 from tensorgraft.frontends.torch import devices
-from tensorgraft.frontends.torch_entry.waiting import RECORD
+from tensorgraft.frontends.torch_entry.waiting import ENTRY, RECORD
 
-_ENTRY = "tensorgraft_locations"  # in the legacy format; in a zip archive it is a record
 _MAGIC = torch.serialization.MAGIC_NUMBER.to_bytes(10, "little")  # as it is pickled
 
 
@@ -133,7 +132,7 @@ class _LegacyMarking(_Marking):
             return
         if isinstance(x, list):  # the keys of the storages, when the object is pickled
             for table, version in self._held:
-                told = {_ENTRY: self.locations} if self.locations else {}
+                told = {ENTRY: self.locations} if self.locations else {}
                 self.module.dump({**table, **told}, file, protocol=version)
             file.write(self._pickled.getvalue())
         self.module.dump(x, file, protocol=protocol)
@@ -220,7 +219,7 @@ def _legacy_locations(f: Any, pickle_module: Any, options: dict[str, Any]) -> di
         f.seek(start)
         for _ in range(2):
             pickle_module.load(f, **options)
-        return dict(pickle_module.load(f, **options).get(_ENTRY, {}))
+        return dict(pickle_module.load(f, **options).get(ENTRY, {}))
     except Exception:  # a file of another kind, of which PyTorch says what is wrong
         return {}
     finally:

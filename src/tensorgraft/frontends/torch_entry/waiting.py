@@ -19,7 +19,10 @@ import torch.utils.dlpack
 
 from tensorgraft.frontends import torch_entry
 
-RECORD = ".tensorgraft/locations"  # in a zip archive of `torch.save`: where storages were
+# Where the storages of a file were: a record in a zip archive of `torch.save`, and in the legacy format, which tensors
+# are pickled in, too, an entry of the table that comes first.
+RECORD = ".tensorgraft/locations"
+ENTRY = "tensorgraft_locations"
 
 Touches = Callable[..., bool]
 
@@ -41,6 +44,16 @@ def named(*args: Any, **kwargs: Any) -> bool:
     return any(map(torch_entry.names_the_device, (*args, *kwargs.values())))
 
 
+def _has_entry(file: Any, *args: Any, **kwargs: Any) -> bool:
+    if not (hasattr(file, "seek") and hasattr(file, "tell")):
+        return False
+    start = file.tell()
+    try:
+        return ENTRY.encode() in file.read(1024)
+    finally:
+        file.seek(start)
+
+
 def install() -> None:
     for owner, name, touches in _table():
         _wait(owner, name, touches)
@@ -49,7 +62,7 @@ def install() -> None:
     storage.__new__ = _storage_new(storage.__new__)
     script: Any = torch.jit.RecursiveScriptModule
     script.__init__ = _script_init(script.__init__)
-    torch.serialization.register_package(5, lambda storage: None, _restored)  # type: ignore[arg-type,return-value]
+    torch.serialization.register_package(5, lambda storage: None, _restored)
 
 
 def step_aside() -> None:
@@ -68,7 +81,7 @@ def _table() -> list[tuple[Any, str, Touches]]:
         (torch.Tensor, "pin_memory", always),
         (torch.utils._device.DeviceContext, "__init__", named),
         (serialization, "_load", lambda archive, *args, **kwargs: archive.has_record(RECORD)),
-        (serialization, "_legacy_load", always),
+        (serialization, "_legacy_load", _has_entry),
         (torch.jit, "load", always),  # a file may name the device
         (torch.jit._serialization, "load", always),
         *((owner, name, named) for owner in (torch, torch.utils.dlpack) for name in ("to_dlpack", "from_dlpack")),
