@@ -99,7 +99,8 @@ def print_jit_report(console: Console) -> None:
     table = Table("compiled function", *right, Column("the last program, because", overflow="fold"))
     for entry in report():
         because = escape("; ".join(entry.reasons[-1])) if entry.reasons else ""
-        table.add_row(entry.name, str(entry.traces), f"{entry.compile_seconds:.2f} s", str(entry.calls), because)
+        calls = f"{entry.calls} ({entry.cold} uncompiled)" if getattr(entry, "cold", 0) else str(entry.calls)
+        table.add_row(entry.name, str(entry.traces), f"{entry.compile_seconds:.2f} s", calls, because)
     if table.row_count:
         console.print(table)
     else:
