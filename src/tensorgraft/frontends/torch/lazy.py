@@ -73,6 +73,9 @@ def _replace(slot: Slot, old: Backend, new: Backend, convert: Callable[[Any], An
             if array is not None or x.array is None:
                 x.array, x.backend = array, new_codes
         elif type(x) is Storage and x.backend is old:  # `x.__class__` may run code of x
+            if x.cold is not None:
+                x.backend = new
+                continue
             if x.array is None:  # given up: nothing is to be converted
                 x.backend = new
                 continue
@@ -109,12 +112,12 @@ def _boundaries(xp: RecordedBackend) -> Iterator[None]:
         nonlocal depth
         depth = max(depth - 1, 0)
         if not depth and not torch.is_grad_enabled():
-            xp.run()
+            xp.end_of_piece()
 
     handles = [
         register_module_forward_pre_hook(enter),
         register_module_forward_hook(leave, always_call=True),
-        register_optimizer_step_post_hook(lambda optimizer, args, kwargs: xp.run()),
+        register_optimizer_step_post_hook(lambda optimizer, args, kwargs: xp.end_of_piece()),
     ]
     try:
         yield
