@@ -74,7 +74,8 @@ def run_program(
     print_fallbacks(console, on)
     if recorded is not None and jit_report:
         console.print(
-            f"recorded: {recorded.operations} operations, run as {recorded.programs} programs {recorded.runs} times",
+            f"recorded: {recorded.operations} operations, run as {recorded.programs} programs {recorded.runs} times;"
+            f" computed at once, in pieces that did not come back often: {recorded.cold}",
             highlight=False,
         )
     if jit_report:

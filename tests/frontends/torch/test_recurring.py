@@ -1,4 +1,4 @@
-"""`tg.jit` where shapes change: new signatures run uncompiled until they recur."""
+"""`tg.jit` and lazy mode where shapes change: what is new runs uncompiled until it recurs."""
 
 import copy
 import warnings
@@ -8,13 +8,17 @@ import torch
 from torch import nn
 
 import tensorgraft as tg
+from tensorgraft.frontends.torch import lazy
 from tensorgraft.frontends.torch.recurring import RecurringWarning
+from tensorgraft.hub.recorded import backend, pieces
 
 
 @pytest.fixture(autouse=True)
 def tiered():
+    before = torch.accelerator.current_device_index()
     with tg.eager("tiered"):
         yield
+    torch.accelerator.set_device_index(before)
 
 
 @pytest.fixture
@@ -105,3 +109,88 @@ def test_a_gradient_outside(device):
         w.grad = None
         f(torch.full((n, 3), 2.0, device=device)).backward()
         assert w.grad.tolist() == [2.0 * n] * 3
+
+
+# ---- lazy mode -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Pieces are recorded once they have been whole twice."""
+    monkeypatch.setattr(pieces, "TIMES", 2)
+    monkeypatch.setattr(backend, "Pieces", pieces.Pieces)
+    lazy._recorded.cache_clear()
+    yield
+    lazy._recorded.cache_clear()
+
+
+def _train(model, xs):
+    opt = torch.optim.AdamW(model.parameters(), 0.05)
+    losses = []
+    for x in xs:
+        opt.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        opt.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("sizes", [[4] * 6, [4, 4, 4, 3, 4, 4, 4, 3, 3, 4], range(1, 12)], ids=["one", "two", "many"])
+def test_lazy_training_gives_what_eager_training_gives(device, soon, sizes):
+    tg.set_default_device("jax")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.5), nn.BatchNorm1d(5), nn.GELU(), nn.Linear(5, 1)).to(device)
+    model = model.eval() if 1 in sizes else model  # a batch of one has no variance
+    other = copy.deepcopy(model)
+    whole = torch.randn(20, 4, device=device)
+    xs = [whole[i : i + n] for i, n in enumerate(sizes)]
+    torch.manual_seed(1)
+    right = _train(other, xs)
+    torch.manual_seed(1)
+    with tg.lazy() as figures:
+        ours = _train(model, xs)
+    torch.testing.assert_close(torch.tensor(ours), torch.tensor(right), rtol=1e-4, atol=1e-6)
+    for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
+        torch.testing.assert_close(a.cpu(), b.cpu(), rtol=1e-4, atol=1e-5)
+    many = len(set(sizes)) > 2
+    assert (figures.programs == 0) == many
+    assert figures.cold > 0
+
+
+def test_lazy_records_from_the_first_operation_where_that_is_asked_for(device):
+    tg.set_default_device("jax")
+    a = torch.ones(3, device=device)
+    with tg.lazy(compile="first") as figures:
+        assert (a + 1).tolist() == [2.0] * 3
+    assert (figures.programs, figures.cold) == (1, 0)
+    with pytest.raises(ValueError, match="'first' or 'recurring', not 'last'"):
+        tg.lazy(compile="last")
+
+
+def test_lazy_errors_of_values_come_at_once_from_what_is_not_recorded(device):
+    tg.set_default_device("jax")
+    table = torch.ones(3, 2, device=device)
+    with tg.lazy(), pytest.raises(IndexError):
+        nn.functional.embedding(torch.tensor([5], device=device), table)
+
+
+def test_what_pieces_have_in_common_is_not_recorded():
+    found = pieces.Pieces()
+    for i in range(pieces.TIMES + 2 * pieces.RARE):
+        assert [found.recurs(op) for op in ("begin", ("shape", i), "end")] == [False] * 3
+        found.end()
+    for _ in range(pieces.TIMES):
+        assert not any([found.recurs(op) for op in ("begin", "same", "end")])
+        found.end()
+    assert [found.recurs(op) for op in ("begin", "same", "end")] == [False, True, True]
+
+
+def test_what_is_rarely_new_is_recorded_to_where_it_differs():
+    found = pieces.Pieces()
+    for _ in range(pieces.TIMES + pieces.RARE):
+        [found.recurs(op) for op in "abc"]
+        found.end()
+    assert [found.recurs(op) for op in "abx"] == [True, True, False]
+    found.end()
+    assert [found.recurs(op) for op in "abc"] == [True] * 3

@@ -16,9 +16,11 @@ from tensorgraft.frontends.torch import devices, state
 from tensorgraft.frontends.torch.devices import Slot
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded import Figures, RecordedBackend
+from tensorgraft.hub.tiers import tiered
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.storage import Storage
+from tensorgraft.transforms.jit import When
 
 _active: list[RecordedBackend] = []
 
@@ -35,7 +37,7 @@ def recording() -> bool:
 
 
 @contextlib.contextmanager
-def lazy() -> Iterator[Figures]:
+def lazy(compile: When) -> Iterator[Figures]:
     """Record what runs on the current device, if its backend tells shapes without computing. See `tg.lazy`."""
     slot = devices.slot_at(None)
     if state.now.capture is not None:
@@ -46,6 +48,7 @@ def lazy() -> Iterator[Figures]:
     inner = slot.backend
     xp = _recorded(inner)
     xp.figures = figures = Figures()
+    xp.cold = inner.cold if compile == "recurring" and tiered() else None
     _replace(slot, inner, xp, xp.constant)
     _active.append(xp)
     try:

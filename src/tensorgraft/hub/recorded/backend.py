@@ -74,7 +74,7 @@ class RecordedBackend(_Forwarding):
         self.inner = inner
         self.name = inner.name
         super().__init__(inner.index, inner.platform)
-        self.cold = inner.cold
+        self.cold: Backend | None = None  # that of `inner`, where pieces begin in it
         self.figures = Figures()
         self._pieces = Pieces()
         self._graph = Graph()
@@ -161,7 +161,7 @@ class RecordedBackend(_Forwarding):
     # ---- the cold tier: pieces that have not come back yet ---------------------------------------------------------
 
     def recurs(self, operation: Any, /) -> bool:
-        recorded = self._pieces.recurs(operation)
+        recorded = self.cold is None or self._pieces.recurs(operation)
         if not recorded:
             self.figures.cold += 1
             if self._graph.calls:  # it goes another way than it used to

@@ -2,7 +2,7 @@
 
 A piece is what runs between two ends (a value is asked for, an optimizer has stepped). Its operations are known by all
 that came before them in it, so that a piece is told from others as soon as it differs from them. It is recorded from
-its first operation on where the piece that began like this last has been whole `TIMES` times. Several pieces may begin
+its first operation on where the piece that most often began like this has been whole `TIMES` times. Several pieces may begin
 alike: where what follows was new too often (shapes that change, each time), that beginning is computed at once for
 good, and what comes after it counts as if it began a piece.
 """
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-TIMES = 8
+# A compilation takes about 50 ms for each operation of a piece, computing it at once 0.2 ms and more: so often, it is a
+# tenth of what the piece has cost.
+TIMES = 2048
 RARE = 8  # what turns out new in one of so many passes, or fewer, parts no piece
 _MOST = 1 << 18  # operations that are counted
 
@@ -25,7 +27,7 @@ class _Pass:
         self.count = 0
         self.news = 0  # passes that went on as none had before
         self.parted = False  # a beginning that pieces have in common
-        self.last: _Pass = self  # the end of the piece that last began with it
+        self.usual: _Pass = self  # the end of the piece that began with it most often
 
 
 class Pieces:
@@ -52,11 +54,11 @@ class Pieces:
         return self._recorded
 
     def _comes_back(self, here: _Pass) -> bool:
-        if here.parted or self._whole.get(here.last, 0) < TIMES:
+        if here.parted or self._whole.get(here.usual, 0) < TIMES:
             return False
         if here.news * RARE <= here.count or self._recorded:
             return True
-        here.parted = here.count >= 2 * TIMES
+        here.parted = here.count >= TIMES + RARE
         return False
 
     def _new(self, at: int) -> _Pass:
@@ -71,10 +73,12 @@ class Pieces:
         return here
 
     def end(self) -> None:
+        whole = self._whole
         if self._way:
             last = self._way[-1]
-            self._whole[last] = self._whole.get(last, 0) + 1
+            times = whole[last] = whole.get(last, 0) + 1
             for here in self._way:
-                here.last = last
+                if times >= whole.get(here.usual, 0):
+                    here.usual = last
             self._way = []
         self._at, self._recorded = 0, False
