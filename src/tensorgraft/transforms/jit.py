@@ -13,7 +13,6 @@ import optree
 from tensorgraft.transforms.arrays import framework_of
 from tensorgraft.transforms.surroundings import OfAnother, roots, walk
 
-
 When = Literal["first", "recurring"]
 
 

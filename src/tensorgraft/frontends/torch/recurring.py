@@ -31,30 +31,47 @@ class _Thread(threading.local):
 _now = _Thread()
 
 
+class Counts:
+    """How often signatures were called for which there is no program."""
+
+    def __init__(self) -> None:
+        self._calls: Counter[Any] = Counter()
+
+    def waits(self, backend: Backend, signature: Any, programs: int, most: int | None = None) -> bool:
+        """Count a call: whether it is to run cold. `programs`: how many there are, of at most `most`."""
+        if not programs or backend.cold is None or not tiers.tiered():
+            return False
+        if len(self._calls) >= _MOST:
+            self._calls.clear()
+        self._calls[signature] += 1
+        if programs != most and self._calls[signature] >= max(2, programs):
+            del self._calls[signature]
+            return False
+        return True
+
+    def new(self, signature: Any) -> bool:
+        """It was called once."""
+        return self._calls[signature] == 1
+
+
 class Recurring:
     """The calls of one compiled function that run cold."""
 
     def __init__(self, when: When, name: str, history: History) -> None:
         self.when, self.name, self.history = when, name, history
-        self._counts: Counter[Any] = Counter()  # of each signature
+        self._counts = Counts()
         self._warned = False
 
     def waits(self, backend: Backend, signature: Any, programs: int, most: int, call: Callable[[], Call]) -> bool:
-        """Count a call that there is no program for: whether it is to run cold. `programs`: how many there are;
-        `call`: gives what history keeps of it."""
-        if self.when == "first" or backend.cold is None or not tiers.tiered():
+        """Count a call that there is no program for: whether it is to run cold. `programs`: how many there are, of at
+        most `most`; `call`: gives what history keeps of it."""
+        if self.when == "first":
             return False
-        if _now.cold:  # what is around it has not come back yet
+        if _now.cold and backend.cold is not None:  # what is around it has not come back yet
             return True
-        if not programs:
+        if not self._counts.waits(backend, signature, programs, most):
             return False
-        if len(self._counts) >= _MOST:
-            self._counts.clear()
-        self._counts[signature] += 1
-        if programs < most and self._counts[signature] >= max(2, programs):
-            del self._counts[signature]
-            return False
-        if not self._warned and self._counts[signature] == 1:
+        if not self._warned and self._counts.new(signature):
             self.history.cold.append(call())
             self._warn()
         return True

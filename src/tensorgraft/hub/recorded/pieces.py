@@ -2,9 +2,9 @@
 
 A piece is what runs between two ends (a value is asked for, an optimizer has stepped). Its operations are known by all
 that came before them in it, so that a piece is told from others as soon as it differs from them. It is recorded from
-its first operation on where the piece that most often began like this has been whole `TIMES` times. Several pieces may begin
-alike: where what follows was new too often (shapes that change, each time), that beginning is computed at once for
-good, and what comes after it counts as if it began a piece.
+its first operation on where the piece that most often began like this has been whole `TIMES` times. Several pieces may
+begin alike: where what follows was new too often (shapes that change, each time), that beginning is computed at once
+for good, and what comes after it counts as if it began a piece.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST = 1 << 18  # operations that are counted
 class _Pass:
     """An operation, and all before it in its piece."""
 
-    __slots__ = ("count", "last", "news", "parted")
+    __slots__ = ("count", "news", "parted", "usual")
 
     def __init__(self) -> None:
         self.count = 0
