@@ -87,7 +87,8 @@ def run_program(
         print_fallbacks(_console(), on)
     if recorded is not None and jit_report:
         _console().print(
-            f"recorded: {recorded.operations} operations, run as {recorded.programs} programs {recorded.runs} times",
+            f"recorded: {recorded.operations} operations, run as {recorded.programs} programs {recorded.runs} times;"
+            f" computed at once, in pieces that did not come back often: {recorded.cold}",
             highlight=False,
         )
     if jit_report:
@@ -152,7 +153,8 @@ def print_jit_report(console: Console) -> None:
     table = Table("compiled function", *right, Column("the last program, because", overflow="fold"))
     for entry in report():
         because = escape("; ".join(entry.reasons[-1])) if entry.reasons else ""
-        table.add_row(entry.name, str(entry.traces), f"{entry.compile_seconds:.2f} s", str(entry.calls), because)
+        calls = f"{entry.calls} ({entry.cold} uncompiled)" if getattr(entry, "cold", 0) else str(entry.calls)
+        table.add_row(entry.name, str(entry.traces), f"{entry.compile_seconds:.2f} s", calls, because)
     if table.row_count:
         console.print(table)
     else:

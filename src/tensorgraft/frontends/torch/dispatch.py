@@ -53,6 +53,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
         return generator.draw(given, _random_index(cells, args, kwargs))
 
     cold = ColdOperator(operator, returned, drawn)
+    recorded: dict[Any, Any] = {}  # as `calls`, where each call is to be asked whether it is recorded or computed
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if function_mode() or tracing():
@@ -111,9 +112,12 @@ def entry(operator: Operator) -> Callable[..., Any]:
                     made = cold(full, backend, cells, inputs, args, kwargs)
                     if made is not MISS:
                         return made
-                if len(calls) >= _MOST_CALLS:
-                    calls.clear()
-                known = calls[full] = look_up(key, cells, args, kwargs)
+                table = recorded if backend is not None and backend.records else calls
+                known = table.get(full)
+                if known is None:
+                    if len(table) >= _MOST_CALLS:
+                        table.clear()
+                    known = table[full] = look_up(key, cells, args, kwargs)
             plan, offsets = known
             arrays = [c.array for c in cells]
             arrays += offsets

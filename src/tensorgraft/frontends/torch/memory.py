@@ -98,7 +98,11 @@ def computed(t: Tensor) -> Tensor | None:
         return None
     try:
         cell = cell_of(t)
-        return seen(t) if cell.backend.cold is not None else None
+        if cell.backend.cold is None:
+            return None
+        if cell.backend.records:
+            cell.backend.asked()
+        return seen(t)
     except NotLent:
         return None
 
