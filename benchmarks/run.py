@@ -31,6 +31,8 @@ IN_PROCESSES = ("import_time", "models", "growth")  # of their own
 def shown(value: float, unit: str) -> str:
     if unit == "B":
         return f"{value / 1e6:.1f} MB"
+    if not unit:
+        return f"{value:g}"
     if value >= 1:
         return f"{value:.2f} s"
     return f"{value * 1e6:.1f} us" if value < 1e-3 else f"{value * 1e3:.2f} ms"
