@@ -14,6 +14,7 @@ import torch
 from tensorgraft import warned
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import checks, fallback, generator, state
+from tensorgraft.frontends.torch.cold import MISS, ColdOperator
 from tensorgraft.frontends.torch.concrete import run_concrete
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.modes import below_modes, function_mode, suspended, tracing
@@ -44,6 +45,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
     generator_at = sig.positional.index("generator") if "generator" in sig.positional else len(sig.positional)
     writes = bool(operator.writes)
     returned = _returned(operator)
+    cold = ColdOperator(operator)
     now = state.now
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -54,7 +56,6 @@ def entry(operator: Operator) -> Callable[..., Any]:
             if check is not None:
                 check(*args, **kwargs)
             cells: list[Storage] = []
-            arrays: list[Any] = []  # of the cells
             inputs: list[Any] = []
             key: list[Any] = []
             backend = None
@@ -68,7 +69,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
                     try:
                         cell = a.untyped_storage().cell
                     except AttributeError:
-                        _add(a, key, cells, arrays, inputs, False)
+                        _add(a, key, cells, inputs, False)
                         continue
                     if cell.backend is not backend:
                         if backend is not None:
@@ -78,7 +79,6 @@ def entry(operator: Operator) -> Callable[..., Any]:
                         else:
                             backend = cell.backend
                     cells.append(cell)
-                    arrays.append(cell.array)
                     offset = a.storage_offset()
                     key.append((a.dtype, a.shape, a.stride(), offset and sited(cell, offset)))
                 elif i in numbers and (kind is float or kind is int or kind is bool):
@@ -87,23 +87,29 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 elif moved is not None and i in positions:
                     _add_position(a, key, inputs, backend)
                 else:
-                    _add(a, key, cells, arrays, inputs, i in numbers)
+                    _add(a, key, cells, inputs, i in numbers)
             if kwargs:
                 for name, a in kwargs.items():
                     if name != "generator":
                         key.append(name)
-                        _add(a, key, cells, arrays, inputs, name in number_names)
+                        _add(a, key, cells, inputs, name in number_names)
             if writes and len(cells) > 1:  # who shares a storage with what is written is part of the program
                 key.append(cells[0] is cells[1] if len(cells) == 2 else sharing(cells))
-            key.append(backend if backend is not None else _backend_of(cells, kwargs))
+            if backend is None:
+                backend = _backend_of(cells, kwargs)
+            key.append(backend)
             full = tuple(key)
-            try:
-                plan, offsets = calls[full]
-            except KeyError:
-                plan, offsets = look_up(key, cells, args, kwargs)
+            known = calls.get(full)
+            if known is None:
+                if now.capture is None:
+                    made = cold(full, backend, cells, args, kwargs, returned)
+                    if made is not MISS:
+                        return made
                 if len(calls) >= _MOST_CALLS:
                     calls.clear()
-                calls[full] = plan, offsets
+                known = calls[full] = look_up(key, cells, args, kwargs)
+            plan, offsets = known
+            arrays = [c.array for c in cells]
             arrays += offsets
             if random:
                 given = args[generator_at] if len(args) > generator_at else kwargs.get("generator")
@@ -226,13 +232,12 @@ def _returned(operator: Operator) -> Callable[..., Any] | None:
     return lambda args, kwargs: tuple(sig.bind(args, kwargs)[name] for name in sig.written)
 
 
-def _add(a: Any, key: list[Any], cells: list[Storage], arrays: list[Any], inputs: list[Any], number: bool) -> None:
+def _add(a: Any, key: list[Any], cells: list[Storage], inputs: list[Any], number: bool) -> None:
     """Add an argument to a key: tensors in lists, CPU tensors, numbers and static values."""
     if isinstance(a, Tensor):
         if a.device.type == TYPE:
             cell, offset = cell_of(a), a.storage_offset()
             cells.append(cell)
-            arrays.append(cell.array)
             key.append((a.dtype, a.size(), a.stride(), offset and sited(cell, offset)))
         else:
             key.append((a.device, a.dtype, a.size()))
@@ -240,7 +245,7 @@ def _add(a: Any, key: list[Any], cells: list[Storage], arrays: list[Any], inputs
     elif isinstance(a, list | tuple):
         key.append(len(a))
         for x in a:
-            _add(x, key, cells, arrays, inputs, number)
+            _add(x, key, cells, inputs, number)
     elif isinstance(a, float):
         if number:
             key.append(float)

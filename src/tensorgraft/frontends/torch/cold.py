@@ -1,0 +1,192 @@
+"""The cold tier of eager operators: CPU PyTorch itself, on the memory in which a backend's arrays lie.
+
+Where the backend's arrays lie in the host's memory (`Backend.cold`), a signature seen for the first times needs no
+plan and no compiler: PyTorch's own CPU kernel says shapes, strides, warnings, errors and values in one call. Its
+results are new memory, which their storages own (`Storage.cold`), and become arrays of the backend, without a copy,
+when a compiled program asks for them. The arrays of a backend are never written: a storage whose memory is to be written
+gets a copy that is its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_of_backend
+from tensorgraft.frontends.torch.headers import header, imported
+from tensorgraft.frontends.torch.memory import NotLent, copied, hosted, own, seen
+from tensorgraft.frontends.torch.nested import tensors_in
+from tensorgraft.frontends.torch.operator import Operator
+from tensorgraft.frontends.torch.tensors import cell_of, set_storage
+from tensorgraft.hub import tiers
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage, is_dense
+
+Tensor = torch.Tensor
+Parameter = torch.nn.Parameter
+MISS = object()  # a call that the cold tier leaves to a plan
+
+_CPU = torch.device("cpu")
+_has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
+
+
+class Signature:
+    """Calls of an operator that look the same."""
+
+    __slots__ = ("calls", "make", "written")
+
+    def __init__(self, written: tuple[int, ...]) -> None:
+        self.calls = 0
+        self.written = written  # which of the call's storages are written
+        self.make: Callable[[Tensor], Tensor] | None = None  # of the only result
+
+
+class ColdOperator:
+    """An operator in the cold tier. A call gives its results, or MISS where a plan is to do it."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self._signatures: dict[Any, Signature] = {}
+        self._run = operator.op._op
+        self._out = operator.kind == "out" or torch.Tag.out in operator.op.tags
+        self._varies = torch.Tag.dynamic_output_shape in operator.op.tags or callable(operator.spec.concrete)
+
+    @functools.cached_property
+    def _can(self) -> bool:
+        """Asked at the first call: what PyTorch registers may come later than our kernels."""
+        return not self._operator.spec.random and _has_kernel(self._operator.op.name(), "CPU")
+
+    def __call__(
+        self,
+        key: Any,
+        backend: Backend | None,
+        cells: list[Storage],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        returned: Callable[..., Any] | None,
+    ) -> Any:
+        if not tiers.tiered() or backend is None or backend.cold is None or not self._can:
+            return MISS
+        known = self._signatures.get(key)
+        if known is None:
+            if len(self._signatures) >= _MOST:
+                self._signatures.clear()
+            known = self._signatures[key] = Signature(self._written(args, kwargs))
+        known.calls += 1
+        if known.calls > tiers.CALLS:
+            del self._signatures[key]
+            return MISS
+        try:
+            for at in known.written:
+                own(cells[at])
+            lowered = [seen(a) if a.__class__ is Tensor or a.__class__ is Parameter else _lower(a) for a in args]
+            named = {name: _lower(a) for name, a in kwargs.items() if name != "pin_memory"} if kwargs else kwargs
+            if self._out:
+                lowered, named, outs = self._separate(lowered, named)
+        except (NotLent, AttributeError):
+            return MISS
+        try:
+            if torch.is_autocast_enabled("cpu"):
+                with torch._C._DisableAutocast():
+                    made = self._run(*lowered, **named)
+            else:
+                made = self._run(*lowered, **named)
+        except NotImplementedError:
+            return MISS
+        except RuntimeError as error:
+            if "not implemented for" in str(error):  # the backend may have what the CPU lacks
+                return MISS
+            raise
+        if returned is not None:
+            if self._out:
+                self._resize(args, kwargs, outs)
+            return returned(args, kwargs)
+        if known.make is not None:
+            return known.make(made)
+        slot = slot_of_backend(backend)
+        taken = {p for a in lowered if isinstance(a, Tensor) and (p := a.untyped_storage().data_ptr())}
+        return self._give(made, known, slot, taken)
+
+    def _written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
+        names = self._operator.writes
+        if not names:
+            return ()
+        bound = self._operator.signature.bind(args, kwargs)
+        ids = {id(t) for t in tensors_in([bound[name] for name in names if name in bound], {})}
+        ours = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
+        return tuple(i for i, t in enumerate(ours) if id(t) in ids)
+
+    def _give(self, made: Any, known: Signature, slot: Slot, taken: set[int]) -> Any:
+        if not isinstance(made, Tensor):
+            if isinstance(made, list | tuple):
+                results = [self._give(x, known, slot, taken) for x in made]
+                known.make = None
+                return tuple(results) if isinstance(made, tuple) else results
+            return made
+        if made.untyped_storage().data_ptr() in taken or not _fills(made):
+            return copied(slot, made)
+        make = _maker(made, slot)
+        if not self._varies:
+            known.make = make
+        return make(made)
+
+    def _separate(self, lowered: list[Any], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any], list[Tensor]]:
+        """The arguments with tensors that CPU PyTorch may resize for those that are written; these."""
+        sig = self._operator.signature
+        bound = sig.bind(tuple(lowered), named)
+        outs: dict[str, Tensor] = {}
+        for name in sig.written:
+            if isinstance(bound[name], Tensor):
+                outs[name] = bound[name].as_strided(bound[name].shape, bound[name].stride())
+        positional = [outs.get(n, a) for n, a in zip(sig.positional, lowered, strict=False)]
+        return positional, {n: outs.get(n, a) for n, a in named.items()}, list(outs.values())
+
+    def _resize(self, args: tuple[Any, ...], kwargs: dict[str, Any], outs: list[Tensor]) -> None:
+        """CPU PyTorch has resized what stands for `out=` tensors: these get storages of their new sizes."""
+        bound = self._operator.signature.bind(args, kwargs)
+        written = [bound[name] for name in self._operator.signature.written if isinstance(bound[name], Tensor)]
+        for high, low in zip(written, outs, strict=True):
+            if high.shape != low.shape:
+                fresh = copied(slot_of_backend(cell_of(high).backend), low)
+                set_storage(high, fresh.untyped_storage(), 0, tuple(fresh.shape), fresh.stride())
+
+
+_MOST = 4096  # signatures of an operator
+
+
+def _lower(a: Any) -> Any:
+    """An argument as CPU PyTorch has it. Raises NotLent for a tensor that a plan has to judge."""
+    if isinstance(a, Tensor):
+        if a.device.type == TYPE:
+            return seen(a)
+        if a.device.type != "cpu" or a.dim():
+            raise NotLent
+        return a
+    if isinstance(a, list | tuple):
+        return [_lower(x) for x in a]
+    return _CPU if isinstance(a, torch.device) else a
+
+
+def _fills(made: Tensor) -> bool:
+    """Fills its memory, each element once."""
+    size, stride = tuple(made.shape), made.stride()
+    nbytes = made.untyped_storage().nbytes()
+    return nbytes == made.numel() * made.itemsize and not made.storage_offset() and is_dense(size, stride)
+
+
+def _maker(made: Tensor, slot: Slot) -> Callable[[Tensor], Tensor]:
+    """What makes tensors on the device of results that look like this one."""
+    like = header(slot.index, made.dtype, tuple(made.shape), made.stride())
+    if like is None or like.nbytes != made.untyped_storage().nbytes():
+        return lambda host: hosted(slot, host)
+    backend, address = slot.backend, like.address
+
+    def make(host: Tensor) -> Tensor:
+        tensor = imported(address)
+        tensor.untyped_storage().cell = Storage(None, backend, host)  # type: ignore[attr-defined]
+        return tensor
+
+    return make
