@@ -1,26 +1,32 @@
-"""The cold tier of eager operators: CPU PyTorch itself, on the memory in which a backend's arrays lie.
+"""The cold tier of eager operators: computed without a compiler, on the memory in which a backend's arrays lie.
 
 Where the backend's arrays lie in the host's memory (`Backend.cold`), a signature seen for the first times needs no
-plan and no compiler: PyTorch's own CPU kernel says shapes, strides, warnings, errors and values in one call. Its
-results are new memory, which their storages own (`Storage.cold`), and become arrays of the backend, without a copy,
-when a compiled program asks for them. The arrays of a backend are never written: a storage whose memory is to be written
-gets a copy that is its own.
+plan: PyTorch's own CPU kernel says shapes, strides, warnings, errors and values in one call. Where there is none, and
+for random numbers, whose bits are the device's, the kernel's program runs on the cold backend. Results are new memory,
+which their storages own (`Storage.cold`), and become arrays of the backend, without a copy, when a compiled program
+asks for them. The arrays of a backend are never written: a storage whose memory is to be written gets a copy that is
+its own.
 """
 
 from __future__ import annotations
 
 import functools
+import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch import checks
+from tensorgraft.frontends.torch.autograd import linear_backward
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_of_backend
 from tensorgraft.frontends.torch.headers import header, imported
-from tensorgraft.frontends.torch.memory import NotLent, copied, hosted, own, seen
+from tensorgraft.frontends.torch.memory import NotLent, copied, hosted, memory, own, rows, seen
 from tensorgraft.frontends.torch.nested import tensors_in
 from tensorgraft.frontends.torch.operator import Operator
-from tensorgraft.frontends.torch.tensors import cell_of, set_storage
+from tensorgraft.frontends.torch.plan import Plan, make_plan
+from tensorgraft.frontends.torch.tensors import attach, cell_of, numpy_to_cpu, set_storage
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, is_dense
@@ -30,63 +36,97 @@ Parameter = torch.nn.Parameter
 MISS = object()  # a call that the cold tier leaves to a plan
 
 _CPU = torch.device("cpu")
+_MOST = 4096  # signatures of an operator
 _has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
+_WITHOUT_KERNEL: dict[str, Callable[..., Any]] = {"linear_backward": linear_backward}
+
+calls: Counter[str] = Counter()  # in the cold tier, of each operator
 
 
 class Signature:
     """Calls of an operator that look the same."""
 
-    __slots__ = ("calls", "make", "written")
+    __slots__ = ("heat", "make", "plan", "written")
 
     def __init__(self, written: tuple[int, ...]) -> None:
-        self.calls = 0
+        self.heat = tiers.Heat()
         self.written = written  # which of the call's storages are written
         self.make: Callable[[Tensor], Tensor] | None = None  # of the only result
+        self.plan: Plan | None = None  # for the cold backend
 
 
 class ColdOperator:
-    """An operator in the cold tier. A call gives its results, or MISS where a plan is to do it."""
+    """An operator in the cold tier. A call gives its results, or MISS where a plan is to do it.
 
-    def __init__(self, operator: Operator) -> None:
-        self._operator = operator
+    `returned` picks the results out of the arguments, where they are written ones; `draw` gives the next random words.
+    """
+
+    def __init__(self, operator: Operator, returned: Callable[..., Any] | None, draw: Callable[..., Any]) -> None:
+        self._operator, self._returned, self._draw = operator, returned, draw
         self._signatures: dict[Any, Signature] = {}
-        self._run = operator.op._op
+        self._run = _WITHOUT_KERNEL.get(operator.name, operator.op._op)
         self._out = operator.kind == "out" or torch.Tag.out in operator.op.tags
-        self._varies = torch.Tag.dynamic_output_shape in operator.op.tags or callable(operator.spec.concrete)
+        self._varies = torch.Tag.dynamic_output_shape in operator.op.tags or bool(operator.spec.concrete)
 
     @functools.cached_property
-    def _can(self) -> bool:
+    def _on_cpu(self) -> bool:
         """Asked at the first call: what PyTorch registers may come later than our kernels."""
-        return not self._operator.spec.random and _has_kernel(self._operator.op.name(), "CPU")
+        name = self._operator.name
+        return not self._operator.spec.random and (
+            name in _WITHOUT_KERNEL or _has_kernel(self._operator.op.name(), "CPU")
+        )
 
     def __call__(
         self,
         key: Any,
         backend: Backend | None,
         cells: list[Storage],
+        inputs: list[Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        returned: Callable[..., Any] | None,
     ) -> Any:
-        if not tiers.tiered() or backend is None or backend.cold is None or not self._can:
+        if not tiers.tiered() or backend is None or backend.cold is None:
             return MISS
         known = self._signatures.get(key)
         if known is None:
             if len(self._signatures) >= _MOST:
                 self._signatures.clear()
             known = self._signatures[key] = Signature(self._written(args, kwargs))
-        known.calls += 1
-        if known.calls > tiers.CALLS:
-            del self._signatures[key]
+        if self._on_cpu:
+            if known.heat.spent(0):
+                del self._signatures[key]
+                return MISS
+            made = self._computed(known, backend, cells, args, kwargs)
+        else:
+            made = self._programmed(known, backend, cells, inputs, args, kwargs)
+        if made is not MISS:
+            calls[self._operator.name] += 1
+        return made
+
+    def at_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call of an operator that is never compiled, since the shapes of its results depend on values."""
+        cells = [cell_of(t) for t in tensors_in(args, kwargs) if t.device.type == TYPE]
+        backend = cells[0].backend if cells else None
+        if not tiers.tiered() or backend is None or backend.cold is None or not self._on_cpu:
             return MISS
+        if any(cell.backend is not backend for cell in cells):
+            return MISS
+        calls[self._operator.name] += 1
+        return self._computed(Signature(self._written(args, kwargs)), backend, cells, args, kwargs)
+
+    # ---- CPU PyTorch's kernel --------------------------------------------------------------------------------------
+
+    def _computed(
+        self, known: Signature, backend: Backend, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         try:
             for at in known.written:
                 own(cells[at])
             lowered = [seen(a) if a.__class__ is Tensor or a.__class__ is Parameter else _lower(a) for a in args]
-            named = {name: _lower(a) for name, a in kwargs.items() if name != "pin_memory"} if kwargs else kwargs
+            named = {n: _lower(a) for n, a in kwargs.items() if n != "pin_memory"} if kwargs else kwargs
             if self._out:
                 lowered, named, outs = self._separate(lowered, named)
-        except (NotLent, AttributeError):
+        except NotLent:
             return MISS
         try:
             if torch.is_autocast_enabled("cpu"):
@@ -100,14 +140,14 @@ class ColdOperator:
             if "not implemented for" in str(error):  # the backend may have what the CPU lacks
                 return MISS
             raise
-        if returned is not None:
+        if self._returned is not None:
             if self._out:
                 self._resize(args, kwargs, outs)
-            return returned(args, kwargs)
+            return self._returned(args, kwargs)
         if known.make is not None:
             return known.make(made)
         slot = slot_of_backend(backend)
-        taken = {p for a in lowered if isinstance(a, Tensor) and (p := a.untyped_storage().data_ptr())}
+        taken = {p for a in _tensors(lowered) if (p := a.untyped_storage().data_ptr())}
         return self._give(made, known, slot, taken)
 
     def _written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
@@ -120,11 +160,11 @@ class ColdOperator:
         return tuple(i for i, t in enumerate(ours) if id(t) in ids)
 
     def _give(self, made: Any, known: Signature, slot: Slot, taken: set[int]) -> Any:
+        if isinstance(made, list | tuple):
+            results = [self._give(x, known, slot, taken) for x in made]
+            known.make = None
+            return tuple(results) if isinstance(made, tuple) else results
         if not isinstance(made, Tensor):
-            if isinstance(made, list | tuple):
-                results = [self._give(x, known, slot, taken) for x in made]
-                known.make = None
-                return tuple(results) if isinstance(made, tuple) else results
             return made
         if made.untyped_storage().data_ptr() in taken or not _fills(made):
             return copied(slot, made)
@@ -153,14 +193,57 @@ class ColdOperator:
                 fresh = copied(slot_of_backend(cell_of(high).backend), low)
                 set_storage(high, fresh.untyped_storage(), 0, tuple(fresh.shape), fresh.stride())
 
+    # ---- a program on the cold backend -----------------------------------------------------------------------------
 
-_MOST = 4096  # signatures of an operator
+    def _programmed(
+        self,
+        known: Signature,
+        backend: Backend,
+        cells: list[Storage],
+        inputs: list[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        operator = self._operator
+        if operator.spec.uncompiled or operator.spec.decomposed:  # comes down to operators that are known
+            return MISS
+        if known.plan is None:
+            known.plan = make_plan(operator, args, kwargs, [None] * len(cells), backend.cold)
+        plan = known.plan
+        if plan.run is None or plan.prepare is not None:
+            return MISS
+        try:
+            sizes = sum(memory(cell).numel() for cell in cells)
+            sizes += sum(math.prod(r[1]) for r in plan.results or () if r is not None)
+            if known.heat.spent(sizes):
+                known.plan = None
+                return MISS
+            for at in known.written:
+                own(cells[at])
+            arrays = [rows(memory(cell)) for cell in cells]
+        except NotLent:
+            return MISS
+        words = [self._draw(cells, args, kwargs)] if operator.spec.random else []
+        new = plan.run(*arrays, *inputs, *words)
+        if plan.judges:
+            assert backend.cold is not None
+            checks.settle(backend.cold, new, plan.judges)
+        if self._returned is not None:
+            return self._returned(args, kwargs)
+        slot = slot_of_backend(backend)
+        made = iter(new[len(plan.written) :])
+        results = [
+            None if meta is None else attach(Storage(None, backend, numpy_to_cpu(next(made))), slot, *meta)
+            for meta in plan.results or ()
+        ]
+        return results[0] if plan.structure is None else plan.structure(results)
 
 
 def _lower(a: Any) -> Any:
     """An argument as CPU PyTorch has it. Raises NotLent for a tensor that a plan has to judge."""
     if isinstance(a, Tensor):
         if a.device.type == TYPE:
+            cell_of(a)  # one of a tensor that C++ made comes with the first look
             return seen(a)
         if a.device.type != "cpu" or a.dim():
             raise NotLent
@@ -168,6 +251,10 @@ def _lower(a: Any) -> Any:
     if isinstance(a, list | tuple):
         return [_lower(x) for x in a]
     return _CPU if isinstance(a, torch.device) else a
+
+
+def _tensors(lowered: list[Any]) -> list[Tensor]:
+    return tensors_in(lowered, {})
 
 
 def _fills(made: Tensor) -> bool:

@@ -45,8 +45,13 @@ def entry(operator: Operator) -> Callable[..., Any]:
     generator_at = sig.positional.index("generator") if "generator" in sig.positional else len(sig.positional)
     writes = bool(operator.writes)
     returned = _returned(operator)
-    cold = ColdOperator(operator)
     now = state.now
+
+    def drawn(cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = args[generator_at] if len(args) > generator_at else kwargs.get("generator")
+        return generator.draw(given, _random_index(cells, args, kwargs))
+
+    cold = ColdOperator(operator, returned, drawn)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if function_mode() or tracing():
@@ -99,10 +104,10 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 backend = _backend_of(cells, kwargs)
             key.append(backend)
             full = tuple(key)
-            known = calls.get(full)
+            known: Any = calls.get(full)
             if known is None:
                 if now.capture is None:
-                    made = cold(full, backend, cells, args, kwargs, returned)
+                    made = cold(full, backend, cells, inputs, args, kwargs)
                     if made is not MISS:
                         return made
                 if len(calls) >= _MOST_CALLS:
@@ -112,8 +117,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
             arrays = [c.array for c in cells]
             arrays += offsets
             if random:
-                given = args[generator_at] if len(args) > generator_at else kwargs.get("generator")
-                inputs.append(generator.draw(given, _random_index(cells, args, kwargs)))
+                inputs.append(drawn(cells, args, kwargs))
             if plan.makers is None or now.capture is not None:
                 return first(plan, cells, [*offsets, *inputs], args, kwargs)
             new = plan.run(*arrays, *inputs) if inputs else plan.run(*arrays)
@@ -125,8 +129,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 n += 1
             if returned is not None:
                 return returned(args, kwargs)
-            made = [None if make is None else make(new[n + k]) for k, make in plan.makers]
-            return made[0] if plan.structure is None else plan.structure(made)
+            results = [None if make is None else make(new[n + k]) for k, make in plan.makers]
+            return results[0] if plan.structure is None else plan.structure(results)
         except Exception as error:
             if now.scripted:  # C++ loses it
                 now.raised = error
@@ -205,6 +209,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
         return results[0] if plan.structure is None else plan.structure(results)
 
     def concrete(*args: Any, **kwargs: Any) -> Any:
+        if now.capture is None and (made := cold.at_once(args, kwargs)) is not MISS:
+            return made
         try:
             with warned.remembered():
                 return run_concrete(operator, args, kwargs)

@@ -36,14 +36,15 @@ class NotLent(Exception):
     """A storage whose memory CPU PyTorch cannot read: a tracer's, or another device's."""
 
 
-def _rows(t: Tensor) -> Any:
+def rows(t: Tensor) -> Any:
     """The host array of a dense tensor, its axes in the order in which they lie."""
     if not t.is_contiguous():
-        t = t.permute(sorted(range(t.dim()), key=lambda d: (-t.stride(d), d)))
+        strides = t.stride()
+        t = t.permute(sorted(range(t.dim()), key=lambda d: (-strides[d], d)))
     return cpu_to_numpy(t)
 
 
-host_view[Tensor] = _rows
+host_view[Tensor] = rows
 
 
 def memory(cell: Storage) -> Tensor:
