@@ -29,6 +29,7 @@ from tensorgraft.frontends.torch.plan import Plan, make_plan
 from tensorgraft.frontends.torch.tensors import attach, cell_of, numpy_to_cpu, set_storage
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.tiers import tiered
 from tensorgraft.storage import Storage, is_dense
 
 Tensor = torch.Tensor
@@ -40,19 +41,31 @@ _MOST = 4096  # signatures of an operator
 _has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
 _WITHOUT_KERNEL: dict[str, Callable[..., Any]] = {"linear_backward": linear_backward}
 
-calls: Counter[str] = Counter()  # in the cold tier, of each operator
+plans: Counter[str] = Counter()  # made for backends that compile
+_operators: list[ColdOperator] = []
+
+
+def tier_counts() -> tuple[Counter[str], Counter[str]]:
+    """(of each operator, the calls that the cold tier computed; the plans that were made for a backend that
+    compiles)."""
+    cold: Counter[str] = Counter()
+    for operator in _operators:
+        if operator.calls:
+            cold[operator.name] += operator.calls
+    return cold, Counter(plans)
 
 
 class Signature:
     """Calls of an operator that look the same."""
 
-    __slots__ = ("heat", "make", "plan", "written")
+    __slots__ = ("heat", "make", "plan", "slot", "written")
 
-    def __init__(self, written: tuple[int, ...]) -> None:
-        self.heat = tiers.Heat()
+    def __init__(self, written: tuple[int, ...], slot: Slot) -> None:
         self.written = written  # which of the call's storages are written
-        self.make: Callable[[Tensor], Tensor] | None = None  # of the only result
+        self.slot = slot
+        self.make: Callable[[Any], Any] | None = None  # the results out of what CPU PyTorch gives
         self.plan: Plan | None = None  # for the cold backend
+        self.heat = tiers.Heat()  # of that
 
 
 class ColdOperator:
@@ -62,19 +75,20 @@ class ColdOperator:
     """
 
     def __init__(self, operator: Operator, returned: Callable[..., Any] | None, draw: Callable[..., Any]) -> None:
+        self.name = operator.name
+        self.calls = 0
         self._operator, self._returned, self._draw = operator, returned, draw
         self._signatures: dict[Any, Signature] = {}
         self._run = _WITHOUT_KERNEL.get(operator.name, operator.op._op)
         self._out = operator.kind == "out" or torch.Tag.out in operator.op.tags
         self._varies = torch.Tag.dynamic_output_shape in operator.op.tags or bool(operator.spec.concrete)
+        _operators.append(self)
 
     @functools.cached_property
     def _on_cpu(self) -> bool:
         """Asked at the first call: what PyTorch registers may come later than our kernels."""
-        name = self._operator.name
-        return not self._operator.spec.random and (
-            name in _WITHOUT_KERNEL or _has_kernel(self._operator.op.name(), "CPU")
-        )
+        known = self.name in _WITHOUT_KERNEL or _has_kernel(self._operator.op.name(), "CPU")
+        return known and not self._operator.spec.random
 
     def __call__(
         self,
@@ -85,40 +99,37 @@ class ColdOperator:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        if not tiers.tiered() or backend is None or backend.cold is None:
+        if not tiered():
             return MISS
         known = self._signatures.get(key)
         if known is None:
+            if backend is None or backend.cold is None:
+                return MISS
             if len(self._signatures) >= _MOST:
                 self._signatures.clear()
-            known = self._signatures[key] = Signature(self._written(args, kwargs))
+            known = self._signatures[key] = Signature(self._written(args, kwargs), slot_of_backend(backend))
         if self._on_cpu:
-            if known.heat.spent(0):
-                del self._signatures[key]
-                return MISS
-            made = self._computed(known, backend, cells, args, kwargs)
+            made = self._computed(known, cells, args, kwargs)
         else:
-            made = self._programmed(known, backend, cells, inputs, args, kwargs)
+            made = self._programmed(known, cells, inputs, args, kwargs)
         if made is not MISS:
-            calls[self._operator.name] += 1
+            self.calls += 1
         return made
 
     def at_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator that is never compiled, since the shapes of its results depend on values."""
         cells = [cell_of(t) for t in tensors_in(args, kwargs) if t.device.type == TYPE]
         backend = cells[0].backend if cells else None
-        if not tiers.tiered() or backend is None or backend.cold is None or not self._on_cpu:
+        if not tiered() or backend is None or backend.cold is None or not self._on_cpu:
             return MISS
         if any(cell.backend is not backend for cell in cells):
             return MISS
-        calls[self._operator.name] += 1
-        return self._computed(Signature(self._written(args, kwargs)), backend, cells, args, kwargs)
+        self.calls += 1
+        return self._computed(Signature(self._written(args, kwargs), slot_of_backend(backend)), cells, args, kwargs)
 
     # ---- CPU PyTorch's kernel --------------------------------------------------------------------------------------
 
-    def _computed(
-        self, known: Signature, backend: Backend, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _computed(self, known: Signature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             for at in known.written:
                 own(cells[at])
@@ -146,9 +157,11 @@ class ColdOperator:
             return self._returned(args, kwargs)
         if known.make is not None:
             return known.make(made)
-        slot = slot_of_backend(backend)
-        taken = {p for a in _tensors(lowered) if (p := a.untyped_storage().data_ptr())}
-        return self._give(made, known, slot, taken)
+        taken = {p for a in tensors_in(lowered, {}) if (p := a.untyped_storage().data_ptr())}
+        make = _maker(made, known.slot, taken)
+        if not self._varies:
+            known.make = make
+        return make(made)
 
     def _written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
         names = self._operator.writes
@@ -158,20 +171,6 @@ class ColdOperator:
         ids = {id(t) for t in tensors_in([bound[name] for name in names if name in bound], {})}
         ours = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
         return tuple(i for i, t in enumerate(ours) if id(t) in ids)
-
-    def _give(self, made: Any, known: Signature, slot: Slot, taken: set[int]) -> Any:
-        if isinstance(made, list | tuple):
-            results = [self._give(x, known, slot, taken) for x in made]
-            known.make = None
-            return tuple(results) if isinstance(made, tuple) else results
-        if not isinstance(made, Tensor):
-            return made
-        if made.untyped_storage().data_ptr() in taken or not _fills(made):
-            return copied(slot, made)
-        make = _maker(made, slot)
-        if not self._varies:
-            known.make = make
-        return make(made)
 
     def _separate(self, lowered: list[Any], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any], list[Tensor]]:
         """The arguments with tensors that CPU PyTorch may resize for those that are written; these."""
@@ -198,13 +197,12 @@ class ColdOperator:
     def _programmed(
         self,
         known: Signature,
-        backend: Backend,
         cells: list[Storage],
         inputs: list[Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        operator = self._operator
+        operator, backend = self._operator, known.slot.backend
         if operator.spec.uncompiled or operator.spec.decomposed:  # comes down to operators that are known
             return MISS
         if known.plan is None:
@@ -230,10 +228,9 @@ class ColdOperator:
             checks.settle(backend.cold, new, plan.judges)
         if self._returned is not None:
             return self._returned(args, kwargs)
-        slot = slot_of_backend(backend)
         made = iter(new[len(plan.written) :])
         results = [
-            None if meta is None else attach(Storage(None, backend, numpy_to_cpu(next(made))), slot, *meta)
+            None if meta is None else attach(Storage(None, backend, numpy_to_cpu(next(made))), known.slot, *meta)
             for meta in plan.results or ()
         ]
         return results[0] if plan.structure is None else plan.structure(results)
@@ -253,10 +250,6 @@ def _lower(a: Any) -> Any:
     return _CPU if isinstance(a, torch.device) else a
 
 
-def _tensors(lowered: list[Any]) -> list[Tensor]:
-    return tensors_in(lowered, {})
-
-
 def _fills(made: Tensor) -> bool:
     """Fills its memory, each element once."""
     size, stride = tuple(made.shape), made.stride()
@@ -264,8 +257,16 @@ def _fills(made: Tensor) -> bool:
     return nbytes == made.numel() * made.itemsize and not made.storage_offset() and is_dense(size, stride)
 
 
-def _maker(made: Tensor, slot: Slot) -> Callable[[Tensor], Tensor]:
-    """What makes tensors on the device of results that look like this one."""
+def _maker(made: Any, slot: Slot, taken: set[int]) -> Callable[[Any], Any]:
+    """What makes tensors on the device of results that look like these. `taken`: the memory of the arguments."""
+    if isinstance(made, list | tuple):
+        makers = [_maker(x, slot, taken) for x in made]
+        kind = tuple if isinstance(made, tuple) else list
+        return lambda made: kind([make(x) for make, x in zip(makers, made, strict=True)])
+    if not isinstance(made, Tensor):
+        return lambda made: made
+    if made.untyped_storage().data_ptr() in taken or not _fills(made):
+        return lambda host: copied(slot, host)
     like = header(slot.index, made.dtype, tuple(made.shape), made.stride())
     if like is None or like.nbytes != made.untyped_storage().nbytes():
         return lambda host: hosted(slot, host)

@@ -15,6 +15,7 @@ from tensorgraft import warned
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import checks, fallback, generator, state
 from tensorgraft.frontends.torch.cold import MISS, ColdOperator
+from tensorgraft.frontends.torch.cold import plans as compiled_plans
 from tensorgraft.frontends.torch.concrete import run_concrete
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.modes import below_modes, function_mode, suspended, tracing
@@ -151,6 +152,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
             plan = plans.get(full)
         if plan is None:
             plan = plans[full] = make_plan(operator, args, kwargs, forms)
+            if plan.slot.backend.compiles:
+                compiled_plans[operator.name] += 1
         if offsets and not spec.uncompiled:
             return plan, list(map(plan.slot.backend.place, offsets))
         return plan, offsets
