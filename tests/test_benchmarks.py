@@ -37,7 +37,7 @@ def test_by_hand_learns_as_pytorch_does(name: str) -> None:
 
 def test_the_page_names_what_is_missed() -> None:
     rows = [Row("good", 1.0, 2.0, "b", 1.05), Row("slow", 3.0, 2.0, "b", 1.05), Row("large", 3e6, 2e6, "c", unit="B")]
-    report = {"processor": "P", "cores": 2, "load": [1.0, 2.0], "failed": ["convolution ended with 1"],
+    report = {"processor": "P", "cores": 2, "load": [1.0, 2.0], "failed": ["convolution ended with 1"], "modes": {"models": "tiered"},
               "areas": {"models": [dataclasses.asdict(row) for row in rows]}}  # fmt: skip
     text = page(report)
     assert "| good | 0.50 | 1.05 | kept | 1.00 s | 2.00 s | b |" in text
