@@ -21,7 +21,7 @@ turns, in one run. A ratio is ours / the other. {processor}, {cores} cores, load
 Eager operations compute as [tiers.md](tiers.md) says, in the mode `compiled` but where a section says `tiered`.
 """
 AREAS = {
-    "import_time": "Import",
+    "import_time": "Start-up",
     "unmodified": "Whole scripts",
     "first_calls": "First calls",
     "positions": "Positions and numbers that change",

@@ -38,6 +38,8 @@ MISS = object()  # a call that the cold tier leaves to a plan
 
 _CPU = torch.device("cpu")
 _MOST = 4096  # signatures of an operator
+# whose kernels on the CPU give fewer digits than ours, or leave a part of the result as the memory was
+_PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm"})
 _has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
 # what is called instead of an operator that has no kernel on the CPU, or (zeros without memory) one of another kind
 _INSTEAD: dict[str, Callable[..., Any]] = {"linear_backward": linear_backward, "_efficientzerotensor": torch.zeros}
@@ -80,7 +82,8 @@ class ColdOperator:
         self.calls = 0
         self._operator, self._returned, self._draw = operator, returned, draw
         self._signatures: dict[Any, Signature] = {}
-        self._run = _INSTEAD.get(operator.name, operator.op._op)
+        instead, meta = _INSTEAD.get(operator.name), operator.spec.meta
+        self._run = _lying(instead, meta) if instead and callable(meta) else instead or operator.op._op
         self._out = operator.kind == "out" or torch.Tag.out in operator.op.tags
         self._varies = torch.Tag.dynamic_output_shape in operator.op.tags or bool(operator.spec.concrete)
         _operators.append(self)
@@ -89,7 +92,7 @@ class ColdOperator:
     def _on_cpu(self) -> bool:
         """Asked at the first call: what PyTorch registers may come later than our kernels."""
         known = self.name in _INSTEAD or _has_kernel(self._operator.op.name(), "CPU")
-        return known and not self._operator.spec.random
+        return known and not self._operator.spec.random and self.name not in _PROGRAMMED
 
     def __call__(
         self,
@@ -137,7 +140,7 @@ class ColdOperator:
             lowered = [_look(a) if a.__class__ is Tensor or a.__class__ is Parameter else _lower(a) for a in args]
             named = {n: _lower(a) for n, a in kwargs.items() if n != "pin_memory"} if kwargs else kwargs
             if self._out:
-                lowered, named, outs = self._separate(lowered, named)
+                lowered, named, outs = self._separate(args, kwargs, lowered, named)
         except NotLent:
             return MISS
         try:
@@ -173,23 +176,31 @@ class ColdOperator:
         ours = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
         return tuple(i for i, t in enumerate(ours) if id(t) in ids)
 
-    def _separate(self, lowered: list[Any], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any], list[Tensor]]:
-        """The arguments with tensors that CPU PyTorch may resize for those that are written; these."""
+    def _separate(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], lowered: list[Any], named: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any], list[Tensor]]:
+        """The arguments with tensors that CPU PyTorch may resize for those that are written, wherever these are given;
+        these tensors."""
         sig = self._operator.signature
-        bound = sig.bind(tuple(lowered), named)
-        outs: dict[str, Tensor] = {}
-        for name in sig.written:
-            if isinstance(bound[name], Tensor):
-                outs[name] = bound[name].as_strided(bound[name].shape, bound[name].stride())
-        positional = [outs.get(n, a) for n, a in zip(sig.positional, lowered, strict=False)]
-        return positional, {n: outs.get(n, a) for n, a in named.items()}, list(outs.values())
+        high, low = sig.bind(args, kwargs), sig.bind(tuple(lowered), named)
+        written = [name for name in sig.written if isinstance(low[name], Tensor)]
+        outs = {id(high[n]): low[n].as_strided(low[n].size(), low[n].stride()) for n in written}
+
+        def separate(a: Any, b: Any) -> Any:
+            if isinstance(a, list | tuple):
+                return [separate(x, y) for x, y in zip(a, b, strict=True)]
+            return outs.get(id(a), b)
+
+        positional = [separate(a, b) for a, b in zip(args, lowered, strict=True)]
+        by_name = {n: separate(kwargs[n], b) for n, b in named.items()}
+        return positional, by_name, [outs[id(high[n])] for n in written]
 
     def _resize(self, args: tuple[Any, ...], kwargs: dict[str, Any], outs: list[Tensor]) -> None:
         """CPU PyTorch has resized what stands for `out=` tensors: these get storages of their new sizes."""
         bound = self._operator.signature.bind(args, kwargs)
         written = [bound[name] for name in self._operator.signature.written if isinstance(bound[name], Tensor)]
         for high, low in zip(written, outs, strict=True):
-            if high.shape != low.shape:
+            if high.size() != low.size():
                 fresh = copied(slot_of_backend(cell_of(high).backend), low)
                 set_storage(high, fresh.untyped_storage(), 0, tuple(fresh.shape), fresh.stride())
 
@@ -256,6 +267,16 @@ def _lower(a: Any) -> Any:
     if isinstance(a, list | tuple):
         return [_lower(x) for x in a]
     return _CPU if isinstance(a, torch.device) else a
+
+
+def _lying(compute: Callable[..., Any], meta: Callable[..., Any]) -> Callable[..., Any]:
+    """`compute`, whose results lie in memory as `meta` says."""
+
+    def run(*args: Any) -> Any:
+        made, like = compute(*args), meta(*args)
+        return [a if a is None or a.stride() == b.stride() else b.copy_(a) for a, b in zip(made, like, strict=True)]
+
+    return run
 
 
 def _fills(made: Tensor) -> bool:
