@@ -14,9 +14,10 @@ from rich.table import Column, Table
 
 from tensorgraft.cli.script import execute
 from tensorgraft.errors import BackendNotAvailableError
-from tensorgraft.hub import registry
+from tensorgraft.hub import registry, tiers
 
 USAGE_ERROR = 2
+_MOST_ROWS = 20
 
 
 def run_program(
@@ -25,6 +26,7 @@ def run_program(
     on: str,
     module: bool = False,
     lazy: bool = False,
+    eager: str | None = None,
     jit_report: bool = False,
     strict_fallbacks: bool = False,
     compile_cache: bool | None = None,
@@ -33,6 +35,9 @@ def run_program(
     console = Console(stderr=True)
     try:
         registry.lookup(registry.parse(on)[0])
+        if eager is not None:
+            tiers.set_mode(eager)
+            os.environ["TENSORGRAFT_EAGER"] = eager  # for processes that the program starts
     except (BackendNotAvailableError, ValueError) as error:
         console.print(f"tensorgraft: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         return USAGE_ERROR
@@ -73,6 +78,7 @@ def run_program(
             highlight=False,
         )
     if jit_report:
+        print_tiers(console)
         print_jit_report(console)
     return status
 
@@ -88,6 +94,22 @@ def print_fallbacks(console: Console, on: str) -> None:
     for name, calls in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         table.add_row(name, str(calls))
     console.print(f"operators that ran on the CPU, for want of a kernel on the device of {on}:", highlight=False)
+    console.print(table)
+
+
+def print_tiers(console: Console) -> None:
+    """Of eager operators: how many calls were computed without a compiler, and what was compiled."""
+    from tensorgraft.frontends.torch import tier_counts
+
+    cold, hot = tier_counts()
+    if not cold and not hot:
+        return
+    table = Table("eager operator", Column("calls computed cold", justify="right"), Column("plans", justify="right"))
+    for name in sorted({*cold, *hot}, key=lambda name: (-hot[name], -cold[name], name))[:_MOST_ROWS]:
+        table.add_row(name, str(cold[name]), str(hot[name]))
+    console.print(
+        f"eager: {cold.total()} calls computed at once, {hot.total()} plans made for the backend", highlight=False
+    )
     console.print(table)
 
 

@@ -3,10 +3,11 @@
 import torch  # noqa: F401  (first: it loads the device itself, which must not find `setup` half imported)
 
 from tensorgraft.frontends.torch import devices, setup
+from tensorgraft.frontends.torch.cold import tier_counts
 from tensorgraft.frontends.torch.fallback import FallbackWarning, fallbacks, set_fallback
 from tensorgraft.frontends.torch.loops import UnrolledLoopWarning
 
 setup.install()
 devices.follow_default()
 
-__all__ = ["FallbackWarning", "UnrolledLoopWarning", "fallbacks", "set_fallback"]
+__all__ = ["FallbackWarning", "UnrolledLoopWarning", "fallbacks", "set_fallback", "tier_counts"]

@@ -114,14 +114,19 @@ def _double_backward() -> None:
         return
     fused = torch.ops.aten.linear_backward.default
 
-    def linear_backward(x: Any, grad: Any, weight: Any, output_mask: list[bool]) -> tuple[Any, Any, Any]:
+    def differentiable(x: Any, grad: Any, weight: Any, output_mask: list[bool]) -> tuple[Any, Any, Any]:
         if not torch.is_grad_enabled() and forward_ad._current_level < 0:
             with torch._C._AutoDispatchBelowAutograd():
                 return fused(x, grad, weight, output_mask)
-        rows, columns = x.reshape(-1, x.shape[-1]), grad.reshape(-1, weight.shape[0] if weight.ndim > 1 else 1)
-        dx = (columns @ weight.reshape(-1, x.shape[-1]).conj()).reshape(x.shape) if output_mask[0] else None
-        dw = (columns.t() @ rows.conj()).reshape(weight.shape) if output_mask[1] else None
-        db = columns.sum(0).reshape(weight.shape[:-1]) if output_mask[2] else None
-        return dx, dw, db
+        return linear_backward(x, grad, weight, output_mask)
 
-    _library.impl("linear_backward", linear_backward, "AutogradPrivateUse1")
+    _library.impl("linear_backward", differentiable, "AutogradPrivateUse1")
+
+
+def linear_backward(x: Any, grad: Any, weight: Any, output_mask: list[bool]) -> tuple[Any, Any, Any]:
+    """`aten::linear_backward` in operators that every device has."""
+    rows, columns = x.reshape(-1, x.shape[-1]), grad.reshape(-1, weight.shape[0] if weight.ndim > 1 else 1)
+    dx = (columns @ weight.reshape(-1, x.shape[-1]).conj()).reshape(x.shape) if output_mask[0] else None
+    dw = (columns.t() @ rows.conj()).reshape(weight.shape) if output_mask[1] else None
+    db = columns.sum(0).reshape(weight.shape[:-1]) if output_mask[2] else None
+    return dx, dw, db

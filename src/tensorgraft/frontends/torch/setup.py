@@ -158,8 +158,9 @@ def _define_own() -> None:
     own.define("convert(Tensor self, ScalarType dtype, MemoryFormat memory_format) -> Tensor")
     own.define("assign(Tensor(a!) self, Tensor source) -> Tensor(a!)")
     convert, assign = torch.ops.graft.convert.default, torch.ops.graft.assign.default
-    own.impl("convert", lambda x, dtype, memory_format: x.to(dtype, memory_format=memory_format, copy=True), "Meta")
-    own.impl("assign", lambda x, source: x.copy_(source), "Meta")
+    for key in ("Meta", "CPU"):
+        own.impl("convert", lambda x, dtype, memory_format: x.to(dtype, memory_format=memory_format, copy=True), key)
+        own.impl("assign", lambda x, source: x.copy_(source), key)
     transfer.kernels["convert"] = entry(Operator(convert, Spec(lambda xp, x, dtype: xp.astype(x, dtype))))
     own.impl("convert", transfer.kernels["convert"], KEY)
     own.impl("assign", entry(Operator(assign, Spec(lambda xp, source: source), "out")), KEY)
