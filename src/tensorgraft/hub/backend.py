@@ -197,6 +197,10 @@ class Backend(
         and computed, which nobody may write. None for what is traced or lies elsewhere."""
         return None
 
+    def is_tracing(self) -> bool:
+        """A program is being traced: what is computed now belongs to it, also where the operands have values."""
+        return False
+
     def adopt(self, x: np.ndarray, /) -> Array:
         """An array of a host array that nobody writes any more: its memory as it is, where that suits. Enters `scope`
         by itself, and has values also where a program is being traced."""

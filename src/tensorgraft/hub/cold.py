@@ -1,0 +1,156 @@
+"""The hub's operations on the cold tier of a backend: on the host's memory, until compiling them would have paid.
+
+A whole composite, or a kernel of a front end, is one step: its operands are lent once, and its results adopted. Where
+the cold backend refuses, the backend itself is asked, so that errors are its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tensorgraft.hub import tiers
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.coded import Coded
+from tensorgraft.hub.elementwise import Elementwise
+from tensorgraft.hub.fft import FFT
+from tensorgraft.hub.indexing import Indexing
+from tensorgraft.hub.linalg import LinearAlgebra
+from tensorgraft.hub.random import Random
+from tensorgraft.hub.reduction import Reduction
+from tensorgraft.hub.shape import ShapeOps
+from tensorgraft.hub.sorting import Sorting
+from tensorgraft.hub.windowed import Windowed
+
+Array = Any
+B = TypeVar("B", bound=type[Backend])
+
+_MOST = 1 << 16  # signatures whose work is remembered
+_heats: dict[Any, tiers.Heat] = {}
+_hot: set[Any] = set()  # what the cold backend has refused
+
+
+def attempt(
+    xp: Backend, key: Hashable, program: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any] | None = None
+) -> tuple[Any] | None:
+    """(what `program(backend, *args, **kwargs)` gives, its arrays as arrays of `xp`), computed by the cold tier; None
+    where `xp` is to compute it: without such a tier, where a program is being traced, for arrays that cannot be lent,
+    and when the signature is worth to be compiled. Call in `xp.scope()`.
+
+    Arguments:
+        key: what the program is, with whatever is static in it.
+        args: arrays of `xp`, sequences of them, and what is no array.
+    """
+    host = xp.cold
+    if host is None or not tiers.tiered() or xp.is_tracing():
+        return None
+    lent = _Lent(xp, host)
+    try:
+        given = [lent.of(x) for x in args]
+        named = {name: lent.of(x) for name, x in kwargs.items()} if kwargs else {}
+        signature = (key, xp, *lent.seen, *named)
+        heat = _heats.get(signature)
+        if heat is None:
+            if len(_heats) >= _MOST:
+                _heats.clear()
+            heat = _heats[signature] = tiers.Heat()
+    except _Unsuited:
+        return None
+    except TypeError:  # a static argument that cannot be looked up by
+        return None
+    if signature in _hot:
+        return None
+    if heat.spent(lent.elements):
+        _hot.add(signature)
+        return None
+    try:
+        with host.scope():
+            made = program(host, *given, **named)
+    except Exception:  # the backend's own error counts, if it raises one
+        _hot.add(signature)
+        return None
+    return (lent.back(made),)
+
+
+class _Unsuited(Exception):
+    """An operand that the cold tier cannot have."""
+
+
+class _Lent:
+    """Operands of one call."""
+
+    def __init__(self, xp: Backend, host: Backend) -> None:
+        self.xp, self.host = xp, host
+        self.arrays: dict[int, tuple[Array, Array]] = {}  # by identity of what was lent: that, and whose it is
+        self.seen: list[Any] = []
+        self.elements = 0
+
+    def of(self, x: Any) -> Any:
+        kind = x.__class__
+        if kind is tuple or kind is list:
+            self.seen.append(len(x))
+            return kind([self.of(item) for item in x])
+        xp = self.xp
+        if xp.is_array(x):
+            lent = xp.lend(x)
+            view = None if lent is None else self.host.over_memory(xp.to_numpy(lent))
+            if view is None:
+                raise _Unsuited
+            self.arrays[id(view)] = view, x
+            self.elements += view.size
+            self.seen += (view.shape, view.dtype)
+            return view
+        if kind is np.ndarray:
+            self.seen += (x.shape, x.dtype)
+        elif kind is float or kind is complex:
+            self.seen.append(kind)
+        elif callable(x) and not isinstance(x, type | np.dtype):
+            raise _Unsuited
+        else:
+            self.seen += (kind, x)
+        return x
+
+    def back(self, x: Any) -> Any:
+        if self.host.is_array(x):
+            was = self.arrays.get(id(x))
+            if was is not None:
+                return was[1]
+            values = self.host.to_numpy(x)
+            # a view of memory that is lent may outlive it: the backend may give that to another array
+            return self.xp.adopt(values if values.flags.owndata else np.array(values, order="C"))
+        if isinstance(x, tuple) and hasattr(x, "_fields"):
+            return type(x)(*map(self.back, x))
+        return type(x)(map(self.back, x)) if isinstance(x, tuple | list) else x
+
+
+_AREAS = (Elementwise, Reduction, ShapeOps, Indexing, Sorting, LinearAlgebra, Coded, Windowed, FFT, Random)
+_TELL = frozenset({"count", "ndim", "size"})  # numbers, which nobody computes
+
+
+def with_cold_tier(cls: B) -> B:
+    """A class decorator: each operation of the hub is computed by `cls.cold` for the first times."""
+    names = {"copy"} | {n for area in _AREAS for c in area.__mro__[:-1] for n, f in vars(c).items() if callable(f)}
+    for name in names:
+        if not name.startswith("_") and name not in _TELL:
+            setattr(cls, name, _operation(name, getattr(cls, name)))
+    return cls
+
+
+def _operation(name: str, hot: Callable[..., Any]) -> Callable[..., Any]:
+    def program(host: Backend, *args: Any, **kwargs: Any) -> Any:
+        return getattr(host, name)(*args, **kwargs)
+
+    state = tiers._state
+
+    @functools.wraps(hot)
+    def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if state.mode == "tiered":
+            made = attempt(self, name, program, args, kwargs)
+            if made is not None:
+                return made[0]
+        return hot(self, *args, **kwargs)
+
+    return method
