@@ -39,7 +39,8 @@ MISS = object()  # a call that the cold tier leaves to a plan
 _CPU = torch.device("cpu")
 _MOST = 4096  # signatures of an operator
 _has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
-_WITHOUT_KERNEL: dict[str, Callable[..., Any]] = {"linear_backward": linear_backward}
+# what is called instead of an operator that has no kernel on the CPU, or (zeros without memory) one of another kind
+_INSTEAD: dict[str, Callable[..., Any]] = {"linear_backward": linear_backward, "_efficientzerotensor": torch.zeros}
 
 plans: Counter[str] = Counter()  # made for backends that compile
 _operators: list[ColdOperator] = []
@@ -79,7 +80,7 @@ class ColdOperator:
         self.calls = 0
         self._operator, self._returned, self._draw = operator, returned, draw
         self._signatures: dict[Any, Signature] = {}
-        self._run = _WITHOUT_KERNEL.get(operator.name, operator.op._op)
+        self._run = _INSTEAD.get(operator.name, operator.op._op)
         self._out = operator.kind == "out" or torch.Tag.out in operator.op.tags
         self._varies = torch.Tag.dynamic_output_shape in operator.op.tags or bool(operator.spec.concrete)
         _operators.append(self)
@@ -87,7 +88,7 @@ class ColdOperator:
     @functools.cached_property
     def _on_cpu(self) -> bool:
         """Asked at the first call: what PyTorch registers may come later than our kernels."""
-        known = self.name in _WITHOUT_KERNEL or _has_kernel(self._operator.op.name(), "CPU")
+        known = self.name in _INSTEAD or _has_kernel(self._operator.op.name(), "CPU")
         return known and not self._operator.spec.random
 
     def __call__(
@@ -133,7 +134,7 @@ class ColdOperator:
         try:
             for at in known.written:
                 own(cells[at])
-            lowered = [seen(a) if a.__class__ is Tensor or a.__class__ is Parameter else _lower(a) for a in args]
+            lowered = [_look(a) if a.__class__ is Tensor or a.__class__ is Parameter else _lower(a) for a in args]
             named = {n: _lower(a) for n, a in kwargs.items() if n != "pin_memory"} if kwargs else kwargs
             if self._out:
                 lowered, named, outs = self._separate(lowered, named)
@@ -234,6 +235,13 @@ class ColdOperator:
             for meta in plan.results or ()
         ]
         return results[0] if plan.structure is None else plan.structure(results)
+
+
+def _look(t: Tensor) -> Tensor:
+    try:
+        return seen(t)
+    except AttributeError:  # one of the CPU, or whose storage C++ made
+        return _lower(t)
 
 
 def _lower(a: Any) -> Any:
