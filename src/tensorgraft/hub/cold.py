@@ -30,7 +30,6 @@ B = TypeVar("B", bound=type[Backend])
 
 _MOST = 1 << 16  # signatures whose work is remembered
 _heats: dict[Any, tiers.Heat] = {}
-_hot: set[Any] = set()  # what the cold backend has refused
 
 
 def attempt(
@@ -45,34 +44,64 @@ def attempt(
         args: arrays of `xp`, sequences of them, and what is no array.
     """
     host = xp.cold
-    if host is None or not tiers.tiered() or xp.is_tracing():
+    if host is None or not tiers.tiered():
         return None
+    seen: list[Any] = [key, xp]
+    for x in args:
+        _look(xp, x, seen)
+    if kwargs:
+        seen += kwargs
+        for x in kwargs.values():
+            _look(xp, x, seen)
+    signature = tuple(seen)
+    try:
+        heat = _heats.get(signature)
+    except TypeError:  # a static argument that cannot be looked up by
+        return None
+    if heat is _HOT or xp.is_tracing():
+        return None
+    if heat is None:
+        if len(_heats) >= _MOST:
+            _heats.clear()
+        heat = _heats[signature] = tiers.Heat()
     lent = _Lent(xp, host)
     try:
         given = [lent.of(x) for x in args]
         named = {name: lent.of(x) for name, x in kwargs.items()} if kwargs else {}
-        signature = (key, xp, *lent.seen, *named)
-        heat = _heats.get(signature)
-        if heat is None:
-            if len(_heats) >= _MOST:
-                _heats.clear()
-            heat = _heats[signature] = tiers.Heat()
     except _Unsuited:
         return None
-    except TypeError:  # a static argument that cannot be looked up by
-        return None
-    if signature in _hot:
-        return None
     if heat.spent(lent.elements):
-        _hot.add(signature)
+        _heats[signature] = _HOT
         return None
     try:
         with host.scope():
             made = program(host, *given, **named)
     except Exception:  # the backend's own error counts, if it raises one
-        _hot.add(signature)
+        _heats[signature] = _HOT
         return None
     return (lent.back(made),)
+
+
+_HOT = tiers.Heat()  # of what has done its work, or is refused by the cold backend
+_arrays: set[tuple[Backend, type]] = set()  # classes whose objects are arrays
+
+
+def _look(xp: Backend, x: Any, seen: list[Any]) -> None:
+    """Note what of an operand makes a signature."""
+    kind = x.__class__
+    if (xp, kind) in _arrays or kind is np.ndarray:
+        seen += (x.shape, x.dtype)
+    elif kind is tuple or kind is list:
+        seen.append(len(x))
+        for item in x:
+            _look(xp, item, seen)
+    elif kind is float or kind is complex:
+        seen.append(kind)
+    elif xp.is_array(x):
+        _arrays.add((xp, kind))
+        seen += (x.shape, x.dtype)
+    else:
+        seen += (kind, x)
 
 
 class _Unsuited(Exception):
@@ -85,32 +114,22 @@ class _Lent:
     def __init__(self, xp: Backend, host: Backend) -> None:
         self.xp, self.host = xp, host
         self.arrays: dict[int, tuple[Array, Array]] = {}  # by identity of what was lent: that, and whose it is
-        self.seen: list[Any] = []
         self.elements = 0
 
     def of(self, x: Any) -> Any:
         kind = x.__class__
-        if kind is tuple or kind is list:
-            self.seen.append(len(x))
-            return kind([self.of(item) for item in x])
-        xp = self.xp
-        if xp.is_array(x):
-            lent = xp.lend(x)
-            view = None if lent is None else self.host.over_memory(xp.to_numpy(lent))
+        if (self.xp, kind) in _arrays:
+            lent = self.xp.lend(x)
+            view = None if lent is None else self.host.over_memory(np.asarray(lent))
             if view is None:
                 raise _Unsuited
             self.arrays[id(view)] = view, x
             self.elements += view.size
-            self.seen += (view.shape, view.dtype)
             return view
-        if kind is np.ndarray:
-            self.seen += (x.shape, x.dtype)
-        elif kind is float or kind is complex:
-            self.seen.append(kind)
-        elif callable(x) and not isinstance(x, type | np.dtype):
+        if kind is tuple or kind is list:
+            return kind([self.of(item) for item in x])
+        if callable(x) and not isinstance(x, type | np.dtype):
             raise _Unsuited
-        else:
-            self.seen += (kind, x)
         return x
 
     def back(self, x: Any) -> Any:

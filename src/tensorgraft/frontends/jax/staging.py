@@ -24,10 +24,8 @@ from tensorgraft.hub.backend import Backend
 
 Value = Any
 
-_OF_EVERY_RUN = frozenset(
-    (callback.pure_callback_p, callback.io_callback_p, debugging.debug_callback_p, debugging.debug_print_p)
-    + (core.ref_p, core.empty_ref_p)
-)
+_CALLBACKS = (callback.pure_callback_p, callback.io_callback_p, debugging.debug_callback_p, debugging.debug_print_p)
+_OF_EVERY_RUN = frozenset((*_CALLBACKS, core.ref_p, core.empty_ref_p))
 _BY_JAX = frozenset(("device_put", "copy", "copy_p", "stage", "sharding_constraint", "layout_constraint"))  # of places
 _LARGE = 1 << 22  # bytes in and out, from which on a compilation costs less than it saves
 _LONG = 1 << 12  # equations, those of a loop once for each step
@@ -109,7 +107,7 @@ def _computed(primitive: Any, operands: Sequence[Value], params: dict[str, Any])
         return primitive.bind_with_trace(core.eval_trace, operands, avals, params)
     program, results = found
     host = registry.get("numpy")
-    with core.eval_context(), host.scope(), jax.enable_x64(True):  # type: ignore[attr-defined]  # dtypes are as they are
+    with core.eval_context(), host.scope(), jax.enable_x64(True):  # dtypes are as they are
         given = [_on_host(host, x, aval.dtype) for x, aval in zip(operands, avals, strict=True)]
         made = [_array(host, x, aval) for x, aval in zip(program(host, *given), results, strict=True)]
     return made if primitive.multiple_results else made[0]
@@ -119,8 +117,7 @@ def _is_near(x: Value) -> bool:
     """A value of the host, or an array of JAX that lies on one device in the host's memory."""
     if not isinstance(x, jax.Array):
         return True
-    devices = x.sharding.device_set
-    return len(devices) == 1 and next(iter(devices)).platform == "cpu"
+    return {device.platform for device in x.devices()} == {"cpu"} and len(x.devices()) == 1
 
 
 def _on_host(host: Backend, x: Value, dtype: Any) -> Any:

@@ -106,8 +106,9 @@ def refuse_keeping(x: Any, holder: str, fn: Callable[..., Any]) -> None:
 
 
 def kept(tracers: list[Any]) -> list[tuple[Any, str]]:
-    """Those of arrays that the program keeps, and where: in an attribute, in a variable of a module or of a closure, also in
-    containers in these. Asking who refers to something looks at every object there is: it is asked for all at once."""
+    """Those of arrays that the program keeps, and where: in an attribute, in a variable of a module or of a closure,
+    also in containers in these. Who refers to something is asked for all at once: that looks at every object there is.
+    """
     if not tracers:
         return []
     held: dict[int, tuple[Any, str]] = {}
