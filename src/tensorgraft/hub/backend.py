@@ -207,6 +207,10 @@ class Backend(
         """Tell a backend that records that a value is asked for."""
         return None
 
+    def is_tracing(self) -> bool:
+        """A program is being traced: what is computed now belongs to it, also where the operands have values."""
+        return False
+
     def adopt(self, x: np.ndarray, /) -> Array:
         """An array of a host array that nobody writes any more: its memory as it is, where that suits. Enters `scope`
         by itself, and has values also where a program is being traced."""
