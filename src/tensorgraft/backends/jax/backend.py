@@ -22,6 +22,7 @@ from tensorgraft.backends.jax.analysis import label_scope
 from tensorgraft.backends.jax.coded import JaxCoded
 from tensorgraft.backends.jax.control_flow import JaxControlFlow
 from tensorgraft.backends.jax.elementwise import JaxElementwise
+from tensorgraft.backends.jax.executable import often_called, ordinary
 from tensorgraft.backends.jax.fft import JaxFFT
 from tensorgraft.backends.jax.indexing import JaxIndexing
 from tensorgraft.backends.jax.linalg import JaxLinearAlgebra
@@ -121,7 +122,7 @@ class JaxBackend(
 
     def from_dlpack(self, x: Any, /) -> Array:
         try:
-            return jax.dlpack.from_dlpack(x)
+            return ordinary(jax.dlpack.from_dlpack(x))
         except (BufferError, jax.errors.JaxRuntimeError):  # read-only or strided: XLA's arrays are neither
             values = np.asarray(x)
             if values.dtype.kind == "O":
@@ -189,7 +190,8 @@ class JaxBackend(
             compiled = True
             return made
 
-        return run_donating if donate else run
+        call = run_donating if donate else run
+        return often_called(jitted, call, scope) if self.device.platform == "cpu" else call
 
     def _place(self, n: int) -> Array:
         with self.scope():  # a Python number costs as much as all the rest of a call
