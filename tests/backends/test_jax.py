@@ -14,7 +14,10 @@ import numpy as np
 import pytest
 import torch
 from jax import lax
+from jax.experimental.layout import Format, Layout
 
+import tensorgraft as tg
+import tensorgraft.array_api
 from tensorgraft.backends.jax import JaxBackend, executable
 from tensorgraft.backends.numpy import NumpyBackend
 from tensorgraft.errors import TracedValueError
@@ -276,6 +279,9 @@ def test_dlpack_of_a_transposed_array_lies_as_all_others() -> None:
     x = xp.from_dlpack(np.arange(6, dtype=np.float32).reshape(2, 3).T)
     assert x.format.layout.major_to_minor == (0, 1)
     np.testing.assert_array_equal(host(x), [[0, 3], [1, 4], [2, 5]])
+    across = jax.device_put(jnp.ones((2, 3)), Format(Layout((1, 0)), jnp.ones(1).sharding))
+    for inside in (tg.to_backend_array(tg.from_backend_array(across)), tg.array_api.asarray(across).native):
+        assert inside.format.layout.major_to_minor == (0, 1)
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------

@@ -129,6 +129,9 @@ class JaxBackend(
                 raise
             return self.asarray(values)
 
+    def own(self, x: Array, /) -> Array:
+        return ordinary(x)
+
     def over_memory(self, x: np.ndarray, /) -> Array | None:
         if self.device.platform != "cpu":
             return None
