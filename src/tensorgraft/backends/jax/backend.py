@@ -22,6 +22,7 @@ from tensorgraft.backends.jax.analysis import label_scope
 from tensorgraft.backends.jax.coded import JaxCoded
 from tensorgraft.backends.jax.control_flow import JaxControlFlow
 from tensorgraft.backends.jax.elementwise import JaxElementwise
+from tensorgraft.backends.jax.executable import often_called, ordinary
 from tensorgraft.backends.jax.fft import JaxFFT
 from tensorgraft.backends.jax.indexing import JaxIndexing
 from tensorgraft.backends.jax.linalg import JaxLinearAlgebra
@@ -125,12 +126,15 @@ class JaxBackend(
 
     def from_dlpack(self, x: Any, /) -> Array:
         try:
-            return jax.dlpack.from_dlpack(x)
+            return ordinary(jax.dlpack.from_dlpack(x))
         except (BufferError, jax.errors.JaxRuntimeError):  # read-only or strided: XLA's arrays are neither
             values = np.asarray(x)
             if values.dtype.kind == "O":
                 raise
             return self.asarray(values)
+
+    def own(self, x: Array, /) -> Array:
+        return ordinary(x)
 
     def over_memory(self, x: np.ndarray, /) -> Array | None:
         if self.device.platform != "cpu":
@@ -196,7 +200,8 @@ class JaxBackend(
             compiled = True
             return made
 
-        return run_donating if donate else run
+        call = run_donating if donate else run
+        return often_called(jitted, call, scope) if self.device.platform == "cpu" else call
 
     def _place(self, n: int) -> Array:
         with self.scope():  # a Python number costs as much as all the rest of a call
