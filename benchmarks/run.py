@@ -22,8 +22,8 @@ from benchmarks.worker import ONE_CORE, pinned
 from rich.console import Console
 from rich.table import Column, Table
 
-AREAS = ("import_time", "eager", "array_api", "writes", "autocast", "training_step", "models", "lazy", "call_overhead",
-         "convolution", "growth", "grafted", "quantized", "optimizers", "trace")  # fmt: skip
+AREAS = ("import_time", "eager", "new_shapes", "array_api", "writes", "autocast", "training_step", "models", "lazy",
+         "call_overhead", "convolution", "growth", "grafted", "quantized", "optimizers", "trace")  # fmt: skip
 
 IN_PROCESSES = ("import_time", "models", "growth")  # of their own
 
