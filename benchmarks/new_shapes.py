@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import tensorgraft as tg
 
-SHAPES, ROUNDS, WARM = 5, 40, 6
+SHAPES, ROUNDS, WARM = 5, 20, 6
 LIMIT = 3.0  # of a new shape / a seen one
 Call = Callable[[], object]
 

@@ -28,7 +28,7 @@ _known: dict[tuple[int, torch.dtype, tuple[int, ...], tuple[int, ...]], Header] 
 _FIELDS = struct.Struct("PiiiBBHPPQPP")  # a DLManagedTensor
 _kinds: dict[torch.dtype, tuple[int, int, int, int]] = {}
 _SLAB = 1 << 16  # bytes of memory for headers that are taken at once
-_slabs: list[object] = []
+_slabs: list[ctypes.Array[ctypes.c_char]] = []
 _next, _left = 0, 0
 _lock = threading.Lock()
 _capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
