@@ -90,6 +90,7 @@ def install() -> None:
     _libraries["_"] = Library("_", "IMPL")
     from tensorgraft.frontends.torch import (
         absent_layouts,
+        attention,
         autocast,
         autograd,
         batching,
@@ -119,7 +120,17 @@ def install() -> None:
     quantized.install()
     quantized_files.install()
     quantized_interface.install()
-    parts: list[Any] = [absent_layouts, autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack]
+    parts: list[Any] = [
+        absent_layouts,
+        attention,
+        autocast,
+        autograd,
+        batching,
+        checkpoints,
+        control_flow,
+        conversion,
+        dlpack,
+    ]
     parts += [forking, generator, inductor, recurrent, remat, runtime, safetensors_files, script_files, scripted]
     for part in (*parts, serialization, storages, sparse):
         part.install()
