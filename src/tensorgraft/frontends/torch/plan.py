@@ -296,9 +296,12 @@ def _orders(
 
 
 def as_dtype(xp: Backend, v: Any, dtype: np.dtype) -> Array:
-    """A number, a host array or an array of the backend as an array of a dtype; integers wrap as in C."""
-    if isinstance(v, int | float | complex | np.ndarray):
-        return xp.asarray(np.asarray(v).astype(dtype))
+    """A number, a host array or an array of the backend as an array of a dtype; integers wrap as in C. A number is a
+    constant that a compiler sees (an exponent of 3 is two products), where a host array is an input."""
+    if isinstance(v, int | float | complex):
+        return xp.full((), np.asarray(v).astype(dtype).item(), dtype)
+    if isinstance(v, np.ndarray):
+        return xp.asarray(v.astype(dtype))
     return xp.astype(v, dtype)
 
 
