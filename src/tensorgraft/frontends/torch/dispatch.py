@@ -146,6 +146,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
             full = (*full, *key)
             plan = plans.get(full)
         if plan is None:
+            if len(plans) >= _MOST_CALLS:
+                plans.pop(next(iter(plans)), None)
             plan = plans[full] = make_plan(operator, args, kwargs, forms)
         if offsets and not spec.uncompiled:
             return plan, list(map(plan.slot.backend.place, offsets))
