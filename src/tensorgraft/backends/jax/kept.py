@@ -107,7 +107,7 @@ class Program:
 
     def drop(self) -> None:
         self.jitted = self._full = None
-        self.gone |= self.signatures
+        self.gone = self.signatures if len(self.gone) > MOST else self.gone | self.signatures
         self.signatures = set()
 
 
