@@ -77,6 +77,8 @@ def from_backend_array(a: Any) -> torch.Tensor:
             )
         if xp.mutable and xp.memory(a) is None:  # a scalar, or the memory of something immutable
             a = xp.copy(a)
+        elif not xp.mutable:
+            a = xp.own(a)
         t = tensors.from_array(a, slot)
     tensors.cell_of(t).shared = True
     return t

@@ -14,8 +14,11 @@ import numpy as np
 import pytest
 import torch
 from jax import lax
+from jax.experimental.layout import Format, Layout
 
-from tensorgraft.backends.jax import JaxBackend
+import tensorgraft as tg
+import tensorgraft.array_api
+from tensorgraft.backends.jax import JaxBackend, executable
 from tensorgraft.backends.numpy import NumpyBackend
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend, dtypes
@@ -174,6 +177,111 @@ def test_constants_have_values_in_a_trace() -> None:
 def test_values_that_are_traced_are_errors(ask) -> None:
     with pytest.raises(TracedValueError, match=r"bool array of shape \(3,\).*traced"):
         xp.compile(lambda x: (ask(x),))(np.ones(3, bool))
+
+
+# ---- programs that are called often ----------------------------------------------------------------------------------
+
+
+def often(fn, *args, donate=()):
+    """A compiled function after many calls with arrays like these."""
+    run = xp.compile(fn, donate)
+    for _ in range(2 * executable._OFTEN):
+        run(*[jnp.copy(a) for a in args])
+    known = dict(zip(run.__code__.co_freevars, run.__closure__, strict=True))
+    assert known["execute"].cell_contents is not None  # what is tested below is called
+    return run
+
+
+def test_another_array_to_a_program_that_is_called_often() -> None:
+    x = jnp.arange(8.0).reshape(2, 4)
+    run = often(lambda x, y: (xp.add(x, y), x, 2 * y), x, x)
+    given = [
+        x,
+        x.reshape(4, 2),  # of as many bytes
+        jnp.arange(8).reshape(2, 4),
+        jnp.arange(3.0),
+        jnp.full((2, 4), 2),
+        np.arange(8, dtype=np.float32).reshape(2, 4),
+        xp.from_dlpack(np.arange(8, dtype=np.float32).reshape(4, 2).T),
+        jnp.float16(3),
+        1.5,
+    ]
+    for y in (*given, x):
+        with xp.scope():
+            wanted = jax.jit(lambda x, y: (x + y, x, 2 * y))(y, y)
+        found = run(y, y)
+        assert [a.dtype for a in found] == [a.dtype for a in wanted]
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(host(a), host(b))
+
+
+def test_arguments_and_results_of_a_program_that_is_called_often() -> None:
+    x, y = jnp.arange(3.0), jnp.arange(4)
+    np.testing.assert_array_equal(host(often(lambda x, y: y + 1, x, y)(x, y)), [1, 2, 3, 4])  # one result, one unused
+    assert often(lambda x: (), x)(x) == ()
+    run = often(lambda x, y: (x + 1, y), x, y, donate=(0,))
+    given = x + 0
+    run(given, y)
+    assert given.is_deleted() and not y.is_deleted()
+    with pytest.raises((RuntimeError, ValueError), match="deleted"):
+        run(given, y)
+
+
+def test_in_a_trace_a_program_that_is_called_often_is_a_part_of_it() -> None:
+    x = jnp.arange(3.0)
+    run = often(lambda x: (xp.multiply(x, x),), x)
+    np.testing.assert_array_equal(host(jax.jit(run)(x)[0]), [0, 1, 4])
+    np.testing.assert_array_equal(host(jax.grad(lambda x: run(x)[0].sum())(x)), [0, 2, 4])
+    assert jax.make_jaxpr(lambda: run(x))().jaxpr.eqns  # arrays of outside, too: a capture has them for what changes
+
+
+def test_nan_is_looked_for_in_a_program_that_is_called_often() -> None:
+    x = jnp.ones(3)
+    run = often(lambda x: (xp.log(x),), x)
+    with jax.debug_nans(True), pytest.raises(FloatingPointError):
+        run(-x)
+
+
+def test_what_tells_the_host_does_so_at_every_call() -> None:
+    told: list[float] = []
+
+    def tell(x):
+        xp.observe(lambda v: told.append(float(v)), x)
+        return (x,)
+
+    run = xp.compile(tell)
+    for i in range(3 * executable._OFTEN):
+        run(jnp.float32(i))
+    jax.effects_barrier()
+    assert sorted(told) == list(range(3 * executable._OFTEN))
+
+
+def test_arrays_of_several_devices_to_a_program_that_is_called_often() -> None:
+    code = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from tensorgraft.backends.jax import JaxBackend
+xp, x = JaxBackend(), jnp.arange(4.0)
+run = xp.compile(lambda x: (xp.add(x, x),))
+for _ in range(30): run(x)
+mesh = Mesh(np.array(jax.devices()), ("a",))
+for where in (NamedSharding(mesh, P("a")), NamedSharding(mesh, P()), jax.devices()[1]):
+    y = jax.device_put(x, where)
+    assert run(y)[0].sharding.device_set == y.sharding.device_set
+    np.testing.assert_array_equal(run(y)[0], [0, 2, 4, 6])
+"""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, **flags, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+def test_dlpack_of_a_transposed_array_lies_as_all_others() -> None:
+    x = xp.from_dlpack(np.arange(6, dtype=np.float32).reshape(2, 3).T)
+    assert x.format.layout.major_to_minor == (0, 1)
+    np.testing.assert_array_equal(host(x), [[0, 3], [1, 4], [2, 5]])
+    across = jax.device_put(jnp.ones((2, 3)), Format(Layout((1, 0)), jnp.ones(1).sharding))
+    for inside in (tg.to_backend_array(tg.from_backend_array(across)), tg.array_api.asarray(across).native):
+        assert inside.format.layout.major_to_minor == (0, 1)
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------

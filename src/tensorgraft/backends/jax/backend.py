@@ -22,11 +22,12 @@ from tensorgraft.backends.jax.analysis import label_scope
 from tensorgraft.backends.jax.coded import JaxCoded
 from tensorgraft.backends.jax.control_flow import JaxControlFlow
 from tensorgraft.backends.jax.elementwise import JaxElementwise
+from tensorgraft.backends.jax.executable import often_called, ordinary
 from tensorgraft.backends.jax.fft import JaxFFT
 from tensorgraft.backends.jax.indexing import JaxIndexing
 from tensorgraft.backends.jax.kept import NotSmall, Program
 from tensorgraft.backends.jax.linalg import JaxLinearAlgebra
-from tensorgraft.backends.jax.operation import Tracer, is_common, is_weak, operation
+from tensorgraft.backends.jax.operation import Tracer, is_common, is_tracing, is_weak, operation
 from tensorgraft.backends.jax.program import JaxProgram
 from tensorgraft.backends.jax.reduction import JaxReduction
 from tensorgraft.backends.jax.shape import JaxShape
@@ -35,6 +36,7 @@ from tensorgraft.backends.jax.transforms import JaxTransforms
 from tensorgraft.backends.jax.windowed import JaxWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend, registry
+from tensorgraft.hub.cold import with_cold_tier
 
 Array = Any
 
@@ -44,6 +46,7 @@ forking.install()  # before JAX starts
 _to_device = Program(lambda x: x)  # the fastest way that JAX has to move a host array, once it is compiled
 
 
+@with_cold_tier
 class JaxBackend(
     JaxElementwise,
     JaxReduction,
@@ -93,6 +96,8 @@ class JaxBackend(
     def asarray(self, x: np.ndarray, /) -> Array:
         # JAX on CPU may keep the host's memory, which the caller may write later: it is given a copy that is nobody's
         x = np.array(x, order="C")
+        if x.dtype.isnative:
+            return self.adopt(x)
         with jax.core.eval_context():  # in a trace too, a constant has a value
             return self._put(x)
 
@@ -122,12 +127,15 @@ class JaxBackend(
 
     def from_dlpack(self, x: Any, /) -> Array:
         try:
-            return jax.dlpack.from_dlpack(x)
+            return ordinary(jax.dlpack.from_dlpack(x))
         except (BufferError, jax.errors.JaxRuntimeError):  # read-only or strided: XLA's arrays are neither
             values = np.asarray(x)
             if values.dtype.kind == "O":
                 raise
             return self.asarray(values)
+
+    def own(self, x: Array, /) -> Array:
+        return ordinary(x)
 
     def over_memory(self, x: np.ndarray, /) -> Array | None:
         if self.device.platform != "cpu":
@@ -145,6 +153,9 @@ class JaxBackend(
         if x.__class__ is not ArrayImpl or x.sharding.__class__ is not SingleDeviceSharding or self.cold is None:
             return None
         return x.block_until_ready()
+
+    def is_tracing(self) -> bool:
+        return is_tracing()
 
     def adopt(self, x: np.ndarray, /) -> Array:
         with self.scope():  # `jax.device_put` does the same, and takes seven times as long to find out
@@ -193,7 +204,8 @@ class JaxBackend(
             compiled = True
             return made
 
-        return run_donating if donate else run
+        call = run_donating if donate else run
+        return often_called(jitted, call, scope) if self.device.platform == "cpu" else call
 
     def _place(self, n: int) -> Array:
         with self.scope():  # a Python number costs as much as all the rest of a call

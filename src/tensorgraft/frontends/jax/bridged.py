@@ -214,4 +214,4 @@ def _into_jax(t: Tensor) -> Array:
 
 
 def _out_of_jax(array: Array, place: Slot | None) -> Tensor:
-    return torch.from_dlpack(array) if place is None else from_array(array, place)
+    return torch.from_dlpack(array) if place is None else from_array(place.backend.own(array), place)

@@ -15,6 +15,7 @@ from tensorgraft import warned
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import checks, fallback, generator, state
 from tensorgraft.frontends.torch.cold import MISS, ColdOperator
+from tensorgraft.frontends.torch.cold import plans as compiled_plans
 from tensorgraft.frontends.torch.concrete import run_concrete
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.modes import below_modes, function_mode, suspended, tracing
@@ -45,8 +46,14 @@ def entry(operator: Operator) -> Callable[..., Any]:
     generator_at = sig.positional.index("generator") if "generator" in sig.positional else len(sig.positional)
     writes = bool(operator.writes)
     returned = _returned(operator)
-    cold = ColdOperator(operator)
     now = state.now
+
+    def drawn(cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = args[generator_at] if len(args) > generator_at else kwargs.get("generator")
+        return generator.draw(given, _random_index(cells, args, kwargs))
+
+    cold = ColdOperator(operator, returned, drawn)
+    recorded: dict[Any, Any] = {}  # as `calls`, where each call is to be asked whether it is recorded or computed
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if function_mode() or tracing():
@@ -99,21 +106,23 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 backend = _backend_of(cells, kwargs)
             key.append(backend)
             full = tuple(key)
-            known = calls.get(full)
+            known: Any = calls.get(full)
             if known is None:
                 if now.capture is None:
-                    made = cold(full, backend, cells, args, kwargs, returned)
+                    made = cold(full, backend, cells, inputs, args, kwargs)
                     if made is not MISS:
                         return made
-                if len(calls) >= _MOST_CALLS:
-                    calls.clear()
-                known = calls[full] = look_up(key, cells, args, kwargs)
+                table = recorded if backend is not None and backend.records else calls
+                known = table.get(full)
+                if known is None:
+                    if len(table) >= _MOST_CALLS:
+                        table.clear()
+                    known = table[full] = look_up(key, cells, args, kwargs)
             plan, offsets = known
             arrays = [c.array for c in cells]
             arrays += offsets
             if random:
-                given = args[generator_at] if len(args) > generator_at else kwargs.get("generator")
-                inputs.append(generator.draw(given, _random_index(cells, args, kwargs)))
+                inputs.append(drawn(cells, args, kwargs))
             if plan.makers is None or now.capture is not None:
                 return first(plan, cells, [*offsets, *inputs], args, kwargs)
             new = plan.run(*arrays, *inputs) if inputs else plan.run(*arrays)
@@ -125,8 +134,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 n += 1
             if returned is not None:
                 return returned(args, kwargs)
-            made = [None if make is None else make(new[n + k]) for k, make in plan.makers]
-            return made[0] if plan.structure is None else plan.structure(made)
+            results = [None if make is None else make(new[n + k]) for k, make in plan.makers]
+            return results[0] if plan.structure is None else plan.structure(results)
         except Exception as error:
             if now.scripted:  # C++ loses it
                 now.raised = error
@@ -149,6 +158,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
             if len(plans) >= _MOST_CALLS:
                 plans.pop(next(iter(plans)), None)
             plan = plans[full] = make_plan(operator, args, kwargs, forms)
+            if plan.slot.backend.compiles:
+                compiled_plans[operator.name] += 1
         if offsets and not spec.uncompiled:
             return plan, list(map(plan.slot.backend.place, offsets))
         return plan, offsets
@@ -207,6 +218,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
         return results[0] if plan.structure is None else plan.structure(results)
 
     def concrete(*args: Any, **kwargs: Any) -> Any:
+        if now.capture is None and (made := cold.at_once(args, kwargs)) is not MISS:
+            return made
         try:
             with warned.remembered():
                 return run_concrete(operator, args, kwargs)

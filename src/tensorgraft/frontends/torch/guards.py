@@ -23,9 +23,9 @@ from tensorgraft.frontends.torch.host import LookGuard, ValueGuard
 from tensorgraft.frontends.torch.located import here
 from tensorgraft.frontends.torch.optimizers import Stepped
 from tensorgraft.frontends.torch.plan import sharing
+from tensorgraft.frontends.torch.sources import storages_of
 from tensorgraft.frontends.torch.tensors import cell_of
 from tensorgraft.precision import policy
-from tensorgraft.storage import Storage
 from tensorgraft.transforms.arrays import framework_of
 from tensorgraft.transforms.surroundings import OfAnother, Surroundings
 
@@ -245,7 +245,9 @@ class Modules:
         self._tensors = list(found.values())
         self._requires_grad = [t.requires_grad for t in self._tensors]
         self._ours = [t for t in self._tensors if t.device.type == TYPE]
-        self._cells = [cell_of(t) for t in self._ours]
+        for t in self._ours:
+            cell_of(t)  # says what is wrong with those that have none
+        self._storages = storages_of(self._ours)
 
     def hold(self) -> bool:
         if any(self._empty) or sum(map(len, self._full)) != len(self._held):
@@ -254,11 +256,12 @@ class Modules:
             return False
         if [d["training"] for d in self._training] != self._modes:
             return False
-        if not all(d.hold() for d in self._scripted):
-            return False
+        for d in self._scripted:
+            if not d.hold():
+                return False
         if [t.requires_grad for t in self._tensors] != self._requires_grad:
             return False
-        return in_cells(self._ours, self._cells)
+        return storages_of(self._ours) == self._storages
 
     def broken(self, names: dict[int, str]) -> str:
         """What does not hold any more, in words."""
@@ -276,15 +279,7 @@ class Modules:
             held = set(map(id, self._held))
             what = next((names.get(id(v)) for v in now if id(v) not in held), None)
             return f"{what or 'a parameter, a buffer, a module or a hook'} was added, or took the place of another"
-        for t, cell in zip(self._ours, self._cells, strict=True):
-            if not in_cells([t], [cell]):
+        for t, before in zip(self._ours, self._storages, strict=True):
+            if t.untyped_storage() is not before:
                 return f"{names.get(id(t), 'a parameter or buffer')} has another storage (its .data was set)"
         return "a module has changed"
-
-
-def in_cells(tensors: Sequence[Tensor], cells: Sequence[Storage]) -> bool:
-    """The tensors have these storages."""
-    try:
-        return all(map(is_, [t.untyped_storage().cell for t in tensors], cells))  # type: ignore[attr-defined]
-    except AttributeError:  # a storage that C++ made
-        return False

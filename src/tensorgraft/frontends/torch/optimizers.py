@@ -25,6 +25,7 @@ from tensorgraft.frontends.torch.adafactor import adafactor
 from tensorgraft.frontends.torch.capture import Capture, paused
 from tensorgraft.frontends.torch.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.located import refused
+from tensorgraft.frontends.torch.sources import storages_of
 from tensorgraft.frontends.torch.tensors import cell_of, from_array
 from tensorgraft.frontends.torch.watch import Schedule, replaced
 from tensorgraft.storage import Storage
@@ -51,7 +52,7 @@ class Stepped:
         self._entries = list(optimizer.state.values())
         self._values = list(chain.from_iterable(e.values() for e in self._entries if isinstance(e, dict)))
         self._ours = [v for v in self._values if isinstance(v, torch.Tensor) and v.device.type == TYPE]
-        self._cells = [cell_of(v) for v in self._ours]
+        self._storages = storages_of(self._ours)
 
     def holds(self) -> bool:
         """The optimizer is still as the trace saw it."""
@@ -91,7 +92,7 @@ class Stepped:
         values = [v for e in entries if isinstance(e, dict) for v in e.values()]
         if len(values) != len(self._values) or not all(map(is_, values, self._values)):
             return False
-        return all(map(is_, [t.untyped_storage().cell for t in self._ours], self._cells))  # type: ignore[attr-defined]
+        return storages_of(self._ours) == self._storages
 
     def _alike(self) -> bool:
         for p, entries, cells in self._state:

@@ -45,8 +45,12 @@ class Storages:
     """Many of them at once."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        self._fixed: list[Any] = [source.cell for source in sources]
+        nobody: Any = _Nobody()
+        self._fixed: list[Any] = [source.cell or nobody for source in sources]
         self._moving = [(k, source) for k, source in enumerate(sources) if source.cell is None]
+        # of these, arguments that are not quantised, which most are
+        self._plain = [(k, s.argument) for k, s in self._moving if s.argument is not None and s.part is None]
+        self._others = [(k, s) for k, s in self._moving if s.argument is None or s.part is not None]
 
     def __len__(self) -> int:
         return len(self._fixed)
@@ -58,6 +62,30 @@ class Storages:
         for k, source in self._moving:
             cells[k] = source(leaves)
         return cells
+
+    def arrays(self, leaves: Sequence[Any]) -> list[Array]:
+        """What is in them."""
+        arrays = [cell.array for cell in self._fixed]
+        for k, i in self._plain:
+            arrays[k] = leaves[i].untyped_storage().cell.array
+        for k, source in self._others:
+            arrays[k] = source(leaves).array
+        return arrays
+
+
+class _Nobody:
+    """In the place of a storage that each call brings."""
+
+    array = None
+
+
+def storages_of(tensors: Sequence[Tensor]) -> list[torch.UntypedStorage]:
+    """PyTorch's storages of tensors, each of which is one object for as long as somebody has it: lists of them are
+    equal where all storages are the same."""
+    return list(map(_storage_of, tensors))
+
+
+_storage_of = Tensor.untyped_storage
 
 
 class Inputs:
@@ -82,11 +110,11 @@ class Inputs:
         return bool(self._feeds)
 
     def __call__(self, leaves: Sequence[Any]) -> list[Array]:
-        cells = self._storages(leaves)
-        arrays = [cell.array for cell in cells]
+        arrays = self._storages.arrays(leaves)
         for k, feed in self._feeds:
             arrays[k] = feed.take()
         if self._donated:
+            cells = self._storages(leaves)
             given = [arrays[k] for k in self._donated]
             counts = list(map(sys.getrefcount, given))
             if max(counts) > _HELD or True in [cells[k].shared for k in self._donated]:
@@ -99,7 +127,7 @@ class Inputs:
 
     def now(self, leaves: Sequence[Any]) -> list[Array]:
         """The arrays as they are, for a look at them: nothing is donated."""
-        arrays = [cell.array for cell in self._storages(leaves)]
+        arrays = self._storages.arrays(leaves)
         with calling(leaves):
             for k, feed in self._feeds:
                 arrays[k] = feed.value()

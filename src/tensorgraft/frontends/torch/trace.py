@@ -84,82 +84,86 @@ class Trace:
         more = (self.written, self.kept, self.gradients, self.draws, self.schedule.before, self.schedule.after)
         plain = len(makers) == len(self.results) and self.tape is None and not self.inputs.fed and not any(more)
         self.on_host = [(x, x.host) for x in self.results if x.host is not None]
+        # something at the host's side asks for the arguments of the call
+        self.hosted = self.inputs.fed or bool(self.on_host) or self.tape is not None
+        self.anew = [gradient for gradient in self.gradients if gradient.anew]
         self.plainly = makers if plain else None  # all that becomes of the outputs, where they become new tensors
 
     def __call__(self, leaves: Sequence[Any], first: bool = False) -> Any:
-        return run_trace(self, leaves, first)
+        if self.plainly is not None:
+            made = self.run(*self.inputs(leaves))
+            flat: list[Any] = [make(made[k]) for make, k in self.plainly]
+            return flat[0] if self.structure is None else unflatten(self.structure, flat)
+        return self._settled(leaves, first)
 
-
-def run_trace(trace: Trace, leaves: Sequence[Any], first: bool = False) -> Any:
-    if trace.plainly is not None:
-        made = trace.run(*trace.inputs(leaves))
-        flat: list[Any] = [make(made[k]) for make, k in trace.plainly]
-        return flat[0] if trace.structure is None else unflatten(trace.structure, flat)
-    schedule = trace.schedule
-    if schedule.before and not first:
-        for call in schedule.before:
-            call()
-    residuals = None
-    of_host: dict[int, Any] = {}
-    with calling(leaves):
-        arrays = trace.inputs(leaves)
-        for gradient in trace.gradients:
-            if gradient.anew:  # its memory is free for the new one
-                gradient.leaf(leaves).grad = None
-        made = trace.run(*arrays)
-        if trace.tape is not None:
-            residuals = trace.tape.residuals(arrays, made, leaves)
-        for result, value in trace.on_host:
-            of_host[id(result)] = value()
-    del arrays
-    for source, n in trace.draws:
-        source.offset += n
-    written = trace.written(leaves)
-    for cell, array in zip(written, made, strict=False):
-        cell.array = array
-        cell.shared = False
-    new = made[len(written) :]
-    for k, cell in trace.kept:
-        cell.array = new[k]
-    tensors: dict[int, Tensor] = {}  # the first on each storage
-
-    def tensor(k: int, metadata: Metadata) -> Tensor:
-        if k in tensors:
-            return metadata.beside(tensors[k])
-        tensors[k] = metadata.on(codes.storage(new[k:], metadata.kind, trace.backend))
-        return tensors[k]
-
-    for gradient in trace.gradients:
-        leaf = gradient.leaf(leaves)
-        if gradient.make is not None and gradient.survivor is not None:
-            leaf.grad = gradient.make(new[gradient.survivor])
-        elif gradient.survivor is None or gradient.metadata is None:
-            leaf.grad = None
+    def _settled(self, leaves: Sequence[Any], first: bool) -> Any:
+        """A call, and all that becomes of what it has made."""
+        schedule = self.schedule
+        if schedule.before and not first:
+            for call in schedule.before:
+                call()
+        if self.hosted:
+            with calling(leaves):
+                made, residuals, of_host = self._computed(leaves)
         else:
-            leaf.grad = tensor(gradient.survivor, gradient.metadata)
-    flat = []
-    for result in trace.results:
-        if result.make is not None and result.survivor is not None:
-            flat.append(result.make(new[result.survivor]))
-        elif result.survivor is not None:
-            assert result.metadata is not None
-            flat.append(tensor(result.survivor, result.metadata))
-        elif result.argument is not None:
-            given = leaves[result.argument]
-            m = result.metadata
-            flat.append(given if m is None else given.detach().as_strided(m.size, m.stride, m.offset))
-        elif result.host is not None:
-            flat.append(of_host[id(result)])
-        else:
-            flat.append(result.value)
-    if schedule.after and not first:
-        for call in schedule.after:
-            call()
-    if trace.tape is not None and residuals is not None:
-        ends = [get(leaves) for get in trace.ends]
-        attached = trace.tape.attach(trace.backend, residuals, [flat[i] for i in trace.roots], ends)
-        for i, tensor_with_history in zip(trace.roots, attached, strict=True):
-            flat[i] = tensor_with_history
-    for i, j in trace.again:
-        flat[i] = flat[j]
-    return flat[0] if trace.structure is None else unflatten(trace.structure, flat)
+            made, residuals, of_host = self._computed(leaves)
+        for source, n in self.draws:
+            source.offset += n
+        written = self.written(leaves)
+        for cell, array in zip(written, made, strict=False):
+            cell.array = array
+            cell.shared = False
+        new = made[len(written) :]
+        for k, cell in self.kept:
+            cell.array = new[k]
+        tensors: dict[int, Tensor] = {}  # the first on each storage
+
+        def tensor(k: int, metadata: Metadata) -> Tensor:
+            if k in tensors:
+                return metadata.beside(tensors[k])
+            tensors[k] = metadata.on(codes.storage(new[k:], metadata.kind, self.backend))
+            return tensors[k]
+
+        for gradient in self.gradients:
+            leaf = gradient.leaf(leaves)
+            if gradient.make is not None and gradient.survivor is not None:
+                leaf.grad = gradient.make(new[gradient.survivor])
+            elif gradient.survivor is None or gradient.metadata is None:
+                leaf.grad = None
+            else:
+                leaf.grad = tensor(gradient.survivor, gradient.metadata)
+        flat = []
+        for result in self.results:
+            if result.make is not None and result.survivor is not None:
+                flat.append(result.make(new[result.survivor]))
+            elif result.survivor is not None:
+                assert result.metadata is not None
+                flat.append(tensor(result.survivor, result.metadata))
+            elif result.argument is not None:
+                given = leaves[result.argument]
+                m = result.metadata
+                flat.append(given if m is None else given.detach().as_strided(m.size, m.stride, m.offset))
+            elif result.host is not None:
+                flat.append(of_host[id(result)])
+            else:
+                flat.append(result.value)
+        if schedule.after and not first:
+            for call in schedule.after:
+                call()
+        if self.tape is not None and residuals is not None:
+            ends = [get(leaves) for get in self.ends]
+            attached = self.tape.attach(self.backend, residuals, [flat[i] for i in self.roots], ends)
+            for i, tensor_with_history in zip(self.roots, attached, strict=True):
+                flat[i] = tensor_with_history
+        for i, j in self.again:
+            flat[i] = flat[j]
+        return flat[0] if self.structure is None else unflatten(self.structure, flat)
+
+    def _computed(self, leaves: Sequence[Any]) -> tuple[Sequence[Array], Any, dict[int, Any]]:
+        """(the program's outputs, what a backward pass outside will need, the results that the host computes)"""
+        arrays = self.inputs(leaves)
+        for gradient in self.anew:  # its memory is free for the new one
+            gradient.leaf(leaves).grad = None
+        made = self.run(*arrays)
+        residuals = None if self.tape is None else self.tape.residuals(arrays, made, leaves)
+        return made, residuals, {id(result): value() for result, value in self.on_host}
