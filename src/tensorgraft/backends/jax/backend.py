@@ -25,6 +25,7 @@ from tensorgraft.backends.jax.elementwise import JaxElementwise
 from tensorgraft.backends.jax.executable import often_called, ordinary
 from tensorgraft.backends.jax.fft import JaxFFT
 from tensorgraft.backends.jax.indexing import JaxIndexing
+from tensorgraft.backends.jax.kept import NotSmall, Program
 from tensorgraft.backends.jax.linalg import JaxLinearAlgebra
 from tensorgraft.backends.jax.operation import Tracer, is_common, is_tracing, is_weak, operation
 from tensorgraft.backends.jax.program import JaxProgram
@@ -42,7 +43,7 @@ Array = Any
 
 forking.install()  # before JAX starts
 
-_to_device = jax.jit(lambda x: x)  # the fastest way that JAX has to move a host array, once it is compiled
+_to_device = Program(lambda x: x)  # the fastest way that JAX has to move a host array, once it is compiled
 
 
 @with_cold_tier
@@ -180,23 +181,26 @@ class JaxBackend(
         def program(*args: Any) -> Any:
             return jax.tree.map(_strong, fn(*args))
 
-        jitted = jax.jit(program, donate_argnums=tuple(donate), inline=True, compiler_options=options)
+        kept = Program(program, donate_argnums=tuple(donate), inline=True, compiler_options=options)
         scope = self.scope
 
         def run(*args: Any) -> Any:
+            kept.used = True
             with scope():
-                return jitted(*args)
+                try:
+                    return (kept.jitted or kept.renewed())(*args)
+                except (NotSmall, ValueError) as error:
+                    return kept.fully(error)(*args)
 
         compiled = False
 
         def run_donating(*args: Any) -> Any:
             nonlocal compiled
-            if compiled:
-                with scope():
-                    return jitted(*args)
+            if compiled and kept.jitted is not None:
+                return run(*args)
             # `donate` allows, it does not ask: XLA says where it found no use for the memory
-            with scope(), warned.remembered(), warned.ignored("Some donated buffers were not usable"):
-                made = jitted(*args)
+            with warned.remembered(), warned.ignored("Some donated buffers were not usable"):
+                made = run(*args)
             compiled = True
             return made
 

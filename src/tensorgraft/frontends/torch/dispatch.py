@@ -155,6 +155,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
             full = (*full, *key)
             plan = plans.get(full)
         if plan is None:
+            if len(plans) >= _MOST_CALLS:
+                plans.pop(next(iter(plans)), None)
             plan = plans[full] = make_plan(operator, args, kwargs, forms)
             if plan.slot.backend.compiles:
                 compiled_plans[operator.name] += 1

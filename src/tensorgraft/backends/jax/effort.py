@@ -1,0 +1,69 @@
+"""How hard XLA works on a program: as little as it can on small ones whose result has the same bits either way.
+
+On the CPU a program of one operator takes XLA 12 to 170 ms, most of it in LLVM, and a third of that with the older
+emitters and without LLVM's optimisations. What those may change is the last bit: a product and the sum that takes it
+become one rounding (FMA), sums and approximations are put in another order. So only programs that cannot be changed are
+compiled so: those that move data, compare, count in integers, or round each value once.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+
+LEAST = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
+SIZE = 1024  # elements of the largest array: beyond, what runs slower costs more than what was saved
+EQUATIONS = 32
+
+_TOO_MANY = 1 << 30
+_MOVES = (
+    "broadcast_in_dim concatenate convert_element_type copy dynamic_slice dynamic_update_slice expand_dims gather iota"
+    " pad reshape rev slice split squeeze transpose"
+)
+_CHOOSES = (
+    "abs and argmax argmin ceil clamp clz eq floor is_finite max min ne neg not or population_count"
+    " reduce_and reduce_max reduce_min reduce_or round shift_left shift_right_arithmetic shift_right_logical sign xor"
+)
+_EXACT = frozenset((_MOVES + " " + _CHOOSES).split())
+_ROUNDS = {"add": "sum", "sub": "sum", "mul": "product", "square": "product", "div": "quotient", "sqrt": "root"}
+_TOGETHER = {"ge": "order", "gt": "order", "le": "order", "lt": "order", "select_n": "choice"}
+
+
+@functools.cache
+def matters() -> bool:
+    """The options are those of the CPU, which is all there is."""
+    return jax.default_backend() == "cpu" and {d.platform for d in jax.devices()} == {"cpu"}
+
+
+def least(jaxpr: Any) -> bool:
+    """A program may be compiled with `LEAST` options: it is small, and has the same bits."""
+    kinds: set[str] = set()
+    if _walk(jaxpr, kinds) > EQUATIONS:
+        return False
+    # a product and a sum become one rounding, a comparison and a choice one instruction, which flushes denormal numbers
+    return not {"sum", "product"} <= kinds and not {"order", "choice"} <= kinds
+
+
+def _walk(jaxpr: Any, kinds: set[str]) -> int:
+    """How many equations there are, more than `EQUATIONS` where one forbids it; adds which kinds round."""
+    n = len(jaxpr.eqns)
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        avals = [v.aval for v in (*equation.invars, *equation.outvars)]
+        if n > EQUATIONS or any(a.size > SIZE for a in avals):
+            return _TOO_MANY
+        if name == "jit":
+            n += _walk(equation.params["jaxpr"].jaxpr, kinds)
+        elif name in _TOGETHER:
+            kinds.add(_TOGETHER[name])
+        elif name not in _EXACT and not all(jax.dtypes.issubdtype(a.dtype, np.integer) for a in avals):
+            kind = _ROUNDS.get(name)
+            if kind is None or any(a.dtype not in (np.float32, np.float64) for a in avals):
+                return _TOO_MANY
+            kinds.add(kind)
+        elif name not in _EXACT and name not in _ROUNDS:
+            return _TOO_MANY
+    return n
