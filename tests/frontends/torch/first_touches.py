@@ -347,7 +347,7 @@ def main(names):
         pid = os.fork()
         if not pid:
             status = 1
-            faulthandler.dump_traceback_later(60, exit=True)
+            faulthandler.dump_traceback_later(300, exit=True)
             try:
                 assert "tensorgraft.frontends.torch" not in sys.modules
                 globals()[name]()
