@@ -38,7 +38,7 @@ def ordinary(x: Array) -> Array:
     return x if here is None or here.major_to_minor == rows else jax.device_put(x, Format(Layout(rows), x.sharding))
 
 
-def often_called(jitted: Callable[..., Any], run: Callable[..., Any], scope: Callable[[], Any]) -> Callable[..., Any]:
+def often_called(jitted: Any, run: Callable[..., Any], scope: Callable[[], Any]) -> Callable[..., Any]:
     """`run`, a function on the CPU that calls `jitted` in `scope`, for many calls with arrays that look the same."""
     calls = 0
     avals: list[Any] | None = None
