@@ -17,7 +17,7 @@ class Row:
     against: str
     limit: float | None = None  # of the ratio, where there is a promise
     extra: float | None = None  # of the difference in seconds, where that is the promise
-    unit: str = "s"  # seconds, "B" for bytes
+    unit: str = "s"  # seconds, "B" for bytes, "" for a number of things
 
     @property
     def ratio(self) -> float:

@@ -105,6 +105,31 @@ def gpt(batch: int = 2, words: int = 512, length: int = 256, width: int = 384, h
     return Work("GPT-2", model, tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), adamw)
 
 
+class Public(nn.Module):
+    """A language model of transformers that gives its logits alone."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.model(input_ids=tokens, use_cache=False).logits
+
+
+def gpt2(batch: int = 2, words: int = 1000, length: int = 64, width: int = 256, layers: int = 4) -> Work:
+    """The one that people use, without dropout."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=words, n_positions=2 * length, n_embd=width, n_layer=layers, n_head=4, resid_pdrop=0, embd_pdrop=0,
+        attn_pdrop=0, bos_token_id=0, eos_token_id=None,
+    )  # fmt: skip
+    tokens = torch.randint(words, (batch, length + 1))
+    model = Public(GPT2LMHeadModel(config))
+    return Work("GPT-2", model, tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), adamw)
+
+
 # ---- ResNet ----------------------------------------------------------------------------------------------------------
 
 

@@ -17,9 +17,14 @@ Made by `make bench` (`python -m benchmarks.run --page docs/benchmarks.md`); not
 Times are CPU time of one core where the work is long, else the quickest of many short bursts; what is compared takes
 turns, in one run. A ratio is ours / the other. {processor}, {cores} cores, load of the machine {load[0]:.1f} to
 {load[1]:.1f}.
+
+Eager operations compute as [tiers.md](tiers.md) says, in the mode `compiled` but where a section says `tiered`.
 """
 AREAS = {
-    "import_time": "Import",
+    "import_time": "Start-up",
+    "unmodified": "Whole scripts",
+    "first_calls": "First calls",
+    "positions": "Positions and numbers that change",
     "eager": "Eager operations",
     "array_api": "Array API",
     "writes": "Writes into an array",
@@ -41,7 +46,8 @@ def page(report: dict[str, Any]) -> str:
     parts = [HEAD.format(**report)]
     for area, rows in report["areas"].items():
         found = [Row(**fields) for fields in rows]
-        parts.append(f"## {AREAS.get(area, area)}\n\n{_table(found)}\n")
+        said = "Mode: `tiered`.\n\n" if report["modes"].get(area) == "tiered" else ""
+        parts.append(f"## {AREAS.get(area, area)}\n\n{said}{_table(found)}\n")
     missed = [row for rows in report["areas"].values() for row in (Row(**f) for f in rows) if not row.kept]
     parts.append("## Missed\n\n" + _list(missed, report["failed"]))
     return "\n".join(parts)

@@ -22,15 +22,19 @@ from benchmarks.worker import ONE_CORE, pinned
 from rich.console import Console
 from rich.table import Column, Table
 
-AREAS = ("import_time", "eager", "array_api", "writes", "autocast", "training_step", "models", "lazy", "call_overhead",
-         "convolution", "growth", "grafted", "quantized", "optimizers", "trace")  # fmt: skip
+AREAS = ("import_time", "unmodified", "first_calls", "positions", "eager", "array_api", "writes", "autocast",
+         "training_step", "models", "lazy", "call_overhead", "convolution", "growth", "grafted", "quantized",
+         "optimizers", "trace")  # fmt: skip
 
 IN_PROCESSES = ("import_time", "models", "growth")  # of their own
+TIERED = ("unmodified", "first_calls", "positions")  # take what --eager says; the others ask what a backend takes
 
 
 def shown(value: float, unit: str) -> str:
     if unit == "B":
         return f"{value / 1e6:.1f} MB"
+    if not unit:
+        return f"{value:g}"
     if value >= 1:
         return f"{value:.2f} s"
     return f"{value * 1e6:.1f} us" if value < 1e-3 else f"{value * 1e3:.2f} ms"
@@ -40,12 +44,17 @@ def promise(row: Row) -> str:
     return f"+ {row.extra:g} s" if row.extra else f"{row.limit:g}" if row.limit else ""
 
 
-def in_a_process(area: str) -> tuple[list[Row], str | None]:
+def mode(area: str, eager: str) -> str:
+    """How an area computes eager operations (`docs/tiers.md`)."""
+    return eager if area in TIERED else "compiled"
+
+
+def in_a_process(area: str, eager: str) -> tuple[list[Row], str | None]:
     """The rows of an area, or why there are none."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rows.json"
         command = [sys.executable, "-m", "benchmarks.run", area, "--child", "--out", str(out)]
-        done = subprocess.run(command, env={**os.environ, **ONE_CORE})
+        done = subprocess.run(command, env={**os.environ, **ONE_CORE, "TENSORGRAFT_EAGER": mode(area, eager)})
         rows = [Row(**fields) for fields in json.loads(out.read_text())] if out.exists() else []
         return rows, f"{area} ended with {done.returncode}" if done.returncode else None
 
@@ -72,6 +81,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("out/bench.json"))
     parser.add_argument("--plot", type=Path, help="draw the ratios into this file (png, svg, pdf)")
     parser.add_argument("--page", type=Path, help="write them as a page, as docs/benchmarks.md is")
+    parser.add_argument("--eager", choices=("tiered", "compiled"), default="tiered", help=f"for {', '.join(TIERED)}")
     parser.add_argument("--without", default="", help="peers that take long, with commas: torch.compile,torchax")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -91,10 +101,11 @@ def main() -> int:
     loads, found, failed = [os.getloadavg()[0]], {}, []
     for area in args.areas or AREAS:
         console.print(area, highlight=False)
-        found[area], failure = in_a_process(area)
+        found[area], failure = in_a_process(area, args.eager)
         failed += [failure] if failure else []
         loads.append(os.getloadavg()[0])
         report = {**machine(), "load": [min(loads), max(loads)], "failed": failed,
+                  "modes": {area: mode(area, args.eager) for area in found},
                   "areas": {area: [asdict(row) for row in rows] for area, rows in found.items()}}  # fmt: skip
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps(report, indent=1))

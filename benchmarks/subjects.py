@@ -35,6 +35,12 @@ def ours(work: Work, training: bool) -> Subject:
     return Subject(lambda: _told(tg.to_backend_array(infer(work.inputs))), *_of_jit(plain, work.inputs))
 
 
+def ours_eager(work: Work, training: bool) -> Subject:
+    import tensorgraft as tg
+
+    return torch_eager(work.on(tg.device("jax")), training)
+
+
 def _of_jit(plain: Any, *args: Any) -> tuple[Callable[[], float], Callable[[], int]]:
     import tensorgraft as tg
 
@@ -146,6 +152,7 @@ def _told(out: Any) -> float:
 
 SUBJECTS: dict[str, Callable[[Work, bool], Subject]] = {
     "tensorgraft": ours,
+    "tensorgraft, eager": ours_eager,
     "JAX by hand": by_hand,
     "CPU PyTorch": torch_eager,
     "torch.compile": torch_compile,

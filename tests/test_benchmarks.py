@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import runpy
+import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from benchmarks import networks
+import torch
+from benchmarks import first_calls, networks, positions, run, unmodified
 from benchmarks import networks_by_hand as hand
 from benchmarks.measure import Row, interleaved
 from benchmarks.page import page
+
+import tensorgraft as tg
+from tensorgraft.frontends.torch.accelerator import as_accelerator
 
 SMALL = {
     "gpt": lambda: networks.gpt(batch=2, words=16, length=6, width=12, layers=1),
@@ -38,8 +45,10 @@ def test_by_hand_learns_as_pytorch_does(name: str) -> None:
 def test_the_page_names_what_is_missed() -> None:
     rows = [Row("good", 1.0, 2.0, "b", 1.05), Row("slow", 3.0, 2.0, "b", 1.05), Row("large", 3e6, 2e6, "c", unit="B")]
     report = {"processor": "P", "cores": 2, "load": [1.0, 2.0], "failed": ["convolution ended with 1"],
+              "modes": {"models": "tiered"},
               "areas": {"models": [dataclasses.asdict(row) for row in rows]}}  # fmt: skip
     text = page(report)
+    assert "## Networks\n\nMode: `tiered`.\n" in text
     assert "| good | 0.50 | 1.05 | kept | 1.00 s | 2.00 s | b |" in text
     assert "| slow | 1.50 | 1.05 | **missed** | 3.00 s | 2.00 s | b |" in text
     assert "| large | 1.50 |  |  | 3.0 MB | 2.0 MB | c |" in text
@@ -51,3 +60,71 @@ def test_subjects_take_turns() -> None:
     clock = iter(range(100))
     found = interleaved({n: lambda n=n: calls.append(n) for n in "ab"}, 2, 2, lambda: next(clock))
     assert "".join(calls) == "ab" + "aabb" * 2 and found == {"a": 0.5, "b": 0.5}
+
+
+# ---- first calls, at the size of a toy -------------------------------------------------------------------------------
+
+ARGS = {
+    "convnet": "--epochs 1 --images 80",
+    "dcgan": "--steps 1 --batch-size 2 --features 4",
+    "rnn": "--epochs 1 --images 60 --hidden 8",
+    "language_model": "--steps 2 --batch-size 2 --block 8 --layers 1 --width 8 --write 2",
+    "diffusion": "--steps 1 --batch-size 2 --channels 8 --timesteps 2",
+    "trainer": "--steps 2 --layers 1 --width 16",
+}
+TINY = {"batch": 2, "words": 16, "length": 8, "width": 8, "layers": 1}
+
+
+@pytest.fixture
+def tiered():
+    with tg.eager("tiered"):
+        yield
+
+
+@pytest.mark.usefixtures("tiered")
+@pytest.mark.filterwarnings("ignore")  # those of libraries are not ours
+@pytest.mark.parametrize("name", unmodified.NAMES)
+def test_scripts_print_on_the_device_what_they_print_natively(name: str, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", [name, *ARGS[name].split()])
+    printed = []
+    for device in (None, "jax"):
+        if name == "trainer":
+            pytest.importorskip("accelerate").state.AcceleratorState._reset_state(True)  # it remembers the device
+        with as_accelerator(device) if device else contextlib.nullcontext():
+            runpy.run_path(str(unmodified.SCRIPTS / f"{name}.py"), run_name="__main__")
+        printed.append(unmodified.losses(capsys.readouterr().out))
+    unmodified.agree(name, printed[1], printed[0])
+
+
+def test_a_script_in_a_process(tmp_path) -> None:
+    seconds, losses = unmodified.run(unmodified.PLAIN, "dcgan", ARGS["dcgan"].split(), str(tmp_path))
+    assert seconds > 0 and len(losses) == 1
+    with pytest.raises(AssertionError, match="rnn: loss 1 is 2"):
+        unmodified.agree("rnn", [1.0, 2.0], [1.0, 1.0])
+
+
+@pytest.mark.usefixtures("tiered")
+def test_first_calls() -> None:
+    steps = list(first_calls.first_steps("GPT", ("gpt", {**TINY, "heads": 2}), 4))
+    assert [(row.against, row.limit) for row in steps[:2]] == [("CPU PyTorch", 4), ("CPU PyTorch", None)]
+    rows = [*first_calls.lengths((5, 7), **{**TINY, "length": 24}), *first_calls.decoding(2, **TINY)]
+    assert len(rows) == 5 and all(row.ours > 0 for row in rows)
+
+
+@pytest.mark.usefixtures("tiered")
+def test_positions() -> None:
+    rows = {row.name: row for row in positions.compare(3)}
+    programs = [row for name, row in rows.items() if name.endswith("programs")]
+    assert len(rows) == 2 * len(programs) and all(row.ours <= positions.PROGRAMS for row in programs)
+    on_device, native = positions.calls(tg.device("jax")), positions.calls(torch.device("cpu"))
+    for name, call in on_device.items():
+        got, want = call(2), native[name](2)
+        if isinstance(want, torch.Tensor):
+            assert torch.allclose(got.cpu(), want), name
+        else:
+            assert got == want, name
+
+
+def test_areas_have_a_mode() -> None:
+    assert set(run.TIERED) <= set(run.AREAS)
+    assert run.mode("eager", "tiered") == "compiled" and run.mode("positions", "tiered") == "tiered"

@@ -24,3 +24,9 @@ def test_examples(capsys):
     torch = names["torch"]
     assert torch.allclose(names["f"](torch.ones(3)), torch.ones(3).sin())
     assert {name for name, _ in names["net"].named_parameters()} >= {"layers.0.weight", "layers.1.bias"}
+
+
+def test_examples_of_tiers():
+    text = (Path(__file__).parents[1] / "docs" / "tiers.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(program, "tiers.md", "exec"), {})

@@ -142,6 +142,7 @@ class Backend(
     wraps = False  # arrays may be quantised: see `quantization.backend`
     dynamo: str | None = None  # the backend of `torch.compile` that computes on this framework's own arrays
     compiles = False  # `compile` makes something faster than the function itself
+    records = False  # operations are recorded and compiled together: see `hub.recorded.backend`
     cold: Backend | None = None  # computes on this one's memory, and needs no compiler: see `hub.tiers`
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:
@@ -196,6 +197,19 @@ class Backend(
         """Where there is a cold tier: an object with `__dlpack__` over the host's memory in which `x` lies, row-major
         and computed, which nobody may write. None for what is traced or lies elsewhere."""
         return None
+
+    def recurs(self, operation: Any, /) -> bool:
+        """Of a backend that records, where it has a cold tier: whether the operation that comes next is to be recorded,
+        since what it is part of has come back, or to be computed cold. It is hashable, and is counted."""
+        raise NotImplementedError
+
+    def asked(self) -> None:
+        """Tell a backend that records that a value is asked for."""
+        return None
+
+    def is_tracing(self) -> bool:
+        """A program is being traced: what is computed now belongs to it, also where the operands have values."""
+        return False
 
     def adopt(self, x: np.ndarray, /) -> Array:
         """An array of a host array that nobody writes any more: its memory as it is, where that suits. Enters `scope`

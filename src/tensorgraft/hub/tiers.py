@@ -1,13 +1,15 @@
 """Tiers of eager computation: computed at once, compiled when it is worth it.
 
 A backend that compiles may have a cold tier: another way to compute on the same memory that needs no compiler
-(`Backend.cold`). A signature (an operation with its shapes, dtypes and static arguments) is computed there until the
-work that it has done, counted in calls and elements and never in time, would have paid for a compilation; so a program
-that is run again takes the same ways, and gives the same bits.
+(`Backend.cold`). There are two of them. Where a front end's own framework has a kernel for what is asked (an operator
+of a PyTorch program, on the host's memory), it computes, always: it is as fast as a compiled program of one operation,
+and gives its own bits. Elsewhere the hub's operations run one by one on the cold backend, until the work that a
+signature (an operation with its shapes, dtypes and static arguments) has done, counted in calls and elements and never
+in time, would have paid for a compilation; so a program that is run again takes the same ways, and gives the same bits.
 
-What can differ between the tiers is the last bit of what rounds more than once (sums, products of matrices,
-transcendental functions): the frameworks order and approximate them in their own ways. What moves data or rounds once
-has the same bits whoever computes it.
+What can differ between a tier and a compiled program is the last bit of what rounds more than once (sums, products of
+matrices, transcendental functions, a multiplication and an addition that a compiler joins): each orders and
+approximates them in its own way. What moves data or rounds once has the same bits whoever computes it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Literal, get_args
 
 Mode = Literal["tiered", "compiled"]
 
-# Calls of one signature that cost, computed cold, about what compiling it costs (60 ms against some 15 us a call more).
+# Calls of one signature whose operations, one by one, take about as long as compiling them (60 ms; some 15 us a call).
 CALLS = 4096
 # Elements of operands and results that NumPy passes over, operation by operation, in the time of a compilation.
 ELEMENTS = 1 << 24

@@ -69,6 +69,7 @@ class Explanation:
     fallbacks: list[Fallback] = field(default_factory=list)
     traces: list[Traced] = field(default_factory=list)  # of a function compiled by `tg.jit`
     calls: int = 0
+    cold: int = 0  # of the calls, those that ran uncompiled: with signatures that had not come back yet
     this_call: list[str] = field(default_factory=list)  # what is new in it; [] where it would run what is compiled
 
     def to_dict(self) -> dict[str, Any]:

@@ -6,15 +6,22 @@ import functools
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import optree
 
 from tensorgraft.transforms.arrays import framework_of
 from tensorgraft.transforms.surroundings import OfAnother, roots, walk
 
+When = Literal["first", "recurring"]
 
-def jit(fn: Callable[..., Any] | None = None, *, guard_values: bool = False) -> Callable[..., Any]:
+
+def jit(
+    fn: Callable[..., Any] | None = None,
+    *,
+    guard_values: bool = False,
+    compile: When = "recurring",
+) -> Callable[..., Any]:
     """Compile what `fn` does on the device, with `loss.backward()` and `optimizer.step()` if it has them.
 
     Tensors that `fn` reads, arguments or not, are inputs of the program; what it writes in place is written, in memory
@@ -26,6 +33,9 @@ def jit(fn: Callable[..., Any] | None = None, *, guard_values: bool = False) -> 
             and the default device computes; or a function of `Array`s. Without it, a decorator.
         guard_values: integers and truths that Python asks tensors for (`if mask.any():`) are no errors. Each call
             computes them first and waits for them, and other answers are another program.
+        compile: when a signature (shapes, dtypes, Python values) is compiled: at its first call, or where eager
+            operators have a cold tier (`tg.eager`), and the function has a program for another one, when it recurs.
+            Until then its calls run `fn` as it is.
 
     Returns:
         A function with the arguments and results of `fn`. Its results can be differentiated, as often as one likes, by
@@ -35,25 +45,28 @@ def jit(fn: Callable[..., Any] | None = None, *, guard_values: bool = False) -> 
         TracedValueError: from a call, where `fn` asks for the value of a tensor (`.item()`, `if tensor:`) or does what
             only its first call would do (draw random numbers on the CPU, write a CPU tensor). Every tensor is then as
             it was before the call.
+        ValueError: for another `compile`.
         RuntimeError: where the history of a tensor from outside goes on inside (pass it as an argument).
     """
     if fn is None:
-        return functools.partial(jit, guard_values=guard_values)
+        return functools.partial(jit, guard_values=guard_values, compile=compile)
+    if compile not in get_args(When):
+        raise ValueError(f"tg.jit(fn, compile=...) is 'first' or 'recurring', not {compile!r}")
     if "tensorgraft.frontends.jax.grafted" in sys.modules:
         from tensorgraft.frontends.jax.grafted import Grafted
 
         if isinstance(fn, Grafted):
             return fn.compiled()
-    return Jit(fn, guard_values)
+    return Jit(fn, guard_values, compile)
 
 
 class Jit:
     """A compiled function. Whose program it is, PyTorch's or that of the Array API, its arguments tell at each call,
     and where there are none of either, what it reaches."""
 
-    def __init__(self, fn: Callable[..., Any], guard_values: bool) -> None:
+    def __init__(self, fn: Callable[..., Any], guard_values: bool, compile: When) -> None:
         functools.update_wrapper(self, fn, updated=())
-        self.fn, self._guard_values = fn, guard_values
+        self.fn, self._guard_values, self._when = fn, guard_values, compile
         self._compiled: Any = None  # of the front end of the last call
         self._all: dict[str, Any] = {}
 
@@ -87,7 +100,7 @@ class Jit:
             return Jitted(self.fn)
         from tensorgraft.frontends.torch.jit import Compiled
 
-        return Compiled(self.fn, guard_values=self._guard_values)
+        return Compiled(self.fn, guard_values=self._guard_values, compile=self._when)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or self.__dict__.get("_compiled") is None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
+
+from tensorgraft.transforms.jit import When
 
 if TYPE_CHECKING:
     from tensorgraft.hub.recorded import Figures
 
 
-def lazy() -> contextlib.AbstractContextManager[Figures]:
+def lazy(compile: When = "recurring") -> contextlib.AbstractContextManager[Figures]:
     """A context in which operations on the current device are recorded, and compiled and run together.
 
         with tg.lazy():
@@ -28,10 +30,20 @@ def lazy() -> contextlib.AbstractContextManager[Figures]:
 
     An index out of range is reported when the program runs, as on a GPU; what was written then has been written.
 
+    Arguments:
+        compile: "recurring" records a piece (what runs until a value is asked for, or an optimizer has stepped) once it
+            has come back so often that compiling it is a small part of what it has cost; until then it is computed
+            at once, as eager operators are, where these have a cold tier (`tg.eager`). "first" records from the first
+            operation on.
+
     Returns:
         A context manager that gives `Figures`: how many operations were recorded, in how many runs of how many
-        different programs.
+        different programs, and how many were computed at once.
+
+    Raises ValueError for another `compile`.
     """
     from tensorgraft.frontends.torch.lazy import lazy
 
-    return lazy()
+    if compile not in get_args(When):
+        raise ValueError(f"tg.lazy(compile=...) is 'first' or 'recurring', not {compile!r}")
+    return lazy(compile)

@@ -74,6 +74,7 @@ def _history(e: Explanation) -> Group:
     for n, traced in enumerate(e.traces, start=1):
         rows.append((str(n), f"{traced.operations:,}", "\n".join(traced.reasons) or "the first call"))
     count = f"{len(rows)} trace{'s' * (len(rows) != 1)} in {e.calls} call{'s' * (e.calls != 1)}"
+    count += f", {e.cold} of them uncompiled" if e.cold else ""
     now = f"would be traced: {'; '.join(e.this_call)}" if e.this_call else "runs what is compiled"
     return _table(f"{count}; this call {now}", rows, "trace", Column("operations", justify="right"), "because")
 

@@ -26,7 +26,7 @@ from tensorgraft.backends.jax.executable import often_called, ordinary
 from tensorgraft.backends.jax.fft import JaxFFT
 from tensorgraft.backends.jax.indexing import JaxIndexing
 from tensorgraft.backends.jax.linalg import JaxLinearAlgebra
-from tensorgraft.backends.jax.operation import Tracer, is_common, is_weak, operation
+from tensorgraft.backends.jax.operation import Tracer, is_common, is_tracing, is_weak, operation
 from tensorgraft.backends.jax.program import JaxProgram
 from tensorgraft.backends.jax.reduction import JaxReduction
 from tensorgraft.backends.jax.shape import JaxShape
@@ -35,6 +35,7 @@ from tensorgraft.backends.jax.transforms import JaxTransforms
 from tensorgraft.backends.jax.windowed import JaxWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend, registry
+from tensorgraft.hub.cold import with_cold_tier
 
 Array = Any
 
@@ -44,6 +45,7 @@ forking.install()  # before JAX starts
 _to_device = jax.jit(lambda x: x)  # the fastest way that JAX has to move a host array, once it is compiled
 
 
+@with_cold_tier
 class JaxBackend(
     JaxElementwise,
     JaxReduction,
@@ -93,6 +95,8 @@ class JaxBackend(
     def asarray(self, x: np.ndarray, /) -> Array:
         # JAX on CPU may keep the host's memory, which the caller may write later: it is given a copy that is nobody's
         x = np.array(x, order="C")
+        if x.dtype.isnative:
+            return self.adopt(x)
         with jax.core.eval_context():  # in a trace too, a constant has a value
             return self._put(x)
 
@@ -148,6 +152,9 @@ class JaxBackend(
         if x.__class__ is not ArrayImpl or x.sharding.__class__ is not SingleDeviceSharding or self.cold is None:
             return None
         return x.block_until_ready()
+
+    def is_tracing(self) -> bool:
+        return is_tracing()
 
     def adopt(self, x: np.ndarray, /) -> Array:
         with self.scope():  # `jax.device_put` does the same, and takes seven times as long to find out

@@ -29,10 +29,13 @@ class NumpyControlFlow:
             step = optree.tree_map(lambda x: np.zeros(x.shape[1:], x.dtype), xs)
             ys = body(init, step)[1]
             return init, optree.tree_map(lambda y: np.zeros((0, *np.shape(y)), np.asarray(y).dtype), ys)
-        found = []
+        leaves, tree = optree.tree_flatten(xs)
+        found: list[np.ndarray] = []
         for i in reversed(range(length)) if reverse else range(length):
-            init, y = body(init, optree.tree_map(lambda x, i=i: x[i], xs))
-            found.append(y)
-        if reverse:
-            found.reverse()
-        return init, optree.tree_map(lambda *ys: np.stack(ys), *found)
+            init, y = body(init, optree.tree_unflatten(tree, [x[i] for x in leaves]))
+            ys, structure = optree.tree_flatten(y)
+            if not found:
+                found = [np.empty((length, *np.shape(y)), np.asarray(y).dtype) for y in ys]
+            for stacked, y in zip(found, ys, strict=True):
+                stacked[i] = y
+        return init, optree.tree_unflatten(structure, found)

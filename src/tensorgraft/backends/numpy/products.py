@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,8 +46,8 @@ def matmul(a: Array, b: Array, dtype: np.dtype | None = None) -> Array:
 def _grouped(x: Array, groups: Sequence[Sequence[int]]) -> Array:
     """`x` with its axes permuted to the concatenated groups, and each group one axis."""
     order = [axis for group in groups for axis in group]
-    sizes = [int(np.prod([x.shape[axis] for axis in group], dtype=np.int64)) for group in groups]
-    return np.transpose(x, order).reshape(sizes)
+    sizes = [math.prod([x.shape[axis] for axis in group]) for group in groups]
+    return x.transpose(order).reshape(sizes)
 
 
 def dot_general(

@@ -83,9 +83,11 @@ class TorchControlFlow:
             return torch._higher_order_ops.scan(_fresh(body), init, xs, reverse=reverse)
         if now.recorder is not None and length > _UNROLLED:
             return branches.scan(body, init, xs, reverse)
+        leaves, tree = optree.tree_flatten(xs)
+        rows = [x.unbind() for x in leaves]
         found = []
         for i in reversed(range(length)) if reverse else range(length):
-            init, y = body(init, optree.tree_map(lambda x, i=i: x[i], xs))
+            init, y = body(init, optree.tree_unflatten(tree, [x[i] for x in rows]))
             found.append(y)
         if reverse:
             found.reverse()

@@ -26,7 +26,7 @@ from tensorgraft.frontends.array_api.calls import (
 )
 from tensorgraft.frontends.array_api.promotion import kind
 from tensorgraft.frontends.array_api.traced_numbers import Number, plain
-from tensorgraft.hub import dtypes, elementwise
+from tensorgraft.hub import cold, dtypes, elementwise
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
 
@@ -150,7 +150,8 @@ def _composite(name: str) -> Kernel:
 def _run(xp: Backend, name: str, kernel: Kernel, *values: Any) -> Any:
     """A kernel of several hub operations is one program where the backend compiles, unless it is traced already."""
     if xp.compiles and not any(map(xp.is_traced, values)):
-        return _program(xp, name, kernel)(*values)[0]
+        made = cold.attempt(xp, (name, kernel), kernel, values)
+        return _program(xp, name, kernel)(*values)[0] if made is None else made[0]
     return kernel(xp, *values)
 
 
@@ -160,6 +161,7 @@ def _program(xp: Backend, name: str, kernel: Kernel) -> Callable[..., tuple[Any,
         return (kernel(xp, *values),)
 
     own = getattr(type(xp), name, None)
+    own = getattr(own, "__wrapped__", own)  # with a cold tier
     overridden = own is not None and own is not getattr(Backend, name, None)
     return fn if overridden and name not in REFINED else xp.compile(fn)
 

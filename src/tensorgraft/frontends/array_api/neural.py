@@ -13,7 +13,7 @@ from tensorgraft.frontends.array_api.array import Array
 from tensorgraft.frontends.array_api.calls import arrays_of, axes_of, axis_of, fail, operand
 from tensorgraft.frontends.array_api.elementwise import where
 from tensorgraft.frontends.array_api.linear_algebra import matmul
-from tensorgraft.hub import dtypes
+from tensorgraft.hub import cold, dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
 
@@ -26,7 +26,8 @@ def _call(xp: Backend, kernel: Kernel, arrays: Sequence[Array], *static: Any) ->
     with xp.scope():
         values = [x._value() for x in arrays]
         if xp.compiles and not any(map(xp.is_traced, values)):
-            out = _program(xp, kernel, static)(*values)[0]
+            done = cold.attempt(xp, (kernel, static), lambda host, *given: kernel(host, *given, *static), values)
+            out = _program(xp, kernel, static)(*values)[0] if done is None else done[0]
         else:
             out = kernel(xp, *values, *static)
         return Array(Storage(xp.own(out) if xp.mutable else out, xp))

@@ -16,7 +16,7 @@ from tensorgraft.frontends.array_api.devices import resolve
 from tensorgraft.frontends.array_api.promotion import checked, kind
 from tensorgraft.frontends.array_api.taking import take
 from tensorgraft.frontends.array_api.traced_numbers import Number
-from tensorgraft.hub import dtypes, samplers
+from tensorgraft.hub import cold, dtypes, samplers
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
 
@@ -288,7 +288,8 @@ def _drawn(xp: Backend, sampler: Sampler, arrays: tuple[Array, ...], *static: An
     with xp.scope():
         values = [x._value() for x in arrays]
         if xp.compiles and not any(map(xp.is_traced, values)):
-            out = _program(xp, sampler, static)(*values)[0]
+            done = cold.attempt(xp, (sampler, static), lambda host, *given: sampler(host, *given, *static), values)
+            out = _program(xp, sampler, static)(*values)[0] if done is None else done[0]
         else:
             out = sampler(xp, *values, *static)
         return Array(Storage(xp.own(out) if xp.mutable else out, xp))

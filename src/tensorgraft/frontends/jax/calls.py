@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax._src import core as jax_core
 from jax._src.lax.lax import _convert_element_type
 
 from tensorgraft.frontends.jax import looks, writes
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects, Outcome, flatten, is_object
-from tensorgraft.frontends.jax.staging import compile_time_eval
+from tensorgraft.frontends.jax.staging import make_jaxpr, recording
 
 Array = Any
 Spec = jax.ShapeDtypeStruct
@@ -106,8 +105,7 @@ Stage = Callable[[Flat, list[tuple[Any, Any]]], Any]  # what traces one: with sh
 
 
 def staged(flat: Flat, specs: list[tuple[Any, Any]]) -> Any:
-    with compile_time_eval():
-        return jax.make_jaxpr(flat)(*[Spec(*spec) for spec in specs])
+    return make_jaxpr(flat, *[Spec(*spec) for spec in specs])
 
 
 class Trace:
@@ -127,7 +125,7 @@ class Trace:
         seen: list[dict[int, int]] = []  # numbers, by what stands for them
 
         def flat(*arrays: Any) -> list[Any]:
-            trace.append(weakref.ref(jax_core.trace_ctx.trace))
+            trace.append(weakref.ref(recording()))
             values = list(call.slots)
             seen.append({})
             for i, x in zip(self.inputs, arrays, strict=True):
@@ -138,11 +136,13 @@ class Trace:
                 return self._run(fn, call, values)
             except Exception as error:
                 numbers = [i for i in self.inputs if i in call.numbers]
-                raise looks.Failed(error, numbers, self.inputs, jax_core.trace_ctx.trace) from error
+                raise looks.Failed(error, numbers, self.inputs, recording()) from error
 
-        self.closed = stage(flat, specs)
+        with writes.among_new_objects():
+            self.closed = stage(flat, specs)
+            left = writes.left(trace[0])
         self.keeps: frozenset[int] = frozenset()  # the numbers that the program keeps somewhere
-        for x, holder in writes.kept(trace[0]):
+        for x, holder in writes.kept(left):
             number = seen[0].get(id(x))
             if number is None:
                 writes.refuse_keeping(x, holder, fn)

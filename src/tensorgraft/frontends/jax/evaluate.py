@@ -258,7 +258,7 @@ def resolved(equation: Any, known: Sequence[Any]) -> Callable[..., Any]:
     fn = functools.partial(found.fn, **params)
     if not name.startswith("random_") and any(is_key_dtype(a.dtype) for a in given if hasattr(a, "dtype")):
         return _by_word(name, found, params)
-    return lambda xp, *operands: fn(xp, *operands)
+    return fn
 
 
 def _resolved_late(equation: Any, known: Sequence[Any], xp: Backend, *operands: Array) -> Any:

@@ -16,7 +16,7 @@ from jax.extend import core
 from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
-from tensorgraft.frontends.jax.staging import compile_time_eval
+from tensorgraft.frontends.jax.staging import make_jaxpr
 from tensorgraft.hub.backend import Backend
 
 Array = Any
@@ -28,8 +28,7 @@ def traced(fn: Callable[..., Sequence[Any]], specs: Sequence[Spec]) -> core.Clos
     `jnp.minimum` of two Python numbers is a number."""
     if any(export.is_symbolic_dim(n) for s in specs for n in s.shape):  # which nothing can be computed of
         return jax.make_jaxpr(fn)(*specs)
-    with compile_time_eval():
-        return jax.make_jaxpr(fn)(*specs)
+    return make_jaxpr(fn, *specs)
 
 
 class NumbersNeeded(Exception):

@@ -1,42 +1,173 @@
 """What is computed while a function is traced: whatever does not depend on its arguments, but for effects. A callback,
 or an array that is written, belongs to every run of the program, and in a branch only to the runs that take it.
+
+As where JAX traces nothing, that is so for the function itself, and not inside of what it jits, or asks shapes of.
+Values are computed without compiling anything, on NumPy by the rules of the hub, but where the work is large.
 """
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import functools
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax._src import callback, config, core, debugging
+import numpy as np
+from jax._src import array, callback, core, debugging
+from jax._src.random import prng
 
-_staged = contextvars.ContextVar("staged", default=False)
+from tensorgraft.frontends.jax.evaluate import Plan, plan
+from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
+from tensorgraft.hub import registry
+from tensorgraft.hub.backend import Backend
+
+Value = Any
+
+_CALLBACKS = (callback.pure_callback_p, callback.io_callback_p, debugging.debug_callback_p, debugging.debug_print_p)
+_OF_EVERY_RUN = frozenset((*_CALLBACKS, core.ref_p, core.empty_ref_p))
+_BY_JAX = frozenset(("device_put", "copy", "copy_p", "stage", "sharding_constraint", "layout_constraint"))  # of places
+_LARGE = 1 << 22  # bytes in and out, from which on a compilation costs less than it saves
+_LONG = 1 << 12  # equations, those of a loop once for each step
 
 
-@contextlib.contextmanager
-def compile_time_eval() -> Iterator[None]:
-    """`jax.ensure_compile_time_eval`, without effects."""
-    token = _staged.set(True)
+def make_jaxpr(fn: Callable[..., Any], *specs: Any) -> core.ClosedJaxpr:
+    """`jax.make_jaxpr`, with what does not depend on arguments computed."""
+
+    def known_computed(*arrays: Any) -> Any:
+        with core.set_current_trace(_Early(core.trace_ctx.trace)):
+            return fn(*arrays)
+
+    return jax.make_jaxpr(known_computed)(*specs)
+
+
+def recording() -> Any:
+    """The trace of JAX's own that records what is called now."""
+    trace = core.trace_ctx.trace
+    return trace.inner if isinstance(trace, _Early) else trace
+
+
+class _Early(core.Trace):
+    """Computes what depends on no array of the trace inside of it, and hands the rest to that."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner, self.requires_low = inner, inner.requires_low
+
+    def __getattr__(self, name: str) -> Any:  # what primitives of their own kind ask for
+        return getattr(self.inner, name)
+
+    def stage_value(self, val: Any) -> Any:
+        return self.inner.stage_value(val) if isinstance(val, core.Tracer) else core.eval_trace.stage_value(val)
+
+    def process_primitive(self, primitive: Any, tracers: Any, params: Any, /) -> Any:
+        if _is_known(tracers) and not _is_of_every_run(primitive, params):
+            return _computed(primitive, tracers, params)
+        return self.inner.process_primitive(primitive, tracers, params)
+
+    def process_call(self, call_primitive: Any, f: Any, tracers: Any, params: Any, /) -> Any:
+        if not _is_known(tracers):
+            return self.inner.process_call(call_primitive, f, tracers, params)
+        with core.set_current_trace(self):
+            return f.call_wrapped(*tracers)
+
+    def process_custom_jvp_call(self, primitive: Any, fun: Any, jvp: Any, tracers: Any, /, **params: Any) -> Any:
+        if not _is_known(tracers):
+            return self.inner.process_custom_jvp_call(primitive, fun, jvp, tracers, **params)
+        with core.set_current_trace(self):
+            return fun.call_wrapped(*tracers)
+
+    def process_custom_vjp_call(
+        self, primitive: Any, fun: Any, fwd: Any, bwd: Any, tracers: Any, /, **params: Any
+    ) -> Any:
+        if not _is_known(tracers):
+            return self.inner.process_custom_vjp_call(primitive, fun, fwd, bwd, tracers, **params)
+        with core.set_current_trace(self):
+            return fun.call_wrapped(*tracers)
+
+
+def _is_known(operands: Sequence[Value]) -> bool:
+    return not any(isinstance(x, core.Tracer | core.Ref) for x in operands)
+
+
+def _is_of_every_run(primitive: Any, params: dict[str, Any]) -> bool:
+    return primitive in _OF_EVERY_RUN or any(jaxpr.effects for jaxpr in core.jaxprs_in_params(params))
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
+def _computed(primitive: Any, operands: Sequence[Value], params: dict[str, Any]) -> Any:
+    """As `primitive.impl` does it. Raises what that raises."""
+    avals = tuple(map(core.typeof, operands))
+    found = _plan_of(primitive, avals, params) if all(map(_is_near, operands)) else None
+    if found is None:
+        return primitive.bind_with_trace(core.eval_trace, operands, avals, params)
+    program, results = found
+    host = registry.get("numpy")
+    with core.eval_context(), host.scope(), jax.enable_x64(True):  # dtypes are as they are
+        given = [_on_host(host, x, aval.dtype) for x, aval in zip(operands, avals, strict=True)]
+        made = [_array(host, x, aval) for x, aval in zip(program(host, *given), results, strict=True)]
+    return made if primitive.multiple_results else made[0]
+
+
+def _is_near(x: Value) -> bool:
+    """A value of the host, or an array of JAX that lies on one device in the host's memory."""
+    if not isinstance(x, jax.Array):
+        return True
+    return {device.platform for device in x.devices()} == {"cpu"} and len(x.devices()) == 1
+
+
+def _on_host(host: Backend, x: Value, dtype: Any) -> Any:
+    if is_key_dtype(dtype):
+        return Keys.of(host, np.asarray(jax.random.key_data(x)))
+    return np.asarray(x) if isinstance(x, jax.Array) else np.asarray(x, dtype)
+
+
+def _array(host: Backend, x: Any, aval: Any) -> jax.Array:
+    if isinstance(x, Keys):
+        return prng.PRNGKeyArray(aval.dtype._impl, jax.device_put(np.asarray(x.data(host))))
+    made = jax.device_put(np.asarray(x))
+    if not aval.weak_type:
+        return made
+    weak: Any = array.ArrayImpl
+    return weak(aval, made.sharding, [made], committed=False, _skip_checks=True)
+
+
+def _plan_of(primitive: Any, avals: tuple[Any, ...], params: dict[str, Any]) -> tuple[Plan, Sequence[Any]] | None:
+    """(what computes it on NumPy, what comes out); None where JAX is to compute it."""
+    if primitive.name in _BY_JAX:
+        return None
+    given = tuple(sorted(params.items()))
     try:
-        with jax.ensure_compile_time_eval():
-            yield
-    finally:
-        _staged.reset(token)
+        hash(given)
+    except TypeError:
+        return _planned.__wrapped__(primitive, avals, given)
+    return _planned(primitive, avals, given)
 
 
-def _bind(bind: Callable[..., Any], *operands: Any, **params: Any) -> Any:
-    if not _staged.get():
-        return bind(*operands, **params)
-    with config.eager_constant_folding(False):
-        return bind(*operands, **params)
+@functools.lru_cache(maxsize=4096)
+def _planned(primitive: Any, avals: tuple[Any, ...], params: tuple[Any, ...]) -> tuple[Plan, Sequence[Any]] | None:
+    specs = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
+    wide = any(a.dtype.itemsize == 8 for a in avals)
+    with core.eval_context(), jax.enable_x64(wide or jax.config.jax_enable_x64):  # type: ignore[attr-defined]
+        closed = jax.make_jaxpr(lambda *xs: primitive.bind(*xs, **dict(params)))(*specs)
+        moved = sum(a.size * a.dtype.itemsize for a in (*avals, *closed.out_avals))
+        if moved > _LARGE or _length(closed.jaxpr) > _LONG:
+            return None
+        try:
+            return plan(closed), closed.out_avals
+        except NotImplementedError:  # no rule
+            return None
 
 
-for _primitive in (
-    *(callback.pure_callback_p, callback.io_callback_p, debugging.debug_callback_p, debugging.debug_print_p),
-    *(core.ref_p, core.empty_ref_p),
-):
-    # JAX asks nobody which primitives it may compute: what binds one is to say that for it (instances have their own)
-    _primitive.bind = functools.partial(_bind, _primitive.bind)  # type: ignore[method-assign]
+def _length(jaxpr: core.Jaxpr) -> float:
+    """Equations that a run computes."""
+    total = 0.0
+    for equation in jaxpr.eqns:
+        inner = sum(map(_length, core.jaxprs_in_params(equation.params)))
+        times = equation.params["length"] if equation.primitive.name == "scan" else 1
+        total += math.inf if equation.primitive.name == "while" else 1 + times * inner
+    return total

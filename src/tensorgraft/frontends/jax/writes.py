@@ -71,15 +71,28 @@ def refuse_new_state(fn: Callable[..., Any]) -> None:
     )
 
 
-def kept(trace: weakref.ref[Any]) -> list[tuple[Any, str]]:
-    """The arrays of a trace that has ended that objects outside still hold, and where."""
+@contextlib.contextmanager
+def among_new_objects() -> Iterator[None]:
+    """The garbage collector looks at what is made in here only: at all that there is it takes as long as a trace."""
+    if gc.get_freeze_count():  # somebody's
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def left(trace: weakref.ref[Any]) -> list[Any]:
+    """The arrays of a trace that has ended that are still there. Inside of `among_new_objects`."""
     if trace() is None:
         return []
     gc.collect()
     ended = trace()
     if ended is None:
         return []
-    return _held([x for x in gc.get_referrers(ended) if isinstance(x, Tracer)])
+    return [x for x in gc.get_objects() if isinstance(x, Tracer) and x._trace is ended]
 
 
 def refuse_keeping(x: Any, holder: str, fn: Callable[..., Any]) -> None:
@@ -92,9 +105,12 @@ def refuse_keeping(x: Any, holder: str, fn: Callable[..., Any]) -> None:
     )
 
 
-def _held(tracers: list[Any]) -> list[tuple[Any, str]]:
-    """The arrays that the program keeps, and where: in an attribute, in a variable of a module or of a closure, also in
-    containers in these. Asking who refers to something looks at every object there is: it is asked for all at once."""
+def kept(tracers: list[Any]) -> list[tuple[Any, str]]:
+    """Those of arrays that the program keeps, and where: in an attribute, in a variable of a module or of a closure,
+    also in containers in these. Who refers to something is asked for all at once: that looks at every object there is.
+    """
+    if not tracers:
+        return []
     held: dict[int, tuple[Any, str]] = {}
     of = {id(x): x for x in tracers}  # the array that each object of a level is or has in it
     level: list[Any] = list(tracers)

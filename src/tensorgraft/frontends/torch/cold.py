@@ -29,6 +29,7 @@ from tensorgraft.frontends.torch.plan import Plan, make_plan
 from tensorgraft.frontends.torch.tensors import attach, cell_of, numpy_to_cpu, set_storage
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.tiers import tiered
 from tensorgraft.storage import Storage, is_dense
 
 Tensor = torch.Tensor
@@ -37,22 +38,37 @@ MISS = object()  # a call that the cold tier leaves to a plan
 
 _CPU = torch.device("cpu")
 _MOST = 4096  # signatures of an operator
+# whose kernels on the CPU give fewer digits than ours, or leave a part of the result as the memory was
+_PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm"})
 _has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
-_WITHOUT_KERNEL: dict[str, Callable[..., Any]] = {"linear_backward": linear_backward}
+# what is called instead of an operator that has no kernel on the CPU, or (zeros without memory) one of another kind
+_INSTEAD: dict[str, Callable[..., Any]] = {"linear_backward": linear_backward, "_efficientzerotensor": torch.zeros}
 
-calls: Counter[str] = Counter()  # in the cold tier, of each operator
+plans: Counter[str] = Counter()  # made for backends that compile
+_operators: list[ColdOperator] = []
+
+
+def tier_counts() -> tuple[Counter[str], Counter[str]]:
+    """(of each operator, the calls that the cold tier computed; the plans that were made for a backend that
+    compiles)."""
+    cold: Counter[str] = Counter()
+    for operator in _operators:
+        if operator.calls:
+            cold[operator.name] += operator.calls
+    return cold, Counter(plans)
 
 
 class Signature:
     """Calls of an operator that look the same."""
 
-    __slots__ = ("heat", "make", "plan", "written")
+    __slots__ = ("heat", "make", "plan", "slot", "written")
 
-    def __init__(self, written: tuple[int, ...]) -> None:
-        self.heat = tiers.Heat()
+    def __init__(self, written: tuple[int, ...], slot: Slot) -> None:
         self.written = written  # which of the call's storages are written
-        self.make: Callable[[Tensor], Tensor] | None = None  # of the only result
+        self.slot = slot
+        self.make: Callable[[Any], Any] | None = None  # the results out of what CPU PyTorch gives
         self.plan: Plan | None = None  # for the cold backend
+        self.heat = tiers.Heat()  # of that
 
 
 class ColdOperator:
@@ -62,19 +78,21 @@ class ColdOperator:
     """
 
     def __init__(self, operator: Operator, returned: Callable[..., Any] | None, draw: Callable[..., Any]) -> None:
+        self.name = operator.name
+        self.calls = 0
         self._operator, self._returned, self._draw = operator, returned, draw
         self._signatures: dict[Any, Signature] = {}
-        self._run = _WITHOUT_KERNEL.get(operator.name, operator.op._op)
+        instead, meta = _INSTEAD.get(operator.name), operator.spec.meta
+        self._run = _lying(instead, meta) if instead and callable(meta) else instead or operator.op._op
         self._out = operator.kind == "out" or torch.Tag.out in operator.op.tags
         self._varies = torch.Tag.dynamic_output_shape in operator.op.tags or bool(operator.spec.concrete)
+        _operators.append(self)
 
     @functools.cached_property
     def _on_cpu(self) -> bool:
         """Asked at the first call: what PyTorch registers may come later than our kernels."""
-        name = self._operator.name
-        return not self._operator.spec.random and (
-            name in _WITHOUT_KERNEL or _has_kernel(self._operator.op.name(), "CPU")
-        )
+        known = self.name in _INSTEAD or _has_kernel(self._operator.op.name(), "CPU")
+        return known and not self._operator.spec.random and self.name not in _PROGRAMMED
 
     def __call__(
         self,
@@ -85,47 +103,44 @@ class ColdOperator:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        if not tiers.tiered() or backend is None or backend.cold is None:
+        if not tiered() or (backend is not None and backend.records and backend.recurs(_anywhere(self.name, key))):
             return MISS
         known = self._signatures.get(key)
         if known is None:
+            if backend is None or backend.cold is None:
+                return MISS
             if len(self._signatures) >= _MOST:
                 self._signatures.clear()
-            known = self._signatures[key] = Signature(self._written(args, kwargs))
+            known = self._signatures[key] = Signature(self._written(args, kwargs), slot_of_backend(backend))
         if self._on_cpu:
-            if known.heat.spent(0):
-                del self._signatures[key]
-                return MISS
-            made = self._computed(known, backend, cells, args, kwargs)
+            made = self._computed(known, cells, args, kwargs)
         else:
-            made = self._programmed(known, backend, cells, inputs, args, kwargs)
+            made = self._programmed(known, cells, inputs, args, kwargs)
         if made is not MISS:
-            calls[self._operator.name] += 1
+            self.calls += 1
         return made
 
     def at_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator that is never compiled, since the shapes of its results depend on values."""
         cells = [cell_of(t) for t in tensors_in(args, kwargs) if t.device.type == TYPE]
         backend = cells[0].backend if cells else None
-        if not tiers.tiered() or backend is None or backend.cold is None or not self._on_cpu:
+        if not tiered() or backend is None or backend.cold is None or not self._on_cpu:
             return MISS
         if any(cell.backend is not backend for cell in cells):
             return MISS
-        calls[self._operator.name] += 1
-        return self._computed(Signature(self._written(args, kwargs)), backend, cells, args, kwargs)
+        self.calls += 1
+        return self._computed(Signature(self._written(args, kwargs), slot_of_backend(backend)), cells, args, kwargs)
 
     # ---- CPU PyTorch's kernel --------------------------------------------------------------------------------------
 
-    def _computed(
-        self, known: Signature, backend: Backend, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _computed(self, known: Signature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             for at in known.written:
                 own(cells[at])
-            lowered = [seen(a) if a.__class__ is Tensor or a.__class__ is Parameter else _lower(a) for a in args]
+            lowered = [_look(a) if a.__class__ is Tensor or a.__class__ is Parameter else _lower(a) for a in args]
             named = {n: _lower(a) for n, a in kwargs.items() if n != "pin_memory"} if kwargs else kwargs
             if self._out:
-                lowered, named, outs = self._separate(lowered, named)
+                lowered, named, outs = self._separate(args, kwargs, lowered, named)
         except NotLent:
             return MISS
         try:
@@ -146,9 +161,11 @@ class ColdOperator:
             return self._returned(args, kwargs)
         if known.make is not None:
             return known.make(made)
-        slot = slot_of_backend(backend)
-        taken = {p for a in _tensors(lowered) if (p := a.untyped_storage().data_ptr())}
-        return self._give(made, known, slot, taken)
+        taken = {p for a in tensors_in(lowered, {}) if (p := a.untyped_storage().data_ptr())}
+        make = _maker(made, known.slot, taken)
+        if not self._varies:
+            known.make = make
+        return make(made)
 
     def _written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
         names = self._operator.writes
@@ -159,37 +176,31 @@ class ColdOperator:
         ours = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
         return tuple(i for i, t in enumerate(ours) if id(t) in ids)
 
-    def _give(self, made: Any, known: Signature, slot: Slot, taken: set[int]) -> Any:
-        if isinstance(made, list | tuple):
-            results = [self._give(x, known, slot, taken) for x in made]
-            known.make = None
-            return tuple(results) if isinstance(made, tuple) else results
-        if not isinstance(made, Tensor):
-            return made
-        if made.untyped_storage().data_ptr() in taken or not _fills(made):
-            return copied(slot, made)
-        make = _maker(made, slot)
-        if not self._varies:
-            known.make = make
-        return make(made)
-
-    def _separate(self, lowered: list[Any], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any], list[Tensor]]:
-        """The arguments with tensors that CPU PyTorch may resize for those that are written; these."""
+    def _separate(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], lowered: list[Any], named: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any], list[Tensor]]:
+        """The arguments with tensors that CPU PyTorch may resize for those that are written, wherever these are given;
+        these tensors."""
         sig = self._operator.signature
-        bound = sig.bind(tuple(lowered), named)
-        outs: dict[str, Tensor] = {}
-        for name in sig.written:
-            if isinstance(bound[name], Tensor):
-                outs[name] = bound[name].as_strided(bound[name].shape, bound[name].stride())
-        positional = [outs.get(n, a) for n, a in zip(sig.positional, lowered, strict=False)]
-        return positional, {n: outs.get(n, a) for n, a in named.items()}, list(outs.values())
+        high, low = sig.bind(args, kwargs), sig.bind(tuple(lowered), named)
+        written = [name for name in sig.written if isinstance(low[name], Tensor)]
+        outs = {id(high[n]): low[n].as_strided(low[n].size(), low[n].stride()) for n in written}
+
+        def separate(a: Any, b: Any) -> Any:
+            if isinstance(a, list | tuple):
+                return [separate(x, y) for x, y in zip(a, b, strict=True)]
+            return outs.get(id(a), b)
+
+        positional = [separate(a, b) for a, b in zip(args, lowered, strict=True)]
+        by_name = {n: separate(kwargs[n], b) for n, b in named.items()}
+        return positional, by_name, [outs[id(high[n])] for n in written]
 
     def _resize(self, args: tuple[Any, ...], kwargs: dict[str, Any], outs: list[Tensor]) -> None:
         """CPU PyTorch has resized what stands for `out=` tensors: these get storages of their new sizes."""
         bound = self._operator.signature.bind(args, kwargs)
         written = [bound[name] for name in self._operator.signature.written if isinstance(bound[name], Tensor)]
         for high, low in zip(written, outs, strict=True):
-            if high.shape != low.shape:
+            if high.size() != low.size():
                 fresh = copied(slot_of_backend(cell_of(high).backend), low)
                 set_storage(high, fresh.untyped_storage(), 0, tuple(fresh.shape), fresh.stride())
 
@@ -198,13 +209,12 @@ class ColdOperator:
     def _programmed(
         self,
         known: Signature,
-        backend: Backend,
         cells: list[Storage],
         inputs: list[Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        operator = self._operator
+        operator, backend = self._operator, known.slot.backend
         if operator.spec.uncompiled or operator.spec.decomposed:  # comes down to operators that are known
             return MISS
         if known.plan is None:
@@ -230,13 +240,24 @@ class ColdOperator:
             checks.settle(backend.cold, new, plan.judges)
         if self._returned is not None:
             return self._returned(args, kwargs)
-        slot = slot_of_backend(backend)
         made = iter(new[len(plan.written) :])
         results = [
-            None if meta is None else attach(Storage(None, backend, numpy_to_cpu(next(made))), slot, *meta)
+            None if meta is None else attach(Storage(None, backend, numpy_to_cpu(next(made))), known.slot, *meta)
             for meta in plan.results or ()
         ]
         return results[0] if plan.structure is None else plan.structure(results)
+
+
+def _anywhere(name: str, key: Any) -> tuple[Any, ...]:
+    """A call wherever its tensors lie in their storages."""
+    return name, *[p[:3] if p.__class__ is tuple and len(p) == 4 else p for p in key]
+
+
+def _look(t: Tensor) -> Tensor:
+    try:
+        return seen(t)
+    except AttributeError:  # one of the CPU, or whose storage C++ made
+        return _lower(t)
 
 
 def _lower(a: Any) -> Any:
@@ -253,8 +274,14 @@ def _lower(a: Any) -> Any:
     return _CPU if isinstance(a, torch.device) else a
 
 
-def _tensors(lowered: list[Any]) -> list[Tensor]:
-    return tensors_in(lowered, {})
+def _lying(compute: Callable[..., Any], meta: Callable[..., Any]) -> Callable[..., Any]:
+    """`compute`, whose results lie in memory as `meta` says."""
+
+    def run(*args: Any) -> Any:
+        made, like = compute(*args), meta(*args)
+        return [a if a is None or a.stride() == b.stride() else b.copy_(a) for a, b in zip(made, like, strict=True)]
+
+    return run
 
 
 def _fills(made: Tensor) -> bool:
@@ -264,8 +291,16 @@ def _fills(made: Tensor) -> bool:
     return nbytes == made.numel() * made.itemsize and not made.storage_offset() and is_dense(size, stride)
 
 
-def _maker(made: Tensor, slot: Slot) -> Callable[[Tensor], Tensor]:
-    """What makes tensors on the device of results that look like this one."""
+def _maker(made: Any, slot: Slot, taken: set[int]) -> Callable[[Any], Any]:
+    """What makes tensors on the device of results that look like these. `taken`: the memory of the arguments."""
+    if isinstance(made, list | tuple):
+        makers = [_maker(x, slot, taken) for x in made]
+        kind = tuple if isinstance(made, tuple) else list
+        return lambda made: kind([make(x) for make, x in zip(makers, made, strict=True)])
+    if not isinstance(made, Tensor):
+        return lambda made: made
+    if made.untyped_storage().data_ptr() in taken or not _fills(made):
+        return lambda host: copied(slot, host)
     like = header(slot.index, made.dtype, tuple(made.shape), made.stride())
     if like is None or like.nbytes != made.untyped_storage().nbytes():
         return lambda host: hosted(slot, host)

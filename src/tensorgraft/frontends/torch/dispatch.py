@@ -15,6 +15,7 @@ from tensorgraft import warned
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import checks, fallback, generator, state
 from tensorgraft.frontends.torch.cold import MISS, ColdOperator
+from tensorgraft.frontends.torch.cold import plans as compiled_plans
 from tensorgraft.frontends.torch.concrete import run_concrete
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.modes import below_modes, function_mode, suspended, tracing
@@ -52,6 +53,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
         return generator.draw(given, _random_index(cells, args, kwargs))
 
     cold = ColdOperator(operator, returned, drawn)
+    recorded: dict[Any, Any] = {}  # as `calls`, where each call is to be asked whether it is recorded or computed
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if function_mode() or tracing():
@@ -110,9 +112,12 @@ def entry(operator: Operator) -> Callable[..., Any]:
                     made = cold(full, backend, cells, inputs, args, kwargs)
                     if made is not MISS:
                         return made
-                if len(calls) >= _MOST_CALLS:
-                    calls.clear()
-                known = calls[full] = look_up(key, cells, args, kwargs)
+                table = recorded if backend is not None and backend.records else calls
+                known = table.get(full)
+                if known is None:
+                    if len(table) >= _MOST_CALLS:
+                        table.clear()
+                    known = table[full] = look_up(key, cells, args, kwargs)
             plan, offsets = known
             arrays = [c.array for c in cells]
             arrays += offsets
@@ -151,6 +156,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
             plan = plans.get(full)
         if plan is None:
             plan = plans[full] = make_plan(operator, args, kwargs, forms)
+            if plan.slot.backend.compiles:
+                compiled_plans[operator.name] += 1
         if offsets and not spec.uncompiled:
             return plan, list(map(plan.slot.backend.place, offsets))
         return plan, offsets

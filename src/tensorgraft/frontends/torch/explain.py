@@ -82,7 +82,7 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     )
     if compiled is not None:
         report = compiled.report
-        explanation.calls = report.calls
+        explanation.calls, explanation.cold = report.calls, report.cold
         explanation.traces = [Traced(*both) for both in zip(report.reasons, report.operations, strict=True)]
         explanation.this_call = new
     return explanation

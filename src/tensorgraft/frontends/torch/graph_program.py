@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
 
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.capture import active
@@ -20,6 +21,7 @@ from tensorgraft.frontends.torch.devices import Slot
 from tensorgraft.frontends.torch.graph_nodes import GraphCapture, attribute, call_node
 from tensorgraft.frontends.torch.metadata import Metadata
 from tensorgraft.frontends.torch.ports import Entrance, departure, entrance, view_of
+from tensorgraft.frontends.torch.recurring import Counts
 from tensorgraft.frontends.torch.tensors import FROM_NUMPY, cell_of
 from tensorgraft.precision import policy
 from tensorgraft.storage import Storage, contiguous_strides
@@ -51,11 +53,16 @@ class Piece:
         # what is not the same at every call: Dynamo's guards stand for the rest
         self._varying = [i for i, node in enumerate(inputs) if _varies(node)]
         self._programs: dict[Any, Program] = {}
+        # PyTorch can compute it as well: no random numbers, which are the backend's, nor branches and loops
+        self._plain = not random and not any(n.op == "get_attr" for _, n in nodes)
+        self._cold = Counts()
 
     def __call__(self, values: Sequence[Any], seed: np.ndarray | None) -> list[Any]:
         """The outputs, given the inputs (tensors and numbers) and the seed (uint32 (2,)) of random nodes."""
         key = (policy(), *[_look(values[i]) for i in self._varying])
         program = self._programs.get(key)
+        if program is None and self._plain and self._cold.waits(self.slot.backend, key, len(self._programs)):
+            return self._by_pytorch(values)
         if program is None:
             program = self._programs[key] = Program(self, values)
             if len(self._programs) == _MANY and self.slot.backend.compiles:
@@ -67,6 +74,17 @@ class Piece:
                     stacklevel=2,
                 )
         return program(values, seed)
+
+    def _by_pytorch(self, values: Sequence[Any]) -> list[Any]:
+        """A call for sizes that have not come back yet."""
+        environment: dict[Node, Any] = dict(zip(self.inputs, values, strict=True))
+        with torch.no_grad(), torch._C._DisableAutocast():
+            for _, node in self.nodes:
+                args, kwargs = map_arg((node.args, node.kwargs), environment.__getitem__)
+                environment[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+                for used in self.done.get(node, ()):
+                    del environment[used]
+        return [environment[node] for node in self.outputs]
 
     def _described(self, values: Sequence[Any]) -> str:
         given = (values[i] for i in self._varying)

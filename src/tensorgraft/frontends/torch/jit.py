@@ -19,7 +19,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.torch import state
+from tensorgraft.frontends.torch import recurring, state
 from tensorgraft.frontends.torch.attributes import Attributes, Reads, noting
 from tensorgraft.frontends.torch.capture import Capture, Feed, active
 from tensorgraft.frontends.torch.codes import Part, apart, count, kind_of
@@ -54,6 +54,7 @@ from tensorgraft.frontends.torch.watch import Schedule, watching
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
+from tensorgraft.transforms.jit import When
 from tensorgraft.transforms.surroundings import Surroundings, roots
 
 Array = Any
@@ -71,6 +72,7 @@ class Report:
     name: str
     traces: int = 0
     calls: int = 0
+    cold: int = 0  # calls that ran as eager code, with signatures that had not come back yet
     trace_seconds: float = 0.0
     compile_seconds: float = 0.0  # of the first calls of the traces, which compile
     operations: list[int] = field(default_factory=list)  # of each traced program
@@ -80,7 +82,9 @@ class Report:
 class Compiled:
     """A function compiled by `tg.jit`."""
 
-    def __init__(self, fn: Callable[..., Any], reported: bool = True, guard_values: bool = False) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], reported: bool = True, guard_values: bool = False, compile: When = "recurring"
+    ) -> None:
         self._guards_values = guard_values
         functools.update_wrapper(self, fn, updated=())
         self.fn = fn
@@ -93,6 +97,7 @@ class Compiled:
         self._changed: set[tuple[int, str]] = set()  # attributes that traces have changed
         self.leaves: list[Tensor] = []  # that have been given gradients by earlier traces
         self.report = Report(getattr(fn, "__qualname__", type(fn).__name__))
+        self._recurring = recurring.Recurring(compile, self.report.name, self.history)
         if reported:
             reports.append(self.report)
 
@@ -124,22 +129,30 @@ class Compiled:
         if not backend.traces:
             args, kwargs = unflatten_call(structure, leaves)
             return self.fn(*args, **kwargs)
-        known = self.traces.setdefault(self._key(backend, leaves, structure, objects), [])
+        key = self._key(backend, leaves, structure, objects)
+        known = self.traces.get(key, [])
         if len(self._quick) >= _MOST_KEYS:
             self._quick.clear()
         self._quick[quick] = (objects, known)
         for found in known:
             if found.guards.hold(leaves):
                 return found(leaves)
-        call = self.history.call(leaves, structure, backend)
-        why = self.history.why(call, [found.guards for found in known], leaves)
-        if sum(map(len, self.traces.values())) >= _MOST_TRACES:
+        seen = functools.partial(self.history.call, leaves, structure, backend)
+        guards = [found.guards for found in known]
+        programs = sum(map(len, self.traces.values()))
+        signature = (key, *self.history.why(seen(), guards, leaves)) if known else key
+        if home.sure and self._recurring.waits(backend, signature, programs, _MOST_TRACES, seen):
+            self.report.cold += 1
+            return recurring.run(self.fn, *unflatten_call(structure, leaves))
+        call = seen()
+        why = self.history.why(call, guards, leaves)
+        if programs >= _MOST_TRACES:
             raise RuntimeError(self.history.too_many(self.report.name, _MOST_TRACES, call, why, program_place()))
         try:
             made = self._trace(backend, leaves, structure, home.sure)
         except OnlyTheHost:
             return self._on_cpu(quick, leaves, structure, objects)
-        known.append(made)
+        self.traces.setdefault(key, known).append(made)
         self.history.calls.append(call)
         self.report.reasons.append(why)
         start = time.perf_counter()

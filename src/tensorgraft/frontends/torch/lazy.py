@@ -16,9 +16,11 @@ from tensorgraft.frontends.torch import devices, state
 from tensorgraft.frontends.torch.devices import Slot
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded import Figures, RecordedBackend
+from tensorgraft.hub.tiers import tiered
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.storage import Storage
+from tensorgraft.transforms.jit import When
 
 _active: list[RecordedBackend] = []
 
@@ -35,7 +37,7 @@ def recording() -> bool:
 
 
 @contextlib.contextmanager
-def lazy() -> Iterator[Figures]:
+def lazy(compile: When) -> Iterator[Figures]:
     """Record what runs on the current device, if its backend tells shapes without computing. See `tg.lazy`."""
     slot = devices.slot_at(None)
     if state.now.capture is not None:
@@ -46,6 +48,7 @@ def lazy() -> Iterator[Figures]:
     inner = slot.backend
     xp = _recorded(inner)
     xp.figures = figures = Figures()
+    xp.cold = inner.cold if compile == "recurring" and tiered() else None
     _replace(slot, inner, xp, xp.constant)
     _active.append(xp)
     try:
@@ -73,6 +76,9 @@ def _replace(slot: Slot, old: Backend, new: Backend, convert: Callable[[Any], An
             if array is not None or x.array is None:
                 x.array, x.backend = array, new_codes
         elif type(x) is Storage and x.backend is old:  # `x.__class__` may run code of x
+            if x.cold is not None:
+                x.backend = new
+                continue
             if x.array is None:  # given up: nothing is to be converted
                 x.backend = new
                 continue
@@ -109,12 +115,12 @@ def _boundaries(xp: RecordedBackend) -> Iterator[None]:
         nonlocal depth
         depth = max(depth - 1, 0)
         if not depth and not torch.is_grad_enabled():
-            xp.run()
+            xp.end_of_piece()
 
     handles = [
         register_module_forward_pre_hook(enter),
         register_module_forward_hook(leave, always_call=True),
-        register_optimizer_step_post_hook(lambda optimizer, args, kwargs: xp.run()),
+        register_optimizer_step_post_hook(lambda optimizer, args, kwargs: xp.end_of_piece()),
     ]
     try:
         yield

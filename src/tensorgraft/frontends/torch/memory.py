@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
 
 from tensorgraft.frontends.torch import absent_layouts, state
 from tensorgraft.frontends.torch.devices import Slot
@@ -38,6 +39,13 @@ class NotLent(Exception):
 
 def rows(t: Tensor) -> Any:
     """The host array of a dense tensor, its axes in the order in which they lie."""
+    if _now.capture is not None:  # which watches what the program computes on the CPU
+        with disable_current_modes():
+            return _rows(t)
+    return _rows(t)
+
+
+def _rows(t: Tensor) -> Any:
     if not t.is_contiguous():
         strides = t.stride()
         t = t.permute(sorted(range(t.dim()), key=lambda d: (-strides[d], d)))
@@ -57,7 +65,7 @@ def memory(cell: Storage) -> Tensor:
     if lent is None:
         raise NotLent
     try:
-        return _import(lent.__dlpack__())
+        return _import(lent.__dlpack__()).contiguous()  # XLA knows other layouts, too
     except (BufferError, TypeError, RuntimeError):  # a dtype that DLPack, or one of the two, has not
         raise NotLent from None
 
@@ -75,7 +83,7 @@ def seen(t: Tensor) -> Tensor:
     """What a tensor on the device sees, as a CPU tensor over the same memory, to be read. Raises NotLent."""
     cell = t.untyped_storage().cell  # type: ignore[attr-defined]
     base = memory(cell)
-    shape, strides, offset = t.shape, t.stride(), t.storage_offset()
+    shape, strides, offset = t.size(), t.stride(), t.storage_offset()  # `shape` of an uninitialized parameter raises
     if base.dtype is not t.dtype:
         like = torch.empty(0, dtype=t.dtype, device=_CPU)
         return like.set_(base.untyped_storage(), offset, shape, strides)
@@ -90,7 +98,11 @@ def computed(t: Tensor) -> Tensor | None:
         return None
     try:
         cell = cell_of(t)
-        return seen(t) if cell.backend.cold is not None else None
+        if cell.backend.cold is None:
+            return None
+        if cell.backend.records:
+            cell.backend.asked()
+        return seen(t)
     except NotLent:
         return None
 

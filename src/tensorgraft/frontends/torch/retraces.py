@@ -23,6 +23,10 @@ from tensorgraft.frontends.torch.trees import Structure, unflatten_call
 Tensor = torch.Tensor
 _MODES = ("grad mode", "inference mode", "default dtype", "autocast", "autocast policy", "deterministic algorithms")
 _SHOWN = 4  # values of one argument in a message
+_WAYS_OUT = (
+    "  a number that changes:  pass it as a tensor on the device",
+    "  a shape that changes:   pad to a few sizes, and mask what was added",
+)
 _FOLLOW_SHAPE = ("strides", "offset", "array inside")  # not told where the shape has changed, too
 
 
@@ -40,6 +44,7 @@ class History:
     fn: Callable[..., Any]
     reach: Reached
     calls: list[Call] = field(default_factory=list)
+    cold: list[Call] = field(default_factory=list)  # the first that ran uncompiled (`recurring`)
 
     def call(self, leaves: Sequence[Any], structure: Structure, backend: Any) -> Call:
         parts = {"arguments": {"": str(structure)}, "device": {"": backend.name}}
@@ -67,32 +72,53 @@ class History:
         return {id(value): name for name, value in reversed(list(reached(roots))) if name}
 
     def too_many(self, name: str, most: int, call: Call, why: Sequence[str], place: Place | None) -> str:
-        where = name if place is None else f"{os.path.basename(place[0])}:{place[1]}: `{source_line(place)}`"
-        lines = [f"{where} would be traced again: tg.jit has compiled {name} {most} times.", "What keeps changing:"]
-        changing = [(part, values) for part in call.parts if len(values := self._values(part, call)) > 1]
-        changing = sorted(changing, key=lambda item: -len(item[1]))[:3]
-        for part, values in changing:
-            end = f", ... ({len(values)} kinds)" if len(values) > _SHOWN else ""
-            lines.append(f"  {part}: {', '.join(values[:_SHOWN])}{end}")
-        if not changing:
-            lines += [f"  {text}" for text in why[:3]]
+        lines = [f"{_where(name, place)} would be traced again: tg.jit has compiled {name} {most} times."]
+        lines += ["What keeps changing:", *(self._changing([*self.calls, call]) or [f"  {text}" for text in why[:3]])]
         return "\n".join(
             [
                 *lines,
                 "Each is a program of its own. Ways out:",
-                "  a number that changes:  pass it as a tensor on the device",
-                "  a shape that changes:   pad to a few sizes, and mask what was added",
+                *_WAYS_OUT,
                 "  anything else:          change it outside, or call the function without tg.jit",
             ]
         )
 
-    def _values(self, part: str, call: Call) -> list[str]:
-        """What a part has been, in words."""
-        found = [c.parts[part] for c in (*self.calls, call) if part in c.parts]
-        varying = [p for p in found[0] if any(f.get(p) != found[0][p] for f in found)]
-        if "shape" in varying:
-            varying = [p for p in varying if p not in _FOLLOW_SHAPE]
-        return list(dict.fromkeys(", ".join(f"{p} {f.get(p)}".strip() for p in varying) for f in found))
+    def keeps_changing(self, name: str, place: Place | None) -> str | None:
+        """What to say where signatures run cold, one after the other; None where nothing that has a name changes."""
+        if not (changing := self._changing([*self.calls, *self.cold])):
+            return None
+        return "\n".join(
+            [
+                f"{_where(name, place)} runs uncompiled: tg.jit compiles a new signature of {name} when it comes back.",
+                "What keeps changing:",
+                *changing,
+                "Padded to a few sizes, all calls would be compiled ones. Ways out:",
+                *_WAYS_OUT,
+                '  each is worth it:       tg.jit(fn, compile="first") compiles at once',
+            ]
+        )
+
+    def _changing(self, calls: Sequence[Call]) -> list[str]:
+        """The parts that change most among calls, a line for each."""
+        found = [(part, values) for part in calls[-1].parts if len(values := _values(part, calls)) > 1]
+        lines = []
+        for part, values in sorted(found, key=lambda item: -len(item[1]))[:3]:
+            end = f", ... ({len(values)} kinds)" if len(values) > _SHOWN else ""
+            lines.append(f"  {part}: {', '.join(values[:_SHOWN])}{end}")
+        return lines
+
+
+def _where(name: str, place: Place | None) -> str:
+    return name if place is None else f"{os.path.basename(place[0])}:{place[1]}: `{source_line(place)}`"
+
+
+def _values(part: str, calls: Sequence[Call]) -> list[str]:
+    """What a part has been, in words."""
+    found = [c.parts[part] for c in calls if part in c.parts]
+    varying = [p for p in found[0] if any(f.get(p) != found[0][p] for f in found)]
+    if "shape" in varying:
+        varying = [p for p in varying if p not in _FOLLOW_SHAPE]
+    return list(dict.fromkeys(", ".join(f"{p} {f.get(p)}".strip() for p in varying) for f in found))
 
 
 @dataclass(frozen=True)

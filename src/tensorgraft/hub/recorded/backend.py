@@ -15,6 +15,7 @@ import optree
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.primitive import composites, primitives
 from tensorgraft.hub.recorded.graph import Figures, Graph, Node
+from tensorgraft.hub.recorded.pieces import Pieces
 from tensorgraft.hub.transforms import Transforms
 
 Array = Any
@@ -67,12 +68,15 @@ class RecordedBackend(_Forwarding):
     """
 
     compiles = False  # a function is recorded with the rest, and compiled with it
+    records = True
 
     def __init__(self, inner: Backend) -> None:
         self.inner = inner
         self.name = inner.name
         super().__init__(inner.index, inner.platform)
+        self.cold: Backend | None = None  # that of `inner`, where pieces begin in it
         self.figures = Figures()
+        self._pieces = Pieces()
         self._graph = Graph()
         self._lock = threading.RLock()  # one graph for all threads
         self._local = threading.local()
@@ -154,6 +158,36 @@ class RecordedBackend(_Forwarding):
         """A node for an array of the inner backend."""
         return Node(self, self.inner.shape(value), self.inner.dtype_of(value), value)
 
+    # ---- the cold tier: pieces that have not come back yet ---------------------------------------------------------
+
+    def recurs(self, operation: Any, /) -> bool:
+        recorded = self.cold is None or self._pieces.recurs(operation)
+        if not recorded:
+            self.figures.cold += 1
+            if self._graph.calls:  # it goes another way than it used to
+                self.run()
+        return recorded
+
+    def end_of_piece(self) -> None:
+        """What was recorded runs, and what comes next is another piece."""
+        self._pieces.end()
+        self.run()
+
+    def asked(self) -> None:
+        self.end_of_piece()
+        self.judge()
+
+    def lend(self, x: Array, /) -> Any | None:
+        if isinstance(x, Node):
+            if x.graph is not None:
+                self.run()
+            x = x.value
+        return self.inner.lend(x)
+
+    def adopt(self, x: np.ndarray, /) -> Array:
+        made = self.inner.adopt(x)
+        return made if self.replaying else self.constant(made)
+
     # ---- running ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -197,6 +231,7 @@ class RecordedBackend(_Forwarding):
         """The array of the inner backend that `x` stands for, which may then be known to others."""
         if not isinstance(x, Node):
             return x
+        self._pieces.end()
         if x.graph is not None:
             self.run()
         x.shared = True
@@ -265,7 +300,7 @@ class RecordedBackend(_Forwarding):
         return self.inner.scope()
 
     def synchronize(self) -> None:
-        self.run()
+        self.end_of_piece()
         self.judge()
         self.inner.synchronize()
 

@@ -20,6 +20,7 @@ class Figures:
     """What a recording backend has done."""
 
     operations: int = 0  # calls that were recorded
+    cold: int = 0  # calls that were computed at once, in pieces that had not come back yet
     runs: int = 0  # graphs that were run
     programs: int = 0  # different graphs among them, each compiled once
 

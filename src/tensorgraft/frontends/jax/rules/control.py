@@ -8,6 +8,7 @@ from typing import Any
 import optree
 from jax.extend import core
 
+from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.rule import rule, without_rule
 from tensorgraft.frontends.jax.rules import callbacks  # noqa: F401  (it registers rules)
 from tensorgraft.hub import dtypes
@@ -97,6 +98,16 @@ def scan(
 ) -> list[Array]:
     split = num_consts + num_carry
     used = operands[:num_consts]
+    if not any(isinstance(x, Keys) for x in operands) and not any(is_key_dtype(a.dtype) for a in jaxpr.out_avals):
+        whole = _evaluator(xp, jaxpr)
+
+        def plain(carry: Sequence[Array], x: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+            made = whole(*used, *carry, *x)
+            return made[:num_carry], made[num_carry:]
+
+        init, xs = list(operands[num_consts:split]), list(operands[split:])
+        carry, ys = xp.scan(plain, init, xs, length=length, reverse=reverse)
+        return [*carry, *ys]
     init, carry_tree = _flat(operands[num_consts:split])
     xs, x_tree = _flat(operands[split:])
     step = _evaluator(xp, jaxpr)

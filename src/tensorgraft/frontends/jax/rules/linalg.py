@@ -4,6 +4,7 @@ symmetric_product, linear solves) has no rule here: `decomposition` finds it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,12 +23,19 @@ def dot_general(xp: Backend, a: Array, b: Array, *, dimension_numbers: Any, out:
     """Operands may have different dtypes, and the result a narrower one than they."""
     (contract_a, contract_b), (batch_a, batch_b) = dimension_numbers
     wanted = np.dtype(out[0].dtype)
-    common = np.dtype(jnp.promote_types(xp.dtype_of(a), xp.dtype_of(b)))
-    wide = wanted if jnp.promote_types(common, wanted) == wanted else common
-    if xp.dtype_of(a) != xp.dtype_of(b) or dtypes.is_inexact(wide) != dtypes.is_inexact(common):
+    wide, casts = _wide(xp.dtype_of(a), xp.dtype_of(b), wanted)
+    if casts:
         a, b = xp.astype(a, wide), xp.astype(b, wide)
     made = xp.dot_general(a, b, (tuple(contract_a), tuple(contract_b)), (tuple(batch_a), tuple(batch_b)), wide)
-    return xp.astype(made, wanted)
+    return made if wide == wanted else xp.astype(made, wanted)
+
+
+@functools.lru_cache(maxsize=1024)
+def _wide(a: np.dtype, b: np.dtype, wanted: np.dtype) -> tuple[np.dtype, bool]:
+    """The dtype of a product of two dtypes that becomes the wanted one, and whether the operands are to be of it."""
+    common = np.dtype(jnp.promote_types(a, b))
+    wide = wanted if jnp.promote_types(common, wanted) == wanted else common
+    return wide, a != b or dtypes.is_inexact(wide) != dtypes.is_inexact(common)
 
 
 @rule("triangular_solve")

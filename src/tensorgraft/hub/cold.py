@@ -1,0 +1,175 @@
+"""The hub's operations on the cold tier of a backend: on the host's memory, until compiling them would have paid.
+
+A whole composite, or a kernel of a front end, is one step: its operands are lent once, and its results adopted. Where
+the cold backend refuses, the backend itself is asked, so that errors are its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tensorgraft.hub import tiers
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.coded import Coded
+from tensorgraft.hub.elementwise import Elementwise
+from tensorgraft.hub.fft import FFT
+from tensorgraft.hub.indexing import Indexing
+from tensorgraft.hub.linalg import LinearAlgebra
+from tensorgraft.hub.random import Random
+from tensorgraft.hub.reduction import Reduction
+from tensorgraft.hub.shape import ShapeOps
+from tensorgraft.hub.sorting import Sorting
+from tensorgraft.hub.windowed import Windowed
+
+Array = Any
+B = TypeVar("B", bound=type[Backend])
+
+_MOST = 1 << 16  # signatures whose work is remembered
+_heats: dict[Any, tiers.Heat] = {}
+
+
+def attempt(
+    xp: Backend, key: Hashable, program: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any] | None = None
+) -> tuple[Any] | None:
+    """(what `program(backend, *args, **kwargs)` gives, its arrays as arrays of `xp`), computed by the cold tier; None
+    where `xp` is to compute it: without such a tier, where a program is being traced, for arrays that cannot be lent,
+    and when the signature is worth to be compiled. Call in `xp.scope()`.
+
+    Arguments:
+        key: what the program is, with whatever is static in it.
+        args: arrays of `xp`, sequences of them, and what is no array.
+    """
+    host = xp.cold
+    if host is None or not tiers.tiered():
+        return None
+    seen: list[Any] = [key, xp]
+    for x in args:
+        _look(xp, x, seen)
+    if kwargs:
+        seen += kwargs
+        for x in kwargs.values():
+            _look(xp, x, seen)
+    signature = tuple(seen)
+    try:
+        heat = _heats.get(signature)
+    except TypeError:  # a static argument that cannot be looked up by
+        return None
+    if heat is _HOT or xp.is_tracing():
+        return None
+    if heat is None:
+        if len(_heats) >= _MOST:
+            _heats.clear()
+        heat = _heats[signature] = tiers.Heat()
+    lent = _Lent(xp, host)
+    try:
+        given = [lent.of(x) for x in args]
+        named = {name: lent.of(x) for name, x in kwargs.items()} if kwargs else {}
+    except _Unsuited:
+        return None
+    if heat.spent(lent.elements):
+        _heats[signature] = _HOT
+        return None
+    try:
+        with host.scope():
+            made = program(host, *given, **named)
+    except Exception:  # the backend's own error counts, if it raises one
+        _heats[signature] = _HOT
+        return None
+    return (lent.back(made),)
+
+
+_HOT = tiers.Heat()  # of what has done its work, or is refused by the cold backend
+_arrays: set[tuple[Backend, type]] = set()  # classes whose objects are arrays
+
+
+def _look(xp: Backend, x: Any, seen: list[Any]) -> None:
+    """Note what of an operand makes a signature."""
+    kind = x.__class__
+    if (xp, kind) in _arrays or kind is np.ndarray:
+        seen += (x.shape, x.dtype)
+    elif kind is tuple or kind is list:
+        seen.append(len(x))
+        for item in x:
+            _look(xp, item, seen)
+    elif kind is float or kind is complex:
+        seen.append(kind)
+    elif xp.is_array(x):
+        _arrays.add((xp, kind))
+        seen += (x.shape, x.dtype)
+    else:
+        seen += (kind, x)
+
+
+class _Unsuited(Exception):
+    """An operand that the cold tier cannot have."""
+
+
+class _Lent:
+    """Operands of one call."""
+
+    def __init__(self, xp: Backend, host: Backend) -> None:
+        self.xp, self.host = xp, host
+        self.arrays: dict[int, tuple[Array, Array]] = {}  # by identity of what was lent: that, and whose it is
+        self.elements = 0
+
+    def of(self, x: Any) -> Any:
+        kind = x.__class__
+        if (self.xp, kind) in _arrays:
+            lent = self.xp.lend(x)
+            view = None if lent is None else self.host.over_memory(np.asarray(lent))
+            if view is None:
+                raise _Unsuited
+            self.arrays[id(view)] = view, x
+            self.elements += view.size
+            return view
+        if kind is tuple or kind is list:
+            return kind([self.of(item) for item in x])
+        if callable(x) and not isinstance(x, type | np.dtype):
+            raise _Unsuited
+        return x
+
+    def back(self, x: Any) -> Any:
+        if self.host.is_array(x):
+            was = self.arrays.get(id(x))
+            if was is not None:
+                return was[1]
+            values = self.host.to_numpy(x)
+            # a view of memory that is lent may outlive it: the backend may give that to another array
+            return self.xp.adopt(values if values.flags.owndata else np.array(values, order="C"))
+        if isinstance(x, tuple) and hasattr(x, "_fields"):
+            return type(x)(*map(self.back, x))
+        return type(x)(map(self.back, x)) if isinstance(x, tuple | list) else x
+
+
+_AREAS = (Elementwise, Reduction, ShapeOps, Indexing, Sorting, LinearAlgebra, Coded, Windowed, FFT, Random)
+_TELL = frozenset({"count", "ndim", "size"})  # numbers, which nobody computes
+
+
+def with_cold_tier(cls: B) -> B:
+    """A class decorator: each operation of the hub is computed by `cls.cold` for the first times."""
+    names = {"copy"} | {n for area in _AREAS for c in area.__mro__[:-1] for n, f in vars(c).items() if callable(f)}
+    for name in names:
+        if not name.startswith("_") and name not in _TELL:
+            setattr(cls, name, _operation(name, getattr(cls, name)))
+    return cls
+
+
+def _operation(name: str, hot: Callable[..., Any]) -> Callable[..., Any]:
+    def program(host: Backend, *args: Any, **kwargs: Any) -> Any:
+        return getattr(host, name)(*args, **kwargs)
+
+    state = tiers._state
+
+    @functools.wraps(hot)
+    def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if state.mode == "tiered":
+            made = attempt(self, name, program, args, kwargs)
+            if made is not None:
+                return made[0]
+        return hot(self, *args, **kwargs)
+
+    return method

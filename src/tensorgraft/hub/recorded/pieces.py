@@ -1,0 +1,84 @@
+"""Which pieces of a program come back: what lazy mode records, and what it computes at once.
+
+A piece is what runs between two ends (a value is asked for, an optimizer has stepped). Its operations are known by all
+that came before them in it, so that a piece is told from others as soon as it differs from them. It is recorded from
+its first operation on where the piece that most often began like this has been whole `TIMES` times. Several pieces may
+begin alike: where what follows was new too often (shapes that change, each time), that beginning is computed at once
+for good, and what comes after it counts as if it began a piece.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# A compilation takes about 50 ms for each operation of a piece, computing it at once 0.2 ms and more: so often, it is a
+# tenth of what the piece has cost.
+TIMES = 2048
+RARE = 8  # what turns out new in one of so many passes, or fewer, parts no piece
+_MOST = 1 << 18  # operations that are counted
+
+
+class _Pass:
+    """An operation, and all before it in its piece."""
+
+    __slots__ = ("count", "news", "parted", "usual")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.news = 0  # passes that went on as none had before
+        self.parted = False  # a beginning that pieces have in common
+        self.usual: _Pass = self  # the end of the piece that began with it most often
+
+
+class Pieces:
+    """The operations of a program, as they come."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Pass] = {}
+        self._whole: dict[_Pass, int] = {}  # how often pieces ended there
+        self._way: list[_Pass] = []  # from the beginning of the piece
+        self._at = 0
+        self._recorded = False
+
+    def recurs(self, operation: Any) -> bool:
+        """Count the next operation, which is hashable: whether it is to be recorded."""
+        at = self._at = hash((self._at, operation))
+        here = self._known.get(at)
+        if here is None:
+            here = self._new(at)
+        begins = not self._way or self._way[-1].parted
+        if self._recorded or begins:
+            self._recorded = self._comes_back(here)
+        here.count += 1
+        self._way.append(here)
+        return self._recorded
+
+    def _comes_back(self, here: _Pass) -> bool:
+        if here.parted or self._whole.get(here.usual, 0) < TIMES:
+            return False
+        if here.news * RARE <= here.count or self._recorded:
+            return True
+        here.parted = here.count >= TIMES + RARE
+        return False
+
+    def _new(self, at: int) -> _Pass:
+        """This piece goes on as none has."""
+        if len(self._known) >= _MOST:
+            self._known.clear()
+            self._whole.clear()
+        if self._way and self._way[-1].count > 1:
+            for earlier in self._way:
+                earlier.news += 1
+        here = self._known[at] = _Pass()
+        return here
+
+    def end(self) -> None:
+        whole = self._whole
+        if self._way:
+            last = self._way[-1]
+            times = whole[last] = whole.get(last, 0) + 1
+            for here in self._way:
+                if times >= whole.get(here.usual, 0):
+                    here.usual = last
+            self._way = []
+        self._at, self._recorded = 0, False
