@@ -39,6 +39,25 @@ def test_same_surroundings_as_python(tensorgraft, python, script):
     assert own.splitlines()[0] == "__main__ script.py ['--on', 'x', '-m', '--steps=5'] None"
 
 
+def test_an_empty_script_loads_nothing(tensorgraft, script):
+    """PyTorch is there, and is changed when it is first used, whichever of its modules a name is imported from."""
+    path = script(
+        """
+        import sys
+        print("tensorgraft.frontends.torch" in sys.modules)
+        import torch, torch.nn as nn
+        from torch.cuda import is_available
+        from torch.amp import GradScaler
+        print(is_available(), "tensorgraft.frontends.torch" in sys.modules, "jax" in sys.modules)
+        x = torch.ones(3, device="cuda")
+        print(x.is_cuda, torch.cuda.current_device(), nn.Linear(3, 1).cuda()(x).shape, "jax" in sys.modules)
+        """
+    )
+    assert lines(tensorgraft("run", path)) == ["False", "True True False", "True 0 torch.Size([1]) True"]
+    only = script("import atexit, sys; atexit.register(lambda: print('tensorgraft.frontends.torch' in sys.modules))")
+    assert lines(tensorgraft("run", only)) == ["False"]
+
+
 def test_module(tensorgraft, script):
     script("", "package/__init__.py")
     script("import sys; print(__name__, sys.argv[1:])", "package/tool.py")

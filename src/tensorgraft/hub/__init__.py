@@ -1,5 +1,17 @@
 """The hub: what joins front ends and backends."""
 
-from tensorgraft.hub.backend import Backend
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tensorgraft.hub.backend import Backend
 
 __all__ = ["Backend"]
+
+
+def __getattr__(name: str) -> Any:
+    """Whoever asks which backends there are (`registry`) needs none of the class."""
+    if name != "Backend":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tensorgraft.hub import backend
+
+    return backend.Backend

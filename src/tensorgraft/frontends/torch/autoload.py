@@ -1,8 +1,6 @@
-"""What PyTorch calls when it is imported (entry point group `torch.backends`): `device="graft"` works in any script."""
+"""The entry point of installations from before `torch_entry`, whose metadata name it: the front end is loaded with
+`import torch`."""
 
+from tensorgraft.frontends.torch_entry import autoload
 
-def autoload() -> None:
-    """Register the device. JAX and the other frameworks are imported on first use."""
-    from tensorgraft.frontends.torch import setup
-
-    setup.install()
+__all__ = ["autoload"]

@@ -20,9 +20,8 @@ from typing import Any, ClassVar
 import torch
 
 from tensorgraft.frontends.torch import devices
+from tensorgraft.frontends.torch_entry.waiting import ENTRY, RECORD
 
-RECORD = ".tensorgraft/locations"  # in a zip archive; in the legacy format an entry of the table that comes first
-_ENTRY = "tensorgraft_locations"
 _MAGIC = torch.serialization.MAGIC_NUMBER.to_bytes(10, "little")  # as it is pickled
 
 
@@ -34,7 +33,6 @@ def install() -> None:
     s: Any = torch.serialization
     s._save, s._legacy_save = _save(s._save), _legacy_save(s._legacy_save)
     s._load, s._legacy_load = _load(s._load), _legacy_load(s._legacy_load)
-    s.register_package(5, lambda storage: None, restored)
 
 
 def named(device: torch.device) -> str:
@@ -134,7 +132,7 @@ class _LegacyMarking(_Marking):
             return
         if isinstance(x, list):  # the keys of the storages, when the object is pickled
             for table, version in self._held:
-                told = {_ENTRY: self.locations} if self.locations else {}
+                told = {ENTRY: self.locations} if self.locations else {}
                 self.module.dump({**table, **told}, file, protocol=version)
             file.write(self._pickled.getvalue())
         self.module.dump(x, file, protocol=protocol)
@@ -221,7 +219,7 @@ def _legacy_locations(f: Any, pickle_module: Any, options: dict[str, Any]) -> di
         f.seek(start)
         for _ in range(2):
             pickle_module.load(f, **options)
-        return dict(pickle_module.load(f, **options).get(_ENTRY, {}))
+        return dict(pickle_module.load(f, **options).get(ENTRY, {}))
     except Exception:  # a file of another kind, of which PyTorch says what is wrong
         return {}
     finally:

@@ -80,9 +80,15 @@ def sharing(cells: Sequence[Storage]) -> tuple[int, ...]:
     return tuple(first.setdefault(id(c), k) for k, c in enumerate(cells))
 
 
-def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], forms: Sequence[Form | None]) -> Plan:
-    """`forms`: of each tensor on the device, that of an offset that is an operand. Raises what PyTorch raises for these
-    arguments."""
+def make_plan(
+    operator: Operator,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    forms: Sequence[Form | None],
+    computing: Backend | None = None,
+) -> Plan:
+    """`forms`: of each tensor on the device, that of an offset that is an operand. `computing`: another backend than
+    that of the tensors, on arrays of its own. Raises what PyTorch raises for these arguments."""
     sig = operator.signature
     slot = slot_of_call(operator, args, kwargs)
     if operator.spec.check is not None and not operator.spec.has_inputs:
@@ -108,7 +114,7 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
         results, structure = describe(outcome)
     plan = Plan(None, slot, tuple(leaf.index for leaf in targets), results, structure, prepare)
     ours = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
-    xp = backend_of(ours, slot)
+    xp = computing or backend_of(ours, slot)
     if xp.wraps:
         plan.xp = xp
     plan.program = _program(xp, plan, operator, ours, forms, held, given, targets, moved or {})

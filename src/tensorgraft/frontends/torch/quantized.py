@@ -118,7 +118,7 @@ def is_quantized(t: torch.Tensor) -> bool:
     t = _inside_of(t)
     if t.device.type != TYPE:
         return isinstance(t, quantized_cpu.QuantizedTensor)
-    return not t.is_sparse and isinstance(getattr(cell_of(t), "array", None), Quantized)
+    return not t.is_sparse and cell_of(t).backend.wraps
 
 
 def array_of(t: torch.Tensor) -> Quantized:

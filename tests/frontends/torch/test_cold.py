@@ -1,0 +1,255 @@
+"""The cold tier on JAX: what CPU PyTorch computes on the same memory, and what a compiled program makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import tensorgraft as tg
+from tensorgraft.frontends.torch.tensors import cell_of
+from tensorgraft.hub import tiers
+
+jax = pytest.importorskip("jax")
+Tensor = torch.Tensor
+
+
+@pytest.fixture(autouse=True)
+def tiered() -> Iterator[None]:
+    with tg.eager("tiered"):
+        yield
+
+
+@pytest.fixture
+def device() -> torch.device:
+    return tg.device("jax")
+
+
+def plans() -> int:
+    return tg.torch.tier_counts()[1].total()
+
+
+def is_cold(t: Tensor) -> bool:
+    return cell_of(t).cold is not None
+
+
+# ---- programs, as the CPU has them -----------------------------------------------------------------------------------
+
+
+def views(d: Any) -> list[Tensor]:
+    x = torch.arange(24.0).to(d).reshape(4, 6)
+    v = x.t()[1:5, ::2]
+    v.mul_(3)
+    v[0] += 100
+    x[2].copy_(torch.ones(6).to(d, torch.float64))
+    x.view(torch.int32)[0, 0] = 7
+    w = x.unfold(1, 3, 2)
+    return [x, v, w, w.sum(-1), x[x > 50], x.nonzero(), x.narrow(0, 1, 2), x.flip(0)]
+
+
+def outs(d: Any) -> list[Tensor]:
+    a, b = torch.arange(6.0).to(d), torch.empty(0).to(d)
+    torch.mul(a, 2, out=b)
+    c = torch.zeros(3, 2).to(d)
+    torch.add(a[:3, None], a[3:5], out=c)
+    torch.sub(c.t(), 1, out=c.t())
+    values, places = torch.empty(0).to(d), torch.empty(0, dtype=torch.int64).to(d)
+    torch.sort(a, descending=True, out=(values, places))
+    return [a, b, c, values, places]
+
+
+def dtypes(d: Any) -> list[Tensor]:
+    x = torch.arange(-3, 4).to(d)
+    made = [x / 2, x.bfloat16() * 3, x.half().sum(), x.bool() | True, x.to(torch.complex64) * 1j, x**2, x.byte() + 1]
+    return [*made, torch.ones(3, dtype=torch.bool).to(d).sum(), x.to(torch.float8_e4m3fn).float(), x.double().exp()]
+
+
+def training(d: Any) -> list[Tensor]:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, 5)
+    )
+    net.to(d)
+    optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
+    x, y = torch.randn(3, 2, 6, 6).to(d), torch.tensor([0, 3, 1]).to(d)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return [*losses, *(p.detach() for p in net.parameters()), *net.buffers()]
+
+
+def recurrent(d: Any) -> list[Tensor]:
+    torch.manual_seed(0)
+    net = nn.LSTM(3, 4, 2, batch_first=True).to(d)
+    out, (h, c) = net(torch.randn(2, 5, 3).to(d))
+    out.square().sum().backward()
+    return [out, h, c, *(p.grad for p in net.parameters())]
+
+
+def derivatives(d: Any) -> list[Tensor]:
+    x, w = (torch.linspace(-1, 1, 9).reshape(3, 3) * k for k in (1, 2))
+    x, w = x.to(d), w.to(d)
+
+    def f(x: Tensor) -> Tensor:
+        return torch.tanh(F.linear(x, w)).square().sum()
+
+    return [*torch.func.jvp(f, (x,), (w,)), torch.func.hessian(f)(x), torch.func.vmap(f)(torch.stack([x, w]))]
+
+
+def empty(d: Any) -> list[Tensor]:
+    x = torch.ones(0, 3).to(d)
+    return [x + 1, x.sum(0), x.t() @ x, torch.cat([x, torch.ones(1, 3).to(d)]), x.max(1).values, x.reshape(3, 0)]
+
+
+PROGRAMS = [views, outs, dtypes, training, recurrent, derivatives, empty]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+def test_as_on_the_cpu(program: Callable[[Any], list[Tensor]], device: torch.device) -> None:
+    before = plans()
+    got, want = program(device), program("cpu")
+    for a, b in zip(got, want, strict=True):
+        assert a.device == device
+        assert (a.dtype, a.shape, a.stride()) == (b.dtype, b.shape, b.stride())
+        torch.testing.assert_close(a.detach().cpu(), b.detach(), equal_nan=True)
+    assert plans() == before  # nothing was compiled
+
+
+def test_random_numbers_are_those_of_the_device(device: torch.device) -> None:
+    def draws() -> list[Tensor]:
+        torch.manual_seed(7)
+        x = torch.zeros(4, 5, device=device)
+        x[1:3].uniform_()
+        made = [torch.rand(3, device=device), F.dropout(torch.ones(4, 6, device=device), 0.4), x]
+        made += [
+            torch.randint(0, 9, (6,), device=device),
+            torch.randperm(12, device=device),
+            torch.randn(7, device=device),
+        ]
+        return [t.cpu() for t in made]
+
+    cold = draws()
+    tiers.set_mode("compiled")
+    *exact, normal = zip(cold, draws(), strict=True)
+    assert all(torch.equal(a, b) for a, b in exact)
+    torch.testing.assert_close(*normal)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda d: torch.ones(2, 3).to(d) @ torch.ones(2, 3).to(d),
+        lambda d: torch.ones(3).to(d)[torch.tensor([5]).to(d)],
+        lambda d: F.embedding(torch.tensor([9]).to(d), torch.ones(3, 2).to(d)),
+        lambda d: torch.ones(3).to(d).add_(torch.ones(2, 3).to(d)),
+        lambda d: torch.add(torch.ones(3).to(d), 1, out=torch.ones(3, dtype=torch.int64).to(d)),
+        lambda d: torch.ones(2, 2).to(d).expand(3, 2, 2).mul_(2),
+    ],
+)
+def test_errors_are_the_cpus(wrong: Callable[[Any], Any], device: torch.device) -> None:
+    with pytest.raises(Exception) as of_cpu:
+        wrong("cpu")
+    with pytest.raises(of_cpu.type) as ours:
+        wrong(device)
+    assert str(ours.value).splitlines()[0] == str(of_cpu.value).splitlines()[0]
+
+
+def test_two_devices(device: torch.device) -> None:
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.ones(3, device=device) + torch.ones(3)
+    assert (torch.ones(3, device=device) + torch.tensor(2)).tolist() == [3, 3, 3]
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_memory_is_handed_over_without_a_copy(device: torch.device) -> None:
+    x = torch.ones(64, 64, device=device) * 2
+    assert is_cold(x)
+    address = cell_of(x).cold.data_ptr()
+    assert tg.to_backend_array(x).unsafe_buffer_pointer() == address and not is_cold(x)
+
+
+def test_arrays_of_the_backend_are_never_written(device: torch.device) -> None:
+    array = jax.numpy.ones(5)
+    x = tg.from_backend_array(array)
+    view = x[1:]
+    view += 1
+    assert x.tolist() == [1, 2, 2, 2, 2] and array.tolist() == [1] * 5
+    kept = tg.to_backend_array(x)
+    x.zero_()
+    assert kept.tolist() == [1, 2, 2, 2, 2] and view.tolist() == [0] * 4
+
+
+def test_layouts_of_xla(device: torch.device) -> None:
+    x = tg.from_backend_array(jax.dlpack.from_dlpack(torch.arange(6.0).reshape(3, 2).t()))
+    assert (x + 0).tolist() == [[0, 2, 4], [1, 3, 5]] and x[1].tolist() == [1, 3, 5]
+
+
+def test_compiled_functions_read_and_write_it(device: torch.device) -> None:
+    """The two take turns on the same storages, and views see every write."""
+    weight = torch.ones(4, device=device)
+    view = weight[1:3]
+
+    @tg.jit
+    def step(x: Tensor) -> Tensor:
+        weight.add_(x)
+        return weight.sum()
+
+    assert step(torch.ones(4, device=device)).item() == 8
+    view.mul_(10)
+    assert weight.tolist() == [2, 20, 20, 2] and is_cold(weight)
+    assert step(torch.ones(4, device=device)).item() == 48
+    assert view.tolist() == [21, 21]
+    tiers.set_mode("compiled")
+    view += 1
+    tiers.set_mode("tiered")
+    weight[0] = 0
+    assert weight.tolist() == [0, 22, 22, 3]
+
+
+def test_checkpoints_go_back(device: torch.device) -> None:
+    """A state that does not fit changes nothing, whichever tier has written it."""
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 3)).to(device)
+    before = [p.tolist() for p in net.parameters()]
+    wrong = {**net.state_dict(), "1.bias": torch.zeros(7)}
+    wrong["0.weight"] = torch.zeros(2, 2)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        net.load_state_dict(wrong)
+    assert [p.tolist() for p in net.parameters()] == before
+
+
+# ---- modes -----------------------------------------------------------------------------------------------------------
+
+
+def test_modes(device: torch.device) -> None:
+    x = torch.ones(3, 5, device=device)
+    before = plans()
+    x * 5
+    assert plans() == before
+    with tg.eager("compiled"):
+        x * 6.5
+        assert plans() == before + 1
+    assert tiers.mode() == "tiered"
+    with pytest.raises(ValueError, match="tiered"):
+        tg.eager("hot")
+
+
+def test_programs_become_hot_by_work_alone(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random numbers have no kernel of the CPU's: their program is compiled after so many calls, and goes on."""
+    monkeypatch.setattr(tiers, "CALLS", 3)
+    torch.manual_seed(1)
+    before = plans()
+    got = [torch.rand(13, device=device).cpu() for _ in range(6)]
+    assert plans() == before + 1
+    torch.manual_seed(1)
+    with tg.eager("compiled"):
+        assert all(torch.equal(a, torch.rand(13, device=device).cpu()) for a in got)
