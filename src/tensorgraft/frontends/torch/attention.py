@@ -14,8 +14,6 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch.library import Library
 
-from tensorgraft.frontends.torch.explain import Labels
-from tensorgraft.frontends.torch.host import HostWatch
 from tensorgraft.frontends.torch.modes import suspended, tracing
 
 Tensor = torch.Tensor
@@ -90,6 +88,9 @@ def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: flo
 
 def _is_watched() -> bool:
     """A dispatch mode that is not a compiled function's own looks at operators."""
+    from tensorgraft.frontends.torch.explain import Labels  # which importing the device is not to wait for
+    from tensorgraft.frontends.torch.host import HostWatch
+
     return any(not isinstance(torch._C._get_dispatch_stack_at(i), HostWatch | Labels) for i in range(_modes()))
 
 
