@@ -1,32 +1,67 @@
-"""What `import tensorgraft` adds to `import numpy`, in fresh processes; it may import no framework."""
+"""What start-up costs, in fresh processes: CPU seconds of a process with us and of the same one without.
+
+`import tensorgraft` may import no framework, `import torch` may not load the front end where tensorgraft is installed,
+and the commands start no backend that is not used.
+"""
 
 from __future__ import annotations
 
+import os
+import resource
 import subprocess
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from benchmarks.measure import Row
 
-ROUNDS = 9
-MAY_ADD = 0.2  # seconds
-CODE = """
-import sys, time
-start = time.perf_counter()
-import {name}
-print(time.perf_counter() - start)
-loaded = [m for m in ("jax", "tensorflow", "torch") if m in sys.modules]
-assert not loaded, loaded
-"""
+ROUNDS = 7
+RUN = ("-m", "tensorgraft", "run")
+WITHOUT = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # PyTorch does not call what is installed beside it
+ALONE = "import sys, {0}; assert not {{'jax', 'tensorflow', 'torch'}} & sys.modules.keys()"
+NOT_LOADED = "import sys, torch; assert 'tensorgraft.frontends.torch' not in sys.modules; torch.device('graft')"
 
 
-def seconds(name: str) -> float:
-    done = subprocess.run([sys.executable, "-c", CODE.format(name=name)], capture_output=True, text=True, check=True)
-    return float(done.stdout)
+def seconds(*arguments: str, status: int = 0, **environment: str) -> float:
+    """CPU seconds, user's and system's, of a Python process and those that it starts."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env={**os.environ, **environment}
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == status, done.stderr
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def measure() -> list[Row]:
-    taken: dict[str, list[float]] = {"numpy": [], "tensorgraft": []}
-    for _ in range(ROUNDS):
-        for name, times in taken.items():
-            times.append(seconds(name))
-    return [Row("import tensorgraft", min(taken["tensorgraft"]), min(taken["numpy"]), "import numpy", extra=MAY_ADD)]
+    with TemporaryDirectory() as folder:
+        empty, missing = Path(folder, "empty.py"), Path(folder, "missing.py")
+        empty.touch()
+        subjects = {
+            "python": lambda: seconds("-c", ""),
+            "numpy": lambda: seconds("-c", ALONE.format("numpy")),
+            "tensorgraft": lambda: seconds("-c", ALONE.format("tensorgraft")),
+            "torch": lambda: seconds("-c", "import torch", **WITHOUT),
+            "torch, installed": lambda: seconds("-c", NOT_LOADED),
+            "run": lambda: seconds(*RUN, str(empty)),
+            "run missing": lambda: seconds(*RUN, str(missing), status=2),
+            "doctor": lambda: seconds("-m", "tensorgraft", "doctor"),
+        }
+        taken: dict[str, list[float]] = {name: [] for name in subjects}
+        for _ in range(ROUNDS):
+            for name, subject in subjects.items():
+                taken[name].append(subject())
+    least = {name: min(times) for name, times in taken.items()}
+    nothing, torch = ("python", least["python"]), ("import torch, tensorgraft not loaded", least["torch"])
+
+    def row(name: str, subject: str, against: tuple[str, float], extra: float) -> Row:
+        return Row(name, least[subject], against[1], against[0], extra=extra)
+
+    return [
+        row("import tensorgraft", "tensorgraft", nothing, 0.05),
+        row("import tensorgraft", "tensorgraft", ("import numpy", least["numpy"]), 0.05),
+        row("import torch where tensorgraft is installed", "torch, installed", torch, 0.05),
+        row("tensorgraft run, an empty script", "run", torch, 0.5),
+        row("tensorgraft run, no such script", "run missing", nothing, 0.3),
+        row("tensorgraft doctor", "doctor", nothing, 3.0),
+    ]

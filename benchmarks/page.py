@@ -19,7 +19,7 @@ turns, in one run. A ratio is ours / the other. {processor}, {cores} cores, load
 {load[1]:.1f}.
 """
 AREAS = {
-    "import_time": "Import",
+    "import_time": "Start-up",
     "eager": "Eager operations",
     "array_api": "Array API",
     "writes": "Writes into an array",

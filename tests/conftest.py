@@ -5,6 +5,7 @@ import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TENSORGRAFT_TORCH_COMPILER", "none")  # Inductor takes seconds for each program
+os.environ.setdefault("TENSORGRAFT_EAGER", "compiled")  # the backends are what is tested; `test_cold.py` has tiers
 os.environ.setdefault("TENSORGRAFT_CACHE", "0")  # what is tested is compiled here and now
 
 import pytest

@@ -13,6 +13,7 @@ which compilers fold away; anything else (overlapping windows, say) is a gather 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,16 +27,41 @@ Array = Any
 Shape = tuple[int, ...]
 
 
+# Of each type of a cold tier's arrays: it as a host array over the same memory, row-major.
+host_view: dict[type, Callable[[Any], np.ndarray]] = {np.ndarray: lambda x: x}
+
+
 class Storage:
-    """One array of a backend, replaced as a whole on every write (mutable backends write into it)."""
+    """One array of a backend, replaced as a whole on every write (mutable backends write into it).
 
-    __slots__ = ("__weakref__", "array", "backend", "capture", "shared")
+    Where the backend has a cold tier, what that computed is kept as it is, in memory of this storage alone that may be
+    written in place, and becomes the array when somebody asks for it. An array that is set is the truth.
+    """
 
-    def __init__(self, array: Array, backend: Backend) -> None:
-        self.array = array
+    __slots__ = ("__weakref__", "array", "backend", "capture", "cold", "shared")
+
+    def __init__(self, array: Array, backend: Backend, cold: Any = None) -> None:
+        if cold is None:
+            self.array = array
+        self.cold = cold
         self.backend = backend
         self.capture: Any = None  # the trace that knows of it (front ends)
         self.shared = False  # its memory is known outside (DLPack, a caller's own array): never to be donated
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "array" or self.cold is None:
+            raise AttributeError(f"'Storage' object has no attribute {name!r}")
+        self.array = array = self.backend.adopt(host_view[self.cold.__class__](self.cold))
+        self.cold = None
+        return array
+
+    def cool(self, cold: Any) -> None:
+        """Let memory of a cold tier, which nobody else writes, be what is stored instead of the array."""
+        del self.array
+        self.cold = cold
+
+
+array_set = vars(Storage)["array"].__get__  # of a storage, its array where that is set; raises AttributeError
 
 
 class Geometry(NamedTuple):

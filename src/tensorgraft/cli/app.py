@@ -44,6 +44,14 @@ def run(
         bool,
         typer.Option("--lazy", help="Record operations; compile and run them together where a value is asked for."),
     ] = False,
+    eager: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE",
+            help="tiered (the default): compute at once what is met for the first times; compiled: compile it.",
+            show_default=False,
+        ),
+    ] = None,
     jit_report: Annotated[bool, typer.Option("--jit-report", help="Say at the end what was compiled.")] = False,
     strict_fallbacks: Annotated[
         bool, typer.Option("--strict-fallbacks", help="An operator that would run on the CPU is an error.")
@@ -70,6 +78,7 @@ def run(
             on=on,
             module=module,
             lazy=lazy,
+            eager=eager,
             jit_report=jit_report,
             strict_fallbacks=strict_fallbacks,
             compile_cache=compile_cache,

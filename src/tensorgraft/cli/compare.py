@@ -132,7 +132,8 @@ def _script(target: str, arguments: Sequence[str], backend: str) -> tuple[Outcom
 
 
 def _environment(backend: str) -> dict[str, str]:
-    own = {} if backend == NATIVE else {"TENSORGRAFT_BACKEND": backend}
+    # what is compared are the backends: none is to leave its work to a cold tier
+    own = {} if backend == NATIVE else {"TENSORGRAFT_BACKEND": backend, "TENSORGRAFT_EAGER": "compiled"}
     return {**os.environ, **own}
 
 

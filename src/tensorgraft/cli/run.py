@@ -7,16 +7,17 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
-
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Column, Table
+from typing import TYPE_CHECKING
 
 from tensorgraft.cli.script import execute
 from tensorgraft.errors import BackendNotAvailableError
-from tensorgraft.hub import registry
+from tensorgraft.hub import registry, tiers
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 USAGE_ERROR = 2
+_MOST_ROWS = 20
 
 
 def run_program(
@@ -25,16 +26,19 @@ def run_program(
     on: str,
     module: bool = False,
     lazy: bool = False,
+    eager: str | None = None,
     jit_report: bool = False,
     strict_fallbacks: bool = False,
     compile_cache: bool | None = None,
 ) -> int:
     """Run `program` (a script or a module's name, then its arguments) on the backend `on`; returns the exit code."""
-    console = Console(stderr=True)
     try:
         registry.lookup(registry.parse(on)[0])
+        if eager is not None:
+            tiers.set_mode(eager)
+            os.environ["TENSORGRAFT_EAGER"] = eager  # for processes that the program starts
     except (BackendNotAvailableError, ValueError) as error:
-        console.print(f"tensorgraft: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        _refuse(str(error))
         return USAGE_ERROR
     # Read by the PyTorch front end when it is first used, here and in processes that the program starts.
     os.environ["TENSORGRAFT_BACKEND"] = on
@@ -47,34 +51,60 @@ def run_program(
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError:
-        console.print(
-            'tensorgraft: this runs PyTorch programs, and PyTorch is not installed: pip install "tensorgraft[torch]"',
-            style="red",
-            markup=False,
-            soft_wrap=True,
-        )
+        _refuse('this runs PyTorch programs, and PyTorch is not installed: pip install "tensorgraft[torch]"')
         return USAGE_ERROR
 
-    import tensorgraft as tg
-    from tensorgraft.frontends.torch.accelerator import as_accelerator
+    from tensorgraft.frontends import torch_entry
+    from tensorgraft.frontends.torch_entry.unused import before_use, forget
 
-    redirected = as_accelerator(on)
-    redirected.__enter__()
+    redirected = contextlib.ExitStack()
+    redirected.callback(forget)
     # Undone last of all: what the program leaves to `atexit` still finds its accelerator.
-    atexit.register(redirected.__exit__, None, None, None)
+    atexit.register(redirected.close)
+
+    def redirect() -> None:
+        from tensorgraft.frontends.torch.accelerator import as_accelerator
+
+        redirected.enter_context(as_accelerator(on))
+
+    def load() -> None:
+        torch_entry.when_loaded(redirect)
+        torch_entry.load()
+
+    if lazy or ":" in on:  # whether there is such a device is said before the program runs
+        load()
+    else:
+        before_use(load)
     with contextlib.ExitStack() as stack:
-        recorded = stack.enter_context(tg.lazy()) if lazy else None
+        recorded = None
+        if lazy:
+            import tensorgraft
+
+            recorded = stack.enter_context(tensorgraft.lazy())
         status = execute(program, module)
     sys.stdout.flush()
-    print_fallbacks(console, on)
+    if torch_entry.loaded():
+        print_fallbacks(_console(), on)
     if recorded is not None and jit_report:
-        console.print(
+        _console().print(
             f"recorded: {recorded.operations} operations, run as {recorded.programs} programs {recorded.runs} times",
             highlight=False,
         )
     if jit_report:
-        print_jit_report(console)
+        if torch_entry.loaded():
+            print_tiers(_console())
+        print_jit_report(_console())
     return status
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def _refuse(why: str) -> None:
+    _console().print(f"tensorgraft: {why}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_fallbacks(console: Console, on: str) -> None:
@@ -84,6 +114,8 @@ def print_fallbacks(console: Console, on: str) -> None:
     counts = fallbacks()
     if not counts:
         return
+    from rich.table import Column, Table
+
     table = Table("operator", Column("calls", justify="right"))
     for name, calls in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         table.add_row(name, str(calls))
@@ -91,8 +123,29 @@ def print_fallbacks(console: Console, on: str) -> None:
     console.print(table)
 
 
+def print_tiers(console: Console) -> None:
+    """Of eager operators: how many calls were computed without a compiler, and what was compiled."""
+    from rich.table import Column, Table
+
+    from tensorgraft.frontends.torch import tier_counts
+
+    cold, hot = tier_counts()
+    if not cold and not hot:
+        return
+    table = Table("eager operator", Column("calls computed cold", justify="right"), Column("plans", justify="right"))
+    for name in sorted({*cold, *hot}, key=lambda name: (-hot[name], -cold[name], name))[:_MOST_ROWS]:
+        table.add_row(name, str(cold[name]), str(hot[name]))
+    console.print(
+        f"eager: {cold.total()} calls computed at once, {hot.total()} plans made for the backend", highlight=False
+    )
+    console.print(table)
+
+
 def print_jit_report(console: Console) -> None:
     """What was compiled, how often and how long that took."""
+    from rich.markup import escape
+    from rich.table import Column, Table
+
     from tensorgraft.transforms.jit import report
 
     right = [Column(name, justify="right") for name in ("programs", "compile time", "calls")]

@@ -142,6 +142,7 @@ class Backend(
     wraps = False  # arrays may be quantised: see `quantization.backend`
     dynamo: str | None = None  # the backend of `torch.compile` that computes on this framework's own arrays
     compiles = False  # `compile` makes something faster than the function itself
+    cold: Backend | None = None  # computes on this one's memory, and needs no compiler: see `hub.tiers`
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:
         """The device `index` of the framework (of the given platform, for example "gpu")."""
@@ -190,6 +191,17 @@ class Backend(
         """An array over the memory of a host array, which the host may write later and read what is new; None where
         that cannot be (another device's memory, or memory that does not suit)."""
         return None
+
+    def lend(self, x: Array, /) -> Any | None:
+        """Where there is a cold tier: an object with `__dlpack__` over the host's memory in which `x` lies, row-major
+        and computed, which nobody may write. None for what is traced or lies elsewhere."""
+        return None
+
+    def adopt(self, x: np.ndarray, /) -> Array:
+        """An array of a host array that nobody writes any more: its memory as it is, where that suits. Enters `scope`
+        by itself, and has values also where a program is being traced."""
+        with self.scope():
+            return self.asarray(x)
 
     # ---- programs and devices --------------------------------------------------------------------------------------
 

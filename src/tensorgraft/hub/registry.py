@@ -11,10 +11,13 @@ import importlib.metadata
 import importlib.util
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tensorgraft import warned
 from tensorgraft.errors import BackendNotAvailableError
-from tensorgraft.hub.backend import Backend
+
+if TYPE_CHECKING:
+    from tensorgraft.hub.backend import Backend
 
 GROUP = "tensorgraft.backends"
 # name -> (class, the package whose presence says that it can be used)

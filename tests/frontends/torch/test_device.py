@@ -382,7 +382,7 @@ def test_numpy_arrays_that_cannot_be_shared():
 @pytest.mark.parametrize(
     "start",
     [
-        "import torch, tensorgraft.frontends.torch.autoload as a; a.autoload()",
+        "import torch, tensorgraft.frontends.torch_entry as a; a.autoload()",
         "import tensorgraft; tensorgraft.torch.fallbacks(); import torch",
     ],
 )

@@ -11,6 +11,10 @@ import jax
 import numpy as np
 from jax import lax
 from jax._src import core  # jax.core no longer tells whether a trace is under way
+from jax._src.array import ArrayImpl
+from jax._src.lib import _jax
+from jax.core import ShapedArray
+from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
 from tensorgraft.backends.jax import cache, forking, native
@@ -29,7 +33,7 @@ from tensorgraft.backends.jax.sorting import JaxSorting
 from tensorgraft.backends.jax.transforms import JaxTransforms
 from tensorgraft.backends.jax.windowed import JaxWindowed
 from tensorgraft.errors import TracedValueError
-from tensorgraft.hub import Backend
+from tensorgraft.hub import Backend, registry
 
 Array = Any
 
@@ -71,6 +75,7 @@ class JaxBackend(
         cache.install()
         # arrays of the default device stay uncommitted, so that they mix with sharded ones
         self._is_default = platform is None and index == 0
+        self._sharding = SingleDeviceSharding(self.device)
         self.place = functools.lru_cache(maxsize=4096)(self._place)  # type: ignore[method-assign]
 
     # ---- arrays ----------------------------------------------------------------------------------------------------
@@ -130,6 +135,21 @@ class JaxBackend(
             array = jax.device_put(x) if self._is_default else jax.device_put(x, self.device)
         # XLA takes memory as it is where it is aligned to 64 bytes
         return array if array.unsafe_buffer_pointer() == x.ctypes.data else None
+
+    @functools.cached_property
+    def cold(self) -> Backend | None:  # type: ignore[override]
+        return registry.get("numpy") if self.device.platform == "cpu" else None
+
+    def lend(self, x: Array, /) -> Any | None:
+        if x.__class__ is not ArrayImpl or x.sharding.__class__ is not SingleDeviceSharding or self.cold is None:
+            return None
+        return x.block_until_ready()
+
+    def adopt(self, x: np.ndarray, /) -> Array:
+        with self.scope():  # `jax.device_put` does the same, and takes seven times as long to find out
+            return _jax.batched_device_put(
+                ShapedArray(x.shape, x.dtype), self._sharding, [x], [self.device], not self._is_default
+            )
 
     # ---- programs and devices --------------------------------------------------------------------------------------
 

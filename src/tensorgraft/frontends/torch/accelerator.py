@@ -18,8 +18,9 @@ from typing import Any
 import torch
 import torch.utils._device
 
-from tensorgraft.frontends.torch import cuda_api, devices, file_locations, safetensors_files, script_files, scripted
+from tensorgraft.frontends.torch import cuda_api, devices, file_locations, script_files, scripted
 from tensorgraft.frontends.torch.devices import TYPE, slot_named
+from tensorgraft.frontends.torch_entry import safetensors_files
 from tensorgraft.hub import registry
 
 # Functions that take `device=` by keyword. Those of `torch` first.
@@ -64,6 +65,8 @@ class Visible:
 
     def index(self, ordinal: int) -> int:
         """The index of the `graft` device that is `cuda:ordinal`."""
+        if ordinal == 0:  # how many there are is known once the backend's framework is loaded
+            return slot_named(self.on).index
         if not 0 <= ordinal < len(self.names):
             raise RuntimeError(
                 f"CUDA error: invalid device ordinal\n(`tensorgraft run` shows {len(self.names)} device"

@@ -10,7 +10,6 @@ An operator with a kernel has its own derivative formula, where on the CPU those
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import torch
@@ -20,24 +19,9 @@ from torch.library import Library
 from tensorgraft import warned
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.devices import TYPE
+from tensorgraft.frontends.torch_entry.device import raised
 
 _library = Library("aten", "IMPL")
-_raise_error_of_c = (
-    ctypes.pythonapi.PyErr_Occurred
-)  # ctypes raises what was set when it has called a function of Python
-
-
-class Guard(torch._C._acc.DeviceGuard):
-    """The device guard, which PyTorch's C++ asks for its type also while a Python exception (of a hook for saved
-    tensors: a checkpointed function that raises) is on its way out, where a call that returns ends the process. The
-    exception is kept, and raised where the engine returns without one."""
-
-    def type_(self) -> Any:
-        try:
-            _raise_error_of_c()
-        except BaseException as error:
-            state.now.error = error
-        return torch._C._autograd.DeviceType.PrivateUse1
 
 
 def install() -> None:
@@ -77,7 +61,7 @@ def _wrap_engine() -> None:
                 try:
                     return original(t_outputs, grads, keep_graph, create_graph, *args, **kwargs)
                 except SystemError:
-                    error, state.now.error = state.now.error, None
+                    error, raised.error = raised.error, None
                     if error is None:
                         raise
                 raise error
@@ -114,14 +98,19 @@ def _double_backward() -> None:
         return
     fused = torch.ops.aten.linear_backward.default
 
-    def linear_backward(x: Any, grad: Any, weight: Any, output_mask: list[bool]) -> tuple[Any, Any, Any]:
+    def differentiable(x: Any, grad: Any, weight: Any, output_mask: list[bool]) -> tuple[Any, Any, Any]:
         if not torch.is_grad_enabled() and forward_ad._current_level < 0:
             with torch._C._AutoDispatchBelowAutograd():
                 return fused(x, grad, weight, output_mask)
-        rows, columns = x.reshape(-1, x.shape[-1]), grad.reshape(-1, weight.shape[0] if weight.ndim > 1 else 1)
-        dx = (columns @ weight.reshape(-1, x.shape[-1]).conj()).reshape(x.shape) if output_mask[0] else None
-        dw = (columns.t() @ rows.conj()).reshape(weight.shape) if output_mask[1] else None
-        db = columns.sum(0).reshape(weight.shape[:-1]) if output_mask[2] else None
-        return dx, dw, db
+        return linear_backward(x, grad, weight, output_mask)
 
-    _library.impl("linear_backward", linear_backward, "AutogradPrivateUse1")
+    _library.impl("linear_backward", differentiable, "AutogradPrivateUse1")
+
+
+def linear_backward(x: Any, grad: Any, weight: Any, output_mask: list[bool]) -> tuple[Any, Any, Any]:
+    """`aten::linear_backward` in operators that every device has."""
+    rows, columns = x.reshape(-1, x.shape[-1]), grad.reshape(-1, weight.shape[0] if weight.ndim > 1 else 1)
+    dx = (columns @ weight.reshape(-1, x.shape[-1]).conj()).reshape(x.shape) if output_mask[0] else None
+    dw = (columns.t() @ rows.conj()).reshape(weight.shape) if output_mask[1] else None
+    db = columns.sum(0).reshape(weight.shape[:-1]) if output_mask[2] else None
+    return dx, dw, db

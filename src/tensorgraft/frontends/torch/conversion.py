@@ -99,8 +99,6 @@ def install() -> None:
         exchange(self, value)
 
     torch.Tensor.data = property(inherited.__get__, assign, doc=inherited.__doc__)  # type: ignore[assignment]
-    # `lazy_module.graft()`, as `lazy_module.cuda()`
-    torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.graft)  # type: ignore[attr-defined]
     torch._has_compatible_shallow_copy_type = _compatible(torch._has_compatible_shallow_copy_type)
 
 

@@ -14,6 +14,8 @@ import torch
 from tensorgraft import warned
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import checks, fallback, generator, state
+from tensorgraft.frontends.torch.cold import MISS, ColdOperator
+from tensorgraft.frontends.torch.cold import plans as compiled_plans
 from tensorgraft.frontends.torch.concrete import run_concrete
 from tensorgraft.frontends.torch.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.modes import below_modes, function_mode, suspended, tracing
@@ -46,6 +48,12 @@ def entry(operator: Operator) -> Callable[..., Any]:
     returned = _returned(operator)
     now = state.now
 
+    def drawn(cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = args[generator_at] if len(args) > generator_at else kwargs.get("generator")
+        return generator.draw(given, _random_index(cells, args, kwargs))
+
+    cold = ColdOperator(operator, returned, drawn)
+
     def call(*args: Any, **kwargs: Any) -> Any:
         if function_mode() or tracing():
             with suspended():
@@ -54,7 +62,6 @@ def entry(operator: Operator) -> Callable[..., Any]:
             if check is not None:
                 check(*args, **kwargs)
             cells: list[Storage] = []
-            arrays: list[Any] = []  # of the cells
             inputs: list[Any] = []
             key: list[Any] = []
             backend = None
@@ -68,7 +75,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
                     try:
                         cell = a.untyped_storage().cell
                     except AttributeError:
-                        _add(a, key, cells, arrays, inputs, False)
+                        _add(a, key, cells, inputs, False)
                         continue
                     if cell.backend is not backend:
                         if backend is not None:
@@ -78,7 +85,6 @@ def entry(operator: Operator) -> Callable[..., Any]:
                         else:
                             backend = cell.backend
                     cells.append(cell)
-                    arrays.append(cell.array)
                     offset = a.storage_offset()
                     key.append((a.dtype, a.shape, a.stride(), offset and sited(cell, offset)))
                 elif i in numbers and (kind is float or kind is int or kind is bool):
@@ -87,27 +93,32 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 elif moved is not None and i in positions:
                     _add_position(a, key, inputs, backend)
                 else:
-                    _add(a, key, cells, arrays, inputs, i in numbers)
+                    _add(a, key, cells, inputs, i in numbers)
             if kwargs:
                 for name, a in kwargs.items():
                     if name != "generator":
                         key.append(name)
-                        _add(a, key, cells, arrays, inputs, name in number_names)
+                        _add(a, key, cells, inputs, name in number_names)
             if writes and len(cells) > 1:  # who shares a storage with what is written is part of the program
                 key.append(cells[0] is cells[1] if len(cells) == 2 else sharing(cells))
-            key.append(backend if backend is not None else _backend_of(cells, kwargs))
+            if backend is None:
+                backend = _backend_of(cells, kwargs)
+            key.append(backend)
             full = tuple(key)
-            try:
-                plan, offsets = calls[full]
-            except KeyError:
-                plan, offsets = look_up(key, cells, args, kwargs)
+            known: Any = calls.get(full)
+            if known is None:
+                if now.capture is None:
+                    made = cold(full, backend, cells, inputs, args, kwargs)
+                    if made is not MISS:
+                        return made
                 if len(calls) >= _MOST_CALLS:
                     calls.clear()
-                calls[full] = plan, offsets
+                known = calls[full] = look_up(key, cells, args, kwargs)
+            plan, offsets = known
+            arrays = [c.array for c in cells]
             arrays += offsets
             if random:
-                given = args[generator_at] if len(args) > generator_at else kwargs.get("generator")
-                inputs.append(generator.draw(given, _random_index(cells, args, kwargs)))
+                inputs.append(drawn(cells, args, kwargs))
             if plan.makers is None or now.capture is not None:
                 return first(plan, cells, [*offsets, *inputs], args, kwargs)
             new = plan.run(*arrays, *inputs) if inputs else plan.run(*arrays)
@@ -119,8 +130,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 n += 1
             if returned is not None:
                 return returned(args, kwargs)
-            made = [None if make is None else make(new[n + k]) for k, make in plan.makers]
-            return made[0] if plan.structure is None else plan.structure(made)
+            results = [None if make is None else make(new[n + k]) for k, make in plan.makers]
+            return results[0] if plan.structure is None else plan.structure(results)
         except Exception as error:
             if now.scripted:  # C++ loses it
                 now.raised = error
@@ -141,6 +152,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
             plan = plans.get(full)
         if plan is None:
             plan = plans[full] = make_plan(operator, args, kwargs, forms)
+            if plan.slot.backend.compiles:
+                compiled_plans[operator.name] += 1
         if offsets and not spec.uncompiled:
             return plan, list(map(plan.slot.backend.place, offsets))
         return plan, offsets
@@ -199,6 +212,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
         return results[0] if plan.structure is None else plan.structure(results)
 
     def concrete(*args: Any, **kwargs: Any) -> Any:
+        if now.capture is None and (made := cold.at_once(args, kwargs)) is not MISS:
+            return made
         try:
             with warned.remembered():
                 return run_concrete(operator, args, kwargs)
@@ -226,13 +241,12 @@ def _returned(operator: Operator) -> Callable[..., Any] | None:
     return lambda args, kwargs: tuple(sig.bind(args, kwargs)[name] for name in sig.written)
 
 
-def _add(a: Any, key: list[Any], cells: list[Storage], arrays: list[Any], inputs: list[Any], number: bool) -> None:
+def _add(a: Any, key: list[Any], cells: list[Storage], inputs: list[Any], number: bool) -> None:
     """Add an argument to a key: tensors in lists, CPU tensors, numbers and static values."""
     if isinstance(a, Tensor):
         if a.device.type == TYPE:
             cell, offset = cell_of(a), a.storage_offset()
             cells.append(cell)
-            arrays.append(cell.array)
             key.append((a.dtype, a.size(), a.stride(), offset and sited(cell, offset)))
         else:
             key.append((a.device, a.dtype, a.size()))
@@ -240,7 +254,7 @@ def _add(a: Any, key: list[Any], cells: list[Storage], arrays: list[Any], inputs
     elif isinstance(a, list | tuple):
         key.append(len(a))
         for x in a:
-            _add(x, key, cells, arrays, inputs, number)
+            _add(x, key, cells, inputs, number)
     elif isinstance(a, float):
         if number:
             key.append(float)

@@ -16,7 +16,7 @@ from tensorgraft.errors import FallbackError, FallbackWarning, TracedValueError
 from tensorgraft.frontends.torch import schema, state
 from tensorgraft.frontends.torch.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.located import refused
-from tensorgraft.frontends.torch.tensors import from_cpu, to_cpu
+from tensorgraft.frontends.torch.memory import from_cpu, to_cpu
 
 _counts: Counter[str] = Counter()
 _forbidden = os.environ.get("TENSORGRAFT_FALLBACK", "") == "error"

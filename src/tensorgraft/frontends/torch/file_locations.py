@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 import torch
 
 from tensorgraft.frontends.torch import devices
+from tensorgraft.frontends.torch_entry.waiting import RECORD
 
-RECORD = ".tensorgraft/locations"  # in a zip archive; in the legacy format an entry of the table that comes first
-_ENTRY = "tensorgraft_locations"
+_ENTRY = "tensorgraft_locations"  # in the legacy format; in a zip archive it is a record
 _MAGIC = torch.serialization.MAGIC_NUMBER.to_bytes(10, "little")  # as it is pickled
 
 
@@ -34,7 +34,6 @@ def install() -> None:
     s: Any = torch.serialization
     s._save, s._legacy_save = _save(s._save), _legacy_save(s._legacy_save)
     s._load, s._legacy_load = _load(s._load), _legacy_load(s._legacy_load)
-    s.register_package(5, lambda storage: None, restored)
 
 
 def named(device: torch.device) -> str:

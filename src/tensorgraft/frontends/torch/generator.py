@@ -1,4 +1,4 @@
-"""Random generators: the device's own state, and what a `torch.Generator` passed by a program means."""
+"""Random numbers: the device's own state, and what a `torch.Generator` passed by a program means."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch import devices, state
+from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.state import RandomState, random_state
-
-_Generator: Any = torch._C.Generator
 
 
 def draw(generator: torch.Generator | None, index: int) -> Any:
@@ -30,44 +28,8 @@ def seed_from(generator: torch.Generator | None) -> int:
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator).item())
 
 
-class GeneratorType(type(_Generator)):  # type: ignore[misc]
-    def __instancecheck__(cls, x: object) -> bool:
-        return isinstance(x, _Generator)
-
-    def __subclasscheck__(cls, sub: type) -> bool:
-        return type.__subclasscheck__(_Generator, sub)
-
-
-class Generator(_Generator, metaclass=GeneratorType):
-    """`torch.Generator`. One for the device is a generator of the CPU underneath: PyTorch lets no Python device make
-    its own. It has the CPU generator's state, and kernels of the device draw their keys from it."""
-
-    def __new__(cls, device: Any = "cpu") -> Any:
-        if torch.device(device).type != devices.TYPE:
-            return _Generator(device)
-        self = _Generator.__new__(cls, "cpu")
-        self._index = devices.slot_of(device).index
-        return self
-
-    @property
-    def device(self) -> torch.device:
-        return devices.slot_at(self._index).device
-
-    def clone_state(self) -> Generator:
-        copy = Generator(self.device)
-        copy.set_state(self.get_state())
-        return copy
-
-    def __reduce__(self) -> Any:
-        return _rebuild, (self.device, self.get_state())
-
-
-def _rebuild(device: torch.device, state: torch.Tensor) -> Generator:
-    made = Generator(device)
+def rebuild(device: torch.device, state: torch.Tensor) -> torch.Generator:
+    """What a pickled generator of the device becomes."""
+    made = torch.Generator(device)
     made.set_state(state)
     return made
-
-
-def install() -> None:
-    """`torch.Generator(device="graft")` makes one of ours; `isinstance` with it holds for every generator."""
-    torch.Generator = Generator  # type: ignore[misc]

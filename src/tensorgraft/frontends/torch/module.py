@@ -7,22 +7,16 @@ backend's (`Backend.memory_stats`) and 0 where it has none.
 from __future__ import annotations
 
 import os
-import sys
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.backend_registration import (
-    _setup_privateuseone_for_python_backend,
-    generate_methods_for_privateuse1_backend,
-)
 
 from tensorgraft.frontends.torch import devices, forking, state
-from tensorgraft.frontends.torch.autograd import Guard
-from tensorgraft.frontends.torch.generator import Generator
-from tensorgraft.frontends.torch.streams import Event, Stream, StreamContext
+from tensorgraft.frontends.torch.streams import StreamContext
+from tensorgraft.frontends.torch_entry.classes import Event, Generator, Stream
 
 Device = torch.device | str | int | None
 
@@ -68,14 +62,6 @@ __all__ = [
     "stream",
     "synchronize",
 ]
-
-
-def register() -> None:
-    """Make this module `torch.graft`, and `.graft()`, `.is_graft` methods of tensors, modules and storages."""
-    _setup_privateuseone_for_python_backend(devices.TYPE, backend_module=sys.modules[__name__], device_guard=Guard())
-    generate_methods_for_privateuse1_backend(
-        for_tensor=False, for_module=False, for_packed_sequence=False, for_storage=True
-    )
 
 
 # ---- devices ---------------------------------------------------------------------------------------------------------

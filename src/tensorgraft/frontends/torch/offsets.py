@@ -18,7 +18,7 @@ from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.order import overlaps_itself
 from tensorgraft.frontends.torch.tensors import numpy_dtype
 from tensorgraft.hub.backend import Backend
-from tensorgraft.storage import Geometry, Storage, read, write
+from tensorgraft.storage import Geometry, Storage, array_set, read, write
 
 Array = Any
 
@@ -29,8 +29,14 @@ _now = state.now
 def sited(cell: Storage, offset: Any) -> Any:
     """What stands for an offset that is not 0 in the key of a call: itself where the plan is to know it, else with
     what its form depends on."""
-    xp, array = cell.backend, cell.array
-    if _now.capture is not None or xp.wraps or xp.is_traced(array):
+    xp = cell.backend
+    if _now.capture is not None or xp.wraps:
+        return offset
+    try:
+        array = array_set(cell)
+    except AttributeError:  # of the cold tier, which asks no plan
+        return offset, cell.cold.shape, cell.cold.dtype
+    if xp.is_traced(array):
         return offset
     return (offset,) if xp.mutable else (offset, xp.signature(array))
 

@@ -71,9 +71,15 @@ def sharing(cells: Sequence[Storage]) -> tuple[int, ...]:
     return tuple(first.setdefault(id(c), k) for k, c in enumerate(cells))
 
 
-def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], forms: Sequence[Form | None]) -> Plan:
-    """`forms`: of each tensor on the device, that of an offset that is an operand. Raises what PyTorch raises for these
-    arguments."""
+def make_plan(
+    operator: Operator,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    forms: Sequence[Form | None],
+    computing: Backend | None = None,
+) -> Plan:
+    """`forms`: of each tensor on the device, that of an offset that is an operand. `computing`: another backend than
+    that of the tensors, on arrays of its own. Raises what PyTorch raises for these arguments."""
     everything = tensors_in(args, kwargs)
     slot = slot_of_call(operator, args, kwargs, everything)
     if operator.spec.check is not None and not operator.spec.has_inputs:
@@ -105,7 +111,7 @@ def make_plan(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
             if _elementwise(outline, everything) != results:  # what it does with other sizes is not known
                 outline.made = None
     plan = Plan(None, slot, tuple(leaf.index for leaf in outline.targets), results, structure, prepare)
-    xp = backend_of(ours, slot)
+    xp = computing or backend_of(ours, slot)
     if xp.wraps:
         plan.xp = xp
     plan.program = _program(xp, plan, operator, ours, forms, outline, moved or {})

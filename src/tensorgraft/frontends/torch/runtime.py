@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._device import DeviceContext, _device_constructors
 
-from tensorgraft.frontends.torch import devices, module, scripted, streams
+from tensorgraft.frontends.torch import devices, module, scripted
 from tensorgraft.frontends.torch.tensors import TO_NUMPY
 
 
@@ -47,30 +47,15 @@ ACCELERATOR: dict[str, Callable[..., Any]] = {
 
 
 def install() -> None:
-    torch._C._accelerator_getAccelerator = _accelerator(torch._C._accelerator_getAccelerator)  # type: ignore[assignment]
     for name, function in ACCELERATOR.items():
         name = f"_accelerator_{name}"
         if hasattr(torch._C, name):  # those that this PyTorch has
             setattr(torch._C, name, function)
-    streams.install()
     devices.on_change.append(_follow_current)
     DeviceContext.__init__ = _context(DeviceContext.__init__)  # type: ignore[method-assign]
     capturing = _capturing(torch.cuda.is_current_stream_capturing)
     torch.cuda.is_current_stream_capturing = torch.cuda.graphs.is_current_stream_capturing = capturing
     torch.Tensor.pin_memory = _pin_memory(torch.Tensor.pin_memory)  # type: ignore[method-assign]
-
-
-def _accelerator(original: Callable[[], torch.device | None]) -> Callable[[], torch.device | None]:
-    """PyTorch takes a registered device of Python's for the accelerator. A script that never asked for ours does not
-    get it for being installed."""
-
-    def get_accelerator() -> torch.device | None:
-        if devices.in_use():
-            return original()
-        others = (kind for kind in ("cuda", "xpu", "mps") if getattr(torch, kind).is_available())
-        return next(map(torch.device, others), None)
-
-    return get_accelerator
 
 
 def _capturing(original: Callable[[], bool]) -> Callable[[], bool]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
@@ -19,10 +18,9 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch import conversion, state
 from tensorgraft.frontends.torch.attributes import is_plain
 from tensorgraft.frontends.torch.nested import map_nested, tensors_in
+from tensorgraft.frontends.torch_entry.waiting import scripts
 
 ScriptModule = torch.jit.RecursiveScriptModule
-
-_alive: weakref.WeakSet[Any] = weakref.WeakSet()  # every `ScriptModule` that Python has
 
 
 class _Thread(threading.local):
@@ -33,7 +31,6 @@ _now = _Thread()
 
 
 def install() -> None:
-    ScriptModule.__init__ = _init(ScriptModule.__init__)  # type: ignore[method-assign]
     ScriptModule._apply = _apply(ScriptModule._apply)  # type: ignore[method-assign]
     for kind in (torch._C.ScriptMethod, torch.jit.ScriptFunction):
         kind.__call__ = _telling(kind.__call__)  # type: ignore[method-assign]
@@ -79,15 +76,6 @@ def stand_for(ours: Any, original: Any) -> Callable[[], Any]:
     return lambda: table.pop(id(ours), None)
 
 
-def _init(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        _alive.add(self)
-
-    return __init__
-
-
 def _apply(original: Callable[..., Any]) -> Callable[..., Any]:
     """`Module._apply`, behind `to` and `half`: of a parameter that several modules have, each has what it became."""
 
@@ -125,7 +113,7 @@ def _follow(x: torch.Tensor, before: torch.Tensor) -> None:
     if _now.moved is not None:
         _now.moved.add(id(x))
     elif before._use_count() > 1:  # type: ignore[attr-defined]
-        for module in [*_alive]:
+        for module in [*scripts]:
             for name, held in _with_tensors(module):
                 if any(t is before for t in tensors_in((held,), {})):
                     module._c.setattr(name, map_nested(lambda t: x if t is before else t, held))

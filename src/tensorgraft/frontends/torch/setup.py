@@ -1,4 +1,4 @@
-"""Makes the device `graft` known to PyTorch: once in a process, when `torch` is imported (entry point) or on first use.
+"""Installs the front end in PyTorch: once in a process, when the device is first touched (`torch_entry`).
 
 PyTorch 2.9 and later lets Python own the `PrivateUse1` dispatch key (pytorch/pytorch#157859).
 """
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.library import Library, fallthrough_kernel
 
+from tensorgraft.frontends import torch_entry
 from tensorgraft.frontends.torch import decomposed, fallback, schema, transfer
 from tensorgraft.frontends.torch.dispatch import entry
 from tensorgraft.frontends.torch.modes import below_modes, traced_in_parts
@@ -83,9 +84,11 @@ _libraries: dict[str, Library] = {}  # kernels live as long as these
 
 
 def install() -> None:
-    """Register the device and its kernels. Does nothing the second time."""
+    """Register the kernels and all else. Does nothing the second time."""
     if _libraries:
         return
+    torch_entry.register()
+    torch_entry.waiting.step_aside()
     _libraries["aten"] = Library("aten", "IMPL")
     _libraries["_"] = Library("_", "IMPL")
     from tensorgraft.frontends.torch import (
@@ -98,7 +101,6 @@ def install() -> None:
         conversion,
         dlpack,
         forking,
-        generator,
         inductor,
         module,
         quantized,
@@ -107,7 +109,6 @@ def install() -> None:
         recurrent,
         remat,
         runtime,
-        safetensors_files,
         script_files,
         scripted,
         serialization,
@@ -115,12 +116,11 @@ def install() -> None:
         storages,
     )
 
-    module.register()
     quantized.install()
     quantized_files.install()
     quantized_interface.install()
     parts: list[Any] = [absent_layouts, autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack]
-    parts += [forking, generator, inductor, recurrent, remat, runtime, safetensors_files, script_files, scripted]
+    parts += [forking, inductor, recurrent, remat, runtime, script_files, scripted]
     for part in (*parts, serialization, storages, sparse):
         part.install()
     for name in METADATA:
@@ -147,8 +147,9 @@ def install() -> None:
         for kind, other in schema.derived(op).items():
             if schema.short_name(other) not in done:
                 _register(Operator(other, spec, kind, op), done)
-    _libraries["_"].fallback(below_modes(fallback.boxed), KEY)
     _libraries["_"].fallback(fallthrough_kernel, "AutocastPrivateUse1")
+    torch_entry.fallback.serve(below_modes(fallback.boxed))
+    torch_entry.device.module.fill(module)
 
 
 def _define_own() -> None:
@@ -158,8 +159,9 @@ def _define_own() -> None:
     own.define("convert(Tensor self, ScalarType dtype, MemoryFormat memory_format) -> Tensor")
     own.define("assign(Tensor(a!) self, Tensor source) -> Tensor(a!)")
     convert, assign = torch.ops.graft.convert.default, torch.ops.graft.assign.default
-    own.impl("convert", lambda x, dtype, memory_format: x.to(dtype, memory_format=memory_format, copy=True), "Meta")
-    own.impl("assign", lambda x, source: x.copy_(source), "Meta")
+    for key in ("Meta", "CPU"):
+        own.impl("convert", lambda x, dtype, memory_format: x.to(dtype, memory_format=memory_format, copy=True), key)
+        own.impl("assign", lambda x, source: x.copy_(source), key)
     transfer.kernels["convert"] = entry(Operator(convert, Spec(lambda xp, x, dtype: xp.astype(x, dtype))))
     own.impl("convert", transfer.kernels["convert"], KEY)
     own.impl("assign", entry(Operator(assign, Spec(lambda xp, source: source), "out")), KEY)

@@ -21,7 +21,6 @@ class _Thread(threading.local):
     # The capture that is being traced; kernels tell it which storages they touch. JAX traces are per thread, and so is
     # everything that a trace runs (the autograd engine included, see `autograd.py`).
     capture: Capture | None = None
-    error: BaseException | None = None  # that autograd's engine would have lost, see `autograd.Guard`
     scripted: bool = False  # TorchScript is running, which makes errors of its own of those of kernels:
     raised: BaseException | None = None  # that of a kernel
     leaves: Sequence[Any] = ()  # the arguments of the compiled function that is being called

@@ -33,15 +33,6 @@ def install() -> None:
     """Put our methods in front of PyTorch's."""
     for name, method in METHODS.items():
         setattr(UntypedStorage, name, _in_front(getattr(UntypedStorage, name), method))
-    original_new = UntypedStorage.__new__
-
-    def new(cls: type, *args: Any, **kwargs: Any) -> Any:
-        device = kwargs.get("device")
-        if device is not None and torch.device(device).type == TYPE:
-            return _create(*args, **kwargs)
-        return original_new(cls, *args, **kwargs)
-
-    UntypedStorage.__new__ = new  # type: ignore[method-assign]
     UntypedStorage.copy_ = _copy(UntypedStorage.copy_)  # type: ignore[method-assign]
     torch.Tensor.data_ptr = _tensor_data_ptr(torch.Tensor.data_ptr)  # type: ignore[method-assign]
     torch.Tensor.new = _tensor_new(torch.Tensor.new)  # type: ignore[method-assign, assignment]
@@ -64,7 +55,7 @@ def _in_front(original: Callable[..., Any], ours: Callable[..., Any]) -> Callabl
     return call
 
 
-def _create(content: Any = 0, *, device: Any, allocator: Any = None) -> UntypedStorage:
+def create(content: Any = 0, *, device: Any, allocator: Any = None) -> UntypedStorage:
     """`UntypedStorage(size)` or `UntypedStorage(sequence of bytes)`."""
     if allocator is not None:
         raise RuntimeError(

@@ -16,15 +16,14 @@ import numpy as np
 import torch
 
 from tensorgraft import anywhere
-from tensorgraft.frontends.torch import absent_layouts, state
+from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at
 from tensorgraft.frontends.torch.headers import empty_header, header, imported
-from tensorgraft.frontends.torch.values import looked_up
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized, anew
-from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense, read
+from tensorgraft.storage import Geometry, Storage, contiguous_strides, read
 
 Array = Any
 
@@ -200,50 +199,3 @@ def numpy_to_cpu(a: np.ndarray) -> torch.Tensor:
         carrier = {1: np.uint8, 2: np.int16}[a.dtype.itemsize]
         return torch.from_numpy(a.view(carrier)).view(FROM_NUMPY[a.dtype])
     return torch.from_numpy(a)
-
-
-def to_cpu(t: torch.Tensor) -> torch.Tensor:
-    """A CPU tensor with the same values and strides (where these are dense)."""
-    if t.dim() > MOST_AXES:
-        few = to_cpu(t.squeeze())
-        return few.as_strided(t.size(), t.stride()) if is_dense(tuple(t.size()), t.stride()) else few.reshape(t.size())
-    cell = cell_of(t)
-    xp = cell.backend
-    array = to_array(t)
-    host = looked_up(xp, array)
-    host = xp.to_numpy(array) if host is None else host
-    out = (
-        torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="cpu")
-        if is_dense(tuple(t.size()), t.stride())
-        else None
-    )
-    source = numpy_to_cpu(np.ascontiguousarray(host).reshape(tuple(t.size())))
-    return source.clone() if out is None else out.copy_(source)
-
-
-def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
-    """A tensor on the device with the values, and where these are dense the strides, of a CPU tensor."""
-    if t.is_sparse:
-        return t.to(slot.device)
-    absent_layouts.check(t)
-    numpy_dtype(t.dtype)
-    xp = slot.backend
-    shape = tuple(t.size())  # `shape` of an uninitialized parameter raises
-    dense = is_dense(shape, t.stride())
-    order = sorted(range(t.dim()), key=lambda d: (-t.stride()[d], d)) if dense else list(range(t.dim()))
-
-    def host(t: torch.Tensor) -> np.ndarray:
-        inner = t.permute(order)
-        if t.dim() > MOST_AXES:  # a storage's array may have any shape
-            return np.ascontiguousarray(cpu_to_numpy(inner.reshape(-1)))
-        return np.ascontiguousarray(cpu_to_numpy(inner)).reshape([shape[d] for d in order])
-
-    with xp.scope():
-        if state.now.capture is not None:
-            array = state.now.capture.host_array(t, host)
-            array = xp.asarray(array) if isinstance(array, np.ndarray) else array
-        else:
-            array = xp.asarray(host(t))
-    stride = t.stride() if dense else contiguous_strides(shape)
-    cell = state.created(Storage(array, xp))
-    return attach(cell, slot, t.dtype, shape, stride, t.numel() * t.element_size())

@@ -10,16 +10,15 @@ import torch
 
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.devices import TYPE, slot_at, slot_of
+from tensorgraft.frontends.torch.memory import computed, from_cpu, tier, to_cpu
 from tensorgraft.frontends.torch.schema import Signature
 from tensorgraft.frontends.torch.tensors import (
     attach,
     cell_of,
     from_array,
-    from_cpu,
     numpy_dtype,
     set_storage,
     to_array,
-    to_cpu,
 )
 from tensorgraft.frontends.torch.traced_values import asked_for_value
 from tensorgraft.frontends.torch.values import looked_up
@@ -153,6 +152,9 @@ def _to_copy(
 @direct("_local_scalar_dense")
 def item(x: Tensor) -> Any:
     """`.item()`, `bool(x)`, `int(x)`, ...: waits for the value."""
+    held = computed(x)
+    if held is not None:
+        return held.item()
     _touch(x)
     cell = cell_of(x)
     array = to_array(x)
@@ -224,6 +226,10 @@ def new_empty(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype
     slot = slot_of(device)
     xp = slot.backend
     n = 1 + sum((d - 1) * s for d, s in zip(size, stride, strict=True)) if 0 not in size else 0
+    if tier(xp):
+        numpy_dtype(dtype)  # raises for dtypes that no backend has
+        zeros = torch.zeros(n, dtype=dtype, device="cpu")
+        return attach(Storage(None, xp, zeros), slot, dtype, size, stride, n * dtype.itemsize)
     array = zeros_array(xp, n, dtype)
     cell = state.created(Storage(array, xp))
     return attach(cell, slot, dtype, size, stride, n * dtype.itemsize)

@@ -1,0 +1,147 @@
+"""`torch.Generator`, `torch.Event` and `torch.Stream`, of which PyTorch lets no Python device make its own.
+
+They are ours from the beginning, since programs derive from them, ask with them and import them by name; the front end
+is loaded when one is made for the device.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends import torch_entry
+from tensorgraft.frontends.torch_entry import TYPE
+
+_Generator: Any = torch._C.Generator
+_Event: Any = torch.Event
+_Stream: Any = torch.Stream
+
+
+def _devices() -> Any:
+    return torch_entry.part("devices")
+
+
+def install() -> None:
+    """`isinstance` with each holds for PyTorch's own, too."""
+    torch.Generator, torch.Event, torch.Stream = Generator, Event, Stream  # type: ignore[misc, assignment]
+
+
+class GeneratorType(type(_Generator)):  # type: ignore[misc]
+    def __instancecheck__(cls, x: object) -> bool:
+        return isinstance(x, _Generator)
+
+    def __subclasscheck__(cls, sub: type) -> bool:
+        return type.__subclasscheck__(_Generator, sub)
+
+
+class Generator(_Generator, metaclass=GeneratorType):
+    """`torch.Generator`. One for the device is a generator of the CPU underneath. It has the CPU generator's state, and
+    kernels of the device draw their keys from it."""
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        if torch.device(device).type != TYPE:
+            return _Generator(device)
+        self = _Generator.__new__(cls, "cpu")
+        self._index = _devices().slot_of(device).index
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        return _devices().slot_at(self._index).device
+
+    def clone_state(self) -> Generator:
+        copy = Generator(self.device)
+        copy.set_state(self.get_state())
+        return copy
+
+    def __reduce__(self) -> Any:
+        return torch_entry.part("generator").rebuild, (self.device, self.get_state())
+
+
+# ---- streams and events: a backend does what it is asked for in order, so there is one stream ------------------------
+
+
+def _ours(device: Any) -> bool:
+    """What `torch.Event()` and `torch.Stream()` mean without a device is the accelerator, which is ours."""
+    if device is None or isinstance(device, int) or torch.device(device).type == TYPE:
+        torch_entry.load()
+        return True
+    return False
+
+
+class EventType(type(_Event)):  # type: ignore[misc]
+    def __instancecheck__(cls, x: object) -> bool:
+        return isinstance(x, _Event)
+
+    def __subclasscheck__(cls, sub: type) -> bool:
+        return type.__subclasscheck__(_Event, sub)
+
+
+class Event(_Event, metaclass=EventType):
+    """`torch.Event`; on the device, recording one waits until what was asked for so far is done."""
+
+    _time: float | None = None
+
+    def __new__(cls, device: Any = None, **options: Any) -> Any:
+        if cls is Event and not _ours(device):
+            return _Event(device, **options)
+        self = _Event.__new__(cls, TYPE if _ours(device) else device, **options)
+        self._timing = options.get("enable_timing", False)
+        return self
+
+    def record(self, stream: Any = None) -> None:
+        self.synchronize()
+        self._time = time.perf_counter()
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds from this event to `end_event`."""
+        if not (self._timing and end_event._timing):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        if self._time is None or end_event._time is None:
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
+        return (end_event._time - self._time) * 1e3
+
+    def synchronize(self) -> None:
+        _devices().slot_at(None).backend.synchronize()
+
+    def wait(self, stream: Any = None) -> None:
+        return None
+
+    def query(self) -> bool:
+        return True
+
+
+class StreamType(type(_Stream)):  # type: ignore[misc]
+    def __instancecheck__(cls, x: object) -> bool:
+        return isinstance(x, _Stream)
+
+    def __subclasscheck__(cls, sub: type) -> bool:
+        return type.__subclasscheck__(_Stream, sub)
+
+
+class Stream(_Stream, metaclass=StreamType):
+    """`torch.Stream`; on the device there is one, and work on it is in order."""
+
+    def __new__(cls, device: Any = None, **options: Any) -> Any:
+        if cls is Stream and not _ours(device):
+            return _Stream(device, **options)
+        return _Stream.__new__(cls, TYPE) if _ours(device) else _Stream.__new__(cls, device, **options)
+
+    def synchronize(self) -> None:
+        _devices().slot_at(None).backend.synchronize()
+
+    def query(self) -> bool:
+        return True
+
+    def wait_stream(self, other: Any) -> None:
+        return None
+
+    def wait_event(self, event: Any) -> None:
+        return None
+
+    def record_event(self, event: Any = None) -> Any:
+        event = Event(TYPE) if event is None else event
+        event.record(self)
+        return event

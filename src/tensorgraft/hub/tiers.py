@@ -1,0 +1,83 @@
+"""Tiers of eager computation: computed at once, compiled when it is worth it.
+
+A backend that compiles may have a cold tier: another way to compute on the same memory that needs no compiler
+(`Backend.cold`). There are two of them. Where a front end's own framework has a kernel for what is asked (an operator
+of a PyTorch program, on the host's memory), it computes, always: it is as fast as a compiled program of one operation,
+and gives its own bits. Elsewhere the hub's operations run one by one on the cold backend, until the work that a
+signature (an operation with its shapes, dtypes and static arguments) has done, counted in calls and elements and never
+in time, would have paid for a compilation; so a program that is run again takes the same ways, and gives the same bits.
+
+What can differ between a tier and a compiled program is the last bit of what rounds more than once (sums, products of
+matrices, transcendental functions, a multiplication and an addition that a compiler joins): each orders and
+approximates them in its own way. What moves data or rounds once has the same bits whoever computes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Literal, get_args
+
+Mode = Literal["tiered", "compiled"]
+
+# Calls of one signature whose operations, one by one, take about as long as compiling them (60 ms; some 15 us a call).
+CALLS = 4096
+# Elements of operands and results that NumPy passes over, operation by operation, in the time of a compilation.
+ELEMENTS = 1 << 24
+
+
+def _checked(mode: str) -> Mode:
+    if mode not in get_args(Mode):
+        raise ValueError(f"eager mode is 'tiered' or 'compiled', not {mode!r}")
+    return mode  # type: ignore[return-value]
+
+
+class _State:
+    mode: Mode = _checked(os.environ.get("TENSORGRAFT_EAGER", "tiered"))
+
+
+_state = _State()
+
+
+def mode() -> Mode:
+    """How eager operations are computed now."""
+    return _state.mode
+
+
+def tiered() -> bool:
+    """Signatures seen for the first times are computed without a compiler, where the backend has a way."""
+    return _state.mode == "tiered"
+
+
+def set_mode(mode: str) -> None:
+    """Raises ValueError for anything but "tiered" (the default; `$TENSORGRAFT_EAGER`) and "compiled"."""
+    _state.mode = _checked(mode)
+
+
+class eager(contextlib.ContextDecorator):
+    """How eager operations are computed from here on, or inside `with`: see `tg.eager`."""
+
+    def __init__(self, mode: str) -> None:
+        self._before = _state.mode
+        set_mode(mode)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        set_mode(self._before)
+
+
+class Heat:
+    """Of one signature: the work that it has done cold."""
+
+    __slots__ = ("calls", "elements")
+
+    def __init__(self) -> None:
+        self.calls = self.elements = 0
+
+    def spent(self, elements: int) -> bool:
+        """Count one more call, which passes over so many elements: whether compiling is worth it from now on."""
+        self.calls += 1
+        self.elements += elements
+        return self.calls > CALLS or self.elements > ELEMENTS
