@@ -1,4 +1,5 @@
-"""GPT-2, ResNet-18 and LSTM, inference and whole training steps: `tg.jit` against JAX by hand and the peers.
+"""GPT-2 (our own and that of `transformers`), ResNet-18 and LSTM, inference and whole training steps: `tg.jit` against
+JAX by hand and the peers.
 
 CPU time of one core. All subjects start from the same parameters and see the same batch, and are compared only after
 they have computed the same; bursts of them take turns.
@@ -18,8 +19,8 @@ from benchmarks.worker import Worker
 ROUNDS = 7
 CHECKED = 3  # calls
 TRACES = 3
-LIMITS = {"gpt": 1.05, "resnet": 0.3, "lstm": 1.05}
-NAMES = {"gpt": "GPT-2", "resnet": "ResNet-18", "lstm": "LSTM"}
+LIMITS = {"gpt": 1.05, "resnet": 0.3, "lstm": 1.05, "public_gpt": 1.05}
+NAMES = {"gpt": "GPT-2", "resnet": "ResNet-18", "lstm": "LSTM", "public_gpt": "transformers' GPT-2"}
 MEMORY, FIRST, TRACE = 1.1, 1.5, 4.0
 OURS, HAND = "tensorgraft", "JAX by hand"
 WITHOUT = "BENCHMARKS_WITHOUT"  # environment variable: names of peers, with commas

@@ -1,4 +1,5 @@
-"""Three networks as ordinary PyTorch programs: a GPT-2, a ResNet-18 and an LSTM, each with its loss and optimizer.
+"""Networks as ordinary PyTorch programs: a GPT-2, a ResNet-18, an LSTM and Hugging Face's GPT-2, each with its loss and
+optimizer.
 
 None of this knows of tensorgraft. `networks_by_hand` has the same in JAX.
 """
@@ -189,4 +190,37 @@ def lstm(batch: int = 16, length: int = 128) -> Work:
     return Work("LSTM", Recurrent(), tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), adamw)
 
 
-WORKS: dict[str, Callable[[], Work]] = {"GPT-2": gpt, "ResNet-18": resnet, "LSTM": lstm}
+# ---- a public model --------------------------------------------------------------------------------------------------
+
+
+class Logits(nn.Module):
+    """A language model of `transformers` without dropout, as a function of tokens to logits."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.model(tokens, use_cache=False).logits
+
+
+def public_gpt(
+    batch: int = 2, words: int = 8192, length: int = 256, width: int = 384, heads: int = 6, layers: int = 6
+) -> Work:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    config = GPT2Config(vocab_size=words, n_positions=length, n_embd=width, n_layer=layers, n_head=heads,
+                        bos_token_id=None, eos_token_id=None, **dropout)  # fmt: skip
+    tokens = torch.randint(words, (batch, length + 1))
+    model = Logits(GPT2LMHeadModel(config))
+    return Work("transformers' GPT-2", model, tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), adamw)
+
+
+WORKS: dict[str, Callable[[], Work]] = {
+    "GPT-2": gpt,
+    "ResNet-18": resnet,
+    "LSTM": lstm,
+    "transformers' GPT-2": public_gpt,
+}

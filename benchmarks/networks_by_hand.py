@@ -24,10 +24,11 @@ def load(state: dict[str, np.ndarray]) -> tuple[Tree, Tree]:
     """(parameters, batch-norm statistics) of a PyTorch state dict; a tied head is the embedding. Kernels of
     convolutions become channels-last."""
     params, statistics = {}, {}
+    tied = {"head.weight": "token.weight", "model.lm_head.weight": "model.transformer.wte.weight"}
     for name, value in state.items():
         if "running" in name:
             statistics[name] = jnp.array(value)
-        elif "num_batches" not in name and not (name == "head.weight" and value is state["token.weight"]):
+        elif "num_batches" not in name and not (name in tied and value is state[tied[name]]):
             params[name] = jnp.array(value.transpose(2, 3, 1, 0) if value.ndim == 4 else value)
     return params, statistics
 
@@ -59,6 +60,30 @@ def gpt(params: Tree, statistics: Tree, tokens: Any, train: bool, heads: int = 6
         h = jax.nn.gelu(linear(layer_norm(x, f"{name}.norm2", params), f"{name}.up", params), approximate=False)
         x = x + linear(h, f"{name}.down", params)
     return layer_norm(x, "norm", params) @ params["token.weight"].T, statistics
+
+
+def product(x: Any, name: str, params: Tree) -> Any:
+    """A linear layer whose weights lie as (in, out)."""
+    return x @ params[f"{name}.weight"] + params[f"{name}.bias"]
+
+
+def public_gpt(params: Tree, statistics: Tree, tokens: Any, train: bool, width: int = 64) -> tuple[Any, Tree]:
+    """Heads are `width` wide; a narrower model has one."""
+    top = "model.transformer"
+    batch, length = tokens.shape
+    x = params[f"{top}.wte.weight"][tokens] + params[f"{top}.wpe.weight"][:length]
+    mask = jnp.tril(jnp.ones((length, length), bool))
+    width = min(width, x.shape[-1])
+    for i in range(sum(name.endswith(".attn.c_attn.weight") for name in params)):
+        name = f"{top}.h.{i}"
+        qkv = product(layer_norm(x, f"{name}.ln_1", params), f"{name}.attn.c_attn", params)
+        q, k, v = qkv.reshape(batch, length, 3, -1, width).transpose(2, 0, 3, 1, 4)
+        scores = jnp.where(mask, q @ k.swapaxes(-1, -2) / width**0.5, -jnp.inf)
+        y = (jax.nn.softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(x.shape)
+        x = x + product(y, f"{name}.attn.c_proj", params)
+        h = jax.nn.gelu(product(layer_norm(x, f"{name}.ln_2", params), f"{name}.mlp.c_fc", params), approximate=True)
+        x = x + product(h, f"{name}.mlp.c_proj", params)
+    return layer_norm(x, f"{top}.ln_f", params) @ params[f"{top}.wte.weight"].T, statistics
 
 
 # ---- ResNet ----------------------------------------------------------------------------------------------------------
@@ -134,6 +159,7 @@ NETWORKS: dict[str, tuple[Apply, optax.GradientTransformation]] = {
     "GPT-2": (gpt, ADAMW),
     "ResNet-18": (resnet, SGD),
     "LSTM": (lstm, ADAMW),
+    "transformers' GPT-2": (public_gpt, ADAMW),
 }
 
 

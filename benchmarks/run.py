@@ -22,7 +22,7 @@ from benchmarks.worker import ONE_CORE, pinned
 from rich.console import Console
 from rich.table import Column, Table
 
-AREAS = ("import_time", "unmodified", "first_calls", "positions", "eager", "array_api", "writes", "autocast",
+AREAS = ("import_time", "unmodified", "first_calls", "positions", "eager", "new_shapes", "array_api", "writes", "autocast",
          "training_step", "models", "lazy", "call_overhead", "convolution", "growth", "grafted", "quantized",
          "optimizers", "trace")  # fmt: skip
 

@@ -23,6 +23,7 @@ from tensorgraft.frontends.torch.accelerator import as_accelerator
 SMALL = {
     "gpt": lambda: networks.gpt(batch=2, words=16, length=6, width=12, layers=1),
     "lstm": lambda: networks.lstm(batch=2, length=5),
+    "public gpt": lambda: networks.public_gpt(batch=2, words=16, length=6, width=12, heads=1, layers=1),
 }
 
 

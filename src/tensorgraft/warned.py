@@ -23,22 +23,31 @@ def _filter(action: str, message: str = "") -> Any:
     return action, re.compile(message, re.IGNORECASE) if message else None, Warning, None, 0
 
 
+_NOTHING, _ALWAYS = _filter("ignore"), _filter("always")
+
+
 def ignore(message: str) -> None:
     """From now on, warnings whose text begins as the regular expression `message` says are not shown."""
     filters: Any = warnings.filters
     filters.insert(0, _filter("ignore", message))
 
 
-@contextlib.contextmanager
-def _first(item: Any) -> Iterator[None]:
-    """A filter before all others."""
-    filters: Any = warnings.filters
-    filters.insert(0, item)
-    try:
-        yield
-    finally:
+class _first:
+    """Inside, a filter is before all others."""
+
+    __slots__ = ("_item",)
+
+    def __init__(self, item: Any) -> None:
+        self._item = item
+
+    def __enter__(self) -> None:
+        filters: Any = warnings.filters
+        filters.insert(0, self._item)
+
+    def __exit__(self, *exc: object) -> None:
+        filters: Any = warnings.filters
         for i, held in enumerate(filters):
-            if held is item:
+            if held is self._item:
                 del filters[i]
                 break
 
@@ -62,7 +71,7 @@ def heard() -> Iterator[list[str]]:
 
     warnings.showwarning = note
     try:
-        with _first(_filter("always")):
+        with _first(_ALWAYS):
             yield texts
     finally:
         warnings.showwarning = show
@@ -86,7 +95,7 @@ def remembered() -> Iterator[None]:
 def _version() -> int:
     """How often the filters have changed: Python notes it beside what a module has shown."""
     shown: dict[Any, Any] = {}
-    with ignored():
+    with _first(_NOTHING):
         warnings.warn_explicit("", Warning, "", 0, registry=shown)
     return shown["version"]
 

@@ -38,6 +38,60 @@ def _clipped(d: Draw) -> tuple[Any, ...]:
     return d.array(), d.one_of((None, -1.5, d.array((), low=-2, high=-1))), d.one_of((None, 1, d.array((), low=1)))
 
 
+def _attended(d: Draw) -> tuple[Any, ...]:
+    """Heads that share keys, every kind of mask, rows that see no key, and sometimes more rows than go at once."""
+    groups, shared, rows, keys, width = d.int(1, 2), d.int(1, 2), d.int(1, 5), d.int(1, 6), d.int(1, 4)
+    causal = d.flag()
+    if causal and d.int(0, 3) == 0:
+        rows, keys = d.int(512, 520), d.one_of((300, 600))
+    q = d.array((2, groups * shared, rows, width))
+    k, v = d.array((2, groups, keys, width)), d.array((2, groups, keys, d.int(1, 4)))
+    mask = d.one_of((None, d.array((rows, keys), dtypes.bool_), d.array((2, 1, 1, keys)), d.array((rows, keys))))
+    if mask is not None and mask.dtype != dtypes.bool_ and d.flag():
+        mask[..., 0] = -np.inf
+    return q, k, v, mask, causal, d.one_of((None, 0.3))
+
+
+def _attention(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float | None) -> tuple[Any, Any]:
+    k, v = (np.repeat(x, q.shape[1] // k.shape[1], 1) for x in (k, v))
+    scores = q @ k.swapaxes(-1, -2) * (1 / np.sqrt(q.shape[-1]) if scale is None else scale)
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    norm = np.logaddexp.reduce(scores, -1)
+    norm = np.where(norm == -np.inf, 0, norm)
+    return np.exp(scores - norm[..., None]) @ v, norm
+
+
+def _attended_back(d: Draw) -> tuple[Any, ...]:
+    q, k, v, mask, causal, scale = _attended(d)
+    out, norm = _attention(*(x.astype(np.float64) for x in (q, k, v)), mask, causal, scale)
+    grad = d.array(out.shape)
+    return grad, q, k, v, out.astype(d.dtype), norm.astype(dtypes.accumulator(d.dtype)), mask, causal, scale
+
+
+def _attention_gradients(
+    grad: Any, q: Any, k: Any, v: Any, out: Any, norm: Any, mask: Any, causal: bool, scale: float | None
+) -> tuple[Any, ...]:
+    n, groups, keys, _ = k.shape
+    shared = q.shape[1] // groups
+    every = [np.repeat(x, shared, 1) for x in (k, v)]
+    factor = 1 / np.sqrt(q.shape[-1]) if scale is None else scale
+    scores = q @ every[0].swapaxes(-1, -2) * factor
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    p = np.exp(scores - norm[..., None])
+    d_scores = p * (grad @ every[1].swapaxes(-1, -2) - (grad * out).sum(-1, keepdims=True)) * factor
+
+    def gathered(x: Any, rows: Any) -> Any:
+        return (x.swapaxes(-1, -2) @ rows).reshape(n, groups, shared, keys, -1).sum(2)
+
+    return d_scores @ every[0], gathered(d_scores, q), gathered(p, grad)
+
+
 def _along(d: Draw) -> tuple[Any, ...]:
     """An array that is not empty, and one of its axes."""
     x = d.array(d.shape(1, smallest=1))
@@ -322,6 +376,8 @@ COMPOSITES = {
         ),
     ),
     "matmul": Case(of("bifc"), _multiplied, np.matmul, 64),
+    "attention": Case(FLOAT, _attended, _attention, 64),
+    "attention_gradients": Case(FLOAT, _attended_back, _attention_gradients, 1024),
     "coded_matmul": Case((dtypes.float32, dtypes.bfloat16, dtypes.float16), _coded, _coded_matmul, 64),
     "grouped_matmul": Case(FLOAT, _grouped, _grouped_matmul, 64),
     "inverse_permutation": Case((dtypes.int64,), lambda d: (np.array(d.permutation(5)),), np.argsort),

@@ -38,6 +38,7 @@ ARGUMENTS = {
     "logsumexp": (A, 1),
     "cumsum": (A, 1),
     "cumprod": (A, 1),
+    "attention": (A[None, None], B[None, None], SPD[None, None]),
     "concat": ([A, B], 0),
     "stack": ([A, B], 0),
     "scatter": (A, (INDICES[0],), B),

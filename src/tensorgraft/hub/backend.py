@@ -15,6 +15,7 @@ import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.analysis import Analysis
+from tensorgraft.hub.attention import Attention
 from tensorgraft.hub.coded import Coded
 from tensorgraft.hub.control_flow import ControlFlow
 from tensorgraft.hub.elementwise import Elementwise
@@ -129,6 +130,7 @@ class Backend(
     Sorting,
     LinearAlgebra,
     Coded,
+    Attention,
     Windowed,
     FFT,
     Random,

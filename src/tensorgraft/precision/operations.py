@@ -36,6 +36,7 @@ OPERATORS: dict[str, str] = {
     "prod": "prod.dim_int",
     "softmax": "softmax.int",
     "log_softmax": "log_softmax.int",
+    "attention": "scaled_dot_product_attention",
     "concat": "cat",
     "stack": "stack",
     "scatter": "index_put",

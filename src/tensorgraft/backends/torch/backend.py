@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from tensorgraft.backends.torch import arrays, native
+from tensorgraft.backends.torch.attention import TorchAttention
 from tensorgraft.backends.torch.coded import TorchCoded
 from tensorgraft.backends.torch.control_flow import TorchControlFlow
 from tensorgraft.backends.torch.elementwise import TorchElementwise
@@ -43,6 +44,7 @@ class TorchBackend(
     TorchSorting,
     TorchLinearAlgebra,
     TorchCoded,
+    TorchAttention,
     TorchWindowed,
     TorchFFT,
     TorchRandom,

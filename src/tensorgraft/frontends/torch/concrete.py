@@ -15,8 +15,9 @@ from tensorgraft.frontends.torch.layouts import LAYOUTS, Rule
 from tensorgraft.frontends.torch.nested import flatten, map_nested, tensors_in
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.outcome import abstract_call, describe, resize_out
+from tensorgraft.frontends.torch.outline import Leaf, held_arguments
 from tensorgraft.frontends.torch.overlap import check_overlap
-from tensorgraft.frontends.torch.plan import Leaf, backend_of, held_arguments, lay_out, meta_of, slot_of_call
+from tensorgraft.frontends.torch.plan import backend_of, lay_out, meta_of, slot_of_call
 from tensorgraft.frontends.torch.refusals import check_dtypes, check_out_dtypes
 from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
 from tensorgraft.frontends.torch.traced_values import asked_for_shape
@@ -28,14 +29,15 @@ Tensor = torch.Tensor
 
 def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a kernel whose results' shapes or types depend on values: at once, uncompiled."""
-    slot = slot_of_call(operator, args, kwargs)
+    everything = tensors_in(args, kwargs)
+    slot = slot_of_call(operator, args, kwargs, everything)
     sig = operator.signature
     check_overlap(operator, args, kwargs)
     check_out_dtypes(operator, args, kwargs)
-    check_dtypes(operator, args, kwargs)
+    check_dtypes(operator, args, kwargs, everything)
     if operator.spec.meta:
         abstract_call(operator, args, kwargs)
-    tensors = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
+    tensors = [t for t in everything if t.device.type == TYPE]
     xp = backend_of(tensors, slot)
     held, given = held_arguments(operator, args, kwargs, operator.spec.dynamic)
     state.touch(*map(cell_of, tensors))

@@ -234,7 +234,7 @@ class _Watch:
     def active(self) -> Iterator[None]:
         state.now.in_place_of_the_cpu = self.stand_in
         try:
-            with _Labels(self):
+            with Labels(self):
                 yield
         finally:
             state.now.in_place_of_the_cpu = None
@@ -295,7 +295,7 @@ class _Watch:
         return sorted(self.calls, key=lambda one: (-one.flops, -one.bytes))
 
 
-class _Labels(TorchDispatchMode):
+class Labels(TorchDispatchMode):
     def __init__(self, watch: _Watch) -> None:
         super().__init__()
         self.watch = watch

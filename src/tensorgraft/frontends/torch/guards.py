@@ -279,7 +279,7 @@ class Modules:
             held = set(map(id, self._held))
             what = next((names.get(id(v)) for v in now if id(v) not in held), None)
             return f"{what or 'a parameter, a buffer, a module or a hook'} was added, or took the place of another"
-        for t, before in zip(self._ours, self._storages, strict=True):
-            if t.untyped_storage() is not before:
+        for t, storage in zip(self._ours, self._storages, strict=True):
+            if t.untyped_storage() is not storage:
                 return f"{names.get(id(t), 'a parameter or buffer')} has another storage (its .data was set)"
         return "a module has changed"

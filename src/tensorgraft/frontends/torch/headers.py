@@ -8,11 +8,13 @@ mode, and a tensor on any device index, as PyTorch's own factories do.
 from __future__ import annotations
 
 import ctypes
+import struct
+import threading
 from typing import NamedTuple
 
 import torch
 
-from tensorgraft.hub.dlpack import NAME, DLManagedTensor, DLTensor, content
+from tensorgraft.hub.dlpack import NAME, DLTensor, content
 
 
 class Header(NamedTuple):
@@ -23,7 +25,12 @@ class Header(NamedTuple):
 _MOST = 1 << 16
 _NAME = ctypes.c_char_p(NAME)
 _known: dict[tuple[int, torch.dtype, tuple[int, ...], tuple[int, ...]], Header] = {}
-_kept: list[object] = []
+_FIELDS = struct.Struct("PiiiBBHPPQPP")  # a DLManagedTensor
+_kinds: dict[torch.dtype, tuple[int, int, int, int]] = {}
+_SLAB = 1 << 16  # bytes of memory for headers that are taken at once
+_slabs: list[ctypes.Array[ctypes.c_char]] = []
+_next, _left = 0, 0
+_lock = threading.Lock()
 _capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
     ("PyCapsule_New", ctypes.pythonapi)
 )
@@ -42,19 +49,34 @@ def empty_header(index: int, dtype: torch.dtype) -> Header:
 
 
 def _made(index: int, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...]) -> Header:
-    # PyTorch itself says how it writes the dtype and the device
-    example = torch._C._to_dlpack(torch._C._acc.create_empty_tensor((0,), dtype))
-    managed = DLManagedTensor()
-    ctypes.memmove(ctypes.addressof(managed), content(example), ctypes.sizeof(DLTensor))
-    numbers = [(ctypes.c_int64 * max(len(values), 1))(*values) for values in (size, stride)]
-    tensor = managed.tensor
-    tensor.data, tensor.byte_offset = None, 0
-    tensor.device_id, tensor.ndim = index, len(size)
-    tensor.shape, tensor.strides = (ctypes.cast(n, ctypes.POINTER(ctypes.c_int64)) for n in numbers)
-    _kept.append((managed, numbers))
-    address = ctypes.addressof(managed)
+    kind, code, bits, lanes = _kinds.get(dtype) or _kind(dtype)
+    ndim = len(size)
+    address = _room(_FIELDS.size + 16 * max(ndim, 1))
+    shape, strides = address + _FIELDS.size, address + _FIELDS.size + 8 * ndim
+    fields = _FIELDS.pack(0, kind, index, ndim, code, bits, lanes, shape, strides, 0, 0, 0)
+    ctypes.memmove(address, fields, len(fields))
+    numbers = struct.pack(f"{2 * ndim}q", *size, *stride)
+    ctypes.memmove(shape, numbers, len(numbers))
     made = Header(address, imported(address).untyped_storage().nbytes())
     return _known.setdefault((index, dtype, size, stride), made)
+
+
+def _kind(dtype: torch.dtype) -> tuple[int, int, int, int]:
+    """The device's type and the dtype as PyTorch itself writes them."""
+    example = torch._C._to_dlpack(torch._C._acc.create_empty_tensor((0,), dtype))
+    tensor = DLTensor.from_address(content(example))
+    return _kinds.setdefault(dtype, (tensor.device_type, tensor.code, tensor.bits, tensor.lanes))
+
+
+def _room(n: int) -> int:
+    """The address of `n` new bytes."""
+    global _left, _next
+    with _lock:
+        if n > _left:
+            _slabs.append(ctypes.create_string_buffer(max(n, _SLAB)))
+            _next, _left = ctypes.addressof(_slabs[-1]), max(n, _SLAB)
+        _next, _left = _next + n, _left - n
+        return _next - n
 
 
 def imported(address: int) -> torch.Tensor:

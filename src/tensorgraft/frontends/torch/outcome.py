@@ -17,6 +17,7 @@ from tensorgraft.frontends.torch.layouts import LAYOUTS, strided
 from tensorgraft.frontends.torch.nested import map_nested, tensors_in
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.order import overlaps_itself
+from tensorgraft.frontends.torch.rehearsal import Unasked, rehearse
 from tensorgraft.frontends.torch.tensors import from_array, numpy_dtype, set_storage
 from tensorgraft.storage import contiguous_strides, is_dense, same_strides
 
@@ -49,7 +50,11 @@ def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta") -> tuple[li
 def abstract_call(
     operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, Callable[..., None] | None]:
-    """(the operator's result on meta tensors, None where PyTorch cannot tell; what resizes its `out=` tensors)."""
+    """(the operator's result on zeros or meta tensors, None where PyTorch cannot tell; what resizes its `out=`)."""
+    try:
+        return rehearse(operator, args, kwargs), None
+    except Unasked:
+        pass
     sig = operator.signature
     metas, named = to_meta(args, kwargs)
     if not operator.spec.meta:
@@ -199,6 +204,8 @@ def describe(outcome: Any) -> tuple[list[Result] | None, Structure | None]:
 
 def _result(meta: Tensor) -> Result:
     size, stride = tuple(meta.size()), meta.stride()
+    if meta.is_contiguous():
+        return meta.dtype, size, stride, meta.numel() * meta.dtype.itemsize
     if not is_dense(size, stride) and (0 in stride or overlaps_itself(size, stride)):  # expanded: there it is a view
         stride = contiguous_strides(size)
     extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if meta.numel() else 0

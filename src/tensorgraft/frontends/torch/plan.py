@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._prims_common import elementwise_dtypes
 
 from tensorgraft.anywhere import Form
-from tensorgraft.frontends.torch import checks, schema
+from tensorgraft.frontends.torch import checks
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at, slot_of
 from tensorgraft.frontends.torch.nested import flatten, map_nested, tensors_in
 from tensorgraft.frontends.torch.offsets import reaches_of
 from tensorgraft.frontends.torch.operator import Operator
 from tensorgraft.frontends.torch.order import Step, write_step, write_steps
 from tensorgraft.frontends.torch.outcome import Result, Structure, abstract_call, describe
+from tensorgraft.frontends.torch.outline import Leaf, Outline, leaves, make_outline, outline_key, pointwise
 from tensorgraft.frontends.torch.overlap import check_overlap
 from tensorgraft.frontends.torch.refusals import check_dtypes, check_out_dtypes
 from tensorgraft.frontends.torch.tensors import (
@@ -32,7 +32,6 @@ from tensorgraft.frontends.torch.tensors import (
     maker,
     numpy_dtype,
 )
-from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage, is_dense, write
 
@@ -66,14 +65,6 @@ class Plan:
             self.make = self.makers[0][1]
 
 
-@dataclass(slots=True)
-class Leaf:
-    """A place in the arguments that a call fills in: its tensor or its number `index`."""
-
-    index: int
-    tensor: bool
-
-
 def sharing(cells: Sequence[Storage]) -> tuple[int, ...]:
     """Of each tensor, the number of the first one with the same storage."""
     first: dict[int, int] = {}
@@ -89,40 +80,57 @@ def make_plan(
 ) -> Plan:
     """`forms`: of each tensor on the device, that of an offset that is an operand. `computing`: another backend than
     that of the tensors, on arrays of its own. Raises what PyTorch raises for these arguments."""
-    sig = operator.signature
-    slot = slot_of_call(operator, args, kwargs)
+    everything = tensors_in(args, kwargs)
+    slot = slot_of_call(operator, args, kwargs, everything)
     if operator.spec.check is not None and not operator.spec.has_inputs:
         operator.spec.check(*args, **kwargs)
     check_overlap(operator, args, kwargs)
     check_out_dtypes(operator, args, kwargs)
-    check_dtypes(operator, args, kwargs)
+    check_dtypes(operator, args, kwargs, everything)
     if callable(operator.spec.concrete) and operator.spec.concrete(*args):
         return Plan(None, slot, concrete=True)
-    outcome, prepare = abstract_call(operator, args, kwargs)
-    _check_dim(operator, args, kwargs)
-    if outcome is None and operator.kind == "out":  # only the results say how large the `out=` tensors must be
-        return Plan(None, slot, concrete=True)
-    if prepare is not None:
-        prepare(args, kwargs)
     moved = operator.spec.moved(args, kwargs)
-    names = operator.spec.dynamic.union(() if moved is None else operator.spec.positions)
-    held, given = held_arguments(operator, args, kwargs, names)
-    targets = [leaf for name in operator.writes for leaf in _leaves(held.get(name))]
-    structure: Structure | None = None
-    results: list[Result] | None = []
-    if sig.returns and not sig.returns_written:
-        results, structure = describe(outcome)
-    plan = Plan(None, slot, tuple(leaf.index for leaf in targets), results, structure, prepare)
-    ours = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
+    names, key = outline_key(operator, args, kwargs, positions=moved is not None)
+    outline: Outline | None = operator.outlines.get(key)
+    ours = [t for t in everything if t.device.type == TYPE]
+    results, structure, prepare = _elementwise(outline, everything), None, None
+    if results is None:
+        outcome, prepare = abstract_call(operator, args, kwargs)
+        _check_dim(operator, args, kwargs)
+        if outcome is None and operator.kind == "out":  # only the results say how large the `out=` tensors must be
+            return Plan(None, slot, concrete=True)
+        if prepare is not None:
+            prepare(args, kwargs)
+        results = []
+        if operator.signature.returns and not operator.signature.returns_written:
+            results, structure = describe(outcome)
+    if outline is None:
+        outline = operator.outlines[key] = make_outline(operator, args, kwargs, ours, names)
+        if operator.elementwise and results and results[0] is not None:
+            outline.made = results[0][0]
+            if _elementwise(outline, everything) != results:  # what it does with other sizes is not known
+                outline.made = None
+    plan = Plan(None, slot, tuple(leaf.index for leaf in outline.targets), results, structure, prepare)
     xp = computing or backend_of(ours, slot)
     if xp.wraps:
         plan.xp = xp
-    plan.program = _program(xp, plan, operator, ours, forms, held, given, targets, moved or {})
+    plan.program = _program(xp, plan, operator, ours, forms, outline, moved or {})
     if operator.spec.uncompiled:
         plan.run = _in_scope(xp, plan.program)
     else:
         plan.run = xp.compile(plan.program)
     return plan
+
+
+def _elementwise(outline: Outline | None, tensors: Sequence[Tensor]) -> list[Result] | None:
+    """The result of an elementwise operator whose dtype is known. None: PyTorch has to be asked."""
+    if outline is None or outline.made is None:
+        return None
+    found = pointwise(tensors)
+    if found is None:
+        return None
+    size, stride = found
+    return [(outline.made, size, stride, math.prod(size) * outline.made.itemsize)]
 
 
 def backend_of(tensors: Sequence[Tensor], slot: Slot) -> Backend:
@@ -153,22 +161,27 @@ def device_error(op: str, tensors: Sequence[Tensor]) -> RuntimeError:
     )
 
 
-def slot_of_call(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Slot:
-    """The device of a call. Raises RuntimeError where its tensors are on several, as PyTorch does; CPU tensors are
-    allowed where they have no axes, and where the kernel says so (indices)."""
-    everything = tensors_in(args, kwargs)
-    ours = [t for t in everything if t.device.type == TYPE]
+def slot_of_call(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], everything: Sequence[Tensor]
+) -> Slot:
+    """The device of a call, whose tensors are `everything`. Raises RuntimeError where these are on several, as PyTorch
+    does; CPU tensors are allowed where they have no axes, and where the kernel says so (indices)."""
+    devices = {t.device for t in everything}
+    ours = [device for device in devices if device.type == TYPE]
     if not ours:
         return slot_of(kwargs.get("device"))
+    if len(devices) == 1:
+        return slot_at(ours[0].index)
+    first = next(t.device for t in everything if t.device.type == TYPE)
     allowed: set[int] = set()
     for name, a in operator.signature.bind(args, kwargs).items():
         if name in operator.spec.host:
             allowed.update(id(t) for t in tensors_in((a,), {}))
     for t in everything:
         stray = t.device.type != "cpu" or (t.dim() > 0 and id(t) not in allowed)
-        if t.device != ours[0].device if t.device.type == TYPE else stray:
+        if t.device != first if t.device.type == TYPE else stray:
             raise device_error(operator.name, everything)
-    return slot_at(ours[0].device.index)
+    return slot_at(first.index)
 
 
 def _check_dim(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -185,56 +198,23 @@ def _check_dim(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
 # ---- the program -------------------------------------------------------------------------------------------------
 
 
-def held_arguments(
-    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], numbers: frozenset[str]
-) -> tuple[dict[str, Any], list[Any]]:
-    """(the arguments by name, defaults included, with leaves for tensors and inputs, numbered as in a key; the inputs:
-    CPU tensors, and what is called as one of `numbers`)."""
-    tensors, inputs = 0, []
-
-    def hold(name: str, a: Any) -> Any:
-        nonlocal tensors
-        if isinstance(a, Tensor) and a.device.type == TYPE:
-            tensors += 1
-            return Leaf(tensors - 1, True)
-        if isinstance(a, Tensor) or (isinstance(a, int | float | complex) and name in numbers):
-            inputs.append(a)
-            return Leaf(len(inputs) - 1, False)
-        return a
-
-    sig = operator.signature
-    positional = [map_nested(partial(hold, name), a) for name, a in zip(sig.positional, args, strict=False)]
-    named = {name: map_nested(partial(hold, name), a) for name, a in kwargs.items() if name != "generator"}
-    return {n: v for n, v in sig.bind(tuple(positional), named).items() if n not in schema.PLACEMENT}, inputs
-
-
-def _leaves(held: Any) -> list[Leaf]:
-    if isinstance(held, list):
-        return [leaf for x in held for leaf in _leaves(x)]
-    return [held] if isinstance(held, Leaf) else []
-
-
 def _program(
     xp: Backend,
     plan: Plan,
     operator: Operator,
     tensors: list[Tensor],
     forms: Sequence[Form | None],
-    held: dict[str, Any],
-    given: list[Any],
-    targets: list[Leaf],
+    outline: Outline,
     moved: dict[str, Any],
 ) -> Callable[..., tuple[Array, ...]]:
     """(the storages' arrays, the offsets that are operands, the inputs) -> (the written storages' new arrays, then the
     results)."""
-    spec, sig = operator.spec, operator.signature
+    spec = operator.spec
+    held, targets, dtype, promoted = outline.held, outline.targets, outline.dtype, outline.promoted
+    positional, named = outline.positional, outline.named
     geometries = [geometry_of(t) for t in tensors]
     first = sharing([cell_of(t) for t in tensors])
-    dtype, promoted = _computation_dtype(operator, tensors, held, given)
     contiguous = spec.contiguous and tensors[0].is_contiguous()
-    hidden = operator.writes if operator.kind == "out" else ()
-    positional = [n for n in sig.positional if n in held and n not in hidden]
-    named = [n for n in held if n not in sig.positional and n not in hidden]
     reaches, ahead = reaches_of(geometries, forms)
     orders = _orders(operator, geometries, first, held, targets, dtype)
     rounds = max((len(order) for order in orders if order is not None), default=1)
@@ -301,8 +281,10 @@ def _orders(
     dtype: np.dtype,
 ) -> list[list[Step] | None]:
     """Of each written tensor, in which steps; None: at once."""
+    if not targets:
+        return []
     hidden = operator.writes if operator.kind == "out" else ()
-    seen = {first[leaf.index] for name, a in held.items() if name not in hidden for leaf in _leaves(a) if leaf.tensor}
+    seen = {first[leaf.index] for name, a in held.items() if name not in hidden for leaf in leaves(a) if leaf.tensor}
     orders = []
     for leaf in targets:
         target = geometries[leaf.index]
@@ -313,34 +295,13 @@ def _orders(
     return orders
 
 
-def _computation_dtype(
-    operator: Operator, tensors: list[Tensor], held: dict[str, Any], given: list[Any]
-) -> tuple[np.dtype, frozenset[str]]:
-    """PyTorch's computation dtype for an elementwise kernel, and the arguments that are converted to it."""
-    spec = operator.spec
-    if spec.promotion is None:
-        return dtypes.bool_, frozenset()  # no argument is converted
-    types = operator.signature.types
-    names = spec.promote or tuple(
-        n
-        for n in held
-        if ("Tensor" in types[n] or n == "other") and not (operator.kind == "out" and n in operator.writes)
-    )
-    operands = []
-    for n in names:
-        for a in held[n] if isinstance(held[n], list) else [held[n]]:
-            if isinstance(a, Leaf):
-                operands.append(tensors[a.index] if a.tensor else given[a.index])
-            elif a is not None:
-                operands.append(a)
-    compute, _ = elementwise_dtypes(*operands, type_promotion_kind=spec.promotion)
-    return numpy_dtype(compute), frozenset(names)
-
-
 def as_dtype(xp: Backend, v: Any, dtype: np.dtype) -> Array:
-    """A number, a host array or an array of the backend as an array of a dtype; integers wrap as in C."""
-    if isinstance(v, int | float | complex | np.ndarray):
-        return xp.asarray(np.asarray(v).astype(dtype))
+    """A number, a host array or an array of the backend as an array of a dtype; integers wrap as in C. A number is a
+    constant that a compiler sees (an exponent of 3 is two products), where a host array is an input."""
+    if isinstance(v, int | float | complex):
+        return xp.full((), np.asarray(v).astype(dtype).item(), dtype)
+    if isinstance(v, np.ndarray):
+        return xp.asarray(v.astype(dtype))
     return xp.astype(v, dtype)
 
 

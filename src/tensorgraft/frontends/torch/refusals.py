@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from tensorgraft.frontends.torch.asking import heard
 from tensorgraft.frontends.torch.nested import flatten, map_nested, tensors_in
-from tensorgraft.frontends.torch.operator import Operator
+from tensorgraft.frontends.torch.operator import INDICES, Operator
 
 Tensor = torch.Tensor
 
 _LARGEST = 1 << 26  # bytes of a call's storages together: beyond, the CPU is not asked
 
 
-def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *about: str) -> None:
+def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *about: str) -> bool:
     """Raises what the CPU raises for tensors that share storages as these do, if its message is `about` something:
-    zeros may be no valid input."""
+    zeros may be no valid input. Whether the CPU has taken them."""
     storages: dict[int, torch.UntypedStorage] = {}
     tensors: dict[int, Tensor] = {}
     sizes = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors_in(args, kwargs)}
     if sum(sizes.values()) > _LARGEST:
-        return
+        return False
 
     def zeros(a: Any) -> Any:
         if isinstance(a, torch.device):
@@ -46,10 +46,10 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
         heard(ask, host, named)
     except Exception as refusal:
         if not any(words in str(refusal) for words in about):
-            return
+            return False
         said = refusal
     else:
-        return
+        return True
     raise said.with_traceback(None) from None
 
 
@@ -66,25 +66,30 @@ ABOUT_DTYPES = (
     "Expected both inputs",
 )
 NO_KERNEL = "not implemented for '"
-_INDICES = ("index", "indices", "offsets", "lengths")  # in names of arguments
 
 
-def check_dtypes(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check_dtypes(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], everything: Sequence[Tensor]
+) -> None:
     """Raises where PyTorch refuses tensors of these dtypes beside each other, which meta functions do not look at. Once
-    for each operator and dtypes: where all numbers are of one dtype and all indices int64, nothing is asked."""
+    for each operator and dtypes: where all numbers are of one dtype and all indices int64, nothing is asked.
+    `everything`: the call's tensors."""
+    if not operator.takes_indices and len({t.dtype for t in everything}) <= 1:
+        return
     bound = operator.signature.bind(args, kwargs)
     dtypes = {name: tuple((t.dtype, t.dim()) for t in tensors_in((a,), {})) for name, a in bound.items()}
     numbers: set[torch.dtype] = set()
     indices: set[torch.dtype] = set()
     for name, held in dtypes.items():
-        (indices if any(word in name for word in _INDICES) else numbers).update(dtype for dtype, _ in held)
+        (indices if any(word in name for word in INDICES) else numbers).update(dtype for dtype, _ in held)
     key = tuple(dtypes.values())
     if (len(numbers) > 1 or indices - {torch.int64}) and key not in operator.accepted:
         # a dtype that the CPU has no kernel for may have one here, but not beside others that it is not converted to
         public = operator.spec.promotion is None and not operator.name.startswith("_")
         mixed = public and len(numbers) > 1 and not any("target" in name for name in dtypes)
-        refuse(operator, args, kwargs, *ABOUT_DTYPES, *((NO_KERNEL,) if mixed else ()))
-        operator.accepted.add(key)
+        # what is refused for its shapes says nothing of its dtypes
+        if refuse(operator, args, kwargs, *ABOUT_DTYPES, *((NO_KERNEL,) if mixed else ())):
+            operator.accepted.add(key)
 
 
 def check_out_dtypes(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

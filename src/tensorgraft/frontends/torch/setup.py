@@ -93,6 +93,7 @@ def install() -> None:
     _libraries["_"] = Library("_", "IMPL")
     from tensorgraft.frontends.torch import (
         absent_layouts,
+        attention,
         autocast,
         autograd,
         batching,
@@ -119,8 +120,8 @@ def install() -> None:
     quantized.install()
     quantized_files.install()
     quantized_interface.install()
-    parts: list[Any] = [absent_layouts, autocast, autograd, batching, checkpoints, control_flow, conversion, dlpack]
-    parts += [forking, inductor, recurrent, remat, runtime, script_files, scripted]
+    parts: list[Any] = [absent_layouts, attention, autocast, autograd, batching, checkpoints, control_flow]
+    parts += [conversion, dlpack, forking, inductor, recurrent, remat, runtime, script_files, scripted]
     for part in (*parts, serialization, storages, sparse):
         part.install()
     for name in METADATA:

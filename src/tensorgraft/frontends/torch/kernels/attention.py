@@ -1,8 +1,8 @@
-"""Fused attention as functions on tensors, each of which a plan compiles as a whole.
+"""Fused attention.
 
-`nn.MultiheadAttention` and `nn.TransformerEncoderLayer` call the first two in evaluation. The others are what
-`F.scaled_dot_product_attention` is on the CPU, and so in graphs that were captured there (`torch.compile`); on the
-device it is taken apart and needs no kernel.
+`nn.MultiheadAttention` and `nn.TransformerEncoderLayer` call the first two in evaluation: functions on tensors, each of
+which a plan compiles as a whole. The others are what `F.scaled_dot_product_attention` is on the CPU, and so in graphs
+that were captured there (`torch.compile`), and on the device (`frontends.torch.attention`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tensorgraft.frontends.torch import schema
 from tensorgraft.frontends.torch.decomposed import decomposed_spec
 from tensorgraft.frontends.torch.spec import SPECS, kernel
 
+Array = Any
 Tensor = torch.Tensor
 SOURCE, PADDING = 0, 1  # what a mask is of: pairs of places (L, S), or places of each sample (N, S); else (N, H, L, S)
 
@@ -110,63 +111,42 @@ def _encoder_layer(
     return norm_2(x + feed_forward(x))
 
 
-def _scores(
-    query: Tensor, key: Tensor, is_causal: bool, attn_mask: Tensor | None, scale: float | None
-) -> tuple[Tensor, Tensor, float]:
-    """(query as (N, G, R, L, E), the scores before the softmax (N, G, R, L, S), their scale), for G heads of the keys;
-    in float32 at least."""
-    wide = torch.promote_types(query.dtype, torch.float32)
-    scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
-    query = query.to(wide).unflatten(1, (key.size(1), -1))
-    scores = query @ key.to(wide).unsqueeze(2).transpose(-2, -1) * scale
-    if is_causal:
-        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-        scores = scores.masked_fill(~seen, -math.inf)
-    if attn_mask is not None:
-        whole = attn_mask.expand(query.size(0), query.size(1) * query.size(2), *scores.shape[-2:])
-        scores = scores + whole.unflatten(1, query.shape[1:3])
-    return query, scores, scale
-
-
-def _flash(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+@kernel("_scaled_dot_product_flash_attention_for_cpu")
+def _fused(
+    xp: Any,
+    query: Array,
+    key: Array,
+    value: Array,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    attn_mask: Tensor | None = None,
+    attn_mask: Array | None = None,
     scale: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Attention, and the logarithm of the softmax's denominator (N, H, L); of a place that sees none, zeros."""
-    _, scores, _ = _scores(query, key, is_causal, attn_mask, scale)
-    norm = scores.logsumexp(-1)
-    norm = norm.masked_fill(norm == -math.inf, 0.0)
-    out = (scores - norm.unsqueeze(-1)).exp() @ value.to(scores.dtype).unsqueeze(2)
-    return out.flatten(1, 2).to(query.dtype), norm.flatten(1, 2)
+) -> tuple[Array, Array]:
+    _without_dropout(dropout_p)
+    return xp.attention(query, key, value, attn_mask, is_causal, scale)
 
 
-def _flash_backward(
-    grad_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    logsumexp: Tensor,
+@kernel("_scaled_dot_product_flash_attention_for_cpu_backward")
+def _fused_backward(
+    xp: Any,
+    grad_out: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    out: Array,
+    logsumexp: Array,
     dropout_p: float,
     is_causal: bool,
-    attn_mask: Tensor | None = None,
+    attn_mask: Array | None = None,
     scale: float | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    q, scores, scale = _scores(query, key, is_causal, attn_mask, scale)
-    wide, heads = scores.dtype, q.shape[1:3]
-    dy = grad_out.to(wide).unflatten(1, heads)
-    p = (scores - logsumexp.unflatten(1, heads).unsqueeze(-1)).exp()
-    mean = (dy * out.to(wide).unflatten(1, heads)).sum(-1, keepdim=True)
-    d_scores = p * (dy @ value.to(wide).unsqueeze(2).transpose(-2, -1) - mean) * scale
-    d_query = d_scores @ key.to(wide).unsqueeze(2)
-    d_key = (d_scores.transpose(-2, -1) @ q).sum(2)
-    d_value = (p.transpose(-2, -1) @ dy).sum(2)
-    return d_query.flatten(1, 2).to(query.dtype), d_key.to(key.dtype), d_value.to(value.dtype)
+) -> tuple[Array, Array, Array]:
+    _without_dropout(dropout_p)
+    return xp.attention_gradients(grad_out, query, key, value, out, logsumexp, attn_mask, is_causal, scale)
+
+
+def _without_dropout(dropout_p: float) -> None:
+    if dropout_p:
+        raise RuntimeError("scaled_dot_product_attention_flash_attention: Currently do not support dropout > 0")
 
 
 FUSED: dict[str, Callable[..., Any]] = {
@@ -177,15 +157,6 @@ for _name, _fn in FUSED.items():
     _op = schema.overload(_name)
     if _op is not None:
         SPECS[_name] = dataclasses.replace(decomposed_spec(_op, _fn), meta=_fn)
-
-OF_THE_CPU: dict[str, Callable[..., Any]] = {
-    "_scaled_dot_product_flash_attention_for_cpu": _flash,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _flash_backward,
-}
-for _name, _fn in OF_THE_CPU.items():
-    _op = schema.overload(_name)
-    if _op is not None:
-        SPECS[_name] = decomposed_spec(_op, _fn)
 
 
 @kernel("_nested_tensor_from_mask_left_aligned", concrete=True, meta=False)

@@ -31,11 +31,12 @@ def _log_softmax(xp: Any, x: Array, dim: int, half_to_float: bool) -> Array:
 
 @kernel("_safe_softmax")
 def _safe_softmax(xp: Any, x: Array, dim: int, dtype: np.dtype | None = None) -> Array:
-    """Zero where every element along `dim` is minus infinity."""
+    """Zero where every element along `dim` is minus infinity, of which no pass of its own is made."""
     wide = _wide(xp, x)
-    none = xp.all(xp.equal(wide, -np.inf), axis=dim, keepdims=True)
-    out = xp.softmax(wide, dim)
-    return xp.reshape(xp.where(none, xp.zeros_like(out), out), xp.shape(x))
+    high = xp.max(wide, axis=dim, keepdims=True)
+    exps = xp.exp(xp.subtract(wide, xp.where(xp.equal(high, -np.inf), xp.zeros_like(high), high)))
+    total = xp.sum(exps, axis=dim, keepdims=True)
+    return xp.reshape(xp.divide(exps, xp.where(xp.equal(total, 0), xp.ones_like(total), total)), xp.shape(x))
 
 
 @kernel("_softmax_backward_data")

@@ -1,0 +1,151 @@
+"""Attention and its gradients (Vaswani et al. 2017, arXiv 1706.03762; the softmax's parts as in Dao et al. 2022,
+arXiv 2205.14135): what is kept for the backward pass is one number a query."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.hub import dtypes
+
+Array = Any
+ROWS, PARTS = 256, 4  # of a causal mask, so many queries at least, in so many parts at most, see their keys alone
+
+
+class Attention:
+    """Queries are (N, H, L, E), keys (N, G, S, E) and values (N, G, S, F) of one floating dtype; H is a multiple of G,
+    whose heads serve H / G heads of queries each. A mask broadcasts to (N, H, L, S): bool, true where a key is seen, or
+    numbers that are added to the scores. `causal`: query i sees the keys up to i. `scale`, 1 / sqrt(E) unless given,
+    multiplies the scores. Sums are of at least float32; the softmax is rounded to the dtype before it meets the values.
+    """
+
+    def attention(
+        self: Any, q: Array, k: Array, v: Array, mask: Array | None = None, causal: bool = False,
+        scale: float | None = None,
+    ) -> tuple[Array, Array]:  # fmt: skip
+        """(softmax(scale q k^T + mask) v (N, H, L, F), the logarithm of the softmax's denominator (N, H, L) in at least
+        float32); both are zero for a query that sees no key."""
+        dtype = self.dtype_of(q)
+        wide = dtypes.accumulator(dtype)
+        found, norms = [], []
+        for first, last, keys in _parts(self.shape(q)[2], self.shape(k)[2], causal):
+            scores, _ = _scores(self, q, k, mask, causal, scale, first, last, keys)
+            high = self.max(scores, axis=3, keepdims=True)
+            if mask is not None or not keys:  # there may be rows without a key: exp(-inf - 0) is zero
+                high = self.where(self.equal(high, _least(wide)), self.zeros_like(high), high)
+            exps = self.exp(self.subtract(scores, high))
+            total = self.sum(exps, axis=3, keepdims=True)
+            if mask is not None or not keys:
+                total = self.where(self.equal(total, 0), self.ones_like(total), total)
+            product = _product(self, self.astype(exps, dtype), self.take_slice(v, 2, 0, keys), 3, 2, wide)
+            found.append(self.astype(self.divide(product, total), dtype))
+            norms.append(self.squeeze(self.add(high, self.log(total)), 3))
+        return _joined(self, found), _joined(self, norms)
+
+    def attention_gradients(
+        self: Any, grad: Array, q: Array, k: Array, v: Array, out: Array, norm: Array, mask: Array | None = None,
+        causal: bool = False, scale: float | None = None,
+    ) -> tuple[Array, Array, Array]:  # fmt: skip
+        """The gradients in q, k and v from that in `out`; `out` and `norm` are what `attention` returned."""
+        dtype = self.dtype_of(q)
+        wide = dtypes.accumulator(dtype)
+        factor = 1 / math.sqrt(self.shape(q)[3]) if scale is None else scale
+        mean = self.sum(self.multiply(self.astype(grad, wide), self.astype(out, wide)), axis=3, keepdims=True)
+        d_q, d_k, d_v = [], None, None
+        for first, last, keys in _parts(self.shape(q)[2], self.shape(k)[2], causal):
+            scores, scaled = _scores(self, q, k, mask, causal, scale, first, last, keys)
+            rows = [self.take_slice(x, 2, first, last) for x in (norm, mean, grad)]
+            p = self.exp(self.subtract(scores, self.expand_dims(rows[0], 3)))
+            d_p = _product(self, rows[2], self.take_slice(v, 2, 0, keys), 3, 3, wide)
+            d_scores = self.multiply(p, self.subtract(d_p, rows[1]))
+            if wide != dtype:  # then the queries were not scaled
+                d_scores = self.astype(self.multiply(d_scores, factor), dtype)
+            row = _product(self, d_scores, self.take_slice(k, 2, 0, keys), 3, 2, wide)
+            d_q.append(self.multiply(row, factor) if wide == dtype else row)
+            d_k = _plus(self, d_k, _gathered(self, d_scores, scaled, k, wide))
+            d_v = _plus(self, d_v, _gathered(self, self.astype(p, dtype), rows[2], v, wide))
+        full = self.shape(k)[2]
+        return tuple(self.astype(x, dtype) for x in (_joined(self, d_q), *(_padded(self, x, full) for x in (d_k, d_v))))
+
+
+def _parts(queries: int, keys: int, causal: bool) -> Iterator[tuple[int, int, int]]:
+    """(first query, last, how many keys they see): of a causal mask the later keys are left out, a few rows at a
+    time, where that is more work than to compile one more product."""
+    n = min(PARTS, queries // ROWS) if causal else 0
+    size = -(-queries // n) if n else queries
+    for first in range(0, queries, size) if size else (0,):
+        last = min(first + size, queries)
+        yield first, last, min(last, keys) if causal else keys
+
+
+def _least(dtype: np.dtype) -> Any:
+    return np.array(-np.inf, dtype).item()
+
+
+def _scores(
+    xp: Any, q: Array, k: Array, mask: Array | None, causal: bool, scale: float | None, first: int, last: int, keys: int
+) -> tuple[Array, Array]:
+    """(the scores (N, H, last - first, keys), the queries as they were multiplied)."""
+    dtype = xp.dtype_of(q)
+    wide = dtypes.accumulator(dtype)
+    factor = 1 / math.sqrt(xp.shape(q)[3]) if scale is None else scale
+    q = xp.take_slice(q, 2, first, last)
+    if wide == dtype:  # there are fewer queries than scores
+        q = xp.multiply(q, factor)
+    scores = _product(xp, q, xp.take_slice(k, 2, 0, keys), 3, 3, wide)
+    if wide != dtype:
+        scores = xp.multiply(scores, factor)
+    hidden = xp.full((), -np.inf, wide)
+    if causal:
+        at = xp.expand_dims(xp.add(xp.iota(last - first, dtypes.int32), first), 1)
+        scores = xp.where(xp.greater_equal(at, xp.iota(keys, dtypes.int32)), scores, hidden)
+    if mask is not None:
+        shape = xp.shape(mask)
+        if len(shape) > 1 and shape[-2] > 1:
+            mask = xp.take_slice(mask, len(shape) - 2, first, last)
+        if shape and shape[-1] > 1:
+            mask = xp.take_slice(mask, len(shape) - 1, 0, keys)
+        seen = dtypes.is_bool(xp.dtype_of(mask))
+        scores = xp.where(mask, scores, hidden) if seen else xp.add(scores, xp.astype(mask, wide))
+    return scores, q
+
+
+def _product(xp: Any, a: Array, b: Array, i: int, j: int, dtype: np.dtype) -> Array:
+    """a (N, H, L, ...) and b (N, G, ...), contracted along `i` and `j`, as (N, H, L, ...): the H / G heads that share
+    one of `b` are one matrix."""
+    n, heads, rows, width = xp.shape(a)
+    shared = xp.shape(b)[1]
+    if heads != shared:
+        a = xp.reshape(a, (n, shared, (heads // shared if shared else 1) * rows, width))
+    out = xp.dot_general(a, b, ((i,), (j,)), ((0, 1), (0, 1)), dtype)
+    return out if heads == shared else xp.reshape(out, (n, heads, rows, xp.shape(out)[3]))
+
+
+def _gathered(xp: Any, weights: Array, rows: Array, like: Array, dtype: np.dtype) -> Array:
+    """weights^T rows (N, G, keys, width), of weights (N, H, L, keys) and rows (N, H, L, width)."""
+    shared = xp.shape(like)[1]
+    merged = []
+    for x in (weights, rows):
+        n, heads, count, width = xp.shape(x)
+        merged.append(x if heads == shared else xp.reshape(x, (n, shared, heads // shared * count, width)))
+    return xp.dot_general(*merged, ((2,), (2,)), ((0, 1), (0, 1)), dtype)
+
+
+def _joined(xp: Any, parts: list[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else xp.concat(parts, axis=2)
+
+
+def _plus(xp: Any, total: Array | None, x: Array) -> Array:
+    """The sum; `x` has at least as many keys."""
+    return x if total is None else xp.add(_padded(xp, total, xp.shape(x)[2]), x)
+
+
+def _padded(xp: Any, x: Array, keys: int) -> Array:
+    n, heads, here, width = xp.shape(x)
+    return x if here == keys else xp.concat([x, xp.zeros((n, heads, keys - here, width), xp.dtype_of(x))], axis=2)
+
+
+__all__ = ["Attention"]
