@@ -205,7 +205,7 @@ class JaxBackend(
             return made
 
         call = run_donating if donate else run
-        return often_called(jitted, call, scope) if self.device.platform == "cpu" else call
+        return often_called(kept, call, scope) if self.device.platform == "cpu" else call
 
     def _place(self, n: int) -> Array:
         with self.scope():  # a Python number costs as much as all the rest of a call

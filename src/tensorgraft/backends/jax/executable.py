@@ -22,6 +22,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
+from tensorgraft.backends.jax.kept import Program
 
 Array = Any
 _OFTEN = 8  # calls after which a program is worth the third of a millisecond that it takes to ask for what runs it
@@ -38,8 +39,8 @@ def ordinary(x: Array) -> Array:
     return x if here is None or here.major_to_minor == rows else jax.device_put(x, Format(Layout(rows), x.sharding))
 
 
-def often_called(jitted: Any, run: Callable[..., Any], scope: Callable[[], Any]) -> Callable[..., Any]:
-    """`run`, a function on the CPU that calls `jitted` in `scope`, for many calls with arrays that look the same."""
+def often_called(kept: Program, run: Callable[..., Any], scope: Callable[[], Any]) -> Callable[..., Any]:
+    """`run`, a function on the CPU that calls `kept` in `scope`, for many calls with arrays that look the same."""
     calls = 0
     avals: list[Any] | None = None
     execute: Any = None
@@ -47,12 +48,21 @@ def often_called(jitted: Any, run: Callable[..., Any], scope: Callable[[], Any])
     wanted: list[int] | None = None  # of the arguments; None for all
     single = False
 
+    def forget() -> None:
+        nonlocal avals, execute, handlers, calls
+        avals = execute = handlers = None
+        calls = 0
+
+    kept.forget = forget
+
     def settle(args: tuple[Any, ...]) -> None:
         nonlocal avals, execute, handlers, wanted, single
+        if not hasattr(kept.jitted, "lower"):  # it was dropped, or has run in traces alone
+            return
         if not all(a.__class__ is ArrayImpl and a.sharding.__class__ is SingleDeviceSharding for a in args):
             return
         with scope(), warned.remembered(), warned.ignored("Some donated buffers were not usable"):
-            compiled = jitted.lower(*args).compile()  # it has been, and is only looked up
+            compiled = kept.jitted.lower(*args).compile()  # it has been, and is only looked up
         program = compiled._executable.unsafe_call
         tree = compiled.out_tree
         single = tree == jax.tree.structure(0)
@@ -61,8 +71,8 @@ def often_called(jitted: Any, run: Callable[..., Any], scope: Callable[[], Any])
             return
         if program.ordered_effects or program.has_unordered_effects or program.has_host_callbacks or program.mut:
             return
-        kept = sorted(program.kept_var_idx)
-        wanted = None if len(kept) == len(args) else kept
+        read = sorted(program.kept_var_idx)
+        wanted = None if len(read) == len(args) else read
         handlers, execute = program.out_handler.handlers, program.xla_executable.execute_sharded
         avals = list(map(_avals, args))
 
@@ -77,6 +87,7 @@ def often_called(jitted: Any, run: Callable[..., Any], scope: Callable[[], Any])
         try:
             # inside of a trace a call is a part of it, whatever its arguments are
             if list(map(_avals, args)) == avals and _at_top_level() and not needs_check_special():
+                kept.used = True
                 made = execute(args if wanted is None else [args[k] for k in wanted]).consume_with_handlers(handlers)
                 return made[0] if single else tuple(made)
         except (AttributeError, TypeError, jax.errors.JaxRuntimeError):  # no arrays, or others than these

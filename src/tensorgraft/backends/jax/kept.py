@@ -41,7 +41,7 @@ class Program:
     raises NotSmall or ValueError; or calls the program, which does all this.
     """
 
-    __slots__ = ("__weakref__", "_fn", "_full", "_options", "_small", "gone", "jitted", "signatures", "used")
+    __slots__ = ("__weakref__", "_fn", "_full", "_options", "_small", "forget", "gone", "jitted", "signatures", "used")
 
     def __init__(self, fn: Callable[..., Any], **options: Any) -> None:
         self._fn = fn
@@ -52,6 +52,7 @@ class Program:
         self.gone: set[Signature] = set()  # that were
         self.used = True
         self.jitted: Any = None
+        self.forget: Callable[[], None] | None = None  # what others keep of what is compiled
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.used = True
@@ -107,6 +108,8 @@ class Program:
 
     def drop(self) -> None:
         self.jitted = self._full = None
+        if self.forget is not None:
+            self.forget()
         self.gone = self.signatures if len(self.gone) > MOST else self.gone | self.signatures
         self.signatures = set()
 
