@@ -53,7 +53,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
         return generator.draw(given, _random_index(cells, args, kwargs))
 
     cold = ColdOperator(operator, returned, drawn)
-    recorded: dict[Any, Any] = {}  # as `calls`, where each call is to be asked whether it is recorded or computed
+    recorded: dict[Any, Any] = {}  # as `calls`, of traces and of lazy mode: eager calls may be cold
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if function_mode() or tracing():
@@ -112,7 +112,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
                     made = cold(full, backend, cells, inputs, args, kwargs)
                     if made is not MISS:
                         return made
-                table = recorded if backend is not None and backend.records else calls
+                apart = now.capture is not None or (backend is not None and backend.records)
+                table = recorded if apart else calls
                 known = table.get(full)
                 if known is None:
                     if len(table) >= _MOST_CALLS:
