@@ -67,6 +67,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
             key: list[Any] = []
             backend = None
             moved = None
+            placed: list[int] = []
             if positions:
                 moved = spec.moved(args, kwargs)
                 key.append(moved is not None and tuple(moved.items()))
@@ -92,7 +93,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
                     key.append(kind)
                     inputs.append(a)
                 elif moved is not None and i in positions:
-                    _add_position(a, key, inputs, backend)
+                    placed += _add_position(a, key, inputs)
                 else:
                     _add(a, key, cells, inputs, i in numbers)
             if kwargs:
@@ -122,6 +123,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
             plan, offsets = known
             arrays = [c.array for c in cells]
             arrays += offsets
+            for k in placed:
+                inputs[k] = backend.place(inputs[k])
             if random:
                 inputs.append(drawn(cells, args, kwargs))
             if plan.makers is None or now.capture is not None:
@@ -278,15 +281,14 @@ def _add(a: Any, key: list[Any], cells: list[Storage], inputs: list[Any], number
         key.append(a)
 
 
-def _add_position(a: Any, key: list[Any], inputs: list[Any], backend: Any) -> None:
-    """Add an integer, several of them or an exponent, that is an input."""
+def _add_position(a: Any, key: list[Any], inputs: list[Any]) -> list[int]:
+    """Add an integer, several of them or an exponent, that is an input. Which inputs a backend is to place."""
     if isinstance(a, list | tuple):
         key.append(len(a))
-        for x in a:
-            _add_position(x, key, inputs, backend)
-    else:
-        key.append(a.__class__)
-        inputs.append(backend.place(a) if a.__class__ is int and backend is not None else a)
+        return [k for x in a for k in _add_position(x, key, inputs)]
+    key.append(a.__class__)
+    inputs.append(a)
+    return [len(inputs) - 1] if a.__class__ is int else []
 
 
 def _host(t: Tensor) -> Any:
