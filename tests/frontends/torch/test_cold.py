@@ -104,12 +104,33 @@ def derivatives(d: Any) -> list[Tensor]:
     return [*torch.func.jvp(f, (x,), (w,)), torch.func.hessian(f)(x), torch.func.vmap(f)(torch.stack([x, w]))]
 
 
+def indices(d: Any) -> list[Tensor]:
+    """Also those of the host."""
+    x = torch.zeros(4, 5).to(d)
+    x[torch.tensor([0, 2])] = torch.ones(5).to(d)
+    x[:, torch.tensor([True, False, False, False, True]).to(d)] += 2
+    x[1:3] = 7.0
+    x[3, :2] = torch.tensor([1.0, 2.0]).to(d)
+    x.mul_(torch.tensor(2.0))
+    x[0, 0] = x[3, 1]
+    return [x, x[torch.tensor([2, 0])], x[torch.tensor([3, 3, 1]).to(d), 1:3], x.roll(2, 1), x.diagonal(1)]
+
+
+def lists(d: Any) -> list[Tensor]:
+    x = [torch.arange(3.0).to(d), torch.ones(2, 2).to(d)[:, 0], torch.ones(()).to(d)]
+    torch._foreach_add_(x, 1)
+    torch._foreach_mul_(x, [t.clone() for t in x])
+    torch._foreach_addcdiv_(x, x, x, [1.0, 2.0, 3.0])
+    torch._foreach_copy_(x[:1], x[2:])
+    return [*x, *torch._foreach_norm(x)]
+
+
 def empty(d: Any) -> list[Tensor]:
     x = torch.ones(0, 3).to(d)
     return [x + 1, x.sum(0), x.t() @ x, torch.cat([x, torch.ones(1, 3).to(d)]), x.max(1).values, x.reshape(3, 0)]
 
 
-PROGRAMS = [views, outs, dtypes, training, recurrent, derivatives, empty]
+PROGRAMS = [views, outs, dtypes, training, recurrent, derivatives, indices, lists, empty]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)

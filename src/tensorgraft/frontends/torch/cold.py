@@ -85,6 +85,12 @@ class ColdOperator:
         instead, meta = _INSTEAD.get(operator.name), operator.spec.meta
         self._run = _lying(instead, meta) if instead and callable(meta) else instead or operator.op._op
         self._out = operator.kind == "out" or torch.Tag.out in operator.op.tags
+        sig = operator.signature
+        places = [sig.positional.index(n) for n in operator.writes if n in sig.positional]
+        # of an operator that does nothing but write arguments, which; of such a call nothing has to be known
+        writes = returned is not None and not self._out and len(places) == len(operator.writes)
+        self.places = tuple(places) if writes and not operator.spec.random else ()
+        self._host = frozenset(i for i, n in enumerate(sig.positional) if n in operator.spec.host)
         self._varies = torch.Tag.dynamic_output_shape in operator.op.tags or bool(operator.spec.concrete)
         _operators.append(self)
 
@@ -120,6 +126,28 @@ class ColdOperator:
             self.calls += 1
         return made
 
+    def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call of an operator that does nothing but write its arguments `places`."""
+        try:
+            first = args[self.places[0]]
+            while isinstance(first, list):
+                first = first[0]
+            backend = cell_of(first).backend
+            if backend.cold is None or not self._on_cpu:
+                return MISS
+            for at in self.places:
+                for t in args[at] if isinstance(args[at], list) else (args[at],):
+                    own(cell_of(t))
+            lowered = [_lower(a, backend, i in self._host) for i, a in enumerate(args)]
+            named = {n: _lower(a, backend) for n, a in kwargs.items()} if kwargs else kwargs
+        except (NotLent, AttributeError, IndexError, TypeError):  # no tensor, or one that is not on this device
+            return MISS
+        if self._run_on_cpu(lowered, named) is MISS:
+            return MISS
+        self.calls += 1
+        assert self._returned is not None
+        return self._returned(args, kwargs)
+
     def at_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator that is never compiled, since the shapes of its results depend on values."""
         cells = [cell_of(t) for t in tensors_in(args, kwargs) if t.device.type == TYPE]
@@ -137,24 +165,18 @@ class ColdOperator:
         try:
             for at in known.written:
                 own(cells[at])
-            lowered = [_look(a) if a.__class__ is Tensor or a.__class__ is Parameter else _lower(a) for a in args]
+            lowered = [
+                _look(a) if a.__class__ is Tensor or a.__class__ is Parameter else _lower(a, None, i in self._host)
+                for i, a in enumerate(args)
+            ]
             named = {n: _lower(a) for n, a in kwargs.items() if n != "pin_memory"} if kwargs else kwargs
             if self._out:
                 lowered, named, outs = self._separate(args, kwargs, lowered, named)
         except NotLent:
             return MISS
-        try:
-            if torch.is_autocast_enabled("cpu"):
-                with torch._C._DisableAutocast():
-                    made = self._run(*lowered, **named)
-            else:
-                made = self._run(*lowered, **named)
-        except NotImplementedError:
+        made = self._run_on_cpu(lowered, named)
+        if made is MISS:
             return MISS
-        except RuntimeError as error:
-            if "not implemented for" in str(error):  # the backend may have what the CPU lacks
-                return MISS
-            raise
         if self._returned is not None:
             if self._out:
                 self._resize(args, kwargs, outs)
@@ -166,6 +188,19 @@ class ColdOperator:
         if not self._varies:
             known.make = make
         return make(made)
+
+    def _run_on_cpu(self, lowered: list[Any], named: dict[str, Any]) -> Any:
+        try:
+            if torch.is_autocast_enabled("cpu"):
+                with torch._C._DisableAutocast():
+                    return self._run(*lowered, **named)
+            return self._run(*lowered, **named)
+        except NotImplementedError:
+            return MISS
+        except RuntimeError as error:
+            if "not implemented for" in str(error):  # the backend may have what the CPU lacks
+                return MISS
+            raise
 
     def _written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
         names = self._operator.writes
@@ -261,17 +296,20 @@ def _look(t: Tensor) -> Tensor:
         return _lower(t)
 
 
-def _lower(a: Any) -> Any:
-    """An argument as CPU PyTorch has it. Raises NotLent for a tensor that a plan has to judge."""
+def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
+    """An argument as CPU PyTorch has it. Raises NotLent for a tensor that a plan has to judge: one of another backend,
+    or of the CPU, unless it is a number, or this argument may be there (`host`)."""
     if isinstance(a, Tensor):
         if a.device.type == TYPE:
-            cell_of(a)  # one of a tensor that C++ made comes with the first look
+            cell = cell_of(a)  # one of a tensor that C++ made comes with the first look
+            if backend is not None and cell.backend is not backend:
+                raise NotLent
             return seen(a)
-        if a.device.type != "cpu" or a.dim():
+        if a.device.type != "cpu" or (a.dim() and not host):
             raise NotLent
         return a
     if isinstance(a, list | tuple):
-        return [_lower(x) for x in a]
+        return [_lower(x, backend, host) for x in a]
     return _CPU if isinstance(a, torch.device) else a
 
 

@@ -26,6 +26,7 @@ from tensorgraft.frontends.torch.overlap import relation
 from tensorgraft.frontends.torch.plan import Plan, device_error, make_plan, sharing, uncompiled
 from tensorgraft.frontends.torch.refusals import ABOUT_DTYPES, NO_KERNEL, refuse
 from tensorgraft.frontends.torch.tensors import attach, cell_of, cpu_to_numpy, stored
+from tensorgraft.hub.tiers import tiered
 from tensorgraft.quantization.backend import common
 from tensorgraft.quantization.policy import NoQuantizedRuleError
 from tensorgraft.storage import Storage
@@ -53,6 +54,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
         return generator.draw(given, _random_index(cells, args, kwargs))
 
     cold = ColdOperator(operator, returned, drawn)
+    in_place = bool(cold.places)
     recorded: dict[Any, Any] = {}  # as `calls`, of traces and of lazy mode: eager calls may be cold
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -62,6 +64,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
         try:
             if check is not None:
                 check(*args, **kwargs)
+            if in_place and tiered() and now.capture is None and (made := cold.write(args, kwargs)) is not MISS:
+                return made
             cells: list[Storage] = []
             inputs: list[Any] = []
             key: list[Any] = []
