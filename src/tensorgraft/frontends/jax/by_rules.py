@@ -18,6 +18,7 @@ from jax.extend import core
 from tensorgraft.frontends.jax.codes import Codes, backend, dense_of, quantized
 from tensorgraft.frontends.jax.evaluate import CALLS, resolved
 from tensorgraft.frontends.jax.program import Spec, traced
+from tensorgraft.frontends.jax.staging import early
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized
@@ -131,7 +132,7 @@ class _Program:
         rest = iter(outer)
         constants = [next(rest) if isinstance(x, jax.core.Tracer) else x for x in self.constants]
         operands = [x if f is None else self.kind(x, f) for x, f in zip(given, self.forms, strict=True)]
-        with policy.noted() as self.notes:
+        with policy.noted() as self.notes, early():  # places that are constant are known
             made = interpreted(self.jaxpr, constants, operands)
         self.made = [x.form if isinstance(x, Codes) else None for x in made]
         return [x.parts if isinstance(x, Codes) else x for x in made]

@@ -35,10 +35,15 @@ def make_jaxpr(fn: Callable[..., Any], *specs: Any) -> core.ClosedJaxpr:
     """`jax.make_jaxpr`, with what does not depend on arguments computed."""
 
     def known_computed(*arrays: Any) -> Any:
-        with core.set_current_trace(_Early(core.trace_ctx.trace)):
+        with early():
             return fn(*arrays)
 
     return jax.make_jaxpr(known_computed)(*specs)
+
+
+def early() -> Any:
+    """The context in which what is called computes what does not depend on the arrays of the trace around it."""
+    return core.set_current_trace(_Early(core.trace_ctx.trace))
 
 
 def recording() -> Any:
