@@ -94,6 +94,20 @@ def recurrent(d: Any) -> list[Tensor]:
     return [out, h, c, *(p.grad for p in net.parameters())]
 
 
+def gated(d: Any) -> list[Tensor]:
+    """Whole on the CPU, derivatives of higher order in parts."""
+    torch.manual_seed(0)
+    net = nn.GRU(3, 4, bidirectional=True).to(d)
+    x = torch.randn(4, 2, 3).to(d).requires_grad_()
+    out, h = net(x)
+    out.relu_()  # is no part of what it keeps
+    (dx,) = torch.autograd.grad(out.sum() + h.sum(), x, create_graph=True)
+    dx.square().sum().backward()
+    with torch.no_grad():
+        again, _ = net(x)
+    return [out, h, dx, again, *(p.grad for p in net.parameters())]
+
+
 def derivatives(d: Any) -> list[Tensor]:
     x, w = (torch.linspace(-1, 1, 9).reshape(3, 3) * k for k in (1, 2))
     x, w = x.to(d), w.to(d)
@@ -130,7 +144,7 @@ def empty(d: Any) -> list[Tensor]:
     return [x + 1, x.sum(0), x.t() @ x, torch.cat([x, torch.ones(1, 3).to(d)]), x.max(1).values, x.reshape(3, 0)]
 
 
-PROGRAMS = [views, outs, dtypes, training, recurrent, derivatives, indices, lists, empty]
+PROGRAMS = [views, outs, dtypes, training, recurrent, gated, derivatives, indices, lists, empty]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
@@ -181,6 +195,16 @@ def test_errors_are_the_cpus(wrong: Callable[[Any], Any], device: torch.device) 
     with pytest.raises(of_cpu.type) as ours:
         wrong(device)
     assert str(ours.value).splitlines()[0] == str(of_cpu.value).splitlines()[0]
+
+
+def test_a_parameter_that_was_changed_before_the_backward_pass(device: torch.device) -> None:
+    for d in ("cpu", device):
+        net = nn.LSTM(3, 4).to(d)
+        out = net(torch.ones(2, 1, 3).to(d))[0]
+        with torch.no_grad():
+            net.weight_hh_l0.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            out.sum().backward()
 
 
 def test_two_devices(device: torch.device) -> None:

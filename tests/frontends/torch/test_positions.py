@@ -134,11 +134,13 @@ def test_values(name, make, device):
 def test_programs(name, make):
     shape, program, most = CASES[name]
     x = make(tg.device("jax"), *shape)
-    before = _compiled[0]
-    for i in range(1, 17):
+    for i in range(1, 17, 2):  # what belongs to no row, and what the process had and has given up, is compiled here
         program(x, i)
-    # the end of a flat storage may cut a block; a few programs belong to no row, and are compiled once in a process
-    assert _compiled[0] - before <= most + (make is flat) + 3
+    before = _compiled[0]
+    for i in range(2, 17, 2):
+        program(x, i)
+    # those at the first and at the last positions; the end of a flat storage may cut a block
+    assert _compiled[0] - before <= (most + 1) // 2 + (make is flat)
 
 
 def test_bases_of_other_shapes(device):

@@ -1,6 +1,7 @@
 """`nn.LSTM`, `nn.GRU` and `nn.RNN` inside compiled functions: a layer is one loop of the backend.
 
-PyTorch takes these operators apart step by step, which a compiler sees as one long program. Eagerly they stay so.
+PyTorch takes these operators apart step by step, which a compiler sees as one long program. Eagerly they stay so, or
+are CPU PyTorch's as a whole.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch.nn import functional as F
 
 from tensorgraft.frontends.torch import state
 from tensorgraft.frontends.torch.bodies import pulled_back, with_history
+from tensorgraft.frontends.torch.cold_history import on_the_host
 from tensorgraft.frontends.torch.control_flow import compiled_scan
 from tensorgraft.frontends.torch.devices import TYPE
 from tensorgraft.frontends.torch.modes import below_modes
@@ -170,6 +172,16 @@ def _kernel(name: str) -> Callable[..., Any]:
     taken_apart = functools.partial(op._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
 
     def kernel(x: Tensor, states: Any, params: Sequence[Tensor], *options: Any) -> Any:
+        if state.now.capture is None and not (options[2] and options[3]):  # dropout's numbers are the device's
+            several = isinstance(states, list | tuple)
+            n = 1 + (len(states) if several else 1)
+
+            def call(run: Callable[..., Any]) -> Callable[..., Any]:
+                return lambda *t: run(t[0], list(t[1:n]) if several else t[1], list(t[n:]), *options)
+
+            made = on_the_host(call(op._op), call(taken_apart), [x, *(states if several else [states]), *params])
+            if made is not None:
+                return made
         steps = x.shape[1 if options[-1] else 0] if x.ndim == 3 else 0
         if state.now.capture is None or steps < SHORTEST or torch.is_autocast_enabled(TYPE):
             return taken_apart(x, states, params, *options)
