@@ -22,7 +22,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
-from tensorgraft.backends.jax.kept import Program
+from tensorgraft.backends.jax.kept import NotSmall, Program
 
 Array = Any
 _OFTEN = 8  # calls after which a program is worth the third of a millisecond that it takes to ask for what runs it
@@ -56,13 +56,17 @@ def often_called(kept: Program, run: Callable[..., Any], scope: Callable[[], Any
     kept.forget = forget
 
     def settle(args: tuple[Any, ...]) -> None:
-        nonlocal avals, execute, handlers, wanted, single
+        nonlocal avals, calls, execute, handlers, wanted, single
         if not hasattr(kept.jitted, "lower"):  # it was dropped, or has run in traces alone
             return
         if not all(a.__class__ is ArrayImpl and a.sharding.__class__ is SingleDeviceSharding for a in args):
             return
-        with scope(), warned.remembered(), warned.ignored("Some donated buffers were not usable"):
-            compiled = kept.jitted.lower(*args).compile()  # it has been, and is only looked up
+        try:
+            with scope(), warned.remembered(), warned.ignored("Some donated buffers were not usable"):
+                compiled = kept.jitted.lower(*args).compile()  # it has been, and is only looked up
+        except NotSmall:  # these arguments are others than before: it is about to be compiled anew
+            calls = 0
+            return
         program = compiled._executable.unsafe_call
         tree = compiled.out_tree
         single = tree == jax.tree.structure(0)

@@ -68,7 +68,7 @@ class Program:
         @functools.wraps(fn)
         def traced(*args: Any, **kwargs: Any) -> Any:
             program = this()
-            if program is not None and isinstance(core.trace_ctx.trace.parent_trace, core.EvalTrace):
+            if program is not None and _compiling():
                 signature = _signature(args, kwargs)
                 look = program._small and signature not in program.signatures
                 if look and not effort.least(jax.make_jaxpr(lambda: fn(*args, **kwargs))().jaxpr):
@@ -164,6 +164,12 @@ class _Shelf:
 
 _shelf = _Shelf()
 count = _shelf.count  # compiled programs that are kept
+
+
+def _compiling() -> bool:
+    """A function is being traced for itself, and not as a part of another (nor run as it is, which `jax_debug_nans`
+    does to find the operation)."""
+    return isinstance(getattr(core.trace_ctx.trace, "parent_trace", None), core.EvalTrace)
 
 
 def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tensorgraft import warned
 from tensorgraft.anywhere import Form
 from tensorgraft.frontends.torch import checks
 from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at, slot_of
@@ -71,6 +72,7 @@ def sharing(cells: Sequence[Storage]) -> tuple[int, ...]:
     return tuple(first.setdefault(id(c), k) for k, c in enumerate(cells))
 
 
+@warned.remembered()  # PyTorch imports half of itself for a meta function that is written in Python
 def make_plan(
     operator: Operator,
     args: tuple[Any, ...],
