@@ -66,6 +66,20 @@ def test_strides(device, size):
         alike(device, lambda a: a.sum(1), a)
 
 
+@pytest.mark.parametrize(
+    "fn", [lambda x: torch.pow(2.0, x), lambda x: torch.ldexp(x, torch.ones_like(x[0])), torch.exp, lambda x: 3 - x]
+)
+def test_what_is_seen_of_rows_says_nothing_of_columns(device, fn):
+    """Not every elementwise operator of the CPU keeps the order in which its operand lies."""
+    for size in ((3, 4), (5, 6), (4, 7)):
+        alike(device, fn, values(*size))
+    for size in ((3, 4), (10, 5), (7, 3)):
+        alike(device, fn, values(*size).t())
+        alike(device, fn, values(2, *size).permute(2, 0, 1))
+    for size in ((4,), (5,)):
+        alike(device, lambda x: fn(x.expand(3, *x.shape)), values(*size))
+
+
 def test_errors_are_of_the_size(device):
     for n in (3, 4, 5):
         alike(device, torch.matmul, values(2, n), values(n, 3))

@@ -98,12 +98,19 @@ def _part(a: Any, number: bool) -> Any:
     if kind is list or kind is tuple:
         return tuple([_part(x, number) for x in a])
     if isinstance(a, Tensor):
-        return a.dtype, a.dim(), a.device.type == TYPE
+        # the rule of strides was seen to hold for tensors that lie like these
+        return a.dtype, a.dim(), a.device.type == TYPE, a.is_contiguous() or _order(a)
     if number and isinstance(a, int | float | complex):
         return kind
     if isinstance(a, torch.Generator):
         return None
     return kind, repr(a) if isinstance(a, float | complex) else a
+
+
+def _order(t: Tensor) -> tuple[bool, tuple[int, ...]]:
+    """(the tensor is expanded; in which order its axes lie)."""
+    strides = t.stride()
+    return 0 in strides, tuple(sorted(range(t.dim()), key=lambda axis: (-strides[axis], axis)))
 
 
 def held_arguments(
