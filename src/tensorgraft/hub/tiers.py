@@ -14,7 +14,6 @@ approximates them in its own way. What moves data or rounds once has the same bi
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import Literal, get_args
 
@@ -54,7 +53,7 @@ def set_mode(mode: str) -> None:
     _state.mode = _checked(mode)
 
 
-class eager(contextlib.ContextDecorator):
+class eager:
     """How eager operations are computed from here on, or inside `with`: see `tg.eager`."""
 
     def __init__(self, mode: str) -> None:

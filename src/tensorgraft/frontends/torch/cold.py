@@ -133,7 +133,7 @@ class ColdOperator:
             while isinstance(first, list):
                 first = first[0]
             backend = cell_of(first).backend
-            if backend.cold is None or not self._on_cpu:
+            if backend.cold is None or backend.records or not self._on_cpu:  # what records counts its operations
                 return MISS
             for at in self.places:
                 for t in args[at] if isinstance(args[at], list) else (args[at],):

@@ -138,23 +138,15 @@ def to_cpu(t: torch.Tensor) -> torch.Tensor:
     if t.dim() > MOST_AXES:
         few = to_cpu(t.squeeze())
         return few.as_strided(t.size(), t.stride()) if is_dense(tuple(t.size()), t.stride()) else few.reshape(t.size())
-    held = computed(t)
-    if held is not None:
-        if is_dense(tuple(t.size()), t.stride()):
-            return torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=_CPU).copy_(held)
-        return held.clone(memory_format=torch.contiguous_format)
-    cell = cell_of(t)
-    xp = cell.backend
-    array = to_array(t)
-    host = looked_up(xp, array)
-    host = xp.to_numpy(array) if host is None else host
-    out = (
-        torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="cpu")
-        if is_dense(tuple(t.size()), t.stride())
-        else None
-    )
-    source = numpy_to_cpu(np.ascontiguousarray(host).reshape(tuple(t.size())))
-    return source.clone() if out is None else out.copy_(source)
+    source = computed(t)
+    if source is None:
+        xp, array = cell_of(t).backend, to_array(t)
+        host = looked_up(xp, array)
+        host = xp.to_numpy(array) if host is None else host
+        source = numpy_to_cpu(np.ascontiguousarray(host).reshape(tuple(t.size())))
+    if not is_dense(tuple(t.size()), t.stride()):
+        return source.clone(memory_format=torch.contiguous_format)
+    return torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=_CPU).copy_(source)
 
 
 def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:

@@ -28,15 +28,20 @@ def install() -> None:
     torch.Generator, torch.Event, torch.Stream = Generator, Event, Stream  # type: ignore[misc, assignment]
 
 
-class GeneratorType(type(_Generator)):  # type: ignore[misc]
-    def __instancecheck__(cls, x: object) -> bool:
-        return isinstance(x, _Generator)
+def _including(base: Any) -> Any:
+    """A metaclass whose classes have for instances, and for subclasses, all that are PyTorch's own, too."""
 
-    def __subclasscheck__(cls, sub: type) -> bool:
-        return type.__subclasscheck__(_Generator, sub)
+    class Including(type(base)):  # type: ignore[misc]
+        def __instancecheck__(cls, x: object) -> bool:
+            return isinstance(x, base)
+
+        def __subclasscheck__(cls, sub: type) -> bool:
+            return type.__subclasscheck__(base, sub)
+
+    return Including
 
 
-class Generator(_Generator, metaclass=GeneratorType):
+class Generator(_Generator, metaclass=_including(_Generator)):  # type: ignore[metaclass]
     """`torch.Generator`. One for the device is a generator of the CPU underneath. It has the CPU generator's state, and
     kernels of the device draw their keys from it."""
 
@@ -71,15 +76,7 @@ def _ours(device: Any) -> bool:
     return False
 
 
-class EventType(type(_Event)):  # type: ignore[misc]
-    def __instancecheck__(cls, x: object) -> bool:
-        return isinstance(x, _Event)
-
-    def __subclasscheck__(cls, sub: type) -> bool:
-        return type.__subclasscheck__(_Event, sub)
-
-
-class Event(_Event, metaclass=EventType):
+class Event(_Event, metaclass=_including(_Event)):  # type: ignore[metaclass]
     """`torch.Event`; on the device, recording one waits until what was asked for so far is done."""
 
     _time: float | None = None
@@ -113,15 +110,7 @@ class Event(_Event, metaclass=EventType):
         return True
 
 
-class StreamType(type(_Stream)):  # type: ignore[misc]
-    def __instancecheck__(cls, x: object) -> bool:
-        return isinstance(x, _Stream)
-
-    def __subclasscheck__(cls, sub: type) -> bool:
-        return type.__subclasscheck__(_Stream, sub)
-
-
-class Stream(_Stream, metaclass=StreamType):
+class Stream(_Stream, metaclass=_including(_Stream)):  # type: ignore[metaclass]
     """`torch.Stream`; on the device there is one, and work on it is in order."""
 
     def __new__(cls, device: Any = None, **options: Any) -> Any:
