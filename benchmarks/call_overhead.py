@@ -17,7 +17,7 @@ from torch import nn
 
 import tensorgraft as tg
 import tensorgraft.array_api as xp
-from tensorgraft.frontends.torch.tensors import cell_of
+from tensorgraft.frontends.torch.core.tensors import cell_of
 
 COUNTS = (10, 100, 1000, 5000)
 ROUNDS = 60

@@ -18,7 +18,7 @@ from benchmarks.measure import Row, interleaved
 from benchmarks.page import page
 
 import tensorgraft as tg
-from tensorgraft.frontends.torch.accelerator import as_accelerator
+from tensorgraft.frontends.torch.device.accelerator import as_accelerator
 
 SMALL = {
     "gpt": lambda: networks.gpt(batch=2, words=16, length=6, width=12, layers=1),

@@ -40,7 +40,7 @@ _HOMES = {
     "vjp": "tensorgraft.transforms.gradients",
     "value_and_grad": "tensorgraft.transforms.gradients",
     "grad": "tensorgraft.transforms.gradients",
-    "QuantizedArray": "tensorgraft.frontends.array_api.quantized",
+    "QuantizedArray": "tensorgraft.frontends.array_api.extensions.quantized",
     "dequantize": "tensorgraft.quantization",
     "quantize": "tensorgraft.quantization",
     "quantize_": "tensorgraft.quantization",

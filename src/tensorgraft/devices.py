@@ -14,7 +14,7 @@ from tensorgraft.storage import in_rows
 if TYPE_CHECKING:
     import torch
 
-    from tensorgraft.frontends.torch.devices import Slot
+    from tensorgraft.frontends.torch.core.devices import Slot
 
 
 def device(name: str) -> torch.device:
@@ -23,7 +23,7 @@ def device(name: str) -> torch.device:
     Raises BackendNotAvailableError, which lists what is installed, for a backend unknown or not installed.
     """
     registry.lookup(registry.parse(name)[0])
-    from tensorgraft.frontends.torch import devices
+    from tensorgraft.frontends.torch.core import devices
 
     return devices.slot_named(name).device
 
@@ -36,7 +36,7 @@ def set_default_device(name: str) -> None:
     """
     registry.get(name)  # raises for an index that the backend does not have
     registry.set_default(name)
-    front_end = sys.modules.get("tensorgraft.frontends.torch.devices")
+    front_end = sys.modules.get("tensorgraft.frontends.torch.core.devices")
     if front_end is not None:
         front_end.follow_default()
 
@@ -47,7 +47,7 @@ def to_backend_array(t: torch.Tensor) -> Any:
     On a backend with mutable arrays it shares the tensor's memory; on others it is the value as of now. Raises
     TypeError for a tensor that is on no device of ours.
     """
-    from tensorgraft.frontends.torch import tensors
+    from tensorgraft.frontends.torch.core import tensors
 
     cell = tensors.cell_of(t)
     cell.shared = True
@@ -61,7 +61,7 @@ def from_backend_array(a: Any) -> torch.Tensor:
     for what is no array of a backend or of a dtype that PyTorch lacks, ValueError for a NumPy array that is not
     row-major.
     """
-    from tensorgraft.frontends.torch import devices, tensors
+    from tensorgraft.frontends.torch.core import devices, tensors
 
     slot = _slot_of(a, devices.numbered())
     if slot is None:

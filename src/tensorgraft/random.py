@@ -5,7 +5,7 @@ The same key gives the same numbers on every backend, and those that `jax.random
 signs to the bit, what passes through logarithms and the like to a few units in the last place.
 """
 
-from tensorgraft.frontends.array_api.random import (
+from tensorgraft.frontends.array_api.extensions.random import (
     bernoulli,
     bits,
     categorical,

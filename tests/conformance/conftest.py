@@ -109,7 +109,7 @@ _limit = [MEMORY]
 def _drop_programs() -> None:
     import jax
 
-    from tensorgraft.frontends.torch.operator import all_plans
+    from tensorgraft.frontends.torch.core.operator import all_plans
 
     for plans in all_plans:
         plans.clear()

@@ -15,7 +15,7 @@ import pytest
 import tensorgraft as tg
 import tensorgraft.array_api as xp
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.array_api.traced_numbers import Use, stand_for
+from tensorgraft.frontends.array_api.core.traced_numbers import Use, stand_for
 from tensorgraft.hub import registry
 
 ON = pytest.mark.parametrize("backend", [name for name in registry.backends() if name != "numpy"])

@@ -9,8 +9,11 @@ import math as _math
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from tensorgraft.frontends.array_api import Array, fft, linalg
-from tensorgraft.frontends.array_api.creation import (
+from tensorgraft.frontends.array_api import Array
+from tensorgraft.frontends.array_api.core.documentation import document_all as _document_all
+from tensorgraft.frontends.array_api.core.taking import take, take_along_axis
+from tensorgraft.frontends.array_api.standard import fft, linalg
+from tensorgraft.frontends.array_api.standard.creation import (
     arange,
     asarray,
     empty,
@@ -28,15 +31,14 @@ from tensorgraft.frontends.array_api.creation import (
     zeros,
     zeros_like,
 )
-from tensorgraft.frontends.array_api.data_types import astype, can_cast, finfo, iinfo, isdtype, result_type
-from tensorgraft.frontends.array_api.documentation import document_all as _document_all
-from tensorgraft.frontends.array_api.elementwise import *  # noqa: F403  (a table of names)
-from tensorgraft.frontends.array_api.elementwise import BINARY as _BINARY
-from tensorgraft.frontends.array_api.elementwise import UNARY as _UNARY
-from tensorgraft.frontends.array_api.elementwise import __all__ as _elementwise
-from tensorgraft.frontends.array_api.info import __array_namespace_info__
-from tensorgraft.frontends.array_api.linear_algebra import matmul, matrix_transpose, tensordot, vecdot
-from tensorgraft.frontends.array_api.manipulation import (
+from tensorgraft.frontends.array_api.standard.data_types import astype, can_cast, finfo, iinfo, isdtype, result_type
+from tensorgraft.frontends.array_api.standard.elementwise import *  # noqa: F403  (a table of names)
+from tensorgraft.frontends.array_api.standard.elementwise import BINARY as _BINARY
+from tensorgraft.frontends.array_api.standard.elementwise import UNARY as _UNARY
+from tensorgraft.frontends.array_api.standard.elementwise import __all__ as _elementwise
+from tensorgraft.frontends.array_api.standard.info import __array_namespace_info__
+from tensorgraft.frontends.array_api.standard.linear_algebra import matmul, matrix_transpose, tensordot, vecdot
+from tensorgraft.frontends.array_api.standard.manipulation import (
     broadcast_arrays,
     broadcast_shapes,
     broadcast_to,
@@ -53,10 +55,10 @@ from tensorgraft.frontends.array_api.manipulation import (
     tile,
     unstack,
 )
-from tensorgraft.frontends.array_api.searching import argmax, argmin, count_nonzero, nonzero, searchsorted
-from tensorgraft.frontends.array_api.sets import isin, unique_all, unique_counts, unique_inverse, unique_values
-from tensorgraft.frontends.array_api.sorting import argsort, sort
-from tensorgraft.frontends.array_api.statistical import (
+from tensorgraft.frontends.array_api.standard.searching import argmax, argmin, count_nonzero, nonzero, searchsorted
+from tensorgraft.frontends.array_api.standard.sets import isin, unique_all, unique_counts, unique_inverse, unique_values
+from tensorgraft.frontends.array_api.standard.sorting import argsort, sort
+from tensorgraft.frontends.array_api.standard.statistical import (
     cumulative_prod,
     cumulative_sum,
     max,
@@ -67,8 +69,7 @@ from tensorgraft.frontends.array_api.statistical import (
     sum,
     var,
 )
-from tensorgraft.frontends.array_api.taking import take, take_along_axis
-from tensorgraft.frontends.array_api.utility import all, any, diff
+from tensorgraft.frontends.array_api.standard.utility import all, any, diff
 from tensorgraft.hub.dtypes import (
     bfloat16,
     bool_,
@@ -197,7 +198,7 @@ _document_all({_n: getattr(fft, _n) for _n in fft.__all__}, {}, "fft.")
 
 def fallbacks() -> dict[str, int]:
     """How often each function of NumPy has computed on the host for want of one of the standard, by name."""
-    from tensorgraft.frontends.array_api import numpy_functions
+    from tensorgraft.frontends.array_api.extensions import numpy_functions
 
     return numpy_functions.fallbacks()
 

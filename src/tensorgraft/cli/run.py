@@ -63,7 +63,7 @@ def run_program(
     atexit.register(redirected.close)
 
     def redirect() -> None:
-        from tensorgraft.frontends.torch.accelerator import as_accelerator
+        from tensorgraft.frontends.torch.device.accelerator import as_accelerator
 
         redirected.enter_context(as_accelerator(on))
 

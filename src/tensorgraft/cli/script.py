@@ -14,7 +14,7 @@ from types import TracebackType
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Our frames, but what they call is what the program called: see `_own_frames`.
-WRAPPERS = (os.path.join(PACKAGE, "frontends", "torch", "accelerator.py"), os.path.abspath(__file__))
+WRAPPERS = (os.path.join(PACKAGE, "frontends", "torch", "device", "accelerator.py"), os.path.abspath(__file__))
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorgraft.array_api as xp
 from tensorgraft.array_api import Array
-from tensorgraft.frontends.array_api.neural import attention_weights
+from tensorgraft.frontends.array_api.extensions.neural import attention_weights
 from tensorgraft.nn import initial
 from tensorgraft.nn.linear import Linear
 from tensorgraft.nn.regularisation import Dropout

@@ -1,6 +1,6 @@
 """Functions that layers are made of, on `tensorgraft.array_api` arrays."""
 
-from tensorgraft.frontends.array_api.neural import (
+from tensorgraft.frontends.array_api.extensions.neural import (
     elu,
     gelu,
     leaky_relu,

@@ -8,7 +8,7 @@ from typing import Any
 import tensorgraft.array_api as xp
 from tensorgraft import random
 from tensorgraft.array_api import Array
-from tensorgraft.frontends.array_api.promotion import checked
+from tensorgraft.frontends.array_api.core.promotion import checked
 from tensorgraft.hub import dtypes
 
 

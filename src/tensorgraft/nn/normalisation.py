@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorgraft.array_api as xp
 from tensorgraft.array_api import Array
-from tensorgraft.frontends.array_api import neural
+from tensorgraft.frontends.array_api.extensions import neural
 from tensorgraft.hub import dtypes
 from tensorgraft.nn import initial
 from tensorgraft.transforms.module import Module, field

@@ -10,7 +10,7 @@ import optree
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
-from tensorgraft.frontends.array_api.devices import Device
+from tensorgraft.frontends.array_api.core.devices import Device
 from tensorgraft.operators import tags as tags_
 from tensorgraft.operators.base import LinearOperator
 from tensorgraft.operators.composed import Composed, _added, _alike, _operator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
-from tensorgraft.frontends.array_api.array import made
-from tensorgraft.frontends.array_api.calls import arrays_of, converted
+from tensorgraft.frontends.array_api.core.array import made
+from tensorgraft.frontends.array_api.core.calls import arrays_of, converted
 from tensorgraft.hub import dtypes
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
-from tensorgraft.frontends.array_api.devices import Device
-from tensorgraft.frontends.array_api.promotion import promote
+from tensorgraft.frontends.array_api.core.devices import Device
+from tensorgraft.frontends.array_api.core.promotion import promote
 from tensorgraft.hub import dtypes
 from tensorgraft.operators import dense
 from tensorgraft.operators import tags as tags_

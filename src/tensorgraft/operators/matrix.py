@@ -7,7 +7,7 @@ from typing import Any
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
-from tensorgraft.frontends.array_api.devices import Device
+from tensorgraft.frontends.array_api.core.devices import Device
 from tensorgraft.hub import dtypes
 from tensorgraft.operators import structures
 from tensorgraft.operators import tags as tags_

@@ -9,9 +9,10 @@ from typing import Any
 import optree
 
 from tensorgraft import array_api as xp
-from tensorgraft.frontends.array_api import Array, custom
-from tensorgraft.frontends.array_api.checks import check
-from tensorgraft.frontends.array_api.promotion import promote
+from tensorgraft.frontends.array_api import Array
+from tensorgraft.frontends.array_api.core.checks import check
+from tensorgraft.frontends.array_api.core.promotion import promote
+from tensorgraft.frontends.array_api.transforms import custom
 from tensorgraft.hub import dtypes
 from tensorgraft.operators import dense
 from tensorgraft.operators.base import LinearOperator

@@ -11,8 +11,8 @@ import optree
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
-from tensorgraft.frontends.array_api.devices import Device, resolve
-from tensorgraft.frontends.array_api.promotion import promote
+from tensorgraft.frontends.array_api.core.devices import Device, resolve
+from tensorgraft.frontends.array_api.core.promotion import promote
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract import ShapeDtype
 

@@ -13,9 +13,9 @@ from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.quantization.training import convert_, fake_quantize, prepare_qat_
 
 if TYPE_CHECKING:
-    from tensorgraft.frontends.torch.adam8bit import Adam8bit
-    from tensorgraft.frontends.torch.quantized_state import flatten_tensor_state_dict, unflatten_tensor_state_dict
-    from tensorgraft.frontends.torch.smoothing import smooth_
+    from tensorgraft.frontends.torch.quantized.adam8bit import Adam8bit
+    from tensorgraft.frontends.torch.quantized.smoothing import smooth_
+    from tensorgraft.frontends.torch.quantized.state import flatten_tensor_state_dict, unflatten_tensor_state_dict
 
 __all__ = [
     "Adam8bit",
@@ -43,10 +43,10 @@ __all__ = [
 
 
 _OF_TORCH = {  # which import it
-    "Adam8bit": "adam8bit",
-    "flatten_tensor_state_dict": "quantized_state",
-    "smooth_": "smoothing",
-    "unflatten_tensor_state_dict": "quantized_state",
+    "Adam8bit": "quantized.adam8bit",
+    "flatten_tensor_state_dict": "quantized.state",
+    "smooth_": "quantized.smoothing",
+    "unflatten_tensor_state_dict": "quantized.state",
 }
 
 

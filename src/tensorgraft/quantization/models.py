@@ -63,7 +63,7 @@ def quantize_(
     method = Method(observer, calibrate, activation_observer, rounding, damping)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
-        from tensorgraft.frontends.torch import quantized as tensors
+        from tensorgraft.frontends.torch.quantized import tensors
 
         return tensors.quantize_module(model, choose, wanted, method)
     jax = sys.modules.get("jax")
@@ -71,7 +71,7 @@ def quantize_(
         from tensorgraft.frontends.jax import quantized_models
 
         return quantized_models.quantize_tree(model, choose, wanted, method)
-    from tensorgraft.frontends.array_api import quantized
+    from tensorgraft.frontends.array_api.extensions import quantized
 
     return quantized.quantize_tree(model, choose, wanted, method)
 

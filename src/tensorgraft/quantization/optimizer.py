@@ -175,7 +175,7 @@ class _Place:
         (name,) = frameworks
         self.ours = name == "tensorgraft"
         if self.ours:
-            from tensorgraft.frontends.array_api import calls
+            from tensorgraft.frontends.array_api.core import calls
 
             self.backend = calls.backend_of("adam8bit", *arrays)
             if self.backend.wraps:

@@ -74,7 +74,7 @@ def from_torchao(x: Any, device: Any = None) -> Any:
     Raises TypeError for classes that keep their codes in an order of one kernel, or none, and, alone or in a module
     that is neither, for weights that have what goes into it scaled or rounded; a module is left as it was.
     """
-    from tensorgraft.frontends.torch import torchao
+    from tensorgraft.frontends.torch.quantized import torchao
 
     return torchao.from_torchao(x, device)
 
@@ -86,14 +86,14 @@ def is_quantized(x: Any) -> bool:
 
 def front_end(x: Any) -> Any:
     """The module of the front end whose array this is."""
-    arrays = sys.modules.get("tensorgraft.frontends.array_api.array")
+    arrays = sys.modules.get("tensorgraft.frontends.array_api.core.array")
     if arrays is not None and isinstance(x, arrays.Array):
-        from tensorgraft.frontends.array_api import quantized
+        from tensorgraft.frontends.array_api.extensions import quantized
 
         return quantized
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor) and x.device.type in ("graft", "cpu"):
-        from tensorgraft.frontends.torch import quantized as tensors
+        from tensorgraft.frontends.torch.quantized import tensors
 
         return tensors
     jax = sys.modules.get("jax")

@@ -67,12 +67,12 @@ def _of(name: str, model: Any) -> Any:
     """Who trains models of this kind."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
-        from tensorgraft.frontends.torch import quantized_training as modules
+        from tensorgraft.frontends.torch.quantized import training as modules
 
         return modules
-    arrays = sys.modules.get("tensorgraft.frontends.array_api.array")
+    arrays = sys.modules.get("tensorgraft.frontends.array_api.core.array")
     if arrays is not None and any(isinstance(x, arrays.Array) for x in optree.tree_leaves(model)):
-        from tensorgraft.frontends.array_api import quantized_training as trees
+        from tensorgraft.frontends.array_api.extensions import quantized_training as trees
 
         return trees
     raise TypeError(

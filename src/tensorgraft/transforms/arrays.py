@@ -26,7 +26,7 @@ def framework_of(x: Any) -> str | None:
 
 
 _FRAMEWORKS = (
-    ("tensorgraft", "tensorgraft.frontends.array_api.array", ("Array",)),
+    ("tensorgraft", "tensorgraft.frontends.array_api.core.array", ("Array",)),
     ("jax", "jax", ("Array",)),
     ("torch", "torch", ("Tensor",)),
     ("tensorflow", "tensorflow", ("Tensor", "Variable")),

@@ -18,7 +18,7 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init
 
     Raises TypeError where a step changes the structure, shapes or dtypes of the state.
     """
-    from tensorgraft.frontends.array_api import control_flow
+    from tensorgraft.frontends.array_api.transforms import control_flow
 
     return control_flow.while_loop(condition, body, init)
 
@@ -27,7 +27,7 @@ def fori_loop(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any)
     """`state = body(i, state)` for i from `start` to `stop` - 1, an int64 array (or what `start` is).
 
     With Python ints it has reverse derivatives, compiled too."""
-    from tensorgraft.frontends.array_api import control_flow
+    from tensorgraft.frontends.array_api.transforms import control_flow
 
     return control_flow.fori_loop(start, stop, body, init)
 
@@ -43,7 +43,7 @@ def scan(
 
     Raises ValueError where the axes differ, TypeError where a step changes what the carry looks like.
     """
-    from tensorgraft.frontends.array_api import control_flow
+    from tensorgraft.frontends.array_api.transforms import control_flow
 
     return control_flow.scan(body, init, xs, length, reverse)
 
@@ -53,6 +53,6 @@ def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., An
 
     Raises TypeError, in a function that is traced, where the results have different structures, shapes or dtypes.
     """
-    from tensorgraft.frontends.array_api import control_flow
+    from tensorgraft.frontends.array_api.transforms import control_flow
 
     return control_flow.cond(predicate, true_fn, false_fn, *operands)

@@ -37,7 +37,8 @@ def custom_vjp(fn: Callable[..., Any], backward: Callable[[Any, Any, Any], Any])
     def wrapped(*args: Any) -> Any:
         import optree
 
-        from tensorgraft.frontends.array_api import Array, custom
+        from tensorgraft.frontends.array_api import Array
+        from tensorgraft.frontends.array_api.transforms import custom
 
         cells = custom.cells_of(lambda: fn(*args), args, by_value=True)
 

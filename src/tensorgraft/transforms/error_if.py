@@ -43,7 +43,7 @@ def error_if(x: Any, pred: Any, message: str) -> Any:
     if str(pred.dtype).removeprefix("torch.").removeprefix("<dtype: '").removesuffix("'>") != "bool":
         raise TypeError(f"error_if: pred is to be a bool or an array of bools, not {describe(pred)}")
     if framework == "tensorgraft":
-        from tensorgraft.frontends.array_api.checks import check
+        from tensorgraft.frontends.array_api.core.checks import check
 
         xp = pred._cell.backend
         with xp.scope():

@@ -36,7 +36,7 @@ def filter_eval_shape(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         raise ValueError(f"filter_eval_shape: arrays of several frameworks, {', '.join(sorted(kinds))}")
     if native:
         return native_shapes.EVALUATE[native.pop()](fn, args, kwargs)
-    from tensorgraft.frontends.array_api.shapes import eval_shape
+    from tensorgraft.frontends.array_api.transforms.shapes import eval_shape
 
     again: tuple[Any, tuple[Any, ...], dict[str, Any]] = adopted(call)
     return eval_shape(*again, fn)

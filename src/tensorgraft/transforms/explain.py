@@ -102,7 +102,7 @@ def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation
         TracedValueError: where `fn` asks for the value of a tensor, as `tg.jit` does.
         TypeError: on a backend that does not compile.
     """
-    from tensorgraft.frontends.torch.explain import explain_call
+    from tensorgraft.frontends.torch.compiled.explain import explain_call
     from tensorgraft.transforms.jit import Jit
 
     if isinstance(fn, Jit):

@@ -17,7 +17,7 @@ def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
 
 class _Checkpoint(Wrapper):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from tensorgraft.frontends.array_api import custom
+        from tensorgraft.frontends.array_api.transforms import custom
 
         given = adopted((self.fn, args, kwargs))
         cells = custom.cells_of(lambda: _call(*given), given)
@@ -36,7 +36,7 @@ class _Checkpoint(Wrapper):
 def _apart(given: Any, cells: Sequence[Any], after: Any) -> Iterator[Any]:
     """The arguments, and what the cells hold, as values that a compiler takes for others: it would find that everything
     was computed before, and keep it."""
-    from tensorgraft.frontends.array_api.array import Array
+    from tensorgraft.frontends.array_api.core.array import Array
     from tensorgraft.storage import Storage
 
     last = next((x for x in optree.tree_leaves(after) if isinstance(x, Array)), None)

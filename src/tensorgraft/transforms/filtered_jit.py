@@ -31,7 +31,7 @@ def filter_jit(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     Raises TypeError for leaves that are neither arrays nor hashable; ValueError for arrays on several devices.
     """
-    from tensorgraft.frontends.array_api.jit import Jitted
+    from tensorgraft.frontends.array_api.transforms.jit import Jitted
 
     def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return fn(*args, **kwargs)
@@ -46,7 +46,7 @@ class _Counted(Wrapper):
     traces: list[int] = field(static=True)  # one number, which copies of the wrapper share
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from tensorgraft.frontends.array_api.tracing import is_compiling
+        from tensorgraft.frontends.array_api.core.tracing import is_compiling
 
         if is_compiling():
             self.traces[0] += 1

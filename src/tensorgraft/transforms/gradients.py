@@ -21,7 +21,7 @@ def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: b
     Raises TypeError for arguments that are not floating-point arrays, and for results that are no scalar. Gradients of
     complex arguments are those of `jax.grad`.
     """
-    from tensorgraft.frontends.array_api import gradients
+    from tensorgraft.frontends.array_api.transforms import gradients
 
     return gradients.grad(fn, argnums, has_aux=has_aux)
 
@@ -30,7 +30,7 @@ def value_and_grad(
     fn: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Callable[..., Any]:
     """(the result of `fn`, its gradient); see `grad`."""
-    from tensorgraft.frontends.array_api import gradients
+    from tensorgraft.frontends.array_api.transforms import gradients
 
     return gradients.value_and_grad(fn, argnums, has_aux=has_aux)
 
@@ -40,14 +40,14 @@ def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tup
 
     Raises ValueError for cotangents that do not look like the result.
     """
-    from tensorgraft.frontends.array_api import gradients
+    from tensorgraft.frontends.array_api.transforms import gradients
 
     return gradients.vjp(fn, *primals)
 
 
 def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """(the result of `fn(*primals)`, its tangent). Raises ValueError for tangents that do not look like the primals."""
-    from tensorgraft.frontends.array_api import gradients
+    from tensorgraft.frontends.array_api.transforms import gradients
 
     return gradients.jvp(fn, primals, tangents)
 
@@ -60,20 +60,20 @@ def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_ax
 
     Raises ValueError where the extents differ, and where `fn` writes an array from outside.
     """
-    from tensorgraft.frontends.array_api import gradients
+    from tensorgraft.frontends.array_api.transforms import gradients
 
     return gradients.vmap(fn, in_axes, out_axes)
 
 
 def jacobian(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """Of each result with respect to each argument named: an array of the result's shape, then the argument's."""
-    from tensorgraft.frontends.array_api import gradients
+    from tensorgraft.frontends.array_api.transforms import gradients
 
     return gradients.jacobian(fn, argnums)
 
 
 def hessian(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """The second derivatives of a function that returns a real scalar: the jacobian of its gradient."""
-    from tensorgraft.frontends.array_api import gradients
+    from tensorgraft.frontends.array_api.transforms import gradients
 
     return gradients.hessian(fn, argnums)

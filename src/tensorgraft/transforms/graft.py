@@ -61,7 +61,7 @@ def graft(program: Any, *, onto: str) -> Any:
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(program, torch.nn.Module | torch.export.ExportedProgram):
-        from tensorgraft.frontends.torch.grafted import graft_module
+        from tensorgraft.frontends.torch.graph.grafted import graft_module
 
         return graft_module(program, onto)
     if callable(program) and not isinstance(program, type) and onto == "jax":

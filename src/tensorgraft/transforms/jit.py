@@ -95,10 +95,10 @@ class Jit:
 
     def _made(self, front_end: str) -> Any:
         if front_end == "tensorgraft":
-            from tensorgraft.frontends.array_api.jit import Jitted
+            from tensorgraft.frontends.array_api.transforms.jit import Jitted
 
             return Jitted(self.fn)
-        from tensorgraft.frontends.torch.jit import Compiled
+        from tensorgraft.frontends.torch.compiled.jit import Compiled
 
         return Compiled(self.fn, guard_values=self._guard_values, compile=self._when)
 
@@ -139,6 +139,6 @@ def _of_arrays(x: Any) -> bool:
 def report() -> list[Any]:
     """What the compiled functions of this process did: name, calls, traces and why they were made, seconds, operations.
     `tg.explain` tells more, of one call."""
-    from tensorgraft.frontends.torch import jit as torch_jit
+    from tensorgraft.frontends.torch.compiled import jit as torch_jit
 
     return list(torch_jit.reports)

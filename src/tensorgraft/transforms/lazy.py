@@ -42,7 +42,7 @@ def lazy(compile: When = "recurring") -> contextlib.AbstractContextManager[Figur
 
     Raises ValueError for another `compile`.
     """
-    from tensorgraft.frontends.torch.lazy import lazy
+    from tensorgraft.frontends.torch.compiled.lazy import lazy
 
     if compile not in get_args(When):
         raise ValueError(f"tg.lazy(compile=...) is 'first' or 'recurring', not {compile!r}")

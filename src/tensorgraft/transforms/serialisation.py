@@ -145,7 +145,7 @@ def _numpy_dtype(x: Any) -> np.dtype:
 
 
 def _host(slot: _Slot) -> np.ndarray:
-    from tensorgraft.frontends.array_api.creation import asarray
+    from tensorgraft.frontends.array_api.standard.creation import asarray
 
     framework, x = framework_of(slot.leaf), slot.leaf
     if framework in ("numpy", "tensorgraft"):
@@ -161,7 +161,7 @@ def _host(slot: _Slot) -> np.ndarray:
 
 def _placed(values: np.ndarray, like: Any) -> Any:
     """Values as an array of the framework and on the device of another."""
-    from tensorgraft.frontends.array_api.creation import asarray
+    from tensorgraft.frontends.array_api.standard.creation import asarray
 
     if type(like) in _NUMBERS:
         return type(like)(values[()])

@@ -46,8 +46,8 @@ def name_of(fn: Any) -> str:
 
 def adopted(tree: Any) -> Any:
     """A pytree whose arrays are `Array`s: NumPy's copied to the device of the others, others where they are."""
-    from tensorgraft.frontends.array_api.array import Array
-    from tensorgraft.frontends.array_api.creation import asarray
+    from tensorgraft.frontends.array_api.core.array import Array
+    from tensorgraft.frontends.array_api.standard.creation import asarray
 
     leaves, structure = optree.tree_flatten(tree)
     kinds = [framework_of(x) for x in leaves]

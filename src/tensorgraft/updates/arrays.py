@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.array_api import indexing
-from tensorgraft.frontends.array_api.array import Array
-from tensorgraft.frontends.array_api.traced_numbers import Number
+from tensorgraft.frontends.array_api.core import indexing
+from tensorgraft.frontends.array_api.core.array import Array
+from tensorgraft.frontends.array_api.core.traced_numbers import Number
 from tensorgraft.updates.rules import check_dtype, check_shape
 
 

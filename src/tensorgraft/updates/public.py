@@ -12,7 +12,7 @@ MODES = ("set", "add", "multiply", "min", "max")
 
 # module of a class -> (its name there, the module here that updates it)
 _KINDS = {
-    "tensorgraft.frontends.array_api.array": ("Array", "tensorgraft.updates.arrays"),
+    "tensorgraft.frontends.array_api.core.array": ("Array", "tensorgraft.updates.arrays"),
     "numpy": ("ndarray", "tensorgraft.updates.numpy_arrays"),
     "tensorflow": ("Variable", "tensorgraft.updates.tensorflow_variables"),
 }

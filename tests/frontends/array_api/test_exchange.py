@@ -15,8 +15,8 @@ from tests.frontends.array_api.conftest import BACKENDS
 
 import tensorgraft as tg
 import tensorgraft.array_api as xp
-from tensorgraft.frontends.array_api import devices
-from tensorgraft.frontends.array_api.promotion import NARROW, STANDARD
+from tensorgraft.frontends.array_api.core import devices
+from tensorgraft.frontends.array_api.core.promotion import NARROW, STANDARD
 from tensorgraft.hub import registry
 
 MUTABLE = [name for name in BACKENDS if registry.backend_class(name).mutable]

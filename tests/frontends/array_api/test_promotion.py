@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tensorgraft.array_api as xp
-from tensorgraft.frontends.array_api.promotion import STANDARD
+from tensorgraft.frontends.array_api.core.promotion import STANDARD
 
 SIGNED = "i1 i2 i4 i8 / i1 i1 i2 i4 i8 / i2 i2 i2 i4 i8 / i4 i4 i4 i4 i8 / i8 i8 i8 i8 i8"
 UNSIGNED = "u1 u2 u4 u8 / u1 u1 u2 u4 u8 / u2 u2 u2 u4 u8 / u4 u4 u4 u4 u8 / u8 u8 u8 u8 u8"

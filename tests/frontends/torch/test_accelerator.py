@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from tensorgraft.errors import BackendNotAvailableError
-from tensorgraft.frontends.torch import script_files
-from tensorgraft.frontends.torch.accelerator import FACTORIES, as_accelerator
+from tensorgraft.frontends.torch.device import script_files
+from tensorgraft.frontends.torch.device.accelerator import FACTORIES, as_accelerator
 
 BACKENDS = ["numpy", "jax"]
 CUDA = {

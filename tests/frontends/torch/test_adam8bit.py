@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import tensorgraft as tg
-from tensorgraft.frontends.torch import adam8bit
+from tensorgraft.frontends.torch.quantized import adam8bit
 from tensorgraft.quantization import Adam8bit
 
 

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import tensorgraft as tg
-from tensorgraft.frontends.torch.operator import all_plans
+from tensorgraft.frontends.torch.core.operator import all_plans
 
 BACKENDS = ["numpy", "jax"]
 F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float16

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import tensorgraft as tg
-from tensorgraft.frontends.torch.tensors import cell_of
+from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.hub import tiers
 
 jax = pytest.importorskip("jax")

@@ -3,7 +3,7 @@
 import torch
 
 import tensorgraft.frontends.torch  # noqa: F401  (registers the kernels)
-from tensorgraft.frontends.torch import fallback
+from tensorgraft.frontends.torch.dispatch import fallback
 
 
 def test_core_aten():

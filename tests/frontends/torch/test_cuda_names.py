@@ -5,8 +5,8 @@ import warnings
 import pytest
 import torch
 
-from tensorgraft.frontends.torch.accelerator import as_accelerator
-from tensorgraft.frontends.torch.cuda_api import submodules
+from tensorgraft.frontends.torch.device.accelerator import as_accelerator
+from tensorgraft.frontends.torch.device.cuda_api import submodules
 
 # What a call needs; without a line, nothing.
 ARGUMENTS = {

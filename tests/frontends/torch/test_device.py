@@ -53,7 +53,7 @@ def test_module_knows_its_devices(device):
 def test_numbers_are_devices_of_the_default_backend_first(monkeypatch):
     """What a library finds that asks for devices by number: of one kind. Other backends have the numbers after them."""
     from tensorgraft.backends.jax import JaxBackend
-    from tensorgraft.frontends.torch import devices
+    from tensorgraft.frontends.torch.core import devices
 
     monkeypatch.setattr(JaxBackend, "device_count", lambda: 3)
     for first, used, names in (

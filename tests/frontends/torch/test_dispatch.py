@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tensorgraft as tg
-from tensorgraft.frontends.torch import fallback
+from tensorgraft.frontends.torch.dispatch import fallback
 
 DEVICES = tg.backends()
 
@@ -98,7 +98,7 @@ def test_strides_are_those_of_the_cpu(device, make):
 
 def test_another_number_uses_the_same_plan():
     x = torch.ones(3).to(tg.device("jax"))
-    from tensorgraft.frontends.torch import dispatch
+    from tensorgraft.frontends.torch.dispatch import entry as dispatch
 
     made = []
     original = dispatch.make_plan
@@ -185,7 +185,7 @@ def test_the_users_jax_configuration_stays():
 def test_plans_do_not_hold_tensors(device):
     import weakref
 
-    from tensorgraft.frontends.torch.tensors import cell_of
+    from tensorgraft.frontends.torch.core.tensors import cell_of
 
     x = torch.ones(7, 3, device=device)
     out = torch.softmax(x * 3, 1) @ x.t()  # new shapes: new plans

@@ -14,6 +14,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._pytree import tree_leaves
 
 import tensorgraft as tg
+from tensorgraft.frontends.torch.dispatch import fallback
 
 # Dynamo looks at everything, deprecated or not
 pytestmark = [
@@ -468,7 +469,7 @@ def test_operators_without_a_kernel_are_pytorchs(device):
     before = tg.torch.fallbacks().get("twice", 0)
     run, x = compiled(fn, device), torch.randn(3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tensorgraft.frontends.torch.fallback._counts", type(tg.torch.fallback._counts)())
+        patch.setattr(fallback, "_counts", type(fallback._counts)())
         with pytest.warns(tg.torch.FallbackWarning, match="aten::(twice|increase) has no kernel") as warned:
             same(run(x), fn(x))
         assert len(warned) == 2

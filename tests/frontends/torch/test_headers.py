@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import tensorgraft as tg
-from tensorgraft.frontends.torch import headers
-from tensorgraft.frontends.torch.tensors import cell_of
+from tensorgraft.frontends.torch.core import headers
+from tensorgraft.frontends.torch.core.tensors import cell_of
 
 
 @pytest.fixture(params=["jax", "numpy"])

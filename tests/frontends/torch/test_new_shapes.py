@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import tensorgraft as tg
-from tensorgraft.frontends.torch import outcome, rehearsal
+from tensorgraft.frontends.torch.dispatch import outcome, rehearsal
 
 
 @pytest.fixture

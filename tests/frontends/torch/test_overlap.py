@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tensorgraft as tg
-from tensorgraft.frontends.torch.order import overlaps_itself
+from tensorgraft.frontends.torch.dispatch.order import overlaps_itself
 
 # name -> what is done to a tensor of 12 elements
 PROGRAMS = {

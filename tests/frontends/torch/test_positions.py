@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import tensorgraft as tg
-from tensorgraft.frontends.torch.tensors import cell_of
+from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.hub import registry
 
 _compiled = [0]
@@ -220,8 +220,8 @@ def test_lazy_programs_take_positions():
 
 
 def test_calls_that_are_known_stay_few():
-    from tensorgraft.frontends.torch import dispatch
-    from tensorgraft.frontends.torch.operator import all_plans
+    from tensorgraft.frontends.torch.core.operator import all_plans
+    from tensorgraft.frontends.torch.dispatch import entry as dispatch
 
     x = base(tg.device("numpy"), 6000)
     for i in range(5000):

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 import tensorgraft as tg
-from tensorgraft.frontends.torch import graph_program, lazy
-from tensorgraft.frontends.torch.recurring import RecurringWarning
+from tensorgraft.frontends.torch.compiled import lazy
+from tensorgraft.frontends.torch.compiled.recurring import RecurringWarning
+from tensorgraft.frontends.torch.graph import program as graph_program
 from tensorgraft.hub.recorded import backend, pieces
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import tensorgraft as tg
-from tensorgraft.frontends.torch import jit
+from tensorgraft.frontends.torch.compiled import jit
 
 HERE = Path(__file__).name
 scale = 2.0

@@ -132,7 +132,7 @@ def test_rng_state_in_a_checkpoint(device):
 
 def test_a_file_of_any_device_loads_everywhere(device, tmp_path):
     """A PyTorch without tensorgraft, and without `map_location`; also what `tensorgraft run` saved, which says cuda."""
-    from tensorgraft.frontends.torch.accelerator import as_accelerator
+    from tensorgraft.frontends.torch.device.accelerator import as_accelerator
 
     x = {"x": torch.arange(3.0, device=device), "half": torch.ones(2, device=device).half()}
     torch.save(x, tmp_path / "x.pt")

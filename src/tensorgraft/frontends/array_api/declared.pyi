@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tensorgraft.frontends.array_api.array import Array
+from tensorgraft.frontends.array_api.core.array import Array
 
 class Operators:
     def __abs__(self) -> Array: ...

@@ -16,9 +16,9 @@ from tensorgraft.frontends.jax.calls import Call, Trace, Traces
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects
 from tensorgraft.frontends.jax.program import derivative_of_jax
-from tensorgraft.frontends.torch import state
-from tensorgraft.frontends.torch.devices import TYPE, Slot, slot_at
-from tensorgraft.frontends.torch.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at
+from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
 
 Array = Any
 Tensor = torch.Tensor

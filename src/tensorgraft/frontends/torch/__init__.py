@@ -1,10 +1,11 @@
 """The PyTorch front end: the device `graft`, whose tensors are plain `torch.Tensor`s computed by any backend."""
 
 from tensorgraft.frontends import torch_entry
-from tensorgraft.frontends.torch import devices, setup
-from tensorgraft.frontends.torch.cold import tier_counts
-from tensorgraft.frontends.torch.fallback import FallbackWarning, fallbacks, set_fallback
-from tensorgraft.frontends.torch.loops import UnrolledLoopWarning
+from tensorgraft.frontends.torch import setup
+from tensorgraft.frontends.torch.compiled.loops import UnrolledLoopWarning
+from tensorgraft.frontends.torch.core import devices
+from tensorgraft.frontends.torch.dispatch.cold import tier_counts
+from tensorgraft.frontends.torch.dispatch.fallback import FallbackWarning, fallbacks, set_fallback
 
 setup.install()
 devices.follow_default()

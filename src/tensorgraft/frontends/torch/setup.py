@@ -13,13 +13,14 @@ import torch
 from torch.library import Library, fallthrough_kernel
 
 from tensorgraft.frontends import torch_entry
-from tensorgraft.frontends.torch import decomposed, fallback, schema, transfer
-from tensorgraft.frontends.torch.dispatch import entry
-from tensorgraft.frontends.torch.modes import below_modes, traced_in_parts
-from tensorgraft.frontends.torch.operator import Operator
-from tensorgraft.frontends.torch.outcome import copied_out
-from tensorgraft.frontends.torch.spec import SPECS, Spec
-from tensorgraft.frontends.torch.tensors import CPU_KEY
+from tensorgraft.frontends.torch.core import schema
+from tensorgraft.frontends.torch.core.modes import below_modes, traced_in_parts
+from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.spec import SPECS, Spec
+from tensorgraft.frontends.torch.core.tensors import CPU_KEY
+from tensorgraft.frontends.torch.dispatch import decomposed, fallback, transfer
+from tensorgraft.frontends.torch.dispatch.entry import entry
+from tensorgraft.frontends.torch.dispatch.outcome import copied_out
 
 KEY = "PrivateUse1"
 
@@ -36,47 +37,47 @@ METADATA = (
     "set_.source_Tensor",
 )
 KERNELS = (
-    "activations",
+    "neural.activations",
     "assertions",
-    "attention",
-    "average_pooling",
-    "batch_norm",
-    "convolution",
-    "ctc",
+    "neural.attention",
+    "neural.average_pooling",
+    "neural.batch_norm",
+    "neural.convolution",
+    "neural.ctc",
     "counting",
     "creation",
-    "distance",
-    "dropout",
-    "elementwise",
-    "embedding",
-    "factorization",
-    "fft",
-    "grid_sampler",
-    "indefinite",
+    "neural.distance",
+    "neural.dropout",
+    "math.elementwise",
+    "neural.embedding",
+    "math.factorization",
+    "math.fft",
+    "neural.grid_sampler",
+    "math.indefinite",
     "indexing",
-    "integers",
-    "linalg",
-    "loss",
-    "margin_loss",
+    "math.integers",
+    "math.linalg",
+    "neural.loss",
+    "neural.margin_loss",
     "movement",
-    "normalization",
-    "optimizers",
-    "pathwise",
-    "polynomials",
-    "pooling",
-    "products",
+    "neural.normalization",
+    "neural.optimizers",
+    "math.pathwise",
+    "math.polynomials",
+    "neural.pooling",
+    "math.products",
     "random",
     "reduction",
-    "recurrent",
-    "resampling",
+    "neural.recurrent",
+    "neural.resampling",
     "sampling",
     "scan",
     "scatter",
     "segments",
-    "softmax",
+    "neural.softmax",
     "sorting",
-    "special",
-    "tangents",
+    "math.special",
+    "math.tangents",
     "foreach",  # last: derived from the others
 )
 
@@ -91,24 +92,15 @@ def install() -> None:
     torch_entry.waiting.step_aside()
     _libraries["aten"] = Library("aten", "IMPL")
     _libraries["_"] = Library("_", "IMPL")
-    from tensorgraft.frontends.torch import (
-        absent_layouts,
-        attention,
+    from tensorgraft.frontends.torch.compiled import attention, control_flow, inductor, recurrent, remat
+    from tensorgraft.frontends.torch.device import (
         autocast,
-        autograd,
         batching,
         checkpoints,
-        control_flow,
         conversion,
         dlpack,
         forking,
-        inductor,
         module,
-        quantized,
-        quantized_files,
-        quantized_interface,
-        recurrent,
-        remat,
         runtime,
         script_files,
         scripted,
@@ -116,6 +108,10 @@ def install() -> None:
         sparse,
         storages,
     )
+    from tensorgraft.frontends.torch.dispatch import absent_layouts, autograd
+    from tensorgraft.frontends.torch.quantized import files as quantized_files
+    from tensorgraft.frontends.torch.quantized import interface as quantized_interface
+    from tensorgraft.frontends.torch.quantized import tensors as quantized
 
     quantized.install()
     quantized_files.install()
@@ -166,7 +162,7 @@ def _define_own() -> None:
     transfer.kernels["convert"] = entry(Operator(convert, Spec(lambda xp, x, dtype: xp.astype(x, dtype))))
     own.impl("convert", transfer.kernels["convert"], KEY)
     own.impl("assign", entry(Operator(assign, Spec(lambda xp, source: source), "out")), KEY)
-    from tensorgraft.frontends.torch import adam8bit
+    from tensorgraft.frontends.torch.quantized import adam8bit
 
     for schema_text in adam8bit.SCHEMAS:
         own.define(schema_text)

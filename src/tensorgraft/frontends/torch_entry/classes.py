@@ -20,7 +20,7 @@ _Stream: Any = torch.Stream
 
 
 def _devices() -> Any:
-    return torch_entry.part("devices")
+    return torch_entry.part("core.devices")
 
 
 def install() -> None:
@@ -62,7 +62,7 @@ class Generator(_Generator, metaclass=_including(_Generator)):  # type: ignore[m
         return copy
 
     def __reduce__(self) -> Any:
-        return torch_entry.part("generator").rebuild, (self.device, self.get_state())
+        return torch_entry.part("core.generator").rebuild, (self.device, self.get_state())
 
 
 # ---- streams and events: a backend does what it is asked for in order, so there is one stream ------------------------

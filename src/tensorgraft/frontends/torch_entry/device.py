@@ -82,7 +82,7 @@ def _lazy_init() -> None:
 
 
 def _is_in_bad_fork() -> bool:
-    return torch_entry.loaded() and torch_entry.part("forking").in_bad_fork()
+    return torch_entry.loaded() and torch_entry.part("device.forking").in_bad_fork()
 
 
 def is_available() -> bool:
@@ -96,7 +96,7 @@ def is_initialized() -> bool:
 def manual_seed_all(seed: int) -> None:
     """Seed every device, those included that have no index yet."""
     if torch_entry.loaded():
-        torch_entry.part("module").manual_seed_all(seed)
+        torch_entry.part("device.module").manual_seed_all(seed)
     else:
         DeviceModule._seed_of_all = int(seed)
 

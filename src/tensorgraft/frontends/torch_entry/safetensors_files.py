@@ -33,7 +33,7 @@ def placed(device: Any) -> Any:
 def _ours(device: Any) -> torch.device | None:
     device = placed(device)
     kind = device.type if isinstance(device, torch.device) else str(device).partition(":")[0]
-    return torch_entry.part("devices").slot_of(device).device if kind == torch_entry.TYPE else None
+    return torch_entry.part("core.devices").slot_of(device).device if kind == torch_entry.TYPE else None
 
 
 class _ReaderType(type):

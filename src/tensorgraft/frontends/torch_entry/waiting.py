@@ -131,7 +131,9 @@ def _accelerator(original: Callable[[], torch.device | None]) -> Callable[[], to
     get it for being installed."""
 
     def get_accelerator() -> torch.device | None:
-        if os.environ.get("TENSORGRAFT_BACKEND") or (torch_entry.loaded() and torch_entry.part("devices").in_use()):
+        if os.environ.get("TENSORGRAFT_BACKEND") or (
+            torch_entry.loaded() and torch_entry.part("core.devices").in_use()
+        ):
             return original()
         others = (kind for kind in ("cuda", "xpu", "mps") if getattr(torch, kind).is_available())
         return next(map(torch.device, others), None)
@@ -146,7 +148,7 @@ def _storage_new(original: Callable[..., Any]) -> Callable[..., Any]:
         device = kwargs.get("device")
         if device is not None and torch_entry.names_the_device(device):
             torch_entry.load()
-            return torch_entry.part("storages").create(*args, **kwargs)
+            return torch_entry.part("device.storages").create(*args, **kwargs)
         return original(cls, *args, **kwargs)
 
     return new
@@ -166,4 +168,4 @@ def _restored(storage: Any, location: Any) -> Any:
     if not (torch_entry.loaded() or torch_entry.names_the_device(str(location))):
         return None
     torch_entry.load()
-    return torch_entry.part("file_locations").restored(storage, location)
+    return torch_entry.part("device.file_locations").restored(storage, location)

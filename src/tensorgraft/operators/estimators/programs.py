@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tensorgraft import array_api as xp
-from tensorgraft.frontends.array_api import Array, tracing
-from tensorgraft.frontends.array_api.calls import backend_of
+from tensorgraft.frontends.array_api import Array
+from tensorgraft.frontends.array_api.core import tracing
+from tensorgraft.frontends.array_api.core.calls import backend_of
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.torch.checks import check
-from tensorgraft.frontends.torch.spec import kernel
+from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.frontends.torch.dispatch.checks import check
 
 Array = Any
 

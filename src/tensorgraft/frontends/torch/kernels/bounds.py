@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.torch.checks import check
+from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.hub import dtypes
 
 Array = Any

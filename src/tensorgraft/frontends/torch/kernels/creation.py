@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import number
-from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
 Array = Any
@@ -17,7 +17,7 @@ Array = Any
 def _default(xp: Any) -> np.dtype:
     import torch
 
-    from tensorgraft.frontends.torch.tensors import numpy_dtype
+    from tensorgraft.frontends.torch.core.tensors import numpy_dtype
 
     return numpy_dtype(torch.get_default_dtype())
 

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch._prims_common import elementwise_dtypes
 
-from tensorgraft.frontends.torch import schema
-from tensorgraft.frontends.torch.plan import as_dtype
-from tensorgraft.frontends.torch.spec import PROMOTION, SPECS, Spec, kernel
-from tensorgraft.frontends.torch.tensors import FROM_NUMPY, numpy_dtype
+from tensorgraft.frontends.torch.core import schema
+from tensorgraft.frontends.torch.core.spec import PROMOTION, SPECS, Spec, kernel
+from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, numpy_dtype
+from tensorgraft.frontends.torch.dispatch.plan import as_dtype
 from tensorgraft.hub import dtypes
 
 Array = Any

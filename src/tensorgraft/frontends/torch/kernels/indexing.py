@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.torch.checks import check
+from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.frontends.torch.kernels.bounds import out_of_bounds, within
 from tensorgraft.frontends.torch.kernels.common import number
-from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
 Array = Any

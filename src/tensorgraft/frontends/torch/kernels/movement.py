@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import number
-from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
 Array = Any
@@ -46,7 +46,7 @@ def _narrow_copy(xp: Any, x: Array, dim: int, start: Any, length: int) -> Array:
 def _common(kinds: list[np.dtype]) -> np.dtype:
     import torch
 
-    from tensorgraft.frontends.torch.tensors import FROM_NUMPY, numpy_dtype
+    from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, numpy_dtype
 
     common = FROM_NUMPY[kinds[0]]
     for kind in kinds[1:]:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorgraft.frontends.torch.checks import require
+from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.frontends.torch.dispatch.checks import require
 from tensorgraft.frontends.torch.kernels.common import scalar_name
-from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
 Array = Any

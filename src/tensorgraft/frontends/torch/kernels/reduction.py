@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import axes_of, wide
-from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
 Array = Any

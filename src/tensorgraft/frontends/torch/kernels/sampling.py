@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tensorgraft.frontends.torch.checks import require
-from tensorgraft.frontends.torch.spec import kernel
+from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.frontends.torch.dispatch.checks import require
 from tensorgraft.hub import dtypes
 
 Array = Any

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import at_least_1d, wide
-from tensorgraft.frontends.torch.kernels.logarithms import complex_logaddexp
+from tensorgraft.frontends.torch.kernels.math.logarithms import complex_logaddexp
 from tensorgraft.frontends.torch.kernels.reduction import summable
-from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
 Array = Any

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.bounds import Refusal, out_of_bounds, within
 from tensorgraft.frontends.torch.kernels.common import at_least_1d, number
-from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
 Array = Any

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorgraft.frontends.torch.checks import check
+from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.frontends.torch.kernels.common import wide
-from tensorgraft.frontends.torch.spec import kernel
 from tensorgraft.hub import dtypes
 
 Array = Any

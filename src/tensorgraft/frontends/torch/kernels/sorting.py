@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tensorgraft.frontends.torch.core.spec import PROMOTION, kernel
 from tensorgraft.frontends.torch.kernels.common import at_least_1d
-from tensorgraft.frontends.torch.spec import PROMOTION, kernel
 from tensorgraft.hub import dtypes
 
 Array = Any

@@ -1,0 +1,356 @@
+"""`Array`: a storage and where to look in it. Views share the storage, and see each other's writes."""
+
+from __future__ import annotations
+
+import functools
+import math
+import types
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tensorgraft import views
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.array_api.core import asked, indexing, tracing
+from tensorgraft.frontends.array_api.core.devices import Device, device_of, resolve
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Geometry, Storage, read, whole, write
+
+if TYPE_CHECKING:
+    from tensorgraft.frontends.array_api.declared import Operators
+else:
+    Operators = object
+
+Shape = tuple[int, ...]
+_CPU = 1  # of DLPack's devices
+_whole = functools.lru_cache(maxsize=4096)(whole)
+
+
+class Array(Operators):
+    """An array of the Array API standard, on a device of any backend.
+
+    Indexing with integers and slices, `.T`, `reshape` where strides allow, `broadcast_to` and the like give views:
+    they share memory with what they are views of. Made by functions of `tensorgraft.array_api`, not by the class.
+    """
+
+    __slots__ = ("__weakref__", "_cell", "_geometry")
+
+    def __init__(self, cell: Storage, geometry: Geometry | None = None) -> None:
+        self._cell = cell
+        self._geometry = geometry  # None: all of the storage, as its array has it
+        if geometry is None and tracing.now.capture is not None:
+            tracing.now.capture.note(cell)
+
+    # ---- the standard's attributes -----------------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._cell.backend.dtype_of(self._cell.array) if self._geometry is None else self._geometry.dtype
+
+    @property
+    def shape(self) -> Shape:
+        return self._cell.backend.shape(self._cell.array) if self._geometry is None else self._geometry.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def device(self) -> Device:
+        return device_of(self._cell.backend)
+
+    @property
+    def T(self) -> Array:
+        """A view of a two-dimensional array with its axes exchanged."""
+        if self.ndim != 2:
+            raise ValueError(
+                f"T is for arrays of two dimensions, this one has shape {self.shape}: use mT, permute_dims"
+            )
+        return self._seen(views.permuted(self._look(), (1, 0)))
+
+    @property
+    def mT(self) -> Array:
+        """A view with the last two axes exchanged."""
+        n = self.ndim
+        if n < 2:
+            raise ValueError(f"mT is for arrays of at least two dimensions, this one has shape {self.shape}")
+        return self._seen(views.permuted(self._look(), (*range(n - 2), n - 1, n - 2)))
+
+    # ---- beyond the standard -----------------------------------------------------------------------------------------
+
+    @property
+    def native(self) -> Any:
+        """The array of the backend: of mutable ones a view of the same memory, of others the value as of now."""
+        xp = self._cell.backend
+        self._cell.shared = True
+        with xp.scope():
+            return xp.settled(self._value())
+
+    @property
+    def strides(self) -> Shape:
+        """In bytes, as NumPy has them."""
+        g = self._look()
+        return tuple(n * g.dtype.itemsize for n in g.strides)
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def tolist(self) -> Any:
+        return self._host("tolist").tolist()
+
+    def item(self) -> Any:
+        return self._host("item").item()
+
+    # ---- devices and exchange ----------------------------------------------------------------------------------------
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> types.ModuleType:
+        import tensorgraft.array_api as namespace
+
+        known = namespace.__array_api_version__
+        if api_version is not None and api_version not in namespace.API_VERSIONS:
+            raise ValueError(f"tensorgraft.array_api is of version {known} of the standard, not {api_version!r}")
+        return namespace
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
+        """A copy on another device; itself where it is there already."""
+        if stream is not None:
+            raise ValueError("to_device: backends order their work themselves, stream must be None")
+        from tensorgraft.frontends.array_api.core import exchange
+
+        target = resolve(device).backend
+        if target is self._cell.backend or tracing.home(target) is self._cell.backend:
+            return self
+        return exchange.moved(self, target)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        native = self.native
+        device = native.__dlpack_device__()
+        if copy and int(device[0]) == _CPU and self.dtype.kind in "biufc":
+            native = np.array(self._host())  # NumPy's, for arrays of others count as read-only
+        elif copy:
+            with self._cell.backend.scope():
+                native = self._cell.backend.copy(native)
+        # what says nothing new is not passed on, for not every framework takes it
+        away = dl_device is not None and tuple(map(int, dl_device)) != tuple(map(int, device))
+        options = {
+            "stream": stream if int(device[0]) != _CPU else None,  # on the CPU there are none
+            "max_version": max_version if max_version and max_version[0] else None,  # None stands for version 0
+            "dl_device": dl_device if away else None,
+            "copy": False if copy is False and away else None,
+        }
+        return native.__dlpack__(**{name: value for name, value in options.items() if value is not None})
+
+    def __dlpack_device__(self) -> tuple[Any, int]:
+        return self.native.__dlpack_device__()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        values = self._host()
+        if dtype is not None and values.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"an array of {values.dtype} is no array of {dtype} without a copy")
+            return values.astype(dtype)
+        # compiled code of libraries asks for memory that it could write, which that of JAX is not
+        return values.copy() if copy or (copy is None and not values.flags.writeable) else values
+
+    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
+        """TensorFlow's functions and operators take an array of its own backend, and no other over the host."""
+        if self._cell.backend.name != "tensorflow":
+            raise TypeError(f"an array on {self.device} is no tensor of TensorFlow: move it with to_device")
+        import tensorflow
+
+        return tensorflow.convert_to_tensor(self.native, dtype, name=name)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """NumPy's elementwise functions, by those of the standard on this device. Raises TypeError for others."""
+        from tensorgraft.frontends.array_api.extensions import numpy_functions
+
+        return numpy_functions.of_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """NumPy's other functions, likewise."""
+        from tensorgraft.frontends.array_api.extensions import numpy_functions
+
+        if not all(issubclass(t, Array | np.ndarray) for t in types):
+            return NotImplemented
+        return numpy_functions.of_function(self, function, args, kwargs)
+
+    # ---- copies ------------------------------------------------------------------------------------------------------
+
+    def __copy__(self) -> Array:
+        xp = self._cell.backend
+        with xp.scope():
+            return made(xp.copy(self._value()), xp)
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _from_host, (np.array(self._host()), self.device)
+
+    # ---- values ------------------------------------------------------------------------------------------------------
+
+    def _host(self, how: str = "values") -> np.ndarray:
+        """The values. `how`: what asked for them, for an error. Raises TracedValueError where there are none yet."""
+        xp, capture = self._cell.backend, tracing.now.capture
+        if capture is not None and capture.is_input(self._cell):
+            raise asked.value_needed(self, how)
+        try:
+            with xp.scope():
+                value = self._value()
+                if capture is not None and (known := capture.constant(self._cell)) is not None:
+                    value = known if self._geometry is None else read(xp, known, self._geometry)
+                return xp.to_numpy(value)
+        except TracedValueError:
+            pass
+        raise asked.value_needed(self, how)
+
+    def _scalar(self, name: str) -> Any:
+        if self.ndim:
+            raise TypeError(f"{name}() of an array of shape {self.shape}: it must have no dimension")
+        return self._host(name)[()]
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool"))
+
+    def __int__(self) -> int:
+        value = self._scalar("int")
+        if value.dtype.kind == "c":
+            raise TypeError("int() of a complex array")
+        return int(value)
+
+    def __float__(self) -> float:
+        value = self._scalar("float")
+        if value.dtype.kind == "c":
+            raise TypeError("float() of a complex array")
+        return float(value)
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
+
+    def __floor__(self) -> int:
+        return math.floor(self._scalar("floor").item())
+
+    def __ceil__(self) -> int:
+        return math.ceil(self._scalar("ceil").item())
+
+    def __trunc__(self) -> int:
+        return math.trunc(self._scalar("trunc").item())
+
+    def __format__(self, spec: str) -> str:
+        """The number of an array of no dimension, as it would be; others take no format."""
+        if self.ndim or (not spec and not self._is_known()):
+            return super().__format__(spec)
+        return format(self._host("format").item(), spec)
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu":
+            raise TypeError(f"an array of {self.dtype} is no index: integers are")
+        return int(self._scalar("index"))
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of an array of no dimension")
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        if not self.ndim:
+            raise TypeError("iteration over an array of no dimension")
+        return (self[i] for i in range(self.shape[0]))
+
+    def _is_known(self) -> bool:
+        """Not traced: it has values now."""
+        capture = tracing.now.capture
+        if self._cell.backend.is_traced(self._cell.array):
+            return False
+        return capture is None or not capture.is_input(self._cell)
+
+    def __repr__(self) -> str:
+        if not self._is_known():
+            return f"Array(traced, shape={self.shape}, dtype={self.dtype}, device={str(self.device)!r})"
+        values = np.array2string(self._host(), separator=", ", prefix="Array(")
+        return f"Array({values}, dtype={self.dtype}, device={str(self.device)!r})"
+
+    __hash__ = None  # type: ignore[assignment]  # arrays are equal element by element
+
+    # ---- views and writes --------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any, /) -> Array:
+        """Integers, slices, None and ...: a view. Arrays of integers or booleans: a new array, as in NumPy."""
+        return indexing.get(self, key)
+
+    def __setitem__(self, key: Any, value: Any, /) -> None:
+        """Write into the array, seen through every view of it. The value is converted to its dtype, and broadcast.
+
+        Raises TypeError for a value of a kind that the dtype cannot hold, ValueError where the shape does not
+        broadcast, IndexError; nothing has been written then.
+        """
+        indexing.put(self, key, value)
+
+    def _cells(self) -> tuple[Storage, ...]:
+        """The storages behind it."""
+        return (self._cell,)
+
+    def _seen(self, geometry: Geometry) -> Array:
+        """Another view of the same storage."""
+        return Array(self._cell, geometry)
+
+    def _look(self) -> Geometry:
+        if self._geometry is None:
+            return _whole(self.shape, self.dtype)
+        return self._geometry
+
+    def _value(self) -> Any:
+        """What the array sees, as an array of the backend; to be called in its scope."""
+        cell = self._cell
+        if tracing.now.capture is not None:
+            tracing.now.capture.reading(cell)
+        return cell.array if self._geometry is None else read(cell.backend, cell.array, self._geometry)
+
+    def _dense(self) -> Any:
+        """`_value`, dequantised where it is to be written into another array."""
+        return self._value()
+
+    def _write(self, value: Any, geometry: Geometry | None = None) -> None:
+        """Put an array of the backend, of the right shape and dtype, where the array (or `geometry`) looks."""
+        cell = self._cell
+        g = self._look() if geometry is None else geometry
+        if tracing.now.capture is not None:
+            value = tracing.now.capture.writing(cell, value)
+        if views.overlaps_itself(g):
+            raise ValueError(
+                f"a view of shape {g.shape} shows some elements several times (broadcast_to): it cannot be written"
+            )
+        cell.array = write(cell.backend, cell.array, g, value)
+
+
+def _from_host(values: np.ndarray, device: Device) -> Array:
+    xp = device.backend
+    with xp.scope():
+        return Array(Storage(xp.asarray(values), xp))
+
+
+def made(array: Any, xp: Backend, *sources: Array) -> Array:
+    """A new array around one of the backend. `sources`: the operands whose own array it may be, to be copied then."""
+    if xp.wraps:
+        from tensorgraft.frontends.array_api.extensions.quantized import made_of
+
+        return made_of(array, xp)
+    if any(array is x._cell.array for x in sources):
+        array = xp.copy(array)
+    return Array(Storage(xp.own(array) if xp.mutable else array, xp))

@@ -1,0 +1,104 @@
+"""Devices of arrays: each is a device of a backend."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from typing import Any
+
+from tensorgraft.hub import registry
+from tensorgraft.hub.backend import Backend
+
+
+class Device:
+    """A device by its tensorgraft name: `"jax"`, `"numpy"`, `"jax:gpu:0"`. Equal to the same name as a string."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @functools.cached_property
+    def backend(self) -> Backend:
+        """Its framework is imported here."""
+        found = registry.get(self.name)
+        _of_backend.setdefault(found, self)
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        return self.name == (other.name if isinstance(other, Device) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"Device({self.name!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return named, (self.name,)
+
+
+# those of transforms come and go, and others may get their `id`
+_of_backend: weakref.WeakKeyDictionary[Backend, Device] = weakref.WeakKeyDictionary()
+
+
+@functools.cache
+def named(name: str) -> Device:
+    """The one `Device` of a name. Raises BackendNotAvailableError for a backend unknown or not installed."""
+    kind, platform, index = registry.parse(name)
+    registry.lookup(kind)
+    if platform is None and index == 0 and name != kind:
+        return named(kind)
+    return Device(name)
+
+
+def known() -> tuple[Device, ...]:
+    """The devices of all installed backends; those beyond the first of frameworks that are imported already, for no
+    framework is imported to be counted."""
+    found = []
+    for name in registry.backends():
+        found.append(named(name))
+        if registry.lookup(name).requires in sys.modules:
+            found += [named(f"{name}:{i}") for i in range(1, registry.backend_class(name).device_count())]
+    return tuple(found)
+
+
+def default() -> Device:
+    """The device of arrays that are made without `device=`."""
+    return named(registry.default())
+
+
+def device_of(backend: Backend) -> Device:
+    """The device whose arrays a backend makes."""
+    found = _of_backend.get(backend)
+    if found is None:
+        name = backend.name if backend.platform is None else f"{backend.name}:{backend.platform}"
+        found = named(f"{name}:{backend.index}" if backend.index or backend.platform else name)
+        _of_backend[backend] = found
+    return found
+
+
+def resolve(device: Any) -> Device:
+    """A device given as `device=`: a `Device`, a name, `tg.device(...)`, or None for the default.
+
+    Raises BackendNotAvailableError, which lists what there is, for a name that is not known; TypeError for what is no
+    device.
+    """
+    if device is None:
+        return default()
+    if isinstance(device, Device):
+        return device
+    if isinstance(device, str):
+        return named("numpy" if device == "cpu" else device)  # what other libraries call the host
+    if getattr(device, "type", None) == "graft":  # a torch.device that `tg.device` made
+        from tensorgraft.frontends.torch.core import devices
+
+        return named(devices.slot_of(device).name)
+    raise TypeError(f"device: expected a name such as 'jax', tg.device(...), or the device of an array, got {device!r}")
+
+
+def stands_for(backend: Backend, other: Backend) -> None:
+    """Arrays of `backend` say that they are where those of `other` are."""
+    _of_backend[backend] = device_of(other)

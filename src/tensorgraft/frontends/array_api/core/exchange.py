@@ -1,0 +1,177 @@
+"""Arrays from other libraries and from other backends: without a copy where that is safe, else over DLPack or the host.
+
+Memory of backends that write in place (NumPy, PyTorch) is never shared with arrays of one whose arrays are values.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.array_api.core.array import Array
+from tensorgraft.frontends.array_api.core.devices import named
+from tensorgraft.frontends.array_api.core.promotion import NARROW, STANDARD
+from tensorgraft.hub import registry
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Geometry, Storage, contiguous_strides
+
+# What exporters and importers raise for what they cannot do
+_REFUSALS = (BufferError, TypeError, ValueError, RuntimeError, NotImplementedError)
+
+
+def backend_that_made(x: Any) -> Backend | None:
+    """The backend whose own array `x` is (jax.Array, torch.Tensor, tf.Tensor; np.ndarray is NumPy's)."""
+    package = type(x).__module__.partition(".")[0]
+    for name in registry.backends():
+        requires = registry.lookup(name).requires
+        if requires not in sys.modules or package not in (requires, f"{requires}lib", "numpy"):
+            continue
+        xp = registry.get(name)
+        if not xp.is_array(x):
+            continue
+        count = registry.backend_class(name).device_count()
+        others = [registry.get(f"{name}:{i}") for i in range(1, count)]
+        return next((b for b in (xp, *others) if _is_on(x, b)), xp)
+    return None
+
+
+def _is_on(x: Any, xp: Backend) -> bool:
+    """Whether a native array names the backend's device; of several of one framework."""
+    if xp.is_traced(x):  # inside a transform of the framework, which has no places
+        return True
+    ours = getattr(xp, "device", None)
+    placed = getattr(x, "devices", None)
+    return ours in placed() if callable(placed) else getattr(x, "device", None) == ours
+
+
+def wrapped(x: Any, xp: Backend, copy: bool | None) -> Array:
+    """A native array of the backend as an `Array`, sharing its memory unless `copy`.
+
+    Raises ValueError where `copy` is False and it cannot be shared: memory that is read-only.
+    """
+    dtype = xp.dtype_of(x)
+    if dtype not in STANDARD and dtype not in NARROW:
+        raise TypeError(f"asarray: arrays of {dtype} are none of the standard: {', '.join(map(str, STANDARD))}")
+    with xp.scope():
+        if copy:
+            return _marked(Array(Storage(xp.copy(x), xp)), False)
+        if not xp.mutable:
+            return _marked(Array(Storage(xp.own(x), xp)), True)
+        lent = xp.memory(x)
+        if lent is None:
+            if copy is False:
+                raise ValueError("asarray: copy=False, but the array's memory cannot be written or cannot be shared")
+            return _marked(Array(Storage(xp.copy(x), xp)), False)
+        line, strides, offset = lent
+        shape = xp.shape(x)
+        if not offset and strides == contiguous_strides(shape) and xp.size(x) == xp.size(line):
+            return _marked(Array(Storage(xp.reshape(line, shape), xp)), True)
+        return _marked(Array(Storage(line, xp), Geometry(shape, strides, offset, dtype)), True)
+
+
+def _marked(x: Array, shared: bool) -> Array:
+    x._cell.shared = shared
+    return x
+
+
+@functools.cache
+def _place(xp: Backend) -> tuple[int, int] | None:
+    """The device of a backend in DLPack's terms."""
+    with xp.scope():
+        try:
+            kind, index = xp.zeros((), np.dtype(np.float32)).__dlpack_device__()
+        except (*_REFUSALS, AttributeError):
+            return None
+    return int(kind), int(index)
+
+
+_CPU = 1
+
+
+def moved(x: Array, target: Backend) -> Array:
+    """A copy of `x` on another backend. Two backends whose arrays are values share it where both are on one device;
+    on a GPU it stays there."""
+    source = x._cell.backend
+    place = _place(source)
+    values = not (source.mutable or target.mutable)
+    if place is not None and place == _place(target) and (values or place[0] != _CPU):
+        native = x.native
+        with target.scope():
+            try:
+                array = target.from_dlpack(native)
+                made = Storage(array if values else target.copy(array), target)
+            except _REFUSALS:  # a dtype that one of them cannot exchange
+                return _over_the_host(x, target)
+        made.shared = values
+        return Array(made)
+    return _over_the_host(x, target)
+
+
+def _over_the_host(x: Array, target: Backend) -> Array:
+    values = x._host()
+    with target.scope():
+        return Array(Storage(target.asarray(values), target))
+
+
+def imported(x: Any, device: Any, copy: bool | None) -> Array:
+    """`from_dlpack` of an object that is no array of a backend here: onto `device` (a backend or None: the host's)."""
+    kind = int(x.__dlpack_device__()[0])
+    target = device if device is not None else named("numpy").backend
+    if copy is False and not target.mutable:
+        raise ValueError(
+            f"from_dlpack: copy=False, but arrays on {target.name} are never written, and the memory of a"
+            f" {type(x).__module__}.{type(x).__qualname__} may be"
+        )
+    if kind == _CPU:
+        host = named("numpy").backend
+        values = host.from_dlpack(x)
+        if target is host:
+            return wrapped(values, host, copy)
+        if copy is False:
+            return wrapped(target.from_dlpack(values), target, copy)
+        with target.scope():
+            return Array(Storage(target.asarray(np.asarray(values)), target))
+    with target.scope():
+        array = target.from_dlpack(x)
+        return wrapped(array, target, copy) if target.mutable else Array(Storage(target.copy(array), target))
+
+
+def _same_memory(x: Any, source: Backend, target: Backend) -> Array | None:
+    """A native array of a backend that writes in place, as one of another; None where one cannot see the memory."""
+    with source.scope():
+        lent = source.memory(x)
+    if lent is None or _place(source) != _place(target):
+        return None
+    line, strides, offset = lent
+    with target.scope():
+        try:
+            array = target.from_dlpack(line)
+        except _REFUSALS:
+            return None
+        host = _place(source) == (_CPU, 0)
+        if host and not np.may_share_memory(source.to_numpy(line), target.to_numpy(array)):
+            return None  # of a dtype that one cannot export it is a copy
+        return _marked(
+            Array(Storage(array, target), Geometry(source.shape(x), strides, offset, source.dtype_of(x))), True
+        )
+
+
+def shared_between(x: Any, source: Backend, target: Backend, copy: bool | None) -> Array:
+    """A native array of one backend on another, sharing memory where both write in place and `copy` is not True.
+
+    Raises ValueError where `copy` is False and it cannot.
+    """
+    if source.mutable and target.mutable and not copy:
+        found = _same_memory(x, source, target)
+        if found is not None:
+            return found
+        if copy is False:
+            raise ValueError(f"copy=False, but {source.name} and {target.name} cannot share this array")
+    elif copy is False and (source.mutable or target.mutable):
+        raise ValueError(
+            f"copy=False, but {source.name} and {target.name} share no memory: one writes its arrays, the other never"
+        )
+    return moved(wrapped(x, source, None), target)

@@ -1,0 +1,162 @@
+"""Python numbers among the arguments of a compiled function: inputs of the program, unless its value is looked at.
+
+While `tg.jit` traces, such an argument is a `Number`. To Python it is the int, float or complex that it stands for:
+every operation of those types works, and remembers that the value was looked at, so that the program is for this value
+alone. What takes it without looking (operators and functions of `Array`s, `tensorgraft.random.key`) uses `converted`
+or `array`, an input of the program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tensorgraft.frontends.array_api.core import tracing
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage
+
+if TYPE_CHECKING:
+    from tensorgraft.frontends.array_api.core.array import Array
+
+DTYPES = {int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
+
+
+def is_input(x: Any) -> bool:
+    """An argument that a program can take as an input: a number as Python has it, that 64 bits hold."""
+    return type(x) in DTYPES and (type(x) is not int or -(2**63) <= x < 2**63)
+
+
+class Use:
+    """What a trace did with one of its numbers. Outlives the `Number`."""
+
+    def __init__(self, value: Any, xp: Backend, capture: tracing.Capture) -> None:
+        self.value = value
+        self.looked_at = False
+        self.bounds = (-math.inf, math.inf)  # of the ints for which the program is right
+        self.cell: Storage | None = None  # the input, once it is used
+        self.backend = xp
+        self.capture: tracing.Capture | None = capture  # None when the trace has ended
+
+    def fits(self, low: int, high: int) -> bool:
+        """Whether the value is within bounds; if so, the program is for those only."""
+        if not low <= self.value <= high:
+            return False
+        self.bounds = max(low, self.bounds[0]), min(high, self.bounds[1])
+        return True
+
+    def on(self, xp: Backend, capture: tracing.Capture) -> Any:
+        """The input, as an array of a backend inside the trace."""
+        if self.cell is None:
+            host = np.asarray(self.value, DTYPES[type(self.value)])
+            with self.backend.eagerly():
+                self.cell = Storage(self.backend.asarray(host), self.backend)
+        capture.touch(self.cell)
+        mine = Storage(self.cell.array, self.backend)  # a transform inside may take it along; the input stays
+        mine.capture = capture
+        inside = tracing.now.capture
+        while mine.backend is not xp and inside is not None and inside is not capture:
+            if inside.inner is xp:
+                inside.touch(mine)
+            inside = inside.before
+        assert mine.backend is xp
+        return mine.array
+
+
+class Number:
+    """Stands for a Python number while a function is traced."""
+
+    __slots__ = ("__weakref__", "_use")
+    _use: Use
+
+    def __init__(self, use: Use) -> None:
+        object.__setattr__(self, "_use", use)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # isinstance(x, int), without a look at the value
+        return type(self._use.value)
+
+    @property
+    def is_live(self) -> bool:
+        """The trace is going on, and the value not settled: there is an input to use."""
+        return self._use.capture is not None and not self._use.looked_at
+
+    def look(self) -> Any:
+        self._use.looked_at = True
+        return self._use.value
+
+    def fits(self, low: int, high: int) -> bool:
+        """Whether an integer dtype holds the value, without looking at more of it."""
+        return self._use.fits(low, high) if self.is_live else low <= self._use.value <= high
+
+    def converted(self, xp: Backend, dtype: np.dtype) -> Any:
+        """A 0-d array of the backend; the caller has seen that the dtype takes numbers of this kind."""
+        capture = self._use.capture
+        if capture is None or self._use.looked_at:
+            return xp.full((), self._use.value, dtype)
+        return xp.astype(self._use.on(xp, capture), dtype)
+
+    def array(self, xp: Backend) -> Array | None:
+        """A 0-d `Array` (int64, float64, complex128) on a backend; None where it can be none but of the value."""
+        from tensorgraft.frontends.array_api.core.array import made
+
+        if not self.is_live or xp is not self._use.backend:
+            return None
+        with xp.scope():
+            return made(xp.copy(self.converted(xp, DTYPES[type(self._use.value)])), xp)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.look(), dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        kind = type(self._use.value)
+        if not hasattr(kind, name):  # of the type, whatever the value
+            raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
+        return getattr(self.look(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.look(), name, value)  # which raises
+
+
+def plain(x: Any) -> Any:
+    """A number as Python has it, looked at."""
+    return x.look() if isinstance(x, Number) else x
+
+
+def _method(kind: type, name: str) -> Callable[..., Any]:
+    own = getattr(kind, name)
+
+    def method(self: Number, *others: Any) -> Any:
+        if any(hasattr(type(x), "__array_namespace__") for x in others):
+            return NotImplemented  # the array's own operator takes the number
+        return own(self.look(), *map(plain, others))
+
+    method.__name__ = name
+    return method
+
+
+_LEFT = {"__class__", "__delattr__", "__dir__", "__getattribute__", "__getstate__", "__init__", "__init_subclass__",
+         "__new__", "__setattr__", "__subclasshook__", "__doc__", "__reduce__", "__reduce_ex__", "__sizeof__",
+         "__getnewargs__", "__getformat__"}  # fmt: skip
+
+
+def _reduce(self: Number, protocol: Any = None) -> Any:
+    value = self.look()
+    return type(value), (value,) if not isinstance(value, complex) else (value.real, value.imag)
+
+
+def _class_of(kind: type) -> type[Number]:
+    names = [n for n in dir(kind) if n.startswith("__") and n not in _LEFT and callable(getattr(kind, n))]
+    methods: dict[str, Any] = {name: _method(kind, name) for name in names}
+    return type(f"{kind.__name__.title()}Number", (Number,),
+                {"__slots__": (), **methods, "__reduce_ex__": _reduce})  # fmt: skip
+
+
+_CLASSES = {kind: _class_of(kind) for kind in DTYPES}
+
+
+def stand_for(use: Use) -> Any:
+    return _CLASSES[type(use.value)](use)

@@ -1,0 +1,217 @@
+"""What a transformed function does to arrays from outside: it reads them as they are, and what it writes is a result.
+
+While a function of `Array`s is transformed, the storages that it touches are lent to the transform: their arrays become
+arrays of the backend that transforms, and are given back when it has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tensorgraft.frontends.array_api.core import places
+from tensorgraft.frontends.array_api.core.places import Place
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage
+
+
+class _Local(threading.local):
+    capture: Capture | None = None
+
+
+now = _Local()
+
+
+def is_compiling() -> bool:
+    """A program is being traced by `tg.jit`."""
+    capture = now.capture
+    while capture is not None and not capture.reads:
+        capture = capture.before
+    return capture is not None
+
+
+@dataclass
+class Lent:
+    """A storage, and what it was before."""
+
+    cell: weakref.ref[Storage]
+    array: Any
+    backend: Backend
+    capture: Any
+    inside: Any  # its array when it was lent
+
+
+class Capture:
+    """One run of a function inside a transform, from the backend `outer` to `inner`, which may be the same.
+
+    Storages are lent when they are written, when they meet arrays of the transform, and, where `reads`, when they are
+    read.
+    """
+
+    def __init__(
+        self, outer: Backend, inner: Backend, reads: bool, name: str = "", fn: Callable[..., Any] | None = None
+    ) -> None:
+        self.outer = outer
+        self.inner = inner
+        self.reads = reads
+        self.name = name  # of the transform
+        self.fn = fn  # what is transformed
+        self.before: Capture | None = None
+        self.lent: list[Lent] = []
+        self.insides: set[int] = set()  # ids of their arrays, which other storages may hold, too
+        self.inputs: set[int] = set()  # ids of storages that are known to come from outside
+        self.arguments: set[int] = set()  # ids of those that are arguments of `fn`, or stand for them
+        self.origins: weakref.WeakKeyDictionary[Storage, Place] = weakref.WeakKeyDictionary()  # what was made where
+        self.made: list[weakref.ref[Storage]] = []
+        self.checks: list[tuple[Any, str]] = []  # flags of `inner` that are to be false, what is wrong where not
+
+    def touch(self, cell: Storage) -> None:
+        if cell.capture is self:
+            return
+        if self.before is not None:
+            self.before.reading(cell)
+        if cell.backend is not self.outer and cell.backend is not self.inner:
+            if self.before is None:
+                return
+            self.before.touch(cell)  # from further outside
+            if cell.backend is not self.outer:
+                return
+        array = cell.array
+        if self.reads and (self.inner.is_traced(array) or id(array) in self.insides):  # made inside
+            cell.capture = self
+            self.made.append(weakref.ref(cell))
+            return
+        if cell.backend is not self.inner:
+            inside = self.inner.lifted(array)
+        elif self.reads:
+            inside = self.inner.stand_in(array)
+        else:
+            inside = self.inner.copy(array) if self.inner.mutable else array
+        self.lent.append(Lent(weakref.ref(cell), array, cell.backend, cell.capture, inside))
+        self.insides.add(id(inside))
+        cell.array, cell.backend, cell.capture = inside, self.inner, self
+
+    def reading(self, cell: Storage) -> None:
+        if self.reads:
+            self.touch(cell)
+        elif self.before is not None and cell.capture is not self:
+            self.before.reading(cell)
+
+    def is_input(self, cell: Storage) -> bool:
+        """A program that is being traced reads `cell`, as it is when it runs."""
+        if not self.reads:
+            return (id(cell) in self.arguments and is_compiling()) or (
+                self.before is not None and self.before.is_input(cell)
+            )
+        if cell in self.origins:
+            return False
+        self.touch(cell)
+        return any(one.inside is cell.array for one in self.lent)
+
+    def constant(self, cell: Storage) -> Any:
+        """The array of a storage that was made inside, of values that are known; None where they are not."""
+        capture: Capture | None = self
+        while capture is not None:
+            if capture.reads and cell in capture.origins:
+                for one in capture.lent:
+                    if one.inside is cell.array and not one.backend.is_traced(one.array):
+                        return one.array
+            capture = capture.before
+        return None
+
+    def note(self, cell: Storage) -> None:
+        """Remember where in the program a storage is made, of which an array is made now."""
+        if cell not in self.origins and cell.capture is None:
+            place = places.here()
+            if place is not None:
+                self.origins[cell] = place
+
+    def writing(self, cell: Storage, value: Any) -> Any:
+        """`value` as it is to be written into a storage."""
+        self.touch(cell)
+        xp = cell.backend
+        return value if xp.is_array(value) else xp.lifted(value)
+
+    def written(self) -> list[tuple[Storage, Any]]:
+        """The storages from outside that the function has written, and their arrays inside."""
+        found = []
+        for lent in self.lent:
+            cell = lent.cell()
+            if cell is not None and (self.inner.mutable or cell.array is not lent.inside):
+                found.append((cell, cell.array))
+        return found
+
+    def restore(self) -> None:
+        for lent in reversed(self.lent):
+            cell = lent.cell()
+            if cell is not None:
+                cell.array, cell.backend, cell.capture = lent.array, lent.backend, lent.capture
+        for ref in self.made:
+            if (cell := ref()) is not None:
+                cell.capture = None
+
+
+@contextlib.contextmanager
+def capturing(
+    outer: Backend, inner: Backend, reads: bool = False, name: str = "", fn: Callable[..., Any] | None = None
+) -> Iterator[Capture]:
+    capture = Capture(outer, inner, reads, name, fn)
+    capture.before, now.capture = now.capture, capture
+    try:
+        yield capture
+    finally:
+        now.capture = capture.before
+        capture.restore()
+
+
+def home(xp: Backend) -> Backend:
+    """The backend for arrays that a program makes of nothing on `xp`: one of shapes while shapes are evaluated."""
+    capture = now.capture
+    while capture is not None:
+        if capture.name == "filter_eval_shape" and capture.outer is xp:
+            return capture.inner
+        capture = capture.before
+    return xp
+
+
+def join(*cells: Storage) -> bool:
+    """Bring storages of a transform and of its outside together. False where that is not why they differ."""
+    capture = now.capture
+    if capture is None:
+        return False
+    for cell in cells:
+        capture.touch(cell)
+    return all(cell.backend is capture.inner for cell in cells)
+
+
+def name_of_trace() -> str:
+    """The transform for which arrays have no values: the outermost that compiles or batches."""
+    found, capture = None, now.capture
+    while capture is not None:
+        if capture.reads or capture.name in _HIDING:
+            found = capture.name
+        capture = capture.before
+    return found or "a trace"
+
+
+_HIDING = frozenset({"vmap", "filter_eval_shape"})
+
+
+def origin_of(cell: Storage) -> Place | tuple[str, Any] | None:
+    """Where the program made an array of a storage; ("an argument of", fn) or ("something from outside of", fn) of one
+    that came into a transform from outside; None where that is not known."""
+    capture, whose = now.capture, None
+    while capture is not None:
+        place = capture.origins.get(cell)
+        if place is not None:
+            return place
+        if id(cell) in capture.arguments:
+            return "an argument of", capture.fn
+        if whose is None and capture.fn is not None and (capture.reads or id(cell) in capture.inputs):
+            whose = capture.fn
+        capture = capture.before
+    return None if whose is None else ("something from outside of", whose)

@@ -1,0 +1,201 @@
+"""NumPy's functions of an `Array`: those of the standard, on the device of the array.
+
+NumPy asks its operands before it computes (`__array_ufunc__` of NEP 13, `__array_function__` of NEP 18). What the
+standard has, by NumPy's name for it or by another, is that function; some of NumPy's own are lines of it
+(`numpy_own`). Promotion, default dtypes and errors are the standard's, not NumPy's. Functions that are neither, and
+arguments that the standard's function lacks, are NumPy's on the host, counted and with a warning, and their results
+come to the device, as operators without a kernel do in the PyTorch front end. NumPy's own arrays among the arguments
+come to the device as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from tensorgraft.errors import FallbackError, FallbackWarning
+from tensorgraft.frontends.array_api.core import indexing
+from tensorgraft.frontends.array_api.core.array import Array
+from tensorgraft.frontends.array_api.core.calls import SCALARS, not_an_array, of_python
+from tensorgraft.frontends.array_api.core.promotion import STANDARD
+from tensorgraft.frontends.array_api.extensions import numpy_own
+
+Function = Callable[..., Any]
+
+# NumPy's name -> the standard's
+UFUNCS = {
+    "absolute": "abs",
+    "arccos": "acos",
+    "arccosh": "acosh",
+    "arcsin": "asin",
+    "arcsinh": "asinh",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "arctanh": "atanh",
+    "conjugate": "conj",
+    "fabs": "abs",
+    "invert": "bitwise_invert",
+    "left_shift": "bitwise_left_shift",
+    "power": "pow",
+    "right_shift": "bitwise_right_shift",
+    "rint": "round",
+    "true_divide": "divide",
+}
+FUNCTIONS = {"amax": "max", "amin": "min"}
+REDUCTIONS = {
+    "add": "sum",
+    "logical_and": "all",
+    "logical_or": "any",
+    "maximum": "max",
+    "minimum": "min",
+    "multiply": "prod",
+}
+ACCUMULATIONS = {"add": "cumulative_sum", "multiply": "cumulative_prod"}
+ARGUMENTS = {"a_max": "max", "a_min": "min", "ddof": "correction"}
+CREATION = ("arange", "array", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")  # with like=
+
+
+_counts: Counter[str] = Counter()
+
+
+def fallbacks() -> dict[str, int]:
+    """How often each function of NumPy has computed on the host for want of one of the standard, by name."""
+    return dict(_counts)
+
+
+def of_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """What `__array_ufunc__` answers. Raises TypeError for arrays of other frameworks."""
+    like = _first((tuple(inputs), options.get("out")))
+    inputs = [_here(of_python(x), like) for x in inputs]
+    for x in inputs:
+        if not isinstance(x, (Array, *SCALARS)):
+            if type(x).__module__.partition(".")[0] != "numpy" and hasattr(x, "__array_ufunc__"):
+                return NotImplemented
+            not_an_array(f"np.{ufunc.__name__}", x)
+    name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+    given = {k: v for k, v in options.items() if not (v is None and k != "axis") and v is not True}
+    if method == "__call__":
+        target = _own(name) or _of_standard(UFUNCS.get(name, name))
+        arguments = inputs
+    else:
+        table = {"reduce": REDUCTIONS, "accumulate": ACCUMULATIONS}.get(method, {})
+        target = _of_standard(table.get(ufunc.__name__, ""))
+        arguments, axis = inputs[:1], inputs[1] if len(inputs) > 1 else 0
+        given.setdefault("axis", axis)
+    if target is not None and _takes(target, given):
+        return target(*arguments, **given)
+    return _on_host(name, getattr(ufunc, method), tuple(inputs), dict(options), like)
+
+
+def of_function(like: Array, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What `__array_function__` answers. `like`: the array that NumPy asked."""
+    module = function.__module__.removeprefix("numpy").lstrip(".")
+    name = f"{module}.{function.__name__}".lstrip(".")
+    target = _own(name) or _of_standard(FUNCTIONS.get(name, name))
+    if target is not None:
+        call: Any = (tuple(args), dict(kwargs))
+        here: Any = optree.tree_map(lambda x: _here(x, like), call)
+        arguments, given = _bound(function, target, *here)
+        if name in CREATION:
+            given.setdefault("device", like.device)
+        if _takes(target, given):
+            return target(*arguments, **given)
+    return _on_host(name, function, tuple(args), dict(kwargs), like)
+
+
+def _first(operands: Any) -> Any:
+    return next((x for x in optree.tree_leaves(operands) if isinstance(x, Array)), None)
+
+
+def _here(x: Any, like: Array) -> Any:
+    """An array of NumPy on the device of another one."""
+    return indexing.from_host(like._cell.backend, x) if type(x) is np.ndarray and x.dtype in STANDARD else x
+
+
+def _on_host(name: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], like: Array) -> Any:
+    """NumPy's own, on copies of values. Raises TypeError for an Array to be written, FallbackError where the user
+    forbade it, TracedValueError in a trace."""
+    if _first(kwargs.get("out")) is not None:
+        raise TypeError(f"np.{name} writes no out= that is an Array: x[...] = np.{name}(...) does")
+    call: Any = (args, kwargs)
+    values: Any = optree.tree_map(lambda x: np.asarray(x) if isinstance(x, Array) else x, call)
+    if os.environ.get("TENSORGRAFT_FALLBACK", "") == "error":
+        raise FallbackError(
+            f"np.{name} is not of the Array API standard, and computing on the host is forbidden"
+            " (TENSORGRAFT_FALLBACK=error)"
+        )
+    if not _counts[name]:
+        warnings.warn(
+            f"np.{name} is not of the Array API standard, or not with these arguments: it computes on the host, which"
+            " copies its arguments there and its results back. tensorgraft.array_api.fallbacks() counts the calls.",
+            FallbackWarning,
+            stacklevel=4,
+        )
+    _counts[name] += 1
+    out = function(*values[0], **values[1])
+    if "out" in kwargs:  # which NumPy has written
+        return out
+    return optree.tree_map(lambda x: _here(np.asarray(x) if isinstance(x, np.generic) else x, like), out)
+
+
+def _takes(target: Function, given: Mapping[str, Any]) -> bool:
+    """Whether a function has arguments of these names."""
+    known = _signature(target).parameters
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values()) or all(k in known for k in given)
+
+
+def _own(name: str) -> Function | None:
+    return numpy_own.FUNCTIONS.get(name)
+
+
+def _of_standard(name: str) -> Function | None:
+    """A function of the namespace, `linalg.inv` too."""
+    import tensorgraft.array_api as namespace
+
+    at: Any = namespace
+    for part in name.split("."):
+        at = getattr(at, part) if part in at.__all__ else None
+        if at is None:
+            return None
+    return at if callable(at) else None
+
+
+@functools.cache
+def _signature(function: Function) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def _bound(
+    function: Function, target: Function, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments of NumPy's function as those of another: the first ones by place, the others by name; those that are
+    NumPy's defaults are not given."""
+    theirs = _signature(function).parameters
+    bound = _signature(function).bind(*args, **kwargs).arguments
+    ours = _signature(target).parameters
+    places = sum(p.kind is inspect.Parameter.POSITIONAL_ONLY for p in ours.values())
+    arguments: list[Any] = []
+    given: dict[str, Any] = {}
+    for at, (key, parameter) in enumerate(theirs.items()):
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            arguments += bound.get(key, ())
+        elif key in bound and at < places:
+            arguments.append(bound[key])
+        elif key in bound and not _is_default(bound[key], parameter.default):
+            given[key if key in ours else ARGUMENTS.get(key, key)] = bound[key]
+    return arguments, given
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and isinstance(value, str | int) and value == default)
+
+
+__all__ = ["fallbacks", "of_function", "of_ufunc"]

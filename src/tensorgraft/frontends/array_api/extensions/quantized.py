@@ -1,0 +1,240 @@
+"""`QuantizedArray`: codes, scales and zero points, each an array of its own, as one array.
+
+A pytree of these arrays: what is compiled, differentiated and batched sees them, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from tensorgraft.frontends.array_api.core.array import Array
+from tensorgraft.frontends.array_api.transforms.custom import custom_vjp
+from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization import policy
+from tensorgraft.quantization.backend import quantizing
+from tensorgraft.quantization.calibration import Method, Weight
+from tensorgraft.quantization.encode import encode, same_ranges
+from tensorgraft.quantization.models import nothing_fits
+from tensorgraft.quantization.quantized import Quantized, anew, check_numbers, dense
+from tensorgraft.quantization.scheme import Scheme
+from tensorgraft.quantization.trained import Training
+from tensorgraft.storage import Geometry, Storage, write
+
+
+class QuantizedArray(Array):
+    """An array of approximate numbers, made by `tg.quantize`. Shapes, views and rules are those of any array; views
+    share its codes, and what is written into them is quantised by the same scheme."""
+
+    __slots__ = ("base", "codes", "input_scale", "input_zero", "scale", "scheme", "zero_point")
+
+    def __init__(
+        self,
+        codes: Array,
+        scale: Array,
+        zero_point: Array | None,
+        base: tuple[int, ...],
+        geometry: Geometry,
+        scheme: Scheme,
+        input_scale: Array | None = None,
+        input_zero: Array | None = None,
+    ) -> None:
+        """Raises ValueError for scales that are 0, and numbers that are not finite."""
+        self._set((codes, scale, zero_point, input_scale, input_zero), base, geometry, scheme)
+        known = {name: x._host() for name, x in zip(scheme.parts, self._parts(), strict=True) if not _is_traced(x)}
+        check_numbers(known, "a QuantizedArray")
+
+    def _set(self, children: Sequence[Any], base: tuple[int, ...], geometry: Geometry, scheme: Scheme) -> None:
+        self.codes, self.scale, self.zero_point, self.input_scale, self.input_zero = children
+        self.base, self._geometry, self.scheme = base, geometry, scheme
+
+    # ---- as any array ------------------------------------------------------------------------------------------------
+
+    @property
+    def _cell(self) -> Storage:  # type: ignore[override]
+        return Storage(self._quantized(), quantizing(self.codes._cell.backend))
+
+    def _cells(self) -> tuple[Storage, ...]:
+        return tuple(x._cell for x in self._parts())
+
+    def _seen(self, geometry: Geometry) -> QuantizedArray:
+        return _unflatten((self.base, geometry, self.scheme), self._children())
+
+    def _value(self) -> Quantized:
+        return self._quantized()
+
+    def _dense(self) -> Any:
+        return dense(self.codes._cell.backend, self._quantized())
+
+    def _write(self, value: Any, geometry: Geometry | None = None) -> None:
+        g = self._look() if geometry is None else geometry
+        xp: Backend = self.codes._cell.backend
+        if isinstance(self.scheme, Training):  # the weight itself, which is dense
+            self.codes._write(dense(xp, value) if isinstance(value, Quantized) else value, g)
+            return
+        whole = self._quantized().whole()
+        values = dense(xp, whole)
+        if isinstance(value, Quantized):
+            value = dense(xp, value)
+        new = same_ranges(xp, write(xp, xp.own(xp.copy(values)) if xp.mutable else values, g, value), whole)
+        for x, part in zip(self._parts(), new.parts, strict=True):
+            x._write(part)
+
+    # ---- what it is made of ------------------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        """What codes, scales and zero points need, of the whole that this is a view of."""
+        return sum(x.nbytes for x in self._parts())
+
+    def _parts(self) -> tuple[Array, ...]:
+        return tuple([x for x in self._children() if x is not None])
+
+    def _children(self) -> tuple[Array | None, ...]:
+        return self.codes, self.scale, self.zero_point, self.input_scale, self.input_zero
+
+    def _quantized(self) -> Quantized:
+        return Quantized.of([x._value() for x in self._parts()], self.base, self._look(), self.scheme)
+
+    def dequantize(self) -> Array:
+        """The numbers that it stands for, dense."""
+        xp = self.codes._cell.backend
+        with xp.scope(), policy.meant():
+            value = dense(xp, self._quantized())
+            return Array(Storage(xp.own(value) if xp.mutable else value, xp))
+
+    def _host(self, how: str = "values") -> np.ndarray:
+        return self.dequantize()._host(how)
+
+    def __repr__(self) -> str:
+        values = repr(self.dequantize())
+        return f"Quantized{values[:-1]}, scheme={str(self.scheme)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        codes, scale, zero, *inputs = self._children()
+        return QuantizedArray, (codes, scale, zero, self.base, self._geometry, self.scheme, *inputs)
+
+    def __copy__(self) -> QuantizedArray:
+        return self.__deepcopy__({})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> QuantizedArray:
+        xp = self.codes._cell.backend
+        with xp.scope():
+            made = anew(xp, self._quantized())
+            return _of_parts(xp, made.with_parts(tuple(map(xp.copy, made.parts))))
+
+
+def made_of(array: Any, xp: Any) -> Array:
+    """A new array around what an operation on quantised operands gave."""
+    inner: Backend = xp.inner  # of a `QuantizingBackend`
+    if isinstance(array, Quantized):
+        return _of_parts(inner, array)
+    return Array(Storage(inner.own(array) if inner.mutable else array, inner))
+
+
+def _of_parts(xp: Backend, q: Quantized) -> QuantizedArray:
+    arrays = (q.codes, q.scale, q.zero, q.input_scale, q.input_zero)
+    parts = [None if a is None else Array(Storage(xp.own(a) if xp.mutable else a, xp)) for a in arrays]
+    return _unflatten((q.base, q.geometry, q.scheme), parts)
+
+
+def _flatten(q: Any) -> tuple[tuple[Any, ...], Any, None]:
+    return q._children(), (q.base, q._geometry, q.scheme), None
+
+
+def _unflatten(aux: Any, children: Any) -> Any:
+    made = QuantizedArray.__new__(QuantizedArray)
+    made._set(children, *aux)  # as they are: stand-ins while something is traced, batches of scales
+    return made
+
+
+def _is_traced(x: Array) -> bool:
+    return x._cell.backend.is_traced(x._value())
+
+
+_node: Any = QuantizedArray  # optree's types ask for a collection
+optree.register_pytree_node(_node, _flatten, _unflatten, namespace=optree.registry.__GLOBAL_NAMESPACE)
+
+
+def quantize(x: Array, scheme: Scheme, observer: str = "minmax", inputs: Sequence[np.ndarray] = ()) -> QuantizedArray:
+    if isinstance(x, QuantizedArray):
+        x = x.dequantize()
+    xp = x._cell.backend
+    with xp.scope():
+        return _of_parts(xp, encode(xp, x._value(), scheme, observer=observer, inputs=inputs))
+
+
+def host(x: Array) -> np.ndarray:
+    """The numbers of an array."""
+    return x._host()
+
+
+def placed(q: Quantized, like: Array) -> QuantizedArray:
+    """Codes and scales of the host where another array is."""
+    cell: Any = (like.codes if isinstance(like, QuantizedArray) else like)._cell
+    with cell.backend.scope():
+        return _of_parts(cell.backend, q.with_parts(tuple(map(cell.backend.asarray, q.parts))))
+
+
+def dequantize(q: QuantizedArray) -> Array:
+    return q.dequantize()
+
+
+def fake_quantize(x: Array, scheme: Scheme) -> Array:
+    """See `tg.quantization.fake_quantize`."""
+
+    def rounded(x: Array) -> Array:
+        xp = x._cell.backend
+        with xp.scope():
+            value = dense(xp, encode(xp, x._value(), scheme, "fake_quantize"))
+            return Array(Storage(xp.own(value) if xp.mutable else value, xp))
+
+    x = x.dequantize() if isinstance(x, QuantizedArray) else x
+    return custom_vjp("fake_quantize", rounded, (x,), lambda args, out, g: (g,), lambda args, out, ts, _: ts[0])
+
+
+def is_quantized(x: Any) -> bool:
+    return isinstance(x, QuantizedArray)
+
+
+def quantize_tree(
+    model: Any, choose: Callable[[str], Scheme | None], wanted: Callable[[str, Array], bool] | None, method: Method
+) -> Any:
+    """See `tg.quantize_`."""
+    wanted = wanted or (lambda name, x: x.ndim == 2 and name.rpartition(".")[2] == "weight")
+    paths, leaves, structure = optree.tree_flatten_with_path(model, is_leaf=is_quantized)
+    names = [".".join(map(str, path)) for path in paths]
+    weights = {}
+    for name, x in zip(names, leaves, strict=True):
+        if not isinstance(x, Array) or is_quantized(x) or not wanted(name, x):
+            continue
+        scheme = choose(name)
+        if scheme is not None:
+            weights[name] = Weight(x._cell.backend, x._value(), scheme)
+    if not weights:
+        raise nothing_fits([n for n, x in zip(names, leaves, strict=True) if isinstance(x, Array)])
+    stage = _Stage(names, leaves, structure)
+    return stage.show(method.quantized(weights, stage))
+
+
+class _Stage:
+    """A pytree with quantised arrays in the places of some."""
+
+    def __init__(self, names: list[str], leaves: list[Any], structure: Any) -> None:
+        self.names, self.leaves, self.structure = names, leaves, structure
+
+    def show(self, arrays: Mapping[str, Quantized]) -> Any:
+        made = []
+        for name, x in zip(self.names, self.leaves, strict=True):
+            if name in arrays:
+                with x._cell.backend.scope():
+                    x = _of_parts(x._cell.backend, arrays[name])
+            made.append(x)
+        return optree.tree_unflatten(self.structure, made)
+
+    def running(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()

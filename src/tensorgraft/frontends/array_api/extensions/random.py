@@ -1,0 +1,318 @@
+"""Random numbers of explicit keys, the same on every backend, and those of `jax.random` for the same key."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.array_api.core import tracing
+from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.calls import axis_of, backend_of, converted, fail, shape_of, show
+from tensorgraft.frontends.array_api.core.devices import resolve
+from tensorgraft.frontends.array_api.core.promotion import checked, kind
+from tensorgraft.frontends.array_api.core.taking import take
+from tensorgraft.frontends.array_api.core.traced_numbers import Number
+from tensorgraft.hub import cold, dtypes, samplers
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage
+
+Shape = int | tuple[int, ...]
+Sampler = Callable[..., Any]  # (the backend, its arrays, then static arguments) -> an array of it
+
+_DEFAULT = dtypes.float64  # the Array API functions' default, and JAX's with 64-bit types
+
+
+# ---- keys ------------------------------------------------------------------------------------------------------------
+
+
+def key(seed: int | Array, device: Any = None) -> Array:
+    """A key, uint32 (2,), of a seed: a Python int, taken as 64 bits, or a 0-d integer array.
+
+    Raises TypeError for another seed, OverflowError for an int beyond 64 bits.
+    """
+    if isinstance(seed, Array):
+        if seed.ndim or seed.dtype.kind not in "iu":
+            fail("key", (seed,), "a seed that is an integer without dimensions", TypeError)
+        if device is not None:
+            seed = seed.to_device(device)
+        return _drawn(seed._cell.backend, samplers.seeded, (seed,))
+    xp = tracing.home(resolve(device).backend)
+    if isinstance(seed, Number) and isinstance(seed, int) and (inside := seed.array(xp)) is not None:
+        return _drawn(xp, samplers.seeded, (inside,))
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise TypeError(f"key: expected a seed that is an int, got {seed!r}") from None
+    if not -(2**63) <= number < 2**64:
+        raise OverflowError(f"key: the seed {number} has more than 64 bits")
+    with xp.scope():
+        return made(xp.asarray(samplers.words(number)), xp)
+
+
+def split(key: Array, num: Shape = 2) -> Array:
+    """`num` new keys of one, uint32 (num, 2); `num` may be a shape."""
+    return _drawn(_backend("split", key), samplers.split, (key,), shape_of("split", num))
+
+
+def fold_in(key: Array, data: int | Array) -> Array:
+    """The key of a number, of which 32 bits count: a Python int, or a 0-d integer array."""
+    xp = _backend("fold_in", key)
+    data = _as_array(data, xp)
+    if not isinstance(data, Array):
+        try:
+            number = operator.index(data)
+        except TypeError:
+            raise TypeError(f"fold_in: expected an int, got {data!r}") from None
+        with xp.scope():
+            data = made(xp.full((), number & 0xFFFFFFFF, dtypes.uint32), xp)
+    elif data.ndim or data.dtype.kind not in "iu":
+        fail("fold_in", (key, data), "an integer without dimensions", TypeError)
+    xp = backend_of("fold_in", key, data)
+    return _drawn(xp, _fold_in, (key, data))
+
+
+def _fold_in(xp: Backend, key: Any, data: Any) -> Any:
+    return samplers.fold_in(xp, key, xp.astype(data, dtypes.uint32))
+
+
+# ---- integers --------------------------------------------------------------------------------------------------------
+
+
+def bits(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
+    """Random bits as unsigned integers, uint32 unless `dtype` says otherwise."""
+    found = dtypes.uint32 if dtype is None else checked(dtype)
+    if found.kind != "u":
+        raise TypeError(f"bits: expected a dtype of unsigned integers, got {found}")
+    return _drawn(_backend("bits", key), samplers.bits, (key,), shape_of("bits", shape), 8 * found.itemsize)
+
+
+def randint(key: Array, shape: Shape, minval: Any, maxval: Any, dtype: Any = None) -> Array:
+    """Integers of [minval, maxval), int64 unless `dtype` says otherwise; bounds are ints or integer arrays that
+    broadcast to `shape`, and are clipped to what the dtype holds. Where maxval <= minval: minval."""
+    extents = shape_of("randint", shape)
+    found = dtypes.int64 if dtype is None else checked(dtype)
+    if found.kind not in "iu":
+        raise TypeError(f"randint: expected a dtype of integers, got {found}")
+    for bound in (minval, maxval):
+        if isinstance(bound, Array):
+            _check_fits("randint", bound, extents)
+            if bound.dtype.kind not in "iu":
+                fail("randint", (minval, maxval), "bounds that are integers", TypeError)
+    xp = _backend("randint", key)
+    minval, maxval = (_as_array(b, xp) for b in (minval, maxval))
+    minval, maxval = (b if isinstance(b, Array) else operator.index(b) for b in (minval, maxval))
+    xp = _backend("randint", key, minval, maxval)
+    return _drawn(xp, _randint, (key, *(b for b in (minval, maxval) if isinstance(b, Array))), extents, found,
+                  *(None if isinstance(b, Array) else b for b in (minval, maxval)))  # fmt: skip
+
+
+def _randint(xp: Backend, key: Any, *rest: Any) -> Any:
+    *arrays, shape, dtype, low, high = rest
+    given = iter(arrays)
+    # of dtypes narrower than 32 bits JAX draws 32, so that the remainder is nearly without bias
+    wide = dtype if dtype.itemsize >= 4 else dtypes.int32
+    most = int(np.iinfo(dtype).max) + (wide is not dtype)
+
+    def bound(number: int | None, greatest: int) -> tuple[Any, Any]:
+        """(the bound in `wide`, whether it is above that)"""
+        least = int(np.iinfo(dtype).min)
+        if number is not None:
+            held = min(max(number, least), greatest)
+            return xp.full((), held, wide), xp.full((), wide is dtype and number > greatest, dtypes.bool_)
+        x = next(given)
+        own = np.iinfo(xp.dtype_of(x))
+        low, high = (xp.full((), n, own.dtype) for n in (max(least, own.min), min(greatest, own.max)))
+        held = xp.astype(xp.minimum(xp.maximum(x, low), high), wide)
+        return held, xp.greater(x, high) if wide is dtype else xp.full((), False, dtypes.bool_)
+
+    (least, _), (most_array, above) = bound(low, int(np.iinfo(dtype).max)), bound(high, most)
+    return xp.astype(samplers.randint(xp, key, least, most_array, above, shape, wide), dtype)
+
+
+def rademacher(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
+    """-1 or 1, each with probability 1/2; int64 unless `dtype`, any of numbers, says otherwise."""
+    found = dtypes.int64 if dtype is None else checked(dtype)
+    if found.kind == "b" or found.kind == "u":
+        raise TypeError(f"rademacher: expected a dtype that has -1, got {found}")
+    return _drawn(_backend("rademacher", key), samplers.rademacher, (key,), shape_of("rademacher", shape), found)
+
+
+def bernoulli(key: Array, p: Any = 0.5, shape: Shape | None = None) -> Array:
+    """Booleans that are true with probability `p`, a Python number or a floating array, which broadcasts to `shape`
+    (None: the shape of `p`)."""
+    p = float(p) if isinstance(p, int) else p
+    dtype = _real("bernoulli", p.dtype if isinstance(p, Array) else None)
+    extents = shape_of("bernoulli", shape) if shape is not None else p.shape if isinstance(p, Array) else ()
+    return _drawn_between("bernoulli", _bernoulli, key, (p,), extents, dtype)
+
+
+def _bernoulli(xp: Backend, key: Any, p: Any, shape: Any, dtype: np.dtype) -> Any:
+    return xp.less(samplers.unit(xp, key, shape, dtype), p)
+
+
+def permutation(key: Array, x: int | Array, axis: int = 0, independent: bool = False) -> Array:
+    """0, ..., x - 1 in a random order (int64), or an array in a random order along an axis: the same one for every
+    line, or with `independent` one for each."""
+    xp = _backend("permutation", key)
+    if not isinstance(x, Array) or not x.ndim:
+        (n,) = shape_of("permutation", x)
+        return _drawn(xp, _order, (key,), n)
+    at = axis_of("permutation", x, axis)
+    if independent or x.ndim == 1:
+        return _drawn(_backend("permutation", key, x), samplers.shuffled, (key, x), at)
+    return take(x, _drawn(xp, _order, (key,), x.shape[at]), axis=at)
+
+
+def _order(xp: Backend, key: Any, n: int) -> Any:
+    return samplers.shuffled(xp, key, xp.iota(n, dtypes.int64), 0)
+
+
+# ---- floating point --------------------------------------------------------------------------------------------------
+
+
+def uniform(key: Array, shape: Shape = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
+    """In [minval, maxval), whose bounds are Python numbers or arrays that broadcast to `shape`; float64 unless
+    `dtype` says otherwise."""
+    extents, found = shape_of("uniform", shape), _real("uniform", dtype)
+    if type(minval) in (int, float) and type(maxval) in (int, float) and (minval, maxval) == (0, 1):
+        return _drawn(_backend("uniform", key), samplers.unit, (key,), extents, found)
+    return _drawn_between("uniform", samplers.uniform, key, (minval, maxval), extents, found)
+
+
+def normal(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
+    """Of mean 0 and variance 1; float64 unless `dtype` says otherwise, which may be complex (parts of variance
+    1/2)."""
+    found = _DEFAULT if dtype is None else checked(dtype)
+    if kind(found) not in "fc":
+        raise TypeError(f"normal: expected a floating-point dtype, got {found}")
+    return _drawn(_backend("normal", key), samplers.normal, (key,), shape_of("normal", shape), found)
+
+
+def truncated_normal(key: Array, lower: Any, upper: Any, shape: Shape | None = None, dtype: Any = None) -> Array:
+    """Normal numbers of (lower, upper), whose bounds are Python numbers or arrays that broadcast to `shape` (None: to
+    each other); float64 unless `dtype` says otherwise."""
+    if shape is None:
+        extents = np.broadcast_shapes(*(b.shape for b in (lower, upper) if isinstance(b, Array)))
+    else:
+        extents = shape_of("truncated_normal", shape)
+    found = _real("truncated_normal", dtype)
+    return _drawn_between("truncated_normal", samplers.truncated_normal, key, (lower, upper), extents, found)
+
+
+def exponential(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
+    """Of rate 1; float64 unless `dtype` says otherwise."""
+    return _drawn(
+        _backend("exponential", key),
+        samplers.exponential,
+        (key,),
+        shape_of("exponential", shape),
+        _real("exponential", dtype),
+    )
+
+
+def gumbel(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
+    """Standard Gumbel; float64 unless `dtype` says otherwise."""
+    return _drawn(_backend("gumbel", key), samplers.gumbel, (key,), shape_of("gumbel", shape), _real("gumbel", dtype))
+
+
+def categorical(key: Array, logits: Array, axis: int = -1, shape: Shape | None = None) -> Array:
+    """Positions along `axis`, int64, with the probabilities `softmax(logits, axis)`, with replacement. `shape` (None:
+    that of `logits` without the axis) ends in it."""
+    xp = _backend("categorical", key, logits)
+    at = axis_of("categorical", logits, axis)
+    _real("categorical", logits.dtype)
+    rest = (*logits.shape[:at], *logits.shape[at + 1 :])
+    extents = rest if shape is None else shape_of("categorical", shape)
+    if extents[len(extents) - len(rest) :] != rest:
+        fail("categorical", (key, logits), f"a shape that ends in {rest}, got {extents}")
+    return _drawn(xp, _categorical, (key, logits), extents[: len(extents) - len(rest)], at)
+
+
+def _categorical(xp: Backend, key: Any, logits: Any, before: Any, axis: int) -> Any:
+    noise = samplers.gumbel(xp, key, (*before, *xp.shape(logits)), xp.dtype_of(logits))
+    return xp.argmax(xp.add(noise, logits), axis=len(before) + axis)
+
+
+# ---- how samplers run ------------------------------------------------------------------------------------------------
+
+
+def _backend(name: str, key: Any, *others: Any) -> Backend:
+    """The backend of a call. Raises TypeError for what is no key."""
+    if not isinstance(key, Array) or key.shape != (2,) or key.dtype != dtypes.uint32:
+        got = show((key,)) if isinstance(key, Array) else f"a {type(key).__qualname__}"
+        raise TypeError(f"{name}: expected a key, uint32[2], as random.key(seed) and random.split make, got {got}")
+    return backend_of(name, key, *others)
+
+
+def _as_array(x: Any, xp: Backend) -> Any:
+    """An int among the arguments of a compiled function as an input of the program; anything else as it is."""
+    inside = x.array(xp) if isinstance(x, Number) and isinstance(x, int) else None
+    return x if inside is None else inside
+
+
+def _real(name: str, dtype: Any) -> np.dtype:
+    found = _DEFAULT if dtype is None else checked(dtype)
+    if kind(found) != "f":
+        raise TypeError(f"{name}: expected a real floating-point dtype, got {found}")
+    return found
+
+
+def _check_fits(name: str, x: Array, shape: tuple[int, ...]) -> None:
+    try:
+        fits = np.broadcast_shapes(x.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"{name}: an argument of shape {x.shape} does not broadcast to the shape {shape}")
+
+
+def _drawn_between(
+    name: str, sampler: Sampler, key: Array, bounds: tuple[Any, ...], shape: tuple[int, ...], dtype: np.dtype
+) -> Array:
+    """A sampler whose first arguments, numbers or arrays, are made arrays of its dtype."""
+    for b in bounds:
+        if isinstance(b, Array):
+            _check_fits(name, b, shape)
+    xp = _backend(name, key, *bounds)
+    with xp.scope():
+        arrays = tuple(made(xp.copy(a) if xp.mutable else a, xp) for a in (converted(xp, b, dtype) for b in bounds))
+    return _drawn(xp, sampler, (key, *arrays), shape, dtype)
+
+
+def _drawn(xp: Backend, sampler: Sampler, arrays: tuple[Array, ...], *static: Any) -> Array:
+    """What a sampler makes: one program where the backend compiles, unless it is traced already."""
+    with xp.scope():
+        values = [x._value() for x in arrays]
+        if xp.compiles and not any(map(xp.is_traced, values)):
+            done = cold.attempt(xp, (sampler, static), lambda host, *given: sampler(host, *given, *static), values)
+            out = _program(xp, sampler, static)(*values)[0] if done is None else done[0]
+        else:
+            out = sampler(xp, *values, *static)
+        return Array(Storage(xp.own(out) if xp.mutable else out, xp))
+
+
+@functools.lru_cache(maxsize=1024)
+def _program(xp: Backend, sampler: Sampler, static: tuple[Any, ...]) -> Callable[..., tuple[Any, ...]]:
+    return xp.compile(lambda *values: (sampler(xp, *values, *static),))
+
+
+__all__ = [
+    "bernoulli",
+    "bits",
+    "categorical",
+    "exponential",
+    "fold_in",
+    "gumbel",
+    "key",
+    "normal",
+    "permutation",
+    "rademacher",
+    "randint",
+    "split",
+    "truncated_normal",
+    "uniform",
+]

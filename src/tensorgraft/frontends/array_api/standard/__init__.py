@@ -1,0 +1,1 @@
+"""The functions of the Array API standard, by its chapters."""

@@ -1,0 +1,124 @@
+"""Data type functions of the standard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.array_api.core import promotion
+from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.calls import SCALARS, common_dtype, of_python, operand, show
+from tensorgraft.frontends.array_api.core.devices import resolve
+from tensorgraft.frontends.array_api.core.exchange import moved
+from tensorgraft.frontends.array_api.core.promotion import COMPLEX, NARROW, REAL, SIGNED, UNSIGNED, checked, promote
+from tensorgraft.frontends.array_api.core.traced_numbers import Number
+from tensorgraft.hub import dtypes
+
+KINDS: dict[str, tuple[np.dtype, ...]] = {
+    "bool": promotion.BOOL,
+    "signed integer": SIGNED,
+    "unsigned integer": UNSIGNED,
+    "integral": (*SIGNED, *UNSIGNED),
+    "real floating": REAL,
+    "complex floating": COMPLEX,
+    "numeric": (*SIGNED, *UNSIGNED, *REAL, *COMPLEX),
+}
+_WITH_NARROW = ("real floating", "numeric")
+
+
+def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
+    """`x` converted: floating to integer truncates, to bool is not equal to zero. A complex array has no conversion
+    to a real dtype (TypeError). `copy=False`: `x` itself where it has the dtype and is on the device."""
+    xp = operand("astype", x)
+    dtype = checked(dtype)
+    if promotion.kind(x.dtype) == "c" and promotion.kind(dtype) in "if":
+        raise TypeError(f"astype({show((x,))}, {dtype}): complex numbers have no real values: take real, imag or abs")
+    if device is not None and resolve(device).backend is not xp:
+        return astype(moved(x, resolve(device).backend), dtype, copy=False)
+    if x.dtype == dtype and not copy:
+        return x
+    with xp.scope():
+        return made(xp.astype(x._value(), dtype), xp, x)
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """Whether promotion leads from one dtype (or that of an array) to another."""
+    source, target = from_.dtype if isinstance(from_, Array) else checked(from_), checked(to)
+    try:
+        return promote(source, target) == target
+    except TypeError:
+        return False
+
+
+@dataclass(frozen=True)
+class FloatInfo:
+    """What `finfo` returns; of complex dtypes, of their parts."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: np.dtype
+
+
+@dataclass(frozen=True)
+class IntInfo:
+    """What `iinfo` returns."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: np.dtype
+
+
+def _dtype_of(name: str, kinds: str, x: Any) -> np.dtype:
+    dtype = x.dtype if isinstance(x, Array) else checked(x)
+    if promotion.kind(dtype) not in kinds:
+        wanted = " or ".join(promotion.KINDS[k] for k in kinds)
+        raise TypeError(f"{name}({dtype}): expected a {wanted} dtype")
+    return dtype
+
+
+def finfo(type: Any, /) -> FloatInfo:
+    dtype = dtypes.real_dtype(_dtype_of("finfo", "fc", type))
+    f = dtypes.finfo(dtype)
+    return FloatInfo(f.bits, float(f.eps), float(f.max), float(f.min), float(f.smallest_normal), dtype)
+
+
+def iinfo(type: Any, /) -> IntInfo:
+    dtype = _dtype_of("iinfo", "i", type)
+    i = np.iinfo(dtype)
+    return IntInfo(i.bits, int(i.max), int(i.min), dtype)
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a dtype is of a kind: a name of `KINDS`, a dtype, or a tuple of those."""
+    found = np.dtype(dtype)
+    if isinstance(kind, tuple):
+        return any(isdtype(found, k) for k in kind)
+    if not isinstance(kind, str):
+        return found == np.dtype(kind)
+    if kind not in KINDS:
+        raise ValueError(f"isdtype: {kind!r} is no kind of dtype: {', '.join(KINDS)}")
+    return found in KINDS[kind] or (kind in _WITH_NARROW and found in NARROW)
+
+
+def result_type(*arrays_and_dtypes: Any) -> np.dtype:
+    """The dtype to which arrays, dtypes and Python scalars are promoted; of scalars of NumPy alone, that of theirs.
+
+    Raises TypeError where there is none."""
+    if all(isinstance(x, np.generic) for x in arrays_and_dtypes):
+        arrays_and_dtypes = tuple(x.dtype for x in arrays_and_dtypes)
+    given = [
+        x.dtype if isinstance(x, Array) else x if type(x) in SCALARS or isinstance(x, Number) else checked(x)
+        for x in map(of_python, arrays_and_dtypes)
+    ]
+    if not any(isinstance(x, np.dtype) for x in given):
+        raise ValueError("result_type: expected an array or a dtype among the arguments")
+    return common_dtype(given)
+
+
+__all__ = ["astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]

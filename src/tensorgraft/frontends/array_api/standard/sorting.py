@@ -1,0 +1,26 @@
+"""Sorting functions of the standard. Always stable; NaN is the greatest."""
+
+from __future__ import annotations
+
+from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.calls import axis_of, operand, orderable
+
+
+def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
+    """The elements in order along `axis`."""
+    xp = operand("sort", x, "bif")
+    at = axis_of("sort", x, axis)
+    with xp.scope():
+        (out,) = xp.sort((orderable(xp, x),), axis=at)
+        return made(xp.astype(xp.flip(out, (at,)) if descending else out, x.dtype), xp, x)
+
+
+def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
+    """int64: where the elements are, in their order along `axis`."""
+    xp = operand("argsort", x, "bif")
+    at = axis_of("argsort", x, axis)
+    with xp.scope():
+        return made(xp.argsort(orderable(xp, x), axis=at, descending=descending), xp)
+
+
+__all__ = ["argsort", "sort"]

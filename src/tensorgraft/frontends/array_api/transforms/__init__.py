@@ -1,0 +1,1 @@
+"""Functions of arrays: compiled, differentiated, controlled."""

@@ -1,0 +1,245 @@
+"""Loops and branches on values: Python's own where values are known, the backend's where a program is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from tensorgraft.frontends.array_api.core import tracing
+from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.calls import SCALARS
+from tensorgraft.frontends.array_api.core.checks import Repeated
+from tensorgraft.frontends.array_api.standard import creation, manipulation
+from tensorgraft.frontends.array_api.transforms.custom import _array, _here, _value
+from tensorgraft.hub.backend import Backend
+
+_INT = np.dtype("int64")
+
+
+def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:
+    leaves, tree = _arrays("while_loop", init)
+    state = optree.tree_unflatten(tree, _own(leaves))
+    while True:
+        goes_on = _predicate("while_loop", condition(state))
+        if isinstance(goes_on, Array):
+            if _is_traced(goes_on):
+                return _traced_while(condition, body, optree.tree_leaves(state), tree)
+            goes_on = bool(goes_on)
+        if not goes_on:
+            return state
+        state = optree.tree_unflatten(tree, _alike("while_loop", leaves, tree, body(state)))
+
+
+def _traced_while(condition: Any, body: Any, leaves: list[Array], tree: Any) -> Any:
+    xp, n, checks = _level(leaves), len(leaves), Repeated()
+
+    def test(values: list[Any]) -> Any:
+        with _here(xp) as capture:
+            state = optree.tree_unflatten(tree, [_array(v, xp, capture) for v in values[:n]])
+            found = _predicate("while_loop", condition(state))
+            if capture.checks:
+                raise ValueError("error_if in the condition of a while_loop that is traced: put it into the body")
+            return _value(found if isinstance(found, Array) else creation.asarray(found), xp)
+
+    def step(values: list[Any]) -> list[Any]:
+        with _here(xp) as capture:
+            given = [_array(v, xp, capture) for v in values[:n]]
+            after = _alike("while_loop", leaves, tree, body(optree.tree_unflatten(tree, given)))
+            return _results("while_loop", after, xp, capture) + checks.along(xp, capture.checks, values[n:])
+
+    with xp.scope():
+        values = [_value(x, xp) for x in leaves]
+        out = xp.while_loop(test, step, values)
+        if checks.numbers:
+            *out, code = xp.while_loop(test, step, [*values, checks.begin(xp)])
+            checks.judge(xp, code)
+        return optree.tree_unflatten(tree, [made(v, xp) for v in out])
+
+
+def scan(
+    body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, length: int | None, reverse: bool
+) -> tuple[Any, Any]:
+    leaves, tree = _arrays("scan", init)
+    columns, x_tree = _arrays("scan", xs)
+    lengths = {x.shape[0] if x.ndim else None for x in columns} | ({length} if length is not None else set())
+    if len(lengths) != 1 or None in lengths:
+        shapes = ", ".join(str(x.shape) for x in columns)
+        raise ValueError(f"scan: the arrays of xs have one first axis, of {length=}: got shapes {shapes or 'none'}")
+    n = lengths.pop()
+    assert n is not None
+    if not n:  # the structure of the results is that of a step that is not taken
+        step = [creation.zeros(x.shape[1:], dtype=x.dtype, device=x.device) for x in columns]
+        _, y = _pair(body(optree.tree_unflatten(tree, _own(leaves)), optree.tree_unflatten(x_tree, step)))
+        empty = optree.tree_map(lambda v: creation.zeros((0, *v.shape), dtype=v.dtype, device=v.device), y)
+        return optree.tree_unflatten(tree, _own(leaves)), empty
+    if any(map(_is_traced, (*leaves, *columns))):
+        return _traced_scan(body, leaves, tree, columns, x_tree, n, reverse)
+    carry = optree.tree_unflatten(tree, _own(leaves))
+    found: list[Any] = [None] * n
+    for i in reversed(range(n)) if reverse else range(n):
+        after, found[i] = _pair(body(carry, optree.tree_unflatten(x_tree, [x[i, ...] for x in columns])))
+        carry = optree.tree_unflatten(tree, _alike("scan", leaves, tree, after))
+    return carry, optree.tree_map(lambda *ys: manipulation.stack(ys), *found)
+
+
+def _traced_scan(
+    body: Any, leaves: list[Array], tree: Any, columns: list[Array], x_tree: Any, n: int, reverse: bool
+) -> tuple[Any, Any]:
+    xp, checks = _level([*leaves, *columns]), Repeated()
+    y_trees: list[Any] = []
+
+    def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
+        with _here(xp) as capture:
+            before = optree.tree_unflatten(tree, [_array(v, xp, capture) for v in carry[: len(leaves)]])
+            seen = optree.tree_unflatten(x_tree, [_array(v, xp, capture) for v in x])
+            after, y = _pair(body(before, seen))
+            y_leaves, y_tree = optree.tree_flatten(y)
+            y_trees.append(y_tree)
+            out = _results("scan", [*_alike("scan", leaves, tree, after), *y_leaves], xp, capture)
+            code = checks.along(xp, capture.checks, carry[len(leaves) :])
+            return [*out[: len(leaves)], *code], out[len(leaves) :]
+
+    with xp.scope():
+        init, rows = [_value(x, xp) for x in leaves], [_value(x, xp) for x in columns]
+        carry, ys = xp.scan(step, init, rows, length=n, reverse=reverse)
+        if checks.numbers:
+            (*carry, code), ys = xp.scan(step, [*init, checks.begin(xp)], rows, length=n, reverse=reverse)
+            checks.judge(xp, code)
+        kept = optree.tree_unflatten(tree, [made(v, xp) for v in carry])
+        return kept, optree.tree_unflatten(y_trees[0], [made(v, xp) for v in ys])
+
+
+def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any) -> Any:
+    predicate = _predicate("cond", predicate)
+    if not isinstance(predicate, Array) or not _is_traced(predicate):
+        return (true_fn if predicate else false_fn)(*operands)
+    given: Any = operands
+    leaves: list[Any]
+    leaves, tree = optree.tree_flatten(given)
+    arrays = [x for x in leaves if isinstance(x, Array)]
+    xp, checks = _level([predicate, *arrays]), Repeated()
+    trees: list[Any] = []
+
+    def branch(fn: Callable[..., Any]) -> Callable[..., list[Any]]:
+        def run(*values: Any) -> list[Any]:
+            with _here(xp) as capture:
+                rest = iter(values[: len(arrays)])
+                inside = [_array(next(rest), xp, capture) if isinstance(x, Array) else x for x in leaves]
+                found, structure = _arrays("cond", fn(*optree.tree_unflatten(tree, inside)), predicate)
+                trees.append(structure)
+                code = checks.along(xp, capture.checks, values[len(arrays) :])
+                return _results("cond", found, xp, capture) + code
+
+        return run
+
+    with xp.scope():
+        values, holds = [_value(x, xp) for x in arrays], _value(predicate, xp)
+        out = xp.cond(holds, branch(true_fn), branch(false_fn), *values)
+        if checks.numbers and trees[0] == trees[-1]:
+            *out, code = xp.cond(holds, branch(true_fn), branch(false_fn), *values, checks.begin(xp))
+            checks.judge(xp, code)
+        if trees[0] != trees[-1]:
+            raise TypeError(f"cond: the branches return different structures: {trees[0]} and {trees[-1]}")
+        return optree.tree_unflatten(trees[0], [made(v, xp) for v in out])
+
+
+def fori_loop(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
+    if isinstance(start, int) and isinstance(stop, int):
+        n = max(stop - start, 0)
+        leaves, _ = _arrays("fori_loop", init)
+        where = leaves[0].device if leaves else None
+        if not any(map(_is_traced, leaves)):
+            state = init
+            for i in range(start, start + n):
+                state = body(creation.asarray(i, dtype=_INT, device=where), state)
+            return state
+        counts = creation.arange(start, start + n, dtype=_INT, device=where)
+        return scan(lambda state, i: (body(i, state), ()), init, counts, n, False)[0]
+
+    def step(pair: tuple[Array, Any]) -> tuple[Array, Any]:
+        return pair[0] + 1, body(*pair)
+
+    first = start if isinstance(start, Array) else creation.asarray(start, dtype=stop.dtype, device=stop.device)
+    return while_loop(lambda pair: pair[0] < stop, step, (first, init))[1]
+
+
+# ---- states ----------------------------------------------------------------------------------------------------------
+
+
+def _arrays(name: str, state: Any, like: Array | None = None) -> tuple[list[Array], Any]:
+    """The leaves of a pytree, numbers as arrays."""
+    leaves: list[Any]
+    leaves, tree = optree.tree_flatten(state)
+    first = next((x for x in leaves if isinstance(x, Array)), like)
+    device = None if first is None else first.device
+    for x in leaves:
+        if not isinstance(x, (Array, *SCALARS)):
+            raise TypeError(f"{name}: expected arrays and numbers, got a {type(x).__module__}.{type(x).__qualname__}")
+    return [x if isinstance(x, Array) else creation.asarray(x, device=device) for x in leaves], tree
+
+
+def _own(leaves: Sequence[Array]) -> list[Array]:
+    """The arrays a loop begins with, which its body may write."""
+    found = []
+    for x in leaves:
+        xp = x._cell.backend
+        with xp.scope():
+            found.append(made(xp.copy(x._value()) if xp.mutable else x._value(), xp))
+    return found
+
+
+def _alike(name: str, before: Sequence[Array], tree: Any, after: Any) -> list[Array]:
+    leaves, structure = _arrays(name, after, before[0] if before else None)
+    shown = [", ".join(f"{x.dtype}{list(x.shape)}" for x in xs) for xs in (before, leaves)]
+    if structure != tree or shown[0] != shown[1]:
+        raise TypeError(
+            f"{name}: a step returns what looks like its state, {tree} of {shown[0]}, got {structure} of {shown[1]}"
+        )
+    return leaves
+
+
+def _pair(found: Any) -> tuple[Any, Any]:
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise TypeError(f"scan: a step returns a pair, (carry, y), got a {type(found).__qualname__}")
+    return found
+
+
+def _predicate(name: str, found: Any) -> Array | bool:
+    if isinstance(found, bool | np.bool_):
+        return bool(found)
+    if not isinstance(found, Array) or found.shape or found.dtype != np.dtype(bool):
+        seen = f"{found.dtype}{list(found.shape)}" if isinstance(found, Array) else type(found).__qualname__
+        raise TypeError(f"{name}: a condition is a bool array of no dimension, got {seen}")
+    return found
+
+
+def _is_traced(x: Array) -> bool:
+    if tracing.now.capture is not None and tracing.now.capture.is_input(x._cell):
+        return True  # an argument of a program that is being traced, though it has not been used yet
+    xp = x._cell.backend
+    with xp.scope():
+        return xp.is_traced(x._value())
+
+
+def _level(arrays: Sequence[Array]) -> Backend:
+    """The backend of the transform that is going on, to which the arrays are brought."""
+    capture = tracing.now.capture
+    if capture is None:
+        return arrays[0]._cell.backend
+    for x in arrays:
+        if x._cell.backend is not capture.inner:
+            capture.touch(x._cell)
+    return capture.inner
+
+
+def _results(name: str, arrays: Sequence[Any], xp: Backend, capture: Any) -> list[Any]:
+    found = [_value(x, xp) for x in arrays]
+    if capture.written():
+        raise ValueError(
+            f"{name}: in a program that is traced, a step or a branch writes an array from outside: carry it along and"
+            " return it"
+        )
+    return found

@@ -1,0 +1,319 @@
+"""Functions of `Array`s whose derivative is a rule: `tg.transforms.custom_vjp`, and what `linear_solve` is made of."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import optree
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.array_api.core import tracing
+from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.tape import TapeBackend, Variable
+from tensorgraft.storage import Storage
+
+# (arguments, result, cotangent of the result) -> one cotangent for each array of the arguments, then of the cells
+Backward = Callable[[Any, Any, Any], Sequence[Array | None]]
+# (arguments, result, tangents of the arrays of the arguments, tangents of the cells) -> tangent of the result
+Forward = Callable[[Any, Any, Sequence[Array], Sequence[Array]], Any]
+
+
+class Closed:
+    """`fn(*args)` as (backend, *arrays) -> arrays, pure: of the arrays of `args`, and of the storages `cells` that `fn`
+    reads from outside, in whose place it finds others."""
+
+    def __init__(self, name: str, fn: Callable[..., Any], args: Sequence[Any], cells: Sequence[Storage] = ()) -> None:
+        self.name = name
+        self.fn = fn
+        given: Any = tuple(args)
+        self.leaves: list[Any]
+        self.leaves, self.tree = optree.tree_flatten(given)
+        self.places = [i for i, x in enumerate(self.leaves) if isinstance(x, Array)]
+        self.cells = list(cells)
+
+    @property
+    def arrays(self) -> list[Array]:
+        """Those of the arguments, then the cells'."""
+        return [self.leaves[i] for i in self.places] + [Array(cell) for cell in self.cells]
+
+    @contextlib.contextmanager
+    def placed(self, inner: Backend, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        """The arguments made of arrays of a backend; the cells hold others of them meanwhile."""
+        with _here(inner) as capture, inner.scope():
+            leaves: Any = list(self.leaves)
+            for i, v in zip(self.places, values, strict=False):
+                leaves[i] = _array(v, inner, capture)
+            inside = list(values[len(self.places) :])
+            before = [(cell.array, cell.backend, cell.capture) for cell in self.cells]
+            for cell, v in zip(self.cells, inside, strict=True):
+                cell.array, cell.backend, cell.capture = v, inner, capture
+            try:
+                args: Any = optree.tree_unflatten(self.tree, leaves)
+                yield args
+                if capture.written() or any(cell.array is not v for cell, v in zip(self.cells, inside, strict=True)):
+                    raise ValueError(f"{self.name}: the function writes an array from outside: return it instead")
+            finally:
+                for cell, was in zip(self.cells, before, strict=True):
+                    cell.array, cell.backend, cell.capture = was
+
+    def __call__(self, inner: Backend, *values: Any) -> tuple[Any, ...]:
+        with self.placed(inner, values) as args:
+            found: list[Any]
+            found, self.structure = optree.tree_flatten(self.fn(*args))
+            self.constants = [None if isinstance(x, Array) else x for x in found]
+            return tuple([_value(x, inner) for x in found if isinstance(x, Array)])
+
+    def returned(self, results: Sequence[Any], xp: Backend) -> Any:
+        """Arrays in the structure of what `fn` returned."""
+        given = iter(results)
+        return optree.tree_unflatten(
+            self.structure, [Array(Storage(next(given), xp)) if c is None else c for c in self.constants]
+        )
+
+
+class _Here(tracing.Capture):
+    """Arrays from any level, when they meet those of this one, become constants of it."""
+
+    def touch(self, cell: Storage) -> None:
+        if cell.capture is self:
+            return
+        if self.before is not None:
+            self.before.reading(cell)
+        inside = carried(cell.array, cell.backend, self.inner)
+        if inside is None:
+            return
+        self.lent.append(tracing.Lent(weakref.ref(cell), cell.array, cell.backend, cell.capture, inside))
+        cell.array, cell.backend, cell.capture = inside, self.inner, self
+
+    def written(self) -> list[tuple[Storage, Any]]:
+        lent = [(cell, one) for one in self.lent if (cell := one.cell()) is not None]
+        return [(cell, cell.array) for cell, one in lent if cell.array is not one.inside]
+
+
+@contextlib.contextmanager
+def _here(inner: Backend) -> Iterator[_Here]:
+    capture = _Here(inner, inner, reads=False)
+    capture.before, tracing.now.capture = tracing.now.capture, capture
+    try:
+        yield capture
+    finally:
+        tracing.now.capture = capture.before
+        capture.restore()
+
+
+def carried(array: Any, source: Backend, target: Backend) -> Any:
+    """An array of one level of derivatives as a constant of another; None where they are on different devices.
+
+    Raises TypeError for an array that has a derivative at a level which the target is outside of.
+    """
+    above: list[Backend] = []
+    at: Any = target
+    while isinstance(at, TapeBackend):
+        above.append(at)
+        at = at.inner
+    above.append(at)
+    while not (found := [k for k, t in enumerate(above) if _same(source, t)]):
+        if not isinstance(source, TapeBackend):
+            return None
+        if array.tracked:
+            raise TypeError(
+                "a function with a rule for its derivative reads an array from outside that is differentiated, and of"
+                " which the rule does not know: make it an argument"
+            )
+        array, source = array.value, source.inner
+    for _ in range(found[0]):
+        array = Variable(array)
+    return array
+
+
+def _same(a: Backend, b: Backend) -> bool:
+    """PyTorch's backend in a transform is another object, for the same tensors."""
+    if a is b:
+        return True
+    tapes = isinstance(a, TapeBackend) or isinstance(b, TapeBackend)
+    return not tapes and type(a) is type(b) and (a.platform, a.index) == (b.platform, b.index)
+
+
+def _array(value: Any, xp: Backend, capture: Any) -> Array:
+    cell = Storage(value, xp)
+    cell.capture = capture
+    return Array(cell)
+
+
+def _value(x: Array, inner: Backend) -> Any:
+    if x._cell.backend is not inner:
+        tracing.now.capture.touch(x._cell)  # type: ignore[union-attr]
+        if x._cell.backend is not inner:
+            raise ValueError(f"a result is on {x.device}, the arguments are not: move it with to_device")
+    return x._value()
+
+
+# ---- functions with rules --------------------------------------------------------------------------------------------
+
+
+class Watch(tracing.Capture):
+    """Notes the storages that are read; what is done with them is the capture's before it."""
+
+    def __init__(self, before: tracing.Capture) -> None:
+        super().__init__(before.outer, before.inner, before.reads)
+        self.before = before
+        self.seen: dict[int, weakref.ref[Storage]] = {}
+
+    def _note(self, cell: Storage) -> tracing.Capture:
+        self.seen.setdefault(id(cell), weakref.ref(cell))
+        assert self.before is not None
+        return self.before
+
+    def touch(self, cell: Storage) -> None:
+        self._note(cell).touch(cell)
+
+    def reading(self, cell: Storage) -> None:
+        self._note(cell).reading(cell)
+
+    def writing(self, cell: Storage, value: Any) -> Any:
+        return self._note(cell).writing(cell, value)
+
+    def is_input(self, cell: Storage) -> bool:
+        return self._note(cell).is_input(cell)
+
+    def note(self, cell: Storage) -> None:
+        assert self.before is not None
+        self.before.note(cell)
+
+
+def cells_of(fn: Callable[[], Any], known: Any = (), by_value: bool = False) -> list[Storage]:
+    """The storages from outside that `fn` reads when it is called, besides those of the arrays in `known`. None where
+    no transform is going on: there nothing has to know them. `by_value`: `fn` may ask for values, which it will find
+    when it is called on the level where they are known; what it reads until it asks is what is found."""
+    before = tracing.now.capture
+    if before is None:
+        return []
+    watch = Watch(before)
+    tracing.now.capture = watch
+    try:
+        fn()
+    except TracedValueError:
+        if not by_value:
+            raise
+    finally:
+        tracing.now.capture = before
+    before.checks += watch.checks
+    given = {id(x._cell) for x in optree.tree_leaves(known) if isinstance(x, Array)}
+    alive = [cell for ref in watch.seen.values() if (cell := ref()) is not None]  # those made inside are gone
+    return [cell for cell in alive if id(cell) not in given]
+
+
+def custom_vjp(
+    name: str,
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    backward: Backward,
+    forward: Forward | None = None,
+    cells: Sequence[Storage] = (),
+) -> Any:
+    """`fn(*args)`, differentiated by rules. Arguments are pytrees; the rules get them on the level at which they count.
+
+    Arguments:
+        cells: storages from outside that `fn` reads, in which the rules have derivatives, too.
+    """
+    capture = tracing.now.capture
+    if capture is None:
+        return fn(*args)
+    closed = Closed(name, fn, args, cells)
+    arrays = closed.arrays
+    xp = capture.inner
+    for x in arrays:
+        if x._cell.backend is xp:
+            capture.reading(x._cell)
+        else:
+            capture.touch(x._cell)
+    if any(x._cell.backend is not xp for x in arrays):
+        places = ", ".join(dict.fromkeys(str(x.device) for x in arrays))
+        raise ValueError(f"{name}: the arrays are on several devices ({places}): move them with to_device")
+
+    def backwards(
+        inner: Backend, values: Sequence[Any], results: Sequence[Any], cotangents: Sequence[Any]
+    ) -> list[Any | None]:
+        with closed.placed(inner, values) as given:
+            out, ct = closed.returned(results, inner), closed.returned(cotangents, inner)
+            found = backward(given, out, ct)
+            cast = []
+            for g, v in zip(found, values, strict=True):
+                dtype = inner.dtype_of(v)
+                cast.append(_cotangent(_value(g, inner), dtype, inner) if g is not None else None)
+            return cast
+
+    def forwards(inner: Backend, values: Sequence[Any], results: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        assert forward is not None
+        with closed.placed(inner, values) as given:
+            moved = [Array(Storage(t, inner)) for t in tangents]
+            n = len(closed.places)
+            out = forward(given, closed.returned(results, inner), moved[:n], moved[n:])
+            return [_value(x, inner) for x in optree.tree_leaves(out)]
+
+    with xp.scope():
+        values = [x._value() for x in arrays]
+        results = xp.custom_vjp(closed, backwards, None if forward is None else forwards, *values)
+        given = iter(results)
+        leaves = [made(next(given), xp) if c is None else c for c in closed.constants]
+    return optree.tree_unflatten(closed.structure, leaves)
+
+
+def _cotangent(g: Any, dtype: Any, xp: Backend) -> Any:
+    """Of a real argument, the real part."""
+    if dtypes.is_complex(xp.dtype_of(g)) and not dtypes.is_complex(dtype):
+        g = xp.real(g)
+    return g if xp.dtype_of(g) == dtype else xp.astype(g, dtype)
+
+
+def pulled(
+    fn: Callable[..., Any], args: Sequence[Any], cotangent: Any, cells: Sequence[Storage] = ()
+) -> list[Array | None]:
+    """Inside a rule: `cotangent` pulled back through `fn(*args)` to each array of the arguments, then to the cells;
+    None for arrays that have no derivative."""
+    closed = Closed("a rule", fn, args, cells)
+    xp, values, smooth = _inside(closed)
+    run = _of_smooth(closed, values, smooth)
+    results, pullback = xp.vjp(run, *[values[k] for k in smooth])
+    leaves: list[Any] = optree.tree_leaves(cotangent)
+    seeds = [_cotangent(_value(c, xp), xp.dtype_of(r), xp) for c, r in zip(leaves, results, strict=True)]
+    found = dict(zip(smooth, pullback(seeds), strict=True))
+    return [Array(Storage(found[k], xp)) if k in found else None for k in range(len(values))]
+
+
+def moved(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    tangents: Sequence[Array],
+    cells: Sequence[Storage] = (),
+    of_cells: Sequence[Array] = (),
+) -> Any:
+    """Inside a rule: the tangent of `fn(*args)`."""
+    closed = Closed("a rule", fn, args, cells)
+    xp, values, smooth = _inside(closed)
+    given = [_value(t, xp) for t in (*tangents, *of_cells)]
+    run = _of_smooth(closed, values, smooth)
+    _, out = xp.jvp(run, [values[k] for k in smooth], [given[k] for k in smooth])
+    return closed.returned(out, xp)
+
+
+def _inside(closed: Closed) -> tuple[Backend, list[Any], list[int]]:
+    assert tracing.now.capture is not None
+    xp = tracing.now.capture.inner
+    values = [_value(x, xp) for x in closed.arrays]
+    return xp, values, [k for k, v in enumerate(values) if dtypes.is_inexact(xp.dtype_of(v))]
+
+
+def _of_smooth(closed: Closed, values: Sequence[Any], smooth: Sequence[int]) -> Callable[..., tuple[Any, ...]]:
+    """As a function of those arrays alone that have derivatives."""
+
+    def run(inner: Backend, *some: Any) -> tuple[Any, ...]:
+        given = dict(zip(smooth, some, strict=True))
+        return closed(inner, *[given[k] if k in given else inner.lifted(v) for k, v in enumerate(values)])
+
+    return run

@@ -1,0 +1,133 @@
+"""A function of `Array`s as a function of one backend's arrays, which the backend can transform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import optree
+
+from tensorgraft.frontends.array_api.core import tracing
+from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.checks import check
+from tensorgraft.frontends.array_api.core.tracing import capturing
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage
+
+
+class Run:
+    """`fn(*args)` as (backend, *arrays) -> arrays, some leaves of the arguments being replaced.
+
+    Results are those of `fn`, then the storages from outside that it has written, then those inputs that it has
+    written, then the flags of its checks. `finish` judges these, makes of the others what `fn` returns, and writes what
+    was written.
+    """
+
+    def __init__(self, name: str, fn: Callable[..., Any], args: Sequence[Any], which: Sequence[int]) -> None:
+        self.name = name
+        self.fn = fn
+        given: Any = tuple(args)
+        self.leaves: list[Any]
+        self.leaves, self.tree = optree.tree_flatten(given)
+        spans = _spans(args)
+        self.places = [i for k in which for i in spans[k]]
+        self.inputs: list[Array] = []
+        for i in self.places:
+            x = self.leaves[i]
+            if not isinstance(x, Array):
+                raise TypeError(
+                    f"{name}: expected arrays of tensorgraft.array_api in argument {_owner(spans, i)}, got a"
+                    f" {type(x).__qualname__}"
+                )
+            self.inputs.append(x)
+        if not self.inputs:
+            raise TypeError(f"{name}: there is no array in argument {', '.join(map(str, which))}")
+        cells = [x._cell for x in self.inputs]
+        capture = tracing.now.capture
+        for cell in cells:  # inside of a transform they are arrays of it: the function may read others that are
+            if capture is not None and cell.backend is not capture.inner:
+                capture.touch(cell)
+        self.outer = cells[0].backend
+        if any(cell.backend is not self.outer for cell in cells):
+            places = ", ".join(dict.fromkeys(str(x.device) for x in self.inputs))
+            raise ValueError(f"{name}: the arrays are on several devices ({places}): move them with to_device")
+
+    def values(self) -> list[Any]:
+        """The arrays of the inputs."""
+        with self.outer.scope():
+            return [x._value() for x in self.inputs]
+
+    def __call__(self, inner: Backend, *values: Any) -> tuple[Any, ...]:
+        with capturing(self.outer, inner, name=self.name, fn=self.fn) as capture, inner.scope():
+            cells = [Storage(inner.copy(v) if inner.mutable else v, inner) for v in values]
+            capture.arguments = set(map(id, cells))
+            for cell in cells:
+                cell.capture = capture
+            leaves: Any = list(self.leaves)
+            for i, cell in zip(self.places, cells, strict=True):
+                leaves[i] = Array(cell)
+            out: Any = self.fn(*optree.tree_unflatten(self.tree, leaves))
+            found: Any
+            found, self.structure = optree.tree_flatten(out)
+            for x in found:
+                if isinstance(x, Array) and x._cell.backend is not inner:
+                    capture.touch(x._cell)
+                    if x._cell.backend is not inner:
+                        here = self.inputs[0].device
+                        raise ValueError(f"a transformed function of arrays on {here} returns one on {x.device}")
+            self.constants = [None if isinstance(x, Array) else x for x in found]
+            results = [x._value() for x in found if isinstance(x, Array)]
+            self.count = len(results)
+            x = leaves = out = found = None  # storages made inside are gone: those that are left were there before
+            written = capture.written()
+            self.written = [cell for cell, _ in written]
+            self.rewritten = [
+                k for k, (cell, v) in enumerate(zip(cells, values, strict=True)) if inner.mutable or cell.array is not v
+            ]
+            self.checks = [message for _, message in capture.checks]
+            flags = [flag for flag, _ in capture.checks]
+            return (*results, *(a for _, a in written), *(cells[k].array for k in self.rewritten), *flags)
+
+    def judge(self, made_: Sequence[Any]) -> None:
+        """Raise what `error_if` asks for: now, or, where the outside is traced too, when that has run."""
+        for flag, message in zip(made_[len(made_) - len(self.checks) :], self.checks, strict=True):
+            check(self.outer, flag, message)
+
+    def rest(self, made_: Sequence[Any]) -> Sequence[Any]:
+        """What was written, of what the transform gave back."""
+        return made_[self.count : len(made_) - len(self.checks)]
+
+    def finish(self, made_: Sequence[Any], results: Sequence[Any] | None = None) -> Any:
+        """What `fn` returns, of the arrays that the transform gave back."""
+        xp = self.outer
+        rest = self.rest(made_)
+        with xp.scope():
+            self.judge(made_)
+            for cell, value in zip(self.written, rest, strict=False):
+                if xp.mutable:
+                    xp.assign(cell.array, value)
+                else:
+                    cell.array = value
+            for k, value in zip(self.rewritten, rest[len(self.written) :], strict=True):
+                self.inputs[k]._write(value)
+            return self.returned(made_[: self.count] if results is None else results)
+
+    def returned(self, results: Sequence[Any]) -> Any:
+        """Arrays in the structure of what `fn` returns."""
+        given = iter(results)
+        leaves = [made(next(given), self.outer) if c is None else c for c in self.constants]
+        return optree.tree_unflatten(self.structure, leaves)
+
+
+def _spans(args: Sequence[Any]) -> list[range]:
+    """Where the leaves of each argument are among all."""
+    found, at = [], 0
+    for a in args:
+        n = optree.tree_structure(a).num_leaves
+        found.append(range(at, at + n))
+        at += n
+    return found
+
+
+def _owner(spans: Sequence[range], i: int) -> int:
+    return next(k for k, span in enumerate(spans) if i in span)

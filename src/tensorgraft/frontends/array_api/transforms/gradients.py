@@ -1,0 +1,191 @@
+"""Derivatives and batching of functions of `Array`s, by the backend that their arrays are on. See `tg.grad`."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.transforms.functional import Run
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Argnums = int | Sequence[int]
+
+
+def value_and_grad(
+    fn: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False, name: str = "value_and_grad"
+) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        which = _which(argnums, args, name)
+        run = Run(name, functools.partial(fn, **kwargs) if kwargs else fn, args, which)
+        _check_inexact(name, run.inputs)
+        xp = run.outer
+        results, pullback = xp.vjp(run, *run.values())
+        out = run.returned(results[: run.count])
+        if has_aux and not (isinstance(out, tuple) and len(out) == 2):
+            raise TypeError(f"{name}: with has_aux=True the function returns a pair, (value, anything)")
+        loss = out[0] if has_aux else out
+        if not isinstance(loss, Array) or loss.shape or not dtypes.is_floating(loss.dtype):
+            seen = f"{loss.dtype}{list(loss.shape)}" if isinstance(loss, Array) else type(loss).__qualname__
+            raise TypeError(f"{name}: the function must return a real floating-point array of no dimension, got {seen}")
+        with xp.scope():
+            seeds = [xp.zeros_like(r) for r in results]
+            seeds[0] = xp.ones_like(results[0])
+            found = pullback(seeds)
+        run.finish(results)
+        return out, _like(args, which, argnums, found, xp)
+
+    return wrapped
+
+
+def grad(fn: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+    both = value_and_grad(fn, argnums, has_aux=has_aux, name="grad")
+
+    @functools.wraps(fn)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        out, found = both(*args, **kwargs)
+        return (found, out[1]) if has_aux else found
+
+    return wrapped
+
+
+def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    run = Run("vjp", fn, primals, range(len(primals)))
+    _check_inexact("vjp", run.inputs)
+    xp = run.outer
+    results, pullback = xp.vjp(run, *run.values())
+    out = run.finish(results)
+    shapes, structure = optree.tree_flatten(out)
+
+    def pulled_back(cotangents: Any) -> tuple[Any, ...]:
+        given, found_structure = optree.tree_flatten(cotangents)
+        if found_structure != structure or any(
+            not isinstance(c, Array) or c.shape != r.shape for c, r in zip(given, shapes, strict=True)
+            if isinstance(r, Array)
+        ):  # fmt: skip
+            raise ValueError(f"vjp: the cotangents must look like the results, {_show(shapes)}, got {_show(given)}")
+        with xp.scope():
+            seeds = [xp.astype(c._value(), r.dtype) for c, r in zip(given, shapes, strict=True) if isinstance(r, Array)]
+            found = pullback([*seeds, *(xp.zeros_like(r) for r in results[run.count :])])
+        return _like(primals, range(len(primals)), list(range(len(primals))), found, xp)
+
+    return out, pulled_back
+
+
+def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    run = Run("jvp", fn, primals, range(len(primals)))
+    _check_inexact("jvp", run.inputs)
+    moved_by: Any = tuple(tangents)
+    given: list[Any] = optree.tree_leaves(moved_by)
+    if [getattr(t, "shape", None) for t in given] != [x.shape for x in run.inputs]:
+        raise ValueError(f"jvp: the tangents must look like the primals, {_show(run.inputs)}, got {_show(given)}")
+    xp = run.outer
+    with xp.scope():
+        moved = [xp.astype(t._value(), x.dtype) for t, x in zip(given, run.inputs, strict=True)]
+    results, out = xp.jvp(run, run.values(), moved)
+    return run.finish(results), run.returned(out[: run.count])
+
+
+def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_axes: int = 0) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def wrapped(*args: Any) -> Any:
+        axes = [in_axes] * len(args) if isinstance(in_axes, int) else list(in_axes)
+        if len(axes) != len(args):
+            raise ValueError(f"vmap: in_axes has {len(axes)} entries for {len(args)} arguments")
+        which = [k for k, axis in enumerate(axes) if axis is not None]
+        run = Run("vmap", fn, args, which)
+        owners = [axis for k in which for _ in optree.tree_leaves(args[k]) if (axis := axes[k]) is not None]
+        for x, axis in zip(run.inputs, owners, strict=True):
+            if not -x.ndim <= axis < x.ndim:
+                raise ValueError(f"vmap: an array of shape {x.shape} has no axis {axis}")
+        extents = {x.shape[axis] for x, axis in zip(run.inputs, owners, strict=True)}
+        if len(extents) != 1:
+            raise ValueError(f"vmap: the mapped axes have different extents: {sorted(extents)}")
+        if extents == {0}:
+            raise ValueError("vmap: the mapped axes have no elements")
+        xp = run.outer
+        with xp.scope():
+            rows = [xp.moveaxis(v, axis, 0) for v, axis in zip(run.values(), owners, strict=True)]
+            results = xp.vmap(run, *rows)
+            run.judge(results)
+            if run.written:
+                raise ValueError("vmap: the function writes an array from outside, once for every slice")
+            if not xp.mutable:
+                back = [xp.moveaxis(v, 0, owners[k]) for k, v in zip(run.rewritten, run.rest(results), strict=True)]
+                for k, value in zip(run.rewritten, back, strict=True):
+                    run.inputs[k]._write(value)
+            return run.returned([xp.moveaxis(r, 0, out_axes) for r in results[: run.count]])
+
+    return wrapped
+
+
+def jacobian(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def wrapped(*args: Any) -> Any:
+        which = _which(argnums, args, "jacobian")
+        run = Run("jacobian", fn, args, which)
+        _check_inexact("jacobian", run.inputs)
+        xp = run.outer
+        results, pullback = xp.vjp(run, *run.values())
+        out = run.finish(results)
+        leaves, structure = optree.tree_flatten(out)
+        rows = []
+        with xp.scope():
+            for k, r in enumerate(leaves):
+                if not isinstance(r, Array) or not dtypes.is_inexact(r.dtype):
+                    raise TypeError(f"jacobian: the function must return floating-point arrays, got {_show([r])}")
+                n = math.prod(r.shape)
+                basis = xp.reshape(xp.eye(n, n, r.dtype), (n, *r.shape))
+                others = [xp.zeros_like(v) for v in results]
+
+                def row(_: Backend, seed: Any, k: int = k, others: list[Any] = others) -> tuple[Any, ...]:
+                    return pullback([*others[:k], seed, *others[k + 1 :]])
+
+                found = xp.vmap(row, basis) if n else tuple(xp.zeros((0, *x.shape), x.dtype) for x in run.inputs)
+                shaped = [xp.reshape(v, (*r.shape, *x.shape)) for v, x in zip(found, run.inputs, strict=True)]
+                rows.append(_like(args, which, argnums, shaped, xp))
+        return optree.tree_unflatten(structure, rows)
+
+    return wrapped
+
+
+def hessian(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
+    return jacobian(grad(fn, argnums), argnums)
+
+
+def _which(argnums: Argnums, args: Sequence[Any], name: str) -> list[int]:
+    found = [argnums] if isinstance(argnums, int) else list(argnums)
+    for k in found:
+        if not -len(args) <= k < len(args):
+            raise ValueError(f"{name}: argnums is {argnums}, but the function was called with {len(args)} arguments")
+    return [k % len(args) for k in found]
+
+
+def _check_inexact(name: str, inputs: Sequence[Array]) -> None:
+    for x in inputs:
+        if not dtypes.is_inexact(x.dtype):
+            raise TypeError(f"{name}: arrays of floating-point numbers have derivatives, not of {x.dtype}")
+
+
+def _like(args: Sequence[Any], which: Sequence[int], argnums: Argnums, values: Sequence[Any], xp: Backend) -> Any:
+    """Values in the structure of the arguments that were named."""
+    given = iter(values)
+    found = []
+    with xp.scope():
+        for k in which:
+            leaves, structure = optree.tree_flatten(args[k])
+            found.append(optree.tree_unflatten(structure, [made(next(given), xp) for _ in leaves]))
+    return found[0] if isinstance(argnums, int) else tuple(found)
+
+
+def _show(leaves: Sequence[Any]) -> str:
+    return ", ".join(
+        f"{x.dtype}{list(x.shape)}" if isinstance(x, Array | np.ndarray) else type(x).__qualname__ for x in leaves
+    )

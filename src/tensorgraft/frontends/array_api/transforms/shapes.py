@@ -1,0 +1,71 @@
+"""Shapes and dtypes of what a function of `Array`s returns, of which nothing is computed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import optree
+
+from tensorgraft.frontends.array_api.core import devices, tracing
+from tensorgraft.frontends.array_api.core.array import Array
+from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage
+
+
+class _ShapesOf(AbstractBackend):
+    """The abstract backend in the place of a backend that computes."""
+
+    def __init__(self, real: Backend) -> None:
+        super().__init__()
+        self.real = real
+
+    def lifted(self, x: Any) -> ShapeDtype:
+        return x if isinstance(x, ShapeDtype) else ShapeDtype(self.real.shape(x), self.real.dtype_of(x))
+
+    def vmap(self, fn: Callable[..., Any], /, *arrays: ShapeDtype) -> tuple[ShapeDtype, ...]:
+        """All slices look the same: one is enough."""
+        made = fn(self, *(x.like(*x.shape[1:]) for x in arrays))
+        return tuple(y.like(arrays[0].shape[0], *y.shape) for y in made)
+
+
+@functools.cache
+def _shapes_of(real: Backend) -> _ShapesOf:
+    found = _ShapesOf(real)
+    devices.stands_for(found, real)
+    return found
+
+
+def eval_shape(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], called: Any) -> Any:
+    """`fn(*args, **kwargs)` on the abstract backend; `ShapeDtype` for each array, in its arguments and its result. What
+    it writes outside is as it was. `called`: the function that errors tell of."""
+    leaves: list[Any]
+    call: Any = (fn, args, kwargs)
+    leaves, structure = optree.tree_flatten(call)
+    known = [x._cell.backend for x in leaves if isinstance(x, Array)]
+    if any(xp is not known[0] for xp in known):
+        places = ", ".join(dict.fromkeys(str(x.device) for x in leaves if isinstance(x, Array)))
+        raise ValueError(f"filter_eval_shape: the arrays are on several devices ({places}): move them with to_device")
+    real = known[0] if known else devices.default().backend
+    if isinstance(real, _ShapesOf):  # inside of another
+        real = real.real
+    inner = _shapes_of(real)
+    cells: dict[int, Storage] = {}  # arguments that share a storage
+    with tracing.capturing(real, inner, name="filter_eval_shape", fn=called) as capture:
+        for i, x in enumerate(leaves):
+            if isinstance(x, ShapeDtype):
+                cell, geometry = Storage(x, inner), None
+            elif isinstance(x, Array):
+                cell, geometry = cells.setdefault(id(x._cell), Storage(inner.lifted(x._cell.array), inner)), x._geometry
+            else:
+                continue
+            cell.capture = capture
+            capture.arguments.add(id(cell))
+            cells[id(cell)] = cell
+            leaves[i] = Array(cell, geometry)
+        again: Any = optree.tree_unflatten(structure, leaves)
+        inside, given, named = again
+        out = inside(*given, **named)
+        return optree.tree_map(lambda x: ShapeDtype(x.shape, x.dtype) if isinstance(x, Array) else x, out)

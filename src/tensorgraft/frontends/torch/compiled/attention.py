@@ -1,0 +1,132 @@
+"""`F.scaled_dot_product_attention` above autograd: one operator where the CPU has one, in parts elsewhere.
+
+The operator is the CPU's (`_scaled_dot_product_flash_attention_for_cpu`), with its derivative formula, strides and
+results for queries that see no key, and it is chosen where the CPU chooses it. What it has no rule for stays in parts,
+as PyTorch takes it apart for any device: dropout, masks with a gradient, forward mode, `torch.func`, and what somebody
+traces or watches operator by operator.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch.library import Library
+
+from tensorgraft.frontends.torch.core.modes import suspended, tracing
+
+Tensor = torch.Tensor
+
+_library = Library("aten", "IMPL")
+_whole = torch.ops.aten.scaled_dot_product_attention.default
+_fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_fused_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+_modes = torch._C._len_torch_dispatch_stack
+_transform = torch._C._functorch.peek_interpreter_stack
+_DTYPES = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float16))
+_TYPES = (Tensor, torch.nn.Parameter)
+
+
+def install() -> None:
+    for key in ("AutogradPrivateUse1", "PrivateUse1"):
+        _library.impl("scaled_dot_product_attention", _attention, key)
+    _library.impl("_scaled_dot_product_flash_attention_for_cpu_backward", _backward, "AutogradPrivateUse1")
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    if not _is_fused(query, key, value, attn_mask, dropout_p, enable_gqa):
+        return _whole.decompose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    with suspended():
+        if attn_mask is not None and attn_mask.dtype is torch.bool:
+            attn_mask = torch.where(attn_mask, 0.0, -math.inf).to(query.dtype)
+        return _fused(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
+
+
+def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, shared: bool) -> bool:
+    """The CPU's conditions for its one kernel, and ours for an operator without forward mode and rules of vmap."""
+    if (
+        dropout
+        or (_modes() and _is_watched())
+        or tracing()
+        or forward_ad._current_level >= 0
+        or _transform() is not None
+    ):
+        return False
+    if not (q.dim() == k.dim() == v.dim() == 4 and q.dtype is k.dtype is v.dtype and q.dtype in _DTYPES):
+        return False
+    if not (q.device == k.device == v.device and all(type(x) in _TYPES for x in (q, k, v))):
+        return False
+    n, heads, rows, width = q.shape
+    groups, columns = k.shape[1:3]
+    if k.shape != v.shape or k.shape[0] != n or k.shape[3] != width or 0 in q.shape or 0 in k.shape:
+        return False
+    if heads != groups and not (shared and heads % groups == 0):
+        return False
+    if any(x.stride(3) != 1 and width != 1 for x in (q, k, v)):
+        return False
+    if mask is None:
+        return True
+    if mask.requires_grad or mask.device != q.device or type(mask) not in _TYPES:
+        return False
+    if mask.dtype not in (torch.bool, q.dtype, torch.float32) or mask.dim() not in (2, 4):
+        return False
+    if mask.stride(-1) != 1 and mask.shape[-1] != 1:
+        return False
+    return all(m in (1, s) for m, s in zip(mask.shape, (n, heads, rows, columns)[4 - mask.dim() :], strict=True))
+
+
+def _is_watched() -> bool:
+    """A dispatch mode that is not a compiled function's own looks at operators."""
+    from tensorgraft.frontends.torch.compiled.explain import Labels  # which importing the device is not to wait for
+    from tensorgraft.frontends.torch.compiled.host import HostWatch
+
+    return any(not isinstance(torch._C._get_dispatch_stack_at(i), HostWatch | Labels) for i in range(_modes()))
+
+
+def _backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """In parts, from queries and keys on, where the gradients are to be differentiated."""
+    if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        with torch._C._AutoDispatchBelowAutograd():
+            return _fused_backward(
+                grad, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
+            )
+    wide = torch.promote_types(query.dtype, torch.float32)
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    heads = (key.shape[1], query.shape[1] // key.shape[1])
+    q, dy = (x.to(wide).unflatten(1, heads) for x in (query, grad))
+    k, v = (x.to(wide).unsqueeze(2) for x in (key, value))
+    scores = q @ k.mT * factor
+    if is_causal:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        scores = scores.masked_fill(~seen, -math.inf)
+    if attn_mask is not None:
+        scores = scores + attn_mask.expand(*query.shape[:3], key.shape[2]).unflatten(1, heads)
+    p = torch._safe_softmax(scores, -1)
+    d_p = dy @ v.mT
+    d_scores = p * (d_p - (p * d_p).sum(-1, keepdim=True)) * factor
+    d_query = (d_scores @ k).flatten(1, 2)
+    d_key, d_value = ((x.mT @ y).sum(2) for x, y in ((d_scores, q), (p, dy)))
+    return tuple(x.to(query.dtype) for x in (d_query, d_key, d_value))

@@ -1,0 +1,341 @@
+"""One run of a function on the device, traced into a program: what it reads and writes, and what it asks of the host.
+
+While a capture is active, kernels tell it which storages they touch. A storage from outside gets a stand-in for its
+array, by which the traced program's inputs are recognised afterwards; what is written to it is an output. Storages
+made inside that outlive the trace (results, gradients, a module's cache) are outputs too. Values that the host gives
+anew at every call (random state, a learning rate) are feeds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from tensorgraft.frontends.torch.compiled.loops import Loops
+from tensorgraft.frontends.torch.core import codes, state
+from tensorgraft.frontends.torch.core.located import here, refused
+from tensorgraft.frontends.torch.core.places import Place, program_place
+from tensorgraft.frontends.torch.core.state import RandomState
+from tensorgraft.frontends.torch.device.scripted import put_back
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage
+
+if TYPE_CHECKING:
+    from tensorgraft.frontends.torch.compiled.host import HostWatch, Live
+    from tensorgraft.frontends.torch.compiled.remat import Recomputation
+    from tensorgraft.frontends.torch.core.values import Values
+
+Array = Any
+
+
+@dataclass
+class Touched:
+    """A storage from outside."""
+
+    cell: Storage
+    original: Array
+    stand_in: Array
+
+
+@dataclass
+class Feed:
+    """A value that the host gives at every call."""
+
+    stand_in: Array
+    value: Callable[[], np.ndarray]
+    traced: np.ndarray | None = None  # the value at the time of the trace, which the call that traced goes with
+    what: str = "random state"
+    tensor: torch.Tensor | None = None  # of the host, from outside
+
+    def take(self) -> np.ndarray:
+        if self.traced is None:
+            return self.value()
+        value, self.traced = self.traced, None
+        return value
+
+
+class Leaf:
+    """A tensor that a backward pass inside gives a gradient. One made inside is gone when the function has ended."""
+
+    def __init__(self, tensor: torch.Tensor, reset: bool) -> None:
+        self._ref = weakref.ref(tensor)
+        self.before = tensor.grad  # when the function began, as far as that is known
+        self.reset = reset  # `zero_grad` inside drops that gradient, so that it does not matter
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        t = self._ref()
+        assert t is not None
+        return t
+
+    @property
+    def alive(self) -> bool:
+        return self._ref() is not None
+
+    def same(self, tensor: torch.Tensor) -> bool:
+        return self._ref() is tensor
+
+
+class Mark(NamedTuple):
+    """A random state that was asked for inside: a number of draws after some words."""
+
+    source: RandomState
+    words: Array | None  # None: those with which the capture began
+    draws: int
+
+
+_tokens = itertools.count(1 << 63)  # offsets that stand for marks: no random state has one
+
+
+@dataclass
+class Capture:
+    backend: Backend
+    touched: list[Touched] = field(default_factory=list)
+    feeds: list[Feed] = field(default_factory=list)
+    born: list[weakref.ref[Storage]] = field(default_factory=list)
+    leaves: dict[int, Leaf] = field(default_factory=dict)
+    draws: dict[int, tuple[RandomState, Array, int]] = field(default_factory=dict)
+    reset: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = field(default_factory=dict)  # by `zero_grad`
+    bases: dict[int, Array] = field(default_factory=dict)  # the words with which a random state began, by its id
+    marks: dict[int, Mark] = field(default_factory=dict)
+    replays: bool = False  # branches or loop bodies run again in a backward pass
+    checkpoints: list[weakref.ref[Any]] = field(default_factory=list)  # calls of checkpointed functions
+    before: dict[int, tuple[torch.nn.Module, dict[str, Any], Any, Any]] = field(default_factory=dict)  # of the modules
+    recomputation: Recomputation | None = None  # that is under way
+    values: Values | None = None  # that may be asked for
+    modules: dict[int, torch.nn.Module] = field(default_factory=dict)
+    # tensors of the host that are no constants, and what they are at a call, by id
+    fed_tensors: dict[int, tuple[torch.Tensor, Live]] = field(default_factory=dict)
+    origins: dict[int, Place | None] = field(default_factory=dict)  # where the program made a storage, by id
+    casts: dict[Any, Any] = field(default_factory=dict)  # of weights, by autocast: this program's own
+    loops: Loops = field(default_factory=Loops)
+
+    quantized: list[Storage] = field(default_factory=list)  # of which the parts are touched
+    host: HostWatch | None = None  # what knows the tensors of the host
+    on_device: bool = True  # the function is known to use the device, whatever it has done so far
+
+    @property
+    def idle(self) -> bool:
+        """Nothing of the device has been used."""
+        return not (self.on_device or self.touched or self.born or self.draws)
+
+    # ---- storages -------------------------------------------------------------------------------------------------
+
+    def touch(self, cells: Sequence[Storage]) -> None:
+        """Kernels call this before they read or write storages."""
+        for cell in cells:
+            if cell.capture is self:
+                if self.recomputation is not None:
+                    self.recomputation.reads(cell)
+                continue
+            if cell.backend.wraps and cell.backend.inner is self.backend:
+                cell.capture = self
+                self.quantized.append(cell)
+                self.touch(codes.parts(cell))
+                if self.recomputation is not None:
+                    self.recomputation.reads(cell)
+                continue
+            if cell.backend is not self.backend:
+                raise RuntimeError(
+                    f"{here()} uses a tensor on {cell.backend.name}, and tg.jit compiles for one device,"
+                    f" {self.backend.name}: move it before the call"
+                )
+            cell.capture = self
+            original = cell.array
+            stand_in = self.backend.stand_in(original)
+            cell.array = stand_in
+            self.touched.append(Touched(cell, original, stand_in))
+            if self.recomputation is not None and not isinstance(cell, codes.Part):
+                self.recomputation.reads(cell)
+
+    def created(self, cell: Storage, place: Place | None = None) -> None:
+        """Kernels call this for each storage that they make, with the program's place where it is known."""
+        cell.capture = self
+        self.born.append(weakref.ref(cell))
+        if self.recomputation is not None:
+            self.recomputation.own.add(cell)
+        self.origins[id(cell)] = place or program_place()
+
+    def survivors(self) -> list[Storage]:
+        """The storages made inside that are still alive."""
+        return [cell for ref in self.born if (cell := ref()) is not None]
+
+    def note_module(self, module: torch.nn.Module) -> None:
+        """A module is about to run."""
+        self.modules[id(module)] = module
+        if id(module) not in self.before:
+            tables = vars(module), module._parameters, module._buffers
+            self.before[id(module)] = (module, *map(dict, tables))  # type: ignore[assignment]
+
+    def restore_gradients(self) -> None:
+        """Give every leaf the gradient that it had, and every module its attributes, after an exception."""
+        for module, attributes, parameters, buffers in self.before.values():
+            for table, values in (
+                (vars(module), attributes),
+                (module._parameters, parameters),
+                (module._buffers, buffers),
+            ):
+                put_back(table, values)
+        for leaf in self.leaves.values():
+            if leaf.alive:
+                leaf.tensor.grad = leaf.before
+        for tensor, before in self.reset.values():
+            tensor.grad = before
+
+    def restore(self) -> None:
+        """Put every storage from outside back as it was."""
+        for t in self.touched:
+            t.cell.array = t.original
+            t.cell.capture = None
+        for cell in (*self.survivors(), *self.quantized):
+            cell.capture = None
+
+    # ---- what the host gives --------------------------------------------------------------------------------------
+
+    def feed(
+        self,
+        value: Callable[[], np.ndarray],
+        example: np.ndarray,
+        at_trace: bool = False,
+        what: str = "random state",
+    ) -> Array:
+        """An input whose value the host gives at every call. `at_trace`: the call that traces takes the example, since
+        the traced function itself may change the value afterwards (a scheduler does)."""
+        with self.backend.eagerly():
+            stand_in = self.backend.stand_in(self.backend.asarray(example))
+        self.feeds.append(Feed(stand_in, value, example if at_trace else None, what))
+        return stand_in
+
+    def first_words(self, source: RandomState) -> Array:
+        """The words of a device's random state when the program begins."""
+        return self.feed(source.words, source.words())
+
+    def draw(self, source: RandomState) -> Array:
+        """The words of the next draw of a device's random state: its words at the call, the offset counted up."""
+        key = id(source)
+        if key not in self.draws:
+            if key not in self.bases:
+                self.bases[key] = self.first_words(source)
+            self.draws[key] = (source, self.bases[key], 0)
+        _, words, n = self.draws[key]
+        self.draws[key] = (source, words, n + 1)
+        if n == 0:
+            return words
+        xp = self.backend
+        high, low = (xp.slice(words, (i,), (i + 1,), (1,)) for i in (2, 3))
+        ahead = xp.add(low, xp.full((), n, dtypes.uint32))
+        high = xp.add(high, xp.astype(xp.less(ahead, low), dtypes.uint32))
+        return xp.concat([xp.slice(words, (0,), (2,), (1,)), high, ahead], axis=0)
+
+    def advances(self) -> list[tuple[RandomState, int]]:
+        """How many numbers each random state has drawn."""
+        return [(source, n) for source, words, n in self.draws.values() if words is self.bases.get(id(source))]
+
+    def mark_draws(self, source: RandomState) -> int:
+        """What stands for the offset that a random state has reached, for `rewind_draws`."""
+        held = self.draws.get(id(source))
+        token = next(_tokens)
+        self.marks[token] = Mark(source, None, 0) if held is None else Mark(*held)
+        return token
+
+    def rewind_draws(self, source: RandomState, token: int) -> None:
+        """Go back to a random state that was asked for inside (checkpointing does). Raises TracedValueError for one
+        from outside, which would be that of the first call for ever."""
+        mark = self.marks.get(token)
+        if mark is None or mark.source is not source:
+            raise refused(
+                "sets a random state from outside inside tg.jit, whose random numbers go on from call to call.",
+                ("do it outside", "before the call"),
+            )
+        words = self.bases.get(id(source)) if mark.words is None else mark.words
+        if words is None:
+            self.draws.pop(id(source), None)
+        else:
+            self.draws[id(source)] = (source, words, mark.draws)
+
+    def draw_from(self, generator: torch.Generator) -> Array:
+        """The words of a generator of the program: a new seed from it at every call."""
+        from tensorgraft.frontends.torch.core.generator import seed_from
+
+        return self.feed(lambda: RandomState(seed=seed_from(generator)).words(), np.zeros(4, np.uint32))
+
+    def host_array(self, t: torch.Tensor, view: Callable[[torch.Tensor], np.ndarray]) -> Any:
+        """What goes into the program for a tensor of the host: what the function itself makes of nothing else is a
+        constant, anything else is fed at every call."""
+        known = self.fed_tensors.get(id(t))
+        live = known[1] if known is not None else None if self.host is None else self.host.inside_kernel(t)
+        if live is None:
+            return view(t)
+        array = self.feed(lambda: view(live()), view(t), what="CPU argument" if live.of_argument else "CPU tensor")
+        self.feeds[-1].tensor = live.tensor
+        return array
+
+    # ---- gradients ------------------------------------------------------------------------------------------------
+
+    def note_leaves(self, roots: Sequence[Any]) -> None:
+        """Before a backward pass: remember the leaves that it reaches, and the gradients that they have."""
+        stack = [t.grad_fn for t in roots if isinstance(t, torch.Tensor) and t.grad_fn is not None]
+        leaves = [t for t in roots if isinstance(t, torch.Tensor) and t.grad_fn is None and t.requires_grad]
+        seen = set()
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            variable = getattr(node, "variable", None)
+            if variable is not None:
+                leaves.append(variable)
+            stack.extend(after for after, _ in node.next_functions if after is not None)
+        for leaf in leaves:
+            known = self.leaves.get(id(leaf))
+            if known is None or not known.same(leaf):
+                self.leaves[id(leaf)] = Leaf(leaf, id(leaf) in self.reset)
+
+    def forget_leaves(self) -> None:
+        """When the function has ended: leaves that were made inside are gone."""
+        self.leaves = {key: leaf for key, leaf in self.leaves.items() if leaf.alive}
+
+    def note_reset(self, tensors: Sequence[torch.Tensor]) -> None:
+        """`zero_grad(set_to_none=True)` is about to drop the gradients of these tensors."""
+        for t in tensors:
+            self.reset.setdefault(id(t), (t, t.grad))
+
+
+class active:
+    """The context in which a capture is under way. Captures do not nest: raises RuntimeError."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+
+    def __enter__(self) -> Capture:
+        if state.now.capture is not None:
+            raise RuntimeError(
+                "tg.jit inside tg.jit: call the function itself, the outer one compiles it with the rest"
+            )
+        state.now.capture = self.capture
+        return self.capture
+
+    def __exit__(self, *_: object) -> None:
+        state.now.capture = None
+
+
+class paused:
+    """Inside a capture: compute at once, on storages that the capture will find as if they had been there before."""
+
+    def __enter__(self) -> None:
+        self._capture = state.now.capture
+        assert self._capture is not None
+        self._eager = self._capture.backend.eagerly()
+        self._eager.__enter__()
+        state.now.capture = None
+
+    def __exit__(self, *exc: Any) -> None:
+        state.now.capture = self._capture
+        self._eager.__exit__(*exc)

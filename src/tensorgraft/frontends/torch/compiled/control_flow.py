@@ -1,0 +1,246 @@
+"""`torch.cond`, `torch.while_loop`, `scan` and `associative_scan` on the device.
+
+Eagerly they are Python's `if` and loops. Inside a compiled function they are the backend's own control flow: a branch
+or a body is traced once, whatever its length. Gradients compute it again where its derivative is asked for, so that
+what a loop keeps for its backward pass is its carries.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from tensorgraft.frontends.torch.compiled.bodies import Body, differentiable, pulled_back, with_history
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
+from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, on_device, to_array
+
+Tensor = torch.Tensor
+Array = Any
+
+
+def cond(original: Callable[..., Any], pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+    """`torch.cond`. Raises RuntimeError where the branches differ in structure, shapes or dtypes."""
+    leaves, spec = tree_flatten(tuple(operands))
+    if not _ours([pred, *leaves]):
+        return original(pred, true_fn, false_fn, operands)
+    if not (isinstance(pred, Tensor) and on_device(pred) and state.now.capture is not None):
+        return (true_fn if pred else false_fn)(*operands)
+    tensors = [t for t in leaves if isinstance(t, Tensor)]
+    results, structure = _branch(pred, [Body(fn, leaves, spec) for fn in (true_fn, false_fn)], tensors)
+    return tree_unflatten(results, structure)
+
+
+def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -> tuple[list[Tensor], TreeSpec]:
+    """(results, their structure) of one of two branches, by the value of `pred`."""
+    xp = cell_of(pred).backend
+    predicate = xp.reshape(_read(pred), ())
+    try:
+        made = xp.cond(predicate, *[lambda *arrays, b=b: b.values(arrays) for b in branches], *map(_read, tensors))
+    except TypeError:
+        seen = [b.described for b in branches]
+        raise RuntimeError(f"torch.cond: the branches return {seen[0]} and {seen[1]}, which must be alike") from None
+    structure = branches[0].structure
+    if structure is None or structure != branches[1].structure:
+        raise RuntimeError(
+            f"torch.cond: the branches return {branches[0].structure} and {branches[1].structure}, which must be alike"
+        )
+    slot, n = slot_of_backend(xp), len(tensors)
+    results = [from_array(a, slot) for a in made]
+    smooth = [t for t in tensors if differentiable(t)]
+    outer = list({id(t): t for b in branches for t in b.captured.values()}.values())
+    which = [i for i, t in enumerate(results) if differentiable(t)]
+    like = [_zeros_of(results[i]) for i in which]
+    if not torch.is_grad_enabled():
+        return results, structure
+
+    def backward(saved: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[Tensor]:
+        pred, *operands = saved
+        dy = [zeros() if (c := cotangents[i]) is None else c for i, zeros in zip(which, like, strict=True)]
+        sides = [lambda *given, b=b: pulled_back(b.flat, given[:n], given[n:], outer) for b in branches]
+        given = [*operands, *dy]
+        return _branch(pred, [Body(side, given, None) for side in sides], given)[0]
+
+    return with_history(results, [pred, *tensors], [*smooth, *outer], backward), structure
+
+
+def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
+    """`torch.while_loop`. Inside a compiled function a Python int that is carried comes back as a tensor."""
+    leaves, spec = tree_flatten(tuple(carried_inputs))
+    if not _ours(leaves):
+        return original(cond_fn, body_fn, carried_inputs)
+    if state.now.capture is None:
+        carried = tuple(carried_inputs)
+        while cond_fn(*carried):
+            carried = tuple(body_fn(*carried))
+        return carried
+    if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in leaves):
+        raise RuntimeError(
+            "torch.while_loop inside a compiled function has no gradient, since nobody knows how long it runs: use"
+            " scan, or detach() what is carried"
+        )
+    device = next(t.device for t in leaves if isinstance(t, Tensor) and on_device(t))
+    leaves = [t if isinstance(t, Tensor) else torch.tensor(t, device=device) for t in leaves]
+    condition, body = Body(cond_fn, leaves, spec), Body(body_fn, leaves, spec)
+    xp = cell_of(next(t for t in leaves if on_device(t))).backend
+    with torch.no_grad():
+        made = xp.while_loop(
+            lambda arrays: xp.reshape(condition.values(arrays)[0], ()), body.values, [_read(t) for t in leaves]
+        )
+    slot = slot_of_backend(xp)
+    return tuple(tree_unflatten([from_array(a, slot) for a in made], spec))
+
+
+def scan(
+    original: Callable[..., Any], combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = False
+) -> Any:
+    """`torch._higher_order_ops.scan`."""
+    x_leaves, x_spec = tree_flatten(xs)
+    carry, carry_spec = tree_flatten(init)
+    if not x_leaves or not _ours([*x_leaves, *carry]):
+        return original(combine_fn, init, xs, dim=dim, reverse=reverse)
+    dim = range(x_leaves[0].ndim)[dim]
+    slices = [x.movedim(dim, 0) for x in x_leaves]
+    n = len(carry)
+    run = compiled_scan if state.now.capture is not None else _loop
+
+    def step(carry: Sequence[Tensor], x: Sequence[Tensor]) -> list[Tensor]:
+        after, y = combine_fn(tree_unflatten(carry, carry_spec), tree_unflatten(x, x_spec))
+        flat, y_spec[0] = tree_flatten(y)
+        return [*tree_leaves(after), *flat]
+
+    y_spec: list[TreeSpec | None] = [None]
+    made = run(step, carry, slices, reverse)
+    ys = tree_unflatten(made[n:], y_spec[0])  # type: ignore[arg-type]
+    return tree_unflatten(made[:n], carry_spec), tree_map(lambda y: y.movedim(0, dim) if dim < y.ndim else y, ys)
+
+
+def _loop(step: Callable[..., list[Tensor]], carry: list[Tensor], xs: Sequence[Tensor], reverse: bool) -> list[Tensor]:
+    n, length = len(carry), xs[0].shape[0]
+    rows = []
+    for i in reversed(range(length)) if reverse else range(length):
+        made = step(carry, [x[i] for x in xs])
+        carry = made[:n]
+        rows.append(made[n:])
+    rows = rows[::-1] if reverse else rows
+    return [*carry, *(torch.stack(column) for column in zip(*rows, strict=True))]
+
+
+def compiled_scan(
+    step: Callable[..., list[Tensor]],
+    carry: Sequence[Tensor],
+    xs: Sequence[Tensor],
+    reverse: bool,
+    constants: Sequence[Tensor] = (),
+) -> list[Tensor]:
+    """The last carry and the stacked results of `step(carry, rows of xs, *constants) -> [*carry, *results]`.
+
+    For an active capture. Constants are the same in each step, and may have a history.
+    """
+    n, m, length = len(carry), len(xs), xs[0].shape[0]
+    operands = [*carry, *xs, *constants]
+
+    def flat_step(*tensors: Tensor) -> list[Tensor]:
+        return step(tensors[:n], tensors[n : n + m], *tensors[n + m :])
+
+    body = Body(flat_step, operands, None)
+    xp = cell_of(xs[0]).backend
+    slot = slot_of_backend(xp)
+    arrays = list(map(_read, operands))
+    keeps = torch.is_grad_enabled()  # the carries, for the backward pass
+
+    def forward(carried: list[Array], x: list[Array]) -> tuple[list[Array], list[Array]]:
+        made = body.values([*carried, *x, *arrays[n + m :]])
+        for before, after in zip(carried, made, strict=False):
+            if (xp.shape(before), xp.dtype_of(before)) != (xp.shape(after), xp.dtype_of(after)):
+                raise RuntimeError(
+                    f"scan: combine_fn takes a carry of shape {xp.shape(before)} and dtype {xp.dtype_of(before)}, and"
+                    f" returns one of shape {xp.shape(after)} and dtype {xp.dtype_of(after)}"
+                )
+        return made[:n], [*made[n:], *(carried if keeps else ())]
+
+    last, stacked = xp.scan(forward, arrays[:n], arrays[n : n + m], length=length, reverse=reverse)
+    results = [from_array(a, slot) for a in (*last, *stacked)]
+    if not keeps:
+        return results
+    kept = results[len(results) - n :]
+    outer = list(body.captured.values())
+    smooth = [i for i, t in enumerate(operands) if differentiable(t)]
+    which = [i for i, t in enumerate(results) if differentiable(t)]
+    like = {i: _zeros_of(results[i]) for i in which}
+    first_kept = len(results) - n
+
+    def backward(saved: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[Tensor]:
+        """A scan the other way, which carries the cotangents of the carry and the sums of those of what is the same in
+        each step."""
+        constant, fixed = saved[n + m :], [*(saved[i] for i in smooth if i >= n + m), *outer]
+        # of the last carry and the results one is needed; of the kept carries only a second derivative has one
+        dy = {i: zeros() if (c := cotangents[i]) is None else c for i, zeros in like.items() if i < first_kept}
+        dy |= {i: c for i in which if i >= first_kept and (c := cotangents[i]) is not None}
+        at_carry, at_row = sum(i < n for i in smooth), sum(i < n + m for i in smooth)
+        rows = [i for i in dy if i >= n]
+        extra = {i - first_kept: k for k, i in enumerate(rows) if i >= first_kept}
+        n_rows = len(rows) - len(extra)
+
+        def back(state: Sequence[Tensor], row: Sequence[Tensor], *constant: Tensor) -> list[Tensor]:
+            d_carry, sums, d_row = state[:at_carry], state[at_carry:], row[n + m :]
+            given = [*d_carry, *d_row[:n_rows]]
+            found = pulled_back(flat_step, [*row[: n + m], *constant], given, outer)
+            for place, i in enumerate(i for i in smooth if i < n):
+                if i in extra:
+                    found[place] = found[place] + d_row[extra[i]]
+            more = [a + b for a, b in zip(sums, found[at_row:], strict=True)]
+            return [*found[:at_carry], *more, *found[at_carry:at_row]]
+
+        first = [*(dy[i] for i in which if i < n), *map(torch.zeros_like, fixed)]
+        along = [*saved[: n + m], *(dy[i] for i in rows)]
+        found = compiled_scan(back, first, along, not reverse, constant)
+        sums, d_xs = found[at_carry : len(first)], found[len(first) : len(first) + at_row - at_carry]
+        return [*found[:at_carry], *d_xs, *sums]
+
+    ends = [*(operands[i] for i in smooth), *outer]
+    return with_history(results, [*kept, *xs, *constants], ends, backward)[:first_kept]
+
+
+def associative_scan(
+    original: Callable[..., Any],
+    combine_fn: Any,
+    xs: Any,
+    dim: int,
+    reverse: bool = False,
+    combine_mode: str = "pointwise",
+) -> Any:
+    """`torch._higher_order_ops.associative_scan`: in about log2(n) steps, each of the operators themselves."""
+    ours = _ours(tree_leaves(xs))
+    return original(combine_fn, xs, dim, reverse, "generic" if ours else combine_mode)
+
+
+def install() -> None:
+    """Wrap the functions under all names that PyTorch has for them."""
+    import torch._higher_order_ops as package
+
+    for ours in (cond, while_loop, scan, associative_scan):
+        name = ours.__name__
+        original = getattr(package, name)
+        wrapped = functools.wraps(original)(functools.partial(ours, original))
+        for owner in (package, sys.modules[f"{package.__name__}.{name}"], torch):
+            if getattr(owner, name, None) is original:
+                setattr(owner, name, wrapped)
+
+
+def _ours(leaves: Sequence[Any]) -> bool:
+    return any(isinstance(t, Tensor) and t.device.type == TYPE for t in leaves)
+
+
+def _zeros_of(t: Tensor) -> Callable[[], Tensor]:
+    return functools.partial(torch.zeros, t.shape, dtype=t.dtype, device=t.device)
+
+
+def _read(t: Tensor) -> Array:
+    state.touch(cell_of(t))
+    return to_array(t.detach())

@@ -1,0 +1,313 @@
+"""`tg.explain` for PyTorch programs: a trace as `tg.jit` makes it, with every operator labelled, and undone."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
+
+from tensorgraft.frontends.torch.compiled.capture import Capture
+from tensorgraft.frontends.torch.compiled.home import home_of
+from tensorgraft.frontends.torch.compiled.host import OnlyTheHost
+from tensorgraft.frontends.torch.compiled.jit import Compiled
+from tensorgraft.frontends.torch.compiled.reach import Named, arguments, reached
+from tensorgraft.frontends.torch.compiled.snapshot import unchanged
+from tensorgraft.frontends.torch.compiled.trace import Trace
+from tensorgraft.frontends.torch.core import schema, state
+from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
+from tensorgraft.frontends.torch.core.places import Place, program_place, source_line
+from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, numpy_dtype
+from tensorgraft.frontends.torch.dispatch.outcome import to_meta
+from tensorgraft.hub.analysis import Analysis, Cost
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage
+from tensorgraft.transforms.explain import Explanation, Fallback, Input, Operator, Traced
+
+Tensor = torch.Tensor
+
+
+def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
+    fn, compiled, new = _unwrapped(fn, args, kwargs)
+    probe = _Probe(fn)
+    leaves, structure = tree_flatten((args, kwargs))
+    home = home_of(fn, probe._reached.now(), leaves)
+    if home.backend is None:
+        raise _of_the_cpu(fn)
+    backend = home.backend
+    if not backend.traces:
+        raise TypeError(
+            f"tg.explain tells what a compiled program is made of, and the backend {backend.name} compiles none: it"
+            " runs each operation as it is met. Explain the call on a device that does, such as tg.device('jax')."
+        )
+    given: list[Named] = arguments(fn, args, kwargs)
+    roots = [*given, ("" if isinstance(fn, torch.nn.Module) else probe.report.name, fn)]
+    objects = list(reached(roots))
+    watch = _Watch(backend)
+    with unchanged([value for _, value in objects]), watch.active():
+        start = time.perf_counter()
+        try:
+            probe.trace(backend, leaves, structure, home.sure)
+        except OnlyTheHost:
+            raise _of_the_cpu(fn) from None
+        seconds = time.perf_counter() - start
+        inputs = _inputs(probe, objects, leaves)  # while the optimizers' state is there
+        results, kept = probe.results, probe.kept
+    program, donated = probe.program, probe.donated
+    born = probe.born
+    del probe
+    _settle(backend, born)
+    analysis = program.analyse(donated)
+    _name_constants(inputs, analysis, watch)
+    explanation = Explanation(
+        name=getattr(fn, "__qualname__", type(fn).__qualname__),
+        backend=backend.name,
+        program=analysis,
+        inputs=inputs,
+        operators=watch.operators(analysis.costs),
+        results=results,
+        kept_for_backward=kept,
+        trace_seconds=seconds,
+        fallbacks=list(watch.fallen.values()),
+    )
+    if compiled is not None:
+        report = compiled.report
+        explanation.calls, explanation.cold = report.calls, report.cold
+        explanation.traces = [Traced(*both) for both in zip(report.reasons, report.operations, strict=True)]
+        explanation.this_call = new
+    return explanation
+
+
+def _of_the_cpu(fn: Callable[..., Any]) -> TypeError:
+    name = getattr(fn, "__qualname__", type(fn).__qualname__)
+    return TypeError(
+        f"tg.explain tells of programs of the device, and {name} computes on CPU tensors alone, which tg.jit leaves to"
+        " torch.compile: torch._dynamo.explain tells of those"
+    )
+
+
+def _unwrapped(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Callable[..., Any], Compiled | None, list[str]]:
+    """(the program's function, what `tg.jit` made of it, what is new in this call)."""
+    if isinstance(fn, Compiled):
+        return fn.fn, fn, fn.news(args, kwargs)
+    if isinstance(fn, types.MethodType) and isinstance(fn.__func__, Compiled):
+        compiled = fn.__func__
+        return types.MethodType(compiled.fn, fn.__self__), compiled, compiled.news((fn.__self__, *args), kwargs)
+    return fn, None, []
+
+
+# ---- the trace -------------------------------------------------------------------------------------------------------
+
+
+class _Probe(Compiled):
+    """A compiled function that keeps what a trace was made of."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        super().__init__(fn, reported=False)
+
+    def trace(self, backend: Backend, leaves: list[Any], structure: Any, on_device: bool) -> None:
+        try:
+            made = self._trace(backend, leaves, structure, on_device)
+        finally:
+            if hasattr(self, "capture"):
+                self.capture.restore_gradients()
+        self.donated = made.donated
+        self.results = len(made.results)
+
+    def _assemble(self, capture: Capture, program: Any, seen: dict[str, Any], *rest: Any) -> Trace:
+        self.capture, self.program, self.born = capture, program, capture.born
+        tape = seen["tape"]
+        arrays = [] if tape is None else tape.arrays
+        self.kept = (len(arrays), sum(_bytes(capture.backend, a) for a in arrays))
+        self.written = {id(t.stand_in) for t in seen["written"]}
+        return super()._assemble(capture, program, seen, *rest)
+
+
+def _bytes(backend: Backend, array: Any) -> int:
+    return math.prod(backend.shape(array)) * backend.dtype_of(array).itemsize
+
+
+def _settle(backend: Backend, born: list[weakref.ref[Storage]]) -> None:
+    """Tensors of the trace that something still holds on to (a container that is out of reach) have zeros: they must
+    not be taken for traced ones."""
+    for ref in born:
+        cell = ref()
+        if cell is not None and backend.is_traced(cell.array):
+            with backend.scope():
+                cell.array = backend.zeros(backend.shape(cell.array), backend.dtype_of(cell.array))
+
+
+# ---- inputs ----------------------------------------------------------------------------------------------------------
+
+
+def _inputs(probe: _Probe, objects: list[Named], leaves: list[Any]) -> list[Input]:
+    names = _names(objects, {id(cell_of(t)) for t in leaves if isinstance(t, Tensor) and t.device.type == TYPE})
+    capture, backend = probe.capture, probe.capture.backend
+    touched = {id(t.stand_in): t for t in capture.touched}
+    fed = {id(f.stand_in): f for f in capture.feeds}
+    of_host = {id(value): f"{name}, on the CPU" for name, value in reversed(objects) if isinstance(value, Tensor)}
+    donated = set(probe.donated)
+    found = []
+    for k, array in enumerate(probe.program.captured):
+        shape = backend.shape(array)
+        if (t := touched.get(id(array))) is not None:
+            kind, name, shape = names.get(id(t.cell), ("captured", "", shape))
+        elif (f := fed.get(id(array))) is not None:
+            kind, name = "host", of_host.get(id(f.tensor), f.what)
+        else:
+            kind, name = "constant", ""
+        dtype, size = str(backend.dtype_of(array)), _bytes(backend, array)
+        found.append(Input(kind, name, dtype, tuple(shape), size, id(array) in probe.written, k in donated))
+    return found
+
+
+def _names(objects: list[Named], given: set[int]) -> dict[int, tuple[str, str, tuple[int, ...]]]:
+    """(kind, name, shape) of storages, by id."""
+    names: dict[int, tuple[str, str, tuple[int, ...]]] = {}
+    of_tensor: dict[int, str] = {}
+
+    def add(kind: str, name: str, value: Any) -> None:
+        if isinstance(value, Tensor) and value.device.type == TYPE:
+            cell = id(cell_of(value))
+            if kind == "captured" and cell in given:
+                kind = "argument"
+            names.setdefault(cell, (kind, name, tuple(value.shape)))
+
+    for name, value in objects:
+        if isinstance(value, torch.nn.Module):
+            dot = f"{name}." if name else ""
+            for kind, table in (("parameter", value._parameters), ("buffer", value._buffers)):
+                for key, t in table.items():
+                    add(kind, f"{dot}{key}", t)
+    tensors = [(name, t) for name, t in objects if isinstance(t, Tensor) and not isinstance(t, torch.nn.Parameter)]
+    for name, value in objects:
+        if isinstance(value, Tensor):
+            of_tensor.setdefault(id(value), name)
+            if isinstance(value, torch.nn.Parameter):
+                add("parameter", name, value)
+            add("gradient", f"{name}.grad", value.grad if value.is_leaf else None)
+    for name, value in objects:
+        if isinstance(value, torch.optim.Optimizer):
+            for p, entries in value.state.items():
+                for key, v in entries.items() if isinstance(entries, dict) else ():
+                    add("optimizer state", f"{name}.state[{of_tensor.get(id(p), '...')}][{key!r}]", v)
+    for name, t in tensors:
+        add("captured", name, t)
+    return names
+
+
+def _name_constants(inputs: list[Input], analysis: Analysis, watch: _Watch) -> None:
+    """Constants have no name: that of the first operator that reads one, and its line."""
+    for one, label in zip(inputs, analysis.first_use, strict=False):
+        if one.kind == "constant" and label:
+            used = watch.calls[int(label)]
+            one.name = f"in {used.name}() at {used.place}"
+
+
+# ---- operators -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Watch:
+    """Labels every operator of a trace with its line; operators without a kernel have stand-ins for results."""
+
+    backend: Backend
+    numbers: dict[Any, int] = field(default_factory=dict)  # label of (operator, place, backward)
+    calls: list[Operator] = field(default_factory=list)  # by label
+    lines: dict[int, Place | None] = field(default_factory=dict)  # of the nodes of autograd, by sequence number
+    fallen: dict[Any, Fallback] = field(default_factory=dict)
+    versions: list[tuple[weakref.ref[Tensor], int]] = field(default_factory=list)  # of written tensors, before
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        state.now.in_place_of_the_cpu = self.stand_in
+        try:
+            with Labels(self):
+                yield
+        finally:
+            state.now.in_place_of_the_cpu = None
+            for ref, version in reversed(self.versions):
+                if (t := ref()) is not None:
+                    torch._C._autograd._unsafe_set_version_counter((t,), (version,))
+
+    def label(self, func: Any) -> str:
+        node = torch._C._current_autograd_node()
+        if node is None:
+            place = program_place()
+            self.lines.setdefault(torch.autograd._get_sequence_nr() - 1, place)
+        else:
+            number = node._sequence_nr()
+            place = self.lines[number] if number in self.lines else program_place()
+        key = (func, place, node is not None)
+        n = self.numbers.setdefault(key, len(self.calls))
+        if n == len(self.calls):
+            name = schema.short_name(func)
+            self.calls.append(Operator(name, _where(place), source_line(place), node is not None))
+        self.calls[n].calls += 1
+        return str(n)
+
+    def note_versions(self, func: Any, args: Any, kwargs: Any) -> None:
+        written = schema.signature(func).written
+        if written:
+            bound = schema.signature(func).bind(args, kwargs)
+            for t in tree_leaves([bound.get(name) for name in written]):
+                if isinstance(t, Tensor) and not t.is_inference():
+                    self.versions.append((weakref.ref(t), t._version))
+
+    def stand_in(self, op: Any, args: Any, kwargs: Any) -> Any:
+        name, place = schema.short_name(op), program_place()
+        self.fallen.setdefault((name, place), Fallback(name, _where(place))).calls += 1
+        capture = state.now.capture
+        assert capture is not None
+        slot = slot_of_backend(self.backend)
+
+        def made(t: Any) -> Any:
+            if not isinstance(t, Tensor):
+                return t
+            zeros = np.zeros(tuple(t.shape), numpy_dtype(t.dtype))
+            return from_array(capture.feed(lambda: zeros, zeros, what=f"result of {name} on the CPU"), slot)
+
+        for device in ("meta", "cpu"):  # where PyTorch cannot tell without values, zeros do
+            given, named = to_meta(args, kwargs, device)
+            try:
+                return tree_map(made, op(*given, **named))
+            except NotImplementedError:
+                if device == "cpu":
+                    raise
+
+    def operators(self, costs: dict[str, Cost]) -> list[Operator]:
+        for label, cost in costs.items():
+            if label:
+                one = self.calls[int(label)]
+                one.flops, one.bytes = cost.flops, cost.bytes
+        return sorted(self.calls, key=lambda one: (-one.flops, -one.bytes))
+
+
+class Labels(TorchDispatchMode):
+    def __init__(self, watch: _Watch) -> None:
+        super().__init__()
+        self.watch = watch
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if state.now.capture is None:
+            return func(*args, **kwargs)
+        self.watch.note_versions(func, args, kwargs)
+        with self.watch.backend.labelled(self.watch.label(func)):
+            return func(*args, **kwargs)
+
+
+def _where(place: Place | None) -> str:
+    return "" if place is None else f"{os.path.basename(place[0])}:{place[1]}"

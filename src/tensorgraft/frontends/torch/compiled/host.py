@@ -1,0 +1,403 @@
+"""CPU tensors in a function that `tg.jit` traces: those from outside, and what the host computes of them.
+
+None of their values is a constant of the program. What goes into it is fed at every call, computed again by the host
+from the arguments and the tensors of outside as they are then; what Python asks for is guarded by its value, or
+refused. Constants are those alone which the function makes of nothing else (`torch.zeros(3)`, `torch.tensor([1, 2])`).
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.core import schema, state
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.located import refused
+
+if TYPE_CHECKING:
+    from tensorgraft.frontends.torch.compiled.capture import Capture
+
+Tensor = torch.Tensor
+LARGEST = 1 << 14  # elements that a guard compares
+_ASKING = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+
+
+class OnlyTheHost(BaseException):
+    """Nothing of the device is in what a function has done so far, and it does what a trace cannot: for
+    `Compiled` to catch, which then leaves the function to PyTorch (`on_cpu`)."""
+
+
+def on_host(x: Any) -> bool:
+    """`x` is a tensor that some other device than ours computes with."""
+    return isinstance(x, Tensor) and x.device.type not in (TYPE, "meta")
+
+
+# ---- what a tensor is at a call --------------------------------------------------------------------------------------
+
+
+class Live:
+    """A tensor of the host, and what it is at a call."""
+
+    of_argument: bool
+    tensor: Tensor | None = None  # the same one at every call
+
+    def __call__(self) -> Tensor:
+        raise NotImplementedError
+
+
+class Argument(Live):
+    of_argument = True
+
+    def __init__(self, i: int) -> None:
+        self._i = i
+
+    def __call__(self) -> Tensor:
+        leaf: Tensor = state.now.leaves[self._i]
+        return leaf
+
+
+class Outside(Live):
+    """One that the function reaches otherwise; held, so that it is the same one at every call."""
+
+    of_argument = False
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor: Tensor = tensor
+
+    def __call__(self) -> Tensor:
+        return self.tensor
+
+
+class Gone(Live):
+    """An argument, in a backward pass that runs a function again when the call is over."""
+
+    of_argument = True
+
+    def __call__(self) -> Tensor:
+        raise TracedValueError(
+            "a checkpointed function, branch or loop body inside tg.jit uses a CPU tensor that is an argument, and runs"
+            " again in a backward pass outside, which has not got it: move the argument to the device"
+        )
+
+
+class Computed(Live):
+    """A result of a step."""
+
+    def __init__(self, step: Step, k: int) -> None:
+        self._step, self._k = step, k
+        self.of_argument = step.of_argument
+
+    def __call__(self) -> Tensor:
+        return self._step()[self._k]
+
+
+class Step:
+    """A call of an operator by the host, made again once for each call of the function."""
+
+    def __init__(self, func: Callable[..., Any], args: Any, kwargs: Any, of_argument: bool) -> None:
+        self._func, self._args, self._kwargs = func, args, kwargs
+        self.of_argument = of_argument
+
+    def __call__(self) -> list[Tensor]:
+        known = state.now.computed
+        if self not in known:
+            args, kwargs = tree_map(_now, (self._args, self._kwargs))
+            with torch.no_grad():
+                known[self] = list(filter(on_host, tree_leaves(self._func(*args, **kwargs))))
+        results: list[Tensor] = known[self]
+        return results
+
+
+def _now(x: Any) -> Any:
+    return x() if isinstance(x, Live) else x
+
+
+class ValueGuard:
+    """Values that Python has asked for are still the same."""
+
+    def __init__(self, live: Live, values: Tensor) -> None:
+        self._live, self._values = live, _bits(values)
+
+    def hold(self, leaves: Sequence[Any]) -> bool:
+        with calling(leaves):
+            return _bits(self._live()) == self._values
+
+    def broken(self, names: dict[int, str]) -> str:
+        name = names.get(id(self._live.tensor), "a CPU tensor")
+        return f"{name}, which is on the CPU and of which Python asks for the value, has another one"
+
+
+class LookGuard:
+    """A tensor from outside still has the shape, strides and dtype that the program was made for."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor, self._look = tensor, _look(tensor)
+
+    def hold(self, leaves: Sequence[Any]) -> bool:
+        return _look(self._tensor) == self._look
+
+    def broken(self, names: dict[int, str]) -> str:
+        return f"{names.get(id(self._tensor), 'a CPU tensor')} has another shape, dtype or strides"
+
+
+class calling:
+    """The time in which a compiled function is called with `leaves`."""
+
+    def __init__(self, leaves: Sequence[Any]) -> None:
+        self._leaves = leaves
+
+    def __enter__(self) -> None:
+        state.now.leaves = self._leaves
+
+    def __exit__(self, *_: object) -> None:
+        state.now.leaves = ()
+        if state.now.computed:
+            state.now.computed = {}
+
+
+def _look(t: Tensor) -> tuple[Any, ...]:
+    return t.dtype, t.shape, t.stride(), t.device, t.requires_grad
+
+
+def _bits(t: Tensor) -> tuple[Any, ...]:
+    """Equal for equal values alone: zeros have signs, and NaN is itself."""
+    t = t.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    return t.dtype, t.shape, t.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+# ---- while a function is traced --------------------------------------------------------------------------------------
+
+
+class HostWatch(TorchDispatchMode):
+    """Follows the tensors of the host through a traced function, and refuses what its first call alone would do: writes
+    to those from outside, and random numbers drawn on the CPU."""
+
+    def __init__(self, capture: Capture) -> None:
+        super().__init__()
+        self.capture = capture
+        self.constants: dict[int, weakref.ref[Tensor]] = {}
+        self.guards: list[ValueGuard | LookGuard] = []
+        self.computing: dict[int, Live] = {}  # what the operator that runs is given
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        host = [t for t in tree_leaves((args, kwargs)) if on_host(t)]
+        if func is torch.ops.aten.lift_fresh.default and host and host[0].untyped_storage().resizable():
+            self._constant(host[0])  # of Python's numbers: `torch.tensor` has just made it
+        live = {id(t): now for t in host if (now := self.live(t)) is not None}
+        if host:
+            self._refuse_writes(func, args, kwargs, live)
+        random = torch.Tag.nondeterministic_seeded in func.tags
+        asked = bool(live) and not random and _asks(func, args)
+        for t in host if asked else ():
+            self.ask(t)
+        self.computing = live
+        try:
+            out = func(*args, **kwargs)
+        finally:
+            self.computing = {}
+        made = [t for t in tree_leaves(out) if on_host(t)]
+        if random and (made or host):
+            raise self.refused(
+                "draws random numbers on the CPU inside tg.jit: every call would have those of the first.",
+                ("on the device", "draw them with device=..., anew at every call"),
+                ("outside", "draw them before the call, and pass them as an argument"),
+            )
+        if live and made and not asked:
+            self._step(func, args, kwargs, live, made)
+        else:
+            for t in made:
+                self._constant(t)
+        return out
+
+    def live(self, t: Tensor) -> Live | None:
+        """What a tensor is at a call; None for a constant."""
+        known = self.capture.fed_tensors.get(id(t))
+        if known is not None:
+            return known[1]
+        if self._is_constant(t):
+            return None
+        with _disable_current_modes():
+            return self._met(t)
+
+    def inside_kernel(self, t: Tensor) -> Live | None:
+        """The same for one that a kernel of the device takes into the program."""
+        if self._is_constant(t):
+            return None
+        if self.computing and self._alias(t) is None:
+            raise refused(
+                "computes on the device with what its kernel makes of a CPU tensor, which every call would have from"
+                " the first.",
+                ("on the device", "move the CPU tensor there before"),
+            )
+        if (
+            not self.computing and t.untyped_storage().resizable()
+        ):  # `torch.tensor([1, 2], device=...)` has just made it
+            return None
+        return self.live(t)
+
+    def _met(self, t: Tensor) -> Live | None:
+        """The same for one that no operator has made: one from outside, or another view of what is known."""
+        if (alias := self._alias(t)) is not None:
+            return alias[0]
+        self.guards.append(LookGuard(t))
+        return self._feed(t, Outside(t))
+
+    def _alias(self, t: Tensor) -> tuple[Live | None] | None:
+        """The same for another view of a tensor that is known; None for one of other memory."""
+        memory = _memory(t)
+        for ref in self.constants.values():
+            if memory is not None and (known := ref()) is not None and _memory(known) == memory:
+                self._constant(t)
+                return (None,)
+        for known, live in list(self.capture.fed_tensors.values()):
+            if memory is not None and _memory(known) == memory:
+                view = functools.partial(_seen_as, t.dtype, t.size(), t.stride(), int(t.storage_offset()))
+                return (self._feed(t, Computed(Step(view, (live,), {}, live.of_argument), 0)),)
+        return None
+
+    def _feed(self, t: Tensor, live: Live) -> Live:
+        self.capture.fed_tensors[id(t)] = (t, live)
+        return live
+
+    def _constant(self, t: Tensor) -> None:
+        if id(t) not in self.capture.fed_tensors:
+            self.constants[id(t)] = weakref.ref(t)
+
+    def _is_constant(self, t: Tensor) -> bool:
+        ref = self.constants.get(id(t))
+        return ref is not None and ref() is t
+
+    def _step(self, func: Any, args: Any, kwargs: Any, live: dict[int, Live], made: Sequence[Tensor]) -> None:
+        def held(x: Any) -> Any:
+            if not on_host(x):
+                return x
+            return live[id(x)] if id(x) in live else x.clone()  # a constant, as it is now
+
+        with _disable_current_modes():
+            args, kwargs = tree_map(held, (args, kwargs))
+        step = Step(func, args, kwargs, any(one.of_argument for one in live.values()))
+        for k, t in enumerate(made):
+            if id(t) not in self.capture.fed_tensors:
+                self._feed(t, Computed(step, k))
+
+    def _refuse_writes(self, func: Any, args: Any, kwargs: Any, live: dict[int, Live]) -> None:
+        sig = schema.signature(func)
+        if not sig.written:
+            return
+        for name, given in sig.bind(args, kwargs).items():
+            for t in tree_leaves(given) if name in sig.written else ():
+                if not on_host(t):
+                    continue
+                if isinstance(live.get(id(t)), Argument | Outside):
+                    raise self.refused(
+                        f"writes a CPU tensor of shape {tuple(t.shape)} inside tg.jit: only the first call would.",
+                        ("on the device", "move the tensor there, and write it as here"),
+                        ("outside", "write it before the call or after it"),
+                    )
+                if live:
+                    of = "a CPU argument" if any(one.of_argument for one in live.values()) else "a CPU tensor"
+                    raise self.refused(
+                        f"writes a CPU tensor of shape {tuple(t.shape)} with what comes of {of} of the compiled"
+                        " function.",
+                        ("out of place", "compute it as a new tensor: that is done at every call"),
+                        ("on the device", "move the argument there"),
+                    )
+
+    def ask(self, t: Tensor) -> None:
+        """A tensor's values go to Python. Raises TracedValueError where they cannot be guarded."""
+        live = self.live(t) if on_host(t) else None
+        if live is None:
+            return
+        if live.of_argument and self.capture.values is None:
+            raise self.refused(
+                "needs the value of a CPU argument of the compiled function: every call would have this one's.",
+                ("stay a tensor", "use it itself in the place of its value"),
+                ("know it before", "pass it as a Python number: each value is compiled"),
+            )
+        if t.numel() > LARGEST:
+            raise self.refused(
+                f"needs the values of a CPU tensor of shape {tuple(t.shape)} from outside, too many to be compared at"
+                " every call.",
+                ("stay a tensor", "use it itself in the place of its values, or move it to the device"),
+                ("know them before", "outside of the compiled function"),
+            )
+        with _disable_current_modes():
+            self.guards.append(ValueGuard(live, t))
+
+    def refused(self, what: str, *ways: tuple[str, str]) -> BaseException:
+        """The error for what a trace cannot do; where nothing of the device is in it, what leaves it to PyTorch."""
+        return OnlyTheHost() if self.capture.idle else refused(what, *ways)
+
+    def at_the_end(self, results: Sequence[Any]) -> None:
+        """When the function has ended. Raises OnlyTheHost if it has computed on the host alone, TracedValueError where
+        what it leaves there would be that of its first call."""
+        if self.capture.idle and self.capture.fed_tensors:
+            raise OnlyTheHost
+        for t in results:
+            if on_host(t) and t.grad_fn is not None and isinstance(self.live(t), Computed):
+                raise refused(
+                    f"returns a CPU tensor of shape {tuple(t.shape)} with a history (grad_fn) from a function that"
+                    " computes on the device.",
+                    ("without it", "return its detach()"),
+                    ("on the device", "move what it is made of there"),
+                )
+        for leaf in self.capture.leaves.values():
+            if leaf.alive and on_host(leaf.tensor) and leaf.tensor.grad is not leaf.before:
+                raise refused(
+                    f"gives a CPU tensor of shape {tuple(leaf.tensor.shape)} a gradient, in a function that computes on"
+                    " the device.",
+                    ("on the device", "move the tensor there"),
+                    ("outside", "call backward() after the compiled function"),
+                )
+
+    def refuse_left(self, results: Sequence[Any]) -> None:
+        """When the function's frames are gone. Raises TracedValueError for a tensor that the host computes and that
+        something but a result still holds: every later call would leave it as it is."""
+        fed = self.capture.fed_tensors
+        kept = {id(t) for t in results if on_host(t)}
+        refs = {key: (weakref.ref(t), live) for key, (t, live) in fed.items() if isinstance(live, Computed)}
+        for key in refs.keys() - kept:
+            del fed[key]
+        t = None
+        for key, (ref, _) in refs.items():
+            if key not in kept and ref() is not None:
+                gc.collect()
+            if key not in kept and (t := ref()) is not None:
+                raise refused(
+                    f"keeps a CPU tensor of shape {tuple(t.shape)} that it computes, which only its first call would.",
+                    ("return it", "and keep it outside"),
+                    ("on the device", "compute it there"),
+                )
+
+    def result(self, t: Tensor) -> Callable[[], Tensor]:
+        """What a result on the host is at a call."""
+        return self.live(t) or t.detach().clone().clone
+
+
+def _asks(func: Any, args: Any) -> bool:
+    """What comes of an operator, or its shape, depends on values."""
+    if func is torch.ops.aten.index.Tensor:
+        return any(t.dtype in (torch.bool, torch.uint8) for t in args[1] if t is not None)
+    return any(tag in func.tags for tag in _ASKING)
+
+
+def _memory(t: Tensor) -> int | None:
+    """What tells a tensor's memory from that of others; None for one that has no plain storage."""
+    try:
+        return t.untyped_storage()._cdata if t.layout is torch.strided else None
+    except (NotImplementedError, RuntimeError):  # of a wrapper
+        return None
+
+
+def _seen_as(dtype: torch.dtype, size: Any, stride: Any, offset: int, of: Tensor) -> Tensor:
+    like = torch.empty(0, dtype=dtype, device=of.device)
+    return like.set_(of.untyped_storage(), offset, size, stride)

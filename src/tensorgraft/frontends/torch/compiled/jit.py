@@ -1,0 +1,495 @@
+"""`tg.jit` for PyTorch programs: whatever a function does on the device, as one program of its backend.
+
+A call is traced when it comes with shapes, dtypes or Python values not seen before, or when something that a trace
+took for granted no longer holds (a module's mode, an optimizer's betas, a parameter that has another storage).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+import types
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.autograd.forward_ad as forward_ad
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.compiled import recurring
+from tensorgraft.frontends.torch.compiled.capture import Capture, Feed, active
+from tensorgraft.frontends.torch.compiled.guards import (
+    Guards,
+    Reached,
+    getter_of,
+    leaf_key,
+    modes,
+    shared_arguments,
+    value_keys,
+)
+from tensorgraft.frontends.torch.compiled.home import home_of
+from tensorgraft.frontends.torch.compiled.host import Argument, OnlyTheHost, on_host
+from tensorgraft.frontends.torch.compiled.on_cpu import CpuCall, OnCpu
+from tensorgraft.frontends.torch.compiled.optimizers import Stepped, optimizers_traced
+from tensorgraft.frontends.torch.compiled.replay import usable
+from tensorgraft.frontends.torch.compiled.retraces import History
+from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
+from tensorgraft.frontends.torch.compiled.sources import Inputs, Source, Storages
+from tensorgraft.frontends.torch.compiled.tape import Tape, record
+from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
+from tensorgraft.frontends.torch.compiled.watch import Schedule, watching
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.attributes import Attributes, Reads, noting
+from tensorgraft.frontends.torch.core.codes import Part, apart, count, kind_of
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.located import here, refused
+from tensorgraft.frontends.torch.core.metadata import Metadata
+from tensorgraft.frontends.torch.core.places import program_place
+from tensorgraft.frontends.torch.core.tensors import cell_of
+from tensorgraft.frontends.torch.core.trees import Structure, flatten, flatten_call, unflatten_call
+from tensorgraft.frontends.torch.core.values import ROUNDS, ValueGuards, Values, too_many
+from tensorgraft.frontends.torch.dispatch.plan import sharing
+from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization import policy
+from tensorgraft.storage import Storage
+from tensorgraft.transforms.jit import When
+from tensorgraft.transforms.surroundings import Surroundings, roots
+
+Array = Any
+Tensor = torch.Tensor
+Parameter = torch.nn.Parameter
+_MOST_TRACES = 32
+_transforms = torch._C._functorch.peek_interpreter_stack
+_MOST_KEYS = 256
+
+
+@dataclass
+class Report:
+    """What `tg.jit` did with one function."""
+
+    name: str
+    traces: int = 0
+    calls: int = 0
+    cold: int = 0  # calls that ran as eager code, with signatures that had not come back yet
+    trace_seconds: float = 0.0
+    compile_seconds: float = 0.0  # of the first calls of the traces, which compile
+    operations: list[int] = field(default_factory=list)  # of each traced program
+    reasons: list[list[str]] = field(default_factory=list)  # of each trace: what was new
+
+
+class Compiled:
+    """A function compiled by `tg.jit`."""
+
+    def __init__(
+        self, fn: Callable[..., Any], reported: bool = True, guard_values: bool = False, compile: When = "recurring"
+    ) -> None:
+        self._guards_values = guard_values
+        functools.update_wrapper(self, fn, updated=())
+        self.fn = fn
+        self.traces: dict[Any, list[Trace]] = {}
+        # the same traces by a key that is made faster, with the objects that it knows by identity
+        self._quick: dict[Any, tuple[list[Any], Sequence[Trace | CpuCall]]] = {}
+        self._reached = Reached(fn)
+        self._cpu: OnCpu | None = None
+        self.history = History(fn, self._reached)
+        self._changed: set[tuple[int, str]] = set()  # attributes that traces have changed
+        self.leaves: list[Tensor] = []  # that have been given gradients by earlier traces
+        self.report = Report(getattr(fn, "__qualname__", type(fn).__name__))
+        self._recurring = recurring.Recurring(compile, self.report.name, self.history)
+        if reported:
+            reports.append(self.report)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.report.calls += 1
+        # inside another compiled function, which compiles this one with the rest, or inside transforms, whose tensors
+        # have no arrays: a compiled program would know nothing of their tangents
+        if state.now.capture is not None or _transforms() is not None or forward_ad._current_level >= 0:
+            return self.fn(*args, **kwargs)
+        leaves, structure = flatten_call(args, kwargs)
+        objects = self._reached.now()
+        quick = (structure, *modes(), *map(id, objects), *_quick_keys(leaves))
+        known = self._quick.get(quick)
+        if known is not None:
+            for found in known[1]:
+                if found.guards.hold(leaves):
+                    return found(leaves)
+        return self._first_call(quick, leaves, structure, objects)
+
+    def _first_call(self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
+        """A call for which no trace is at hand."""
+        home = home_of(self.fn, self._reached.now(), leaves)
+        if home.backend is None:
+            return self._on_cpu(quick, leaves, structure, objects)
+        backend = home.backend
+        if not backend.traces:
+            args, kwargs = unflatten_call(structure, leaves)
+            return self.fn(*args, **kwargs)
+        key = self._key(backend, leaves, structure, objects)
+        known = self.traces.get(key, [])
+        if len(self._quick) >= _MOST_KEYS:
+            self._quick.clear()
+        self._quick[quick] = (objects, known)
+        for found in known:
+            if found.guards.hold(leaves):
+                return found(leaves)
+        seen = functools.partial(self.history.call, leaves, structure, backend)
+        guards = [found.guards for found in known]
+        programs = sum(map(len, self.traces.values()))
+        signature = (key, *self.history.why(seen(), guards, leaves)) if known else key
+        if home.sure and self._recurring.waits(backend, signature, programs, _MOST_TRACES, seen):
+            self.report.cold += 1
+            return recurring.run(self.fn, *unflatten_call(structure, leaves))
+        call = seen()
+        why = self.history.why(call, guards, leaves)
+        if programs >= _MOST_TRACES:
+            raise RuntimeError(self.history.too_many(self.report.name, _MOST_TRACES, call, why, program_place()))
+        try:
+            made = self._trace(backend, leaves, structure, home.sure)
+        except OnlyTheHost:
+            return self._on_cpu(quick, leaves, structure, objects)
+        self.traces.setdefault(key, known).append(made)
+        self.history.calls.append(call)
+        self.report.reasons.append(why)
+        start = time.perf_counter()
+        out = made(leaves, first=True)
+        self.report.compile_seconds += time.perf_counter() - start
+        return out
+
+    def _on_cpu(self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
+        """A call of a function of CPU tensors alone."""
+        if self._cpu is None:
+            self._cpu = OnCpu(self.fn, self.report)
+        if len(self._quick) >= _MOST_KEYS:
+            self._quick.clear()
+        found = CpuCall(self._cpu, structure)
+        self._quick[quick] = (objects, [found])
+        return found(leaves)
+
+    def news(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+        """What is new in a call, in words: that for which it would be traced. Empty where it would not, and for the
+        first one."""
+        leaves, structure = flatten_call(args, kwargs)
+        backend = home_of(self.fn, self._reached.now(), leaves).backend
+        if backend is None:
+            return []
+        known = self.traces.get(self._key(backend, leaves, structure, self._reached.now()), [])
+        guards = [found.guards for found in known]
+        if any(g.hold(leaves) for g in guards):
+            return []
+        return self.history.why(self.history.call(leaves, structure, backend), guards, leaves)
+
+    def _key(self, backend: Backend, leaves: Sequence[Any], structure: Structure, objects: list[Any]) -> Any:
+        return structure, backend, *modes(), value_keys(objects), *map(leaf_key, leaves), shared_arguments(leaves)
+
+    def _trace(self, backend: Backend, leaves: list[Any], structure: Structure, on_device: bool = True) -> Trace:
+        """`on_device`: the function is known to use the device. Raises OnlyTheHost where it turns out not to."""
+        values = Values()
+        for _ in range(ROUNDS):  # until every value that was asked for is known: the first, without `guard_values`
+            try:
+                made, found = self._trace_once(backend, leaves, structure, values, on_device)
+            except Exception:
+                if not values.guessed:
+                    raise
+                values = Values(values.answers[: values.known], guesses=False)
+                continue
+            if made is not None and not values.guessed:
+                return made
+            if made is not None and values.all_right(found := made.guards.now(leaves)):  # type: ignore[attr-defined]
+                return made
+            if made is not None:  # a guess was wrong
+                values.undo()
+                if made.schedule.before or made.schedule.after:
+                    raise TracedValueError(
+                        "a scheduler steps in a compiled function whose guarded values need several traces: step it"
+                        " outside"
+                    )
+            values = Values(values.right(found), values.guesses)
+        raise too_many()
+
+    def _trace_once(
+        self, backend: Backend, leaves: list[Any], structure: Structure, values: Values, on_device: bool
+    ) -> tuple[Trace | None, list[np.ndarray]]:
+        """A trace, or the values that it asked for if one of them was not known."""
+        start = time.perf_counter()
+        capture = Capture(backend, values=values if self._guards_values else None, on_device=on_device)
+        values.undo = capture.restore_gradients
+        schedule = Schedule()
+        stepped: list[Stepped] = []
+        ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
+        for i, t in enumerate(leaves):
+            if on_host(t):
+                capture.fed_tensors[id(t)] = (t, Argument(i))
+        given = list(leaves)
+        cut: dict[int, int] = {}  # arguments without the history that they came with
+        for k, (i, t) in enumerate(ours):
+            if t.requires_grad and not t.is_leaf:  # its history is not the function's: autograd goes on there later
+                given[i] = t.detach().requires_grad_()
+                ours[k] = (i, given[i])
+                cut[id(given[i])] = i
+        args, kwargs = unflatten_call(structure, given)
+        entry_gradients = {id(t): t.grad for t in self.leaves}
+        surroundings = Surroundings("torch")
+        for name, value in roots(self.fn):
+            surroundings.add(name, value)
+        for leaf in leaves:
+            surroundings.add("an argument", leaf)
+        reads = Reads(surroundings)
+        owners = [v for v in (*self._reached.fixed, *leaves, *surroundings.new_objects()) if not isinstance(v, Tensor)]
+        seen: dict[str, Any] = {"reads": reads, "surroundings": surroundings}
+
+        def traced() -> list[Array]:
+            with active(capture), contextlib.ExitStack() as stack:
+                stack.enter_context(optimizers_traced(capture, schedule, stepped))
+                seen["host"] = capture.host = stack.enter_context(watching(capture, schedule))
+                stack.enter_context(scalers_traced())
+                first_node = torch.autograd._get_sequence_nr()
+                with noting(reads, *owners):
+                    out = self.fn(*args, **kwargs)
+                _check_rebound([*reads.rebound(), *surroundings.settle()], capture)
+                flat, structure = flatten(out)
+                capture.host.at_the_end(flat)
+                seen["structure"] = None if len(flat) == 1 and flat[0] is out else structure
+                arguments = [*ours, *((i, t) for i, t in enumerate(leaves) if on_host(t))]
+                seen["identical"] = [next((i for i, t in arguments if t is o), None) for o in flat]
+                seen["roots"], seen["tape"] = record(flat, seen["identical"], first_node, capture)
+                seen["again"] = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
+                flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
+                del out
+                if seen["tape"] is None:
+                    capture.host.refuse_left(flat)
+                capture.forget_leaves()
+                seen["flat"] = flat
+                for t in flat:
+                    if isinstance(t, Tensor) and t.device.type == TYPE:
+                        capture.touch([cell_of(t)])
+                capture.casts.clear()  # autocast's, which nothing after this call may use
+                seen["written"] = [t for t in capture.touched if t.cell.array is not t.stand_in]
+                seen["survivors"] = capture.survivors()
+                made = [t.cell.array for t in seen["written"]] + [c.array for c in apart(seen["survivors"])]
+                tape = seen["tape"]
+                if tape is None:
+                    return made
+                tape.keep(capture, [*seen["survivors"], *(cell_of(t) for _, t in ours)])
+                seen["made"], seen["usable"] = made, usable(capture, seen["written"])
+                return made + tape.outputs(seen["usable"], made)
+
+        try:
+            try:
+                with policy.noted() as notes:
+                    program = backend.trace(values.asking(traced))
+                seen["notes"] = notes
+            except RuntimeError as error:
+                if cut and "a leaf Variable that requires grad" in str(error):
+                    raise RuntimeError(
+                        f"an argument of {self.report.name} with a history of its own (grad_fn) is written in place"
+                        " inside tg.jit, where its history cannot go on: write a copy (x.clone()), or compile what"
+                        " made it as well"
+                    ) from error
+                raise
+            if values.missing:
+                capture.restore_gradients()
+                capture.restore()
+                return None, list(map(backend.to_numpy, program.compile()(*program.captured)))
+            capture.loops.warn()
+            for leaf in capture.leaves.values():
+                if (at := cut.get(id(leaf.tensor))) is not None:
+                    raise RuntimeError(
+                        f"{here()}: argument {at} of {self.report.name}, of shape {tuple(leaf.tensor.shape)}, has a"
+                        " history of its own (grad_fn), in which a backward() inside tg.jit cannot go on: return the"
+                        " loss and call its backward() outside, or pass x.detach().requires_grad_()."
+                    )
+            made = self._assemble(capture, program, seen, leaves, ours, schedule, stepped, entry_gradients)
+        except BaseException:
+            capture.restore_gradients()
+            raise
+        finally:
+            capture.restore()
+        self.leaves = [leaf.tensor for leaf in capture.leaves.values()]
+        self.report.traces += 1
+        self.report.operations.append(program.size)
+        self.report.trace_seconds += time.perf_counter() - start
+        return made, []
+
+    def _assemble(
+        self,
+        capture: Capture,
+        program: Any,
+        seen: dict[str, Any],
+        leaves: list[Any],
+        ours: list[tuple[int, Tensor]],
+        schedule: Schedule,
+        stepped: list[Stepped],
+        entry_gradients: dict[int, Tensor | None],
+    ) -> Trace:
+        argument_of = {id(cell_of(t)): i for i, t in reversed(ours)}
+        place = {id(t): i for i, t in ours}
+
+        gradient_of = {}
+        read = {id(t.cell) for t in capture.touched}
+        for leaf in capture.leaves.values():
+            found = capture.reset.get(id(leaf.tensor), (None, None))[1] if leaf.reset else leaf.before
+            if found is not None and leaf.reset:  # dropped inside: it matters where it was read before
+                found = found if found.device.type == TYPE and id(cell_of(found)) in read else None
+                leaf.before, leaf.reset = found, found is None
+            if found is not None:
+                gradient_of[id(cell_of(found))] = getter_of(leaf.tensor, place)
+
+        def source(cell: Storage) -> Source:
+            """How to find at a later call what this storage was at the traced one."""
+            if isinstance(cell, Part):
+                i = argument_of.get(id(cell.owner))
+                return Source(cell if i is None else None, i, part=cell)
+            i, get_leaf = argument_of.get(id(cell)), gradient_of.get(id(cell))
+            return Source(None if i is not None or get_leaf is not None else cell, i, get_leaf)
+
+        sources: dict[int, Any] = {id(t.stand_in): source(t.cell) for t in capture.touched}
+        positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
+        fed: dict[int, Feed] = {id(f.stand_in): f for f in capture.feeds}
+        donated = [positions[id(t.stand_in)] for t in seen["written"] if id(t.stand_in) in positions]
+
+        survivors: list[Storage] = seen["survivors"]
+        number: dict[int, int] = {}  # where the arrays of each begin
+        outputs = 0
+        for c in survivors:
+            number[id(c)] = outputs
+            outputs += count(kind_of(c))
+        claimed: set[int] = set()
+        results = []
+        for o, identical in zip(seen["flat"], seen["identical"], strict=True):
+            if identical is not None:
+                results.append(Result(argument=identical))
+            elif (first := seen["again"][len(results)]) != len(results):
+                results.append(Result(again=first))
+            elif isinstance(o, Tensor) and o.device.type == TYPE:
+                cell = cell_of(o)
+                if id(cell) in number:
+                    claimed.add(number[id(cell)])
+                    results.append(Result(survivor=number[id(cell)], metadata=Metadata.of(o)))
+                elif id(cell) in argument_of:
+                    results.append(Result(argument=argument_of[id(cell)], metadata=Metadata.of(o)))
+                else:
+                    results.append(Result(value=o))
+            elif on_host(o):
+                results.append(Result(host=seen["host"].result(o)))
+            else:
+                results.append(Result(value=o))
+
+        before: list[tuple[Callable[[Sequence[Any]], Tensor], Tensor | None]] = []
+        gradients = []
+        for leaf in capture.leaves.values():
+            tensor, after = leaf.tensor, leaf.tensor.grad
+            get_leaf = getter_of(tensor, place)
+            reset = leaf.reset or (leaf.before is None and entry_gradients.get(id(tensor)) is not None)
+            if not reset:
+                before.append((get_leaf, leaf.before))
+            if after is not None and after is not leaf.before:
+                k = number.get(id(cell_of(after)))
+                if k is not None:
+                    claimed.add(k)
+                    gradients.append(Gradient(get_leaf, k, Metadata.of(after), anew=reset))
+                    if leaf.before is not None:
+                        tensor.grad = leaf.before  # which the first call reads, too
+            elif after is None and (reset or leaf.before is not None):
+                gradients.append(Gradient(get_leaf, None, None))
+        reads: Reads = seen["reads"]
+        guards = Guards(
+            [*capture.modules.values(), *reads.modules()],
+            Attributes(reads, self._changed),
+            stepped,
+            before,
+            seen["host"].guards,
+            seen["surroundings"],
+        )
+
+        tape: Tape | None = seen["tape"]
+        if tape is not None:
+            inside = {a: k for a, k in positions.items() if a in seen["usable"]}
+            tape.locate(inside, seen["made"], {a: _array_of(sources, fed, a) for a in seen["usable"]})
+        # drop this frame's hold on what only results and gradients refer to
+        kept = [
+            (k + i, part) for c in survivors if (k := number[id(c)]) not in claimed for i, part in enumerate(apart([c]))
+        ]
+        inputs = Inputs([sources.get(id(a)) or fed.get(id(a), a) for a in program.captured], donated, capture.backend)
+        if capture.values is not None and capture.values.answers:
+            guards = ValueGuards(guards, capture.values, program, inputs, capture.backend)  # type: ignore[assignment]
+        return Trace(
+            backend=capture.backend,
+            run=policy.counting(program.compile(donated), seen["notes"]),
+            inputs=inputs,
+            donated=donated,
+            written=Storages([source(t.cell) for t in seen["written"]]),
+            kept=kept,
+            results=results,
+            structure=seen["structure"],
+            gradients=gradients,
+            draws=capture.advances(),
+            schedule=schedule,
+            guards=guards,
+            held=self._reached.now(),
+            tape=tape,
+            roots=seen["roots"],
+            ends=[] if tape is None else [getter_of(t, place) for t in tape.leaves],
+        )
+
+
+def _quick_keys(leaves: Sequence[Any]) -> list[Any]:
+    """`leaf_key` of all arguments, and which of them share a storage."""
+    keys: list[Any] = []
+    cells: list[Storage] = []
+    for t in leaves:
+        kind = t.__class__
+        if kind is Tensor or kind is Parameter:
+            try:
+                cell = t.untyped_storage().cell
+            except (AttributeError, NotImplementedError):  # a sparse tensor has no storage
+                keys.append(leaf_key(t))
+                continue
+            a = cell.array
+            if cell.backend.wraps:
+                keys += (cell.array.kind,)
+            keys += (cell.backend, t.dtype, t.shape, t.stride(), t.storage_offset(), t.requires_grad, t.is_leaf)
+            keys += (t.is_conj(), t.is_neg(), a.shape, a.dtype)
+            cells.append(cell)
+        else:
+            keys.append(leaf_key(t))
+            if isinstance(t, Tensor) and t.device.type == TYPE:
+                cells.append(cell_of(t))
+    if len(cells) > 1:
+        keys.append(None if len(set(cells)) == len(cells) else sharing(cells))
+    return keys
+
+
+def _array_of(sources: dict[int, Any], fed: dict[int, Feed], key: int) -> Callable[[Sequence[Any]], Array]:
+    if key in fed:
+        return lambda leaves: fed[key].take()
+    return lambda leaves: sources[key](leaves).array
+
+
+reports: list[Report] = []
+
+
+def _check_rebound(rebound: Iterable[tuple[str, Any, Any]], capture: Capture) -> None:
+    """A place whose tensor the function reads, and gives another one: every later call would read the first."""
+    touched = {id(t.cell) for t in capture.touched}
+    born = {id(cell) for cell in capture.survivors()}
+    for name, before, now in rebound:
+        if not (isinstance(before, Tensor) and isinstance(now, Tensor)):
+            continue
+        ours = before.device.type == TYPE == now.device.type
+        if ours and id(cell_of(before)) in touched and id(cell_of(now)) in born:
+            own = name.partition(".")[2]
+            raise refused(
+                f"runs a function that reads {name} and makes it another tensor, which a compiled function would do in"
+                " its first call only.",
+                (
+                    "write it in place",
+                    f"{'self.' + own if own else name}.copy_(new) in torch.no_grad(), or as a buffer",
+                ),
+                ("pass it", "as an argument, and return the new one"),
+            )

@@ -1,0 +1,254 @@
+"""Optimizers inside a trace: their Python numbers become inputs of the program.
+
+For the time of `step()` every group is `capturable` and `foreach`, its learning rate is a tensor that is fed at every
+call, and step counters are on the device, so that nothing the host changes from step to step is baked in. Any other
+number of a group (betas, weight decay, momentum) is a constant: another value traces again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator
+from itertools import chain
+from operator import is_, itemgetter
+from typing import Any
+
+import numpy as np
+import torch
+from torch.optim import _adafactor
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tensorgraft.frontends.torch.compiled.adafactor import adafactor
+from tensorgraft.frontends.torch.compiled.capture import Capture, paused
+from tensorgraft.frontends.torch.compiled.sources import storages_of
+from tensorgraft.frontends.torch.compiled.watch import Schedule, replaced
+from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
+from tensorgraft.frontends.torch.core.located import refused
+from tensorgraft.frontends.torch.core.tensors import cell_of, from_array
+from tensorgraft.storage import Storage
+
+Optimizer = torch.optim.Optimizer
+
+
+class Stepped:
+    """An optimizer whose `step` was traced, and what the trace took for granted of it."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self._numbers = [_numbers(group) for group in optimizer.param_groups]
+        self._params = [list(group["params"]) for group in optimizer.param_groups]
+        self._pick = [itemgetter("params", *numbers) for numbers in self._numbers]
+        self._picked = [pick(group) for pick, group in zip(self._pick, optimizer.param_groups, strict=True)]
+        self._state: list[tuple[torch.Tensor, dict[str, Any], dict[str, Storage | None]]] = []
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                entries = optimizer.state.get(p) or {}
+                self._state.append((p, entries, {name: _cell(value) for name, value in entries.items()}))
+        # the same, to be compared at once
+        self._table = optimizer.state
+        self._entries = list(optimizer.state.values())
+        self._values = list(chain.from_iterable(e.values() for e in self._entries if isinstance(e, dict)))
+        self._ours = [v for v in self._values if isinstance(v, torch.Tensor) and v.device.type == TYPE]
+        self._storages = storages_of(self._ours)
+
+    def holds(self) -> bool:
+        """The optimizer is still as the trace saw it."""
+        groups = self.optimizer.param_groups
+        if len(groups) != len(self._params):
+            return False
+        for k, (group, params) in enumerate(zip(groups, self._params, strict=True)):
+            if len(group["params"]) != len(params) or not all(map(is_, group["params"], params)):
+                return False
+            try:
+                same = all(map(is_, self._pick[k](group), self._picked[k]))
+            except KeyError:
+                same = False
+            if not same and _numbers(group) != self._numbers[k]:
+                return False
+        return self._untouched() or self._alike()
+
+    def broken(self, name: str) -> str:
+        """What does not hold any more, in words."""
+        groups = self.optimizer.param_groups
+        if [len(g["params"]) for g in groups] != [len(params) for params in self._params]:
+            return f"{name} has other parameters"
+        for k, (group, params, numbers) in enumerate(zip(groups, self._params, self._numbers, strict=True)):
+            if not all(map(is_, group["params"], params)):
+                return f"{name} has other parameters"
+            now = _numbers(group)
+            for key in dict.fromkeys((*now, *numbers)):
+                if now.get(key) != numbers.get(key):
+                    return f"{name}: {key} of group {k} is {now.get(key)!r}, was {numbers.get(key)!r}"
+        return f"the state of {name} was replaced"
+
+    def _untouched(self) -> bool:
+        """Every entry of the state is the same object, over the same storage."""
+        state, entries = self.optimizer.state, self._entries
+        if state is not self._table or len(state) != len(entries) or not all(map(is_, state.values(), entries)):
+            return False
+        values = [v for e in entries if isinstance(e, dict) for v in e.values()]
+        if len(values) != len(self._values) or not all(map(is_, values, self._values)):
+            return False
+        return storages_of(self._ours) == self._storages
+
+    def _alike(self) -> bool:
+        for p, entries, cells in self._state:
+            found = self.optimizer.state.get(p) or {}
+            if len(found) != len(cells) or (cells and found is not entries):
+                return False
+            for name, cell in cells.items():
+                value = entries.get(name)
+                if isinstance(value, torch.Tensor) and value.device.type == TYPE:
+                    if cell_of(value) is not cell:
+                        return False
+                elif cell is not None:
+                    return False
+        return True
+
+
+def _numbers(group: dict[str, Any]) -> dict[str, Any]:
+    """The hyper-parameters that are constants of a trace."""
+    left_out = ("params", "lr", "initial_lr", "capturable", "foreach", "fused", "param_names")
+    return {k: v for k, v in group.items() if k not in left_out and not isinstance(v, torch.Tensor)}
+
+
+@contextlib.contextmanager
+def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Stepped]) -> Iterator[None]:
+    saved: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    counts: list[dict[int, dict[str, Any]]] = []
+    known: list[tuple[Optimizer, set[int]]] = []  # parameters that had a state before
+    rates: dict[tuple[int, int], torch.Tensor] = {}
+
+    def rate(optimizer: Optimizer, n: int) -> torch.Tensor:
+        """The learning rate of a group as a tensor that is fed."""
+        at = (id(optimizer), n)
+        if at not in rates:
+
+            def now() -> np.ndarray:
+                with _disable_current_modes():  # a CPU tensor: read anew at every call, no constant
+                    return np.asarray(float(optimizer.param_groups[n]["lr"]), np.float64)
+
+            what = f"learning rate of {type(optimizer).__name__}, group {n}"
+            fed = capture.feed(now, now(), at_trace=True, what=what)
+            rates[at] = from_array(fed, slot_of_backend(capture.backend))
+        return rates[at]
+
+    def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise refused(
+                "cannot be compiled: LBFGS decides by values how often it evaluates its function, and where.",
+                ("compile the closure", "optimizer.step(tg.jit(closure)), outside of a compiled function"),
+            )
+        schedule.stepped = True
+        known.append((optimizer, set(map(id, optimizer.state))))
+        with paused():
+            prepare(optimizer)
+        if all(s.optimizer is not optimizer for s in stepped):
+            stepped.append(Stepped(optimizer))
+        counts.append({id(p): _counts(entries) for p, entries in optimizer.state.items()})
+        for n, group in enumerate(optimizer.param_groups):
+            saved.append((group, {k: group[k] for k in ("lr", "capturable", "foreach", "fused") if k in group}))
+            if not isinstance(group["lr"], torch.Tensor) or group["lr"].device.type != TYPE:
+                group["lr"] = rate(optimizer, n)
+            for name, value in (("capturable", True), ("foreach", True), ("fused", False)):
+                if name in group:
+                    group[name] = value
+        torch.compiler._is_compiling_flag = True
+
+    def restore(*_: Any) -> None:
+        torch.compiler._is_compiling_flag = False
+        while saved:
+            group, values = saved.pop()
+            group.update(values)
+
+    def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        restore()
+        _refuse_counts(optimizer, counts.pop())
+
+    handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
+    try:
+        with replaced(_adafactor, "adafactor", lambda _: adafactor), ScaledSums():
+            yield
+    except BaseException:
+        for optimizer, params in reversed(known):
+            for p in [p for p in optimizer.state if id(p) not in params]:
+                del optimizer.state[p]
+        raise
+    finally:
+        restore()
+        for handle in handles:
+            handle.remove()
+
+
+def _counts(entries: Any) -> dict[str, Any]:
+    """The Python numbers that an optimizer keeps for a parameter."""
+    if not isinstance(entries, dict):
+        return {}
+    return {name: v for name, v in entries.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+
+
+def _refuse_counts(optimizer: Optimizer, before: dict[int, dict[str, Any]]) -> None:
+    """Raises TracedValueError where a step has changed Python numbers, and puts them back."""
+    changed = set()
+    for p, entries in optimizer.state.items():
+        for name, value in before.get(id(p), {}).items():
+            if entries.get(name) != value:
+                changed.add(name)
+                entries[name] = value
+    if changed:
+        raise refused(
+            f"is a step of {type(optimizer).__name__}, which counts {', '.join(sorted(changed))} in Python: every call"
+            " would repeat the first step.",
+            ("count in a tensor", "torch.zeros((), device=p.device)"),
+            ("do it outside", "call step() after the compiled function"),
+        )
+
+
+class ScaledSums(TorchFunctionMode):
+    """`p.add_(update, alpha=-lr)`, `p.addcdiv_(m, v, value=-lr)`: a factor that is a tensor (the learning rate is, in a
+    trace) is multiplied with the operand, where PyTorch would ask for its value."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        factor = _FACTORS.get(getattr(func, "__name__", "").rstrip("_"))
+        if factor is not None and isinstance(kwargs.get(factor), torch.Tensor) and len(args) > 1:
+            args = (args[0], args[1] * kwargs.pop(factor), *args[2:])
+        return func(*args, **kwargs)
+
+
+_FACTORS = {"add": "alpha", "sub": "alpha", "subtract": "alpha", "addcmul": "value", "addcdiv": "value"}
+
+
+def _cell(value: Any) -> Storage | None:
+    return cell_of(value) if isinstance(value, torch.Tensor) and value.device.type == TYPE else None
+
+
+def prepare(optimizer: Optimizer) -> None:
+    """Make the state that the first step would make, so that it is there before the trace, and put step counters on
+    the device."""
+    for group in optimizer.param_groups:
+        if "capturable" in group:
+            held = group["capturable"]
+            group["capturable"] = True
+        init = getattr(optimizer, "_init_group", None)
+        try:
+            if init is not None:
+                lists = len(inspect.signature(init).parameters) - 1
+                init(group, *([] for _ in range(lists)))
+        finally:
+            if "capturable" in group:
+                group["capturable"] = held
+        for p in group["params"]:
+            entries = optimizer.state.get(p)
+            if entries is None or p.device.type != TYPE:
+                continue
+            for name, value in entries.items():
+                if isinstance(value, torch.Tensor) and value.device.type == "cpu":
+                    entries[name] = value.to(p.device)
+            if "momentum_buffer" in entries and entries["momentum_buffer"] is None and not group["dampening"]:
+                entries["momentum_buffer"] = torch.zeros_like(p)  # then momentum * buffer + grad is the first step
+            elif isinstance(optimizer, torch.optim.SGD) and group["momentum"] and not group["dampening"]:
+                entries.setdefault("momentum_buffer", torch.zeros_like(p))

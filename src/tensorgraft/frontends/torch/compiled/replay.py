@@ -1,0 +1,172 @@
+"""Backward programs: autograd's graph of a traced function, walked in a trace of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from tensorgraft.frontends.torch.compiled.capture import Capture, Feed, active
+from tensorgraft.frontends.torch.core import codes, state
+from tensorgraft.frontends.torch.core.devices import slot_of_backend
+from tensorgraft.frontends.torch.core.state import RandomState
+from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array
+from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization import policy
+from tensorgraft.storage import Storage
+
+if TYPE_CHECKING:
+    from tensorgraft.frontends.torch.compiled.tape import Tape
+
+Array = Any
+Tensor = torch.Tensor
+
+
+@dataclass
+class Backward:
+    """The compiled backward pass of a tape: residuals and cotangents -> (gradients of the leaves, residuals of the tape
+    of the backward pass itself)."""
+
+    run: Callable[..., tuple[Array, ...]]
+    inputs: list[Callable[[Sequence[Array]], Array]]
+    used: list[bool]  # which leaves have a gradient
+    written: list[Storage]  # what checkpointed functions and hooks write, or hold on to
+    draws: list[tuple[RandomState, int]]
+    tape: Tape | None
+    roots: list[int]  # the gradients that its tape begins at
+    leaves: dict[int, int] = field(default_factory=dict)  # places of the leaves and then of the cotangents, by identity
+
+    def __call__(self, given: Sequence[Array]) -> tuple[list[Array | None], list[Array]]:
+        inputs = [source(given) for source in self.inputs]
+        outputs = self.run(*inputs)
+        made = iter(outputs)
+        gradients = [next(made) if used else None for used in self.used]
+        for cell, array in zip(self.written, made, strict=False):
+            cell.array = array
+        for source, n in self.draws:
+            source.offset += n
+        return gradients, [] if self.tape is None else self.tape.residuals(inputs, outputs, given)
+
+    def end(self, leaf: Tensor, ends: Sequence[Tensor], cotangents: Sequence[Tensor]) -> Tensor:
+        """What a leaf of the tape is at a call: one of the tape before, a cotangent, or a tensor that a node of the
+        graph has found for itself."""
+        k = self.leaves.get(id(leaf))
+        return leaf if k is None else (*ends, *cotangents)[k]
+
+
+def trace_backward(
+    tape: Tape, backend: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], differentiable: bool
+) -> tuple[Backward, Tape | None]:
+    """The backward program of a tape, and where it is to be differentiated its own tape."""
+    from tensorgraft.frontends.torch.compiled.tape import taped
+
+    capture = Capture(backend)
+    slot = slot_of_backend(backend)
+    given = [backend.stand_in(a) for a in (*residuals, *cotangents)]
+    places = {id(a): k for k, a in enumerate(given)}
+    seen: dict[str, Any] = {"tape": None, "roots": [], "leaves": {}}
+
+    def traced() -> list[Array]:
+        with active(capture):
+            dy = [from_array(a, slot) for a in given[len(residuals) :]]
+            first_node = torch.autograd._get_sequence_nr()
+            if differentiable:
+                dy = [t.requires_grad_() for t in dy]
+                seen["leaves"] = {id(t): k for k, t in enumerate((*tape.leaves, *dy))}
+            with torch.set_grad_enabled(differentiable):
+                found = tape.walk(capture, given[: len(residuals)], dy, differentiable)
+                # a gradient may be a cotangent itself
+                found = [g.view_as(g) if g is not None and g.is_leaf and g.requires_grad else g for g in found]
+            seen["used"] = [g is not None for g in found]
+            seen["roots"] = [i for i, g in enumerate(found) if g is not None and g.requires_grad]
+            if seen["roots"]:
+                seen["tape"] = taped([found[i] for i in seen["roots"]], first_node, capture, tape)
+            made = [_array(g) for g in found if g is not None]
+            seen["written"] = [t for t in capture.touched if t.cell.array is not t.stand_in]
+            made += [t.cell.array for t in seen["written"]]
+            del found, dy
+            replayed = {id(codes.owner(cell)) for t in tape.chain() for cell, _ in t.replayed}  # as before again
+            survivors = codes.apart([cell for cell in capture.survivors() if id(cell) not in replayed])
+            known = {id(a) for a in made}
+            seen["kept"] = [cell for cell in survivors if id(cell.array) not in known]
+            made += [c.array for c in seen["kept"]]
+            seen["made"] = made
+            if seen["tape"] is None:
+                return made
+            seen["tape"].keep(capture, survivors)
+            seen["inputs"] = {**dict.fromkeys(places), **dict.fromkeys(usable(capture, seen["written"]))}
+            return made + seen["tape"].outputs(set(seen["inputs"]), made)
+
+    try:
+        with policy.noted() as notes:
+            program = backend.trace(traced)
+    finally:
+        capture.restore()
+    cells = {id(t.stand_in): t.cell for t in capture.touched}
+    feeds = {id(f.stand_in): f for f in capture.feeds}
+    after: Tape | None = seen["tape"]
+    if after is not None:
+        positions = {id(a): k for k, a in enumerate(program.captured) if id(a) in seen["inputs"]}
+        sources = {key: _source(key, None, places, cells, feeds) for key in seen["inputs"]}
+        after.locate(positions, seen["made"], sources)
+    backward = Backward(
+        run=policy.counting(program.compile(), notes),
+        inputs=[_source(id(a), a, places, cells, feeds) for a in program.captured],
+        used=seen["used"],
+        written=[t.cell for t in seen["written"]] + seen["kept"],
+        draws=capture.advances(),
+        tape=after,
+        roots=seen["roots"],
+        leaves=seen["leaves"],
+    )
+    return backward, after
+
+
+def usable(capture: Capture, written: Sequence[Any]) -> set[int]:
+    """The inputs that a call finds as they were: by the identity of their stand-ins."""
+    changed = {id(t) for t in written}
+    return {id(t.stand_in) for t in capture.touched if id(t) not in changed} | {id(f.stand_in) for f in capture.feeds}
+
+
+def fed_view(t: Tensor) -> Array | None:
+    """The values of a CPU tensor that is (a view of) an argument of the function being traced, as an input of the
+    program; None for any other."""
+    capture = state.now.capture
+    assert capture is not None
+    for leaf, value in capture.fed_tensors.values():
+        if leaf.untyped_storage()._cdata == t.untyped_storage()._cdata:
+            view = partial(_host_view, t.size(), t.stride(), int(t.storage_offset()))
+            return capture.feed(partial(_later, view, value), view(leaf), what="CPU argument")
+    return None
+
+
+def _host_view(size: Sequence[int], stride: Sequence[int], offset: int, of: Tensor) -> np.ndarray:
+    return np.ascontiguousarray(cpu_to_numpy(of.detach().as_strided(size, stride, offset)))
+
+
+def _later(view: Callable[[Tensor], np.ndarray], value: Callable[[], Tensor]) -> np.ndarray:
+    return view(value())
+
+
+def _array(t: Tensor) -> Array:
+    from tensorgraft.frontends.torch.core.tensors import to_array
+
+    state.touch(cell_of(t))
+    return to_array(t.detach())
+
+
+def _source(
+    key: int, array: Array, places: dict[int, int], cells: dict[int, Storage], feeds: dict[int, Feed]
+) -> Callable[[Sequence[Array]], Array]:
+    """What an input of a backward program is at a call."""
+    if (k := places.get(key)) is not None:
+        return lambda given: given[k]
+    if (cell := cells.get(key)) is not None:
+        return lambda given: cell.array
+    if (feed := feeds.get(key)) is not None:
+        return lambda given: feed.take()
+    return lambda given: array

@@ -1,0 +1,209 @@
+"""Why a compiled function was traced again: what differs from the calls that it had been traced for."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import optree
+import torch
+from torch.utils import _pytree
+
+from tensorgraft.frontends.torch.compiled.guards import Guards, Reached, modes
+from tensorgraft.frontends.torch.compiled.reach import reached
+from tensorgraft.frontends.torch.core.attributes import is_plain
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.places import Place, source_line
+from tensorgraft.frontends.torch.core.tensors import cell_of
+from tensorgraft.frontends.torch.core.trees import Structure, unflatten_call
+
+Tensor = torch.Tensor
+_MODES = ("grad mode", "inference mode", "default dtype", "autocast", "autocast policy", "deterministic algorithms")
+_SHOWN = 4  # values of one argument in a message
+_WAYS_OUT = (
+    "  a number that changes:  pass it as a tensor on the device",
+    "  a shape that changes:   pad to a few sizes, and mask what was added",
+)
+_FOLLOW_SHAPE = ("strides", "offset", "array inside")  # not told where the shape has changed, too
+
+
+@dataclass
+class Call:
+    """The parts of the key of a trace, by the program's names for them."""
+
+    parts: dict[str, dict[str, Any]]  # of each part its properties; "" where it has but one
+
+
+@dataclass
+class History:
+    """The traces of one compiled function."""
+
+    fn: Callable[..., Any]
+    reach: Reached
+    calls: list[Call] = field(default_factory=list)
+    cold: list[Call] = field(default_factory=list)  # the first that ran uncompiled (`recurring`)
+
+    def call(self, leaves: Sequence[Any], structure: Structure, backend: Any) -> Call:
+        parts = {"arguments": {"": str(structure)}, "device": {"": backend.name}}
+        parts |= {name: {"": value} for name, value in zip(_MODES, modes(), strict=True)}
+        for name, value in zip(self.reach.names(), self.reach.now(), strict=True):
+            parts[f"variable {name}"] = {"": value if is_plain(value) else _Other(type(value).__name__, id(value))}
+        first: dict[int, str] = {}
+        for name, leaf in zip(leaf_names(self.fn, leaves, structure), leaves, strict=True):
+            parts[f"argument {name}"] = _properties(leaf)
+            if isinstance(leaf, Tensor) and leaf.device.type == TYPE:
+                other = first.setdefault(id(cell_of(leaf)), name)
+                parts[f"argument {name}"]["memory"] = "its own" if other == name else f"that of {other}"
+        return Call(parts)
+
+    def why(self, call: Call, known: Sequence[Guards], leaves: Sequence[Any]) -> list[str]:
+        """What is new in a call. `known`: guards of the traces that have its key."""
+        if known:
+            return [known[-1].broken(leaves, self.names(leaves))]
+        found = [differences(before, call) for before in reversed(self.calls)]
+        return min(found, key=lambda both: both[0], default=(0, []))[1]
+
+    def names(self, leaves: Sequence[Any]) -> dict[int, str]:
+        """The program's names for objects, by id."""
+        roots = [("", self.fn), *((f"argument {i}", leaf) for i, leaf in enumerate(leaves))]
+        return {id(value): name for name, value in reversed(list(reached(roots))) if name}
+
+    def too_many(self, name: str, most: int, call: Call, why: Sequence[str], place: Place | None) -> str:
+        lines = [f"{_where(name, place)} would be traced again: tg.jit has compiled {name} {most} times."]
+        lines += ["What keeps changing:", *(self._changing([*self.calls, call]) or [f"  {text}" for text in why[:3]])]
+        return "\n".join(
+            [
+                *lines,
+                "Each is a program of its own. Ways out:",
+                *_WAYS_OUT,
+                "  anything else:          change it outside, or call the function without tg.jit",
+            ]
+        )
+
+    def keeps_changing(self, name: str, place: Place | None) -> str | None:
+        """What to say where signatures run cold, one after the other; None where nothing that has a name changes."""
+        if not (changing := self._changing([*self.calls, *self.cold])):
+            return None
+        return "\n".join(
+            [
+                f"{_where(name, place)} runs uncompiled: tg.jit compiles a new signature of {name} when it comes back.",
+                "What keeps changing:",
+                *changing,
+                "Padded to a few sizes, all calls would be compiled ones. Ways out:",
+                *_WAYS_OUT,
+                '  each is worth it:       tg.jit(fn, compile="first") compiles at once',
+            ]
+        )
+
+    def _changing(self, calls: Sequence[Call]) -> list[str]:
+        """The parts that change most among calls, a line for each."""
+        found = [(part, values) for part in calls[-1].parts if len(values := _values(part, calls)) > 1]
+        lines = []
+        for part, values in sorted(found, key=lambda item: -len(item[1]))[:3]:
+            end = f", ... ({len(values)} kinds)" if len(values) > _SHOWN else ""
+            lines.append(f"  {part}: {', '.join(values[:_SHOWN])}{end}")
+        return lines
+
+
+def _where(name: str, place: Place | None) -> str:
+    return name if place is None else f"{os.path.basename(place[0])}:{place[1]}: `{source_line(place)}`"
+
+
+def _values(part: str, calls: Sequence[Call]) -> list[str]:
+    """What a part has been, in words."""
+    found = [c.parts[part] for c in calls if part in c.parts]
+    varying = [p for p in found[0] if any(f.get(p) != found[0][p] for f in found)]
+    if "shape" in varying:
+        varying = [p for p in varying if p not in _FOLLOW_SHAPE]
+    return list(dict.fromkeys(", ".join(f"{p} {f.get(p)}".strip() for p in varying) for f in found))
+
+
+@dataclass(frozen=True)
+class _Other:
+    """An object that is known by its identity."""
+
+    kind: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"another {self.kind}"
+
+
+def differences(before: Call, after: Call) -> tuple[int, list[str]]:
+    """How many, and in words, one for each part."""
+    count, found = 0, []
+    for name in dict.fromkeys((*after.parts, *before.parts)):
+        was, now = before.parts.get(name), after.parts.get(name)
+        if was is None or now is None:
+            count += 1
+            found.append(f"{name}: {'was given' if now is None else 'was not given'} before")
+            continue
+        properties = [p for p in now if p not in was or was[p] != now[p] or type(was[p]) is not type(now[p])]
+        count += len(properties)
+        if "shape" in properties:
+            properties = [p for p in properties if p not in _FOLLOW_SHAPE]
+        if len(properties) > 1:  # the other says it
+            properties = [p for p in properties if p != "array inside"]
+        if properties:
+            found.append(f"{name}: " + "; ".join(_change(p, was.get(p), now[p]) for p in properties))
+    if any(text.startswith("argument ") for text in found):  # then that says it
+        found = [text for text in found if not text.startswith("arguments:")]
+    return count, found
+
+
+def _change(name: str, was: Any, now: Any) -> str:
+    if isinstance(now, _Other) and isinstance(was, _Other):
+        return f"another {now.kind}"
+    if name:
+        return f"{name} {now}, was {was}"
+    return f"{_shown(now)}, was {_shown(was)}"
+
+
+def _shown(value: Any) -> str:
+    return str(value) if isinstance(value, torch.dtype | _Other) else repr(value)
+
+
+def _properties(leaf: Any) -> dict[str, Any]:
+    if not isinstance(leaf, Tensor):
+        return {"": leaf if is_plain(leaf) else _Other(type(leaf).__name__, hash(leaf))}
+    found = {
+        "device": str(leaf.device),
+        "dtype": leaf.dtype,
+        "shape": tuple(leaf.shape),
+        "strides": leaf.stride(),
+        "offset": leaf.storage_offset(),
+        "requires_grad": leaf.requires_grad,
+        "is_leaf": leaf.is_leaf,
+        "conj": leaf.is_conj(),
+        "neg": leaf.is_neg(),
+    }
+    if leaf.device.type == TYPE:
+        cell = cell_of(leaf)
+        array = cell.array
+        found["array inside"] = f"{array.scheme if cell.backend.wraps else array.dtype} {tuple(array.shape)}"
+    return found
+
+
+def leaf_names(fn: Callable[..., Any], leaves: Sequence[Any], structure: Structure) -> list[str]:
+    """The program's names for the leaves of a call: `x`, `batch['ids']`."""
+    call: Any = unflatten_call(structure, list(leaves))
+    try:
+        known = [
+            p.name
+            for p in inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn).parameters.values()
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+    except (TypeError, ValueError):  # some built-in functions have none
+        known = []
+    paths = optree.tree_paths(call, none_is_leaf=True, namespace="torch")
+    if len(paths) != len(leaves):  # containers that PyTorch's own pytree knows alone
+        keyed = _pytree.tree_flatten_with_path(call)[0]
+        paths = [tuple(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k))) for k in path) for path, _ in keyed]
+    names = []
+    for kind, which, *rest in paths:
+        name = which if kind == 1 else known[which] if which < len(known) else f"args[{which}]"
+        names.append(name + "".join(f"[{key!r}]" for key in rest))
+    return names

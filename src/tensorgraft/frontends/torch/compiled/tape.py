@@ -1,0 +1,346 @@
+"""Backward passes through compiled functions: what `tg.jit` keeps of autograd's graph between forward and backward.
+
+The traced function leaves a graph of autograd behind its results. What the graph has saved are arrays of the traced
+program: they become outputs of it (residuals), and a hook on each gives it back when the graph is walked again, in a
+second trace, which is the backward program (`replay`). Activations in memory are those that PyTorch itself would keep.
+A backward pass that is to be differentiated leaves a graph as well: a tape before which there is another.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tensorgraft.frontends.torch.compiled import replay
+from tensorgraft.frontends.torch.compiled.capture import Capture, Mark
+from tensorgraft.frontends.torch.compiled.host import Gone, Live
+from tensorgraft.frontends.torch.core import codes, state
+from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
+from tensorgraft.frontends.torch.core.metadata import Metadata
+from tensorgraft.frontends.torch.core.state import RandomState
+from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, to_array
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage, contiguous_strides
+
+Array = Any
+Tensor = torch.Tensor
+_SavedTensor: Any = torch._C._autograd.SavedTensor
+
+
+@dataclass
+class Residual:
+    """A tensor that the graph has saved."""
+
+    keys: tuple[int, ...]  # which residuals: several of a tensor that is quantised
+    metadata: Metadata
+    conj: bool
+    neg: bool
+
+    def on(self, cell: Storage) -> Tensor:
+        t = self.metadata.on(cell)
+        t = torch._conj(t) if self.conj else t
+        return torch._neg_view(t) if self.neg else t
+
+
+class Tape:
+    """The graph behind some results of a traced function, or of a backward pass."""
+
+    def __init__(self, roots: list[Tensor], before: Tape | None = None) -> None:
+        self.roots = roots
+        self.before = before  # the tape whose graph this one's goes on into
+        self.leaves: list[Tensor] = []  # what the graph ends in: parameters and arguments
+        self.spoilt: Exception | None = None  # why there can be no backward pass
+        self.arrays: list[Array] = []  # residuals in the traced program, each once; those of tapes before come first
+        self._first: int = 0 if before is None else before._first + before._count
+        self._count: int = 0
+        self._keys: dict[int, int] = {}  # of the residuals, while the function is traced, by identity
+        self._places: list[tuple[bool, int] | Callable[[Any], Array]] = []
+        self.replayed: list[tuple[Storage, int]] = []  # what functions that run again may look at, with their keys
+        self._marks: dict[int, tuple[RandomState, int | None, int]] = {}  # random states they go back to: words, draws
+        self._fed: dict[int, tuple[weakref.ref[Tensor], Live]] = {}  # tensors of the host that are no constants
+        self._current: list[Storage] = [] if before is None else before._current  # while the graph is walked
+        self._once: replay.Backward | None = None
+        self._twice: tuple[replay.Backward, Tape | None] | None = None
+
+    # ---- forward --------------------------------------------------------------------------------------------------
+
+    def _key(self, array: Array) -> int:
+        """The key of a residual. Every array of the trace stays alive as long as it is asked for."""
+        k = self._keys.setdefault(id(array), len(self.arrays))
+        if k == len(self.arrays):
+            self.arrays.append(array)
+        return self._first + k
+
+    def pack(self, t: Tensor) -> Residual | Tensor:
+        if t.device.type != TYPE:
+            fed = replay.fed_view(t)
+            if fed is None:
+                return t
+            nbytes = math.prod(t.shape) * t.element_size()
+            metadata = Metadata(t.dtype, tuple(t.shape), contiguous_strides(tuple(t.shape)), 0, nbytes)
+            return Residual((self._key(fed),), metadata, False, False)
+        state.touch(cell_of(t))
+        keys = tuple(self._key(cell.array) for cell in codes.apart([cell_of(t)]))
+        return Residual(keys, Metadata.of(t), t.is_conj(), t.is_neg())
+
+    def unpack(self, saved: Residual | Tensor) -> Tensor:
+        if isinstance(saved, Tensor):
+            return saved
+        cells = [self._current[key] for key in saved.keys]
+        if saved.metadata.kind is None:
+            return saved.on(cells[0])
+        arrays = [cell.array for cell in cells]
+        return saved.on(state.created(codes.storage(arrays, saved.metadata.kind, cells[0].backend)))
+
+    def keep(self, capture: Capture, cells: Sequence[Storage]) -> None:
+        """Keep what functions may look at that run again in a backward pass: these storages (arguments, and what was
+        made inside and is alive when the function ends) and random states."""
+        if not (capture.replays or any(ref() is not None for ref in capture.checkpoints)):
+            return
+        seen = {id(cell): cell for cell in cells if cell.capture is capture}
+        self.replayed = [(cell, self._key(cell.array)) for cell in codes.apart(list(seen.values()))]
+        for token, mark in capture.marks.items():
+            words = capture.bases.get(id(mark.source)) if mark.words is None else mark.words
+            self._marks[token] = (mark.source, None if words is None else self._key(words), mark.draws)
+        self._fed = {key: (weakref.ref(t), live) for key, (t, live) in capture.fed_tensors.items()}
+
+    def outputs(self, inputs: set[int], made: Sequence[Array]) -> list[Array]:
+        """The residuals that the program has to give beside `made`: those that are none of its inputs."""
+        known = inputs | {id(a) for a in made}
+        return [a for a in self.arrays if id(a) not in known]
+
+    def locate(
+        self, inputs: dict[int, int], made: Sequence[Array], sources: dict[int, Callable[[Any], Array]] | None = None
+    ) -> None:
+        """Where a call finds the residuals: among the program's inputs, its outputs (first `made`), or by a source,
+        which is given what the call was given."""
+        outputs: dict[int, int] = {}
+        for k, a in enumerate(made):
+            outputs.setdefault(id(a), k)
+        more = len(made)
+        for a in self.arrays:
+            if id(a) in inputs:
+                self._places.append((True, inputs[id(a)]))
+            elif id(a) in outputs:
+                self._places.append((False, outputs[id(a)]))
+            elif sources is not None and id(a) in sources:
+                self._places.append(sources[id(a)])
+            else:
+                self._places.append((False, more))
+                more += 1
+        self._count, self.arrays, self._keys = len(self.arrays), [], {}
+
+    def residuals(self, inputs: Sequence[Array], outputs: Sequence[Array], given: Any) -> list[Array]:
+        found = []
+        for place in self._places:
+            if isinstance(place, tuple):
+                found.append((inputs if place[0] else outputs)[place[1]])
+            else:
+                found.append(place(given))
+        return found
+
+    def attach(
+        self, backend: Backend, residuals: Sequence[Array], results: Sequence[Tensor], ends: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        """The results of a call with a history that ends in `ends`."""
+        slot = slot_of_backend(backend)
+        arrays = [a if backend.is_array(a) else backend.asarray(a) for a in residuals]
+        return _Outside.apply(self, [from_array(a, slot) for a in arrays], list(results), *ends)
+
+    # ---- backward -------------------------------------------------------------------------------------------------
+
+    def chain(self) -> Iterator[Tape]:
+        """This tape and those before it."""
+        yield self
+        if self.before is not None:
+            yield from self.before.chain()
+
+    def gradients(
+        self, residuals: Sequence[Array], cotangents: Sequence[Array], backend: Backend
+    ) -> list[Array | None]:
+        """The gradients of the leaves; None where the results do not depend on one."""
+        if self._once is None:
+            self._once, _ = replay.trace_backward(self, backend, residuals, cotangents, differentiable=False)
+        return self._once([*residuals, *cotangents])[0]
+
+    def differentiable_gradients(
+        self, residuals: Sequence[Array], cotangents: Sequence[Tensor], backend: Backend, ends: Sequence[Tensor]
+    ) -> list[Tensor | None]:
+        """The same with a history, which ends in `ends` and in the cotangents."""
+        arrays = [to_array(t.detach()) for t in cotangents]
+        if self._twice is None:
+            self._twice = replay.trace_backward(self, backend, residuals, arrays, differentiable=True)
+        program, tape = self._twice
+        made, more = program([*residuals, *arrays])
+        slot = slot_of_backend(backend)
+        found = [None if a is None else from_array(a, slot) for a in made]
+        if tape is not None:
+            all_ends = [program.end(t, ends, cotangents) for t in tape.leaves]
+            roots = program.roots
+            attached = tape.attach(backend, [*residuals, *more], [found[i] for i in roots], all_ends)  # type: ignore[misc]
+            for i, t in zip(roots, attached, strict=True):
+                found[i] = t
+        return found
+
+    def walk(
+        self, capture: Capture, residuals: Sequence[Array], cotangents: Sequence[Tensor], differentiable: bool = False
+    ) -> list[Tensor | None]:
+        """The gradients of the leaves, computed by the kernels of the graph's nodes on these arrays. For an active
+        capture. Raises the RuntimeError of a spoilt tape."""
+        tapes = list(self.chain())
+        for tape in tapes:
+            if tape.spoilt is not None:
+                raise tape.spoilt
+        cells = [Storage(array, capture.backend) for array in residuals]
+        for cell in cells:
+            capture.created(cell)
+        self._current[:] = cells
+        held = []
+        for tape in tapes:
+            for token, (source, key, draws) in tape._marks.items():
+                capture.marks[token] = Mark(source, None if key is None else residuals[key], draws)
+            for key, (ref, live) in tape._fed.items():
+                if (t := ref()) is not None:
+                    capture.fed_tensors[key] = (t, Gone() if live.of_argument else live)
+            for cell, key in tape.replayed:
+                held.append((cell, cell.array))
+                cell.array = residuals[key]
+                capture.created(codes.owner(cell))
+        try:
+            return list(
+                torch.autograd.grad(
+                    self.roots,
+                    self.leaves,
+                    list(cotangents),
+                    retain_graph=True,
+                    create_graph=differentiable,
+                    allow_unused=True,
+                )
+            )
+        finally:
+            self._current.clear()
+            for cell, array in held:
+                cell.array, codes.owner(cell).capture = array, None
+
+
+class _Outside(torch.autograd.Function):
+    """The compiled function as one node of autograd's graph."""
+
+    @staticmethod
+    def forward(ctx: Any, tape: Tape, residuals: list[Tensor], results: list[Tensor], *ends: Tensor) -> Any:
+        ctx.tape = tape
+        ctx.ends = [t if t.is_leaf else _edge_of(t) for t in ends]
+        ctx.save_for_backward(*residuals)
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        arrays = [cell_of(t).array for t in ctx.saved_tensors]
+        backend = cell_of(gradients[0]).backend
+        slot = slot_of_backend(backend)
+        if torch.is_grad_enabled():
+            ends = [t if isinstance(t, Tensor) else t.unpack() for t in ctx.ends]
+            return None, None, None, *ctx.tape.differentiable_gradients(arrays, gradients, backend, ends)
+        found = ctx.tape.gradients(arrays, [to_array(g) for g in gradients], backend)
+        return None, None, None, *(None if a is None else from_array(a, slot) for a in found)
+
+
+def _edge_of(t: Tensor) -> Any:
+    """The place of a tensor in autograd's graph, without its values: something to `unpack()`."""
+    saved: Any = torch._C._autograd._make_saved_tensor(t, is_output=False)
+    like = functools.partial(torch.empty, (), dtype=t.dtype, device=t.device)
+    saved.register_hooks(lambda t: t.shape, lambda shape: like().expand(shape))
+    return saved
+
+
+def record(
+    flat: Sequence[Any], identical: Sequence[int | None], first_node: int, capture: Capture
+) -> tuple[list[int], Tape | None]:
+    """(which of the results can be differentiated, the tape of these). Those that are arguments have their own history.
+
+    `first_node` is the sequence number of autograd's nodes at which the function began. Raises RuntimeError where the
+    graph goes on to nodes from before.
+    """
+    places = [
+        i
+        for i, t in enumerate(flat)
+        if isinstance(t, Tensor)
+        and t.device.type == TYPE
+        and t.grad_fn is not None
+        and identical[i] is None
+        and not any(t is before for before in flat[:i])
+    ]
+    tape = taped([flat[i] for i in places], first_node, capture) if places else None
+    return ([], None) if tape is None else (places, tape)
+
+
+def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape | None = None) -> Tape | None:
+    """The tape of some results; None where nothing is left to be differentiated."""
+    tape = Tape(roots, before)
+    for node in nodes(roots):
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            tape.leaves.append(variable)
+            continue
+        if node._sequence_nr() < first_node:
+            if before is not None:  # its graph
+                continue
+            raise RuntimeError(
+                f"a tensor from outside with a history of its own ({node.name()}) is used inside tg.jit, and its result"
+                " can be differentiated: pass the tensor as an argument, or its detach()"
+            )
+        for name in dir(node):
+            if name.startswith("_raw_saved_"):
+                try:
+                    with _disable_current_modes():  # which would see numbers where autograd has 0-d tensors
+                        for saved in _intact(node, name):
+                            saved.register_hooks(tape.pack, tape.unpack)
+                except RuntimeError as error:
+                    if "freed" in str(error):  # by a backward pass inside
+                        return None
+                    tape.spoilt = error
+    for ref in capture.checkpoints:
+        if (frame := ref()) is not None:
+            for saved in frame.saved_args:
+                if isinstance(saved, _SavedTensor) and saved.unpack_hook is None:
+                    with _disable_current_modes():
+                        saved.register_hooks(tape.pack, tape.unpack)
+    return tape
+
+
+def _intact(node: Any, name: str) -> list[Any]:
+    """The saved tensors of a node, as autograd holds them; none for one in a checkpoint. Raises PyTorch's RuntimeError
+    where one was written since, or was freed."""
+    raw = getattr(node, name)
+    raw = list(raw) if isinstance(raw, list | tuple) else [raw]
+    hooks = {saved.unpack_hook for saved in raw} - {None}
+    if any(hook.__module__ == "torch.utils.checkpoint" for hook in hooks):
+        return []
+    if hooks:
+        raise RuntimeError(
+            "hooks of saved tensors (torch.autograd.graph.saved_tensors_hooks) inside tg.jit need the backward pass"
+            " inside as well"
+        )
+    values = getattr(node, "saved_tensors" if name == "_raw_saved_tensors" else name.removeprefix("_raw"))
+    values = values if isinstance(values, list | tuple) else [values]
+    return [saved for saved, value in zip(raw, values, strict=True) if value is not None]
+
+
+def nodes(roots: Sequence[Tensor]) -> Iterator[Any]:
+    """The nodes of autograd's graph behind tensors."""
+    seen = set()
+    stack = [t.grad_fn for t in roots]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        yield node
+        stack.extend(after for after, _ in node.next_functions)

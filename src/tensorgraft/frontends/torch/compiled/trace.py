@@ -1,0 +1,169 @@
+"""What a trace by `tg.jit` leaves: a compiled program, where its inputs are found at a call, what becomes of its
+outputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.compiled.guards import Guards
+from tensorgraft.frontends.torch.compiled.host import calling
+from tensorgraft.frontends.torch.compiled.sources import Inputs, Storages
+from tensorgraft.frontends.torch.compiled.tape import Tape
+from tensorgraft.frontends.torch.compiled.watch import Schedule
+from tensorgraft.frontends.torch.core import codes, state
+from tensorgraft.frontends.torch.core.devices import slot_of_backend
+from tensorgraft.frontends.torch.core.metadata import Metadata
+from tensorgraft.frontends.torch.core.tensors import maker
+from tensorgraft.frontends.torch.core.trees import Structure, unflatten
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage
+
+Array = Any
+Tensor = torch.Tensor
+
+
+@dataclass
+class Result:
+    """One leaf of what the function returned: a new tensor, a view of an argument, or the object itself."""
+
+    value: Any = None
+    survivor: int | None = None
+    argument: int | None = None
+    metadata: Metadata | None = None
+    make: Callable[[Array], Tensor] | None = None  # of a survivor that nothing else looks at
+    again: int | None = None  # the same object as an earlier result
+    host: Callable[[], Any] | None = None  # a tensor of the host, which computes it
+
+
+@dataclass
+class Gradient:
+    """The gradient that a leaf has after a call."""
+
+    leaf: Callable[[Sequence[Any]], Tensor]
+    survivor: int | None
+    metadata: Metadata | None
+    anew: bool = False  # whatever it was before does not matter
+    make: Callable[[Array], Tensor] | None = None
+
+
+@dataclass
+class Trace:
+    """One traced and compiled run of the function."""
+
+    backend: Backend
+    run: Callable[..., tuple[Array, ...]]
+    inputs: Inputs
+    donated: list[int]  # positions of inputs
+    written: Storages
+    kept: list[tuple[int, Storage]]  # survivors that something else than results and gradients holds on to
+    results: list[Result]
+    structure: Structure | None  # None: there is one result, and nothing around it
+    gradients: list[Gradient]
+    draws: list[tuple[state.RandomState, int]]
+    schedule: Schedule
+    guards: Guards
+    held: list[Any]  # objects that keys know by identity
+    tape: Tape | None  # of the results that a backward pass outside may begin at
+    roots: list[int]  # their places among the results
+    ends: list[Callable[[Sequence[Any]], Tensor]]  # what the tape's leaves are at a call
+
+    def __post_init__(self) -> None:
+        self.again = [(i, x.again) for i, x in enumerate(self.results) if x.again is not None]
+        looking: list[Result | Gradient] = [*self.results, *self.gradients]
+        users = Counter(x.survivor for x in looking)
+        for x in looking:
+            m = x.metadata
+            if x.survivor is not None and m is not None and users[x.survivor] == 1 and not m.offset and m.kind is None:
+                x.make = maker(slot_of_backend(self.backend), m.dtype, m.size, m.stride, m.nbytes)
+        makers = [(x.make, x.survivor) for x in self.results if x.make is not None and x.survivor is not None]
+        more = (self.written, self.kept, self.gradients, self.draws, self.schedule.before, self.schedule.after)
+        plain = len(makers) == len(self.results) and self.tape is None and not self.inputs.fed and not any(more)
+        self.on_host = [(x, x.host) for x in self.results if x.host is not None]
+        # something at the host's side asks for the arguments of the call
+        self.hosted = self.inputs.fed or bool(self.on_host) or self.tape is not None
+        self.anew = [gradient for gradient in self.gradients if gradient.anew]
+        self.plainly = makers if plain else None  # all that becomes of the outputs, where they become new tensors
+
+    def __call__(self, leaves: Sequence[Any], first: bool = False) -> Any:
+        if self.plainly is not None:
+            made = self.run(*self.inputs(leaves))
+            flat: list[Any] = [make(made[k]) for make, k in self.plainly]
+            return flat[0] if self.structure is None else unflatten(self.structure, flat)
+        return self._settled(leaves, first)
+
+    def _settled(self, leaves: Sequence[Any], first: bool) -> Any:
+        """A call, and all that becomes of what it has made."""
+        schedule = self.schedule
+        if schedule.before and not first:
+            for call in schedule.before:
+                call()
+        if self.hosted:
+            with calling(leaves):
+                made, residuals, of_host = self._computed(leaves)
+        else:
+            made, residuals, of_host = self._computed(leaves)
+        for source, n in self.draws:
+            source.offset += n
+        written = self.written(leaves)
+        for cell, array in zip(written, made, strict=False):
+            cell.array = array
+            cell.shared = False
+        new = made[len(written) :]
+        for k, cell in self.kept:
+            cell.array = new[k]
+        tensors: dict[int, Tensor] = {}  # the first on each storage
+
+        def tensor(k: int, metadata: Metadata) -> Tensor:
+            if k in tensors:
+                return metadata.beside(tensors[k])
+            tensors[k] = metadata.on(codes.storage(new[k:], metadata.kind, self.backend))
+            return tensors[k]
+
+        for gradient in self.gradients:
+            leaf = gradient.leaf(leaves)
+            if gradient.make is not None and gradient.survivor is not None:
+                leaf.grad = gradient.make(new[gradient.survivor])
+            elif gradient.survivor is None or gradient.metadata is None:
+                leaf.grad = None
+            else:
+                leaf.grad = tensor(gradient.survivor, gradient.metadata)
+        flat = []
+        for result in self.results:
+            if result.make is not None and result.survivor is not None:
+                flat.append(result.make(new[result.survivor]))
+            elif result.survivor is not None:
+                assert result.metadata is not None
+                flat.append(tensor(result.survivor, result.metadata))
+            elif result.argument is not None:
+                given = leaves[result.argument]
+                m = result.metadata
+                flat.append(given if m is None else given.detach().as_strided(m.size, m.stride, m.offset))
+            elif result.host is not None:
+                flat.append(of_host[id(result)])
+            else:
+                flat.append(result.value)
+        if schedule.after and not first:
+            for call in schedule.after:
+                call()
+        if self.tape is not None and residuals is not None:
+            ends = [get(leaves) for get in self.ends]
+            attached = self.tape.attach(self.backend, residuals, [flat[i] for i in self.roots], ends)
+            for i, tensor_with_history in zip(self.roots, attached, strict=True):
+                flat[i] = tensor_with_history
+        for i, j in self.again:
+            flat[i] = flat[j]
+        return flat[0] if self.structure is None else unflatten(self.structure, flat)
+
+    def _computed(self, leaves: Sequence[Any]) -> tuple[Sequence[Array], Any, dict[int, Any]]:
+        """(the program's outputs, what a backward pass outside will need, the results that the host computes)"""
+        arrays = self.inputs(leaves)
+        for gradient in self.anew:  # its memory is free for the new one
+            gradient.leaf(leaves).grad = None
+        made = self.run(*arrays)
+        residuals = None if self.tape is None else self.tape.residuals(arrays, made, leaves)
+        return made, residuals, {id(result): value() for result, value in self.on_host}

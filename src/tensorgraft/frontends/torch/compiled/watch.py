@@ -1,0 +1,155 @@
+"""What a trace must not miss: CPU tensors, modules' modes, `zero_grad`, learning-rate schedulers.
+
+Each context below is active while a function is traced, and undone after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tensorgraft.frontends.torch.compiled.capture import Capture
+from tensorgraft.frontends.torch.compiled.host import HostWatch
+
+
+@dataclass
+class Schedule:
+    """The `scheduler.step()` calls of a traced function: they are the host's, and run at every call."""
+
+    before: list[Callable[[], Any]] = field(default_factory=list)  # those before the first optimizer step
+    after: list[Callable[[], Any]] = field(default_factory=list)
+    stepped: bool = False  # an optimizer has stepped
+
+
+@contextlib.contextmanager
+def watching(capture: Capture, schedule: Schedule) -> Iterator[HostWatch]:
+    """All watches on one trace, but for the optimizers' (see `optimizers.py`)."""
+    with contextlib.ExitStack() as stack:
+        watch = stack.enter_context(HostWatch(capture))
+        for name in ("tolist", "numpy", "__array__", "__dlpack__"):  # these read memory without an operator
+            stack.enter_context(_reads(watch, name))
+
+        def note_module(module: torch.nn.Module, _: Any) -> None:
+            capture.note_module(module)
+
+        handle = torch.nn.modules.module.register_module_forward_pre_hook(note_module)
+        stack.callback(handle.remove)
+        stack.enter_context(_zero_grad(capture))
+        stack.enter_context(_schedulers(schedule))
+        yield watch
+
+
+@contextlib.contextmanager
+def _reads(watch: HostWatch, name: str) -> Iterator[None]:
+    original, own = getattr(torch.Tensor, name), name in torch.Tensor.__dict__
+
+    @functools.wraps(original)
+    def read(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if torch._C._len_torch_dispatch_stack():  # else it is a kernel that reads, or a guard
+            watch.ask(self)
+        return original(self, *args, **kwargs)
+
+    setattr(torch.Tensor, name, read)
+    try:
+        yield
+    finally:
+        if own:
+            setattr(torch.Tensor, name, original)
+        else:
+            delattr(torch.Tensor, name)
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
+    original = owner.__dict__[name]
+    setattr(owner, name, functools.wraps(original)(wrap(original)))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+@contextlib.contextmanager
+def _zero_grad(capture: Capture) -> Iterator[None]:
+    def wrap(original: Any) -> Any:
+        def zero_grad(self: Any, set_to_none: bool = True) -> None:
+            if set_to_none:
+                groups = getattr(self, "param_groups", None)
+                tensors = self.parameters() if groups is None else (p for g in groups for p in g["params"])
+                capture.note_reset(list(tensors))
+            original(self, set_to_none)
+
+        return zero_grad
+
+    with replaced(torch.optim.Optimizer, "zero_grad", wrap), replaced(torch.nn.Module, "zero_grad", wrap):
+        yield
+
+
+@contextlib.contextmanager
+def _schedulers(schedule: Schedule) -> Iterator[None]:
+    """Note the outermost calls of schedulers' `step`."""
+    depth = 0
+    undos: list[functools.partial[None]] = []
+
+    def wrap(original: Any) -> Any:
+        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+            nonlocal depth
+            if all(undo.args[0] is not self for undo in undos):
+                undos.append(functools.partial(_put_back, self, *_scheduled(self)))
+            if not depth:
+                calls = schedule.after if schedule.stepped else schedule.before
+                calls.append(functools.partial(original, self, *args, **kwargs))
+            depth += 1
+            try:
+                with _disable_current_modes():  # a learning rate may be a CPU tensor, which it writes
+                    return original(self, *args, **kwargs)
+            finally:
+                depth -= 1
+
+        return step
+
+    def family(cls: type[LRScheduler]) -> Iterator[type[LRScheduler]]:
+        yield cls
+        for derived in cls.__subclasses__():
+            yield from family(derived)
+
+    with contextlib.ExitStack() as stack:
+        for cls in dict.fromkeys(family(LRScheduler)):
+            if "step" in cls.__dict__:
+                stack.enter_context(replaced(cls, "step", wrap))
+        try:
+            yield
+        except BaseException:
+            for undo in reversed(undos):
+                undo()
+            raise
+
+
+def _scheduled(scheduler: LRScheduler) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """(the attributes of a scheduler, the hyper-parameters of its optimizer)"""
+    groups = [{k: v for k, v in group.items() if k != "params"} for group in scheduler.optimizer.param_groups]
+    with _disable_current_modes():
+        return _copied(vars(scheduler)), [_copied(group) for group in groups]
+
+
+def _copied(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: v.clone() if isinstance(v, torch.Tensor) else list(v) if type(v) is list else v
+            for k, v in values.items()}  # fmt: skip
+
+
+def _put_back(scheduler: LRScheduler, attributes: dict[str, Any], groups: list[dict[str, Any]]) -> None:
+    vars(scheduler).update(attributes)
+    with _disable_current_modes():
+        for group, values in zip(scheduler.optimizer.param_groups, groups, strict=True):
+            for name, value in values.items():
+                if isinstance(value, torch.Tensor) and isinstance(group[name], torch.Tensor):
+                    group[name].copy_(value)
+                else:
+                    group[name] = value

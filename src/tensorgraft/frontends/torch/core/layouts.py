@@ -1,0 +1,169 @@
+"""How the results of CPU PyTorch lie in memory where its meta functions, which follow other devices, say otherwise.
+
+A rule takes the meta function's result and the call's (meta) arguments, and gives the result as it is on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._prims_common import suggest_memory_format
+
+from tensorgraft.frontends.torch.core.iteration import result_strides
+from tensorgraft.storage import Shape, contiguous_strides
+
+Tensor = torch.Tensor
+Rule = Callable[..., Any]
+
+
+def strided(t: Tensor, strides: Sequence[int]) -> Tensor:
+    """The same on other strides."""
+    return torch.empty_strided(t.shape, tuple(strides), dtype=t.dtype, device=t.device)
+
+
+def _each(rule: Callable[..., Tensor]) -> Rule:
+    """A rule for every tensor of the result."""
+
+    def of_all(outcome: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(outcome, tuple | list):
+            return type(outcome)(of_all(o, *args, **kwargs) for o in outcome)
+        return rule(outcome, *args, **kwargs) if isinstance(outcome, Tensor) else outcome
+
+    return of_all
+
+
+def contiguous(outcome: Tensor, *_: Any, **__: Any) -> Tensor:
+    return strided(outcome, contiguous_strides(tuple(outcome.shape)))
+
+
+def formatted(outcome: Tensor, *like: Any) -> Tensor:
+    """In the first memory format but the plain one that the strides of `like` suggest."""
+    formats = [suggest_memory_format(t) for t in like if isinstance(t, Tensor) and t.dim() == outcome.dim()]
+    found = next((f for f in formats if f is not torch.contiguous_format), torch.contiguous_format)
+    return torch.empty(outcome.shape, dtype=outcome.dtype, device=outcome.device, memory_format=found)
+
+
+def column_major(outcome: Tensor, *_: Any, **__: Any) -> Tensor:
+    """Matrices as LAPACK has them."""
+    *batch, m, n = outcome.shape
+    return strided(outcome, (*contiguous_strides((*batch, n, m))[:-2], 1, max(m, 1)) if batch else (1, max(m, 1)))
+
+
+def _pick(*rules: Rule | None) -> Rule:
+    """A rule for each of several results."""
+
+    def rule(outcome: Any, *args: Any, **kwargs: Any) -> Any:
+        parts = zip(outcome, rules, strict=True)
+        return tuple(o if r is None or o is None else r(o, *args, **kwargs) for o, r in parts)
+
+    return rule
+
+
+def _iterated(outcome: Tensor, *args: Any, **_: Any) -> Tensor:
+    strides = result_strides(tuple(outcome.shape), [a for a in args if isinstance(a, Tensor)])
+    return outcome if strides is None else strided(outcome, strides)
+
+
+# ---- Fourier transforms (aten/src/ATen/native/mkl/SpectralOps.cpp) ---------------------------------------------------
+
+
+def _by_stride(strides: Shape, axes: Sequence[int]) -> list[int]:
+    return sorted(axes, key=lambda axis: -strides[axis])
+
+
+def _transformed(strides: Shape, shape: Shape, axes: Sequence[int]) -> Shape:
+    """Axes that are not transformed first, then those that are, in the order of the transform."""
+    batch = _by_stride(strides, [a for a in range(len(shape)) if a not in axes])
+    found, n = [0] * len(shape), 1
+    for axis in reversed([*batch, *axes]):
+        found[axis] = n
+        n *= shape[axis]
+    return tuple(found)
+
+
+def _axes(x: Tensor, dim: Sequence[int]) -> list[int]:
+    return [d % x.dim() for d in dim]
+
+
+def _fft_real_to_complex(outcome: Tensor, x: Tensor, dim: Sequence[int], *_: Any) -> Tensor:
+    *rest, last = _axes(x, dim)
+    return strided(outcome, _transformed(x.stride(), tuple(outcome.shape), [*_by_stride(x.stride(), rest), last]))
+
+
+def _fft_complex_to_real(outcome: Tensor, x: Tensor, dim: Sequence[int], *_: Any) -> Tensor:
+    *rest, last = _axes(x, dim)
+    strides = x.stride()
+    if rest:
+        strides = _transformed(strides, tuple(x.shape), _by_stride(strides, rest))
+    return strided(outcome, _transformed(strides, tuple(outcome.shape), [last]))
+
+
+# ---- results whose shapes depend on values ---------------------------------------------------------------------------
+
+
+def _solution(outcome: Tensor, a: Tensor, b: Tensor, *_: Any, **__: Any) -> Tensor:
+    """The first rows of LAPACK's matrix, which has room for the right-hand side too."""
+    if outcome.dim() != a.dim():
+        return outcome
+    batch, k = outcome.shape[:-2], outcome.shape[-1]
+    rows = max(*a.shape[-2:], 1)
+    return strided(outcome, (*(rows * s for s in contiguous_strides((*batch, k))[:-1]), 1, rows))
+
+
+def _along(outcome: Tensor, x: Tensor, dim: int, *_: Any, **__: Any) -> Tensor:
+    """Made with `dim` first."""
+    moved = torch.empty_like(outcome.movedim(dim, 0), memory_format=torch.contiguous_format)
+    return strided(outcome, moved.movedim(0, dim).stride())
+
+
+def _consecutive(
+    outcome: Tensor, x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Tensor:
+    return outcome if dim is None or not x.dim() else _along(outcome, x, dim)
+
+
+LAYOUTS: dict[str, Rule] = {
+    **dict.fromkeys(
+        [
+            *(f"{name}_loss_backward" for name in ("huber", "mse", "smooth_l1")),
+            *("_softmax_backward_data", "_log_softmax_backward_data", "_ctc_loss_backward", "glu_backward"),
+            *(
+                "nonzero_static",
+                "nll_loss2d_forward",
+                "nll_loss2d_backward",
+                "fractional_max_pool3d_backward",
+                "pow.Scalar",
+            ),
+            *("normal.Tensor_Tensor", "normal.Tensor_float", "normal.float_Tensor"),
+        ],
+        _each(contiguous),
+    ),
+    **dict.fromkeys(
+        [
+            *("native_channel_shuffle", "channel_shuffle", "pixel_shuffle", "pixel_unshuffle", "max_unpool2d"),
+            *(f"{kind}_pad{d}d" for kind in ("reflection", "replication") for d in (2, 3)),
+            *("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit.no_stats"),
+            "_batch_norm_with_update",
+        ],
+        _each(lambda outcome, x, *_, **__: formatted(outcome, x)),
+    ),
+    **dict.fromkeys(
+        [
+            *(f"{kind}_pad{d}d_backward" for kind in ("reflection", "replication") for d in (2, 3)),
+            *("native_batch_norm_backward", "batch_norm_backward"),
+        ],
+        _each(lambda outcome, grad, x, *_, **__: formatted(outcome, x)),
+    ),
+    "linalg_eig": _pick(None, column_major),
+    "linalg_lstsq": _pick(_solution, None, None, None),
+    "nonzero": column_major,
+    "unique_dim": _pick(_along, None, None),
+    "unique_dim_consecutive": _pick(_along, None, None),
+    "unique_consecutive": _pick(_consecutive, None, None),
+    "_linalg_svd": _pick(None, None, lambda vh, *_, **__: column_major(vh) if vh.dim() > 1 else vh),
+    "native_dropout_backward": _iterated,
+    "_fft_r2c": _fft_real_to_complex,
+    "_fft_c2r": _fft_complex_to_real,
+}

@@ -1,0 +1,35 @@
+"""Errors that begin with the program's own line, say what is wrong with it, and name ways out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.core.places import Place, program_place, source_line
+
+Ways = Sequence[tuple[str, str]]  # (what to do, how)
+
+
+def where(place: Place | None) -> str:
+    """ "train.py:8: `y = x.item()`" """
+    if place is None:
+        return "The program"
+    file, line = place
+    return f"{os.path.basename(file)}:{line}: `{source_line(place)}`"
+
+
+def here() -> str:
+    """Where the program is."""
+    return where(program_place())
+
+
+def ways_out(ways: Ways) -> list[str]:
+    """The lines that end a message."""
+    width = max((len(label) for label, _ in ways), default=0) + 2
+    return [f"  {label + ':':<{width}} {way}" for label, way in ways]
+
+
+def refused(what: str, *ways: tuple[str, str]) -> TracedValueError:
+    """For what a compiled function cannot do: `what` goes on from the program's line."""
+    return TracedValueError("\n".join([f"{here()} {what}", *ways_out(ways)]))

@@ -1,0 +1,63 @@
+"""What a program has switched on around an operator, and what is not for the inside of a kernel.
+
+PyTorch takes a function mode (a default device is one) off before it goes on to an operator, where Python calls it.
+TorchScript and C++ call operators with the mode still on: what a kernel itself asks of PyTorch would go through it.
+Likewise `torch.jit.trace` stops before it goes on to most operators, not to all: sizes would be tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core import state
+
+# A function mode is on, and not suspended. `torch.jit.trace` is looking.
+function_mode = torch._C._is_torch_function_mode_enabled
+tracing = torch._C._is_tracing
+
+
+@contextlib.contextmanager
+def suspended() -> Iterator[None]:
+    """Inside, function modes of the program and the trace of `torch.jit.trace` are off."""
+    trace, set_trace = torch._C._get_tracing_state(), vars(torch._C)["_set_tracing_state"]
+    with torch._C.DisableTorchFunction():
+        if trace is not None:
+            set_trace(None)
+        try:
+            yield
+        finally:
+            if trace is not None:
+                set_trace(trace)
+
+
+def below_modes(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """`kernel`, during which what the program has switched on is off. Its errors are noted for TorchScript."""
+
+    @functools.wraps(kernel)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            if function_mode() or tracing():
+                with suspended():
+                    return kernel(*args, **kwargs)
+            return kernel(*args, **kwargs)
+        except Exception as error:
+            if state.now.scripted:
+                state.now.raised = error
+            raise
+
+    return call
+
+
+def traced_in_parts(kernel: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+    """`kernel` of an operator that `torch.jit.trace` does not note: while it looks, `other`, which it does."""
+
+    @functools.wraps(kernel)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (other if tracing() else kernel)(*args, **kwargs)
+
+    return call

@@ -1,0 +1,51 @@
+"""An overload of an ATen operator together with the kernel behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core import schema
+from tensorgraft.frontends.torch.core.spec import Spec
+
+INDICES = ("index", "indices", "offsets", "lengths")  # in names of arguments
+all_plans: list[dict[Any, Any]] = []  # of every operator, and what is known by them
+
+
+@dataclass
+class Operator:
+    """`kind` says how the kernel serves the overload.
+
+    kernel: as it is; inplace and out: the kernel is the functional overload's, whose results go to the written
+    arguments.
+    """
+
+    op: schema.Overload
+    spec: Spec
+    kind: str = "kernel"
+    base: schema.Overload | None = None  # the functional overload behind an inplace or out one
+    plans: dict[Any, Any] = field(default_factory=dict)  # by shapes, strides, dtypes and static arguments
+    calls: dict[Any, Any] = field(default_factory=dict)  # the plan and the offsets of a call, by these and the offsets
+    outlines: dict[Any, Any] = field(default_factory=dict)  # of plans, by dtypes, ranks and static arguments
+    rehearsed: bool | None = None  # the CPU's kernel can say what comes of it (`rehearsal`); None: not known yet
+    accepted: set[Any] = field(default_factory=set)  # dtypes of tensors beside each other that PyTorch takes
+
+    def __post_init__(self) -> None:
+        all_plans.extend((self.plans, self.calls, self.outlines))
+        self.name = schema.short_name(self.op)
+        self.signature = schema.signature(self.op)
+        self.writes = self.spec.writes or self.signature.written
+        known = self.kind == "out" and self.base is not None and "dtype" in schema.signature(self.base).names
+        self.takes_indices = any(word in name for name in self.signature.names for word in INDICES)
+        # it has one new result, broadcast from its tensors
+        self.elementwise = (
+            self.spec.promotion is not None
+            and self.kind == "kernel"
+            and self.spec.meta is True
+            and not self.writes
+            and torch.Tag.pointwise in self.op.tags
+            and self.signature.returns == ("Tensor",)
+        )
+        self.dtype_of_out = known and "dtype" not in self.signature.names  # the kernel's `dtype` is that of `out=`

@@ -1,0 +1,201 @@
+"""Plain `torch.Tensor`s whose real storages carry a backend's arrays.
+
+The C++ storage has a size and no memory; a Python attribute of its Python object, `cell`, is the `Storage` with the
+array. The attribute lives exactly as long as the C++ storage, and survives `detach()`, `nn.Parameter()`, views and
+autograd's saved tensors, which all share the storage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from tensorgraft import anywhere
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at
+from tensorgraft.frontends.torch.core.headers import empty_header, header, imported
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization.backend import quantizing
+from tensorgraft.quantization.quantized import Quantized, anew
+from tensorgraft.storage import Geometry, Storage, contiguous_strides, read
+
+Array = Any
+
+CPU_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+_new_storage = torch._C._construct_storage_from_data_pointer
+_set = torch.ops.aten.set_.source_Storage_storage_offset.redispatch
+
+TO_NUMPY: dict[torch.dtype, np.dtype] = {
+    torch.bool: dtypes.bool_,
+    torch.int8: dtypes.int8,
+    torch.int16: dtypes.int16,
+    torch.int32: dtypes.int32,
+    torch.int64: dtypes.int64,
+    torch.uint8: dtypes.uint8,
+    torch.uint16: dtypes.uint16,
+    torch.uint32: dtypes.uint32,
+    torch.uint64: dtypes.uint64,
+    torch.float16: dtypes.float16,
+    torch.bfloat16: dtypes.bfloat16,
+    torch.float32: dtypes.float32,
+    torch.float64: dtypes.float64,
+    torch.complex64: dtypes.complex64,
+    torch.complex128: dtypes.complex128,
+    torch.float8_e4m3fn: dtypes.float8_e4m3fn,
+    torch.float8_e5m2: dtypes.float8_e5m2,
+    torch.float8_e4m3fnuz: dtypes.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz: dtypes.float8_e5m2fnuz,
+}
+_E8M0 = torch.float8_e8m0fnu
+MOST_AXES = 64  # of an array of NumPy; tensors may have more
+FROM_NUMPY = {ours: theirs for theirs, ours in TO_NUMPY.items()}
+
+
+def numpy_dtype(dtype: torch.dtype) -> np.dtype:
+    """Raises TypeError for dtypes that no backend has (quantised ones, complex32)."""
+    try:
+        return TO_NUMPY[dtype]
+    except KeyError:
+        hint = ": weights of torchao with such scales move by tg.quantization.from_torchao" if dtype == _E8M0 else ""
+        raise TypeError(f"tensors of {dtype} cannot be on the device {TYPE!r}{hint}") from None
+
+
+def on_device(t: torch.Tensor) -> bool:
+    """`t` is a tensor of ours."""
+    return t.device.type == TYPE
+
+
+def cell_of(t: torch.Tensor) -> Storage:
+    """The storage behind a tensor on the device."""
+    try:
+        s = t.untyped_storage()
+    except NotImplementedError:
+        raise NotImplementedError(
+            f"a tensor whose layout is {t.layout} has no array of its own: it cannot be an argument or a result of a"
+            " compiled function. Give its indices and values (x._indices(), x._values()), or make it dense first."
+        ) from None
+    try:
+        return s.cell  # type: ignore[attr-defined]
+    except AttributeError:
+        if t.device.type != TYPE:
+            raise TypeError(f"a tensor on {t.device} has no array of a backend") from None
+    cell = empty_cell(slot_at(t.device.index), s.nbytes())  # made by C++ (no bytes), or deserialised
+    s.cell = cell  # type: ignore[attr-defined]
+    return cell
+
+
+def empty_cell(slot: Slot, nbytes: int) -> Storage:
+    xp = slot.backend
+    with xp.scope():
+        return Storage(xp.zeros((nbytes,), dtypes.uint8), xp)
+
+
+def geometry_of(t: torch.Tensor) -> Geometry:
+    return Geometry(tuple(t.size()), t.stride(), int(t.storage_offset()), numpy_dtype(t.dtype))
+
+
+def attach(
+    cell: Storage,
+    slot: Slot,
+    dtype: torch.dtype,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    nbytes: int,
+    offset: int = 0,
+) -> torch.Tensor:
+    """A tensor on a new storage that carries `cell`."""
+    like = None if offset else header(slot.index, dtype, size, stride)
+    if like is not None and like.nbytes == nbytes:
+        tensor = imported(like.address)
+        tensor.untyped_storage().cell = cell  # type: ignore[attr-defined]
+        return tensor
+    storage = _new_storage(0, slot.device, nbytes)
+    storage.cell = cell  # type: ignore[attr-defined]
+    tensor = imported(empty_header(slot.index, dtype).address)
+    return _set(CPU_KEY, tensor, storage, offset, size, stride)
+
+
+def maker(
+    slot: Slot, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], nbytes: int
+) -> Callable[[Array], torch.Tensor]:
+    """`attach` for many arrays that look the same: the hot path of operators with one result."""
+    backend, like = slot.backend, header(slot.index, dtype, size, stride)
+    if like is None or like.nbytes != nbytes:
+        return lambda array: attach(Storage(array, backend), slot, dtype, size, stride, nbytes)
+    address = like.address
+
+    def make(array: Array) -> torch.Tensor:
+        tensor = imported(address)
+        tensor.untyped_storage().cell = Storage(array, backend)  # type: ignore[attr-defined]
+        return tensor
+
+    return make
+
+
+def set_storage(
+    tensor: torch.Tensor,
+    storage: torch.UntypedStorage,
+    offset: int,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+) -> torch.Tensor:
+    """Make a tensor look at a storage: metadata only."""
+    return _set(CPU_KEY, tensor, storage, offset, size, stride)
+
+
+def stored(array: Array, xp: Backend) -> Storage:
+    """A storage of a new array, which may be quantised."""
+    if array.__class__ is not Quantized:
+        return Storage(xp.own(array) if xp.mutable else array, xp)
+    with xp.scope():
+        return Storage(anew(xp, array), quantizing(xp))
+
+
+def from_array(array: Array, slot: Slot) -> torch.Tensor:
+    """A contiguous tensor over an array of the slot's backend."""
+    xp = slot.backend
+    cell = state.created(stored(array, xp) if array.__class__ is Quantized else Storage(array, xp))
+    xp = cell.backend
+    shape = xp.shape(array)
+    dtype = FROM_NUMPY[xp.dtype_of(array)]
+    return attach(cell, slot, dtype, shape, contiguous_strides(shape), math.prod(shape) * dtype.itemsize)
+
+
+def to_array(t: torch.Tensor, codes: bool = False) -> Array:
+    """What a tensor on the device sees, as an array of its backend; a quantised one dense, unless `codes`."""
+    cell = cell_of(t)
+    xp = cell.backend
+    with xp.scope():
+        seen = anywhere.look if state.now.capture is None else read
+        array = seen(xp, cell.array, geometry_of(t))
+        if xp.wraps and not codes:
+            array, xp = xp.dense(array), xp.inner
+        if t.is_conj():  # a view whose conjugation, or negation, is still to be done
+            array = xp.conj(array)
+        return xp.negative(array) if t.is_neg() else array
+
+
+def cpu_to_numpy(t: torch.Tensor) -> np.ndarray:
+    """A CPU tensor as a NumPy array over the same memory, also for dtypes that NumPy lacks."""
+    t = t.detach().resolve_conj().resolve_neg()
+    dtype = numpy_dtype(t.dtype)
+    if dtype.kind in "biufc" and dtype.type.__module__ == "numpy":
+        return t.numpy()
+    carrier = {1: torch.uint8, 2: torch.int16}[dtype.itemsize]
+    return t.view(carrier).numpy().view(dtype)
+
+
+def numpy_to_cpu(a: np.ndarray) -> torch.Tensor:
+    """A NumPy array as a CPU tensor over the same memory."""
+    if not a.flags.writeable:
+        a = a.copy()
+    if a.dtype.type.__module__ == ml_dtypes.__name__ or a.dtype.kind == "V":
+        carrier = {1: np.uint8, 2: np.int16}[a.dtype.itemsize]
+        return torch.from_numpy(a.view(carrier)).view(FROM_NUMPY[a.dtype])
+    return torch.from_numpy(a)

@@ -1,0 +1,92 @@
+"""What to say where a program asks for a value that is only being traced.
+
+The program's own line comes first, then where the value became traced, then ways out that fit what was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tensorgraft.errors import ShapeError, TracedValueError
+from tensorgraft.frontends.array_api.core.places import place_of
+from tensorgraft.frontends.array_api.core.ways import in_extent
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.located import Ways, here, ways_out, where
+from tensorgraft.frontends.torch.core.places import program_frame, program_place, source_line
+from tensorgraft.frontends.torch.core.tensors import cell_of
+
+Tensor = torch.Tensor
+
+CONDITION: Ways = (
+    ("choose by value", "torch.where(condition, a, b)"),
+    ("branch by value", "torch.cond(condition, f, g, operands)"),
+    ("decide outside", "before the call, and pass a Python bool: either way is compiled"),
+)
+LOOP: Ways = (
+    ("bound and mask", "for i in range(most): x = torch.where(i < n, step(x), x)"),
+    ("loop by value", "torch.while_loop(condition, body, operands)"),
+    ("decide outside", "before the call, and pass a Python int: each value is compiled"),
+)
+NUMBER: Ways = (
+    ("stay a tensor", "use it itself in the place of its value"),
+    ("look at it later", "return it, and call .item() outside"),
+    ("know it before", "pass it as a Python number: each value is compiled"),
+)
+SIZE: Ways = (
+    ("keep the shape", "torch.where(mask, x, 0), or multiply by the mask"),
+    ("bound and mask", "a size that is always enough, and a mask of what counts"),
+    ("do it outside", "before the call, and pass the result"),
+)
+EXTENT: Ways = (
+    ("keep it static", "Python ints, with min and max: each value is compiled"),
+    ("bound and mask", "a size n that is always enough, and torch.arange(n) < k"),
+)
+
+
+def asked_for_value(x: Tensor) -> TracedValueError:
+    """For `.item()`, `bool(x)`, `if x:`, `int(x)`; ShapeError for a count, an extent, the bound of a slice."""
+    text = source_line(program_place())
+    what = f"needs the value of a {_name(x)} now"
+    if text.startswith(("for ", "while ")) and x.dtype is not torch.bool:
+        return _error(what, [x], LOOP, ShapeError)
+    if x.dtype is torch.bool or text.startswith(("if ", "elif ", "while ", "assert ")):
+        return _error(what, [x], CONDITION)
+    frame = program_frame()
+    if frame is not None and in_extent(place_of(frame).node):
+        return _error(what, [x], EXTENT, ShapeError)
+    return _error(what, [x], NUMBER)
+
+
+def asked_for_shape(operator: str, tensors: Sequence[Tensor]) -> ShapeError:
+    """For operators whose results are as large as values say."""
+    tensors = sorted(tensors, key=lambda t: t.dtype is not torch.bool)  # a mask is what decides
+    name = operator.partition(".")[0].lstrip("_")
+    what = f"needs the values of a {_name(tensors[0])} now, for the shape of {name}()"
+    return _error(what, tensors, SIZE, ShapeError)
+
+
+def _error(what: str, tensors: Sequence[Tensor], ways: Ways, kind: type[Any] = TracedValueError) -> Any:
+    lines = [f"{here()} {what}."]
+    origin = next(filter(None, map(_origin, tensors)), None)
+    if origin is not None:
+        lines.append(f"  {origin}")
+    lines.append("Inside a compiled function a tensor has no value yet.")
+    return kind("\n".join([*lines, *ways_out(ways)]))
+
+
+def _name(x: Tensor) -> str:
+    return f"{str(x.dtype).removeprefix('torch.')} tensor of shape {tuple(x.shape)}"
+
+
+def _origin(x: Tensor) -> str | None:
+    capture = state.now.capture
+    cell = cell_of(x)
+    if capture is None or cell.capture is not capture:
+        return None
+    place = capture.origins.get(id(cell))
+    if place is None:
+        return "It is an argument of the function, or a tensor from outside."
+    return f"It became traced in {where(place)}"

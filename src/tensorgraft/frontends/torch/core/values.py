@@ -1,0 +1,135 @@
+"""`tg.jit(fn, guard_values=True)`: integers and truths that Python asks for are looked at instead of refused, and so
+are masks that say how large results are.
+
+The function is traced up to where a value is asked for; the program so far computes it; then the function is traced
+again, which is given the answer. A line that asks again is told what it was told before (checks in every layer would be
+a trace each), and if that was wrong, the function is traced again from there. Each call computes what was asked for
+before anything else, in a program of its own that has nothing else in it, and where an answer is another one, the
+function is traced for that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.places import program_place
+from tensorgraft.hub.backend import Backend
+
+if TYPE_CHECKING:
+    from tensorgraft.frontends.torch.compiled.guards import Guards
+    from tensorgraft.frontends.torch.compiled.sources import Inputs
+
+Array = Any
+_MOST = 1024  # in one trace
+ROUNDS = 64  # traces until every answer is known
+_LARGEST = 1 << 14  # elements
+
+
+class Unanswered(BaseException):
+    """A value is asked for that is not known yet: for nobody to catch."""
+
+
+class Values:
+    """What is asked for in one trace."""
+
+    def __init__(self, answers: Sequence[np.ndarray] = (), guesses: bool = True) -> None:
+        self.answers = list(answers)
+        self.arrays: list[Array] = []  # in the order in which they are asked for
+        self.missing = False  # there was no answer for the last one
+        self.known = len(answers)  # what comes after these are guesses
+        self.guesses = guesses
+        self.undo: Callable[[], None] = lambda: None  # takes back what a trace has done that is not to be used
+        self._lines: dict[Any, np.ndarray] = {}  # what each was told last
+
+    @property
+    def guessed(self) -> bool:
+        return len(self.answers) > self.known
+
+    def all_right(self, found: Sequence[np.ndarray]) -> bool:
+        return all(map(np.array_equal, found, self.answers))
+
+    def right(self, found: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """What was found, up to the first answer that was wrong: what was asked after that is another story."""
+        wrong = (k for k, (a, b) in enumerate(zip(found, self.answers, strict=False)) if not np.array_equal(a, b))
+        return list(found[: next(wrong, len(found)) + 1])
+
+    def of(self, xp: Backend, array: Array) -> np.ndarray | None:
+        """The values of a traced array; None for numbers that are not whole, and for large ones. Raises Unanswered, and
+        TracedValueError for too many."""
+        if xp.dtype_of(array).kind not in "biu" or math.prod(xp.shape(array)) > _LARGEST:
+            return None
+        if len(self.arrays) == _MOST:
+            raise too_many()
+        self.arrays.append(array)
+        k, line = len(self.arrays) - 1, (program_place(), xp.shape(array), xp.dtype_of(array))
+        if k >= len(self.answers):
+            if self.missing or not self.guesses or line not in self._lines:
+                self.missing = True
+                raise Unanswered
+            self.answers.append(self._lines[line])
+        self._lines[line] = self.answers[k]
+        return self.answers[k]
+
+    def asking(self, traced: Callable[[], list[Array]]) -> Callable[[], list[Array]]:
+        """The function to trace: its results and then what was asked for, or only that if one is not known."""
+
+        def run() -> list[Array]:
+            made: list[Array] = []
+            try:
+                made = traced()
+            except BaseException:
+                if not self.missing:  # it may have been caught, and something else raised
+                    raise
+            return self.arrays[: len(self.answers) + 1] if self.missing else made + self.arrays
+
+        return run
+
+
+class ValueGuards:
+    """The guards of a trace, and that the answers are still the same."""
+
+    def __init__(self, guards: Guards, values: Values, program: Any, inputs: Inputs, backend: Backend) -> None:
+        self._guards, self._inputs, self._backend = guards, inputs, backend
+        self._answers = values.answers
+        whole, n = program.compile(), len(values.answers)
+        self._run = backend.compile(lambda *arrays: whole(*arrays)[-n:])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._guards, name)
+
+    def hold(self, leaves: Sequence[Any]) -> bool:
+        return self._guards.hold(leaves) and all(map(np.array_equal, self.now(leaves), self._answers))
+
+    def broken(self, leaves: Sequence[Any], names: dict[int, str]) -> str:
+        if not self._guards.hold(leaves):
+            return self._guards.broken(leaves, names)
+        for now, before in zip(self.now(leaves), self._answers, strict=True):
+            if not np.array_equal(now, before):
+                return f"a value that Python asks for is {_words(now)}, was {_words(before)}"
+        return "values that Python asked for were others for a moment"
+
+    def now(self, leaves: Sequence[Any]) -> list[np.ndarray]:
+        return [self._backend.to_numpy(a) for a in self._run(*self._inputs.now(leaves))]
+
+
+def _words(values: np.ndarray) -> str:
+    return str(values) if values.size < 9 else f"{str(values.ravel()[:8])[:-1]} ...]"
+
+
+def too_many() -> TracedValueError:
+    return TracedValueError(
+        f"more than {_MOST} values are asked for, or in more than {ROUNDS} traces there was always another one: decide"
+        " outside, or by torch.where"
+    )
+
+
+def looked_up(xp: Backend, array: Array) -> np.ndarray | None:
+    """The values of an array that is only being traced, where they may be asked for."""
+    values = None if state.now.capture is None else state.now.capture.values
+    return None if values is None or not xp.is_traced(array) else values.of(xp, array)

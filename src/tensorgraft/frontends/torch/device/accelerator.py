@@ -1,0 +1,323 @@
+"""A script that asks for CUDA gets a backend: what `tensorgraft run` changes in PyTorch while it runs a program.
+
+Only the words for a device are translated, where Python hands them over: `"cuda"`, `torch.device("cuda:0")`, an index,
+`.cuda()`. Every function of PyTorch that takes a device is replaced by one that translates it and calls the original;
+operators are not touched, so that a call without a device costs nothing more. A `torch.device("cuda")` stays what it is
+in the script's hands, which may compare its `type` with `"cuda"`; tensors are on `graft`.
+
+`torch.accelerator` needs no translation: it offers `graft` to a program that runs with `$TENSORGRAFT_BACKEND`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.utils._device
+
+from tensorgraft.frontends.torch.core import devices
+from tensorgraft.frontends.torch.core.devices import TYPE, slot_named
+from tensorgraft.frontends.torch.device import cuda_api, file_locations, script_files, scripted
+from tensorgraft.frontends.torch_entry import safetensors_files
+from tensorgraft.hub import registry
+
+# Functions that take `device=` by keyword. Those of `torch` first.
+FACTORIES = {
+    torch: """
+        arange as_tensor asarray bartlett_window blackman_window empty empty_like empty_permuted empty_quantized
+        empty_strided eye from_file full full_like hamming_window hann_window kaiser_window linspace logspace normal
+        ones ones_like rand rand_like randint randint_like randn randn_like randperm range scalar_tensor
+        sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor
+        sparse_csr_tensor tensor tril_indices triu_indices zeros zeros_like
+    """,
+    torch.fft: "fftfreq rfftfreq",
+    torch.nested: "as_nested_tensor nested_tensor",
+    torch.Tensor: "new_empty new_empty_strided new_full new_ones new_tensor new_zeros",
+    torch.nn.Module: "to_empty",
+}
+# Functions whose first argument, or the keyword after the name, is a device type.
+DEVICE_TYPES = {
+    torch: dict.fromkeys(["is_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype"], "device_type"),
+    torch.amp: {"is_autocast_available": "device_type"},
+}
+
+CURRENT = object()  # "cuda" without an index: whatever device is the current one then
+
+
+class Visible:
+    """The devices that a program sees as `cuda:0`, `cuda:1`, ...: those of one backend.
+
+    All of `"jax"`; only the one that is named by `"jax:1"` or `"jax:gpu:0"`.
+    """
+
+    def __init__(self, on: str) -> None:
+        self.on = on
+        self._translated: dict[Any, Any] = {}
+
+    @functools.cached_property
+    def names(self) -> list[str]:
+        if ":" in self.on:
+            return [self.on]
+        count = registry.backend_class(self.on).device_count()
+        return [self.on, *(f"{self.on}:{i}" for i in range(1, count))]
+
+    def index(self, ordinal: int) -> int:
+        """The index of the `graft` device that is `cuda:ordinal`."""
+        if ordinal == 0:  # how many there are is known once the backend's framework is loaded
+            return slot_named(self.on).index
+        if not 0 <= ordinal < len(self.names):
+            raise RuntimeError(
+                f"CUDA error: invalid device ordinal\n(`tensorgraft run` shows {len(self.names)} device"
+                f"{'s' * (len(self.names) != 1)} of {self.on!r} as cuda; asked for number {ordinal})"
+            )
+        return slot_named(self.names[ordinal]).index
+
+    def in_files(self, device: torch.device) -> str:
+        """What a file says of a device of ours: what the program calls it."""
+        return f"cuda:{self.indices.index(device.index)}" if device.index in self.indices else str(device)
+
+    @property
+    def indices(self) -> list[int]:
+        return [self.index(i) for i in range(len(self.names))]
+
+    def translate(self, device: Any) -> Any:
+        """`device`, or the `graft` device where it says CUDA."""
+        if device is None:
+            return None
+        try:
+            found = self._translated[device]
+        except KeyError:
+            found = self._translated[device] = self._translation(device)
+        except TypeError:  # unhashable: not a device, PyTorch says so
+            return device
+        return devices.slot_at(None).device if found is CURRENT else found
+
+    def _translation(self, device: Any) -> Any:
+        if isinstance(device, int):
+            return torch.device(TYPE, self.index(device))
+        if isinstance(device, torch.device) or (isinstance(device, str) and device.partition(":")[0] == "cuda"):
+            asked = torch.device(device)
+            if asked.type == "cuda":
+                return CURRENT if asked.index is None else torch.device(TYPE, self.index(asked.index))
+        return device
+
+
+class Patches(contextlib.ExitStack):
+    """Attributes replaced until the end of the `with` statement."""
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        if name in vars(owner):
+            self.callback(setattr, owner, name, vars(owner)[name])
+        else:
+            self.callback(delattr, owner, name)
+        setattr(owner, name, value)
+
+    def wrap(self, owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Replace `owner.name` by `wrapper(original)`."""
+        original = getattr(owner, name)
+        ours = functools.wraps(original)(wrapper(original))
+        self.set(owner, name, ours)
+        self.callback(scripted.stand_for(ours, original))
+
+
+@contextlib.contextmanager
+def as_accelerator(on: str) -> Iterator[None]:
+    """The backend `on` (as in `tg.device(on)`) is CUDA to what runs inside.
+
+    Raises BackendNotAvailableError for a backend that is unknown or not installed.
+    """
+    registry.lookup(registry.parse(on)[0])
+    visible = Visible(on)
+    # PyTorch fills this table on first use with what `torch.empty` and the others are then; it needs the originals.
+    torch.utils._device._device_constructors()
+    with Patches() as patches:
+        patches.callback(devices.set_current_index, devices.current_index())
+        devices.set_current_index(visible.index(0))
+        _translate_factories(patches, visible)
+        _translate_moves(patches, visible)
+        _translate_contexts(patches, visible)
+        _translate_autocast(patches)
+        patches.set(torch, "compile", compile_)
+        patches.set(torch.nn.Module, "compile", lambda self, *args, **kwargs: None)
+        cuda_api.install(patches, visible)
+        yield
+
+
+def _translate_factories(patches: Patches, visible: Visible) -> None:
+    translate = visible.translate
+
+    def keyword(original: Callable[..., Any]) -> Callable[..., Any]:
+        def factory(*args: Any, **kwargs: Any) -> Any:
+            if "device" in kwargs:
+                kwargs["device"] = translate(kwargs["device"])
+            kwargs.pop("pin_memory", None)  # a backend needs no pinned memory
+            return original(*args, **kwargs)
+
+        return factory
+
+    for owner, names in FACTORIES.items():
+        for name in names.split():
+            patches.wrap(owner, name, keyword)
+
+
+def _translate_moves(patches: Patches, visible: Visible) -> None:
+    translate = visible.translate
+
+    def to(original: Callable[..., Any]) -> Callable[..., Any]:
+        def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if args and isinstance(args[0], (str, torch.device, int)):
+                args = (translate(args[0]), *args[1:])
+            elif "device" in kwargs:
+                kwargs["device"] = translate(kwargs["device"])
+            return original(self, *args, **kwargs)
+
+        return to
+
+    def tensor_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
+        def cuda(
+            self: torch.Tensor,
+            device: Any = None,
+            non_blocking: bool = False,
+            memory_format: torch.memory_format = torch.preserve_format,
+        ) -> torch.Tensor:
+            if self.device.type == TYPE and device is None:
+                return self
+            return self.to(translate("cuda" if device is None else device), memory_format=memory_format)
+
+        return cuda
+
+    def module_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, device=None: self.to(translate("cuda" if device is None else device))
+
+    def storage_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
+        def cuda(self: torch.UntypedStorage, device: Any = None, non_blocking: bool = False) -> torch.UntypedStorage:
+            return self.to(device=translate("cuda" if device is None else device), non_blocking=non_blocking)
+
+        return cuda
+
+    def storage_new(original: Callable[..., Any]) -> Callable[..., Any]:
+        def __new__(cls: Any, *args: Any, **kwargs: Any) -> torch.UntypedStorage:
+            if "device" in kwargs:
+                kwargs["device"] = translate(kwargs["device"])
+            return original(cls, *args, **kwargs)
+
+        return __new__
+
+    for owner in (torch.Tensor, torch.nn.Module, torch.UntypedStorage):
+        patches.wrap(owner, "to", to)
+    patches.wrap(torch.UntypedStorage, "cuda", storage_cuda)
+    patches.wrap(torch.UntypedStorage, "__new__", storage_new)
+    patches.wrap(torch.Tensor, "cuda", tensor_cuda)
+    patches.wrap(torch.nn.Module, "cuda", module_cuda)
+    for kind in (torch.Tensor, torch.UntypedStorage, torch.TypedStorage):
+        patches.set(kind, "is_cuda", _is_cuda(kind.is_cuda))
+
+
+def _is_cuda(original: Any) -> property:
+    return property(lambda self: self.device.type == TYPE or original.__get__(self), doc=original.__doc__)
+
+
+def _translate_contexts(patches: Patches, visible: Visible) -> None:
+    """What else takes a device: `with torch.device("cuda"):`, default devices, `torch.load`, generators and events."""
+
+    translate = visible.translate
+
+    def device_context(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, device: original(self, translate(device))
+
+    def restore(original: Callable[..., Any]) -> Callable[..., Any]:
+        def default_restore_location(storage: Any, location: str) -> Any:
+            try:
+                here = translate(location)
+            except RuntimeError as error:
+                raise RuntimeError(
+                    f"Attempting to deserialize object on {location}: {error}. Please use torch.load with map_location"
+                    " to map your storages to an existing device."
+                ) from None
+            return original(storage, str(here))
+
+        return default_restore_location
+
+    def fake_location(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda location: translate(original(location))
+
+    def new(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda cls, device=None, **options: original(cls, translate(device), **options)
+
+    def generator(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda cls, device="cpu": original(cls, translate(device))
+
+    patches.wrap(torch.Event, "__new__", new)
+    patches.wrap(torch.Stream, "__new__", new)
+    patches.wrap(torch.Generator, "__new__", generator)
+    patches.wrap(torch.utils._device.DeviceContext, "__init__", device_context)
+    patches.wrap(torch.serialization, "default_restore_location", restore)
+    patches.wrap(torch._utils, "_get_restore_location", fake_location)
+    patches.set(file_locations, "named", visible.in_files)
+    patches.set(safetensors_files, "placed", translate)
+    patches.set(script_files, "translate", visible.translate)
+
+
+def _translate_autocast(patches: Patches) -> None:
+    def typed(keyword: str, absent: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Translate the device type: the first argument after `self`, or `keyword`; CUDA where none is given."""
+
+        def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                bound, rest = (args[:absent], args[absent:])
+                if rest:
+                    rest = (TYPE if rest[0] == "cuda" else rest[0], *rest[1:])
+                elif kwargs.get(keyword, "cuda") == "cuda":
+                    kwargs[keyword] = TYPE
+                return original(*bound, *rest, **kwargs)
+
+            return call
+
+        return wrapper
+
+    def named(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if kwargs.get("device_type") == "cuda":
+                kwargs["device_type"] = TYPE
+            return original(*args, **kwargs)
+
+        return call
+
+    def set_enabled(original: Callable[..., Any]) -> Callable[..., Any]:
+        """`(enabled)` means CUDA, `(device_type, enabled)` says it."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not kwargs and len(args) == 1:
+                args = ("cuda", *args)
+            return typed("device_type", 0)(original)(*args, **kwargs)
+
+        return call
+
+    patches.wrap(torch, "set_autocast_enabled", set_enabled)
+    patches.set(torch, "get_autocast_gpu_dtype", lambda: torch.get_autocast_dtype(TYPE))
+    patches.set(torch, "set_autocast_gpu_dtype", lambda dtype: torch.set_autocast_dtype(TYPE, dtype))
+    for name in ("custom_fwd", "custom_bwd"):
+        patches.wrap(torch.amp, name, named)
+    patches.wrap(torch.amp.autocast, "__init__", typed("device_type", 1))
+    patches.wrap(torch.amp.GradScaler, "__init__", typed("device", 1))
+    for owner, names in DEVICE_TYPES.items():
+        for name, keyword in names.items():
+            patches.wrap(owner, name, typed(keyword, 0))
+
+
+def compile_(model: Any = None, **options: Any) -> Any:
+    """`torch.compile` while a script runs on a backend: a function is compiled by `tg.jit`.
+
+    A module, or a method of one, is returned as it is: its gradients are asked for later, outside of what would be
+    compiled. Compiling is a wish that changes no result.
+    """
+    if model is None:
+        return functools.partial(compile_, **options)
+    if isinstance(getattr(model, "__self__", model), torch.nn.Module):
+        return model
+    import tensorgraft
+
+    return tensorgraft.jit(model)

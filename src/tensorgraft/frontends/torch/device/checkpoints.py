@@ -1,0 +1,73 @@
+"""`module.load_state_dict` on the device: all of a checkpoint, or nothing.
+
+PyTorch copies what fits, and raises for the rest when that is done. Here a module that raises is as it was before.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.tensors import cell_of
+from tensorgraft.frontends.torch.device.scripted import put_back
+
+Undo = Callable[[], object]
+
+
+def install() -> None:
+    original = torch.nn.Module.load_state_dict
+
+    @functools.wraps(original)
+    def load_state_dict(self: torch.nn.Module, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        if state.now.capture is not None or not _on_the_device(self):
+            return original(self, state_dict, *args, **kwargs)
+        undo = _snapshot(self, state_dict)
+        try:
+            return original(self, state_dict, *args, **kwargs)
+        except BaseException:
+            for step in undo:
+                step()
+            raise
+
+    torch.nn.Module.load_state_dict = load_state_dict  # type: ignore[method-assign]
+
+
+def _on_the_device(module: torch.nn.Module) -> bool:
+    return any(t.device.type == TYPE for tensors in (module.parameters(), module.buffers()) for t in tensors)
+
+
+def _snapshot(module: torch.nn.Module, state_dict: Any) -> list[Undo]:
+    """What puts the module back as it is now. Arrays that are written in place are copied, unless the checkpoint
+    clearly fits."""
+    undo: list[Undo] = []
+    fits: bool | None = None
+    for part in module.modules():
+        for held in (part._parameters, part._buffers):
+            undo.append(functools.partial(put_back, held, dict(held)))  # `assign=True` replaces the tensors
+            for t in held.values():
+                if t is None or t.device.type != TYPE or type(t) not in (torch.Tensor, torch.nn.Parameter):
+                    continue
+                cell = cell_of(t)
+                if not cell.backend.mutable:
+                    undo.append(functools.partial(setattr, cell, "array", cell.array))
+                    continue
+                if fits is None:
+                    fits = _fits(module, state_dict)
+                if not fits:
+                    undo.append(functools.partial(t.data.copy_, t.detach().clone()))
+    return undo
+
+
+def _fits(module: torch.nn.Module, state_dict: Any) -> bool:
+    """The keys are the module's, and the tensors of its shapes."""
+    expected = module.state_dict(keep_vars=True)
+    return (
+        isinstance(state_dict, Mapping)
+        and expected.keys() == state_dict.keys()
+        and all(getattr(t, "shape", None) == getattr(state_dict[name], "shape", None) for name, t in expected.items())
+    )

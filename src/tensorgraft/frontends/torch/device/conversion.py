@@ -1,0 +1,110 @@
+"""A tensor that keeps its identity while it moves: `param.data = ...` between the device and others, and between dense
+and quantised tensors on the CPU.
+
+`Module.to` assigns `param.data`, so that tied weights stay tied and an optimizer made before keeps its parameters.
+PyTorch's own assignment allows that between the CPU and CUDA, not between the CPU and a Python device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.quantized.cpu import QuantizedTensor
+
+# the devices between which PyTorch itself allows the assignment
+DENSE = frozenset({"cpu", "cuda", "xpu", "mps", "hpu", "mtia", TYPE})
+
+# called with a tensor that has moved, and with what C++ has where it has it as it was
+on_exchange: list[Callable[[torch.Tensor, torch.Tensor], None]] = []
+
+
+def exchangeable(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """`x.data = y` is a move between the device and another one, or a change of class."""
+    kinds = {x.device.type, y.device.type}
+    return (
+        ((TYPE in kinds and len(kinds) == 2) or isinstance(x, QuantizedTensor) != isinstance(y, QuantizedTensor))
+        and x.is_leaf
+        and kinds <= DENSE
+        and x.layout == y.layout == torch.strided
+        and all(_plain(t) for t in (x, y))
+    )
+
+
+def _plain(t: torch.Tensor) -> bool:
+    """No subclass of others that dispatches by itself (a fake tensor, a wrapper)."""
+    return isinstance(t, QuantizedTensor) or type(t).__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+
+
+def exchange(x: torch.Tensor, y: torch.Tensor) -> None:
+    """Give `x` what `y` sees. `x` keeps `requires_grad`, its hooks and its gradient, which moves along.
+
+    A graph that was recorded before keeps the old values; running it backward raises an error, as it does on CUDA
+    when a parameter has moved.
+    """
+    fresh = y.detach()
+    if fresh.is_floating_point() or fresh.is_complex():
+        fresh.requires_grad_(x.requires_grad)
+    grad, hooks, after = x.grad, x._backward_hooks, getattr(x, "_post_accumulate_grad_hooks", None)
+    if x.requires_grad and x._use_count() > 1:  # type: ignore[attr-defined]
+        node = torch.autograd.graph.get_gradient_edge(x).node
+        node.register_prehook(_moved)
+    if isinstance(x, QuantizedTensor) or isinstance(fresh, QuantizedTensor):
+        _exchange_classes(x, fresh)
+    torch._C._swap_tensor_impl(x, fresh)
+    for listener in on_exchange:
+        listener(x, fresh)
+    if hooks:
+        x._backward_hooks = hooks
+    if after:
+        x._post_accumulate_grad_hooks = after
+    if grad is not None:
+        if exchangeable(grad, y):
+            exchange(grad, grad.to(y.device))
+        x.grad = grad
+
+
+def _exchange_classes(x: torch.Tensor, fresh: torch.Tensor) -> None:
+    """On the CPU a quantised parameter is of the tensor's own class, with a mark."""
+    parameter, before = isinstance(x, torch.nn.Parameter), type(x)
+    if isinstance(fresh, QuantizedTensor):
+        x.__class__ = QuantizedTensor
+        if parameter:
+            x._is_param = True
+    else:
+        x.__class__ = torch.nn.Parameter if parameter else torch.Tensor
+        x.__dict__.pop("_is_param", None)
+    fresh.__class__ = before
+
+
+def _moved(grads: Any) -> None:
+    raise RuntimeError(
+        "a parameter was moved to another device after the forward pass that this backward pass belongs to:"
+        " move a module before running it"
+    )
+
+
+def install() -> None:
+    inherited: Any = torch._C.TensorBase.data
+
+    def assign(self: torch.Tensor, value: torch.Tensor) -> None:
+        if not (isinstance(value, torch.Tensor) and exchangeable(self, value)):
+            inherited.__set__(self, value)
+            return
+        if self.requires_grad and not (value.is_floating_point() or value.is_complex()):
+            raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
+        exchange(self, value)
+
+    torch.Tensor.data = property(inherited.__get__, assign, doc=inherited.__doc__)  # type: ignore[assignment]
+    torch._has_compatible_shallow_copy_type = _compatible(torch._has_compatible_shallow_copy_type)
+
+
+def _compatible(original: Callable[..., bool]) -> Callable[..., bool]:
+    # *args: Dynamo compares the signature with that of its own version of the function
+    def has_compatible_shallow_copy_type(*args: Any, **kwargs: Any) -> bool:
+        return original(*args, **kwargs) or exchangeable(*args, *kwargs.values())
+
+    return has_compatible_shallow_copy_type

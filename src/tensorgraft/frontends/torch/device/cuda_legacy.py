@@ -1,0 +1,121 @@
+"""Types of tensors as PyTorch before 0.4 wrote them, `torch.cuda.FloatTensor`, and what is the default one."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tensorgraft.frontends.torch.core import devices
+from tensorgraft.frontends.torch.device import sparse
+
+if TYPE_CHECKING:
+    from tensorgraft.frontends.torch.device.accelerator import Patches
+
+DTYPES = {
+    "FloatTensor": torch.float32,
+    "DoubleTensor": torch.float64,
+    "HalfTensor": torch.float16,
+    "BFloat16Tensor": torch.bfloat16,
+    "LongTensor": torch.int64,
+    "IntTensor": torch.int32,
+    "ShortTensor": torch.int16,
+    "CharTensor": torch.int8,
+    "ByteTensor": torch.uint8,
+    "BoolTensor": torch.bool,
+}
+NAMES = (*DTYPES, *(f"sparse.{name}" for name in DTYPES))
+
+
+class LegacyType(type):
+    """The type of `torch.cuda.FloatTensor` and the others: a dtype on the device."""
+
+    dtype: torch.dtype
+    layout: torch.layout
+    make: Callable[..., torch.Tensor]
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return cls.make(*args, **kwargs).to("cuda")
+
+    def __instancecheck__(cls, x: object) -> bool:
+        if not isinstance(x, torch.Tensor) or x.device.type != devices.TYPE:
+            return False
+        return (x.dtype, x.layout) == (cls.dtype, cls.layout)
+
+
+def install(patches: Patches) -> None:
+    classes: dict[str, LegacyType] = {}
+    for name, dtype in DTYPES.items():
+        fields = {"dtype": dtype, "layout": torch.strided, "make": staticmethod(getattr(torch, name))}
+        classes[name] = LegacyType(name, (), {**fields, "__module__": "torch.cuda"})
+        patches.set(torch.cuda, name, classes[name])
+        if hasattr(torch.cuda.sparse, name):
+            make = staticmethod(functools.partial(sparse.legacy, dtype, "cuda"))
+            fields = {"dtype": dtype, "layout": torch.sparse_coo, "make": make, "__module__": "torch.cuda.sparse"}
+            classes[f"sparse.{name}"] = LegacyType(name, (), fields)
+            patches.set(torch.cuda.sparse, name, classes[f"sparse.{name}"])
+    names = {f"torch.cuda.{name}": cls for name, cls in classes.items()}
+
+    def legacy(t: Any) -> Any:
+        """A class, where a string names one."""
+        return names.get(t, t) if isinstance(t, str) else t
+
+    def type_(original: Callable[..., Any]) -> Callable[..., Any]:
+        def type(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+            dtype = legacy(dtype)
+            if isinstance(dtype, LegacyType):
+                if dtype.layout is not self.layout:
+                    raise RuntimeError(f"type(): a tensor whose layout is {self.layout} does not become {dtype.layout}")
+                return self.to("cuda", dtype.dtype)
+            if dtype is None and self.device.type == devices.TYPE:
+                return original(self).replace(f"torch.{devices.TYPE}.", "torch.cuda.")
+            return original(self, dtype, non_blocking, **kwargs)
+
+        return type
+
+    patches.wrap(torch.Tensor, "type", type_)
+    _install_defaults(patches, legacy)
+
+
+def _install_defaults(patches: Patches, legacy: Callable[[Any], Any]) -> None:
+    """A default tensor type says a device where no default device has been set, or it has been set to None again."""
+    original_device, original_type = torch.set_default_device, torch.set_default_tensor_type
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    asked = threading.local()  # PyTorch has a default device for each thread, and one default type
+    asked.device = None if context is None else context.device
+    on_cuda = False
+
+    def set_default_device(device: Any) -> None:
+        original_device("cuda" if device is None and on_cuda else device)
+        asked.device = device
+
+    def set_default_tensor_type(t: Any, /) -> None:
+        nonlocal on_cuda
+        t = legacy(t)
+        if isinstance(t, LegacyType):
+            if not t.dtype.is_floating_point or t.layout is not torch.strided:
+                raise TypeError("only dense floating-point types are supported as the default type")
+            torch.set_default_dtype(t.dtype)
+        else:
+            original_type(t)
+        on_cuda = isinstance(t, LegacyType)
+        if getattr(asked, "device", None) is None:
+            original_device("cuda" if on_cuda else None)
+
+    def new(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        """`torch.Tensor(...)` is of the default type."""
+
+        def __new__(cls: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+            if cls is torch.Tensor and on_cuda and not kwargs:
+                return torch.empty(0, device="cuda").new(*args)
+            return original(cls, *args, **kwargs)
+
+        return __new__
+
+    patches.callback(original_device, asked.device)
+    patches.set(torch, "set_default_device", functools.wraps(original_device)(set_default_device))
+    patches.set(torch, "set_default_tensor_type", functools.wraps(original_type)(set_default_tensor_type))
+    patches.wrap(torch.Tensor, "__new__", new)

@@ -1,0 +1,97 @@
+"""DLPack: the array inside a tensor is what is exported, without a copy, and foreign arrays become tensors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils.dlpack
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.devices import TYPE, slot_of
+from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, numpy_to_cpu, to_array
+from tensorgraft.storage import in_rows
+
+
+def exported(t: torch.Tensor) -> Any:
+    """What offers `t` by DLPack: the backend's array, or a CPU tensor over the same memory where arrays are views.
+
+    Raises BufferError as PyTorch does for tensors that DLPack cannot describe.
+    """
+    if t.requires_grad:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    if t.is_conj():
+        raise BufferError("Can't export tensors with the conjugate bit set")
+    cell = cell_of(t)
+    if state.now.capture is not None:
+        raise TracedValueError("a tensor is exported by DLPack inside tg.jit, where it has no value yet")
+    xp, array = cell.backend, to_array(t)
+    cell.shared = True
+    if isinstance(array, torch.Tensor):
+        return array
+    return numpy_to_cpu(xp.to_numpy(array)) if xp.mutable else xp.settled(array)
+
+
+def install() -> None:
+    tensor: Any = torch.Tensor
+    original_export, original_device = tensor.__dlpack__, tensor.__dlpack_device__
+
+    @functools.wraps(original_export)
+    def __dlpack__(
+        self: torch.Tensor,
+        *,
+        stream: Any = -1,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        if self.device.type != TYPE:
+            return original_export(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+        options: dict[str, Any] = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
+        if stream not in (None, -1):
+            options["stream"] = stream
+        return exported(self).__dlpack__(**{name: v for name, v in options.items() if v is not None})
+
+    @functools.wraps(original_device)
+    def __dlpack_device__(self: torch.Tensor) -> tuple[Any, int]:
+        if self.device.type != TYPE:
+            return original_device(self)
+        return exported(self.detach()).__dlpack_device__()
+
+    tensor.__dlpack__, tensor.__dlpack_device__ = __dlpack__, __dlpack_device__
+    for owner in (torch, torch.utils.dlpack):
+        owner.to_dlpack = _to_dlpack(owner.to_dlpack)  # type: ignore[attr-defined]
+        owner.from_dlpack = _from_dlpack(owner.from_dlpack)  # type: ignore[attr-defined]
+
+
+def _to_dlpack(original: Callable[..., Any]) -> Callable[..., Any]:
+    def to_dlpack(tensor: torch.Tensor) -> Any:
+        return tensor.__dlpack__() if tensor.device.type == TYPE else original(tensor)
+
+    return functools.wraps(original)(to_dlpack)
+
+
+def _from_dlpack(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> torch.Tensor:
+        if device is None or torch.device(device).type != TYPE:
+            return original(ext_tensor, device=device, copy=copy)
+        slot = slot_of(device)
+        xp = slot.backend
+        if not hasattr(ext_tensor, "__dlpack__"):  # a capsule, which only PyTorch takes
+            ext_tensor = original(ext_tensor)
+        with xp.scope():
+            array = xp.from_dlpack(ext_tensor)
+            if copy:
+                array = xp.copy(array)
+            elif xp.mutable and xp.own(array) is not array and not in_rows(xp, array):
+                if copy is False:
+                    raise ValueError("a tensor over memory that is not row-major needs a copy (copy=False)")
+                array = xp.copy(array)
+            t = from_array(array, slot)
+        cell_of(t).shared = not copy
+        return t
+
+    return functools.wraps(original)(from_dlpack)

@@ -1,0 +1,184 @@
+"""TorchScript modules on the device.
+
+A `ScriptModule` holds its parameters in C++. One that moves keeps its identity in Python and becomes another tensor to
+C++ (`conversion.exchange`): that one is put where the one before was, wherever a `ScriptModule` has it.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+import torch
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.attributes import is_plain
+from tensorgraft.frontends.torch.core.nested import map_nested, tensors_in
+from tensorgraft.frontends.torch.device import conversion
+from tensorgraft.frontends.torch_entry.waiting import scripts
+
+ScriptModule = torch.jit.RecursiveScriptModule
+
+
+class _Thread(threading.local):
+    moved: set[int] | None = None  # of the module that is being moved, if any: which parameters have, by identity
+
+
+_now = _Thread()
+
+
+def install() -> None:
+    ScriptModule._apply = _apply(ScriptModule._apply)  # type: ignore[method-assign]
+    for kind in (torch._C.ScriptMethod, torch.jit.ScriptFunction):
+        kind.__call__ = _telling(kind.__call__)  # type: ignore[method-assign]
+    conversion.on_exchange.append(_follow)
+
+
+def _telling(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A call of TorchScript, which makes errors of its own of those of kernels, of some without their text."""
+
+    @functools.wraps(original)
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        now = state.now
+        outer, now.scripted = now.scripted, True
+        try:
+            return original(self, *args, **kwargs)
+        except Exception as error:
+            cause, now.raised = now.raised, None
+            if cause is None:
+                raise
+            told = _with_text(str(error), cause)
+        finally:
+            now.scripted = outer
+        raise told from None
+
+    return __call__
+
+
+def _with_text(text: str, cause: BaseException) -> BaseException:
+    """TorchScript's error with the text of the one that it is made of, as if C++ had raised that."""
+    if isinstance(cause, TracedValueError):  # says itself where the program is, and what to do
+        return cause.with_traceback(None)
+    place = text[: text.find("\nRuntimeError: ", text.rfind("<--- HERE"))]
+    kind = NotImplementedError if isinstance(cause, NotImplementedError) else RuntimeError
+    return kind(f"{place}\nRuntimeError: {cause}\n")
+
+
+def stand_for(ours: Any, original: Any) -> Callable[[], Any]:
+    """Let a function in the place of one of PyTorch's be that one to TorchScript, which compiles it to an operator.
+    Returns what ends that."""
+    table = torch.jit._builtins._get_builtin_table()
+    if id(original) in table:
+        table[id(ours)] = table[id(original)]
+    return lambda: table.pop(id(ours), None)
+
+
+def _apply(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`Module._apply`, behind `to` and `half`: of a parameter that several modules have, each has what it became."""
+
+    @functools.wraps(original)
+    def _apply(self: Any, fn: Callable[..., Any], recurse: bool = True) -> Any:
+        if _now.moved is not None:
+            return original(self, fn, recurse)
+        parts = [part for part in (self.modules() if recurse else (self,)) if isinstance(part, ScriptModule)]
+        places = [(part, name, held) for part in parts for name, held in _with_tensors(part)]
+        _now.moved = set()
+        try:
+            return original(self, fn, recurse)
+        finally:
+            moved, _now.moved = _now.moved, None
+            for part, name, held in places:
+                if any(id(t) in moved for t in tensors_in((held,), {})):
+                    part._c.setattr(name, held)
+
+    return _apply
+
+
+def _attributes(module: Any) -> dict[str, Any]:
+    """What a `ScriptModule` has in C++, parts apart."""
+    names: Any = torch._C.ConcreteModuleType.from_jit_type(module._c._type())
+    return {name: module._c.getattr(name) for name in names.get_attributes()}
+
+
+def _with_tensors(module: Any) -> list[tuple[str, Any]]:
+    """Parameters, buffers, and lists of them (weights of recurrent layers)."""
+    return [(name, held) for name, held in _attributes(module).items() if tensors_in((held,), {})]
+
+
+def _follow(x: torch.Tensor, before: torch.Tensor) -> None:
+    """A tensor has moved; what it was to C++ is now `before`."""
+    if _now.moved is not None:
+        _now.moved.add(id(x))
+    elif before._use_count() > 1:  # type: ignore[attr-defined]
+        for module in [*scripts]:
+            for name, held in _with_tensors(module):
+                if any(t is before for t in tensors_in((held,), {})):
+                    module._c.setattr(name, map_nested(lambda t: x if t is before else t, held))
+
+
+# ---- what a trace of `tg.jit` asks of modules ------------------------------------------------------------------------
+
+
+def with_parts(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
+    """`modules`, and the parts of those in TorchScript, which run unseen."""
+    parts = (m.modules() if isinstance(m, ScriptModule) else (m,) for m in modules)
+    return list({id(m): m for m in chain.from_iterable(parts)}.values())
+
+
+def put_back(table: Any, before: dict[str, Any]) -> None:
+    """Give a dictionary of a module, or what is one for a `ScriptModule`, the content that it had."""
+    if isinstance(table, dict):
+        table.clear()
+        table.update(before)
+        return
+    for name, value in before.items():
+        if table[name] is not value:
+            table[name] = value
+
+
+class _Values:
+    """What a dictionary of a `ScriptModule` holds now: it has lists of it only."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._table.values())
+
+
+def values_of(table: Any) -> Any:
+    return table.values() if isinstance(table, dict) else _Values(table)
+
+
+def _plain(value: Any) -> bool:
+    return all(map(is_plain, value)) if isinstance(value, list) else is_plain(value)
+
+
+class Attributes:
+    """The plain attributes of a `ScriptModule`, which its code reads unseen."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._held = {name: value for name, value in _attributes(module).items() if _plain(value)}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._module._c.getattr(name) if self._module._c.hasattr(name) else None
+
+    def hold(self) -> bool:
+        return all(self[name] == value for name, value in self._held.items())
+
+    def broken(self) -> str:
+        """What has changed, in words."""
+        name, value = next(item for item in self._held.items() if self[item[0]] != item[1])
+        return f"{self._module.original_name}.{name} was {value!r} and is {self[name]!r}"
+
+
+def attributes_of(module: torch.nn.Module) -> Any:
+    return Attributes(module) if isinstance(module, ScriptModule) else module.__dict__

@@ -1,0 +1,52 @@
+"""Saving and sending tensors of the device: `torch.save`, `torch.load`, pickle, `torch.multiprocessing`.
+
+PyTorch's serialization moves storages through the CPU, by methods that `storages` serves; where they were is told as
+`file_locations` says. Loading fills storages with bytes, which are kept as an array of the tensor's dtype from then on.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import torch
+import torch.multiprocessing.reductions as reductions
+
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.device import file_locations, storages
+
+
+def install() -> None:
+    file_locations.install()
+    torch._utils._rebuild_tensor = _rebuild(torch._utils._rebuild_tensor)
+    # Between processes: a copy, since the memory of a backend cannot be shared.
+    ForkingPickler.register(torch.UntypedStorage, _reduce(reductions.reduce_storage))
+
+
+def _rebuild(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def _rebuild_tensor(storage: Any, *args: Any) -> torch.Tensor:
+        if storage._untyped_storage.device.type == TYPE and hasattr(storage._untyped_storage, "cell"):
+            storages.reinterpret(storage._untyped_storage, storage.dtype)
+        return original(storage, *args)
+
+    return functools.wraps(original)(_rebuild_tensor)
+
+
+def _reduce(original: Callable[..., Any]) -> Callable[..., Any]:
+    def reduce_storage(storage: torch.UntypedStorage) -> Any:
+        if storage.device.type != TYPE:
+            return original(storage)
+        return _from_bytes, (storages.as_bytes(storage).cpu().numpy().tobytes(), str(storage.device))
+
+    return reduce_storage
+
+
+def _from_bytes(content: bytes, device: str) -> torch.UntypedStorage:
+    host = torch.UntypedStorage(len(content))
+    if content:
+        torch.empty(0, dtype=torch.uint8, device="cpu").set_(host).copy_(
+            torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        )
+    return host.to(device=device)

@@ -1,0 +1,342 @@
+"""`torch.UntypedStorage` on the device: its methods in terms of tensors, where PyTorch's own would touch memory.
+
+The C++ storage has no memory behind it: a null pointer, which PyTorch's storage methods dereference or refuse. Each one
+is replaced on the Python class by a method that serves storages of ours and hands all others to the original.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
+from tensorgraft.frontends.torch.core.tensors import attach, cell_of, empty_cell, numpy_dtype, set_storage
+from tensorgraft.storage import Storage
+
+UntypedStorage = torch.UntypedStorage
+METHODS: dict[str, Callable[..., Any]] = {}  # name -> what serves storages of ours
+
+# Addresses are made up: they tell storages apart and lie apart as the storages' sizes say, so that tools which compare
+# them, or look for overlaps, find what they would find on another device. They are outside of what a processor can
+# address: nobody can read there by mistake and get something.
+_next_address = 1 << 60
+_ALIGNMENT = 512
+_address_lock = threading.Lock()
+
+
+def install() -> None:
+    """Put our methods in front of PyTorch's."""
+    for name, method in METHODS.items():
+        setattr(UntypedStorage, name, _in_front(getattr(UntypedStorage, name), method))
+    UntypedStorage.copy_ = _copy(UntypedStorage.copy_)  # type: ignore[method-assign]
+    torch.Tensor.data_ptr = _tensor_data_ptr(torch.Tensor.data_ptr)  # type: ignore[method-assign]
+    torch.Tensor.new = _tensor_new(torch.Tensor.new)  # type: ignore[method-assign, assignment]
+    torch.Tensor.new_tensor = _tensor_new_tensor(torch.Tensor.new_tensor)  # type: ignore[method-assign]
+
+
+def method(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        METHODS.update(dict.fromkeys(names, fn))
+        return fn
+
+    return register
+
+
+def _in_front(original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(self: UntypedStorage, *args: Any, **kwargs: Any) -> Any:
+        return (ours if self.device.type == TYPE else original)(self, *args, **kwargs)
+
+    return call
+
+
+def create(content: Any = 0, *, device: Any, allocator: Any = None) -> UntypedStorage:
+    """`UntypedStorage(size)` or `UntypedStorage(sequence of bytes)`."""
+    if allocator is not None:
+        raise RuntimeError(
+            "UntypedStorage(): only one or neither of 'allocator' or 'device' can be given, but not both"
+        )
+    if not isinstance(content, int):
+        return UntypedStorage(content).to(device=device)
+    if content < 0:
+        raise RuntimeError(f"UntypedStorage(): the size must not be negative; got {content}")
+    slot = slot_of(device)
+    cell = empty_cell(slot, content)
+    state.created(cell)
+    return attach(cell, slot, torch.uint8, (content,), (1,), content).untyped_storage()
+
+
+def as_bytes(storage: UntypedStorage) -> torch.Tensor:
+    """uint8 (nbytes,): a tensor over all of a storage."""
+    if storage.device.type != TYPE:
+        return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+    slot = slot_at(storage.device.index)
+    cell = empty_cell(slot, 0)
+    state.created(cell)
+    return set_storage(attach(cell, slot, torch.uint8, (0,), (1,), 0), storage, 0, (storage.nbytes(),), (1,))
+
+
+def reinterpret(storage: UntypedStorage, dtype: torch.dtype) -> None:
+    """Keep the bytes of a storage as an array of `dtype`, so that reading tensors of that dtype converts nothing."""
+    cell = cell_of(as_bytes(storage))
+    xp, wanted = cell.backend, numpy_dtype(dtype)
+    if xp.mutable or state.now.capture is not None or xp.dtype_of(cell.array) == wanted:
+        return
+    if storage.nbytes() % wanted.itemsize == 0:
+        with xp.scope():
+            cell.array = xp.bitcast(cell.array, wanted)
+
+
+# ---- identity --------------------------------------------------------------------------------------------------------
+
+
+@method("data_ptr")
+def address(self: UntypedStorage) -> int:
+    """A number for the storage's place, as `data_ptr` gives; 0 where the storage is empty."""
+    global _next_address
+    found = getattr(self, "address", None)
+    if found is None:
+        size = self.nbytes()
+        with _address_lock:
+            found = _next_address if size else 0
+            _next_address += -(-size // _ALIGNMENT) * _ALIGNMENT
+        self.address = found  # type: ignore[attr-defined]
+    return found
+
+
+def _tensor_data_ptr(original: Callable[..., int]) -> Callable[..., int]:
+    def data_ptr(self: torch.Tensor) -> int:
+        if self.device.type != TYPE or not torch._C._has_storage(self):
+            return original(self)
+        storage = self.untyped_storage()
+        if not hasattr(storage, "cell") or self.numel() == 0:  # a subclass without memory of its own; an empty tensor
+            return original(self)
+        return address(storage) + self.storage_offset() * self.element_size()
+
+    return functools.wraps(original)(data_ptr)
+
+
+# ---- content ---------------------------------------------------------------------------------------------------------
+
+
+@method("new")
+def new(self: UntypedStorage) -> UntypedStorage:
+    return UntypedStorage(0, device=self.device)
+
+
+def _tensor_new(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`x.new(...)`, which C++ makes on index 0."""
+
+    def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.device.type != TYPE or kwargs.get("device", self.device) != self.device:
+            return original(self, *args, **kwargs)
+        content = args[0] if args else 0
+        if isinstance(content, UntypedStorage | torch.TypedStorage):
+            return self.new_empty(0).set_(content)
+        if isinstance(content, torch.Tensor):
+            return content.detach()
+        if isinstance(content, int | torch.Size):
+            return self.new_empty(content if isinstance(content, torch.Size) else args or (0,))
+        return self.new_tensor(content)
+
+    return functools.wraps(original)(new)
+
+
+def _tensor_new_tensor(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`x.new_tensor(...)`, likewise."""
+
+    def new_tensor(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.device.type == TYPE and kwargs.get("device") is None:
+            kwargs["device"] = self.device
+        return original(self, *args, **kwargs)
+
+    return functools.wraps(original)(new_tensor)
+
+
+@method("clone", "__copy__")
+def clone(self: UntypedStorage) -> UntypedStorage:
+    source = as_bytes(self)
+    cell = cell_of(source)
+    state.touch(cell)
+    xp = cell.backend
+    with xp.scope():
+        copy = state.created(Storage(xp.copy(cell.array), xp))
+    n = self.nbytes()
+    return attach(copy, slot_at(self.device.index), torch.uint8, (n,), (1,), n).untyped_storage()
+
+
+@method("__deepcopy__")
+def deepcopy(self: UntypedStorage, memo: dict[Any, Any]) -> UntypedStorage:
+    seen = memo.setdefault("torch", {})
+    if self._cdata not in seen:
+        seen[self._cdata] = clone(self)
+    return seen[self._cdata]
+
+
+def _copy(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`copy_`: either side may be on the device."""
+
+    def copy_(self: UntypedStorage, source: Any, non_blocking: bool | None = None) -> UntypedStorage:
+        inner = source._untyped_storage if isinstance(source, torch.TypedStorage) else source
+        if not isinstance(inner, UntypedStorage) or TYPE not in (self.device.type, inner.device.type):
+            return original(self, source, non_blocking)
+        if self.nbytes() != inner.nbytes():
+            raise RuntimeError(
+                f"size does not match, self was {self.nbytes()} bytes but src was {inner.nbytes()} bytes"
+            )
+        with torch.no_grad():
+            as_bytes(self).copy_(as_bytes(inner))
+        return self
+
+    return functools.wraps(original)(copy_)
+
+
+@method("cpu")
+def cpu(self: UntypedStorage) -> UntypedStorage:
+    return as_bytes(self).cpu().untyped_storage()
+
+
+@method("fill_")
+def fill_(self: UntypedStorage, value: int) -> UntypedStorage:
+    as_bytes(self).fill_(_byte(value))
+    return self
+
+
+def _byte(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise RuntimeError(f"fill_ expects int, but got {type(value).__name__}")
+    return value & 0xFF
+
+
+@method("__getitem__")
+def getitem(self: UntypedStorage, index: Any) -> int:
+    """A byte. A slice would be a storage over part of this one's memory, which two storages here cannot share."""
+    if isinstance(index, slice):
+        raise NotImplementedError(
+            f"a slice of a storage shares its memory, which storages on the device {TYPE!r} cannot:"
+            " slice a tensor, or the copy that storage.cpu() gives"
+        )
+    if not isinstance(index, int):
+        raise TypeError(f"can't index a UntypedStorage with {type(index).__name__}")
+    return int(as_bytes(self)[_position(self, index)].item())
+
+
+def _position(self: UntypedStorage, index: int) -> int:
+    size = self.nbytes()
+    at = index + size if index < 0 else index
+    if not 0 <= at < size:
+        raise IndexError(f"index {index} out of range for storage of size {size}")
+    return at
+
+
+@method("__setitem__")
+def setitem(self: UntypedStorage, index: Any, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise RuntimeError(f"can only set storage content with a int types, but got {type(value).__name__} instead")
+    if isinstance(index, slice):
+        if index.step not in (None, 1):
+            raise RuntimeError(f"Trying to slice with a step of {index.step}, but only a step of 1 is supported")
+        as_bytes(self)[index].fill_(value & 0xFF)
+    elif isinstance(index, int):
+        as_bytes(self)[_position(self, index)].fill_(value & 0xFF)
+    else:
+        raise RuntimeError(f"can't index a UntypedStorage with {type(index).__name__}")
+
+
+@method("__delitem__")
+def delitem(self: UntypedStorage, index: Any) -> None:
+    raise TypeError("'UntypedStorage' object doesn't support item deletion")
+
+
+@method("tolist")
+def tolist(self: UntypedStorage) -> list[int]:
+    return as_bytes(self).tolist()
+
+
+@method("__iter__")
+def iterate(self: UntypedStorage) -> Any:
+    return iter(tolist(self))
+
+
+@method("__repr__")
+def represent(self: UntypedStorage) -> str:
+    content = "\n ".join(map(str, tolist(self)))
+    return f" {content}\n[{torch.typename(self)}(device={self.device}) of size {len(self)}]"
+
+
+@method("_byteswap")
+def byteswap(self: UntypedStorage, elem_size: int) -> None:
+    host = cpu(self)
+    host._byteswap(elem_size)
+    self.copy_(host)
+
+
+# ---- size and sharing ------------------------------------------------------------------------------------------------
+
+
+@method("resize_")
+def resize_(self: UntypedStorage, size: int) -> UntypedStorage:
+    if size != self.nbytes():
+        raise RuntimeError(
+            f"Trying to resize storage that is not resizable (a storage on the device {TYPE!r} keeps its size:"
+            " resize_ a tensor, which gets a new storage)"
+        )
+    return self
+
+
+@method("resizable")
+def resizable(self: UntypedStorage) -> bool:
+    return False
+
+
+@method("is_shared")
+def is_shared(self: UntypedStorage) -> bool:
+    return False
+
+
+@method("is_pinned")
+def is_pinned(self: UntypedStorage, device: Any = None) -> bool:
+    return False
+
+
+@method("_get_filename")
+def get_filename(self: UntypedStorage) -> None:
+    return None
+
+
+@method(
+    "_share_filename_cpu_",
+    "_share_fd_cpu_",
+    "_share_cuda_",
+    "_shared_incref",
+    "_shared_decref",
+    "_resize_with_addr_",
+)
+def refuse(self: UntypedStorage, *args: Any, **kwargs: Any) -> Any:
+    raise RuntimeError(
+        f"a storage on the device {TYPE!r} has no memory that another process could share: send the copy that"
+        " .cpu() gives"
+    )
+
+
+# ---- files (legacy format of torch.save, pickle) ---------------------------------------------------------------------
+
+
+@method("_write_file")
+def write_file(self: UntypedStorage, file: Any, is_real_file: bool, save_size: bool, element_size: int) -> None:
+    cpu(self)._write_file(file, is_real_file, save_size, element_size)
+
+
+@method("_set_from_file")
+def set_from_file(
+    self: UntypedStorage, file: Any, offset: int | None, is_real_file: bool, element_size: int
+) -> UntypedStorage:
+    host = UntypedStorage(self.nbytes())
+    host._set_from_file(file, offset, is_real_file, element_size)
+    self.copy_(host)
+    return self

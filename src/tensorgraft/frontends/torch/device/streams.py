@@ -1,0 +1,27 @@
+"""Streams: a backend does what it is asked for in order, so there is one (`torch_entry.classes` has its class)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.dispatch.transfer import direct
+
+
+class StreamContext:
+    """`with torch.cuda.stream(s):`. There is one stream."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+
+@direct("record_stream")
+def record_stream(x: torch.Tensor, stream: Any) -> None:
+    """The backend keeps what it still reads."""

@@ -1,0 +1,68 @@
+"""Layouts that tensors of the device do not have: compressed sparse, nested and quantised ones; and what there is not
+for sparse ones (COO). Operators on them say so."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.library import Library
+
+from tensorgraft.frontends.torch.core.devices import TYPE
+
+# by PyTorch's dispatch keys of them
+COMPRESSED = "compressed sparse (CSR, CSC, BSR, BSC)"
+LAYOUTS = {"SparseCsr": COMPRESSED, "NestedTensor": "nested", "Quantized": "quantised (qint8)"}
+# of dense tensors, and of sparse ones
+CONVERSIONS = {
+    "_to_sparse_csr": COMPRESSED,
+    "_to_sparse_csc": COMPRESSED,
+    "_to_sparse_bsr": COMPRESSED,
+    "_to_sparse_bsc": COMPRESSED,
+    "to_mkldnn": "mkldnn",
+}
+_libraries = [Library("_", "IMPL"), Library("aten", "IMPL")]
+
+
+def install() -> None:
+    everything, aten = _libraries
+    for key, layout in LAYOUTS.items():
+        everything.fallback(_refusal(layout), f"{key}PrivateUse1")
+    for name, layout in CONVERSIONS.items():
+        for key in ("PrivateUse1", "SparsePrivateUse1"):
+            aten.impl(name, functools.partial(_refusal(layout), f"aten::{name}"), key)
+    everything.fallback(_without_kernel, "SparsePrivateUse1")
+    # made of its parts without a call of the device's otherwise
+    name = "_sparse_compressed_tensor_unsafe"
+    aten.impl(name, functools.partial(_refusal(COMPRESSED), f"aten::{name}"), "SparseCsrPrivateUse1")
+
+
+def _refusal(layout: str) -> Callable[..., Any]:
+    def refuse(op: Any, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(
+            f"{op if isinstance(op, str) else op.name()}: there are no {layout} tensors on the device {TYPE!r}, whose"
+            " tensors are strided, or sparse (COO). Make them dense first (x.to_dense()), or compute with them on the"
+            " CPU."
+        )
+
+    return refuse
+
+
+def refuse_compressed(what: str) -> None:
+    _refusal(COMPRESSED)(what)
+
+
+def _without_kernel(op: Any, *args: Any, **kwargs: Any) -> Any:
+    raise NotImplementedError(
+        f"{op.name()}: it is not there for sparse tensors on the device {TYPE!r}. Make them dense first (x.to_dense()),"
+        " or compute with them on the CPU."
+    )
+
+
+def check(t: torch.Tensor) -> None:
+    """Raises NotImplementedError for a tensor of the CPU whose layout the device does not have."""
+    if t.layout is not torch.strided or t.is_nested:
+        layout = "nested" if t.is_nested else str(t.layout).removeprefix("torch.").removeprefix("_")
+        _refusal(layout)("copying to the device")

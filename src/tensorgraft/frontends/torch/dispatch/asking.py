@@ -1,0 +1,32 @@
+"""Asking PyTorch's meta functions and CPU kernels what they would do, without a word of it reaching the program, and
+without what the program has switched on for its own operators."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft import warned
+from tensorgraft.frontends.torch.core.modes import suspended
+
+
+def heard(ask: Callable[..., Any], args: Any, kwargs: dict[str, Any], random: bool = True) -> tuple[Any, list[str]]:
+    """(what the operator returns, the warnings that it gives). Random states stay as they are
+    (`random`: whether it may draw).
+
+    PyTorch's C++ keeps its warnings until the binding ends through which Python called it: that of the program, since
+    an operator called by overload has none. `apply_` is a binding around any function.
+    """
+    result = []
+
+    def call(_: float) -> float:
+        result.append(ask(*args, **kwargs))
+        return 0.0
+
+    apart = torch.random.fork_rng(devices=[]) if random else contextlib.nullcontext()
+    with suspended(), torch._C._DisableAutocast(), apart, warned.remembered(), warned.heard() as texts:
+        torch.zeros(1, dtype=torch.float32, device="cpu").apply_(call)
+    return result[0], [text.partition(" (Triggered")[0] for text in texts]

@@ -1,0 +1,116 @@
+"""Backward passes on the calling thread, and operators that are taken apart above autograd.
+
+The autograd engine runs the backward pass of another device on a thread of its own, which has no trace of JAX's, and
+knows only device index 0. `set_multithreading_enabled(False)` is per thread and per call, so the one Python function
+through which `backward` and `grad` go is wrapped.
+
+An operator with a kernel has its own derivative formula, where on the CPU those of its parts may count: that of
+`linear` knows no forward mode, and its double backward no complex numbers. There it goes in parts here too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch.library import Library
+
+from tensorgraft import warned
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch_entry.device import raised
+
+_library = Library("aten", "IMPL")
+
+
+def install() -> None:
+    _wrap_engine()
+    _wrap_forward_mode()
+    for key in ("AutogradPrivateUse1", "PrivateUse1"):
+        _library.impl("tensor_split.tensor_indices_or_sections", _tensor_split, key)
+        _library.impl("ctc_loss.Tensor", _ctc_loss, key)
+
+
+def _tensor_split(x: Any, where: Any, dim: int = 0) -> Any:
+    """PyTorch takes it apart for any device, and wants the numbers on the CPU."""
+    return torch.ops.aten.tensor_split.tensor_indices_or_sections.decompose(x, where.cpu(), dim)
+
+
+def _ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *args: Any, **kwargs: Any) -> Any:
+    """PyTorch takes the lengths to the host; where it sees a trace it computes with them, on the device of the rest."""
+    if state.now.capture is not None:
+        input_lengths, target_lengths = (t.to(log_probs.device) for t in (input_lengths, target_lengths))
+    return torch.ops.aten.ctc_loss.Tensor.decompose(log_probs, targets, input_lengths, target_lengths, *args, **kwargs)
+
+
+def _wrap_engine() -> None:
+    """Wrap `torch.autograd.graph._engine_run_backward`, under both names that PyTorch calls it by."""
+    original = torch.autograd.graph._engine_run_backward
+    disabled = torch.autograd.set_multithreading_enabled
+
+    def run_backward(
+        t_outputs: Any, grads: Any, keep_graph: bool, create_graph: bool, *args: Any, **kwargs: Any
+    ) -> Any:
+        if any(isinstance(t, torch.Tensor) and t.device.type == TYPE for t in t_outputs):
+            if create_graph:
+                _double_backward()
+            if state.now.capture is not None and kwargs.get("accumulate_grad", True):
+                state.now.capture.note_leaves(t_outputs)
+            with disabled(False):
+                try:
+                    return original(t_outputs, grads, keep_graph, create_graph, *args, **kwargs)
+                except SystemError:
+                    error, raised.error = raised.error, None
+                    if error is None:
+                        raise
+                raise error
+        return original(t_outputs, grads, keep_graph, create_graph, *args, **kwargs)
+
+    torch.autograd.graph._engine_run_backward = run_backward
+    torch.autograd._engine_run_backward = run_backward
+
+
+def _wrap_forward_mode() -> None:
+    """While there are dual tensors of ours, `linear` is taken apart."""
+    make_dual, exit_dual_level = forward_ad.make_dual, forward_ad.exit_dual_level
+    taken_apart: list[Library] = []
+
+    def make(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
+        if not taken_apart and tensor.device.type == TYPE:
+            library = Library("aten", "IMPL")
+            taken_apart.append(library)
+            with warned.ignored():  # PyTorch notes the first kernel in a process that replaces another
+                library.impl("linear", torch.ops.aten.linear.default.decompose, "AutogradPrivateUse1")
+        return make_dual(tensor, tangent, level=level)
+
+    def leave(*, level: int | None = None) -> None:
+        exit_dual_level(level=level)
+        while taken_apart:
+            taken_apart.pop()._destroy()
+
+    forward_ad.make_dual, forward_ad.exit_dual_level = make, leave
+
+
+def _double_backward() -> None:
+    """From the first gradient that is to be differentiated on, `linear_backward` is taken apart where that is done."""
+    if "aten/linear_backward/AutogradPrivateUse1" in _library._op_impls:
+        return
+    fused = torch.ops.aten.linear_backward.default
+
+    def differentiable(x: Any, grad: Any, weight: Any, output_mask: list[bool]) -> tuple[Any, Any, Any]:
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            with torch._C._AutoDispatchBelowAutograd():
+                return fused(x, grad, weight, output_mask)
+        return linear_backward(x, grad, weight, output_mask)
+
+    _library.impl("linear_backward", differentiable, "AutogradPrivateUse1")
+
+
+def linear_backward(x: Any, grad: Any, weight: Any, output_mask: list[bool]) -> tuple[Any, Any, Any]:
+    """`aten::linear_backward` in operators that every device has."""
+    rows, columns = x.reshape(-1, x.shape[-1]), grad.reshape(-1, weight.shape[0] if weight.ndim > 1 else 1)
+    dx = (columns @ weight.reshape(-1, x.shape[-1]).conj()).reshape(x.shape) if output_mask[0] else None
+    dw = (columns.t() @ rows.conj()).reshape(weight.shape) if output_mask[1] else None
+    db = columns.sum(0).reshape(weight.shape[:-1]) if output_mask[2] else None
+    return dx, dw, db

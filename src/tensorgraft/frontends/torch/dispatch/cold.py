@@ -1,0 +1,353 @@
+"""The cold tier of eager operators: computed without a compiler, on the memory in which a backend's arrays lie.
+
+Where the backend's arrays lie in the host's memory (`Backend.cold`), a signature seen for the first times needs no
+plan: PyTorch's own CPU kernel says shapes, strides, warnings, errors and values in one call. Where there is none, and
+for random numbers, whose bits are the device's, the kernel's program runs on the cold backend. Results are new memory,
+which their storages own (`Storage.cold`), and become arrays of the backend, without a copy, when a compiled program
+asks for them. The arrays of a backend are never written: a storage whose memory is to be written gets a copy that is
+its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of_backend
+from tensorgraft.frontends.torch.core.headers import header, imported
+from tensorgraft.frontends.torch.core.nested import tensors_in
+from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_to_cpu, set_storage
+from tensorgraft.frontends.torch.dispatch import checks
+from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
+from tensorgraft.frontends.torch.dispatch.memory import NotLent, copied, hosted, memory, own, rows, seen
+from tensorgraft.frontends.torch.dispatch.plan import Plan, make_plan
+from tensorgraft.hub import tiers
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.tiers import tiered
+from tensorgraft.storage import Storage, is_dense
+
+Tensor = torch.Tensor
+Parameter = torch.nn.Parameter
+MISS = object()  # a call that the cold tier leaves to a plan
+
+_CPU = torch.device("cpu")
+_MOST = 4096  # signatures of an operator
+# whose kernels on the CPU give fewer digits than ours, or leave a part of the result as the memory was
+_PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm"})
+_has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
+# what is called instead of an operator that has no kernel on the CPU, or (zeros without memory) one of another kind
+_INSTEAD: dict[str, Callable[..., Any]] = {"linear_backward": linear_backward, "_efficientzerotensor": torch.zeros}
+
+plans: Counter[str] = Counter()  # made for backends that compile
+_operators: list[ColdOperator] = []
+
+
+def tier_counts() -> tuple[Counter[str], Counter[str]]:
+    """(of each operator, the calls that the cold tier computed; the plans that were made for a backend that
+    compiles)."""
+    cold: Counter[str] = Counter()
+    for operator in _operators:
+        if operator.calls:
+            cold[operator.name] += operator.calls
+    return cold, Counter(plans)
+
+
+class Signature:
+    """Calls of an operator that look the same."""
+
+    __slots__ = ("heat", "make", "plan", "slot", "written")
+
+    def __init__(self, written: tuple[int, ...], slot: Slot) -> None:
+        self.written = written  # which of the call's storages are written
+        self.slot = slot
+        self.make: Callable[[Any], Any] | None = None  # the results out of what CPU PyTorch gives
+        self.plan: Plan | None = None  # for the cold backend
+        self.heat = tiers.Heat()  # of that
+
+
+class ColdOperator:
+    """An operator in the cold tier. A call gives its results, or MISS where a plan is to do it.
+
+    `returned` picks the results out of the arguments, where they are written ones; `draw` gives the next random words.
+    """
+
+    def __init__(self, operator: Operator, returned: Callable[..., Any] | None, draw: Callable[..., Any]) -> None:
+        self.name = operator.name
+        self.calls = 0
+        self._operator, self._returned, self._draw = operator, returned, draw
+        self._signatures: dict[Any, Signature] = {}
+        instead, meta = _INSTEAD.get(operator.name), operator.spec.meta
+        self._run = _lying(instead, meta) if instead and callable(meta) else instead or operator.op._op
+        self._out = operator.kind == "out" or torch.Tag.out in operator.op.tags
+        sig = operator.signature
+        places = [sig.positional.index(n) for n in operator.writes if n in sig.positional]
+        # of an operator that does nothing but write arguments, which; of such a call nothing has to be known
+        writes = returned is not None and not self._out and len(places) == len(operator.writes)
+        self.places = tuple(places) if writes and not operator.spec.random else ()
+        self._host = frozenset(i for i, n in enumerate(sig.positional) if n in operator.spec.host)
+        self._varies = torch.Tag.dynamic_output_shape in operator.op.tags or bool(operator.spec.concrete)
+        _operators.append(self)
+
+    @functools.cached_property
+    def _on_cpu(self) -> bool:
+        """Asked at the first call: what PyTorch registers may come later than our kernels."""
+        known = self.name in _INSTEAD or _has_kernel(self._operator.op.name(), "CPU")
+        return known and not self._operator.spec.random and self.name not in _PROGRAMMED
+
+    def __call__(
+        self,
+        key: Any,
+        backend: Backend | None,
+        cells: list[Storage],
+        inputs: list[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        if not tiered() or (backend is not None and backend.records and backend.recurs(_anywhere(self.name, key))):
+            return MISS
+        known = self._signatures.get(key)
+        if known is None:
+            if backend is None or backend.cold is None:
+                return MISS
+            if len(self._signatures) >= _MOST:
+                self._signatures.clear()
+            known = self._signatures[key] = Signature(self._written(args, kwargs), slot_of_backend(backend))
+        if self._on_cpu:
+            made = self._computed(known, cells, args, kwargs)
+        else:
+            made = self._programmed(known, cells, inputs, args, kwargs)
+        if made is not MISS:
+            self.calls += 1
+        return made
+
+    def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call of an operator that does nothing but write its arguments `places`."""
+        try:
+            first = args[self.places[0]]
+            while isinstance(first, list):
+                first = first[0]
+            backend = cell_of(first).backend
+            if backend.cold is None or backend.records or not self._on_cpu:  # what records counts its operations
+                return MISS
+            for at in self.places:
+                for t in args[at] if isinstance(args[at], list) else (args[at],):
+                    own(cell_of(t))
+            lowered = [_lower(a, backend, i in self._host) for i, a in enumerate(args)]
+            named = {n: _lower(a, backend) for n, a in kwargs.items()} if kwargs else kwargs
+        except (NotLent, AttributeError, IndexError, TypeError):  # no tensor, or one that is not on this device
+            return MISS
+        if self._run_on_cpu(lowered, named) is MISS:
+            return MISS
+        self.calls += 1
+        assert self._returned is not None
+        return self._returned(args, kwargs)
+
+    def at_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call of an operator that is never compiled, since the shapes of its results depend on values."""
+        cells = [cell_of(t) for t in tensors_in(args, kwargs) if t.device.type == TYPE]
+        backend = cells[0].backend if cells else None
+        if not tiered() or backend is None or backend.cold is None or not self._on_cpu:
+            return MISS
+        if any(cell.backend is not backend for cell in cells):
+            return MISS
+        self.calls += 1
+        return self._computed(Signature(self._written(args, kwargs), slot_of_backend(backend)), cells, args, kwargs)
+
+    # ---- CPU PyTorch's kernel --------------------------------------------------------------------------------------
+
+    def _computed(self, known: Signature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            for at in known.written:
+                own(cells[at])
+            lowered = [
+                _look(a) if a.__class__ is Tensor or a.__class__ is Parameter else _lower(a, None, i in self._host)
+                for i, a in enumerate(args)
+            ]
+            named = {n: _lower(a) for n, a in kwargs.items() if n != "pin_memory"} if kwargs else kwargs
+            if self._out:
+                lowered, named, outs = self._separate(args, kwargs, lowered, named)
+        except NotLent:
+            return MISS
+        made = self._run_on_cpu(lowered, named)
+        if made is MISS:
+            return MISS
+        if self._returned is not None:
+            if self._out:
+                self._resize(args, kwargs, outs)
+            return self._returned(args, kwargs)
+        if known.make is not None:
+            return known.make(made)
+        taken = {p for a in tensors_in(lowered, {}) if (p := a.untyped_storage().data_ptr())}
+        make = _maker(made, known.slot, taken)
+        if not self._varies:
+            known.make = make
+        return make(made)
+
+    def _run_on_cpu(self, lowered: list[Any], named: dict[str, Any]) -> Any:
+        try:
+            if torch.is_autocast_enabled("cpu"):
+                with torch._C._DisableAutocast():
+                    return self._run(*lowered, **named)
+            return self._run(*lowered, **named)
+        except NotImplementedError:
+            return MISS
+        except RuntimeError as error:
+            if "not implemented for" in str(error):  # the backend may have what the CPU lacks
+                return MISS
+            raise
+
+    def _written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
+        names = self._operator.writes
+        if not names:
+            return ()
+        bound = self._operator.signature.bind(args, kwargs)
+        ids = {id(t) for t in tensors_in([bound[name] for name in names if name in bound], {})}
+        ours = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
+        return tuple(i for i, t in enumerate(ours) if id(t) in ids)
+
+    def _separate(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], lowered: list[Any], named: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any], list[Tensor]]:
+        """The arguments with tensors that CPU PyTorch may resize for those that are written, wherever these are given;
+        these tensors."""
+        sig = self._operator.signature
+        high, low = sig.bind(args, kwargs), sig.bind(tuple(lowered), named)
+        written = [name for name in sig.written if isinstance(low[name], Tensor)]
+        outs = {id(high[n]): low[n].as_strided(low[n].size(), low[n].stride()) for n in written}
+
+        def separate(a: Any, b: Any) -> Any:
+            if isinstance(a, list | tuple):
+                return [separate(x, y) for x, y in zip(a, b, strict=True)]
+            return outs.get(id(a), b)
+
+        positional = [separate(a, b) for a, b in zip(args, lowered, strict=True)]
+        by_name = {n: separate(kwargs[n], b) for n, b in named.items()}
+        return positional, by_name, [outs[id(high[n])] for n in written]
+
+    def _resize(self, args: tuple[Any, ...], kwargs: dict[str, Any], outs: list[Tensor]) -> None:
+        """CPU PyTorch has resized what stands for `out=` tensors: these get storages of their new sizes."""
+        bound = self._operator.signature.bind(args, kwargs)
+        written = [bound[name] for name in self._operator.signature.written if isinstance(bound[name], Tensor)]
+        for high, low in zip(written, outs, strict=True):
+            if high.size() != low.size():
+                fresh = copied(slot_of_backend(cell_of(high).backend), low)
+                set_storage(high, fresh.untyped_storage(), 0, tuple(fresh.shape), fresh.stride())
+
+    # ---- a program on the cold backend -----------------------------------------------------------------------------
+
+    def _programmed(
+        self,
+        known: Signature,
+        cells: list[Storage],
+        inputs: list[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        operator, backend = self._operator, known.slot.backend
+        if operator.spec.uncompiled or operator.spec.decomposed:  # comes down to operators that are known
+            return MISS
+        if known.plan is None:
+            known.plan = make_plan(operator, args, kwargs, [None] * len(cells), backend.cold)
+        plan = known.plan
+        if plan.run is None or plan.prepare is not None:
+            return MISS
+        try:
+            sizes = sum(memory(cell).numel() for cell in cells)
+            sizes += sum(math.prod(r[1]) for r in plan.results or () if r is not None)
+            # of random numbers, NumPy makes one in the time in which it passes eight others by
+            if known.heat.spent(sizes if operator.spec.random else sizes // 8):
+                known.plan = None
+                return MISS
+            for at in known.written:
+                own(cells[at])
+            arrays = [rows(memory(cell)) for cell in cells]
+        except NotLent:
+            return MISS
+        words = [self._draw(cells, args, kwargs)] if operator.spec.random else []
+        new = plan.run(*arrays, *inputs, *words)
+        if plan.judges:
+            assert backend.cold is not None
+            checks.settle(backend.cold, new, plan.judges)
+        if self._returned is not None:
+            return self._returned(args, kwargs)
+        made = iter(new[len(plan.written) :])
+        results = [
+            None if meta is None else attach(Storage(None, backend, numpy_to_cpu(next(made))), known.slot, *meta)
+            for meta in plan.results or ()
+        ]
+        return results[0] if plan.structure is None else plan.structure(results)
+
+
+def _anywhere(name: str, key: Any) -> tuple[Any, ...]:
+    """A call wherever its tensors lie in their storages."""
+    return name, *[p[:3] if p.__class__ is tuple and len(p) == 4 else p for p in key]
+
+
+def _look(t: Tensor) -> Tensor:
+    try:
+        return seen(t)
+    except AttributeError:  # one of the CPU, or whose storage C++ made
+        return _lower(t)
+
+
+def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
+    """An argument as CPU PyTorch has it. Raises NotLent for a tensor that a plan has to judge: one of another backend,
+    or of the CPU, unless it is a number, or this argument may be there (`host`)."""
+    if isinstance(a, Tensor):
+        if a.device.type == TYPE:
+            cell = cell_of(a)  # one of a tensor that C++ made comes with the first look
+            if backend is not None and cell.backend is not backend:
+                raise NotLent
+            return seen(a)
+        if a.device.type != "cpu" or (a.dim() and not host):
+            raise NotLent
+        return a
+    if isinstance(a, list | tuple):
+        return [_lower(x, backend, host) for x in a]
+    return _CPU if isinstance(a, torch.device) else a
+
+
+def _lying(compute: Callable[..., Any], meta: Callable[..., Any]) -> Callable[..., Any]:
+    """`compute`, whose results lie in memory as `meta` says."""
+
+    def run(*args: Any) -> Any:
+        made, like = compute(*args), meta(*args)
+        return [a if a is None or a.stride() == b.stride() else b.copy_(a) for a, b in zip(made, like, strict=True)]
+
+    return run
+
+
+def _fills(made: Tensor) -> bool:
+    """Fills its memory, each element once."""
+    size, stride = tuple(made.shape), made.stride()
+    nbytes = made.untyped_storage().nbytes()
+    return nbytes == made.numel() * made.itemsize and not made.storage_offset() and is_dense(size, stride)
+
+
+def _maker(made: Any, slot: Slot, taken: set[int]) -> Callable[[Any], Any]:
+    """What makes tensors on the device of results that look like these. `taken`: the memory of the arguments."""
+    if isinstance(made, list | tuple):
+        makers = [_maker(x, slot, taken) for x in made]
+        kind = tuple if isinstance(made, tuple) else list
+        return lambda made: kind([make(x) for make, x in zip(makers, made, strict=True)])
+    if not isinstance(made, Tensor):
+        return lambda made: made
+    if made.untyped_storage().data_ptr() in taken or not _fills(made):
+        return lambda host: copied(slot, host)
+    like = header(slot.index, made.dtype, tuple(made.shape), made.stride())
+    if like is None or like.nbytes != made.untyped_storage().nbytes():
+        return lambda host: hosted(slot, host)
+    backend, address = slot.backend, like.address
+
+    def make(host: Tensor) -> Tensor:
+        tensor = imported(address)
+        tensor.untyped_storage().cell = Storage(None, backend, host)  # type: ignore[attr-defined]
+        return tensor
+
+    return make

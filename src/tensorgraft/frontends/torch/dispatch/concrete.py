@@ -1,0 +1,104 @@
+"""Operators whose results' shapes or types depend on values: run at once, operation by operation, without a plan."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import Any
+
+import torch
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.devices import TYPE, Slot
+from tensorgraft.frontends.torch.core.layouts import LAYOUTS, Rule
+from tensorgraft.frontends.torch.core.nested import flatten, map_nested, tensors_in
+from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.tensors import attach, cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
+from tensorgraft.frontends.torch.core.traced_values import asked_for_shape
+from tensorgraft.frontends.torch.core.values import looked_up
+from tensorgraft.frontends.torch.dispatch.outcome import abstract_call, describe, resize_out
+from tensorgraft.frontends.torch.dispatch.outline import Leaf, held_arguments
+from tensorgraft.frontends.torch.dispatch.overlap import check_overlap
+from tensorgraft.frontends.torch.dispatch.plan import backend_of, lay_out, meta_of, slot_of_call
+from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_out_dtypes
+from tensorgraft.storage import Storage
+
+Tensor = torch.Tensor
+
+
+def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a kernel whose results' shapes or types depend on values: at once, uncompiled."""
+    everything = tensors_in(args, kwargs)
+    slot = slot_of_call(operator, args, kwargs, everything)
+    sig = operator.signature
+    check_overlap(operator, args, kwargs)
+    check_out_dtypes(operator, args, kwargs)
+    check_dtypes(operator, args, kwargs, everything)
+    if operator.spec.meta:
+        abstract_call(operator, args, kwargs)
+    tensors = [t for t in everything if t.device.type == TYPE]
+    xp = backend_of(tensors, slot)
+    held, given = held_arguments(operator, args, kwargs, operator.spec.dynamic)
+    state.touch(*map(cell_of, tensors))
+
+    capture = state.now.capture
+    # an array from outside is there while a function is traced, and is another one at the next call
+    outside = set() if capture is None else {id(t.stand_in) for t in capture.touched}
+
+    def known(t: Tensor) -> Any:
+        array = to_array(t, codes=True)
+        if id(array) in outside:
+            array = xp.copy(array)  # as the trace has it
+        values = looked_up(xp, array)
+        return array if values is None else xp.asarray(values)
+
+    with xp.scope():
+        arrays = list(map(known, tensors))
+    at_once = capture is not None and not any(map(xp.is_traced, arrays))
+
+    def fill(a: Any) -> Any:
+        if isinstance(a, Leaf):
+            if a.tensor:
+                return arrays[a.index]
+            v = given[a.index]
+            return xp.asarray(cpu_to_numpy(v)) if isinstance(v, Tensor) else v
+        return numpy_dtype(a) if isinstance(a, torch.dtype) else a
+
+    hidden = operator.writes if operator.kind == "out" else ()
+    positional = [n for n in sig.positional if n in held and n not in hidden]
+    named = {n: map_nested(fill, held[n]) for n in held if n not in sig.positional and n not in hidden}
+    try:
+        with xp.scope(), xp.eagerly() if at_once else contextlib.nullcontext():
+            made = operator.spec.fn(xp, *[map_nested(fill, held[n]) for n in positional], **named)
+    except TracedValueError:
+        raise asked_for_shape(operator.name, tensors) from None
+
+    def give(a: Any) -> Any:
+        return from_array(xp.own(a) if slot.backend.mutable else a, slot) if xp.is_array(a) else a
+
+    rule = LAYOUTS.get(operator.name)
+    given_back = map_nested(give, made) if rule is None else _laid_out(slot, made, rule, args, kwargs)
+    if not operator.writes:
+        return tuple(given_back) if isinstance(made, tuple) else given_back
+    bound = sig.bind(args, kwargs)
+    for name, result in zip(operator.writes, flatten(given_back), strict=True):
+        if operator.kind == "out" and bound[name].size() != result.size():
+            resize_out(bound[name], tuple(result.size()), result.stride())
+        bound[name].copy_(result)
+    outs = tuple(bound[name] for name in operator.writes)
+    return outs if len(outs) > 1 else outs[0]
+
+
+def _laid_out(slot: Slot, made: Any, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Arrays as tensors with the strides that a rule gives them."""
+    xp = slot.backend
+    results, structure = describe(rule(map_nested(partial(meta_of, xp), made), *args, **kwargs))
+    assert results is not None
+    tensors = []
+    with xp.scope():
+        for array, result in zip(flatten(made), results, strict=True):
+            assert result is not None
+            cell = state.created(Storage(lay_out(xp, array, result), xp))
+            tensors.append(attach(cell, slot, *result))
+    return tensors[0] if structure is None else structure(tensors)

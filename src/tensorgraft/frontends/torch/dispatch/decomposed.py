@@ -1,0 +1,74 @@
+"""PyTorch's decompositions as kernels: run on tensors around traced arrays, so that a plan compiles them as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from tensorgraft.frontends.torch.core import codes, schema, state
+from tensorgraft.frontends.torch.core.devices import slot_of_backend
+from tensorgraft.frontends.torch.core.nested import map_nested
+from tensorgraft.frontends.torch.core.spec import Spec
+from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, from_array, to_array
+from tensorgraft.hub.backend import Backend
+
+
+@contextlib.contextmanager
+def own_trace() -> Iterator[None]:
+    """Inside a program that a backend traces on its own, storages are not those of the capture around it."""
+    before, state.now.capture = state.now.capture, None
+    try:
+        yield
+    finally:
+        state.now.capture = before
+
+
+def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> Spec:
+    """A kernel out of a function on tensors that does what `op` does."""
+    sig = schema.signature(op)
+    random = torch.Tag.nondeterministic_seeded in op.tags
+    entered = threading.local()
+
+    @contextlib.contextmanager
+    def descending() -> Iterator[None]:
+        """Some decompositions come down to the operator itself: the CPU computes that one."""
+        entered.depth = getattr(entered, "depth", 0) + 1
+        try:
+            if entered.depth > 3:
+                raise NotImplementedError(f"PyTorch's decomposition of {op.name()} comes down to itself")
+            yield
+        finally:
+            entered.depth -= 1
+
+    def fn(xp: Backend, *args: Any, **kwargs: Any) -> Any:
+        slot = slot_of_backend(codes.plain(xp))
+
+        def up(a: Any) -> Any:
+            if isinstance(a, np.dtype):
+                return FROM_NUMPY[a]
+            return from_array(a, slot) if xp.is_array(a) else a
+
+        def down(a: Any) -> Any:
+            return to_array(a) if isinstance(a, torch.Tensor) else a
+
+        # the operator is below autocast, and so is what it is made of: its plan is used in and out of a region
+        with descending(), torch._C._DisableAutocast(), contextlib.nullcontext() if random else own_trace():
+            tensors = map_nested(up, args)
+            named = {name: map_nested(up, a) for name, a in kwargs.items()}
+            if "device" in sig.names:
+                named["device"] = slot.device
+            made = map_nested(down, decomposition(*tensors, **named))
+            if not sig.written:
+                return made
+            bound = sig.bind(tuple(tensors), named)
+            new = [map_nested(down, bound[name]) for name in sig.written]
+            return (
+                new if sig.returns_written or not sig.returns else [*new, *(made if isinstance(made, list) else [made])]
+            )
+
+    return Spec(fn, decomposed=True, uncompiled=random)

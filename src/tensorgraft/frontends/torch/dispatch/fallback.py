@@ -1,0 +1,139 @@
+"""Operators without a kernel: PyTorch's decomposition where there is one, else the CPU, with a warning."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from tensorgraft import warned
+from tensorgraft.errors import FallbackError, FallbackWarning, TracedValueError
+from tensorgraft.frontends.torch.core import schema, state
+from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
+from tensorgraft.frontends.torch.core.located import refused
+from tensorgraft.frontends.torch.dispatch.memory import from_cpu, to_cpu
+
+_counts: Counter[str] = Counter()
+_forbidden = os.environ.get("TENSORGRAFT_FALLBACK", "") == "error"
+
+
+class NoKernelError(TracedValueError):
+    """An operator without a kernel, inside a trace."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            *refused(
+                f"needs {name}, which has no kernel on the device {TYPE!r}. Inside tg.jit its arguments have no values"
+                " yet that the CPU could compute with.",
+                ("do it outside", "before the call, and pass the result"),
+                ("see them all", "tg.explain(function, ...) lists the operators without a kernel"),
+            ).args
+        )
+        self.name = name
+
+
+def fallbacks() -> dict[str, int]:
+    """How often each operator has run on the CPU for want of a kernel, by name."""
+    return dict(_counts)
+
+
+def set_fallback(mode: str) -> None:
+    """ "warn" (once for each operator; the default) or "error": raise FallbackError instead of running on the CPU."""
+    global _forbidden
+    if mode not in ("warn", "error"):
+        raise ValueError(f"set_fallback takes 'warn' or 'error', not {mode!r}")
+    _forbidden = mode == "error"
+
+
+@functools.cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """PyTorch's own decompositions (imported on first use: they are slow to load)."""
+    with warned.remembered():
+        from torch._decomp import decomposition_table
+
+    return decomposition_table
+
+
+def boxed(op: schema.Overload, *args: Any, **kwargs: Any) -> Any:
+    """What the dispatcher calls for an operator that has neither a kernel nor a composite."""
+    from tensorgraft.frontends.torch import setup
+
+    entry = setup.late_entry(op)
+    return entry(*args, **kwargs) if entry is not None else on_cpu(op, args, kwargs)
+
+
+def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operator on CPU copies; written arguments are written back, results come to the device.
+
+    Raises FallbackError where the user forbade it, TracedValueError inside a trace.
+    """
+    name = schema.short_name(op)
+    if state.now.capture is not None:
+        if state.now.in_place_of_the_cpu is not None:
+            return state.now.in_place_of_the_cpu(op, args, kwargs)
+        raise NoKernelError(name)
+    announce(name)
+    return compute_on_cpu(op, args, kwargs)
+
+
+def announce(name: str) -> None:
+    """Count an operator that runs on the CPU; warn the first time. Raises FallbackError where the user forbade it."""
+    if _forbidden:
+        raise FallbackError(
+            f"aten::{name} has no kernel on the device {TYPE!r}, and running on the CPU instead is forbidden"
+            " (TENSORGRAFT_FALLBACK=error, or tensorgraft.torch.set_fallback)."
+        )
+    if not _counts[name]:
+        warned.warn(
+            f"aten::{name} has no kernel on the device {TYPE!r}: it runs on the CPU, which copies its arguments there"
+            " and its results back. tensorgraft.torch.fallbacks() counts the calls.",
+            FallbackWarning,
+        )
+    _counts[name] += 1
+
+
+def compute_on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The same, without a count: for operators whose place is the CPU."""
+    slot = None
+    pairs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def down(a: Any) -> Any:
+        nonlocal slot
+        if isinstance(a, torch.Tensor) and a.device.type == TYPE:
+            slot = slot or slot_at(a.device.index)
+            if id(a) not in pairs:
+                pairs[id(a)] = (a, to_cpu(a))
+            return pairs[id(a)][1]
+        if isinstance(a, torch.device) and a.type == TYPE:
+            slot = slot or slot_of(a)
+            return torch.device("cpu")
+        return a
+
+    host_args, host_kwargs = tree_map(down, (args, kwargs))
+    if slot is None:
+        slot = slot_of(None)
+        if "device" in schema.signature(op).names:
+            host_kwargs["device"] = torch.device("cpu")
+    with torch._C._DisableAutocast():  # the CPU's own: the operator has been cast by the device's table
+        result = op(*host_args, **host_kwargs)
+    given = schema.signature(op).bind(args, kwargs)
+    sent = {id(low): high for high, low in pairs.values()}
+    for name in schema.signature(op).written:
+        for high in tree_leaves(given.get(name)):
+            if isinstance(high, torch.Tensor) and id(high) in pairs:
+                low = pairs[id(high)][1]
+                if high.size() != low.size():
+                    high.resize_(low.size())
+                high.copy_(low)
+
+    def up(a: Any) -> Any:
+        if not isinstance(a, torch.Tensor):
+            return a
+        return sent.get(id(a)) if id(a) in sent else from_cpu(a, slot)
+
+    return tree_map(up, result)

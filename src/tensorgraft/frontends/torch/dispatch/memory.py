@@ -1,0 +1,182 @@
+"""The host's memory behind tensors on the device: read and owned in place where the backend's arrays lie in it, else by
+way of copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
+
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.devices import Slot
+from tensorgraft.frontends.torch.core.tensors import (
+    MOST_AXES,
+    attach,
+    cell_of,
+    cpu_to_numpy,
+    numpy_dtype,
+    numpy_to_cpu,
+    to_array,
+)
+from tensorgraft.frontends.torch.core.values import looked_up
+from tensorgraft.frontends.torch.dispatch import absent_layouts
+from tensorgraft.frontends.torch.dispatch.outcome import describe
+from tensorgraft.hub import tiers
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage, array_set, contiguous_strides, host_view, is_dense
+
+Tensor = torch.Tensor
+
+_CPU = torch.device("cpu")
+_import = torch._C._from_dlpack
+_now = state.now
+
+
+class NotLent(Exception):
+    """A storage whose memory CPU PyTorch cannot read: a tracer's, or another device's."""
+
+
+def rows(t: Tensor) -> Any:
+    """The host array of a dense tensor, its axes in the order in which they lie."""
+    if _now.capture is not None:  # which watches what the program computes on the CPU
+        with disable_current_modes():
+            return _rows(t)
+    return _rows(t)
+
+
+def _rows(t: Tensor) -> Any:
+    if not t.is_contiguous():
+        strides = t.stride()
+        t = t.permute(sorted(range(t.dim()), key=lambda d: (-strides[d], d)))
+    return cpu_to_numpy(t)
+
+
+host_view[Tensor] = rows
+
+
+def memory(cell: Storage) -> Tensor:
+    """A CPU tensor over all of a storage's memory, to be read. Raises NotLent."""
+    try:
+        array = array_set(cell)
+    except AttributeError:
+        return cell.cold
+    lent = cell.backend.lend(array)
+    if lent is None:
+        raise NotLent
+    try:
+        return _import(lent.__dlpack__()).contiguous()  # XLA knows other layouts, too
+    except (BufferError, TypeError, RuntimeError):  # a dtype that DLPack, or one of the two, has not
+        raise NotLent from None
+
+
+def own(cell: Storage) -> None:
+    """See to it that a storage's memory is its own, to be written. Raises NotLent."""
+    try:
+        array_set(cell)
+    except AttributeError:
+        return
+    cell.cool(memory(cell).clone())
+
+
+def seen(t: Tensor) -> Tensor:
+    """What a tensor on the device sees, as a CPU tensor over the same memory, to be read. Raises NotLent."""
+    cell = t.untyped_storage().cell  # type: ignore[attr-defined]
+    base = memory(cell)
+    shape, strides, offset = t.size(), t.stride(), t.storage_offset()  # `shape` of an uninitialized parameter raises
+    if base.dtype is not t.dtype:
+        like = torch.empty(0, dtype=t.dtype, device=_CPU)
+        return like.set_(base.untyped_storage(), offset, shape, strides)
+    if not offset and base.shape == shape and base.stride() == strides:
+        return base
+    return base.as_strided(shape, strides, offset)
+
+
+def computed(t: Tensor) -> Tensor | None:
+    """What a tensor on the device sees, without a copy and to be read, where the host can read it."""
+    if _now.capture is not None or t.is_conj() or t.is_neg():
+        return None
+    try:
+        cell = cell_of(t)
+        if cell.backend.cold is None:
+            return None
+        if cell.backend.records:
+            cell.backend.asked()
+        return seen(t)
+    except NotLent:
+        return None
+
+
+def hosted(slot: Slot, host: Tensor) -> Tensor:
+    """A tensor on the device with the memory of `host`, which nobody else has and which it fills, each element once."""
+    shape, strides = tuple(host.shape), host.stride()
+    return attach(Storage(None, slot.backend, host), slot, host.dtype, shape, strides, host.untyped_storage().nbytes())
+
+
+def copied(slot: Slot, host: Tensor) -> Tensor:
+    """A tensor on the device with the values of `host`, whatever its memory is, and its strides."""
+    results, _ = describe(host)
+    assert results is not None and results[0] is not None
+    dtype, size, stride, nbytes = results[0]
+    if is_dense(size, stride):
+        return hosted(slot, torch.empty_strided(size, stride, dtype=dtype, device=_CPU).copy_(host))
+    room = torch.zeros(nbytes // dtype.itemsize, dtype=dtype, device=_CPU)
+    room.as_strided(size, stride).copy_(host)
+    return attach(Storage(None, slot.backend, room), slot, dtype, size, stride, nbytes)
+
+
+def tier(backend: Backend) -> bool:
+    """New tensors of a backend may begin in the cold tier."""
+    return tiers.tiered() and backend.cold is not None and _now.capture is None
+
+
+# ---- copies ----------------------------------------------------------------------------------------------------------
+
+
+def to_cpu(t: torch.Tensor) -> torch.Tensor:
+    """A CPU tensor with the same values and strides (where these are dense)."""
+    if t.dim() > MOST_AXES:
+        few = to_cpu(t.squeeze())
+        return few.as_strided(t.size(), t.stride()) if is_dense(tuple(t.size()), t.stride()) else few.reshape(t.size())
+    source = computed(t)
+    if source is None:
+        xp, array = cell_of(t).backend, to_array(t)
+        host = looked_up(xp, array)
+        host = xp.to_numpy(array) if host is None else host
+        source = numpy_to_cpu(np.ascontiguousarray(host).reshape(tuple(t.size())))
+    if not is_dense(tuple(t.size()), t.stride()):
+        return source.clone(memory_format=torch.contiguous_format)
+    return torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=_CPU).copy_(source)
+
+
+def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
+    """A tensor on the device with the values, and where these are dense the strides, of a CPU tensor."""
+    if t.is_sparse:
+        return t.to(slot.device)
+    absent_layouts.check(t)
+    numpy_dtype(t.dtype)
+    xp = slot.backend
+    shape = tuple(t.size())  # `shape` of an uninitialized parameter raises
+    dense = is_dense(shape, t.stride())
+    if tier(xp):
+        t = t.detach().resolve_conj().resolve_neg()
+        stride = t.stride() if dense else contiguous_strides(shape)
+        return hosted(slot, torch.empty_strided(shape, stride, dtype=t.dtype, device=_CPU).copy_(t))
+    order = sorted(range(t.dim()), key=lambda d: (-t.stride()[d], d)) if dense else list(range(t.dim()))
+
+    def host(t: torch.Tensor) -> np.ndarray:
+        inner = t.permute(order)
+        if t.dim() > MOST_AXES:  # a storage's array may have any shape
+            return np.ascontiguousarray(cpu_to_numpy(inner.reshape(-1)))
+        return np.ascontiguousarray(cpu_to_numpy(inner)).reshape([shape[d] for d in order])
+
+    with xp.scope():
+        if state.now.capture is not None:
+            array = state.now.capture.host_array(t, host)
+            array = xp.asarray(array) if isinstance(array, np.ndarray) else array
+        else:
+            array = xp.asarray(host(t))
+    stride = t.stride() if dense else contiguous_strides(shape)
+    cell = state.created(Storage(array, xp))
+    return attach(cell, slot, t.dtype, shape, stride, t.numel() * t.element_size())

@@ -1,0 +1,119 @@
+"""Where tensors begin in their storages, as operands of plans: a plan is for shapes and strides, wherever they are.
+
+A call is known by the offsets of its tensors, too, and so is found as fast as if there were a plan for each; of an
+offset only its form (`anywhere`) is part of a plan's key. Offset 0, which most tensors have, is known to the plan, and
+so are offsets while a program is traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tensorgraft import anywhere
+from tensorgraft.anywhere import Form
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.tensors import numpy_dtype
+from tensorgraft.frontends.torch.dispatch.order import overlaps_itself
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Geometry, Storage, array_set, read, write
+
+Array = Any
+
+_MEMORY = Form("memory")
+_now = state.now
+
+
+def sited(cell: Storage, offset: Any) -> Any:
+    """What stands for an offset that is not 0 in the key of a call: itself where the plan is to know it, else with
+    what its form depends on."""
+    xp = cell.backend
+    if _now.capture is not None or xp.wraps:
+        return offset
+    try:
+        array = array_set(cell)
+    except AttributeError:  # of the cold tier, which asks no plan
+        return offset, cell.cold.shape, cell.cold.dtype
+    if xp.is_traced(array):
+        return offset
+    return (offset,) if xp.mutable else (offset, xp.signature(array))
+
+
+def without_offsets(
+    key: Sequence[Any], cells: Sequence[Storage], writes: bool
+) -> tuple[list[Any], list[Form | None], list[int]]:
+    """(the key of a call with forms instead of offsets; of each tensor the form of an offset that is an operand; these
+    offsets)."""
+    reduced: list[Any] = []
+    forms: list[Form | None] = []
+    offsets: list[int] = []
+    quantized = any(cell.backend.wraps for cell in cells)
+    for part in key:
+        if part.__class__ is tuple and len(part) == 4 and part[0].__class__ is torch.dtype:
+            dtype, shape, strides, site = part
+            form = None
+            if site.__class__ is tuple:
+                if not quantized:
+                    form = _form(cells[len(forms)], dtype, tuple(shape), strides, site[0], writes)
+                part = dtype, shape, strides, site[0] if form is None else form
+                if form is not None:
+                    offsets.append(site[0])
+            forms.append(form)
+        reduced.append(part)
+    return reduced, forms, offsets
+
+
+def _form(
+    cell: Storage, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, writes: bool
+) -> Form | None:
+    """None: the plan has to know the offset."""
+    xp, array = cell.backend, cell.array
+    if writes and overlaps_itself(shape, strides):  # written in steps, whose places are known (`order`)
+        return None
+    if xp.mutable:
+        return _MEMORY
+    return anywhere.form_of(shape, strides, offset, numpy_dtype(dtype), tuple(xp.shape(array)), xp.dtype_of(array))
+
+
+class Reach:
+    """How a plan gets at a tensor in the array of its storage. The offset of its geometry may be an operand, which is
+    `operands[at]` then."""
+
+    __slots__ = ("_at", "_form", "_geometry")
+
+    def __init__(self, geometry: Geometry, form: Form | None = None, at: int = 0) -> None:
+        self._geometry = geometry
+        self._form = form
+        self._at = at
+
+    def read(self, xp: Backend, array: Array, operands: Sequence[Any]) -> Array:
+        if self._form is None:
+            return read(xp, array, self._geometry)
+        offset = operands[self._at]
+        if offset.__class__ is int:  # nothing is traced
+            return read(xp, array, self._here(offset))
+        return anywhere.read(xp, array, self._geometry, self._form, offset)
+
+    def write(self, xp: Backend, array: Array, value: Array, operands: Sequence[Any]) -> Array:
+        if self._form is None:
+            return write(xp, array, self._geometry, value)
+        offset = operands[self._at]
+        if offset.__class__ is int:
+            return write(xp, array, self._here(offset), value)
+        return anywhere.write(xp, array, self._geometry, value, self._form, offset)
+
+    def _here(self, offset: int) -> Geometry:
+        shape, strides, _, dtype = self._geometry
+        return Geometry(shape, strides, offset, dtype)
+
+
+def reaches_of(geometries: Sequence[Geometry], forms: Sequence[Form | None]) -> tuple[list[Reach], int]:
+    """(the reach of each tensor of a plan, how many arguments of its program are arrays of storages and offsets)."""
+    reaches, at = [], len(geometries)
+    for geometry, form in zip(geometries, forms, strict=True):
+        # one that was resized since the form was told lies at the beginning of another storage
+        reaches.append(Reach(geometry, form if geometry.offset else None, at))
+        at += form is not None
+    return reaches, at

@@ -1,0 +1,100 @@
+"""Tensors some of whose elements are one in memory (overlapping windows): in which order they are written.
+
+The CPU reads and writes one element after the other, in the order of its TensorIterator: an elementwise operator that
+reads what it writes sees its own earlier writes, and of several values for one place the last one stays. Geometries
+are static, so the order is known before anything runs: it is cut into steps in each of which no place is written twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from tensorgraft.frontends.torch.core.iteration import aligned, fastest_first
+from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Geometry, Shape, read, write
+
+Array = Any
+
+
+class Step(NamedTuple):
+    """Elements of a tensor (numbered in row-major order) and the places of its storage that they are written to."""
+
+    elements: np.ndarray
+    places: np.ndarray
+
+
+def write_steps(
+    operator: Operator, target: Geometry, operands: Sequence[Geometry], reads_itself: bool
+) -> list[Step] | None:
+    """How `target` is written; None: all at once, since no two of its elements are one.
+
+    `operands` are the other tensors of the call, in order; `reads_itself` says that one of them shares memory with it.
+    """
+    shape, strides, offset, _ = target
+    if not overlaps_itself(shape, strides):
+        return None
+    along = [aligned(strides, shape, shape), *(aligned(g.strides, g.shape, shape) for g in operands)]
+    outermost_first = fastest_first(shape, [s for s in along if s is not None])[::-1]
+    elements = np.arange(math.prod(shape)).reshape(shape).transpose(outermost_first).reshape(-1)
+    places = offset + _places(shape, strides).transpose(outermost_first).reshape(-1)
+    turn, last = _turns(places)
+    if reads_itself and _elementwise(operator):
+        return [Step(elements[turn == k], places[turn == k]) for k in range(int(turn.max()) + 1)]
+    return [Step(elements[last], places[last])]
+
+
+def _elementwise(operator: Operator) -> bool:
+    tagged = torch.Tag.pointwise in operator.op.tags or operator.spec.promotion is not None
+    return tagged or operator.name.startswith(("_foreach_", "masked_fill_"))
+
+
+def write_step(xp: Backend, array: Array, geometry: Geometry, value: Array, step: Step) -> Array:
+    """`storage.write` of the elements of one step."""
+    inside, n = xp.dtype_of(array), math.prod(xp.shape(array))
+    size = n * inside.itemsize // geometry.dtype.itemsize
+    everything = Geometry((size,), (1,), 0, geometry.dtype)
+    new = xp.gather(xp.reshape(value, (math.prod(geometry.shape),)), (xp.asarray(step.elements),))
+    flat = xp.scatter(read(xp, array, everything), (xp.asarray(step.places),), new)
+    return write(xp, array, everything, flat)
+
+
+@functools.lru_cache(maxsize=65536)
+def overlaps_itself(shape: Shape, strides: Shape) -> bool:
+    """Two elements of the geometry are one in memory."""
+    reach = 0
+    for stride, n in sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n != 1):
+        if n == 0:
+            return False
+        if stride <= reach:  # axes interleave, which may or may not be without collisions
+            return len(np.unique(_places(shape, strides))) < math.prod(shape)
+        reach += (n - 1) * stride
+    return False
+
+
+def _places(shape: Shape, strides: Shape) -> np.ndarray:
+    return sum(
+        (
+            np.arange(n).reshape(-1, *[1] * (len(shape) - axis - 1)) * s
+            for axis, (n, s) in enumerate(zip(shape, strides, strict=True))
+        ),
+        np.zeros(shape, np.int64),
+    )
+
+
+def _turns(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(of each visit, how many there were to the same place before; which visits are the last to their place)."""
+    by_place = np.argsort(places, kind="stable")
+    ordered = places[by_place]
+    first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+    starts = np.flatnonzero(first)
+    turn, last = np.empty(len(places), np.int64), np.empty(len(places), bool)
+    turn[by_place] = np.arange(len(places)) - np.repeat(starts, np.diff([*starts, len(places)]))
+    last[by_place] = np.concatenate([first[1:], [True]])
+    return turn, last

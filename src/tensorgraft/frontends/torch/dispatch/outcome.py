@@ -1,0 +1,212 @@
+"""What an operator call will give, before anything is computed: PyTorch's meta functions, and PyTorch's own errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft import warned
+from tensorgraft.frontends.torch.core import schema
+from tensorgraft.frontends.torch.core.devices import slot_at
+from tensorgraft.frontends.torch.core.iteration import result_strides
+from tensorgraft.frontends.torch.core.layouts import LAYOUTS, strided
+from tensorgraft.frontends.torch.core.nested import map_nested, tensors_in
+from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.tensors import from_array, numpy_dtype, set_storage
+from tensorgraft.frontends.torch.dispatch.asking import heard
+from tensorgraft.frontends.torch.dispatch.order import overlaps_itself
+from tensorgraft.frontends.torch.dispatch.rehearsal import Unasked, rehearse
+from tensorgraft.storage import contiguous_strides, is_dense, same_strides
+
+Tensor = torch.Tensor
+Structure = Callable[[list[Any]], Any]
+# dtype, size, strides and bytes of a new tensor; None: the operator leaves it undefined
+Result = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int] | None
+
+
+def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta") -> tuple[list[Any], dict[str, Any]]:
+    """The arguments with meta tensors (or zeros) of the same sizes, strides and dtypes."""
+    seen: dict[int, Tensor] = {}
+
+    def convert(a: Any) -> Any:
+        if isinstance(a, Tensor):
+            if id(a) not in seen:
+                like = torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device="meta")
+                if device != "meta":
+                    elements = like.untyped_storage().nbytes() // like.itemsize
+                    like = torch.zeros(elements, dtype=a.dtype, device="cpu").as_strided(a.size(), a.stride())
+                seen[id(a)] = like
+            return seen[id(a)]
+        if isinstance(a, torch.Generator):  # of another device; what is drawn does not matter
+            return None
+        return torch.device(device) if isinstance(a, torch.device) else a
+
+    return map_nested(convert, args), {name: map_nested(convert, a) for name, a in kwargs.items()}
+
+
+def abstract_call(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, Callable[..., None] | None]:
+    """(the operator's result on zeros or meta tensors, None where PyTorch cannot tell; what resizes its `out=`)."""
+    try:
+        return rehearse(operator, args, kwargs), None
+    except Unasked:
+        pass
+    sig = operator.signature
+    metas, named = to_meta(args, kwargs)
+    if not operator.spec.meta:
+        return None, None
+    if not tensors_in(args, kwargs) and "device" in sig.names:
+        named["device"] = torch.device("meta")
+    try:
+        outcome, _ = heard(
+            operator.op if operator.spec.meta is True else operator.spec.meta, metas, named, random=False
+        )
+    except NotImplementedError:
+        return None, None
+    except Exception as error:
+        outcome, metas, named = _ask_the_cpu(operator, args, kwargs, error)
+    if operator.kind != "out":
+        return _as_on_the_cpu(operator, metas, named, outcome), None
+    sizes = {}
+    made = sig.bind(tuple(metas), named)
+    operands = tensors_in([a for name, a in made.items() if name not in sig.written], {})
+    for name in sig.written:
+        before, after = sig.bind(args, kwargs)[name], made[name]
+        if before.size() != after.size():
+            sizes[name] = (tuple(after.size()), _iterated(operator, after, operands).stride())
+    if not sizes:
+        return outcome, None
+    given = sig.bind(args, kwargs)
+    # nothing is said of a tensor without elements
+    said = _said_of_resizing(operator, args, kwargs) if any(given[name].numel() for name in sizes) else []
+
+    def resize(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        outs = sig.bind(args, kwargs)
+        short = [name for name, (size, _) in sizes.items() if outs[name].size() != size]
+        for text in (said or ()) if short else ():
+            warned.warn(text)
+        for name in short:
+            resize_out(outs[name], *sizes[name], warn=said is None)
+
+    return outcome, resize
+
+
+def _said_of_resizing(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str] | None:
+    """The warnings of the CPU's kernel for `out=` tensors of these sizes: some kernels warn, some do not, some in other
+    words. None: it cannot be asked."""
+    if _is_large(args, kwargs):
+        return None
+    zeros, named = to_meta(args, kwargs, "cpu")
+    try:
+        _, said = heard(operator.op, zeros, named)
+    except Exception:  # zeros may be no valid input
+        return None
+    return [text for text in said if "resized" in text]
+
+
+def _as_on_the_cpu(operator: Operator, args: list[Any], kwargs: dict[str, Any], outcome: Any) -> Any:
+    """The result with the strides that the CPU gives it. Those of elementwise operators are PyTorch's iterator's: its
+    meta functions that are written in Python have others."""
+    rule = LAYOUTS.get(operator.name)
+    if rule is not None:
+        return rule(outcome, *args, **kwargs)
+    return _iterated(operator, outcome, tensors_in(args, kwargs)) if isinstance(outcome, Tensor) else outcome
+
+
+def _iterated(operator: Operator, outcome: Tensor, operands: list[Tensor]) -> Tensor:
+    if operator.spec.promotion is None or operator.spec.meta is not True or not outcome.numel():
+        return outcome
+    shape = tuple(outcome.shape)
+    strides = result_strides(shape, operands)
+    if strides is None or same_strides(shape, strides, outcome.stride()):
+        return outcome
+    return strided(outcome, strides)
+
+
+_SMALL = 1 << 24  # elements of a call's tensors together: beyond, the CPU is not asked
+
+
+def _is_large(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return sum(t.numel() for t in tensors_in(args, kwargs)) > _SMALL
+
+
+def _ask_the_cpu(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> tuple[Any, list[Any], dict[str, Any]]:
+    """PyTorch's Python meta functions say some things in other words than its kernels, and refuse some that these do.
+    So where one fails, the CPU's kernel has the last word, on zeros: (its result, its arguments)."""
+    if _is_large(args, kwargs):
+        raise error from None
+    zeros, named = to_meta(args, kwargs, "cpu")
+    try:
+        return heard(operator.op, zeros, named)[0], zeros, named
+    except Exception as of_cpu:
+        raise of_cpu from None
+
+
+def resize_out(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...], warn: bool = True) -> None:
+    """Make room in an `out=` tensor; warns as PyTorch does where it had elements."""
+    if warn and out.numel():
+        warned.warn(
+            f"An output with one or more elements was resized since it had shape {list(out.size())}, which does not"
+            f" match the required output shape {list(size)}. This behavior is deprecated, and in a future PyTorch"
+            " release outputs will not be resized unless they have zero elements. You can explicitly reuse an out"
+            " tensor t by resizing it, inplace, to zero elements with t.resize_(0)."
+        )
+    slot = slot_at(out.device.index)
+    with slot.backend.scope():
+        array = slot.backend.zeros((math.prod(size),), numpy_dtype(out.dtype))
+    fresh = from_array(array, slot)
+    set_storage(out, fresh.untyped_storage(), 0, size, stride)
+
+
+def copied_out(op: schema.Overload, functional: schema.Overload) -> Callable[..., Any]:
+    """An `out=` overload as the functional one, whose results are copied."""
+    names = tuple(a.name for a in op._schema.arguments if a.kwarg_only and a.alias_info is not None)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        outs = tuple(kwargs.pop(name) for name in names)
+        made = functional(*args, **kwargs)
+        for out, value in zip(outs, made if isinstance(made, tuple) else (made,), strict=True):
+            if not torch.can_cast(value.dtype, out.dtype):
+                raise RuntimeError(f"result type {value.dtype} can't be cast to the desired output type {out.dtype}")
+            if out.size() != value.size():
+                resize_out(out, tuple(value.size()), value.stride())
+            out.copy_(value)
+        return outs if isinstance(made, tuple) else outs[0]
+
+    return call
+
+
+def describe(outcome: Any) -> tuple[list[Result] | None, Structure | None]:
+    """The new tensors of a result of the meta function, and how to put them together."""
+    if outcome is None:
+        return None, None
+    if isinstance(outcome, Tensor):
+        return [_result(outcome)], None
+    results: list[Result] = []
+
+    def visit(o: Any) -> Any:
+        if isinstance(o, list | tuple):
+            parts = [visit(x) for x in o]
+            return lambda made: [part(made) for part in parts]
+        at = len(results)
+        results.append(None if o is None else _result(o))
+        return lambda made: made[at]
+
+    build = visit(outcome)
+    return results, (lambda made: tuple(build(made))) if isinstance(outcome, tuple) else build
+
+
+def _result(meta: Tensor) -> Result:
+    size, stride = tuple(meta.size()), meta.stride()
+    if meta.is_contiguous():
+        return meta.dtype, size, stride, meta.numel() * meta.dtype.itemsize
+    if not is_dense(size, stride) and (0 in stride or overlaps_itself(size, stride)):  # expanded: there it is a view
+        stride = contiguous_strides(size)
+    extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if meta.numel() else 0
+    return meta.dtype, size, stride, extent * meta.dtype.itemsize

@@ -1,0 +1,166 @@
+"""What of a plan does not depend on the sizes of its tensors: once for all calls that differ in nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch._prims_common import elementwise_dtypes
+
+from tensorgraft.frontends.torch.core import schema
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.iteration import result_strides
+from tensorgraft.frontends.torch.core.nested import map_nested
+from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.tensors import numpy_dtype
+from tensorgraft.hub import dtypes
+from tensorgraft.storage import Shape, contiguous_strides
+
+Tensor = torch.Tensor
+
+
+@dataclass(slots=True)
+class Leaf:
+    """A place in the arguments that a call fills in: its tensor or its number `index`."""
+
+    index: int
+    tensor: bool
+
+
+@dataclass(slots=True)
+class Outline:
+    held: dict[str, Any]  # the arguments by name, with leaves
+    targets: list[Leaf]  # that are written
+    dtype: np.dtype  # to which the arguments `promoted` are converted
+    promoted: frozenset[str]
+    positional: list[str]  # arguments of the kernel
+    named: list[str]
+    made: torch.dtype | None = None  # of an elementwise operator, whose result has the sizes and strides of `pointwise`
+
+
+def outline_key(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], positions: bool
+) -> tuple[frozenset[str], Any]:
+    """(the names of numbers that are inputs, what an outline is for). `positions`: those of the operator are inputs of
+    the program."""
+    spec, sig = operator.spec, operator.signature
+    names = spec.dynamic.union(spec.positions) if positions else spec.dynamic
+    parts: list[Any] = [positions]
+    parts += [_part(a, name in names) for name, a in zip(sig.positional, args, strict=False)]
+    for name, a in kwargs.items():
+        if name != "generator":
+            parts += (name, _part(a, name in names))
+    return names, tuple(parts)
+
+
+def make_outline(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], ours: Sequence[Tensor], names: frozenset[str]
+) -> Outline:
+    """`ours`: the call's tensors on the device; `names`: of numbers that are inputs."""
+    sig = operator.signature
+    held, given = held_arguments(operator, args, kwargs, names)
+    hidden = operator.writes if operator.kind == "out" else ()
+    return Outline(
+        held,
+        [leaf for name in operator.writes for leaf in leaves(held.get(name))],
+        *_computation_dtype(operator, ours, held, given),
+        [n for n in sig.positional if n in held and n not in hidden],
+        [n for n in held if n not in sig.positional and n not in hidden],
+    )
+
+
+def pointwise(tensors: Sequence[Tensor]) -> tuple[Shape, Shape] | None:
+    """(sizes, strides) of an elementwise operator's result; None: PyTorch has to say."""
+    first = tensors[0]
+    shape = tuple(first.size())
+    if all(t.size() == shape for t in tensors):
+        strides = contiguous_strides(shape)
+        if all(t.stride() == strides for t in tensors):
+            return shape, strides
+    else:
+        try:
+            shape = tuple(torch.broadcast_shapes(*(t.size() for t in tensors)))
+        except RuntimeError:
+            return None
+    if 0 in shape or 1 in shape:  # strides along such axes are anything
+        return None
+    found = result_strides(shape, tensors)
+    return None if found is None else (shape, found)
+
+
+def _part(a: Any, number: bool) -> Any:
+    """What an argument has to do with an outline."""
+    kind = a.__class__
+    if kind is list or kind is tuple:
+        return tuple([_part(x, number) for x in a])
+    if isinstance(a, Tensor):
+        # the rule of strides was seen to hold for tensors that lie like these
+        return a.dtype, a.dim(), a.device.type == TYPE, a.is_contiguous() or _order(a)
+    if number and isinstance(a, int | float | complex):
+        return kind
+    if isinstance(a, torch.Generator):
+        return None
+    return kind, repr(a) if isinstance(a, float | complex) else a
+
+
+def _order(t: Tensor) -> tuple[bool, tuple[int, ...]]:
+    """(the tensor is expanded; in which order its axes lie)."""
+    strides = t.stride()
+    return 0 in strides, tuple(sorted(range(t.dim()), key=lambda axis: (-strides[axis], axis)))
+
+
+def held_arguments(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], numbers: frozenset[str]
+) -> tuple[dict[str, Any], list[Any]]:
+    """(the arguments by name, defaults included, with leaves for tensors and inputs, numbered as in a key; the inputs:
+    CPU tensors, and what is called as one of `numbers`)."""
+    tensors, inputs = 0, []
+
+    def hold(name: str, a: Any) -> Any:
+        nonlocal tensors
+        if isinstance(a, Tensor) and a.device.type == TYPE:
+            tensors += 1
+            return Leaf(tensors - 1, True)
+        if isinstance(a, Tensor) or (isinstance(a, int | float | complex) and name in numbers):
+            inputs.append(a)
+            return Leaf(len(inputs) - 1, False)
+        return a
+
+    sig = operator.signature
+    positional = [map_nested(partial(hold, name), a) for name, a in zip(sig.positional, args, strict=False)]
+    named = {name: map_nested(partial(hold, name), a) for name, a in kwargs.items() if name != "generator"}
+    return {n: v for n, v in sig.bind(tuple(positional), named).items() if n not in schema.PLACEMENT}, inputs
+
+
+def leaves(held: Any) -> list[Leaf]:
+    if isinstance(held, list):
+        return [leaf for x in held for leaf in leaves(x)]
+    return [held] if isinstance(held, Leaf) else []
+
+
+def _computation_dtype(
+    operator: Operator, tensors: Sequence[Tensor], held: dict[str, Any], given: list[Any]
+) -> tuple[np.dtype, frozenset[str]]:
+    """PyTorch's computation dtype for an elementwise kernel, and the arguments that are converted to it."""
+    spec = operator.spec
+    if spec.promotion is None:
+        return dtypes.bool_, frozenset()  # no argument is converted
+    types = operator.signature.types
+    names = spec.promote or tuple(
+        n
+        for n in held
+        if ("Tensor" in types[n] or n == "other") and not (operator.kind == "out" and n in operator.writes)
+    )
+    operands = []
+    for n in names:
+        for a in held[n] if isinstance(held[n], list) else [held[n]]:
+            if isinstance(a, Leaf):
+                operands.append(tensors[a.index] if a.tensor else given[a.index])
+            elif a is not None:
+                operands.append(a)
+    compute, _ = elementwise_dtypes(*operands, type_promotion_kind=spec.promotion)
+    return numpy_dtype(compute), frozenset(names)

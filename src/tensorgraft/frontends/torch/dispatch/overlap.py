@@ -1,0 +1,86 @@
+"""Tensors that share memory with what an operator writes.
+
+What PyTorch allows differs from operator to operator, and its meta functions do not look. So where a call writes into
+memory that it also reads, the CPU's own kernel is asked, on zeros that overlap in the same way (`refusals`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.nested import tensors_in
+from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.dispatch.refusals import refuse
+
+Tensor = torch.Tensor
+
+_IDEMPOTENT = frozenset({"fill_.Scalar", "fill_.Tensor", "zero_", "masked_fill_.Scalar", "masked_fill_.Tensor"})
+
+
+def check_overlap(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises RuntimeError where PyTorch refuses to write into memory that the tensors of a call share."""
+    if not operator.writes:
+        return
+    bound = operator.signature.bind(args, kwargs)
+    written = tensors_in([bound.get(name) for name in operator.writes], {})
+    for t in written:
+        if torch._debug_has_internal_overlap(t) == 1 and operator.name not in _IDEMPOTENT:
+            raise RuntimeError(
+                "unsupported operation: more than one element of the written-to tensor refers to a single memory"
+                " location. Please clone() the tensor before performing the operation."
+            )
+    if _meet(written, tensors_in(args, kwargs), grows=operator.kind == "out"):
+        refuse(operator, args, kwargs, "unsupported operation: ")
+
+
+def _span(t: Tensor) -> tuple[int, int]:
+    """The bytes of its storage between a tensor's first and last element."""
+    begin = int(t.storage_offset())
+    end = begin + 1 + sum((n - 1) * s for n, s in zip(t.size(), t.stride(), strict=True))
+    return begin * t.itemsize, end * t.itemsize
+
+
+def _meet(written: list[Tensor], everything: list[Tensor], grows: bool) -> bool:
+    """An argument that is written and another one have memory in common.
+
+    `grows`: what is written may be resized, within its storage too.
+    """
+    if len(everything) < 2:
+        return False
+    by_storage: dict[int, list[Tensor]] = {}
+    same = Counter(map(id, everything))
+    if any(same[id(t)] > 1 for t in written):  # also of an empty one, for which room is made before it is read
+        return True
+    for t in everything:
+        if t.numel():
+            by_storage.setdefault(t.untyped_storage()._cdata, []).append(t)
+    for t in written:
+        begin, end = _span(t)
+        neighbours = by_storage.get(t.untyped_storage()._cdata, [])
+        if sum(grows or (begin < high and low < end) for low, high in map(_span, neighbours)) > 1:  # one is `t` itself
+            return True
+    return False
+
+
+def relation(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:
+    """How the tensors of a call, some of which share a storage, lie to one another, in bytes; None: nothing that is
+    written meets another one."""
+    bound = operator.signature.bind(args, kwargs)
+    written = {id(t) for t in tensors_in([bound.get(name) for name in operator.writes], {})}
+    spans: dict[int, list[tuple[int, int, bool]]] = {}
+    ahead: list[int] = []
+    meet = False
+    for t in tensors_in(args, kwargs):
+        if t.device.type == TYPE:
+            begin, end = _span(t)
+            others = spans.setdefault(t.untyped_storage()._cdata, [])
+            here = id(t) in written
+            if t.numel():
+                meet |= any((here or there) and begin < high and low < end for low, high, there in others)
+                others.append((begin, end, here))
+            ahead.append(begin - others[0][0] if others else 0)
+    return tuple(ahead) if meet else None

@@ -1,0 +1,114 @@
+"""What PyTorch's CPU kernels refuse and its meta functions let pass: the kernel is asked, on zeros, once a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core.nested import flatten, map_nested, tensors_in
+from tensorgraft.frontends.torch.core.operator import INDICES, Operator
+from tensorgraft.frontends.torch.dispatch.asking import heard
+
+Tensor = torch.Tensor
+
+_LARGEST = 1 << 26  # bytes of a call's storages together: beyond, the CPU is not asked
+
+
+def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *about: str) -> bool:
+    """Raises what the CPU raises for tensors that share storages as these do, if its message is `about` something:
+    zeros may be no valid input. Whether the CPU has taken them."""
+    storages: dict[int, torch.UntypedStorage] = {}
+    tensors: dict[int, Tensor] = {}
+    sizes = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors_in(args, kwargs)}
+    if sum(sizes.values()) > _LARGEST:
+        return False
+
+    def zeros(a: Any) -> Any:
+        if isinstance(a, torch.device):
+            return torch.device("cpu")
+        if not isinstance(a, Tensor):
+            return None if isinstance(a, torch.Generator) else a
+        if id(a) not in tensors:
+            at = a.untyped_storage()._cdata
+            if at not in storages:
+                storages[at] = torch.zeros(sizes[at], dtype=torch.uint8, device="cpu").untyped_storage()
+            empty = torch.empty(0, dtype=a.dtype, device="cpu")
+            tensors[id(a)] = empty.set_(storages[at], a.storage_offset(), a.size(), a.stride())
+        return tensors[id(a)]
+
+    ask: Callable[..., Any] = operator.op
+    if operator.op is torch.ops.graft.assign.default:
+        ask = torch.ops.aten.copy_.default
+    host, named = map_nested(zeros, args), {n: map_nested(zeros, a) for n, a in kwargs.items()}
+    try:
+        heard(ask, host, named)
+    except Exception as refusal:
+        if not any(words in str(refusal) for words in about):
+            return False
+        said = refusal
+    else:
+        return True
+    raise said.with_traceback(None) from None
+
+
+ABOUT_DTYPES = (
+    "dtype",
+    "scalar type",
+    "type (",
+    "result type",
+    "long tensor",
+    "used as indices",
+    "not supported",
+    "longer supported",
+    "complex tensors",
+    "Expected both inputs",
+)
+NO_KERNEL = "not implemented for '"
+
+
+def check_dtypes(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], everything: Sequence[Tensor]
+) -> None:
+    """Raises where PyTorch refuses tensors of these dtypes beside each other, which meta functions do not look at. Once
+    for each operator and dtypes: where all numbers are of one dtype and all indices int64, nothing is asked.
+    `everything`: the call's tensors."""
+    if not operator.takes_indices and len({t.dtype for t in everything}) <= 1:
+        return
+    bound = operator.signature.bind(args, kwargs)
+    dtypes = {name: tuple((t.dtype, t.dim()) for t in tensors_in((a,), {})) for name, a in bound.items()}
+    numbers: set[torch.dtype] = set()
+    indices: set[torch.dtype] = set()
+    for name, held in dtypes.items():
+        (indices if any(word in name for word in INDICES) else numbers).update(dtype for dtype, _ in held)
+    key = tuple(dtypes.values())
+    if (len(numbers) > 1 or indices - {torch.int64}) and key not in operator.accepted:
+        # a dtype that the CPU has no kernel for may have one here, but not beside others that it is not converted to
+        public = operator.spec.promotion is None and not operator.name.startswith("_")
+        mixed = public and len(numbers) > 1 and not any("target" in name for name in dtypes)
+        # what is refused for its shapes says nothing of its dtypes
+        if refuse(operator, args, kwargs, *ABOUT_DTYPES, *((NO_KERNEL,) if mixed else ())):
+            operator.accepted.add(key)
+
+
+def check_out_dtypes(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises where PyTorch refuses `out=` tensors of another dtype than the results: elementwise operators cast, most
+    others do not, and meta functions that are written in Python cast always."""
+    if operator.kind != "out" or operator.base is None or operator.dtype_of_out:
+        return
+    bound = operator.signature.bind(args, kwargs)
+    written = tensors_in([bound.pop(name) for name in operator.writes], {})
+    try:
+        plain, _ = heard(operator.base, (), {n: map_nested(_meta, a) for n, a in bound.items()}, random=False)
+    except Exception:  # no meta function, or none for these
+        plain = tensors_in(list(bound.values()), {})[:1]
+    made = [t.dtype for t in flatten(plain) if isinstance(t, Tensor)]
+    if made != [t.dtype for t in written]:
+        refuse(operator, args, kwargs, "type", "not implemented for", "tensor for result")
+
+
+def _meta(a: Any) -> Any:
+    if isinstance(a, Tensor):
+        return torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device="meta")
+    return None if isinstance(a, torch.Generator) else torch.device("meta") if isinstance(a, torch.device) else a

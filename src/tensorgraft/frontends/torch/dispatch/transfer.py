@@ -1,0 +1,333 @@
+"""Operators between devices, and on storages as such: copies, conversions, `.item()`, `resize_`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
+from tensorgraft.frontends.torch.core.schema import Signature
+from tensorgraft.frontends.torch.core.tensors import (
+    attach,
+    cell_of,
+    from_array,
+    numpy_dtype,
+    set_storage,
+    to_array,
+)
+from tensorgraft.frontends.torch.core.traced_values import asked_for_value
+from tensorgraft.frontends.torch.core.values import looked_up
+from tensorgraft.frontends.torch.dispatch.memory import computed, from_cpu, tier, to_cpu
+from tensorgraft.storage import Storage, contiguous_strides
+
+Tensor = torch.Tensor
+DIRECT: dict[str, Callable[..., Any]] = {}  # registered as they are, without a plan
+kernels: dict[str, Callable[..., Any]] = {}  # of the operators of our own, for where nothing lies between
+
+
+def direct(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        DIRECT[name] = fn
+        return fn
+
+    return register
+
+
+def _touch(*tensors: Tensor) -> None:
+    state.touch(*map(cell_of, tensors))
+
+
+@direct("copy_")
+def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    """Between any two devices; converts the dtype, broadcasts into the target."""
+    if target.is_conj():  # what a lazy view is to show, written through the view of the same memory without it
+        copy_(torch.ops.aten._conj(target), torch.ops.aten._conj(source) if source.is_complex() else source)
+        return target
+    if target.is_neg():
+        copy_(torch.ops.aten._neg_view(target), torch.ops.aten._neg_view(source))
+        return target
+    if source.device == target.device:
+        return torch.ops.graft.assign(target, source)
+    torch.broadcast_shapes(source.size(), target.size())  # raises where they do not fit
+    if source.device.type == TYPE:
+        _touch(source)
+        host = to_cpu(source)
+        if target.device.type != TYPE:
+            return target.copy_(host)
+        source = host
+    if source.device.type != "cpu":
+        source = source.cpu()
+    slot = slot_at(target.device.index)
+    return torch.ops.graft.assign(target, from_cpu(source, slot))
+
+
+def resolving(clone: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`clone`, which is also how PyTorch conjugates or negates a lazy view (resolve_conj, resolve_neg)."""
+
+    def call(x: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
+        if x.is_conj():
+            x = torch.ops.aten._conj_physical(torch.ops.aten._conj(x))
+        if x.is_neg():
+            x = torch.ops.aten.neg(torch.ops.aten._neg_view(x))
+        return clone(x, memory_format=memory_format)
+
+    return call
+
+
+def resolved(signature: Signature, call: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel of an operator to which PyTorch gives lazy conjugates as they are (matrix products, whose BLAS has a
+    flag for them)."""
+
+    def resolve(*args: Any, **kwargs: Any) -> Any:
+        lazy = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor) and (t.is_conj() or t.is_neg())]
+        if not lazy:
+            return call(*args, **kwargs)
+        plain = {id(t): t.resolve_conj().resolve_neg() for t in lazy}
+        made = call(*[plain.get(id(a), a) for a in args], **{n: plain.get(id(a), a) for n, a in kwargs.items()})
+        bound = signature.bind(args, kwargs)
+        for name in signature.written:
+            if id(bound[name]) in plain:
+                return bound[name].copy_(made)
+        return made
+
+    return resolve
+
+
+@direct("_copy_from")
+def _copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Tensor:
+    return copy_(target, source)
+
+
+@direct("_copy_from_and_resize")
+def _copy_from_and_resize(source: Tensor, target: Tensor) -> Tensor:
+    if source.size() != target.size():
+        target.resize_(source.size())
+    return copy_(target, source)
+
+
+@direct("_to_copy")
+def _to_copy(
+    x: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> Tensor:
+    """`.to(...)`: a new tensor, on `device`, of `dtype`."""
+    device = x.device if device is None else torch.device(device)
+    dtype = dtype or x.dtype
+    if device.type == "meta":
+        return torch.empty_like(x, dtype=dtype, device=device, memory_format=memory_format or torch.preserve_format)
+    if device.type == TYPE and device.index is None:
+        device = slot_of(device).device
+    if device == x.device:
+        convert = kernels["convert"] if not (x.is_conj() or x.is_neg()) else torch.ops.graft.convert
+        return convert(x, dtype, memory_format or torch.preserve_format)
+    if x.device.type == TYPE:
+        cell = cell_of(x)
+        if cell.backend.wraps and cell.array.dtype == numpy_dtype(x.dtype) and device.type in (TYPE, "cpu"):
+            # quantised, and so it is there; not the bits of its numbers
+            from tensorgraft.frontends.torch.quantized import tensors as quantized
+
+            there = quantized.moved(x, device)
+            return there if dtype == x.dtype else there.to(dtype)
+        _touch(x)
+        host = to_cpu(x)
+        return host.to(device=device, dtype=dtype, memory_format=memory_format or torch.preserve_format)
+    numpy_dtype(dtype)  # raises for dtypes that no backend has
+    numpy_dtype(x.dtype)
+    moved = from_cpu(x.cpu(), slot_of(device))
+    if dtype == x.dtype and memory_format in (None, torch.preserve_format):
+        return moved
+    return torch.ops.graft.convert(moved, dtype, memory_format or torch.preserve_format)
+
+
+@direct("_local_scalar_dense")
+def item(x: Tensor) -> Any:
+    """`.item()`, `bool(x)`, `int(x)`, ...: waits for the value."""
+    held = computed(x)
+    if held is not None:
+        return held.item()
+    _touch(x)
+    cell = cell_of(x)
+    array = to_array(x)
+    if cell.backend.is_traced(array):
+        known = looked_up(cell.backend, array)
+        if known is None:
+            raise asked_for_value(x)
+        return known.item()
+    return cell.backend.to_numpy(array).item()
+
+
+@direct("equal")
+def equal(x: Tensor, y: Tensor) -> bool:
+    if x.device != y.device:
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, {x.device} and {y.device}!"
+        )
+    if x.shape != y.shape:
+        return False
+    return bool(torch.eq(x, y).all().item())
+
+
+@direct("is_set_to")
+def is_set_to(x: Tensor, y: Tensor) -> bool:
+    same = x.untyped_storage()._cdata == y.untyped_storage()._cdata
+    return same and x.storage_offset() == y.storage_offset() and x.shape == y.shape and x.stride() == y.stride()
+
+
+@direct("resize_")
+def resize_(x: Tensor, size: list[int], *, memory_format: torch.memory_format | None = None) -> Tensor:
+    """Elements that stay keep their values, in storage order. A storage that is too small is replaced by a larger
+    one: other views of the old one do not follow (PyTorch grows it in place)."""
+    shape = tuple(size)
+    if shape == x.shape and memory_format is None:
+        return x
+    stride = contiguous_strides(shape)
+    if memory_format in (torch.channels_last, torch.channels_last_3d):
+        stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
+    storage = x.untyped_storage()
+    offset = int(x.storage_offset())
+    needed = offset + (math.prod(shape) and 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True)))
+    if needed * x.element_size() > storage.nbytes():
+        _touch(x)
+        cell = cell_of(x)
+        xp, dtype = cell.backend, numpy_dtype(x.dtype)
+        with xp.scope():
+            flat = xp.reshape(cell.array, (math.prod(xp.shape(cell.array)),))
+            flat = flat if xp.dtype_of(flat) == dtype else xp.bitcast(flat, dtype)
+            grown = xp.pad(flat, 0, [(0, needed - xp.shape(flat)[0], 0)])
+        storage = from_array(xp.own(grown), slot_at(x.device.index)).untyped_storage()
+    return set_storage(x, storage, offset, shape, stride)
+
+
+@direct("set_.source_Storage")
+def set_source_storage(x: Tensor, source: torch.UntypedStorage) -> Tensor:
+    return set_storage(x, source, 0, (source.nbytes() // x.element_size(),), (1,))
+
+
+@direct("set_")
+def set_empty(x: Tensor) -> Tensor:
+    slot = slot_at(x.device.index)
+    with slot.backend.scope():
+        empty = from_array(slot.backend.zeros((0,), numpy_dtype(x.dtype)), slot)
+    return set_storage(x, empty.untyped_storage(), 0, (0,), (1,))
+
+
+def new_empty(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: Any) -> Tensor:
+    """A tensor whose elements are zero: no backend here has uninitialised memory."""
+    slot = slot_of(device)
+    xp = slot.backend
+    n = 1 + sum((d - 1) * s for d, s in zip(size, stride, strict=True)) if 0 not in size else 0
+    if tier(xp):
+        numpy_dtype(dtype)  # raises for dtypes that no backend has
+        zeros = torch.zeros(n, dtype=dtype, device="cpu")
+        return attach(Storage(None, xp, zeros), slot, dtype, size, stride, n * dtype.itemsize)
+    array = zeros_array(xp, n, dtype)
+    cell = state.created(Storage(array, xp))
+    return attach(cell, slot, dtype, size, stride, n * dtype.itemsize)
+
+
+def zeros_array(xp: Any, n: int, dtype: torch.dtype) -> Any:
+    """Zeros; on backends with immutable arrays one array serves all storages."""
+    key = (id(xp), n, dtype)
+    found = _zeros.get(key)
+    if found is None:
+        with xp.scope():
+            found = xp.zeros((n,), numpy_dtype(dtype))
+        # by its type: a backend whose arrays can be written may say otherwise of itself while it records a program
+        if n <= _FEW and not (type(xp).mutable or xp.is_traced(found)):
+            if len(_zeros) >= 1024:
+                _zeros.clear()
+            _zeros[key] = found
+    return found
+
+
+_zeros: dict[tuple[int, int, torch.dtype], Any] = {}
+_FEW = 1 << 12  # elements of an array that may be kept
+
+
+@direct("empty.memory_format")
+def empty(
+    size: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> Tensor:
+    shape = tuple(size)
+    if any(n < 0 for n in shape) or memory_format in (torch.channels_last, torch.channels_last_3d):
+        stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
+    else:
+        stride = contiguous_strides(shape)
+    return new_empty(shape, stride, dtype or torch.get_default_dtype(), device)
+
+
+@direct("empty_strided")
+def empty_strided(
+    size: list[int],
+    stride: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> Tensor:
+    return new_empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype(), device)
+
+
+# ---- new tensors of ours are zero: nothing is left to be filled ------------------------------------------------------
+
+
+@direct("zeros")
+def zeros(
+    size: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> Tensor:
+    if any(n < 0 for n in size):
+        raise RuntimeError("zeros: Dimension size must be non-negative.")
+    return empty(size, dtype=dtype, device=device)
+
+
+@direct("zeros_like")
+def zeros_like(
+    x: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> Tensor:
+    if layout not in (None, torch.strided):
+        return torch.zeros(x.size(), dtype=dtype or x.dtype, layout=layout, device=device or x.device)
+    new = torch.empty_like(x, dtype=dtype, device=device, memory_format=memory_format)
+    return new if new.device.type == TYPE else new.zero_()
+
+
+@direct("new_zeros")
+def new_zeros(
+    x: Tensor,
+    size: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> Tensor:
+    if layout not in (None, torch.strided) or (device is not None and device.type != TYPE):
+        return torch.zeros(size, dtype=dtype or x.dtype, layout=layout, device=device or x.device)
+    return empty(size, dtype=dtype or x.dtype, device=device or x.device)

@@ -1,0 +1,1 @@
+"""Programs as graphs: `torch.compile`, and functions grafted onto other frameworks."""

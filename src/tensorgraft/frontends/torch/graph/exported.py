@@ -1,0 +1,38 @@
+"""Programs of `torch.export` as modules that run on the device, whatever device they were captured on."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any, TypeGuard
+
+import torch
+from torch.fx import GraphModule
+from torch.fx.node import map_aggregate
+
+from tensorgraft.frontends.torch.graph.nodes import CONTROL_FLOW
+
+
+def is_exported(program: Any) -> TypeGuard[torch.export.ExportedProgram | GraphModule]:
+    """An `ExportedProgram`, or what its `module()` gives."""
+    return isinstance(program, torch.export.ExportedProgram | GraphModule)
+
+
+def on_device(program: torch.export.ExportedProgram | GraphModule, device: torch.device) -> torch.nn.Module:
+    """A module that makes its tensors on `device`. Its parameters and buffers are the program's own, which stays as it
+    is."""
+    given = program.module() if isinstance(program, torch.export.ExportedProgram) else program
+    tensors = itertools.chain(given.parameters(), given.buffers())
+    module = copy.deepcopy(given, {id(t): t for t in tensors})
+
+    def moved(a: Any) -> Any:
+        return device if isinstance(a, torch.device) else a
+
+    for part in module.modules():
+        if isinstance(part, GraphModule):
+            for node in part.graph.nodes:
+                node.args, node.kwargs = map_aggregate(node.args, moved), map_aggregate(node.kwargs, moved)
+                if isinstance(node.target, torch._ops.HigherOrderOperator):
+                    node.target = CONTROL_FLOW.get(node.target.name(), node.target)
+            part.recompile()
+    return module

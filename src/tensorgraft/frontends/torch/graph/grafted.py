@@ -1,0 +1,104 @@
+"""`tg.graft(module, onto=...)`: a module as JAX, TensorFlow and NumPy know functions.
+
+For JAX it is a pure function and its state, for TensorFlow a `tf.Module`, which has the state (both are a
+`pure_function`); for NumPy it is recorded (`grafted_program`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from tensorgraft.frontends.torch.core.devices import TYPE, recording_slot, slot_named
+from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, numpy_dtype, to_array
+from tensorgraft.frontends.torch.graph import exported
+from tensorgraft.frontends.torch.graph.pure_function import PureFunction
+from tensorgraft.frontends.torch.quantized import tensors as quantized
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.recorded.tracing import program_backend
+from tensorgraft.quantization import policy
+
+Array = Any
+Tensor = torch.Tensor
+Arrays = Mapping[str, Array]
+
+
+class Grafted(NamedTuple):
+    """A module as a pure function.
+
+    `out, buffers = apply(params, buffers, *args, key=None, **kwargs)`: arrays for tensors, and the module's own results
+    with arrays for tensors. `params` and `buffers` have the names of `state_dict()`; of tied parameters, the first.
+    """
+
+    apply: Callable[..., tuple[Any, dict[str, Array]]]
+    params: dict[str, Array]
+    buffers: dict[str, Array]
+
+
+def graft_module(module: Any, onto: str) -> Any:
+    """A module or an exported program as `Grafted` on JAX, a `tf.Module` on TensorFlow, a `Function` on NumPy. The
+    module itself is left as it is, and is asked for its modes at each call."""
+    slot = slot_named(onto)
+    xp = slot.backend
+    if xp.name not in ("jax", "tensorflow", "numpy"):
+        raise TypeError(f"tg.graft takes a torch.nn.Module onto 'jax', 'tensorflow' or 'numpy', not onto {onto!r}")
+    if exported.is_exported(module):
+        device = recording_slot(program_backend()).device if xp.name == "numpy" else slot.device
+        module = exported.on_device(module, device)
+    _make_dense(module, onto)
+    if xp.name == "numpy":
+        from tensorgraft.frontends.torch.graph.grafted_program import GraftedFunction
+
+        return GraftedFunction(module, xp)
+    with xp.scope():
+        params, buffers = state_of(module, xp)
+    if xp.name == "jax":
+        return Grafted(PureFunction(module, xp), params, buffers)
+    return _native_module(module, xp, params, buffers)
+
+
+def _make_dense(module: torch.nn.Module, onto: str) -> None:
+    """State is handed over as dense arrays, which is counted; and refused where products would give other numbers."""
+    state = [*module.named_parameters(), *module.named_buffers()]
+    schemes = {name: quantized.array_of(t).scheme for name, t in state if quantized.is_quantized(t)}
+    for name, scheme in schemes.items():
+        if scheme.activation is not None:
+            raise NotImplementedError(
+                f"tg.graft onto {onto!r}: {name} is quantised as {scheme}, which also rounds what it is multiplied by;"
+                " the function would have its dense numbers, and give others: call tg.dequantize on the weight first,"
+                f" or move the model, module.to(tg.device({onto!r}))"
+            )
+    if schemes:
+        policy.missing("tg.graft", ", ".join(f"{scheme} {name}" for name, scheme in schemes.items()))
+
+
+def _native_module(module: torch.nn.Module, xp: Backend, params: dict[str, Array], buffers: dict[str, Array]) -> Any:
+    function = PureFunction(module, xp, "seed=... (an int, or two integers)")
+    learnt = {name for name, p in module.named_parameters() if p.requires_grad}
+
+    def call(held: Arrays, *args: Any, seed: Any = None, **kwargs: Any) -> tuple[Any, dict[str, Array]]:
+        given = {name: held[name] for name in params}, {name: held[name] for name in buffers}
+        with xp.scope():
+            return function.call(*given, args, kwargs, seed)
+
+    trained = {name: a for name, a in params.items() if name in learnt}
+    fixed = {name: a for name, a in {**params, **buffers}.items() if name not in learnt}
+    return xp.module(call, trained, fixed, stateful=True, name=type(module).__name__)
+
+
+def state_of(module: torch.nn.Module, xp: Backend) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Parameters and buffers as arrays of the backend, whose scope it is, in the user's configuration."""
+
+    def out_of(t: Tensor) -> Array:
+        dtype = xp.native_dtype(numpy_dtype(t.dtype))
+        with xp.scope():
+            if t.device.type == TYPE and cell_of(t).backend is xp:
+                return xp.astype(to_array(t.detach()), dtype)
+            return xp.astype(xp.asarray(cpu_to_numpy(t.detach().cpu())), dtype)
+
+    return (
+        {name: out_of(p) for name, p in module.named_parameters()},
+        {name: out_of(b) for name, b in module.named_buffers()},
+    )

@@ -1,0 +1,174 @@
+"""How tensors of any device go into a program of a backend, and how its results become tensors.
+
+Nothing is copied where the memory can be shared: CPU tensors go in as NumPy arrays over their memory (JAX takes them as
+they are where they are aligned to 64 bytes, as PyTorch's own allocations are), those of other devices by DLPack, and
+results come out by DLPack. The memory of what goes in is never written and never given away.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils.dlpack
+
+from tensorgraft.frontends.torch.core.devices import TYPE, Slot
+from tensorgraft.frontends.torch.core.metadata import Metadata
+from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, numpy_to_cpu
+from tensorgraft.storage import Storage, contiguous_strides, is_dense, same_strides
+
+Array = Any
+Tensor = torch.Tensor
+
+from_capsule = torch._C._from_dlpack
+
+
+@dataclass(slots=True)
+class Entrance:
+    """How tensors that look like `example` go into a program."""
+
+    take: Callable[[Tensor], Array]
+    metadata: Metadata  # how they look at the array that `take` gives
+    lazily: Callable[[Tensor], Tensor]  # conjugates or negates, where that is still to be done
+
+    def tensor(self, cell: Storage) -> Tensor:
+        """One inside of the program, on the storage of the array."""
+        return self.lazily(self.metadata.on(cell))
+
+
+def entrance(example: Tensor, slot: Slot) -> Entrance:
+    """Raises TypeError for dtypes that no backend has, RuntimeError for tensors on another device of ours."""
+    numpy_dtype(example.dtype)
+    lazily = _lazily(example)
+    if example.device.type == TYPE:
+        if cell_of(example).backend is not slot.backend:
+            raise RuntimeError(
+                f"the graph is compiled for {slot.name}, but an input is on {example.device}: move it, or choose the"
+                ' device with options={"device": ...}'
+            )
+        return Entrance(lambda t: cell_of(t).array, Metadata.of(example), lazily)
+    size, stride = tuple(example.size()), example.stride()
+    if is_dense(size, stride):
+        extent, arranged = example.numel(), _row_major(size, stride)
+    else:  # what lies between the elements comes along
+        extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if example.numel() else 0
+        arranged = lambda t: t.as_strided((extent,), (1,))  # noqa: E731
+    metadata = Metadata(example.dtype, size, stride, 0, extent * example.element_size())
+    if example.device.type != "cpu":
+        return Entrance(_foreign(lambda t: arranged(lazily(t.detach())), example, slot), metadata, lazily)
+    if arranged is _same and lazily is _same:
+        take = _as_numpy if numpy_dtype(example.dtype).type.__module__ == "numpy" else cpu_to_numpy
+    else:
+        take = lambda t: cpu_to_numpy(arranged(lazily(t.detach())))  # noqa: E731
+    kept = isinstance(example, torch.nn.Parameter)
+    return Entrance(Kept(take, slot) if kept else take, metadata, lazily)
+
+
+class Kept:
+    """What takes a parameter, which comes again at every call: one array, as long as it is over the same memory (what
+    the program writes there, the array sees). Nothing is kept of a copy, nor beyond the parameter's life."""
+
+    __slots__ = ("_address", "_array", "_over_memory", "_owner", "_take")
+
+    def __init__(self, take: Callable[[Tensor], np.ndarray], slot: Slot) -> None:
+        self._take, self._over_memory = take, slot.backend.over_memory
+        self._owner: Callable[[], Tensor | None] = _nobody
+        self._address, self._array = 0, None
+
+    def __call__(self, t: Tensor) -> Array:
+        if self._owner() is t and t.data_ptr() == self._address:
+            return self._array
+        host = self._take(t)
+        self._array = self._over_memory(host)
+        if self._array is None:
+            self._owner = _nobody
+            return host
+        self._owner, self._address = weakref.ref(t, self._forget), t.data_ptr()
+        return self._array
+
+    def _forget(self, owner: Any) -> None:
+        if self._owner is owner:
+            self._owner, self._array = _nobody, None
+
+
+def _nobody() -> None:
+    return None
+
+
+def _same(t: Tensor) -> Tensor:
+    return t
+
+
+def _as_numpy(t: Tensor) -> np.ndarray:
+    return t.detach().numpy()
+
+
+def _lazily(t: Tensor) -> Callable[[Tensor], Tensor]:
+    """What makes a lazy conjugate or negative, such as `t`, of the tensor on the same memory without it, or the other
+    way round."""
+    if t.is_conj():
+        return (lambda t: torch._neg_view(torch._conj(t))) if t.is_neg() else torch._conj
+    return torch._neg_view if t.is_neg() else _same
+
+
+def _row_major(size: tuple[int, ...], stride: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
+    """What puts the axes of a dense tensor in the order of its memory."""
+    if same_strides(size, stride, contiguous_strides(size)):
+        return _same
+    order = sorted(range(len(size)), key=lambda d: (-stride[d], d))
+    return lambda t: t.permute(order)
+
+
+def _foreign(plain: Callable[[Tensor], Tensor], example: Tensor, slot: Slot) -> Callable[[Tensor], Array]:
+    """By DLPack where the backend can be on the tensor's device, else over the host."""
+    xp = slot.backend
+    try:
+        xp.from_dlpack(plain(example))
+    except (BufferError, RuntimeError, TypeError):
+        return lambda t: cpu_to_numpy(plain(t).cpu())
+    return lambda t: xp.from_dlpack(plain(t))
+
+
+def departure(slot: Slot, device: torch.device) -> Callable[[Array], Any]:
+    """What makes a tensor on a device of a result of a program: with the array's shape and dtype."""
+    if device.type == TYPE:
+        return lambda array: from_array(array, slot)
+    if device.type == "cpu":
+        return _from_numpy if slot.backend.mutable else _from_dlpack
+    if slot.backend.mutable:
+        return lambda array: _from_numpy(array).to(device)
+    return lambda array: torch.from_dlpack(array).to(device)  # which orders the streams of both sides
+
+
+def _from_dlpack(array: Array) -> Tensor:
+    t = from_capsule(array.__dlpack__())  # waits
+    return t if t.is_cpu else t.cpu()
+
+
+def _from_numpy(array: Array) -> Tensor:
+    return numpy_to_cpu(np.asarray(array))
+
+
+def view_of(result: Tensor, base: Metadata) -> Callable[[Tensor], Tensor]:
+    """What makes, of a tensor that looks at a storage as `base` says, one that looks at it as `result` does."""
+    metadata, lazily = Metadata.of(result), _lazily(result)
+    size, stride, dtype = metadata.size, metadata.stride, metadata.dtype
+    ahead = metadata.offset - base.offset
+
+    def other(t: Tensor) -> Tensor:
+        """Of another dtype."""
+        start = (t.storage_offset() - base.offset) * base.dtype.itemsize // dtype.itemsize
+        made = torch.empty((0,), dtype=dtype, device=t.device)
+        return made.set_(t.untyped_storage(), start + metadata.offset, size, stride)
+
+    if dtype != base.dtype:
+        look = other
+    elif result.numel() and not ahead and size == base.size and same_strides(size, stride, base.stride):
+        look = _same
+    else:
+        look = lambda t: t.as_strided(size, stride, t.storage_offset() + ahead)  # noqa: E731
+    return look if lazily is _same else lambda t: lazily(look(t))

@@ -1,0 +1,204 @@
+"""A piece of a graph of ATen operators as programs of a backend: one for each shape that it is called with.
+
+Its nodes are called one after the other on tensors of the device around the arrays that the backend traces: by the
+same kernels as everywhere else.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+from tensorgraft.frontends.torch.compiled.capture import active
+from tensorgraft.frontends.torch.compiled.recurring import Counts
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.devices import Slot
+from tensorgraft.frontends.torch.core.metadata import Metadata
+from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of
+from tensorgraft.frontends.torch.graph.nodes import GraphCapture, attribute, call_node
+from tensorgraft.frontends.torch.graph.ports import Entrance, departure, entrance, view_of
+from tensorgraft.precision import policy
+from tensorgraft.storage import Storage, contiguous_strides
+
+Array = Any
+Tensor = torch.Tensor
+# (the program's results as tensors, what the program was given) -> one result of the piece
+Exit = Callable[[Sequence[Tensor], Sequence[Any]], Any]
+
+_MANY = 16  # programs of one piece: more than that is worth a word
+
+
+class Piece:
+    """Nodes of a graph that are compiled together."""
+
+    def __init__(
+        self,
+        module: GraphModule,
+        slot: Slot,
+        nodes: list[tuple[int, Node]],
+        inputs: list[Node],
+        outputs: list[Node],
+        random: bool,
+    ) -> None:
+        """`nodes`: with their numbers in the graph."""
+        self.module, self.slot, self.nodes = module, slot, nodes
+        self.inputs, self.outputs, self.random = inputs, outputs, random
+        self.done = _last_uses([node for _, node in nodes], set(outputs))
+        # what is not the same at every call: Dynamo's guards stand for the rest
+        self._varying = [i for i, node in enumerate(inputs) if _varies(node)]
+        self._programs: dict[Any, Program] = {}
+        # PyTorch can compute it as well: no random numbers, which are the backend's, nor branches and loops
+        self._plain = not random and not any(n.op == "get_attr" for _, n in nodes)
+        self._cold = Counts()
+
+    def __call__(self, values: Sequence[Any], seed: np.ndarray | None) -> list[Any]:
+        """The outputs, given the inputs (tensors and numbers) and the seed (uint32 (2,)) of random nodes."""
+        key = (policy(), *[_look(values[i]) for i in self._varying])
+        program = self._programs.get(key)
+        if program is None and self._plain and self._cold.waits(self.slot.backend, key, len(self._programs)):
+            return self._by_pytorch(values)
+        if program is None:
+            program = self._programs[key] = Program(self, values)
+            if len(self._programs) == _MANY and self.slot.backend.compiles:
+                warnings.warn(
+                    f"a graph of torch.compile has been compiled for {_MANY} different sizes or numbers, each of which"
+                    " takes as long as the first: keep shapes to a few (pad them), and give numbers that change as"
+                    f" tensors. The last: {self._described(values)}",
+                    UserWarning,
+                    stacklevel=2,
+                )
+        return program(values, seed)
+
+    def _by_pytorch(self, values: Sequence[Any]) -> list[Any]:
+        """A call for sizes that have not come back yet."""
+        environment: dict[Node, Any] = dict(zip(self.inputs, values, strict=True))
+        with torch.no_grad(), torch._C._DisableAutocast():
+            for _, node in self.nodes:
+                args, kwargs = map_arg((node.args, node.kwargs), environment.__getitem__)
+                environment[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+                for used in self.done.get(node, ()):
+                    del environment[used]
+        return [environment[node] for node in self.outputs]
+
+    def _described(self, values: Sequence[Any]) -> str:
+        given = (values[i] for i in self._varying)
+        return ", ".join(str(tuple(v.shape) if isinstance(v, Tensor) else v) for v in given)
+
+
+def _varies(node: Node) -> bool:
+    example = node.meta.get("val")
+    if node.op == "placeholder" and isinstance(example, Tensor):
+        return not all(type(n) is int for n in (*example.size(), *example.stride()))
+    return node.op != "get_attr"
+
+
+def _look(value: Any) -> Any:
+    return (value.shape, value.stride()) if isinstance(value, Tensor) else (type(value), value)
+
+
+class Program:
+    """A piece for inputs that look like `values`."""
+
+    def __init__(self, piece: Piece, values: Sequence[Any]) -> None:
+        self.piece, self.backend = piece, piece.slot.backend
+        self.entrances: dict[int, Entrance] = {}
+        self.numbers: dict[int, Any] = {}
+        for i, value in enumerate(values):
+            if isinstance(value, Tensor):
+                self.entrances[i] = entrance(value, piece.slot)
+            else:
+                self.numbers[i] = value
+        self._takes = [(i, port.take) for i, port in self.entrances.items()]
+        self._run = self.backend.compile(self._traced)
+        self._gives: list[Callable[[Array], Tensor]] = []  # of each result of the program
+        self._exits: list[Exit] = []
+
+    def __call__(self, values: Sequence[Any], seed: np.ndarray | None) -> list[Any]:
+        arrays = [take(values[i]) for i, take in self._takes]
+        if self.piece.random:
+            arrays.append(seed)
+        made = self._run(*arrays)
+        tensors = [give(array) for give, array in zip(self._gives, made, strict=True)]
+        return [leave(tensors, values) for leave in self._exits]
+
+    def _traced(self, *arrays: Array) -> tuple[Array, ...]:
+        piece = self.piece
+        capture = GraphCapture(self.backend, arrays[-1] if piece.random else None)
+        try:
+            # autograd has done its part, and so has autocast: both are in the graph
+            with active(capture), torch.no_grad(), torch._C._DisableAutocast():
+                environment: dict[Node, Any] = {piece.inputs[i]: value for i, value in self.numbers.items()}
+                given: dict[Storage, int] = {}  # which input a storage is
+                for (i, port), array in zip(self.entrances.items(), arrays, strict=False):
+                    cell = state.created(Storage(array, self.backend))
+                    given[cell] = i
+                    environment[piece.inputs[i]] = port.tensor(cell)
+                for number, node in piece.nodes:
+                    capture.begin(number)
+                    if node.op == "get_attr":
+                        environment[node] = attribute(piece.module, node, piece.slot)
+                    else:
+                        environment[node] = call_node(node, environment, piece.slot)
+                    for used in piece.done.get(node, ()):
+                        del environment[used]
+                return self._leave([environment[node] for node in piece.outputs], given)
+        finally:
+            capture.restore()
+
+    def _leave(self, results: list[Any], given: dict[Storage, int]) -> tuple[Array, ...]:
+        """The arrays that the program returns; how the results are found in them."""
+        cells: list[Storage] = []
+        self._gives, self._exits = [], []
+        for node, result in zip(self.piece.outputs, results, strict=True):
+            if not isinstance(result, Tensor):
+                self._exits.append(_constant(result))
+                continue
+            cell = cell_of(result)
+            at = given.get(cell)
+            if at is not None:
+                port = self.entrances[at]
+                self._exits.append(_of_input(at, port.lazily, view_of(result, port.metadata)))
+                continue
+            k = next((k for k, known in enumerate(cells) if known is cell), len(cells))
+            if k == len(cells):
+                cells.append(cell)
+                self._gives.append(departure(self.piece.slot, node.meta["val"].device))
+            self._exits.append(_of_result(k, view_of(result, _whole(self.backend, cell))))
+        return tuple(cell.array for cell in cells)
+
+
+def _constant(value: Any) -> Exit:
+    return lambda made, values: value
+
+
+def _of_input(at: int, plain: Callable[[Tensor], Tensor], view: Callable[[Tensor], Tensor]) -> Exit:
+    return lambda made, values: view(plain(values[at].detach()))
+
+
+def _of_result(k: int, view: Callable[[Tensor], Tensor]) -> Exit:
+    return lambda made, values: view(made[k])
+
+
+def _whole(xp: Any, cell: Storage) -> Metadata:
+    """How a tensor looks that is all of a storage, in the shape of its array."""
+    shape, dtype = xp.shape(cell.array), FROM_NUMPY[xp.dtype_of(cell.array)]
+    return Metadata(dtype, shape, contiguous_strides(shape), 0, 0)
+
+
+def _last_uses(nodes: list[Node], kept: set[Node]) -> dict[Node, list[Node]]:
+    """After which node others are needed no more."""
+    last: dict[Node, Node] = {}
+    for node in nodes:
+        for used in node.all_input_nodes:
+            last[used] = node
+    found: dict[Node, list[Node]] = {}
+    for used, node in last.items():
+        if used not in kept:
+            found.setdefault(node, []).append(used)
+    return found

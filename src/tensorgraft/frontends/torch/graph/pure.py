@@ -1,0 +1,67 @@
+"""Captures for pure functions: what a module does to tensors around a framework's own tracers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.compiled.capture import Capture
+from tensorgraft.frontends.torch.core.state import RandomState
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage
+
+Array = Any
+
+
+class PureCapture(Capture):
+    """Lets a function read what is outside, and draw from the random state that it is given; nothing else."""
+
+    def __init__(self, backend: Backend, words: Array | None, seeding: str = "a seed") -> None:
+        """`seeding`: how the caller of the function gives random numbers, in words."""
+        super().__init__(backend)
+        self._seeding = seeding
+        self._words = words  # uint32 (2,): the seed
+        self._read: list[tuple[Storage, Array]] = []
+
+    def touch(self, cells: Sequence[Storage]) -> None:
+        for cell in cells:
+            if cell.capture is not self:
+                cell.capture = self
+                self._read.append((cell, cell.array))
+            if self.recomputation is not None:
+                self.recomputation.reads(cell)
+
+    def restore(self) -> None:
+        """Put everything outside back. Raises TracedValueError if something was written."""
+        written = [cell for cell, array in self._read if cell.array is not array]
+        for cell, array in self._read:
+            cell.array, cell.capture = array, None
+        super().restore()
+        if written:
+            raise TracedValueError(
+                f"a tensor of shape {self.backend.shape(written[0].array)} that is neither a parameter nor a buffer of"
+                " the module is written: a pure function has no such effect. Make it a buffer (register_buffer)."
+            )
+
+    def first_words(self, source: RandomState) -> Array:
+        if self._words is None:
+            raise TracedValueError(
+                f"the module draws random numbers: call the function with {self._seeding}, or the module's"
+                " .eval() before"
+            )
+        xp = self.backend
+        start = xp.asarray(np.zeros(2, np.uint32))
+        return xp.concat([xp.astype(self._words, dtypes.uint32), start], axis=0)
+
+    def feed(
+        self, value: Callable[[], np.ndarray], example: np.ndarray, at_trace: bool = False, what: str = ""
+    ) -> Array:
+        raise TracedValueError("a pure function takes nothing from the host but its arguments (a generator's state)")
+
+    def host_array(self, t: torch.Tensor, view: Callable[[torch.Tensor], np.ndarray]) -> Any:
+        return view(t)

@@ -1,0 +1,266 @@
+"""A module as a pure function of a framework's arrays, which the framework compiles, differentiates and batches.
+
+Its derivative is PyTorch's: the backward pass that autograd would run, with the activations that autograd saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.func import functional_call
+from torch.nn.utils.stateless import _reparametrize_module
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from tensorgraft.frontends.torch.compiled.capture import active
+from tensorgraft.frontends.torch.compiled.guards import surroundings
+from tensorgraft.frontends.torch.compiled.tape import Tape, record
+from tensorgraft.frontends.torch.compiled.watch import HostWatch
+from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
+from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, numpy_dtype, to_array
+from tensorgraft.frontends.torch.graph.pure import PureCapture
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+Tensor = torch.Tensor
+Arrays = Mapping[str, Array]
+
+
+class PureFunction:
+    """`Grafted.apply`: one native function for each signature that it is called with."""
+
+    def __init__(self, module: torch.nn.Module, xp: Backend, seeding: str = "key=jax.random.key(...)") -> None:
+        """`seeding`: how its caller gives random numbers, in words."""
+        self.module, self.xp, self.seeding = module, xp, seeding
+        self.parameters = {name: (numpy_dtype(p.dtype), p.requires_grad) for name, p in module.named_parameters()}
+        self.buffers = {name: numpy_dtype(b.dtype) for name, b in module.named_buffers()}
+        self._known: dict[Any, Signature] = {}
+
+    def __call__(
+        self, params: Arrays, buffers: Arrays, /, *args: Any, key: Any = None, **kwargs: Any
+    ) -> tuple[Any, dict[str, Array]]:
+        """Raises ValueError for other names or shapes than the module's, TracedValueError where the module asks for
+        values, draws random numbers without a key, or writes what is not its own."""
+        out, written = self.call(params, buffers, args, kwargs, key)
+        return out, {name: written.get(name, buffers[name]) for name in self.buffers}
+
+    def call(
+        self, params: Arrays, buffers: Arrays, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any
+    ) -> tuple[Any, dict[str, Array]]:
+        """(results, the buffers that the module has written)"""
+        for given, expected, what in ((params, self.parameters, "params"), (buffers, self.buffers, "buffers")):
+            if given.keys() != expected.keys():
+                missing, unknown = sorted(expected.keys() - given.keys()), sorted(given.keys() - expected.keys())
+                raise ValueError(
+                    f"{what} of {type(self.module).__name__} do not fit: missing {missing}, unknown {unknown}"
+                )
+        xp = self.xp
+        leaves, structure = tree_flatten((args, kwargs))
+        places, given_arrays = [], []
+        for i, leaf in enumerate(leaves):
+            array = leaf if isinstance(leaf, np.ndarray) else xp.operand(leaf)
+            if array is not None:
+                places.append(i)
+                given_arrays.append(array)
+            elif isinstance(leaf, Tensor) or not _is_hashable(leaf):
+                kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
+                raise TypeError(
+                    f"an argument of {type(self.module).__name__} is a {kind}: expected arrays of {xp.name} or NumPy,"
+                    " numbers, strings, and containers of them"
+                )
+        arrays = [params[n] for n in self.parameters] + [buffers[n] for n in self.buffers] + given_arrays
+        if key is not None:
+            arrays.append(xp.seed_words(key))
+        statics = tuple(None if i in places else (type(leaf), leaf) for i, leaf in enumerate(leaves))
+        modes = tuple(m.training for m in self.module.modules())
+        signature = (
+            structure,
+            statics,
+            modes,
+            key is not None,
+            surroundings(self.module),
+            str(xp.native_dtype(dtypes.int64)),
+            *map(self._described, arrays),
+        )
+        found = self._known.get(signature)
+        if found is None:
+            found = self._known[signature] = Signature(self, leaves, places, structure, key is not None)
+        return found(arrays)
+
+    def _described(self, a: Array) -> tuple[Any, ...]:
+        if isinstance(a, np.ndarray):
+            return a.shape, a.dtype
+        shape = self.xp.shape(a)
+        if shape is None or None in shape:
+            raise ValueError(
+                f"an argument of {type(self.module).__name__} has the shape {'unknown' if shape is None else shape}:"
+                " a module of PyTorch is traced for shapes that are known. Give them (input_signature, TensorSpec,"
+                " drop_remainder=True)."
+            )
+        return tuple(shape), self.xp.dtype_of(a)
+
+
+class Signature:
+    """The module's call with arguments that look the same."""
+
+    def __init__(
+        self, owner: PureFunction, leaves: list[Any], places: list[int], structure: TreeSpec, keyed: bool
+    ) -> None:
+        self.owner, self.places, self.structure, self.keyed = owner, places, structure, keyed
+        self.leaves = [None if i in places else leaf for i, leaf in enumerate(leaves)]
+        self.run: Run | None = None  # the last one that was traced: what is no array in it
+        self.taped: Run | None = None
+        self.native = owner.xp.native_function(self._primal, self._forward, self._backward)
+
+    def __call__(self, arrays: Sequence[Array]) -> tuple[Any, dict[str, Array]]:
+        made = list(self.native(*arrays))
+        run = self.taped or self.run
+        assert run is not None
+        n = len(run.where)
+        flat = list(run.flat)
+        for i, array in zip(run.where, made[:n], strict=True):
+            flat[i] = array
+        return plain(tree_unflatten(flat, run.structure)), dict(zip(run.written, made[n:], strict=True))
+
+    def _primal(self, *arrays: Array) -> list[Array]:
+        with torch.no_grad():
+            self.run, results, _ = run(self, arrays, taped=False)
+        return results
+
+    def _forward(self, *arrays: Array) -> tuple[list[Array], list[Array]]:
+        with torch.enable_grad():
+            self.taped, results, residuals = run(self, arrays, taped=True)
+        return results, residuals
+
+    def _backward(self, residuals: Sequence[Array], cotangents: Sequence[Array]) -> list[Array | None]:
+        """`cotangents` are those of the results that are inexact, transposed, where PyTorch's are conjugated."""
+        run, xp = self.taped, self.owner.xp
+        assert run is not None
+        found: list[Array | None] = [None] * len(run.given_dtypes)
+        if run.tape is None:
+            return found
+        given = [xp.astype(a, dtype) for a, dtype in zip(residuals, run.residual_dtypes, strict=True)]
+        dy = [_conjugate(xp, xp.astype(cotangents[k], dtype)) for k, dtype in run.roots]
+        capture = PureCapture(xp, None, self.owner.seeding)
+        try:
+            # what runs again in the backward pass (checkpoints) looks for the parameters in the module
+            with active(capture), _reparametrize_module(self.owner.module, run.state):
+                slot = slot_of_backend(xp)
+                gradients = run.tape.walk(capture, given, [from_array(a, slot) for a in dy])
+                arrays = [None if g is None else to_array(g) for g in gradients]
+        finally:
+            capture.restore()
+        for end, gradient in zip(run.ends, arrays, strict=True):
+            if end is not None and gradient is not None:
+                found[end] = _conjugate(xp, xp.astype(gradient, run.given_dtypes[end]))
+        return found
+
+
+@dataclass
+class Run:
+    """What a traced call of the module was, other than its arrays."""
+
+    given_dtypes: list[np.dtype]  # of the arguments
+    structure: TreeSpec  # of the results
+    flat: list[Any]  # the results, None for tensors
+    where: list[int]  # of the tensors among them
+    written: list[str]  # the buffers that are results, too, after these
+    tape: Tape | None
+    roots: list[tuple[int, np.dtype]]  # which cotangents the tape takes, and in which dtype
+    residual_dtypes: list[np.dtype]
+    ends: list[int | None]  # which argument each leaf of the tape is
+    state: dict[str, Tensor]  # parameters and buffers
+
+
+def run(call: Signature, arrays: Sequence[Array], taped: bool) -> tuple[Run, list[Array], list[Array]]:
+    """Call the module on tensors around arrays: (what it was, results and buffers afterwards, residuals)."""
+    xp = call.owner.xp
+    capture = PureCapture(xp, arrays[-1] if call.keyed else None, call.owner.seeding)
+    try:
+        with active(capture), HostWatch(capture):
+            return _run(call, arrays, taped, capture)
+    finally:
+        capture.restore()
+
+
+def _run(
+    call: Signature, arrays: Sequence[Array], taped: bool, capture: PureCapture
+) -> tuple[Run, list[Array], list[Array]]:
+    owner = call.owner
+    xp = owner.xp
+    slot = slot_of_backend(xp)
+    argument: dict[int, int] = {}  # which one a tensor is that has a gradient, by identity
+
+    def tensor(k: int, dtype: np.dtype | None, differentiable: bool) -> Tensor:
+        array = arrays[k]
+        if dtype is not None and xp.dtype_of(array) == xp.native_dtype(dtype):
+            array = xp.astype(array, dtype)
+        t = from_array(array, slot)
+        if taped and differentiable and (t.is_floating_point() or t.is_complex()):
+            argument[id(t.requires_grad_())] = k
+        return t
+
+    state = {name: tensor(k, *about) for k, (name, about) in enumerate(owner.parameters.items())}
+    for name, dtype in owner.buffers.items():
+        state[name] = tensor(len(state), dtype, False)
+    given = list(call.leaves)
+    first_node = torch.autograd._get_sequence_nr()
+    widened = xp.native_dtype(dtypes.int64) != dtypes.int64  # the user has no int64 to give
+    for k, i in enumerate(call.places, start=len(state)):
+        narrow = widened and xp.dtype_of(arrays[k]) == dtypes.int32
+        t = tensor(k, dtypes.int64 if narrow else None, True)
+        given[i] = t.clone() if t.requires_grad else t  # the module may write it
+    args, kwargs = tree_unflatten(given, call.structure)
+
+    before = {name: (state[name], cell_of(state[name]).array) for name in owner.buffers}
+    flat, structure = tree_flatten(functional_call(owner.module, state, args, kwargs))
+    written = [n for n, (t, array) in before.items() if state[n] is not t or cell_of(t).array is not array]
+    where = [i for i, o in enumerate(flat) if isinstance(o, Tensor) and o.device.type == TYPE]
+    places, tape = record(flat, [None] * len(flat), first_node, capture) if taped else ([], None)
+    results = [to_array(flat[i].detach()) for i in where] + [to_array(state[n].detach()) for n in written]
+    # cotangents are given for results that have a derivative, in order
+    smooth = [k for k, a in enumerate(results) if dtypes.is_inexact(xp.dtype_of(a))]
+    residuals: list[Array] = []
+    if tape is not None:
+        tape.keep(capture, capture.survivors())
+        residuals = list(tape.arrays)
+    made = Run(
+        given_dtypes=[xp.dtype_of(a) for a in arrays],
+        structure=structure,
+        flat=[None if i in set(where) else o for i, o in enumerate(flat)],
+        where=where,
+        written=written,
+        tape=tape,
+        roots=[(smooth.index(where.index(i)), xp.dtype_of(results[where.index(i)])) for i in places],
+        residual_dtypes=[xp.dtype_of(a) for a in residuals],
+        ends=[] if tape is None else [argument.get(id(t)) for t in tape.leaves],
+        state=state,
+    )
+    if tape is not None:
+        tape.locate({}, [])
+    return made, results, residuals
+
+
+def plain(o: Any) -> Any:
+    """Containers that every framework knows: of mappings of other classes, dictionaries."""
+    if isinstance(o, Mapping):
+        return {name: plain(value) for name, value in o.items() if value is not None or type(o) is dict}
+    if isinstance(o, tuple) and hasattr(o, "_fields"):
+        return type(o)(*map(plain, o))
+    return type(o)(map(plain, o)) if type(o) in (list, tuple) else o
+
+
+def _is_hashable(x: Any) -> bool:
+    try:
+        hash(x)
+    except TypeError:
+        return False
+    return True
+
+
+def _conjugate(xp: Backend, a: Array) -> Array:
+    return xp.conj(a) if dtypes.is_complex(xp.dtype_of(a)) else a

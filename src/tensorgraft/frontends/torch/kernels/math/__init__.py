@@ -1,0 +1,1 @@
+"""Kernels of functions of numbers and of matrices."""

@@ -1,0 +1,467 @@
+"""Elementwise operators. Operands come in PyTorch's computation dtype; results are converted by the plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core.spec import PROMOTION, kernel
+from tensorgraft.frontends.torch.core.tensors import numpy_dtype
+from tensorgraft.frontends.torch.dispatch.checks import require
+from tensorgraft.frontends.torch.kernels.common import number, scalar_name
+from tensorgraft.frontends.torch.kernels.math.logarithms import complex_logaddexp
+from tensorgraft.hub import dtypes
+
+Array = Any
+DEFAULT, FLOAT, BOOL, COMPLEX_FLOAT = (
+    PROMOTION.DEFAULT,
+    PROMOTION.INT_TO_FLOAT,
+    PROMOTION.ALWAYS_BOOL,
+    PROMOTION.COMPLEX_TO_FLOAT,
+)
+
+
+def _inexact(xp: Any, x: Array) -> bool:
+    return dtypes.is_inexact(xp.dtype_of(x))
+
+
+def _in_double(xp: Any, method: Callable[[Array], Array], x: Array) -> Array:
+    """Near its poles a function loses all digits of single precision (its reflection has tan(pi x) in it)."""
+    return xp.astype(method(xp.astype(x, dtypes.float64)), xp.dtype_of(x))
+
+
+# ---- of one tensor -----------------------------------------------------------------------------------------------
+
+
+def _unary(table: dict[str, str | Callable[..., Any]], promotion: PROMOTION, **options: Any) -> None:
+    for name, method in table.items():
+        fn = (lambda xp, x, m=method: getattr(xp, m)(x)) if isinstance(method, str) else method
+        kernel(name, promotion=promotion, **options)(fn)
+
+
+_names = "acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh exp expm1 log log1p log2 log10 sqrt rsqrt"
+_unary({name: name for name in _names.split()}, FLOAT)
+_unary(
+    {
+        "erf": "erf",
+        "erfc": "erfc",
+        "erfinv": "erf_inv",
+        "lgamma": "lgamma",
+        "digamma": lambda xp, x: _in_double(xp, xp.digamma, x),
+        "reciprocal": "reciprocal",
+        "sigmoid": "sigmoid",
+        "special_i0e": "bessel_i0e",
+        "special_i1e": "bessel_i1e",
+        "i0": lambda xp, x: xp.multiply(xp.bessel_i0e(x), xp.exp(xp.abs(x))),
+        "special_i1": lambda xp, x: xp.multiply(xp.bessel_i1e(x), xp.exp(xp.abs(x))),
+        "exp2": lambda xp, x: (
+            xp.pow(2, x) if not dtypes.is_complex(xp.dtype_of(x)) else xp.exp(xp.multiply(x, math.log(2)))
+        ),
+        "deg2rad": lambda xp, x: xp.multiply(x, math.pi / 180),
+        "rad2deg": lambda xp, x: xp.multiply(x, 180 / math.pi),
+    },
+    FLOAT,
+)
+
+
+def _integers_stay(method: str) -> Callable[..., Any]:
+    return lambda xp, x: getattr(xp, method)(x) if _inexact(xp, x) else x
+
+
+def _conj(xp: Any, x: Array) -> Array:
+    return xp.conj(x) if dtypes.is_complex(xp.dtype_of(x)) else x
+
+
+_unary({name: _integers_stay(name) for name in ("ceil", "floor", "trunc", "round")}, DEFAULT)
+_unary(
+    {
+        "neg": "negative",
+        "bitwise_not": "bitwise_invert",
+        "_conj_physical": lambda xp, x: _conj(xp, x),
+        "conj_physical_": lambda xp, x: _conj(xp, x),
+        "relu": lambda xp, x: xp.maximum(x, 0),
+        "sgn": lambda xp, x: _sign(xp, x),
+        "sign": lambda xp, x: _sign(xp, x),
+        "frac": lambda xp, x: xp.subtract(x, xp.trunc(x)),
+    },
+    DEFAULT,
+)
+_unary({"abs": lambda xp, x: x if dtypes.is_bool(xp.dtype_of(x)) else xp.abs(x)}, COMPLEX_FLOAT)
+_unary({"angle": lambda xp, x: _angle(xp, x)}, PROMOTION.INT_TO_FLOAT)
+_unary(
+    {
+        "isnan": lambda xp, x: xp.isnan(x) if _inexact(xp, x) else xp.full(xp.shape(x), False, dtypes.bool_),
+        "isinf": lambda xp, x: xp.isinf(x) if _inexact(xp, x) else xp.full(xp.shape(x), False, dtypes.bool_),
+        "isposinf": lambda xp, x: (
+            xp.equal(x, math.inf) if _inexact(xp, x) else xp.full(xp.shape(x), False, dtypes.bool_)
+        ),
+        "isneginf": lambda xp, x: (
+            xp.equal(x, -math.inf) if _inexact(xp, x) else xp.full(xp.shape(x), False, dtypes.bool_)
+        ),
+        "logical_not": lambda xp, x: xp.logical_not(xp.astype(x, dtypes.bool_)),
+        "signbit": lambda xp, x: _signbit(xp, x),
+    },
+    BOOL,
+)
+
+
+def _sign(xp: Any, x: Array) -> Array:
+    dtype = xp.dtype_of(x)
+    if dtypes.is_bool(dtype):
+        return x
+    out = xp.sign(x)
+    return xp.where(xp.isnan(x), xp.zeros_like(x), out) if dtypes.is_floating(dtype) else out
+
+
+def _signbit(xp: Any, x: Array) -> Array:
+    dtype = xp.dtype_of(x)
+    if dtypes.is_floating(dtype):
+        return xp.signbit(x)
+    if dtypes.is_bool(dtype):
+        return xp.full(xp.shape(x), False, dtypes.bool_)
+    return xp.less(x, 0)
+
+
+def _angle(xp: Any, x: Array) -> Array:
+    return xp.angle(x)
+
+
+@kernel("round.decimals", promotion=DEFAULT)
+def _round_decimals(xp: Any, x: Array, decimals: int = 0) -> Array:
+    if not _inexact(xp, x):
+        return x
+    scale = 10.0 ** abs(decimals)
+    if decimals >= 0:
+        return xp.divide(xp.round(xp.multiply(x, scale)), scale)
+    return xp.multiply(xp.round(xp.divide(x, scale)), scale)
+
+
+@kernel("nan_to_num", promotion=DEFAULT)
+def _nan_to_num(
+    xp: Any, x: Array, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Array:
+    dtype = xp.dtype_of(x)
+    if not _inexact(xp, x):
+        return x
+    if dtypes.is_complex(dtype):
+        return xp.complex(*(_nan_to_num(xp, part(x), nan, posinf, neginf) for part in (xp.real, xp.imag)))
+    info = dtypes.finfo(dtype)
+    out = xp.where(xp.isnan(x), xp.full_like(x, nan or 0.0), x)
+    out = xp.where(xp.equal(x, math.inf), xp.full_like(x, float(info.max) if posinf is None else posinf), out)
+    return xp.where(xp.equal(x, -math.inf), xp.full_like(x, float(info.min) if neginf is None else neginf), out)
+
+
+@kernel("logit", promotion=FLOAT)
+def _logit(xp: Any, x: Array, eps: float | None = None) -> Array:
+    if eps is not None:
+        x = xp.clip(x, eps, 1 - eps)
+    return xp.log(xp.divide(x, xp.subtract(1, x)))
+
+
+# ---- of several --------------------------------------------------------------------------------------------------
+
+BOTH = ("self", "other")
+
+
+def _scaled(method: str) -> Callable[..., Any]:
+    def fn(xp: Any, x: Array, y: Array, alpha: Any = 1) -> Array:
+        if not (isinstance(alpha, int | float) and alpha == 1):
+            y = xp.multiply(y, like(xp, alpha, y))
+        return getattr(xp, method)(x, y)
+
+    return fn
+
+
+def like(xp: Any, value: Any, x: Array) -> Array:
+    """A number (possibly a traced one) in the dtype of an array."""
+    return number(xp, value, xp.dtype_of(x))
+
+
+def _swapped_scaled(xp: Any, x: Array, y: Array, alpha: Any = 1) -> Array:
+    return _scaled("subtract")(xp, y, x, alpha)
+
+
+ARITHMETIC = {"dynamic": ("other", "alpha"), "promotion": DEFAULT, "promote": BOTH}
+kernel("add.Tensor", "add.Scalar", **ARITHMETIC)(_scaled("add"))
+kernel("sub.Tensor", "sub.Scalar", **ARITHMETIC)(_scaled("subtract"))
+kernel("rsub.Tensor", "rsub.Scalar", **ARITHMETIC)(_swapped_scaled)
+
+
+def _binary(table: dict[str, str | Callable[..., Any]], promotion: PROMOTION, names: tuple[str, ...] = BOTH) -> None:
+    for ops, method in table.items():
+        fn = (lambda xp, x, y, m=method: getattr(xp, m)(x, y)) if isinstance(method, str) else method
+        kernel(*ops.split(), dynamic=names, promotion=promotion, promote=names)(fn)
+
+
+def _logical(method: str) -> Callable[..., Any]:
+    return lambda xp, x, y: getattr(xp, method)(xp.astype(x, dtypes.bool_), xp.astype(y, dtypes.bool_))
+
+
+def _fmax(best: str) -> Callable[..., Any]:
+    def fn(xp: Any, x: Array, y: Array) -> Array:
+        if not _inexact(xp, x):
+            return getattr(xp, best)(x, y)
+        out = getattr(xp, best)(x, y)
+        return xp.where(xp.isnan(x), y, xp.where(xp.isnan(y), x, out))
+
+    return fn
+
+
+def _logaddexp(xp: Any, x: Array, y: Array) -> Array:
+    return complex_logaddexp(xp, x, y) if dtypes.is_complex(xp.dtype_of(x)) else xp.logaddexp(x, y)
+
+
+_binary({"mul.Tensor mul.Scalar": "multiply"}, DEFAULT)
+_binary({"div.Tensor div.Scalar": "divide"}, FLOAT)
+_binary(
+    {
+        "maximum": "maximum",
+        "minimum": "minimum",
+        "fmax": _fmax("maximum"),
+        "fmin": _fmax("minimum"),
+        "bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor": "bitwise_and",
+        "bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor": "bitwise_or",
+        "bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor": "bitwise_xor",
+        "hypot": "hypot",
+        "nextafter": "nextafter",
+        "logaddexp": lambda xp, x, y: _logaddexp(xp, x, y),
+    },
+    DEFAULT,
+)
+_binary(
+    {
+        "atan2": "atan2",
+        "copysign.Tensor copysign.Scalar": "copysign",
+        "xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self": lambda xp, x, y: xp.where(
+            xp.isnan(y), y, xp.where(xp.equal(x, 0), xp.zeros_like(xp.multiply(x, y)), xp.multiply(x, xp.log(y)))
+        ),
+        "special_zeta special_zeta.self_scalar special_zeta.other_scalar": "zeta",
+        "igamma": "igamma",
+        "igammac": "igammac",
+    },
+    FLOAT,
+)
+_binary(
+    {
+        "eq.Tensor eq.Scalar": "equal",
+        "ne.Tensor ne.Scalar": "not_equal",
+        "lt.Tensor lt.Scalar": "less",
+        "le.Tensor le.Scalar": "less_equal",
+        "gt.Tensor gt.Scalar": "greater",
+        "ge.Tensor ge.Scalar": "greater_equal",
+        "logical_and": _logical("logical_and"),
+        "logical_or": _logical("logical_or"),
+        "logical_xor": _logical("logical_xor"),
+    },
+    BOOL,
+)
+
+
+def _shift(method: str) -> Callable[..., Any]:
+    """Shifts by the width or more (or by a negative number) empty the number, as on CPU PyTorch."""
+
+    def fn(xp: Any, x: Array, y: Array) -> Array:
+        dtype = xp.dtype_of(x)
+        bits = dtype.itemsize * 8
+        inside = xp.less(y, bits)
+        if dtype.kind == "i":
+            inside = xp.logical_and(inside, xp.greater_equal(y, 0))
+        safe = xp.where(inside, y, xp.zeros_like(y))
+        if method == "bitwise_left_shift":
+            return xp.where(inside, xp.bitwise_left_shift(x, safe), xp.zeros_like(x))
+        last = xp.full_like(y, bits - 1)
+        if dtype.kind == "i":
+            return xp.bitwise_right_shift(x, xp.where(inside, y, last))
+        return xp.where(inside, xp.bitwise_right_shift(x, safe), xp.zeros_like(x))
+
+    return fn
+
+
+for _side in ("left", "right"):
+    _ops = [f"bitwise_{_side}_shift.{o}" for o in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")]
+    _ops += [f"__{_side[0]}shift__.{o}" for o in ("Tensor", "Scalar")]
+    _binary({" ".join(_ops): _shift(f"bitwise_{_side}_shift")}, DEFAULT)
+
+
+def _remainder(xp: Any, x: Array, y: Array) -> Array:
+    if dtypes.is_integer(xp.dtype_of(x)):
+        return xp.remainder(x, y)
+    r = xp.fmod(x, y)
+    off = xp.logical_and(xp.not_equal(r, 0), xp.not_equal(xp.less(r, 0), xp.less(y, 0)))
+    return xp.where(off, xp.add(r, y), r)
+
+
+def _zero(number: Any) -> bool:
+    """The integer 0: a Python number, or a CPU tensor that stands for one."""
+    if isinstance(number, torch.Tensor):
+        known = number.device.type == "cpu" and not number.dim() and not number.is_floating_point()
+        return known and not number.is_complex() and number.item() == 0
+    return isinstance(number, int) and number == 0
+
+
+def _check_divisor(x: Any, other: Any, rounding_mode: str | None = "floor", **_: Any) -> None:
+    inexact = isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex() or not x.numel())
+    if _zero(other) and rounding_mode is not None and not inexact:
+        raise RuntimeError("ZeroDivisionError")
+
+
+def _division(fn: Callable[[Any, Array, Array], Array]) -> Callable[..., Array]:
+    """`fn`, which raises where integers are divided by an array with a 0 (numbers are looked at before)."""
+
+    def divide(xp: Any, x: Array, y: Array) -> Array:
+        if dtypes.is_integer(xp.dtype_of(y)) and xp.shape(y) and 0 not in xp.shape(x):
+            require(xp, (xp.not_equal(y, 0), "ZeroDivisionError"))
+        return fn(xp, x, y)
+
+    return divide
+
+
+for _names, _fn in {
+    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": _remainder,
+    "fmod.Tensor fmod.Scalar": lambda xp, x, y: xp.fmod(x, y),
+    "floor_divide floor_divide.Scalar": lambda xp, x, y: xp.floor_divide(x, y),
+}.items():
+    kernel(*_names.split(), dynamic=BOTH, promotion=DEFAULT, promote=BOTH, check=_check_divisor)(_division(_fn))
+
+
+def _rounded_division(promotion: PROMOTION, *names: str) -> None:
+    @kernel(*names, dynamic=("other",), promotion=promotion, promote=BOTH, check=_check_divisor)
+    def divide(xp: Any, x: Array, y: Array, rounding_mode: str | None = None) -> Array:
+        if rounding_mode is None:
+            dtype = xp.dtype_of(x)
+            if not dtypes.is_inexact(dtype):
+                x, y = xp.astype(x, dtypes.float32), xp.astype(y, dtypes.float32)
+            return xp.divide(x, y)
+        if rounding_mode == "floor":
+            return _division(lambda xp, x, y: xp.floor_divide(x, y))(xp, x, y)
+        if dtypes.is_integer(xp.dtype_of(x)):
+            return _division(lambda xp, x, y: xp.integer_floor_divide(xp.subtract(x, xp.fmod(x, y)), y))(xp, x, y)
+        return xp.trunc(xp.divide(x, y))
+
+
+_rounded_division(DEFAULT, "div.Tensor_mode", "div.Scalar_mode")
+
+
+@kernel("pow.Tensor_Tensor", promotion=PROMOTION.BOOL_TO_LONG, promote=("self", "exponent"))
+def _pow_tensors(xp: Any, x: Array, y: Array) -> Array:
+    return _general_pow(xp, x, y)
+
+
+@kernel("pow.Scalar", promotion=PROMOTION.BOOL_TO_LONG, promote=("self", "exponent"))
+def _pow_base(xp: Any, x: Array, y: Array) -> Array:
+    return _general_pow(xp, x, y)
+
+
+def _general_pow(xp: Any, x: Array, y: Array) -> Array:
+    dtype = xp.dtype_of(x)
+    if dtype.kind == "i":  # negative exponents: 1 / x ** -y in integers
+        power = xp.pow(x, xp.maximum(y, 0))
+        odd = xp.not_equal(xp.bitwise_and(y, 1), 0)
+        minus_one = xp.where(odd, xp.full_like(power, -1), xp.full_like(power, 1))
+        inverse = xp.where(xp.equal(x, 1), xp.full_like(power, 1), xp.zeros_like(power))
+        inverse = xp.where(xp.equal(x, -1), minus_one, inverse)
+        return xp.where(xp.less(y, 0), inverse, power)
+    return xp.pow(x, y)
+
+
+def _check_exponent(x: Any, exponent: Any, **_: Any) -> None:
+    integral = not (x.is_floating_point() or x.is_complex())
+    if integral and isinstance(exponent, int) and exponent < 0:
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+
+
+def _uncommon(x: Any, exponent: Any, **_: Any) -> dict[str, Any] | None:
+    """Of common exponents a compiler makes something better than a power."""
+    common = exponent.__class__ not in (int, float) or exponent in _COMMON or exponent != exponent
+    return None if common else {}
+
+
+_COMMON = frozenset({-2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4})
+
+
+@kernel(
+    "pow.Tensor_Scalar",
+    "pow_.Scalar",
+    positions=("exponent",),
+    moves=_uncommon,
+    promotion=PROMOTION.BOOL_TO_LONG,
+    promote=("self", "exponent"),
+    check=_check_exponent,
+)
+def _pow_exponent(xp: Any, x: Array, y: Array) -> Array:
+    return _general_pow(xp, x, y)
+
+
+@kernel("lerp.Scalar", dynamic=("weight",), promotion=DEFAULT, promote=("self", "end"))
+def _lerp_scalar(xp: Any, x: Array, y: Array, weight: Any) -> Array:
+    return _lerp(xp, x, y, like(xp, weight, x))
+
+
+@kernel("lerp.Tensor", promotion=DEFAULT)
+def _lerp(xp: Any, x: Array, y: Array, weight: Array) -> Array:
+    size = xp.abs(weight)
+    near = xp.add(x, xp.multiply(weight, xp.subtract(y, x)))
+    far = xp.subtract(y, xp.multiply(xp.subtract(y, x), xp.subtract(1, weight)))
+    return xp.where(xp.less(size, 0.5), near, far)
+
+
+@kernel("addcmul", dynamic=("value",), promotion=DEFAULT, promote=("self", "tensor1", "tensor2"))
+def _addcmul(xp: Any, x: Array, a: Array, b: Array, value: Any = 1) -> Array:
+    return xp.add(x, xp.multiply(xp.multiply(like(xp, value, x), a), b))
+
+
+@kernel("addcdiv", dynamic=("value",), promotion=DEFAULT, promote=("self", "tensor1", "tensor2"))
+def _addcdiv(xp: Any, x: Array, a: Array, b: Array, value: Any = 1) -> Array:
+    return xp.add(x, xp.multiply(like(xp, value, x), xp.divide(a, b)))
+
+
+@kernel("where.self", promotion=DEFAULT, promote=("self", "other"))
+def _where(xp: Any, condition: Array, x: Array, y: Array) -> Array:
+    return xp.where(xp.astype(condition, dtypes.bool_), x, y)
+
+
+def _clamp(xp: Any, x: Array, low: Array | None = None, high: Array | None = None) -> Array:
+    if dtypes.is_floating(xp.dtype_of(x)) and (low is not None or high is not None):
+        out = xp.clip(x, low, high)
+        return xp.where(xp.isnan(x), x, out)
+    return xp.clip(x, low, high)
+
+
+kernel("clamp", "clamp.Tensor", dynamic=("min", "max"), promotion=DEFAULT, promote=("self", "min", "max"))(_clamp)
+kernel("clamp_min", "clamp_min.Tensor", dynamic=("min",), promotion=DEFAULT, promote=("self", "min"))(_clamp)
+kernel("clamp_max", "clamp_max.Tensor", dynamic=("max",), promotion=DEFAULT, promote=("self", "max"))(
+    lambda xp, x, high: _clamp(xp, x, None, high)
+)
+
+
+def _check_parts(real: torch.Tensor, imag: torch.Tensor, out: torch.Tensor | None = None) -> None:
+    if not (real.is_floating_point() and imag.is_floating_point()):
+        return  # PyTorch's meta function refuses these
+    a, b = scalar_name(real.dtype), scalar_name(imag.dtype)
+    if a != b:
+        raise RuntimeError(f"Expected object of scalar type {a} but got scalar type {b} for second argument")
+    if out is not None and out.dtype != real.dtype.to_complex():
+        got = scalar_name(out.dtype)
+        raise RuntimeError(f"Expected object of scalar type Complex{a} but got scalar type {got} for argument 'out'")
+
+
+@kernel("complex", promotion=None, check=_check_parts)
+def _complex(xp: Any, real: Array, imag: Array) -> Array:
+    if xp.dtype_of(real) == dtypes.float16:
+        numpy_dtype(torch.complex32)  # no backend has it: raises TypeError
+    return xp.complex(real, imag)
+
+
+@kernel("polar")
+def _polar(xp: Any, size: Array, angle: Array) -> Array:
+    return xp.complex(xp.multiply(size, xp.cos(angle)), xp.multiply(size, xp.sin(angle)))
+
+
+@kernel("polygamma", promotion=FLOAT, promote=("self",))
+def _polygamma(xp: Any, n: int, x: Array) -> Array:
+    if n == 0:
+        return _in_double(xp, xp.digamma, x)
+    return _in_double(xp, lambda wide: xp.polygamma(xp.full_like(wide, n), wide), x)

@@ -1,0 +1,342 @@
+"""Factorisations of (batches of) matrices, with LAPACK's `info` as PyTorch returns it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from tensorgraft.frontends.torch.core.layouts import column_major
+from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.frontends.torch.dispatch.checks import check
+from tensorgraft.hub import dtypes
+
+Array = Any
+
+
+def adjoint(xp: Any, x: Array) -> Array:
+    x = xp.matrix_transpose(x)
+    return xp.conj(x) if dtypes.is_complex(xp.dtype_of(x)) else x
+
+
+def refuse_narrow(xp: Any, *arrays: Array) -> None:
+    """Factorisations are for single and double precision; of other dtypes the CPU says what it thinks."""
+    for x in arrays:
+        if dtypes.real_dtype(xp.dtype_of(x)) not in (dtypes.float32, dtypes.float64):
+            raise NotImplementedError(f"linear algebra in {xp.dtype_of(x)}")
+
+
+def nothing(xp: Any, x: Array) -> Array:
+    """What PyTorch returns for a factor that was not asked for."""
+    return xp.zeros((0,), xp.dtype_of(x))
+
+
+@kernel("_linalg_check_errors")
+def check_errors(xp: Any, info: Array, api_name: str, is_matrix: bool) -> tuple[()]:
+    """Raises torch.linalg.LinAlgError in PyTorch's own words, as soon as the values are known."""
+
+    def judge(values: np.ndarray) -> None:
+        host = torch.from_numpy(np.array(values, np.int32))
+        torch.ops.aten._linalg_check_errors(host, api_name, is_matrix=is_matrix)
+
+    check(xp, info, judge)
+    return ()
+
+
+def refuse_infinite(xp: Any, x: Array, error: Exception) -> None:
+    """Iterative algorithms do not converge on NaN and infinities: LAPACK says so, others return NaN."""
+
+    def judge(finite: np.ndarray) -> None:
+        if not finite:
+            raise error
+
+    check(xp, xp.all(xp.isfinite(x)), judge)
+
+
+def _not_converged(xp: Any, x: Array, name: str) -> None:
+    batch = "(Batch element 0): " if xp.ndim(x) > 2 else ""
+    words = "The algorithm failed to converge because the input matrix contained non-finite values."
+    refuse_infinite(xp, x, torch.linalg.LinAlgError(f"{name}: {batch}{words}"))
+
+
+# ---- Cholesky --------------------------------------------------------------------------------------------------------
+
+
+def _failed_minor(xp: Any, x: Array) -> Array:
+    """int32: the order of the first leading minor that is not positive; 0 where all are."""
+    n, dtype = xp.shape(x)[-1], xp.dtype_of(x)
+    batch = xp.shape(x)[:-2]
+
+    def step(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], Array]:
+        rest, info = carry
+        at = xp.astype(xp.equal(xp.iota(n, dtypes.int64), k), dtype)
+        column = xp.matmul(rest, at)
+        pivot = xp.sum(xp.multiply(column, at), axis=-1)
+        real = xp.real(pivot) if dtypes.is_complex(dtype) else pivot
+        fails = xp.logical_and(xp.logical_not(xp.greater(real, 0)), xp.equal(info, 0))
+        info = xp.where(fails, xp.astype(xp.add(k, 1), dtypes.int32), info)
+        safe = xp.where(xp.greater(real, 0), pivot, xp.ones_like(pivot))
+        row = xp.conj(column) if dtypes.is_complex(dtype) else column
+        outer = xp.multiply(xp.expand_dims(column, -1), xp.expand_dims(row, -2))
+        rest = xp.subtract(rest, xp.divide(outer, xp.expand_dims(xp.expand_dims(safe, -1), -1)))
+        return (rest, info), info
+
+    lower = xp.tril(x)
+    strict = xp.tril(x, -1)
+    whole = xp.add(lower, adjoint(xp, strict))
+    start = (whole, xp.zeros(batch, dtypes.int32))
+    return xp.scan(step, start, xp.iota(n, dtypes.int64), length=n)[0][1]
+
+
+def cholesky(xp: Any, x: Array, upper: bool) -> tuple[Array, Array]:
+    """(factor, info). Where a matrix is not positive definite its factor is NaN."""
+    refuse_narrow(xp, x)
+    x = adjoint(xp, x) if upper else x
+    batch = xp.shape(x)[:-2]
+    if not xp.size(x):
+        return x, xp.zeros(batch, dtypes.int32)
+    lower = xp.cholesky(x)
+    failed = xp.any(xp.isnan(xp.diagonal(lower)))
+    info = xp.cond(failed, lambda x: _failed_minor(xp, x), lambda x: xp.zeros(batch, dtypes.int32), x)
+    return adjoint(xp, lower) if upper else lower, info
+
+
+@kernel("linalg_cholesky_ex")
+def _cholesky_ex(xp: Any, x: Array, upper: bool = False, check_errors: bool = False) -> tuple[Array, Array]:
+    factor, info = cholesky(xp, x, upper)
+    if check_errors:
+        _check(xp, info, "linalg.cholesky_ex", x)
+    return factor, info
+
+
+def _check(xp: Any, info: Array, name: str, x: Array) -> None:
+    check_errors(xp, info, name, is_matrix=xp.ndim(x) == 2)
+
+
+@kernel("cholesky")
+def _cholesky(xp: Any, x: Array, upper: bool = False) -> Array:
+    factor, info = cholesky(xp, x, upper)
+    _check(xp, info, "cholesky", x)
+    return factor
+
+
+# ---- QR --------------------------------------------------------------------------------------------------------------
+
+
+@kernel("linalg_qr")
+def _qr(xp: Any, x: Array, mode: str = "reduced") -> tuple[Array, Array]:
+    refuse_narrow(xp, x)
+    if mode not in ("reduced", "complete", "r"):
+        raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or"
+                           " 'complete'")  # fmt: skip
+    *batch, m, n = xp.shape(x)
+    k = min(m, n)
+    if not xp.size(x):
+        rows = m if mode == "complete" else k
+        q = xp.broadcast_to(xp.eye(m, rows, xp.dtype_of(x)), (*batch, m, rows))
+        r = xp.zeros((*batch, rows, n), xp.dtype_of(x))
+    else:
+        q, r = xp.qr(x, full=mode == "complete")
+    return nothing(xp, x) if mode == "r" else q, r
+
+
+def _geqrf_meta(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return column_major(x.new_empty(x.shape)), x.new_empty((*x.shape[:-2], min(x.shape[-2:])))
+
+
+@kernel("geqrf", meta=_geqrf_meta)
+def _geqrf(xp: Any, x: Array) -> tuple[Array, Array]:
+    """(R above the diagonal and the reflectors below it, their factors), in the conventions of LAPACK's geqrf."""
+    refuse_narrow(xp, x)
+    *batch, m, n = xp.shape(x)
+    k, dtype = min(m, n), xp.dtype_of(x)
+    if not xp.size(x):
+        return x, xp.zeros((*batch, k), dtype)
+    rows = xp.iota(m, dtypes.int64)
+
+    def step(a: Array, j: Array) -> tuple[Array, Array]:
+        here = xp.astype(xp.equal(rows, j), dtype)
+        column = xp.matmul(a, xp.astype(xp.equal(xp.iota(n, dtypes.int64), j), dtype))
+        below = xp.multiply(column, xp.astype(xp.greater(rows, j), dtype))
+        alpha = xp.sum(xp.multiply(column, here), axis=-1)
+        tail = xp.sum(xp.square(xp.abs(below)), axis=-1)
+        size = xp.sqrt(xp.add(xp.square(xp.abs(alpha)), tail))
+        real = xp.real(alpha) if dtypes.is_complex(dtype) else alpha
+        beta = xp.where(xp.less(real, 0), size, xp.negative(size))
+        done = xp.equal(tail, 0)
+        if dtypes.is_complex(dtype):
+            done = xp.logical_and(done, xp.equal(xp.imag(alpha), 0))
+        beta = xp.astype(beta, dtype)
+        safe = xp.where(xp.equal(beta, 0), xp.ones_like(beta), beta)
+        tau = xp.where(done, xp.zeros_like(alpha), xp.divide(xp.subtract(beta, alpha), safe))
+        scale = xp.where(done, xp.ones_like(alpha), xp.subtract(alpha, beta))
+        v = xp.divide(below, xp.expand_dims(scale, -1))
+        v = xp.where(xp.expand_dims(done, -1), xp.zeros_like(v), v)
+        v = xp.add(v, here)
+        row = xp.matmul(xp.expand_dims(xp.conj(v) if dtypes.is_complex(dtype) else v, -2), a)
+        factor = xp.conj(tau) if dtypes.is_complex(dtype) else tau
+        update = xp.multiply(xp.multiply(xp.expand_dims(xp.expand_dims(factor, -1), -1), xp.expand_dims(v, -1)), row)
+        columns = xp.iota(n, dtypes.int64)
+        after = xp.subtract(a, xp.where(xp.greater(columns, j), update, xp.zeros_like(update)))
+        head = xp.where(done, alpha, beta)
+        own = xp.where(xp.greater(rows, j), v, xp.where(xp.equal(rows, j), xp.expand_dims(head, -1), column))
+        return xp.where(xp.equal(columns, j), xp.expand_dims(own, -1), after), tau
+
+    a, taus = xp.scan(step, x, xp.iota(k, dtypes.int64), length=k)
+    return a, xp.moveaxis(taus, 0, -1)
+
+
+@kernel("linalg_householder_product")
+def _householder_product(xp: Any, a: Array, tau: Array) -> Array:
+    refuse_narrow(xp, a)
+    return xp.householder_product(a, tau) if xp.size(a) else a
+
+
+@kernel("ormqr")
+def _ormqr(xp: Any, a: Array, tau: Array, x: Array, left: bool = True, transpose: bool = False) -> Array:
+    refuse_narrow(xp, a)
+    *batch, m, k = xp.shape(a)
+    if not xp.size(x):
+        return x
+    square = xp.pad(a, 0, [*((0, 0, 0),) * (len(batch) + 1), (0, m - k, 0)])  # reflectors for all columns of Q
+    q = xp.householder_product(square, tau)
+    q = adjoint(xp, q) if transpose else q
+    return xp.matmul(q, x) if left else xp.matmul(x, q)
+
+
+# ---- LU --------------------------------------------------------------------------------------------------------------
+
+
+def first_zero(xp: Any, lu: Array) -> Array:
+    """LAPACK's info, int32: the first zero on the diagonal of U, counted from 1."""
+    zero = xp.equal(xp.diagonal(lu), 0)
+    if not xp.shape(zero)[-1]:
+        return xp.zeros(xp.shape(lu)[:-2], dtypes.int32)
+    first = xp.add(xp.argmax(xp.astype(zero, dtypes.uint8), axis=-1), 1)
+    return xp.astype(xp.where(xp.any(zero, axis=-1), first, xp.zeros_like(first)), dtypes.int32)
+
+
+def lu(xp: Any, x: Array) -> tuple[Array, Array, Array]:
+    """(LU, pivots from 1, permutation)."""
+    refuse_narrow(xp, x)
+    *batch, m, n = xp.shape(x)
+    if not xp.size(x):
+        order = xp.broadcast_to(xp.iota(m, dtypes.int32), (*batch, m))
+        ones = xp.add(xp.iota(min(m, n), dtypes.int32), 1)
+        return x, xp.broadcast_to(ones, (*batch, min(m, n))), order
+    packed, pivots, order = xp.lu(x)
+    return packed, xp.add(pivots, 1), order
+
+
+def _refuse_no_pivot(pivot: bool) -> None:
+    if not pivot:
+        raise NotImplementedError("LU without pivoting: the CPU has none either")
+
+
+@kernel("linalg_lu_factor_ex")
+def _lu_factor(xp: Any, x: Array, pivot: bool = True, check_errors: bool = False) -> tuple[Array, Array, Array]:
+    _refuse_no_pivot(pivot)
+    packed, pivots, _ = lu(xp, x)
+    info = first_zero(xp, packed)
+    if check_errors:
+        _check(xp, info, "torch.linalg.lu_factor_ex", x)
+    return packed, pivots, info
+
+
+def permutation_matrix(xp: Any, order: Array, dtype: np.dtype) -> Array:
+    """P with A = P L U, from the order p with A[p] = L U."""
+    return xp.matrix_transpose(xp.one_hot(order, xp.shape(order)[-1], dtype))
+
+
+def _triangles(xp: Any, packed: Array) -> tuple[Array, Array]:
+    m, n = xp.shape(packed)[-2:]
+    k = min(m, n)
+    lower = xp.tril(xp.take_slice(packed, -1, 0, k), -1)
+    return xp.add(lower, xp.eye(m, k, xp.dtype_of(packed))), xp.triu(xp.take_slice(packed, -2, 0, k))
+
+
+@kernel("linalg_lu")
+def _lu(xp: Any, x: Array, pivot: bool = True) -> tuple[Array, Array, Array]:
+    _refuse_no_pivot(pivot)
+    packed, _, order = lu(xp, x)
+    return permutation_matrix(xp, order, xp.dtype_of(x)), *_triangles(xp, packed)
+
+
+def order_of(xp: Any, pivots: Array, m: int) -> Array:
+    """int64 (..., m): the permutation that LAPACK's pivots (from 1) make by swapping rows one after the other."""
+    batch, k = xp.shape(pivots)[:-1], xp.shape(pivots)[-1]
+    start = xp.broadcast_to(xp.iota(m, dtypes.int64), (*batch, m))
+    if not k or not xp.size(start):
+        return start
+    pivots = xp.moveaxis(xp.subtract(xp.astype(pivots, dtypes.int64), 1), -1, 0)
+
+    def swap(order: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
+        i, j = at
+        j = xp.expand_dims(j, -1)
+        i = xp.broadcast_to(i, xp.shape(j))
+        first, second = (xp.take_along_axis(order, where, -1) for where in (i, j))
+        order = xp.put_along_axis(order, i, second, -1)
+        return xp.put_along_axis(order, j, first, -1), i
+
+    return xp.scan(swap, start, (xp.iota(k, dtypes.int64), pivots), length=k)[0]
+
+
+@kernel("lu_unpack")
+def _lu_unpack(
+    xp: Any, packed: Array, pivots: Array, unpack_data: bool = True, unpack_pivots: bool = True
+) -> tuple[Array, Array, Array]:
+    none = nothing(xp, packed)
+    lower, upper = _triangles(xp, packed) if unpack_data else (none, none)
+    if not unpack_pivots:
+        return none, lower, upper
+    order = order_of(xp, pivots, xp.shape(packed)[-2])
+    return permutation_matrix(xp, order, xp.dtype_of(packed)), lower, upper
+
+
+# ---- spectra ---------------------------------------------------------------------------------------------------------
+
+
+@kernel("_linalg_svd")
+def _svd(
+    xp: Any, x: Array, full_matrices: bool = False, compute_uv: bool = True, driver: str | None = None
+) -> tuple[Array, Array, Array]:
+    refuse_narrow(xp, x)
+    *batch, m, n = xp.shape(x)
+    dtype, none = xp.dtype_of(x), nothing(xp, x)
+    if not xp.size(x):
+
+        def some(rows: int, columns: int) -> Array:
+            return xp.broadcast_to(xp.eye(rows, columns, dtype), (*batch, rows, columns))
+
+        s = xp.zeros((*batch, min(m, n)), dtypes.real_dtype(dtype))
+        if not compute_uv:
+            return none, s, none
+        return (some(m, m), s, some(n, n)) if full_matrices else (some(m, min(m, n)), s, some(min(m, n), n))
+    _not_converged(xp, x, "linalg.svd")
+    return xp.svd(x, full=full_matrices) if compute_uv else (none, xp.svdvals(x), none)
+
+
+@kernel("_linalg_eigh")
+def _eigh(xp: Any, x: Array, UPLO: str = "L", compute_v: bool = True) -> tuple[Array, Array]:
+    refuse_narrow(xp, x)
+    if not xp.size(x):
+        return xp.zeros(xp.shape(x)[:-1], dtypes.real_dtype(xp.dtype_of(x))), x if compute_v else nothing(xp, x)
+    _not_converged(xp, x, "linalg.eigh")
+    values, vectors = xp.eigh(x, lower=UPLO.upper() == "L")
+    return values, vectors if compute_v else nothing(xp, x)
+
+
+@kernel("linalg_eig")
+def _eig(xp: Any, x: Array) -> tuple[Array, Array]:
+    refuse_narrow(xp, x)
+    if not xp.size(x):
+        empty = xp.astype(x, dtypes.complex_dtype(xp.dtype_of(x)))
+        return xp.zeros(xp.shape(x)[:-1], xp.dtype_of(empty)), empty
+    refuse_infinite(xp, x, RuntimeError("torch.linalg.eig: input tensor should not contain infs or NaNs."))
+    return xp.eig(x)
+
+
+@kernel("_linalg_eigvals")
+def _eigvals(xp: Any, x: Array) -> Array:
+    return _eig(xp, x)[0]

@@ -1,0 +1,60 @@
+"""Fourier transforms over several axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.hub import dtypes
+
+Array = Any
+NONE, BY_ROOT_N, BY_N = 0, 1, 2  # ATen's normalisations
+
+
+def _scaled(xp: Any, x: Array, n: int, normalization: int, divided: bool) -> Array:
+    """`x` times ATen's factor for `n` points; `divided`: the hub has divided by n already."""
+    exponent = {NONE: 0.0, BY_ROOT_N: -0.5, BY_N: -1.0}[normalization] + divided
+    return x if exponent == 0 else xp.multiply(x, float(n) ** exponent)
+
+
+def _points(xp: Any, x: Array, dim: Sequence[int]) -> int:
+    return math.prod(xp.shape(x)[d] for d in dim)
+
+
+def _refuse_narrow(xp: Any, x: Array) -> None:
+    if dtypes.real_dtype(xp.dtype_of(x)) not in (dtypes.float32, dtypes.float64):
+        raise NotImplementedError(f"Fourier transforms of {xp.dtype_of(x)}")
+
+
+@kernel("_fft_c2c")
+def _c2c(xp: Any, x: Array, dim: list[int], normalization: int, forward: bool) -> Array:
+    _refuse_narrow(xp, x)
+    for d in dim:
+        x = (xp.fft if forward else xp.ifft)(x, axis=d % xp.ndim(x))
+    return _scaled(xp, x, _points(xp, x, dim), normalization, not forward)
+
+
+@kernel("_fft_r2c")
+def _r2c(xp: Any, x: Array, dim: list[int], normalization: int, onesided: bool) -> Array:
+    _refuse_narrow(xp, x)
+    if not onesided:
+        return _c2c(xp, xp.astype(x, dtypes.complex_dtype(xp.dtype_of(x))), dim, normalization, True)
+    n = _points(xp, x, dim)
+    out = xp.rfft(x, axis=dim[-1] % xp.ndim(x))
+    return _scaled(xp, _c2c(xp, out, dim[:-1], NONE, True), n, normalization, False)
+
+
+@kernel("_fft_c2r")
+def _c2r(xp: Any, x: Array, dim: list[int], normalization: int, last_dim_size: int) -> Array:
+    _refuse_narrow(xp, x)
+    last, n = dim[-1] % xp.ndim(x), last_dim_size
+    x = _c2c(xp, x, dim[:-1], BY_N, False)
+    there, needed = xp.shape(x)[last], n // 2 + 1
+    if there > needed:
+        x = xp.take_slice(x, last, 0, needed)
+    elif there < needed:
+        x = xp.pad(x, 0, [(0, (needed - there) * (a == last), 0) for a in range(xp.ndim(x))])
+    out = xp.irfft(x, n, axis=last)
+    return _scaled(xp, out, _points(xp, out, dim), normalization, True)

@@ -1,0 +1,256 @@
+"""Solving, inverting, determinants and functions of (batches of) matrices."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.frontends.torch.kernels.common import wide
+from tensorgraft.frontends.torch.kernels.math.factorization import (
+    adjoint,
+    check_errors,
+    first_zero,
+    lu,
+    order_of,
+    refuse_narrow,
+)
+from tensorgraft.hub import dtypes
+
+Array = Any
+
+
+def _together(xp: Any, a: Array, b: Array) -> tuple[Array, Array]:
+    """Two (batches of) matrices with their batch axes broadcast."""
+    sa, sb = xp.shape(a), xp.shape(b)
+    batch = np.broadcast_shapes(sa[:-2], sb[:-2])
+    return xp.broadcast_to(a, (*batch, *sa[-2:])), xp.broadcast_to(b, (*batch, *sb[-2:]))
+
+
+def _permuted(xp: Any, x: Array, order: Array) -> Array:
+    """The rows of each matrix, in the given order."""
+    return xp.take_along_axis(x, xp.broadcast_to(xp.expand_dims(order, -1), xp.shape(x)), -2)
+
+
+def _lu_solve(xp: Any, packed: Array, order: Array, b: Array, adjoint_: bool) -> Array:
+    """x with A x = b, or A^H x = b, for A = P L U."""
+    packed, b = _together(xp, packed, b)
+    order = xp.broadcast_to(order, xp.shape(packed)[:-1])
+    if not xp.size(b):
+        return b
+    if not adjoint_:
+        return xp.lu_solve(packed, order, b)
+    y = xp.triangular_solve(packed, b, lower=False, adjoint=True)
+    y = xp.triangular_solve(packed, y, lower=True, adjoint=True, unit_diagonal=True)
+    return _permuted(xp, y, xp.inverse_permutation(order))
+
+
+def _solve_left_or_right(xp: Any, packed: Array, order: Array, b: Array, left: bool, adjoint_: bool) -> Array:
+    if left:
+        return _lu_solve(xp, packed, order, b, adjoint_)
+    return adjoint(xp, _lu_solve(xp, packed, order, adjoint(xp, b), not adjoint_))
+
+
+@kernel("linalg_lu_solve")
+def _linalg_lu_solve(
+    xp: Any, packed: Array, pivots: Array, b: Array, left: bool = True, adjoint: bool = False
+) -> Array:
+    refuse_narrow(xp, packed, b)
+    return _solve_left_or_right(xp, packed, order_of(xp, pivots, xp.shape(packed)[-2]), b, left, adjoint)
+
+
+@kernel("_linalg_solve_ex")
+def _solve_ex(
+    xp: Any, a: Array, b: Array, left: bool = True, check_errors: bool = False
+) -> tuple[Array, Array, Array, Array]:
+    refuse_narrow(xp, a, b)
+    packed, pivots, order = lu(xp, a)
+    info = first_zero(xp, packed)
+    if check_errors:
+        _check(xp, info, "torch.linalg.solve_ex", a)
+    # PyTorch's rule for what is a batch of vectors: one axis less, and the shape of A without its last axis
+    vector = xp.ndim(b) == 1 or (xp.ndim(b) == xp.ndim(a) - 1 and xp.shape(b) == xp.shape(a)[:-1])
+    right = xp.expand_dims(b, -1) if vector else b
+    x = _solve_left_or_right(xp, packed, order, right, left or vector, False)
+    return xp.squeeze(x, -1) if vector else x, packed, pivots, info
+
+
+def _check(xp: Any, info: Array, name: str, x: Array) -> None:
+    check_errors(xp, info, name, is_matrix=xp.ndim(x) == 2)
+
+
+@kernel("linalg_inv_ex")
+def _inv_ex(xp: Any, a: Array, check_errors: bool = False) -> tuple[Array, Array]:
+    packed, _, order = lu(xp, a)
+    info = first_zero(xp, packed)
+    if check_errors:
+        _check(xp, info, "linalg.inv_ex", a)
+    n = xp.shape(a)[-1]
+    return _lu_solve(xp, packed, order, xp.eye(n, n, xp.dtype_of(a)), False), info
+
+
+def _sign_of(xp: Any, pivots: Array, dtype: np.dtype) -> Array:
+    odd = xp.fmod(xp.parity(xp.subtract(pivots, 1)), 2)
+    return xp.astype(xp.subtract(1, xp.multiply(odd, 2)), dtype)
+
+
+def _det_factors(xp: Any, a: Array, contiguous: bool) -> tuple[Array, Array]:
+    """LU and pivots as the backward formulas of `det` expect them: of the transpose where A is real and row-major."""
+    flip = contiguous and not dtypes.is_complex(xp.dtype_of(a))
+    return lu(xp, xp.matrix_transpose(a) if flip else a)[:2]
+
+
+@kernel("_linalg_det", contiguous=True)
+def _det(xp: Any, a: Array, contiguous: bool) -> tuple[Array, Array, Array]:
+    packed, pivots = _det_factors(xp, a, contiguous)
+    sign = _sign_of(xp, pivots, xp.dtype_of(a))
+    return xp.multiply(xp.prod(xp.diagonal(packed), axis=-1), sign), packed, pivots
+
+
+@kernel("_linalg_slogdet", contiguous=True)
+def _slogdet(xp: Any, a: Array, contiguous: bool) -> tuple[Array, Array, Array, Array]:
+    packed, pivots = _det_factors(xp, a, contiguous)
+    diagonal = xp.diagonal(packed)
+    sign = xp.multiply(xp.prod(xp.sign(diagonal), axis=-1), _sign_of(xp, pivots, xp.dtype_of(a)))
+    return sign, xp.sum(xp.log(xp.abs(diagonal)), axis=-1), packed, pivots
+
+
+# ---- triangular and Cholesky factors ---------------------------------------------------------------------------------
+
+
+@kernel("linalg_solve_triangular")
+def _solve_triangular(
+    xp: Any, a: Array, b: Array, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Array:
+    refuse_narrow(xp, a, b)
+    a, b = _together(xp, a, b)
+    if not xp.size(b):
+        return b
+    return xp.triangular_solve(a, b, lower=not upper, left=left, unit_diagonal=unitriangular)
+
+
+@kernel("triangular_solve")
+def _triangular_solve(
+    xp: Any, b: Array, a: Array, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> tuple[Array, Array]:
+    refuse_narrow(xp, a, b)
+    a, b = _together(xp, a, b)
+    x = b
+    if xp.size(b):
+        x = xp.triangular_solve(a, b, lower=not upper, transpose=transpose, unit_diagonal=unitriangular)
+    return x, a
+
+
+@kernel("_cholesky_solve_helper")
+def _cholesky_solve(xp: Any, b: Array, factor: Array, upper: bool) -> Array:
+    refuse_narrow(xp, factor, b)
+    factor, b = _together(xp, factor, b)
+    if not xp.size(b):
+        return b
+    y = xp.triangular_solve(factor, b, lower=not upper, adjoint=upper)
+    return xp.triangular_solve(factor, y, lower=not upper, adjoint=not upper)
+
+
+@kernel("cholesky_inverse")
+def _cholesky_inverse(xp: Any, factor: Array, upper: bool = False) -> Array:
+    n = xp.shape(factor)[-1]
+    return _cholesky_solve(xp, xp.eye(n, n, xp.dtype_of(factor)), factor, upper)
+
+
+# ---- least squares ---------------------------------------------------------------------------------------------------
+
+
+@kernel("linalg_lstsq", concrete=True, meta=False)
+def _lstsq(
+    xp: Any, a: Array, b: Array, rcond: float | None = None, driver: str | None = None
+) -> tuple[Array, Array, Array, Array]:
+    """By the singular value decomposition, whatever the driver; what is returned beside the solution depends on it."""
+    refuse_narrow(xp, a, b)
+    driver = driver or "gelsy"
+    known = driver in ("gelsy", "gels", "gelsd", "gelss") and xp.dtype_of(a) == xp.dtype_of(b)
+    if not known or xp.ndim(a) < 2 or not xp.ndim(b) or not xp.size(a):
+        raise NotImplementedError("the CPU says what is wrong, or knows what to do with nothing")
+    m, n = xp.shape(a)[-2:]
+    vector = xp.ndim(b) == 1 or (xp.ndim(b) == xp.ndim(a) - 1 and xp.shape(b) == xp.shape(a)[:-1])
+    right = xp.expand_dims(b, -1) if vector else b
+    if xp.shape(right)[-2] != m:
+        raise NotImplementedError("the CPU says what is wrong")
+    eps = float(dtypes.finfo(xp.dtype_of(a)).eps)
+    u, s, vh = xp.svd(a)
+    least = xp.multiply(xp.max(s, axis=-1, keepdims=True), rcond if rcond is not None else eps * max(m, n))
+    kept = xp.greater(s, least)
+    inverse = xp.where(kept, xp.divide(1, xp.where(kept, s, xp.ones_like(s))), xp.zeros_like(s))
+    inverse = xp.expand_dims(xp.astype(inverse, xp.dtype_of(a)), -1)
+    x = xp.matmul(adjoint(xp, vh), xp.multiply(inverse, xp.matmul(adjoint(xp, u), right)))
+    rank = xp.sum(xp.astype(kept, dtypes.int64), axis=-1)
+    none = xp.zeros((0,), dtypes.real_dtype(xp.dtype_of(a)))
+    residuals = none
+    full_rank = driver == "gels" or bool(xp.to_numpy(xp.all(xp.equal(rank, n))))
+    if m > n and driver != "gelsy" and full_rank:
+        residuals = xp.sum(xp.square(xp.abs(xp.subtract(right, xp.matmul(a, x)))), axis=-2)
+    return (
+        xp.squeeze(x, -1) if vector else x,
+        residuals,
+        xp.zeros((0,), dtypes.int64) if driver == "gels" else rank,
+        s if driver in ("gelsd", "gelss") else none,
+    )
+
+
+# ---- functions of matrices -------------------------------------------------------------------------------------------
+
+# Higham 2005, "The scaling and squaring method for the matrix exponential revisited": degree and radius of the Pade
+# approximants that are exact to single and to double precision
+_PADE = {dtypes.float32: (7, 3.925724783138660), dtypes.float64: (13, 5.371920351148152)}
+
+
+@kernel("linalg_matrix_exp")
+def _matrix_exp(xp: Any, a: Array) -> Array:
+    a = wide(xp, a)
+    if not dtypes.is_inexact(xp.dtype_of(a)):
+        raise NotImplementedError(f"matrix_exp of {xp.dtype_of(a)}")
+    if not xp.size(a):
+        return a
+    dtype, n = xp.dtype_of(a), xp.shape(a)[-1]
+    degree, radius = _PADE[dtypes.real_dtype(dtype)]
+    norm = xp.max(xp.sum(xp.abs(a), axis=-2), axis=-1)
+    squarings = xp.maximum(xp.ceil(xp.log2(xp.divide(norm, radius))), 0)
+    squarings = xp.where(xp.isfinite(squarings), squarings, xp.zeros_like(squarings))
+    scale = xp.expand_dims(xp.expand_dims(xp.pow(2.0, xp.negative(squarings)), -1), -1)
+    a = xp.multiply(a, xp.astype(scale, dtype))
+    coefficients = [
+        math.factorial(2 * degree - k)
+        * math.factorial(degree)
+        / (math.factorial(2 * degree) * math.factorial(k) * math.factorial(degree - k))
+        for k in range(degree + 1)
+    ]
+    square = xp.matmul(a, a)
+    power = xp.broadcast_to(xp.eye(n, n, dtype), xp.shape(a))
+    even, odd = xp.multiply(power, coefficients[0]), xp.multiply(power, coefficients[1])
+    for k in range(2, degree + 1, 2):
+        power = xp.matmul(power, square)
+        even = xp.add(even, xp.multiply(power, coefficients[k]))
+        if k < degree:
+            odd = xp.add(odd, xp.multiply(power, coefficients[k + 1]))
+    odd = xp.matmul(a, odd)
+    start = xp.solve(xp.subtract(even, odd), xp.add(even, odd))
+
+    def more(state: tuple[Array, Array]) -> Array:
+        return xp.greater(xp.max(state[1]), 0)
+
+    def squared(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        x, left = state
+        go = xp.expand_dims(xp.expand_dims(xp.greater(left, 0), -1), -1)
+        return xp.where(go, xp.matmul(x, x), x), xp.subtract(left, 1)
+
+    return xp.while_loop(more, squared, (start, squarings))[0]
+
+
+@kernel("linalg_cross")
+def _cross(xp: Any, a: Array, b: Array, dim: int = -1) -> Array:
+    shape = np.broadcast_shapes(xp.shape(a), xp.shape(b))
+    a, b = xp.broadcast_to(a, shape), xp.broadcast_to(b, shape)
+    axis = dim % len(shape)
+    first = xp.multiply(xp.roll(a, -1, axis), xp.roll(b, -2, axis))
+    return xp.subtract(first, xp.multiply(xp.roll(a, -2, axis), xp.roll(b, -1, axis)))

@@ -1,0 +1,136 @@
+"""Orthogonal polynomials of degree n, a tensor like x: by their recurrences, and in closed form where PyTorch does so.
+
+P_0 = 1, P_1 as in the table, gamma_k P_{k+1} = alpha_k(x) P_k - beta_k P_{k-1}.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tensorgraft.frontends.torch.core.spec import PROMOTION, kernel
+from tensorgraft.hub import dtypes
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    first: Callable[..., Array]  # (xp, x) -> P_1
+    alpha: Callable[..., Array]  # (xp, x, k) -> alpha_k(x)
+    beta: Callable[..., Any]  # (xp, k)
+    gamma: Callable[..., Any] | None = None  # (xp, k); 1 where None
+
+
+def _one(xp: Any, k: Array) -> Array:
+    return xp.ones_like(k)
+
+
+def _twice(xp: Any, x: Array, k: Array | None = None) -> Array:
+    return xp.multiply(x, 2.0)
+
+
+def _chebyshev(shift: float) -> Recurrence:
+    return Recurrence(lambda xp, x: xp.add(xp.multiply(x, 2.0), shift), _twice, _one)
+
+
+TABLE = {
+    "chebyshev_polynomial_t": Recurrence(lambda xp, x: x, _twice, _one),
+    "chebyshev_polynomial_u": _chebyshev(0.0),
+    "chebyshev_polynomial_v": _chebyshev(-1.0),
+    "chebyshev_polynomial_w": _chebyshev(1.0),
+    "hermite_polynomial_h": Recurrence(_twice, _twice, lambda xp, k: xp.multiply(k, 2.0)),
+    "hermite_polynomial_he": Recurrence(lambda xp, x: x, lambda xp, x, k: x, lambda xp, k: k),
+    "laguerre_polynomial_l": Recurrence(
+        lambda xp, x: xp.subtract(1.0, x),
+        lambda xp, x, k: xp.subtract(xp.add(xp.multiply(k, 2.0), 1.0), x),
+        lambda xp, k: k,
+        lambda xp, k: xp.add(k, 1.0),
+    ),
+    "legendre_polynomial_p": Recurrence(
+        lambda xp, x: x,
+        lambda xp, x, k: xp.multiply(xp.add(xp.multiply(k, 2.0), 1.0), x),
+        lambda xp, k: k,
+        lambda xp, k: xp.add(k, 1.0),
+    ),
+}
+
+
+def _recur(xp: Any, x: Array, n: Array, rule: Recurrence) -> Array:
+    """P_n(x); n int64, as many steps as the greatest n asks for."""
+    dtype = xp.dtype_of(x)
+
+    def more(carry: tuple[Array, Array, Array]) -> Array:
+        return xp.less(carry[0], xp.max(n))
+
+    def step(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        at, before, last = carry
+        k = xp.astype(at, dtype)
+        value = xp.subtract(xp.multiply(rule.alpha(xp, x, k), last), xp.multiply(rule.beta(xp, k), before))
+        if rule.gamma is not None:
+            value = xp.divide(value, rule.gamma(xp, k))
+        goes = xp.less(at, n)
+        return xp.add(at, 1), xp.where(goes, last, before), xp.where(goes, value, last)
+
+    start = (xp.full((), 1, dtypes.int64), xp.ones_like(x), rule.first(xp, x))
+    last = xp.while_loop(more, step, start)[2]
+    return xp.where(xp.less(n, 0), xp.zeros_like(x), xp.where(xp.equal(n, 0), xp.ones_like(x), last))
+
+
+def _by_angle(xp: Any, name: str, x: Array, n: Array) -> Array:
+    """The Chebyshev polynomials inside (-1, 1) as functions of acos(x)."""
+    angle = xp.acos(x)
+    n = xp.astype(n, xp.dtype_of(x))
+    half = xp.multiply(angle, 0.5)
+    middle = xp.multiply(xp.add(n, 0.5), angle)
+    kind = name[-1]
+    if kind == "t":
+        return xp.cos(xp.multiply(n, angle))
+    if kind == "u":
+        return xp.divide(xp.sin(xp.multiply(xp.add(n, 1.0), angle)), xp.sin(angle))
+    if kind == "v":
+        return xp.divide(xp.cos(middle), xp.cos(half))
+    return xp.divide(xp.sin(middle), xp.sin(half))
+
+
+# from which degree on PyTorch uses the angle
+_ANGLE = {"t": 6, "u": 8, "v": 8, "w": 8}
+# beyond which degree PyTorch gives up: the numbers are out of range
+_HERMITE = {dtypes.float32: 128, dtypes.float64: 512}
+
+
+def _polynomial(name: str) -> Callable[..., Array]:
+    rule = TABLE[name.removeprefix("shifted_")]
+    chebyshev = "chebyshev" in name
+
+    def fn(xp: Any, x: Array, n: Array) -> Array:
+        dtype = xp.dtype_of(x)
+        shape = xp.shape(xp.add(x, n))
+        x, n = xp.broadcast_to(x, shape), xp.astype(xp.broadcast_to(n, shape), dtypes.int64)
+        if name.startswith("shifted_"):
+            x = xp.subtract(xp.multiply(x, 2.0), 1.0)
+        if not math.prod(shape):
+            return x
+        if chebyshev:
+            inside = xp.logical_and(xp.greater(n, _ANGLE[name[-1]]), xp.less(xp.abs(x), 1))
+            direct = _recur(xp, x, xp.where(inside, xp.zeros_like(n), n), rule)
+            safe = xp.where(inside, x, xp.full_like(x, 0.5))
+            return xp.where(inside, _by_angle(xp, name, safe, n), direct)
+        if name.startswith("hermite"):
+            limit = _HERMITE.get(dtype, 128)
+            beyond = xp.greater(n, limit)
+            out = _recur(xp, x, xp.minimum(n, limit), rule)
+            return xp.where(beyond, xp.full_like(x, math.nan), out)
+        return _recur(xp, x, n, rule)
+
+    return fn
+
+
+NAMES = (*TABLE, *(f"shifted_chebyshev_polynomial_{kind}" for kind in "tuvw"))
+for _name in NAMES:
+    _op = f"special_{_name}"
+    kernel(_op, f"{_op}.x_scalar", f"{_op}.n_scalar", promotion=PROMOTION.INT_TO_FLOAT, promote=("x", "n"))(
+        _polynomial(_name)
+    )

@@ -1,0 +1,174 @@
+"""Batch normalisation. A kernel gives the new running statistics first, then its results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.frontends.torch.kernels.neural.masks import masked
+from tensorgraft.frontends.torch.kernels.neural.normalization import affine, input_gradient, moments, widened
+from tensorgraft.hub import dtypes
+
+Array = Any
+Axes = tuple[int, ...]
+
+
+def _channel(xp: Any, v: Array | None, x: Array) -> Array | None:
+    """A vector with an entry a channel, in the shape that broadcasts against `x`."""
+    if v is None:
+        return None
+    return xp.reshape(widened(xp, v, x), (1, xp.shape(v)[0], *(1,) * (xp.ndim(x) - 2)))
+
+
+def _axes_but_channel(xp: Any, x: Array) -> Axes:
+    return (0, *range(2, xp.ndim(x)))
+
+
+def _flat(xp: Any, v: Array) -> Array:
+    return xp.reshape(v, (xp.size(v),))
+
+
+def _batch_norm(
+    xp: Any,
+    x: Array,
+    weight: Array | None,
+    bias: Array | None,
+    running_mean: Array | None,
+    running_var: Array | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[list[Array | None], list[Array]]:
+    """(the new running statistics, one for each that is given; [result, saved mean, saved 1 / deviation])."""
+    wide, axes = widened(xp, x), _axes_but_channel(xp, x)
+    running: list[Array | None] = [v for v in (running_mean, running_var) if v is not None]
+    if training:
+        mean, var = moments(xp, wide, axes)
+        n = xp.count(x, axes)
+        news = (_flat(xp, mean), xp.multiply(_flat(xp, var), n / (n - 1) if n > 1 else math.nan))
+        old_new = zip((running_mean, running_var), news, strict=True)
+        mixed = []
+        for old, new in old_new:
+            if old is not None:
+                old = widened(xp, old)
+                new = xp.astype(new, xp.dtype_of(old))
+                mixed.append(xp.add(xp.multiply(old, 1 - momentum), xp.multiply(new, momentum)))
+        running, rstd = mixed, xp.rsqrt(xp.add(var, eps))
+        saved = [_flat(xp, mean), _flat(xp, rstd)]
+    else:
+        running = [None] * len(running)
+        mean = _channel(xp, running_mean, x)
+        rstd = xp.rsqrt(xp.add(_channel(xp, running_var, x), eps))
+        saved = [_flat(xp, mean), _flat(xp, rstd)]
+    normal = xp.multiply(xp.subtract(wide, mean), rstd)
+    return running, [affine(xp, normal, _channel(xp, weight, x), _channel(xp, bias, x)), *saved]
+
+
+def _batch_norm_meta(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[torch.Tensor, ...]:
+    """As on the CPU: no statistics are saved in evaluation; their dtype is that of the running ones, else `x`'s."""
+    saved = x.new_empty((x.shape[1] if training else 0,), dtype=(x if running_mean is None else running_mean).dtype)
+    return torch.empty_like(x), saved, torch.empty_like(saved)
+
+
+@kernel("native_batch_norm", writes=("running_mean", "running_var"), meta=_batch_norm_meta)
+def _native_batch_norm(xp: Any, *args: Any) -> tuple[Any, ...]:
+    x, training = args[0], args[5]
+    running, (out, mean, rstd) = _batch_norm(xp, *args)
+    if not training:
+        mean = rstd = xp.zeros((0,), dtypes.accumulator(xp.dtype_of(x)))
+    return *running, out, mean, rstd
+
+
+kernel("_native_batch_norm_legit", meta=_batch_norm_meta)(_native_batch_norm)
+
+
+@kernel(
+    "_native_batch_norm_legit.no_stats",
+    meta=lambda x, weight, bias, training, momentum, eps: _batch_norm_meta(
+        x, weight, bias, None, None, True, momentum, eps
+    ),
+)
+def _batch_norm_no_stats(
+    xp: Any, x: Array, weight: Array | None, bias: Array | None, training: bool, momentum: float, eps: float
+) -> tuple[Array, ...]:
+    return tuple(_batch_norm(xp, x, weight, bias, None, None, True, momentum, eps)[1])
+
+
+def _update_meta(
+    x: torch.Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
+) -> tuple[torch.Tensor, ...]:
+    made = _batch_norm_meta(x, weight, bias, running_mean, running_var, True, momentum, eps)
+    return *made, x.new_empty((0,), dtype=torch.uint8)
+
+
+@kernel("_batch_norm_with_update", meta=_update_meta)
+def _batch_norm_with_update(
+    xp: Any,
+    x: Array,
+    weight: Array | None,
+    bias: Array | None,
+    running_mean: Array,
+    running_var: Array,
+    momentum: float,
+    eps: float,
+) -> tuple[Array | None, ...]:
+    running, made = _batch_norm(xp, x, weight, bias, running_mean, running_var, True, momentum, eps)
+    return *running, *made, xp.zeros((0,), dtypes.uint8)
+
+
+def _gradients_meta(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | None, *rest: Any) -> Any:
+    of_channels = x.new_empty((x.shape[1],), dtype=(x if weight is None else weight).dtype)
+    return torch.empty_like(x), of_channels, torch.empty_like(of_channels)
+
+
+def _batch_norm_gradients(
+    xp: Any,
+    grad: Array,
+    x: Array,
+    weight: Array | None,
+    running_mean: Array | None,
+    running_var: Array | None,
+    saved_mean: Array | None,
+    saved_rstd: Array | None,
+    training: bool,
+    eps: float,
+    mask: Sequence[bool],
+) -> tuple[Array | None, ...]:
+    axes = _axes_but_channel(xp, x)
+    if training:
+        mean, rstd = _channel(xp, saved_mean, x), _channel(xp, saved_rstd, x)
+    else:
+        mean, rstd = _channel(xp, running_mean, x), xp.rsqrt(xp.add(_channel(xp, running_var, x), eps))
+    grad = widened(xp, grad, x)
+    normal = xp.multiply(xp.subtract(widened(xp, x), mean), rstd)
+    grad_x = grad_weight = grad_bias = None
+    if mask[0]:
+        scaled = grad if weight is None else xp.multiply(grad, _channel(xp, weight, x))
+        grad_x = input_gradient(xp, scaled, normal, rstd, axes) if training else xp.multiply(scaled, rstd)
+    if mask[1]:
+        grad_weight = xp.sum(xp.multiply(grad, normal), axis=axes)
+    if mask[2]:
+        grad_bias = xp.sum(grad, axis=axes)
+    return grad_x, grad_weight, grad_bias
+
+
+kernel("native_batch_norm_backward", meta=masked(_gradients_meta))(_batch_norm_gradients)
+
+
+@kernel("batch_norm_backward", meta=masked(_gradients_meta))
+def _batch_norm_backward(xp: Any, *arguments: Any) -> tuple[Array | None, ...]:
+    """The same arguments, and last what the forward pass kept for its backend."""
+    return _batch_norm_gradients(xp, *arguments[:-1])

@@ -1,0 +1,98 @@
+"""Distances between rows, and rows scaled to a norm."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.frontends.torch.kernels.common import wide
+from tensorgraft.frontends.torch.kernels.reduction import vector_norm
+from tensorgraft.hub import dtypes
+
+Array = Any
+
+
+def _differences(xp: Any, x: Array, y: Array) -> Array:
+    """(..., p, r, m) from (..., p, m) and (..., r, m), batches broadcast."""
+    return xp.subtract(xp.expand_dims(x, -2), xp.expand_dims(y, -3))
+
+
+@kernel("_cdist_forward")
+def _cdist(xp: Any, x: Array, y: Array, p: float, compute_mode: int | None = None) -> Array:
+    gap = _differences(xp, x, y)
+    if not xp.shape(gap)[-1]:
+        return xp.zeros(xp.shape(gap)[:-1], xp.dtype_of(gap))
+    return vector_norm(xp, gap, p, (xp.ndim(gap) - 1,), False)
+
+
+def _slope(xp: Any, gap: Array, p: float, distance: Array) -> Array:
+    """The derivative of the p-norm by each difference; 0 where PyTorch says so."""
+    zero = xp.zeros_like(gap)
+    if p == 0:
+        return zero
+    if p == 1:
+        return xp.sign(gap)
+    size = xp.abs(gap)
+    flat = xp.equal(distance, 0)
+    if p == math.inf:
+        return xp.where(xp.equal(size, distance), xp.sign(gap), zero)
+    safe = xp.where(flat, xp.ones_like(distance), distance)
+    if p == 2:
+        return xp.where(flat, zero, xp.divide(gap, safe))
+    powers = xp.pow(xp.where(xp.equal(size, 0), xp.ones_like(size), size), p - 1)
+    slope = xp.multiply(xp.multiply(xp.sign(gap), powers), xp.pow(safe, 1 - p))
+    return xp.where(xp.logical_or(flat, xp.equal(size, 0)), zero, slope)
+
+
+@kernel("_cdist_backward")
+def _cdist_backward(xp: Any, grad: Array, x: Array, y: Array, p: float, cdist: Array) -> Array:
+    gap = _differences(xp, x, y)
+    slope = _slope(xp, gap, p, xp.expand_dims(cdist, -1))
+    return _summed_to(xp, xp.sum(xp.multiply(xp.expand_dims(grad, -1), slope), axis=-2), xp.shape(x))
+
+
+def _summed_to(xp: Any, x: Array, shape: tuple[int, ...]) -> Array:
+    """The transpose of broadcasting from `shape`."""
+    lead = xp.ndim(x) - len(shape)
+    axes = [a for a, n in enumerate(shape) if n == 1 and xp.shape(x)[lead + a] != 1]
+    x = xp.sum(x, axis=(*range(lead), *(lead + a for a in axes)), keepdims=True)
+    return xp.reshape(x, shape)
+
+
+def _pairs(xp: Any, n: int) -> tuple[Array, Array]:
+    rows, columns = np.triu_indices(n, 1)
+    return xp.asarray(rows.astype(np.int64)), xp.asarray(columns.astype(np.int64))
+
+
+@kernel("_pdist_forward")
+def _pdist(xp: Any, x: Array, p: float = 2) -> Array:
+    i, j = _pairs(xp, xp.shape(x)[0])
+    if not xp.size(i) or not xp.shape(x)[1]:
+        return xp.zeros(xp.shape(i), xp.dtype_of(x))
+    return vector_norm(xp, xp.subtract(xp.take(x, i, 0), xp.take(x, j, 0)), p, (1,), False)
+
+
+@kernel("_pdist_backward")
+def _pdist_backward(xp: Any, grad: Array, x: Array, p: float, pdist: Array) -> Array:
+    i, j = _pairs(xp, xp.shape(x)[0])
+    if not xp.size(i) or not xp.size(x):
+        return xp.zeros_like(x)
+    gap = xp.subtract(xp.take(x, i, 0), xp.take(x, j, 0))
+    part = xp.multiply(xp.expand_dims(grad, 1), _slope(xp, gap, p, xp.expand_dims(pdist, 1)))
+    out = xp.scatter(xp.zeros_like(x), (i,), part, mode="add")
+    return xp.scatter(out, (j,), xp.negative(part), mode="add")
+
+
+@kernel("renorm")
+def _renorm(xp: Any, x: Array, p: float, dim: int, maxnorm: float) -> Array:
+    axis = dim % xp.ndim(x)
+    dtype = xp.dtype_of(x)
+    others = tuple(a for a in range(xp.ndim(x)) if a != axis)
+    norm = vector_norm(xp, x, p, others, True)
+    scale = xp.where(xp.greater(norm, maxnorm), xp.divide(maxnorm, xp.add(norm, 1e-7)), xp.ones_like(norm))
+    if dtypes.is_complex(dtype):
+        scale = xp.complex(scale, xp.zeros_like(scale))
+    return xp.multiply(wide(xp, x), scale)

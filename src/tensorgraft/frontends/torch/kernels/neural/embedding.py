@@ -1,0 +1,241 @@
+"""Rows of a table: `embedding`, and `embedding_bag`, which sums, averages or maximises them by bag."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.frontends.torch.dispatch.checks import check
+from tensorgraft.frontends.torch.kernels.bounds import within
+from tensorgraft.frontends.torch.kernels.common import wide
+from tensorgraft.frontends.torch.kernels.reduction import vector_norm
+from tensorgraft.hub import dtypes
+
+Array = Any
+SUM, MEAN, MAX = 0, 1, 2
+
+
+@kernel("embedding", host=("indices",))
+def _embedding(
+    xp: Any,
+    weight: Array,
+    indices: Array,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Array:
+    n = xp.shape(weight)[0]
+    return xp.take(weight, within(xp, indices, n, lambda bad: IndexError("index out of range in self")), 0)
+
+
+def _counts(xp: Any, indices: Array, n: int) -> Array:
+    """int64 (n,): how often each row is looked up."""
+    ones = xp.full(xp.shape(indices), 1, dtypes.int64)
+    return xp.scatter(xp.zeros((n,), dtypes.int64), (indices,), ones, mode="add")
+
+
+@kernel("embedding_dense_backward", host=("indices",))
+def _embedding_backward(
+    xp: Any, grad: Array, indices: Array, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+) -> Array:
+    n, width = xp.size(indices), xp.shape(grad)[-1]
+    rows = xp.reshape(wide(xp, grad), (n, width))
+    indices = xp.astype(xp.reshape(indices, (n,)), dtypes.int64)
+    table = xp.zeros((num_weights, width), xp.dtype_of(rows))
+    if not n:
+        return table
+    if padding_idx >= 0:
+        real = xp.not_equal(indices, padding_idx)
+        rows = xp.where(xp.expand_dims(real, 1), rows, xp.zeros_like(rows))
+    if scale_grad_by_freq:
+        often = xp.gather(_counts(xp, indices, num_weights), (indices,))
+        rows = xp.divide(rows, xp.expand_dims(xp.astype(often, xp.dtype_of(rows)), 1))
+    return xp.scatter(table, (indices,), rows, mode="add")
+
+
+@kernel("embedding_renorm_", host=("indices",))
+def _embedding_renorm(xp: Any, weight: Array, indices: Array, max_norm: float, norm_type: float) -> list[Array]:
+    n = xp.shape(weight)[0]
+    indices = within(xp, xp.reshape(indices, (xp.size(indices),)), n, lambda bad: IndexError(
+        f"select(): index {bad} out of range for tensor of size {list(xp.shape(weight))} at dimension 0"
+    ))  # fmt: skip
+    if not xp.size(indices):
+        return [weight]
+    norm = vector_norm(xp, weight, norm_type, (1,), True)
+    scale = xp.divide(max_norm, xp.add(norm, 1e-7))
+    used = xp.expand_dims(xp.greater(_counts(xp, indices, n), 0), 1)
+    renorm = xp.logical_and(used, xp.greater(norm, max_norm))
+    return [xp.where(renorm, xp.astype(xp.multiply(wide(xp, weight), scale), xp.dtype_of(weight)), weight)]
+
+
+# ---- bags ----------------------------------------------------------------------------------------------------------
+
+
+def _check_offsets(xp: Any, offsets: Array, n: int) -> None:
+    def judge(ends: np.ndarray) -> None:
+        first, last = ends.tolist()
+        if first != 0:
+            raise RuntimeError(
+                "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0."
+                f" However, got {first}"
+            )
+        if last > n:
+            raise RuntimeError(f"offsets[-1] can not be greater than input's length {n} but got offsets[-1] of {last}")
+
+    if rows := xp.shape(offsets)[0]:
+        check(xp, xp.gather(offsets, (xp.asarray(np.array([0, rows - 1])),)), judge)
+
+
+def _bag(
+    xp: Any,
+    weight: Array,
+    indices: Array,
+    offsets: Array,
+    scale_grad_by_freq: bool = False,
+    mode: int = SUM,
+    sparse: bool = False,
+    per_sample_weights: Array | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> tuple[Array, Array, Array, Array]:
+    """(the bags (B, width), the bag of each index, how many count in each bag, of a maximum the rows it is from)."""
+    n, (rows, width) = xp.size(indices), xp.shape(weight)
+    bags = xp.shape(offsets)[0] - include_last_offset
+    dtype = xp.dtype_of(weight)
+    indices = within(xp, indices, rows, lambda bad: RuntimeError(
+        f"Index 0 of input takes value {bad} which is not in the valid range [0, {rows})"
+    ))  # fmt: skip
+    _check_offsets(xp, offsets, n)
+    starts = xp.take_slice(xp.astype(offsets, dtypes.int64), 0, 0, bags)
+    index_dtype = dtypes.int64
+    if not n or not bags:
+        empty = xp.zeros((bags,), index_dtype)
+        return (
+            xp.zeros((bags, width), dtype),
+            xp.zeros((n,), index_dtype),
+            empty,
+            xp.zeros((bags, width), index_dtype) if mode == MAX else empty,
+        )
+    bag_of = xp.subtract(xp.searchsorted(starts, xp.iota(n, dtypes.int64), right=True), 1)
+    real = xp.not_equal(indices, padding_idx) if padding_idx >= 0 else xp.full((n,), True, dtypes.bool_)
+    size = xp.scatter(xp.zeros((bags,), index_dtype), (bag_of,), xp.astype(real, index_dtype), mode="add")
+    chosen = wide(xp, xp.take(weight, indices, 0))
+    if per_sample_weights is not None:
+        chosen = xp.multiply(chosen, xp.expand_dims(xp.astype(per_sample_weights, xp.dtype_of(chosen)), 1))
+    column = xp.expand_dims(real, 1)
+    if mode != MAX:
+        chosen = xp.where(column, chosen, xp.zeros_like(chosen))
+        out = xp.scatter(xp.zeros((bags, width), xp.dtype_of(chosen)), (bag_of,), chosen, mode="add")
+        if mode == MEAN:
+            out = xp.divide(out, xp.expand_dims(xp.astype(xp.maximum(size, 1), xp.dtype_of(out)), 1))
+        return out, bag_of, size, size
+    least = xp.full((), dtypes.lowest(xp.dtype_of(chosen)), xp.dtype_of(chosen))
+    chosen = xp.where(column, chosen, least)
+    high = xp.scatter(xp.broadcast_to(least, (bags, width)), (bag_of,), chosen, mode="max")
+    here = xp.logical_and(xp.equal(chosen, xp.take(high, bag_of, 0)), column)
+    position = xp.where(here, xp.expand_dims(xp.iota(n, dtypes.int64), 1), xp.full((), n, dtypes.int64))
+    first = xp.scatter(xp.full((bags, width), n, dtypes.int64), (bag_of,), position, mode="min")
+    found = xp.less(first, n)
+    source = xp.take(indices, xp.where(found, first, xp.zeros_like(first)), 0)
+    return (
+        xp.where(found, high, xp.zeros_like(high)),
+        bag_of,
+        size,
+        xp.where(found, source, xp.zeros_like(source)),
+    )
+
+
+HOST = ("indices", "offsets")
+kernel("_embedding_bag", "_embedding_bag_forward_only", host=HOST, meta=False)(
+    lambda xp, weight, *args, **kwargs: _in_dtype(xp, weight, _bag(xp, weight, *args, **kwargs))
+)
+
+
+def _in_dtype(xp: Any, weight: Array, results: tuple[Array, ...]) -> tuple[Array, ...]:
+    return (xp.astype(results[0], xp.dtype_of(weight)), *results[1:])
+
+
+@kernel("_embedding_bag_dense_backward", meta=False)
+def _bag_backward(
+    xp: Any,
+    grad: Array,
+    indices: Array,
+    offset2bag: Array,
+    bag_size: Array,
+    maximum_indices: Array,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    per_sample_weights: Array | None,
+    padding_idx: int = -1,
+) -> Array:
+    dtype, width = xp.dtype_of(grad), xp.shape(grad)[-1]
+    grad = wide(xp, grad)
+    table = xp.zeros((num_weights, width), xp.dtype_of(grad))
+    n = xp.size(indices)
+    if not n or not xp.size(grad):
+        return xp.astype(table, dtype)
+    if mode == MAX:
+        some = xp.expand_dims(xp.greater(bag_size, 0), 1)
+        rows = xp.astype(maximum_indices, dtypes.int64)
+        columns = xp.reshape(xp.iota(width, dtypes.int64), (1, width))
+        out = xp.scatter(table, (rows, columns), xp.where(some, grad, xp.zeros_like(grad)), mode="add")
+        return xp.astype(out, dtype)
+    indices, offset2bag = (xp.astype(i, dtypes.int64) for i in (indices, offset2bag))
+    rows = xp.take(grad, offset2bag, 0)
+    if mode == MEAN:
+        size = xp.maximum(xp.take(bag_size, offset2bag, 0), 1)
+        rows = xp.divide(rows, xp.expand_dims(xp.astype(size, xp.dtype_of(rows)), 1))
+    if per_sample_weights is not None:
+        rows = xp.multiply(rows, xp.expand_dims(xp.astype(per_sample_weights, xp.dtype_of(rows)), 1))
+    if scale_grad_by_freq:
+        often = xp.gather(_counts(xp, indices, num_weights), (indices,))
+        rows = xp.divide(rows, xp.expand_dims(xp.astype(often, xp.dtype_of(rows)), 1))
+    if padding_idx >= 0:
+        rows = xp.where(xp.expand_dims(xp.not_equal(indices, padding_idx), 1), rows, xp.zeros_like(rows))
+    return xp.astype(xp.scatter(table, (indices,), rows, mode="add"), dtype)
+
+
+@kernel("_embedding_bag_backward", host=HOST, meta=False)
+def _bag_backward_any(
+    xp: Any,
+    grad: Array,
+    indices: Array,
+    offsets: Array,
+    offset2bag: Array,
+    bag_size: Array,
+    maximum_indices: Array,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Array | None,
+    padding_idx: int = -1,
+) -> Array:
+    if sparse:
+        raise NotImplementedError("sparse gradients")
+    rest = (num_weights, scale_grad_by_freq, mode, per_sample_weights, padding_idx)
+    return _bag_backward(xp, grad, indices, offset2bag, bag_size, maximum_indices, *rest)
+
+
+@kernel("_embedding_bag_per_sample_weights_backward", meta=False)
+def _bag_weights_backward(
+    xp: Any,
+    grad: Array,
+    weight: Array,
+    indices: Array,
+    offsets: Array,
+    offset2bag: Array,
+    mode: int,
+    padding_idx: int = -1,
+) -> Array:
+    indices, offset2bag = (xp.astype(i, dtypes.int64) for i in (indices, offset2bag))
+    if not xp.size(indices):
+        return xp.zeros((0,), xp.dtype_of(grad))
+    products = xp.multiply(wide(xp, xp.take(grad, offset2bag, 0)), wide(xp, xp.take(weight, indices, 0)))
+    out = xp.sum(products, axis=1)
+    if padding_idx >= 0:
+        out = xp.where(xp.not_equal(indices, padding_idx), out, xp.zeros_like(out))
+    return xp.astype(out, xp.dtype_of(grad))

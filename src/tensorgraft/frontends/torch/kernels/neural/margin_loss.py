@@ -1,0 +1,135 @@
+"""Margin losses of classes: of one for each sample, and of several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.frontends.torch.dispatch.checks import require
+from tensorgraft.frontends.torch.kernels.bounds import within
+from tensorgraft.frontends.torch.kernels.neural.loss import MEAN, NONE, reduced, widened
+from tensorgraft.hub import dtypes
+
+Array = Any
+
+
+def _meta(packet: Callable[..., Any]) -> Callable[..., Any]:
+    """PyTorch's meta function, but a sample without a batch has a loss without axes, as on the CPU."""
+
+    def meta(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        made = packet(x, *args, **kwargs)
+        loss = made[0] if isinstance(made, tuple) else made
+        if x.dim() < 2:
+            loss.resize_(())
+        return made
+
+    return meta
+
+
+def _margins(xp: Any, x: Array, target: Array, margin: float, weight: Array | None) -> tuple[Array, ...]:
+    """(margin violations (N, C), the target's one-hot, the weight of each sample)."""
+    x = widened(xp, x)
+    target = within(xp, target, xp.shape(x)[1], lambda bad: RuntimeError("target out of range"))
+    at = xp.expand_dims(target, 1)
+    z = xp.add(xp.subtract(x, xp.take_along_axis(x, at, 1)), margin)
+    hot = xp.equal(at, xp.iota(xp.shape(x)[1], dtypes.int64))
+    w = xp.ones(xp.shape(target), xp.dtype_of(x)) if weight is None else widened(xp, xp.gather(weight, (target,)))
+    return z, hot, xp.expand_dims(w, 1)
+
+
+@kernel("multi_margin_loss", meta=_meta(torch.ops.aten.multi_margin_loss))
+def _multi_margin(
+    xp: Any,
+    x: Array,
+    target: Array,
+    p: int = 1,
+    margin: float = 1,
+    weight: Array | None = None,
+    reduction: int = MEAN,
+) -> Array:
+    rows, targets = _rows(xp, x), xp.reshape(target, (xp.size(target),))
+    z, hot, w = _margins(xp, rows, targets, margin, weight)
+    loss = xp.maximum(z, 0)
+    loss = xp.multiply(xp.multiply(loss, loss) if p == 2 else loss, w)
+    loss = xp.sum(xp.where(hot, xp.zeros_like(loss), loss), axis=1)
+    out = reduced(xp, xp.divide(loss, max(xp.shape(rows)[1], 1)), reduction)
+    return xp.astype(xp.reshape(out, xp.shape(target)) if reduction == NONE else out, xp.dtype_of(x))
+
+
+@kernel("multi_margin_loss_backward", meta=False)
+def _multi_margin_backward(
+    xp: Any,
+    grad: Array,
+    x: Array,
+    target: Array,
+    p: int,
+    margin: float,
+    weight: Array | None = None,
+    reduction: int = MEAN,
+) -> Array:
+    rows, targets = _rows(xp, x), xp.reshape(target, (xp.size(target),))
+    z, hot, w = _margins(xp, rows, targets, margin, weight)
+    slope = xp.multiply(xp.maximum(z, 0), 2) if p == 2 else xp.ones_like(z)
+    slope = xp.divide(xp.multiply(slope, w), max(xp.shape(rows)[1], 1))
+    slope = xp.where(xp.logical_or(hot, xp.less_equal(z, 0)), xp.zeros_like(slope), slope)
+    slope = xp.where(hot, xp.negative(xp.sum(slope, axis=1, keepdims=True)), slope)
+    return xp.astype(xp.reshape(_of_rows(xp, slope, grad, reduction), xp.shape(x)), xp.dtype_of(x))
+
+
+def _rows(xp: Any, x: Array) -> Array:
+    """(N, C) of an input that may be one sample (C,)."""
+    return x if xp.ndim(x) == 2 else xp.reshape(x, (1, xp.size(x)))
+
+
+def _of_rows(xp: Any, slope: Array, grad: Array, reduction: int) -> Array:
+    """The chain rule where each row of `slope` belongs to one loss."""
+    grad = widened(xp, grad)
+    if reduction == NONE:
+        return xp.multiply(slope, xp.reshape(grad, (xp.shape(slope)[0], 1)))
+    return xp.multiply(xp.divide(slope, max(xp.shape(slope)[0], 1)) if reduction == MEAN else slope, grad)
+
+
+def _label_sets(xp: Any, target: Array) -> tuple[Array, Array]:
+    """(which entries of (N, C) are labels: those before the first -1; which classes they name)."""
+    target, classes = xp.astype(target, dtypes.int64), xp.shape(target)[1]
+    inside = xp.logical_and(xp.greater_equal(target, -1), xp.less(target, classes))
+    require(xp, (inside, "argument #2 'target' is out of range"))
+    before = xp.cumsum(xp.astype(xp.less(target, 0), dtypes.int64), 1)
+    valid = xp.equal(before, 0)
+    hot = xp.equal(xp.expand_dims(target, 2), xp.iota(classes, dtypes.int64))
+    return valid, xp.any(xp.logical_and(hot, xp.expand_dims(valid, 2)), axis=1)
+
+
+def _multilabel_margins(xp: Any, x: Array, target: Array) -> tuple[Array, Array, Array]:
+    """(1 - (x[label j] - x[class i]) (N, j, i), where that counts, the labels (N, j), 0 where there is none)."""
+    valid, named = _label_sets(xp, target)
+    safe = xp.where(valid, xp.astype(target, dtypes.int64), xp.zeros(xp.shape(target), dtypes.int64))
+    z = xp.add(xp.subtract(xp.expand_dims(x, 1), xp.expand_dims(xp.take_along_axis(x, safe, 1), 2)), 1)
+    counts = xp.logical_and(xp.expand_dims(valid, 2), xp.logical_not(xp.expand_dims(named, 1)))
+    return z, xp.logical_and(counts, xp.greater(z, 0)), safe
+
+
+@kernel("multilabel_margin_loss_forward", meta=_meta(torch.ops.aten.multilabel_margin_loss_forward))
+def _multilabel_margin(xp: Any, x: Array, target: Array, reduction: int) -> tuple[Array, Array]:
+    rows, targets = widened(xp, _rows(xp, x)), _rows(xp, target)
+    z, counts, _ = _multilabel_margins(xp, rows, targets)
+    loss = xp.divide(xp.sum(xp.where(counts, z, xp.zeros_like(z)), axis=(1, 2)), max(xp.shape(rows)[1], 1))
+    out = reduced(xp, loss, reduction)
+    if reduction == NONE:
+        out = xp.reshape(out, xp.shape(x)[:-1])
+    named = xp.reshape(_label_sets(xp, targets)[1], xp.shape(target))
+    return xp.astype(out, xp.dtype_of(x)), xp.astype(named, xp.dtype_of(x))
+
+
+@kernel("multilabel_margin_loss_backward", meta=False)
+def _multilabel_margin_backward(
+    xp: Any, grad: Array, x: Array, target: Array, reduction: int, is_target: Array
+) -> Array:
+    rows, targets = widened(xp, _rows(xp, x)), _rows(xp, target)
+    _, counts, safe = _multilabel_margins(xp, rows, targets)
+    each = xp.divide(xp.astype(counts, xp.dtype_of(rows)), max(xp.shape(rows)[1], 1))
+    slope = xp.put_along_axis(xp.sum(each, axis=1), safe, xp.negative(xp.sum(each, axis=2)), 1, mode="add")
+    return xp.astype(xp.reshape(_of_rows(xp, slope, grad, reduction), xp.shape(x)), xp.dtype_of(x))

@@ -1,0 +1,209 @@
+"""Fused optimizer steps over all parameters in one program, and what `GradScaler` asks for.
+
+The step size is an input of the program: a schedule does not compile again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.hub import dtypes
+
+Array = Any
+Arrays = list[Array]
+
+
+def _wide(xp: Any, x: Array) -> Array:
+    return xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
+
+
+def _like(xp: Any, number: Any, x: Array) -> Any:
+    """A step size (Python number, traced number or 0-d array) as an operand next to `x`."""
+    return number if isinstance(number, float | int) else xp.astype(number, xp.dtype_of(x))
+
+
+def _steps(
+    xp: Any,
+    update: Callable[..., tuple[Array, ...]],
+    params: Arrays,
+    grads: Arrays,
+    states: list[Arrays],
+    steps: Arrays | None,
+    maximize: bool,
+    grad_scale: Array | None,
+    found_inf: Array | None,
+) -> tuple[Arrays, list[Array | None], list[Arrays]]:
+    """`update(param, grad, step, *states) -> (param, *states)` for each parameter, all in at least float32.
+
+    With `found_inf` nothing changes where it is 1; with `grad_scale` the gradients are divided by it, and written.
+    """
+    new_params: Arrays = []
+    new_grads: list[Array | None] = []
+    new_states: list[Arrays] = [[] for _ in states]
+    skip = None if found_inf is None else xp.equal(xp.reshape(found_inf, ()), 1)
+
+    def chosen(new: Array, old: Array) -> Array:
+        new = xp.astype(new, xp.dtype_of(old))
+        return new if skip is None else xp.where(skip, old, new)
+
+    for i, (param, grad) in enumerate(zip(params, grads, strict=True)):
+        olds = [param, *(state[i] for state in states)]
+        g, step = _wide(xp, grad), None if steps is None else _wide(xp, steps[i])
+        if grad_scale is not None:
+            g = xp.divide(g, xp.astype(xp.reshape(grad_scale, ()), xp.dtype_of(g)))
+        new_grads.append(None if grad_scale is None else chosen(g, grad))
+        if maximize:
+            g = xp.negative(g)
+        news = update(
+            _wide(xp, param), xp.astype(g, xp.dtype_of(_wide(xp, param))), step, *(_wide(xp, s) for s in olds[1:])
+        )
+        made = [chosen(new, old) for new, old in zip(news, olds, strict=True)]
+        new_params.append(made[0])
+        for state, new in zip(new_states, made[1:], strict=True):
+            state.append(new)
+    return new_params, new_grads, new_states
+
+
+def _adam(decoupled: bool) -> Callable[..., Any]:
+    def fused(
+        xp: Any,
+        params: Arrays,
+        grads: Arrays,
+        exp_avgs: Arrays,
+        exp_avg_sqs: Arrays,
+        max_exp_avg_sqs: Arrays,
+        state_steps: Arrays,
+        *,
+        lr: Any,
+        beta1: float,
+        beta2: float,
+        weight_decay: float,
+        eps: float,
+        amsgrad: bool,
+        maximize: bool,
+        grad_scale: Array | None = None,
+        found_inf: Array | None = None,
+    ) -> tuple[Any, ...]:
+        def update(p: Array, g: Array, step: Array, m: Array, v: Array, *top: Array) -> tuple[Array, ...]:
+            rate = _like(xp, lr, p)
+            if weight_decay and decoupled:
+                p = xp.subtract(p, xp.multiply(xp.multiply(p, weight_decay), rate))
+            elif weight_decay:
+                g = xp.add(g, xp.multiply(p, weight_decay))
+            m = xp.add(m, xp.multiply(xp.subtract(g, m), 1 - beta1))
+            v = xp.add(xp.multiply(v, beta2), xp.multiply(xp.multiply(g, g), 1 - beta2))
+            top = tuple(xp.maximum(t, v) for t in top)
+            step = xp.astype(step, dtypes.float64)
+            first = xp.astype(xp.subtract(1, xp.pow(xp.full((), beta1, dtypes.float64), step)), xp.dtype_of(p))
+            second = xp.subtract(1, xp.pow(xp.full((), beta2, dtypes.float64), step))
+            root = xp.astype(xp.sqrt(second), xp.dtype_of(p))
+            denominator = xp.add(xp.divide(xp.sqrt(top[0] if top else v), root), eps)
+            ratio = xp.divide(xp.multiply(m, rate), first)
+            return xp.subtract(p, xp.divide(ratio, denominator)), m, v, *top
+
+        states = [exp_avgs, exp_avg_sqs, *([max_exp_avg_sqs] if amsgrad else [])]
+        new, scaled, made = _steps(xp, update, params, grads, states, state_steps, maximize, grad_scale, found_inf)
+        return new, scaled, *made, *([] if amsgrad else [[None] * len(max_exp_avg_sqs)])
+
+    return fused
+
+
+kernel("_fused_adam_", "_fused_adam_.tensor_lr", dynamic=("lr",))(_adam(False))
+kernel("_fused_adamw_", "_fused_adamw_.tensor_lr", dynamic=("lr",))(_adam(True))
+
+
+@kernel("_fused_sgd_", "_fused_sgd_.tensor_lr", dynamic=("lr",), meta=False)
+def _sgd(
+    xp: Any,
+    params: Arrays,
+    grads: Arrays,
+    momentum_buffers: Arrays,
+    *,
+    weight_decay: float,
+    momentum: float,
+    lr: Any,
+    dampening: float,
+    nesterov: bool,
+    maximize: bool,
+    is_first_step: bool,
+    grad_scale: Array | None = None,
+    found_inf: Array | None = None,
+) -> tuple[Any, ...]:
+    def update(p: Array, g: Array, step: Any, *buffers: Array) -> tuple[Array, ...]:
+        if weight_decay:
+            g = xp.add(g, xp.multiply(p, weight_decay))
+        if buffers:
+            (buffer,) = buffers
+            buffer = g if is_first_step else xp.add(xp.multiply(buffer, momentum), xp.multiply(g, 1 - dampening))
+            buffers = (buffer,)
+            g = xp.add(g, xp.multiply(buffer, momentum)) if nesterov else buffer
+        return xp.subtract(p, xp.multiply(g, _like(xp, lr, p))), *buffers
+
+    states = [momentum_buffers] if momentum_buffers else []
+    new, scaled, made = _steps(xp, update, params, grads, states, None, maximize, grad_scale, found_inf)
+    return new, scaled, *made
+
+
+def _adagrad(writes_steps: bool) -> Callable[..., Any]:
+    def fused(
+        xp: Any,
+        params: Arrays,
+        grads: Arrays,
+        state_sums: Arrays,
+        state_steps: Arrays,
+        *,
+        lr: Any,
+        lr_decay: float,
+        weight_decay: float,
+        eps: float,
+        maximize: bool,
+        grad_scale: Array | None = None,
+        found_inf: Array | None = None,
+    ) -> tuple[Any, ...]:
+        def update(p: Array, g: Array, step: Array, total: Array) -> tuple[Array, ...]:
+            if weight_decay:
+                g = xp.add(g, xp.multiply(p, weight_decay))
+            decay = xp.add(xp.multiply(xp.subtract(step, 1), lr_decay), 1)
+            rate = xp.divide(_like(xp, lr, decay) if not isinstance(lr, float | int) else lr, decay)
+            total = xp.add(total, xp.multiply(g, g))
+            step_of = xp.divide(g, xp.add(xp.sqrt(total), eps))
+            return xp.subtract(p, xp.multiply(step_of, xp.astype(rate, xp.dtype_of(p)))), total
+
+        new, scaled, (sums,) = _steps(
+            xp, update, params, grads, [state_sums], state_steps, maximize, grad_scale, found_inf
+        )
+        return new, scaled, sums, *([[None] * len(state_steps)] if writes_steps else [])
+
+    return fused
+
+
+kernel("_fused_adagrad_", dynamic=("lr",), meta=False)(_adagrad(True))
+kernel("_fused_adagrad_.tensor_lr", dynamic=("lr",), meta=False)(_adagrad(False))
+
+
+@kernel("_amp_foreach_non_finite_check_and_unscale_")
+def _unscale(xp: Any, grads: Arrays, found_inf: Array, inv_scale: Array) -> tuple[Any, ...]:
+    """The gradients times `inv_scale`, and 1.0 in `found_inf` where any of them is not finite."""
+    new: Arrays = []
+    for grad in grads:
+        wide = _wide(xp, grad)
+        found_inf = xp.where(xp.all(xp.isfinite(wide)), found_inf, xp.ones_like(found_inf))
+        new.append(
+            xp.astype(xp.multiply(wide, xp.astype(xp.reshape(inv_scale, ()), xp.dtype_of(wide))), xp.dtype_of(grad))
+        )
+    return new, found_inf
+
+
+@kernel("_amp_update_scale_", dynamic=("scale_growth_factor", "scale_backoff_factor", "growth_interval"))
+def _update_scale(
+    xp: Any, scale: Array, tracker: Array, found_inf: Array, growth: Any, backoff: Any, interval: Any
+) -> tuple[Array, Array]:
+    bad = xp.not_equal(found_inf, 0)
+    steps = xp.add(tracker, 1)
+    due = xp.equal(steps, _like(xp, interval, steps))
+    grown = xp.multiply(scale, _like(xp, growth, scale))
+    grown = xp.where(xp.logical_and(due, xp.isfinite(grown)), grown, scale)
+    new = xp.where(bad, xp.multiply(scale, _like(xp, backoff, scale)), grown)
+    return new, xp.where(xp.logical_or(bad, due), xp.zeros_like(tracker), steps)

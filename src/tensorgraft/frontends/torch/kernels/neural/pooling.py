@@ -1,0 +1,248 @@
+"""The greatest value in windows, and where it is.
+
+A window is a product of intervals, so every pooling goes axis by axis: a sum of extents in place of their product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.frontends.torch.kernels.bounds import within
+from tensorgraft.hub import dtypes
+
+Array = Any
+Ints = tuple[int, ...]
+
+
+def each(values: Sequence[int], n: int) -> Ints:
+    return tuple(values) * n if len(values) == 1 else tuple(values)
+
+
+def output_extent(n: int, k: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
+    """How many windows an axis has. With `ceil_mode` one may hang over the end, but none begins in the padding."""
+    span = n + 2 * padding - dilation * (k - 1) - 1
+    out = (span + (stride - 1 if ceil_mode else 0)) // stride + 1
+    if ceil_mode and (out - 1) * stride >= n + padding:
+        out -= 1
+    return out
+
+
+Candidate = Callable[[Array], Array]  # from an array to what the j-th place of each window along one axis sees
+
+
+def _best_along(
+    xp: Any, values: Array, at: Array, pieces: Sequence[tuple[Candidate, Array | None, Array | None]]
+) -> Any:
+    """(greatest value, its position) along one axis; the first of equals, but the last NaN, as on the CPU.
+
+    `pieces`: for each place in the windows what it sees, whether it is inside the image (None: everywhere), and
+    whether it is the first place inside.
+    """
+    best = best_at = None
+    low = dtypes.lowest(xp.dtype_of(values))
+    for look, inside, first in pieces:
+        value, where = look(values), look(at)
+        if inside is not None:
+            value = xp.where(inside, value, xp.full_like(value, low))
+        if best is None:
+            best, best_at = value, where
+            continue
+        better = xp.greater(value, best)
+        if dtypes.is_floating(xp.dtype_of(value)):
+            better = xp.logical_or(better, xp.isnan(value))
+        if first is not None:
+            better = xp.logical_or(better, first)
+        best = xp.where(better, value, best)
+        best_at = xp.where(better, where, best_at)
+    return best, best_at
+
+
+def _flat_positions(xp: Any, spatial: Ints, ndim: int) -> Array:
+    """int64 row-major positions in an image, with leading axes of extent 1."""
+    at = xp.reshape(xp.iota(math.prod(spatial), dtypes.int64), spatial)
+    return xp.reshape(at, (1,) * (ndim - len(spatial)) + spatial)
+
+
+def _strided(xp: Any, axis: int, start: int, out: int, stride: int) -> Candidate:
+    """Every `stride`-th place from `start`, `out` of them; what lies outside is the nearest edge (and is masked)."""
+
+    def look(x: Array) -> Array:
+        n = xp.shape(x)[axis]
+        if start >= 0 and start + (out - 1) * stride < n:
+            return xp.take_slice(x, axis, start, start + (out - 1) * stride + 1, stride)
+        at = np.clip(start + np.arange(out) * stride, 0, n - 1)
+        return xp.take(x, xp.asarray(at), axis)
+
+    return look
+
+
+def _window_pieces(
+    xp: Any, ndim: int, axis: int, n: int, k: int, stride: int, pad: int, gap: int, out: int
+) -> list[Any]:
+    along = tuple(out if a == axis else 1 for a in range(ndim))
+    places = np.arange(out) * stride - pad + np.arange(k)[:, None] * gap
+    inside = (places >= 0) & (places < n)
+    pieces = []
+    for j in range(k):
+        if not inside[j].any():
+            continue
+        first = inside[j] & ~inside[:j].any(axis=0)
+        pieces.append(
+            (
+                _strided(xp, axis, j * gap - pad, out, stride),
+                None if inside[j].all() else xp.asarray(inside[j].reshape(along)),
+                xp.asarray(first.reshape(along)) if first.any() else None,
+            )
+        )
+    return pieces
+
+
+def _max_pool(d: int) -> Any:
+    def pool(
+        xp: Any,
+        x: Array,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        dilation: Sequence[int] = (1,),
+        ceil_mode: bool = False,
+    ) -> tuple[Array, Array]:
+        ndim, shape = xp.ndim(x), xp.shape(x)
+        stride = stride or kernel_size
+        sizes = zip(*(each(v, d) for v in (kernel_size, stride, padding, dilation)), strict=True)
+        at, axes = _flat_positions(xp, shape[-d:], ndim), range(ndim - d, ndim)
+        for axis, (k, s, p, g) in reversed(list(zip(axes, sizes, strict=True))):
+            n = shape[axis]
+            out = output_extent(n, k, s, p, g, ceil_mode)
+            x, at = _best_along(xp, x, at, _window_pieces(xp, ndim, axis, n, k, s, p, g, out))
+        return x, xp.broadcast_to(at, xp.shape(x))
+
+    return pool
+
+
+kernel("max_pool2d_with_indices")(_max_pool(2))
+kernel("max_pool3d_with_indices")(_max_pool(3))
+
+
+def _scattered(xp: Any, grad: Array, indices: Array, shape: Ints, d: int) -> Array:
+    """`grad` summed into zeros of `shape` at the flat positions in its last `d` axes."""
+    lead, inner = math.prod(shape[: len(shape) - d]), math.prod(shape[len(shape) - d :])
+    if not lead or not xp.size(grad):
+        return xp.zeros(shape, xp.dtype_of(grad))
+    wide = xp.reshape(xp.astype(grad, dtypes.accumulator(xp.dtype_of(grad))), (lead, xp.size(grad) // lead))
+    at = xp.reshape(xp.astype(indices, dtypes.int64), xp.shape(wide))
+    rows = xp.reshape(xp.iota(lead, dtypes.int64), (lead, 1))
+    out = xp.scatter(xp.zeros((lead, inner), xp.dtype_of(wide)), (rows, at), wide, mode="add")
+    return xp.reshape(out, shape)
+
+
+def _max_backward(d: int) -> Any:
+    """`rest`: the window, and last the indices."""
+    return lambda xp, grad, x, *rest: _scattered(xp, grad, rest[-1], xp.shape(x), d)
+
+
+kernel("max_pool2d_with_indices_backward")(_max_backward(2))
+kernel("max_pool3d_with_indices_backward")(_max_backward(3))
+kernel("adaptive_max_pool2d_backward", "fractional_max_pool2d_backward")(_max_backward(2))
+kernel("adaptive_max_pool3d_backward")(_max_backward(3))
+kernel("fractional_max_pool3d_backward", meta=lambda grad, x, *rest: torch.empty_like(x))(_max_backward(3))
+
+
+def intervals(n: int, out: int) -> tuple[np.ndarray, np.ndarray]:
+    """(starts, ends) of the windows of an adaptive pooling."""
+    i = np.arange(out)
+    return i * n // max(out, 1), -((-(i + 1) * n) // max(out, 1))
+
+
+def _adaptive_max(d: int) -> Any:
+    def pool(xp: Any, x: Array, output_size: Sequence[int]) -> tuple[Array, Array]:
+        ndim, shape = xp.ndim(x), xp.shape(x)
+        at = _flat_positions(xp, shape[-d:], ndim)
+        for axis, out in reversed(list(zip(range(ndim - d, ndim), each(output_size, d), strict=True))):
+            n = shape[axis]
+            if out and n % out == 0:
+                pieces = _window_pieces(xp, ndim, axis, n, n // out, n // out, 0, 1, out)
+            else:
+                starts, ends = intervals(n, out)
+                places = [np.minimum(starts + j, ends - 1) for j in range(int((ends - starts).max(initial=1)))]
+                pieces = [
+                    ((lambda v, p=p, axis=axis: xp.take(v, xp.asarray(p), axis)), None, None) for p in places
+                ]  # the last place again does not win against itself
+            x, at = _best_along(xp, x, at, pieces)
+        return x, xp.broadcast_to(at, xp.shape(x))
+
+    return pool
+
+
+kernel("adaptive_max_pool2d")(_adaptive_max(2))
+kernel("adaptive_max_pool3d")(_adaptive_max(3))
+
+
+def _fractional_max(d: int) -> Any:
+    """Graham 2014. `samples` (N, C, d) in [0, 1) shift the windows; in two dimensions the last axis takes the first."""
+
+    def pool(
+        xp: Any, x: Array, kernel_size: Sequence[int], output_size: Sequence[int], samples: Array
+    ) -> tuple[Array, Array]:
+        ndim, shape = xp.ndim(x), xp.shape(x)
+        lead = shape[: ndim - d]
+        if ndim == d + 1:  # one image: the first samples, whatever there is
+            samples = xp.take_slice(samples, 0, 0, 1)
+        at = xp.broadcast_to(_flat_positions(xp, shape[-d:], ndim), shape)
+        for i in reversed(range(d)):
+            axis, n, k, out = ndim - d + i, shape[ndim - d + i], kernel_size[i], output_size[i]
+            t = d - 1 - i if d == 2 else i
+            u = xp.reshape(xp.take_slice(samples, -1, t, t + 1), (*lead, *(1,) * d))
+            u = xp.astype(u, dtypes.accumulator(xp.dtype_of(u)))
+            starts = _fractional_starts(xp, u, n, k, out, tuple(out if a == axis else 1 for a in range(ndim)))
+            pieces = [(_shifted(xp, axis, starts, j), None, None) for j in range(k)]
+            x, at = _best_along(xp, x, at, pieces)
+        return x, at
+
+    return pool
+
+
+def _shifted(xp: Any, axis: int, starts: Array, j: int) -> Candidate:
+    """What the windows that begin at `starts` see at place `j`."""
+
+    def look(x: Array) -> Array:
+        shape = list(xp.shape(x))
+        shape[axis] = xp.shape(starts)[axis]
+        return xp.take_along_axis(x, xp.broadcast_to(xp.add(starts, j), tuple(shape)), axis)
+
+    return look
+
+
+def _fractional_starts(xp: Any, u: Array, n: int, k: int, out: int, along: Ints) -> Array:
+    """int64 first places of the windows; the last window ends with the image."""
+    dtype = xp.dtype_of(u)
+    i = xp.reshape(xp.astype(xp.iota(out, dtypes.int64), dtype), along)
+    alpha = xp.full((), (n - k) / (out - 1) if out > 1 else 0.0, dtype)
+    first, shift = (xp.astype(xp.multiply(v, alpha), dtypes.int64) for v in (xp.add(i, u), u))
+    last = xp.reshape(xp.equal(xp.iota(out, dtypes.int64), out - 1), along)
+    return xp.where(last, xp.full((), n - k, dtypes.int64), xp.subtract(first, shift))
+
+
+kernel("fractional_max_pool2d")(_fractional_max(2))
+kernel("fractional_max_pool3d")(_fractional_max(3))
+
+
+@kernel("max_unpool2d", "max_unpool3d")
+def _max_unpool(xp: Any, x: Array, indices: Array, output_size: list[int], *_: Any) -> Array:
+    """Each value to the place where the maximum was, zeros elsewhere (stride and padding are in `output_size`)."""
+    lead, n = xp.shape(x)[: -len(output_size)], math.prod(output_size)
+    volumes = "x".join(map(str, output_size))
+    at = within(xp, indices, n, lambda bad: RuntimeError(
+        f"Found an invalid max index: {bad} (output volumes are of size {volumes})"
+    ))  # fmt: skip
+    rows, columns = math.prod(lead), math.prod(xp.shape(x)[-len(output_size) :])
+    flat = xp.zeros((rows, n), xp.dtype_of(x))
+    if rows and columns and n:
+        flat = xp.put_along_axis(flat, xp.reshape(at, (rows, columns)), xp.reshape(x, (rows, columns)), 1)
+    return xp.reshape(flat, (*lead, *output_size))

@@ -1,0 +1,234 @@
+"""Images of other sizes: interpolation and padding by copies, axis by axis.
+
+Interpolation along an axis is a table: for each new place some old places and their weights. Forwards the old places
+are read; backwards the same table, as a matrix, is transposed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.hub import dtypes
+
+Array = Any
+
+
+class Taps(NamedTuple):
+    """What each of `out` new places reads: (taps, out) old places, (taps, out) weights."""
+
+    places: np.ndarray
+    weights: np.ndarray | None  # None: one tap, copied
+
+    def matrix(self, n: int) -> np.ndarray:
+        """(out, n)."""
+        out = self.places.shape[1]
+        found = np.zeros((out, n), np.float64)
+        weights = np.ones(self.places.shape) if self.weights is None else self.weights
+        for place, weight in zip(self.places, weights, strict=True):
+            np.add.at(found, (np.arange(out), place), weight)
+        return found
+
+
+Rule = Callable[[int, int, bool, float | None, Any], Taps]  # (old extent, new extent, align corners, scale, dtype)
+
+
+def _scale(n: int, out: int, align_corners: bool, scale: float | None, real: Any) -> Any:
+    """Old places a new place, in the precision in which PyTorch computes it."""
+    if align_corners:
+        return real(n - 1) / real(out - 1) if out > 1 else real(0)
+    return real(1.0 / scale) if scale is not None and scale > 0 else real(n) / real(max(out, 1))
+
+
+def _centres(n: int, out: int, align_corners: bool, scale: float | None, real: Any) -> np.ndarray:
+    """Where the middles of the new places are, counted from the middle of the first old one."""
+    at, by = np.arange(out).astype(real), _scale(n, out, align_corners, scale, real)
+    return at * by if align_corners else (at + real(0.5)) * by - real(0.5)
+
+
+def _nearest(n: int, out: int, align_corners: bool, scale: float | None, real: Any) -> Taps:
+    by = _scale(n, out, False, scale, np.float32)
+    return Taps(np.minimum(np.floor(np.arange(out).astype(np.float32) * by).astype(np.int64), n - 1)[None], None)
+
+
+def _nearest_exact(n: int, out: int, align_corners: bool, scale: float | None, real: Any) -> Taps:
+    by = _scale(n, out, False, scale, np.float32)
+    at = (np.arange(out).astype(np.float32) + np.float32(0.5)) * by
+    return Taps(np.minimum(np.floor(at).astype(np.int64), n - 1)[None], None)
+
+
+def _linear(n: int, out: int, align_corners: bool, scale: float | None, real: Any) -> Taps:
+    at = np.maximum(_centres(n, out, align_corners, scale, real), 0)
+    left = np.minimum(at.astype(np.int64), n - 1)
+    right = np.minimum(left + 1, n - 1)
+    t = np.clip(at - left, 0, 1)
+    return Taps(np.stack([left, right]), np.stack([1 - t, t]))
+
+
+def _keys(t: np.ndarray, a: float) -> np.ndarray:
+    """The cubic convolution kernel (Keys 1981)."""
+    t = np.abs(t)
+    inner = ((a + 2) * t - (a + 3)) * t * t + 1
+    outer = (((t - 5) * t + 8) * t - 4) * a
+    return np.where(t <= 1, inner, np.where(t < 2, outer, 0))
+
+
+def _cubic(n: int, out: int, align_corners: bool, scale: float | None, real: Any) -> Taps:
+    at = _centres(n, out, align_corners, scale, real)
+    left = np.floor(at)
+    t = at - left
+    offsets = np.arange(-1, 3)[:, None]
+    places = np.clip(left.astype(np.int64) + offsets, 0, n - 1)
+    return Taps(places, _keys(t - offsets, -0.75))
+
+
+def _antialiased(kernel_of: Callable[[np.ndarray], np.ndarray], width: int) -> Rule:
+    """The kernel is stretched over all old places of a new one, as PIL does."""
+
+    def taps(n: int, out: int, align_corners: bool, scale: float | None, real: Any) -> Taps:
+        by = float(_scale(n, out, align_corners, scale, real))
+        stretch = max(by, 1.0)
+        support = width / 2 * stretch
+        centre = by * (np.arange(out) + 0.5)
+        first = np.maximum((centre - support + 0.5).astype(np.int64), 0)
+        size = np.clip(np.minimum((centre + support + 0.5).astype(np.int64), n) - first, 0, math.ceil(support) * 2 + 1)
+        j = np.arange(int(size.max(initial=1)))[:, None]
+        weights = np.where(j < size, kernel_of((j + first - centre + 0.5) / stretch), 0)
+        total = weights.sum(axis=0)
+        return Taps(np.minimum(first + j, n - 1), weights / np.where(total == 0, 1, total))
+
+    return taps
+
+
+RULES: dict[str, tuple[Rule, int, bool]] = {  # name -> (rule, axes, takes `align_corners`)
+    **{f"upsample_nearest{d}d": (_nearest, d, False) for d in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{d}d": (_nearest_exact, d, False) for d in (1, 2, 3)},
+    "upsample_linear1d": (_linear, 1, True),
+    "upsample_bilinear2d": (_linear, 2, True),
+    "upsample_trilinear3d": (_linear, 3, True),
+    "upsample_bicubic2d": (_cubic, 2, True),
+    "_upsample_bilinear2d_aa": (_antialiased(lambda t: np.maximum(1 - np.abs(t), 0), 2), 2, True),
+    "_upsample_bicubic2d_aa": (_antialiased(lambda t: _keys(t, -0.5), 4), 2, True),
+    "_upsample_lanczos2d_aa": (
+        _antialiased(lambda t: np.where(np.abs(t) < 3, np.sinc(t) * np.sinc(t / 3), 0), 6),
+        2,
+        True,
+    ),
+}
+
+
+def _tables(
+    xp: Any, rule: Rule, olds: Sequence[int], news: Sequence[int], rest: Sequence[Any], aligned: bool, dtype: np.dtype
+) -> list[Taps]:
+    """`rest`: (align corners,) scales. Computed in single precision for images of smaller floats than float64."""
+    corners = bool(rest[0]) if aligned else False
+    scales = list(rest[1:] if aligned else rest) + [None] * 3
+    real = np.float64 if dtype == dtypes.float64 or dtypes.is_integer(dtype) else np.float32
+    return [rule(n, m, corners, s, real) for n, m, s in zip(olds, news, scales, strict=False)]
+
+
+def _read(xp: Any, x: Array, axis: int, taps: Taps) -> Array:
+    total = None
+    shape = tuple(taps.places.shape[1] if a == axis else 1 for a in range(xp.ndim(x)))
+    for j, place in enumerate(taps.places):
+        piece = xp.take(x, xp.asarray(place), axis)
+        if taps.weights is not None:
+            piece = xp.multiply(piece, xp.asarray(taps.weights[j].astype(xp.dtype_of(x)).reshape(shape)))
+        total = piece if total is None else xp.add(total, piece)
+    return total
+
+
+def _read_fixed(xp: Any, x: Array, axis: int, taps: Taps) -> Array:
+    """Bytes by 16-bit fixed-point weights, as the CPU (and PIL) read them: rounded and clipped after every axis."""
+    assert taps.weights is not None
+    summed = np.array(taps.weights, np.float64)
+    for j in range(1, len(summed)):  # beyond an edge all weights are the edge's
+        same = taps.places[j] == taps.places[j - 1]
+        summed[j] += np.where(same, summed[j - 1], 0)
+        summed[j - 1] = np.where(same, 0, summed[j - 1])
+    top, digits = float(summed.max(initial=0.0)), 0
+    while digits < 22 and int(0.5 + top * (1 << (digits + 1))) < 1 << 15:
+        digits += 1
+    scaled = summed * (1 << digits)
+    weights = np.trunc(scaled + np.where(scaled < 0, -0.5, 0.5))
+    total = xp.add(_read(xp, x, axis, Taps(taps.places, weights)), 1 << (digits - 1))
+    return xp.clip(xp.bitwise_right_shift(total, xp.full((), digits, dtypes.int32)), 0, 255)
+
+
+def _forwards(rule: Rule, d: int, aligned: bool) -> Any:
+    def fn(xp: Any, x: Array, output_size: Sequence[int], *rest: Any) -> Array:
+        dtype = xp.dtype_of(x)
+        tables = _tables(xp, rule, xp.shape(x)[-d:], output_size, rest, aligned, dtype)
+        copies = all(t.weights is None for t in tables)
+        whole = dtypes.is_integer(dtype) and not copies  # uint8
+        wide = x if copies else xp.astype(x, dtypes.int32 if whole else dtypes.accumulator(dtype))
+        for axis, taps in reversed(list(zip(range(xp.ndim(x) - d, xp.ndim(x)), tables, strict=True))):
+            if not whole:
+                wide = _read(xp, wide, axis, taps)
+            elif taps.places.shape[1] != xp.shape(x)[axis]:
+                wide = _read_fixed(xp, wide, axis, taps)
+        return wide
+
+    return fn
+
+
+def _backwards(rule: Rule, d: int, aligned: bool) -> Any:
+    def fn(xp: Any, grad: Array, output_size: Sequence[int], input_size: Sequence[int], *rest: Any) -> Array:
+        dtype = xp.dtype_of(grad)
+        wide = xp.astype(grad, dtypes.accumulator(dtype)) if dtypes.is_floating(dtype) else grad
+        tables = _tables(xp, rule, input_size[-d:], output_size, rest, aligned, dtype)
+        for axis, taps in zip(range(xp.ndim(grad) - d, xp.ndim(grad)), tables, strict=True):
+            matrix = xp.asarray(taps.matrix(input_size[axis]).astype(xp.dtype_of(wide)))
+            wide = xp.moveaxis(xp.dot_general(wide, matrix, ((axis,), (0,))), -1, axis)
+        return wide
+
+    return fn
+
+
+for _name, (_rule, _axes, _aligned) in RULES.items():
+    kernel(_name)(_forwards(_rule, _axes, _aligned))
+    kernel(f"{_name}_backward")(_backwards(_rule, _axes, _aligned))
+
+
+# ---- padding ---------------------------------------------------------------------------------------------------------
+
+
+def _reflected(n: int, low: int, high: int) -> np.ndarray:
+    at = np.abs(np.arange(-low, n + high))
+    return np.where(at >= n, 2 * (n - 1) - at, at)
+
+
+def _replicated(n: int, low: int, high: int) -> np.ndarray:
+    return np.clip(np.arange(-low, n + high), 0, n - 1)
+
+
+def _pad(places: Callable[[int, int, int], np.ndarray], d: int) -> tuple[Any, Any]:
+    def forward(xp: Any, x: Array, padding: Sequence[int]) -> Array:
+        for k in range(d):
+            axis = xp.ndim(x) - 1 - k
+            x = xp.take(x, xp.asarray(places(xp.shape(x)[axis], *padding[2 * k : 2 * k + 2])), axis)
+        return x
+
+    def backward(xp: Any, grad: Array, x: Array, padding: Sequence[int]) -> Array:
+        dtype = xp.dtype_of(grad)
+        wide = xp.astype(grad, dtypes.accumulator(dtype))
+        for k in range(d):
+            axis = xp.ndim(x) - 1 - k
+            at = xp.asarray(places(xp.shape(x)[axis], *padding[2 * k : 2 * k + 2]))
+            moved = xp.moveaxis(wide, axis, 0)
+            zeros = xp.zeros((xp.shape(x)[axis], *xp.shape(moved)[1:]), xp.dtype_of(wide))
+            wide = xp.moveaxis(xp.scatter(zeros, (at,), moved, mode="add"), 0, axis)
+        return wide
+
+    return forward, backward
+
+
+for _prefix, _places in (("reflection", _reflected), ("replication", _replicated)):
+    for _d in (1, 2, 3):
+        _fn, _gradient = _pad(_places, _d)
+        kernel(f"{_prefix}_pad{_d}d")(_fn)
+        kernel(f"{_prefix}_pad{_d}d_backward")(_gradient)

@@ -1,0 +1,224 @@
+"""Adam whose moments are kept in bytes, in blocks that share a scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core.spec import Spec
+from tensorgraft.frontends.torch.core.tensors import on_device
+from tensorgraft.hub import registry
+from tensorgraft.quantization import moments
+
+SMALLEST = moments.SMALLEST
+_PIECE = 512 * moments.BLOCK  # numbers
+
+Tensor = torch.Tensor
+Array = Any
+Arrays = list[Array]
+
+# what is kept of a parameter: in bytes, or of a small one as Adam keeps it
+_IN_BYTES = ("exp_avg", "exp_avg_scale", "root_exp_avg_sq", "root_exp_avg_sq_scale")
+_DENSE = ("exp_avg", "exp_avg_sq")
+
+_ARGUMENTS = (
+    "(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] moments, Tensor(c!)[] steps, int[] phases, *, {} lr,"
+    " float beta1, float beta2, float weight_decay, float eps, bool decoupled, bool maximize) -> ()"
+)
+SCHEMAS = ("adam8bit_" + _ARGUMENTS.format("float"), "adam8bit_.tensor_lr" + _ARGUMENTS.format("Tensor"))
+
+
+def _stepped(
+    xp: Any,
+    params: Arrays,
+    grads: Arrays,
+    kept: Arrays,
+    steps: Arrays,
+    phases: Sequence[int],
+    *,
+    lr: Any,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    eps: float,
+    decoupled: bool,
+    maximize: bool,
+) -> tuple[Arrays, Arrays, Arrays]:
+    """A step of all parameters, whose moments follow each other in `kept`: the new parameters, moments and counters."""
+    settings = moments.Settings(beta1, beta2, eps, weight_decay, decoupled)
+    each = len(kept) // len(params)
+    made: tuple[Arrays, Arrays, Arrays] = ([], [], [])
+    for i, (param, grad, count) in enumerate(zip(params, grads, steps, strict=True)):
+        dtype = xp.dtype_of(param)
+        weights = xp.astype(param, moments.wide(dtype))
+        grad = xp.astype(grad, moments.wide(dtype))
+        grad = xp.negative(grad) if maximize else grad
+        count = xp.add(count, 1.0)
+        own, starts = kept[each * i : each * (i + 1)], (phases[2 * i], phases[2 * i + 1])
+        change, new = moments.step(xp, grad, weights, own, count, lr, settings, starts)
+        made[0].append(xp.astype(xp.add(weights, change), dtype))
+        made[1].extend(new)
+        made[2].append(count)
+    return made
+
+
+KERNEL = Spec(_stepped, dynamic=frozenset({"lr"}), meta=False)  # of the operators of ours behind `SCHEMAS`
+
+
+class Adam8bit(torch.optim.Optimizer):
+    """Adam, and AdamW, with both moments in 8 bits: about a quarter of the memory of `torch.optim.Adam`'s state.
+
+    After Dettmers et al., arXiv 2110.02861: moments are floats of 8 bits in blocks of 256 with a scale, of the second
+    one the root. What rounding would always lose is kept in the mean, see `tensorgraft.quantization.moments`. Works on
+    every device, and in `tg.jit` on ours.
+
+    Arguments:
+        params, lr, betas, eps, weight_decay, maximize: as `torch.optim.Adam` takes them.
+        decoupled_weight_decay: as AdamW.
+        smallest: tensors of fewer elements keep their moments as they are (float32; of float64 ones, float64).
+        seed: of the roundings; the same one gives the same numbers.
+
+    Raises ValueError for numbers out of range; TypeError, at the first step, for parameters that are not real
+    floating-point tensors, and for sparse gradients.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | torch.Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        decoupled_weight_decay: bool = False,
+        maximize: bool = False,
+        smallest: int = SMALLEST,
+        seed: int = 0,
+    ) -> None:
+        for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
+            if not value >= 0.0:
+                raise ValueError(f"Adam8bit: {name} is {value}: it is to be 0 or more")
+        if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
+            raise ValueError(f"Adam8bit: betas are {betas}: they are to be two numbers of at least 0 and less than 1")
+        defaults = {
+            "lr": lr,
+            "betas": tuple(betas),
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "maximize": maximize,
+            "smallest": smallest,
+            "seed": seed,
+        }
+        super().__init__(params, defaults)
+
+    def _init_group(self, group: dict[str, Any]) -> None:
+        """The state of every parameter that has a gradient."""
+        for p in group["params"]:
+            if p.grad is None or self.state[p]:
+                continue
+            if not p.is_floating_point() or p.grad.is_sparse:
+                kind = f"a sparse gradient of {p.dtype}" if p.grad.is_sparse else f"parameters of {p.dtype}"
+                raise TypeError(f"Adam8bit: {kind}, shape {tuple(p.shape)}: dense floating-point ones are expected")
+            state = self.state[p]
+            state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
+            if p.numel() < group["smallest"]:
+                for name in _DENSE:
+                    state[name] = torch.zeros_like(p, dtype=_wide(p), memory_format=torch.contiguous_format)
+                continue
+            blocks = -(-p.numel() // moments.BLOCK)
+            for codes, scale in (_IN_BYTES[:2], _IN_BYTES[2:]):
+                state[codes] = torch.zeros((blocks, moments.BLOCK), dtype=torch.uint8, device=p.device)
+                state[scale] = torch.zeros((blocks, 1), dtype=torch.float32, device=p.device)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """See `torch.optim.Optimizer.load_state_dict`. The state keeps its dtypes, whatever the parameters' are."""
+        ids = [i for group in state_dict["param_groups"] for i in group["params"]]
+        super().load_state_dict(state_dict)
+        params = [p for group in self.param_groups for p in group["params"]]
+        for i, p in zip(ids, params, strict=True):
+            for name, value in state_dict["state"].get(i, {}).items():
+                self.state[p][name] = value.detach().to(p.device, copy=True)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step. `closure`, if there is one, computes the loss and the gradients again, and its loss is returned."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        first = 0  # number of the group's first parameter
+        for group in self.param_groups:
+            self._init_group(group)
+            numbered = [(first + i, p) for i, p in enumerate(group["params"]) if p.grad is not None]
+            first += len(group["params"])
+            for names in (_IN_BYTES, _DENSE):
+                some = [(i, p) for i, p in numbered if self.state[p].keys() == {"step", *names}]
+                for device in dict.fromkeys(p.device for _, p in some):
+                    self._update(group, [(i, p) for i, p in some if p.device == device], names)
+        return loss
+
+    def _update(self, group: dict[str, Any], numbered: list[tuple[int, Tensor]], names: Sequence[str]) -> None:
+        """A step of parameters that are on one device, and have the same kind of state."""
+        params = [p for _, p in numbered]
+        written = (
+            params,
+            [self.state[p][name] for p in params for name in names],
+            [self.state[p]["step"] for p in params],
+        )
+        phases = [moments.phase(group["seed"], i, moment) for i, _ in numbered for moment in (0, 1)]
+        beta1, beta2 = group["betas"]
+        given = {
+            "lr": group["lr"],
+            "beta1": beta1,
+            "beta2": beta2,
+            "weight_decay": group["weight_decay"],
+            "eps": group["eps"],
+            "decoupled": group["decoupled_weight_decay"],
+            "maximize": group["maximize"],
+        }
+        run = _natively
+        if on_device(params[0]):
+            ours = torch.ops.graft.adam8bit_
+            run = ours.tensor_lr if isinstance(group["lr"], Tensor) else ours.default
+        run(params, [p.grad for p in params if p.grad is not None], *written[1:], phases, **given)
+
+
+def _natively(
+    params: list[Tensor],
+    grads: list[Tensor],
+    kept: list[Tensor],
+    steps: list[Tensor],
+    phases: list[int],
+    **numbers: Any,
+) -> None:
+    """The kernel on tensors of PyTorch's own devices; on the CPU in pieces that stay in the cache."""
+    device = params[0].device
+    xp = registry.get("torch" if device.type == "cpu" else f"torch:{device.type}:{device.index or 0}")
+    each = len(kept) // len(params)
+    for i, (param, grad, count) in enumerate(zip(params, grads, steps, strict=True)):
+        own, starts = kept[each * i : each * (i + 1)], phases[2 * i : 2 * i + 2]
+        pieces = [(param, grad, own, starts)]
+        if device.type == "cpu" and param.is_contiguous():
+            pieces = list(_pieces(param.view(-1), grad.reshape(-1), own, starts))
+        for weights, slope, state, dithers in pieces:
+            with xp.scope():
+                made = _stepped(xp, [weights], [slope], state, [count], dithers, **numbers)
+            for x, value in zip((weights, *state), (*made[0], *made[1]), strict=True):
+                x.copy_(value)
+        count += 1.0
+
+
+def _pieces(weights: Tensor, grad: Tensor, kept: list[Tensor], phases: list[int]) -> Iterator[tuple[Any, ...]]:
+    """A parameter and its moments, whole blocks at a time."""
+    for start in range(0, max(weights.numel(), 1), _PIECE):
+        part, first = slice(start, start + _PIECE), start // moments.BLOCK
+        rows = part if len(kept) == 2 else slice(first, first + _PIECE // moments.BLOCK)
+        state = [x.view(-1)[rows] if len(kept) == 2 else x[rows] for x in kept]
+        yield weights[part], grad[part], state, [moments.later(phase, start) for phase in phases]
+
+
+def _wide(p: Tensor) -> torch.dtype:
+    return torch.promote_types(p.dtype, torch.float32)

@@ -1,0 +1,107 @@
+"""Quantised tensors in files: `torch.save` and pickle keep the codes and scales, `torch.load` gives them back.
+
+What is written is made of CPU tensors, numbers and strings, so that `weights_only=True` loads it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import torch
+import torch.multiprocessing.reductions as reductions
+
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of, cpu_to_numpy, numpy_dtype, numpy_to_cpu
+from tensorgraft.frontends.torch.quantized import cpu as quantized_cpu
+from tensorgraft.frontends.torch.quantized.tensors import attached, is_quantized, place_of
+from tensorgraft.quantization.quantized import Quantized, check_numbers
+from tensorgraft.quantization.scheme import Scheme
+from tensorgraft.storage import whole
+
+
+def install() -> None:
+    torch.Tensor.__reduce_ex__ = _reduce(torch.Tensor.__reduce_ex__)  # type: ignore[method-assign]
+    torch.serialization.add_safe_globals([rebuild])
+    for cls in (torch.Tensor, torch.nn.Parameter, quantized_cpu.QuantizedTensor):
+        ForkingPickler.register(cls, _sent)
+
+
+def _sent(t: torch.Tensor) -> Any:
+    """Between processes: codes and scales, those of the CPU in shared memory as PyTorch does it, copies of others."""
+    if t.device.type not in (TYPE, "cpu") or not torch._C._has_storage(t) or not is_quantized(t):
+        return reductions.reduce_tensor(t)
+    if isinstance(t, torch.nn.Parameter):
+        return torch._utils._rebuild_parameter, (t.detach(), t.requires_grad, OrderedDict())
+    parts, *kept, place = described(t)
+    if t.device.type == "cpu":
+        return rebuild, ("cpu", list(cell_of(t).array.parts), *kept, *place, t.requires_grad)
+    by_value = [(p.dtype, tuple(p.shape), p.reshape(-1).view(torch.uint8).numpy().tobytes()) for p in parts]
+    return _received, (str(t.device), by_value, *kept, *place, t.requires_grad)
+
+
+def _received(device: str, parts: list[Any], *rest: Any) -> torch.Tensor:
+    made = [
+        torch.frombuffer(bytearray(content), dtype=dtype).reshape(shape)
+        if content
+        else torch.empty(shape, dtype=dtype, device="cpu")
+        for dtype, shape, content in parts
+    ]
+    return rebuild(device, made, *rest)
+
+
+def _reduce(original: Callable[..., Any]) -> Callable[..., Any]:
+    def __reduce_ex__(self: torch.Tensor, protocol: Any) -> Any:
+        if self.device.type not in ("graft", "cpu") or not is_quantized(self):
+            return original(self, protocol)
+        if getattr(self, "_is_param", False):  # on the CPU a parameter is of the tensor's own class
+            return torch._utils._rebuild_parameter, (self.detach(), self.requires_grad, OrderedDict())
+        parts, *kept, place = described(self)
+        for part in parts:  # so that `map_location` says where it is to be
+            part.untyped_storage().saved_from = self.device  # type: ignore[attr-defined]
+        return rebuild, ("", parts, *kept, *place, self.requires_grad)
+
+    return functools.wraps(original)(__reduce_ex__)
+
+
+def described(t: torch.Tensor) -> tuple[list[torch.Tensor], tuple[int, ...], tuple[Any, ...], list[str], Any]:
+    """(codes and scales on the CPU, the shape of the codes, the scheme's fields, the logical dtype and the tensor's,
+    its size, strides and offset) of a quantised tensor."""
+    cell = cell_of(t)
+    q: Quantized = cell.array
+    xp: Any = cell.backend
+    with xp.scope():
+        parts = [numpy_to_cpu(xp.inner.to_numpy(a).copy()) for a in q.parts]
+    s = q.scheme
+    scheme = (s.encoding, s.granularity, s.group, s.block, s.axis, s.symmetric, s.activation, s.offset, s.table)
+    place = (tuple(t.size()), t.stride(), t.storage_offset())
+    return parts, q.base, scheme, [str(FROM_NUMPY[q.dtype]), str(t.dtype)], place
+
+
+def rebuild(
+    device: str,
+    parts: list[torch.Tensor],
+    base: tuple[int, ...],
+    scheme: tuple[Any, ...],
+    names: list[str],
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    offset: int,
+    requires_grad: bool,
+) -> torch.Tensor:
+    """A quantised tensor of what a file has of it; without a `device`, where its parts are."""
+    there = getattr(parts[0].untyped_storage(), "saved_from", parts[0].device)  # that of a copy, which is in no file
+    place = place_of(torch.device(device) if device else there)
+    parts = [p.cpu() for p in parts]
+    xp = place.backend
+    logical, dtype = (getattr(torch, name.removeprefix("torch.")) for name in names)
+    with xp.scope():
+        arrays = [xp.asarray(cpu_to_numpy(p)) for p in parts]
+    encoding, granularity, group, block, *rest = scheme  # files of earlier versions have fewer
+    kept = Scheme(encoding, granularity, group, tuple(block), *rest)
+    check_numbers(dict(zip(kept.parts, map(cpu_to_numpy, parts), strict=True)), "a quantised tensor of a file")
+    q = Quantized.of(arrays, tuple(base), whole(tuple(base), numpy_dtype(logical)), kept)
+    return attached(place, q, dtype, tuple(size), tuple(stride), offset).requires_grad_(requires_grad)

@@ -1,0 +1,50 @@
+"""What a program sees of quantised tensors beside their operations: how they print, what optimizers say of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.tensors import cell_of
+from tensorgraft.frontends.torch.quantized.tensors import dequantize, is_quantized
+
+
+def install() -> None:
+    torch.Tensor.__repr__ = _repr(torch.Tensor.__repr__)  # type: ignore[method-assign, assignment]
+    optimizer = torch.optim.Optimizer
+    optimizer.add_param_group = _add_param_group(optimizer.add_param_group)  # type: ignore[method-assign]
+
+
+def _repr(original: Callable[..., str]) -> Callable[..., str]:
+    """With the scheme; printing is not counted as an operation that makes dense."""
+
+    def printed(self: Any, *, tensor_contents: Any = None) -> str:
+        if self.device.type != TYPE or not torch._C._has_storage(self) or not is_quantized(self):
+            return original(self, tensor_contents=tensor_contents)
+        text = original(dequantize(self), tensor_contents=tensor_contents)
+        grad = ", requires_grad=True" if self.requires_grad else ""
+        return f"{text[:-1]}, scheme={cell_of(self).array.scheme}{grad})"
+
+    return functools.wraps(original)(printed)
+
+
+def _add_param_group(original: Callable[..., None]) -> Callable[..., None]:
+    def add_param_group(self: torch.optim.Optimizer, param_group: dict[str, Any]) -> None:
+        given = param_group.get("params") if isinstance(param_group, dict) else None
+        if isinstance(given, torch.Tensor):
+            given = [given]
+        if isinstance(given, list | tuple):
+            for i, p in enumerate(p[1] if isinstance(p, tuple) and len(p) == 2 else p for p in given):
+                if isinstance(p, torch.Tensor) and p.requires_grad and is_quantized(p):
+                    raise ValueError(
+                        f"{type(self).__name__}: parameter {i} of the group, of shape {tuple(p.shape)}, is quantised"
+                        " and requires a gradient: steps smaller than half a code would be rounded away. Freeze it"
+                        " (requires_grad_(False)), or train dense weights with tg.quantization.prepare_qat_"
+                    )
+        original(self, param_group)
+
+    return functools.wraps(original)(add_param_group)

@@ -1,0 +1,210 @@
+"""Kernels of the device on quantised CPU tensors: PyTorch's own backend computes, whose arrays CPU tensors are.
+
+Arguments that look alike have a plan. Products, which ask for no values, are recorded at the second call: what runs
+from then on is the graph of ATen operators alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.core import schema
+from tensorgraft.frontends.torch.core.nested import flatten, map_nested
+from tensorgraft.frontends.torch.core.spec import SPECS
+from tensorgraft.frontends.torch.core.tensors import numpy_dtype
+from tensorgraft.frontends.torch.dispatch.outcome import describe, to_meta
+from tensorgraft.frontends.torch.dispatch.plan import lay_out
+from tensorgraft.frontends.torch.quantized import cpu
+from tensorgraft.frontends.torch.quantized.numbers import copied, on_numbers, outside, same_device
+from tensorgraft.quantization import policy
+from tensorgraft.quantization.quantized import Quantized, anew
+from tensorgraft.quantization.scheme import Scheme
+
+Tensor = torch.Tensor
+Parameter = torch.nn.Parameter
+_aten = torch.ops.aten
+_modes = torch._C._len_torch_dispatch_stack
+
+PRODUCTS = ("mm", "bmm", "mv", "addmm", "baddbmm", "addmv", "addbmm", "linear", "dot", "vdot", "convolution")
+# operators whose kernels compute on codes, or keep them
+ON_CODES = (
+    *PRODUCTS,
+    *("embedding", "index.Tensor", "index_select", "gather", "take"),
+    "convolution_backward",
+    *("cat", "clone", "flip", "roll", "repeat", "narrow_copy"),
+)
+
+
+class Plan:
+    """What is known of calls whose arguments look alike."""
+
+    def __init__(self, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        same_device(func, args, kwargs)
+        self.results, self.structure = describe(_outcome(func, args, kwargs))
+        tensors = [t for t in flatten((args, tuple(kwargs.values()))) if isinstance(t, Tensor)]
+        quantized = [cpu.array_of(t) for t in tensors if isinstance(t, cpu.QuantizedTensor)]
+        self.schemes = [q.scheme for q in quantized]  # alive, so that an identity in a key is theirs
+        self.computes = all(t.layout is torch.strided and not t.is_quantized for t in tensors)
+        plain = all(type(scheme) is Scheme for scheme in self.schemes)  # one that looks on has to see each call
+        self.recordable = self.computes and plain and schema.short_name(func) in PRODUCTS
+        self.run: Callable[..., Sequence[Tensor]] | None = None
+        self.notes: policy.Notes = []
+        self.used = False
+
+
+_plans: dict[Any, Plan] = {}
+
+
+def on_codes(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    if func is _aten.index.Tensor:
+        args = (args[0], _positions(args[1]))
+    key: list[Any] = [func]
+    arrays: list[Tensor] = []
+    known = _look(args, key, arrays) and not _modes()
+    if kwargs:
+        known = _look(tuple(kwargs.values()), key, arrays) and known
+        key.append(tuple(kwargs))
+    if not known:
+        return _computed(Plan(func, args, kwargs), func, args, kwargs)
+    full = tuple(key)
+    plan = _plans.get(full)
+    if plan is None:
+        if len(_plans) >= 4096:
+            _plans.clear()
+        plan = _plans[full] = Plan(func, args, kwargs)
+    if plan.run is None:
+        if not plan.recordable or not plan.used:
+            plan.used = True
+            return _computed(plan, func, args, kwargs)
+        try:
+            _record(plan, func, args, kwargs)
+        except TracedValueError:  # a kernel that asks for values after all
+            plan.recordable = False
+            return _computed(plan, func, args, kwargs)
+    policy.counted(plan.notes)
+    (made,) = plan.run(*arrays)  # type: ignore[misc]
+    return made
+
+
+def _look(args: Any, key: list[Any], arrays: list[Tensor]) -> bool:
+    """Add arguments to a key, and their arrays; false where some stand for what a program will compute."""
+    known = True
+    for a in args:
+        kind = a.__class__
+        if kind is cpu.QuantizedTensor:
+            q = a.untyped_storage().cell.array
+            parts = q.parts
+            known = known and parts[0].__class__ is Tensor
+            arrays.extend(parts)
+            key.append((id(q.scheme), q.base, q.dtype, a.dtype, a.shape, a.stride(), a.storage_offset()))
+        elif kind is Tensor or kind is Parameter:
+            arrays.append(a)
+            key.append((a.dtype, a.shape, a.stride(), a.device, a.layout, a.is_conj(), a.is_neg()))
+        elif isinstance(a, list | tuple):
+            key.append(len(a))
+            known = _look(a, key, arrays) and known
+        elif isinstance(a, Tensor):
+            known = False
+        else:
+            key.append((kind, a))
+    return known
+
+
+def _positions(indices: Any) -> list[Any]:
+    """Masks as the positions that they choose: how many is not to be guessed from the shape."""
+    found: list[Any] = []
+    for i in indices:
+        mask = i is not None and i.dtype in (torch.bool, torch.uint8)
+        found.extend(i.nonzero().unbind(1)) if mask else found.append(i)
+    return found
+
+
+def _outcome(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The result on meta tensors; where these fail the CPU has the last word, on zeros: its errors have other words."""
+    rule = SPECS[schema.short_name(func)].meta
+    with _disable_current_modes():
+        try:
+            metas, named = to_meta(args, kwargs)
+            return (rule if callable(rule) else func)(*metas, **named)
+        except Exception:
+            zeros, named = to_meta(args, kwargs, "cpu")
+            return func(*zeros, **named)
+
+
+# ---- operation by operation ------------------------------------------------------------------------------------------
+
+
+def _computed(plan: Plan, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    if not plan.computes:
+        return on_numbers(func, args, kwargs)
+    xp = cpu.backend()
+    with torch.no_grad(), outside(xp, (args, tuple(kwargs.values()))):
+        arrays = _kernel(
+            plan, xp, func, map_nested(_array, args), {n: map_nested(_array, a) for n, a in kwargs.items()}
+        )
+        if func is _aten.clone.default:
+            arrays = [copied(anew(xp.inner, arrays[0]))]
+    pairs = zip(arrays, plan.results or (), strict=True)
+    tensors = [cpu.made(a, *r[:3]) if isinstance(a, Quantized) else a for a, r in pairs]  # type: ignore[index]
+    return tensors[0] if plan.structure is None else plan.structure(tensors)
+
+
+def _kernel(plan: Plan, xp: Any, func: Any, args: Any, kwargs: dict[str, Any]) -> list[Any]:
+    options = {n: a for n, a in kwargs.items() if n not in schema.PLACEMENT}
+    made = SPECS[schema.short_name(func)].fn(xp, *args, **options)
+    pairs = zip(flatten(made), plan.results or (), strict=True)
+    return [None if r is None else _laid_out(xp, a, r) for a, r in pairs]
+
+
+def _laid_out(xp: Any, array: Any, result: Any) -> Any:
+    """A dense result with the strides that PyTorch gives it; of a quantised one, what its storage will have."""
+    array = lay_out(xp, array, result)
+    if isinstance(array, Quantized):
+        return array
+    _, size, stride, _ = result
+    if array.size() == size and array.stride() == stride:
+        return array
+    return array.contiguous().as_strided(size, stride)
+
+
+def _array(a: Any) -> Any:
+    if isinstance(a, cpu.QuantizedTensor):
+        return cpu.array_of(a)
+    if isinstance(a, Tensor):
+        return a.resolve_conj().resolve_neg() if a.is_conj() or a.is_neg() else a
+    return numpy_dtype(a) if isinstance(a, torch.dtype) else a
+
+
+# ---- recorded --------------------------------------------------------------------------------------------------------
+
+
+def _record(plan: Plan, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    xp: Any = cpu.recording()
+    given: list[Tensor] = []
+
+    def stand_in(a: Any) -> Any:
+        array = _array(a)
+        if not xp.is_array(array):
+            return array
+        if isinstance(array, Quantized):  # no values are asked for, and a record is not to keep any alive
+            array = xp.stand_in(array.with_parts([torch.empty_like(part) for part in array.parts]))
+        else:
+            array = xp.stand_in(torch.empty_strided(array.size(), array.stride(), dtype=array.dtype, device="cpu"))
+        given.extend(array.parts if isinstance(array, Quantized) else [array])
+        return array
+
+    operands, options = map_nested(stand_in, args), {n: map_nested(stand_in, a) for n, a in kwargs.items()}
+    with _disable_current_modes(), policy.noted() as notes:
+        program: Any = xp.inner.trace(lambda: _kernel(plan, xp, func, operands, options))
+    number = {id(a): n for n, a in enumerate(given)}
+    at = [number.get(id(a), a) for a in program.captured]  # else a table of the scheme's
+    run = program.uncompiled()
+    plan.run = lambda *arrays: run(*[arrays[n] if isinstance(n, int) else n for n in at])
+    if at == list(range(len(given))):
+        plan.run = run
+    plan.notes = notes

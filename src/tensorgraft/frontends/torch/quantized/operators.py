@@ -1,0 +1,171 @@
+"""Operators on quantised CPU tensors (`QuantizedTensor`), by what they do:
+
+views change sizes, strides and offset, as PyTorch does, and share the storage; products, look-ups and
+what moves elements run the kernels of the device on PyTorch's own backend (`quantized_kernels.py`); everything else is
+PyTorch's own kernel on dequantised numbers, and what it writes is quantised anew (`quantized_numbers.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._prims_common.wrappers import _maybe_resize_out
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tensorgraft.frontends.torch.core import schema
+from tensorgraft.frontends.torch.core.nested import flatten
+from tensorgraft.frontends.torch.core.tensors import set_storage
+from tensorgraft.frontends.torch.quantized import cpu
+from tensorgraft.frontends.torch.quantized.kernels import ON_CODES, on_codes
+from tensorgraft.frontends.torch.quantized.numbers import COPIES, on_numbers
+
+Tensor = torch.Tensor
+Handler = Callable[[Any, Any, dict[str, Any]], Any]
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_any_autocast = torch._C._is_any_autocast_enabled
+
+
+def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    handler = _handlers.get(func)
+    if handler is None:
+        handler = _handlers[func] = _handler(func)
+    if _any_autocast():  # the operator is cast already; what it comes down to is not to be
+        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+            return handler(func, args, kwargs)
+    return handler(func, args, kwargs)
+
+
+_handlers: dict[Any, Handler] = {}
+
+
+def _handler(func: Any) -> Handler:
+    name = schema.short_name(func) if func.namespace == "aten" else ""
+    if name in COPIES:
+        return COPIES[name]
+    if name in ON_CODES:
+        return on_codes
+    if name == "stack":
+        return _stack
+    if func in _written():
+        return _written_from(_written()[func])
+    if torch.Tag.inplace_view in func.tags:
+        return _metadata
+    views = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+    if views or name == "_unsafe_view":  # of what nobody else has
+        return _view
+    if name.partition(".")[0].endswith("_like") or name.startswith("new_"):
+        return _like
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+        return _taken_apart  # under inference mode nothing has done it yet
+    return on_numbers
+
+
+# ---- views -----------------------------------------------------------------------------------------------------------
+
+Look = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]  # dtype, size, stride, offset
+_looks: dict[Any, Any] = {}
+
+
+def _key(a: Any) -> Any:
+    return tuple(map(_key, a)) if isinstance(a, list | tuple) else (a.__class__, a)
+
+
+def _looked(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[list[Look], bool, int]:
+    """(where the results look, whether they are a list, the bytes of the first argument's storage afterwards), as
+    PyTorch says: once for arguments that look the same. Raises PyTorch's own errors."""
+    t = args[0]
+    nbytes = t.untyped_storage().nbytes()
+    key: Any = (func, nbytes, t.dtype, t.shape, t.stride(), t.storage_offset(), _key(args[1:]))
+    key = (*key, _key(tuple(kwargs.items()))) if kwargs else key
+    try:
+        return _looks[key]
+    except KeyError:
+        pass
+    except TypeError:  # sizes that are symbols
+        key = None
+    with _disable_current_modes():
+        memory = torch.empty(nbytes // t.itemsize, dtype=t.dtype, device="cpu")  # nothing reads or writes it
+        stand_in = memory.as_strided(t.size(), t.stride(), t.storage_offset())
+        outcome = func(stand_in, *args[1:], **kwargs)
+        views = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
+        looks = [(v.dtype, tuple(v.size()), v.stride(), v.storage_offset()) for v in views]
+        plain = not any(v.is_neg() or v.is_conj() or v.dtype != t.dtype for v in views)
+    found = looks if plain else [], isinstance(outcome, list | tuple), stand_in.untyped_storage().nbytes()
+    if len(_looks) >= 4096:
+        _looks.clear()
+    if key is not None:
+        _looks[key] = found
+    return found
+
+
+def _view(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    base = args[0]
+    looks, several, _ = _looked(func, args, kwargs)
+    if several:
+        return [cpu.view_of(base, *look) for look in looks]
+    return cpu.view_of(base, *looks[0]) if looks else on_numbers(func, args, kwargs)  # of other numbers: another dtype
+
+
+def _metadata(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`t_`, `squeeze_`, ...: the tensor itself looks elsewhere."""
+    target = args[0]
+    if any(isinstance(a, Tensor | torch.UntypedStorage) for a in flatten((args[1:], tuple(kwargs.values())))):
+        raise RuntimeError(
+            f"{func}: a quantised tensor cannot be given the memory of another one: tensor.data = other makes it that"
+        )
+    looks, _, nbytes = _looked(func, args, kwargs)
+    _, size, stride, offset = looks[0]
+    if nbytes > target.untyped_storage().nbytes():
+        raise RuntimeError(
+            f"{func}: a quantised tensor of shape {tuple(target.shape)} cannot grow to {size}: codes of what would come"
+            " in have no scales; tg.dequantize it first"
+        )
+    return set_storage(target, target.untyped_storage(), offset, size, stride)
+
+
+# ---- in other words --------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _written() -> dict[Any, Any]:
+    """The in-place and `out=` overloads of operators that have kernels, and these."""
+    ops = [op for name in ON_CODES if (op := schema.overload(name)) is not None]
+    return {other: op for op in ops for other in schema.derived(op).values()}
+
+
+def _written_from(functional: Any) -> Handler:
+    """An in-place or `out=` overload: the result of the functional one, written."""
+
+    def handler(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        sig = schema.signature(func)
+        bound = sig.bind(tuple(args), kwargs)
+        (name,) = sig.written
+        target = bound[name]
+        inplace = name in sig.positional
+        made = functional(**{n: bound[n] for n in schema.signature(functional).names if n in bound})
+        if not torch.can_cast(made.dtype, target.dtype) or (inplace and made.shape != target.shape):
+            return on_numbers(func, args, kwargs)  # for PyTorch's own refusal
+        if not inplace and not isinstance(target, cpu.QuantizedTensor):
+            _maybe_resize_out(target, made.shape)
+        return target.copy_(made)
+
+    return handler
+
+
+def _stack(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    bound = schema.signature(func).bind(tuple(args), kwargs)
+    return torch.cat([t.unsqueeze(bound["dim"]) for t in bound["tensors"]], bound["dim"])
+
+
+def _like(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """What asks for shape and dtype alone."""
+    t = args[0]
+    return func(torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="cpu"), *args[1:], **kwargs)
+
+
+def _taken_apart(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    made = func.decompose(*args, **kwargs)
+    return on_numbers(func, args, kwargs) if made is NotImplemented else made

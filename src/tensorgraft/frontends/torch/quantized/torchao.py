@@ -1,0 +1,146 @@
+"""Tensors that torchao has quantised, as quantised tensors of ours: the same codes, scales and zero points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tensorgraft.frontends.torch.core.devices import slot_of
+from tensorgraft.frontends.torch.core.tensors import cpu_to_numpy, numpy_dtype
+from tensorgraft.frontends.torch.quantized import torchao_inputs
+from tensorgraft.frontends.torch.quantized.tensors import Place, attached, place_of
+from tensorgraft.frontends.torch.quantized.torchao_formats import Format, is_dense, is_torchao, read
+from tensorgraft.quantization.quantized import Quantized, check_numbers
+from tensorgraft.quantization.scheme import Scheme
+from tensorgraft.storage import contiguous_strides, whole
+
+
+def from_torchao(x: Any, device: Any = None) -> Any:
+    """See `tg.quantization.from_torchao`."""
+    place = slot_of(None) if device is None else place_of(torch.device(device))
+    if isinstance(x, nn.Module):
+        return _module(x, place)
+    if isinstance(x, Mapping):
+        return {name: _named(name, t, place) for name, t in x.items()}
+    return _alone(x, place)
+
+
+def _module(model: nn.Module, place: Place) -> nn.Module:
+    """All weights are read before the first is replaced."""
+    made: dict[int, nn.Parameter] = {}
+    inputs: dict[nn.Module, torchao_inputs.Inputs] = {}
+    for prefix, module in model.named_modules():
+        for key, p in module._parameters.items():
+            if p is None or not is_torchao(p) or is_dense(p):
+                continue
+            name = f"{prefix}.{key}" if prefix else key
+            try:
+                if id(p) not in made:
+                    made[id(p)] = nn.Parameter(_tensor(p, place), requires_grad=False)
+                found = _inputs(module, p)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{name}: {error}") from None
+            if found is not None:
+                inputs[module] = found
+    for module in list(model.modules()):
+        for key, held in module._parameters.items():
+            if held is not None and id(held) in made:
+                module._parameters[key] = made[id(held)]
+                _without_repr(module)
+        if module in inputs:
+            torchao_inputs.attach(module, inputs[module])
+    return model.to(place.device)
+
+
+def _without_repr(module: nn.Module) -> None:
+    """Without the `extra_repr` that torchao has put into a module, which cannot be pickled."""
+    method = module.__dict__.get("extra_repr")
+    function = getattr(method, "__func__", None)
+    function = getattr(function, "func", function)  # of a partial one
+    if getattr(function, "__module__", "").partition(".")[0] == "torchao":
+        del module.extra_repr
+
+
+def _inputs(module: nn.Module, p: Any) -> torchao_inputs.Inputs | None:
+    """What a module does to its inputs for a weight's sake; a lookup of rows does nothing."""
+    if not torchao_inputs.has_inputs(p) or isinstance(module, nn.Embedding):
+        return None
+    if not isinstance(module, nn.Linear | nn.Conv2d):
+        raise TypeError(
+            f"from_torchao: a {type(p).__qualname__} scales or rounds what it is multiplied by"
+            f" ({torchao_inputs.rule_of(p)}): what that is, is known of Linear and Conv2d, and not of a"
+            f" {type(module).__name__}"
+        )
+    return torchao_inputs.Inputs(p)
+
+
+def _named(name: str, t: Any, place: Place) -> Any:
+    try:
+        if is_torchao(t) and not is_dense(t):
+            return _alone(t, place)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from None
+    return t.to(place.device) if isinstance(t, torch.Tensor) else t
+
+
+def _alone(t: Any, place: Place) -> torch.Tensor:
+    """A tensor that no module takes care of."""
+    if is_torchao(t) and torchao_inputs.has_inputs(t):
+        raise TypeError(
+            f"from_torchao: a {type(t).__qualname__} scales or rounds what it is multiplied by"
+            f" ({torchao_inputs.rule_of(t)}), which the module does that has it: give from_torchao the module"
+        )
+    return _tensor(t, place)
+
+
+def _tensor(t: Any, place: Place) -> torch.Tensor:
+    """The same codes and scales on the device."""
+    found = read(t)
+    scheme = _scheme(found, torchao_inputs.activation_of(t) if found.zero is None else None)
+    base, shape, xp = tuple(found.codes.shape), tuple(t.shape), place.backend
+    with xp.scope():
+        codes = xp.asarray(_host(found.codes))
+        scale, zero = xp.asarray(_host(found.scale.float())), None
+        if scheme.has_zero_points:
+            zero = torch.zeros_like(found.scale) if found.zero is None else found.zero
+            zero = xp.asarray(_host(zero.float()))
+        found_numbers = {n: _host(x.float()) for n in ("scale", "zero") if (x := getattr(found, n)) is not None}
+        check_numbers(found_numbers, f"from_torchao: a {type(t).__qualname__} of shape {shape}")
+        parts = {"codes": scheme.codes.pack(xp, codes), "scale": scale, "zero": zero}
+        for name in ("input_scale", "input_zero"):
+            if name in scheme.parts:
+                given = getattr(t, {"input_scale": "act_quant_scale", "input_zero": "act_quant_zero_point"}[name])
+                parts[name] = xp.asarray(_host(given.reshape(()).float()))
+        q = Quantized(**parts, base=base, geometry=whole(base, numpy_dtype(t.dtype)), scheme=scheme)
+    return attached(place, q, t.dtype, shape, contiguous_strides(shape))
+
+
+def _host(t: torch.Tensor) -> np.ndarray:
+    return np.ascontiguousarray(cpu_to_numpy(t.cpu()))
+
+
+def _scheme(f: Format, activation: str | None) -> Scheme:
+    shape, grid = tuple(f.codes.shape), tuple(f.scale.shape)
+    block = tuple(n // max(g, 1) for n, g in zip(shape, grid, strict=True))
+    single = [axis for axis, b in enumerate(block) if b == 1 and shape[axis] != 1]
+    granularity: dict[str, Any]
+    if block == shape:
+        granularity = {"granularity": "tensor"}
+    elif len(single) == 1 and all(b == n for i, (b, n) in enumerate(zip(block, shape, strict=True)) if i not in single):
+        granularity = {"granularity": "channel", "axis": single[0]}
+    elif all(b == 1 for b in block[:-1]):
+        granularity = {"granularity": "group", "group": block[-1]}
+    else:
+        granularity = {"granularity": "block", "block": block}
+    return Scheme(
+        f.encoding,
+        symmetric=f.zero is None,
+        offset=f.offset,
+        table=f.table,
+        activation=activation,
+        **granularity,
+    )

@@ -1,0 +1,156 @@
+"""Quantisation-aware training of modules: weights as parametrisations that round, straight-through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from tensorgraft.frontends.torch.quantized.cpu import ELSEWHERE
+from tensorgraft.frontends.torch.quantized.tensors import is_quantized, of_module, quantize, read, tensor_at
+from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization.activations import by_row
+from tensorgraft.quantization.encode import encode
+from tensorgraft.quantization.models import nothing_fits
+from tensorgraft.quantization.quantized import dense
+from tensorgraft.quantization.scheme import Scheme
+
+
+class StraightThrough(torch.autograd.Function):
+    """A rounding, which has the derivative 1."""
+
+    @staticmethod
+    def forward(x: torch.Tensor, rounding: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return rounding(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> Any:
+        return g, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: torch.Tensor, _: None) -> torch.Tensor:
+        return tangent.clone()  # an output's tangent is no view of an input's
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: torch.Tensor, rounding: Any) -> Any:
+        return torch.stack([StraightThrough.apply(row, rounding) for row in x.unbind(in_dims[0])]), 0
+
+
+def _straight_through(t: torch.Tensor, rounding: Callable[[Backend, Any], Any]) -> torch.Tensor:
+    """A rounding of hub arrays."""
+
+    def run(t: torch.Tensor) -> torch.Tensor:
+        place, array = read(t, "fake_quantize")
+        with place.backend.scope():
+            return tensor_at(place, rounding(place.backend, array))
+
+    return StraightThrough.apply(t, run)
+
+
+def fake_quantize(t: torch.Tensor, scheme: Scheme) -> torch.Tensor:
+    """See `tg.quantization.fake_quantize`."""
+    return _straight_through(t, lambda xp, x: dense(xp, encode(xp, x, scheme, "fake_quantize")))
+
+
+def _rows(xp: Backend, x: Any) -> Any:
+    codes, scale = by_row(xp, x, (xp.ndim(x) - 1,))
+    return xp.astype(xp.multiply(xp.astype(codes, xp.dtype_of(scale)), scale), xp.dtype_of(x))
+
+
+def _rounds_input(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (_straight_through(args[0], _rows), *args[1:])
+
+
+class FakeQuantize(nn.Module):
+    """The parametrisation of a weight that is trained to be quantised."""
+
+    def __init__(self, scheme: Scheme) -> None:
+        super().__init__()
+        self.scheme = scheme
+        self.hook: Any = None  # of the module's inputs
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return fake_quantize(weight, self.scheme)
+
+    def extra_repr(self) -> str:
+        return str(self.scheme)
+
+
+def prepare(
+    model: nn.Module, choose: Callable[[str], Scheme | None], wanted: Callable[[str, nn.Module], bool] | None
+) -> nn.Module:
+    """See `tg.quantization.prepare_qat_`."""
+    wanted = wanted or (lambda _, module: isinstance(module, nn.Linear))
+    found: list[tuple[nn.Module, Scheme]] = []
+    names = []
+    for name, module in model.named_modules():
+        weight = getattr(module, "weight", None)
+        if not isinstance(weight, torch.Tensor) or weight.dim() < 2 or isinstance(module, FakeQuantize):
+            continue
+        names.append(name)
+        scheme = choose(name) if wanted(name, module) else None
+        if scheme is None:
+            continue
+        where = f"prepare_qat_: {name or 'the model'}"
+        if parametrize.is_parametrized(module, "weight"):
+            raise ValueError(f"{where}.weight is parametrised already, by {module.parametrizations['weight'][0]}")
+        if weight.device.type not in ("graft", "cpu"):
+            raise ValueError(f"{where} is on {weight.device}: {ELSEWHERE}")
+        if is_quantized(weight):
+            raise ValueError(f"{where}.weight is quantised: train a dense model, then convert it")
+        if scheme.is_static:
+            raise ValueError(
+                f"{where}: {scheme} keeps a range that is measured when training has ended: train with int8_dynamic or"
+                " int8_per_channel, then call tg.quantize_(model, 'int8_static', calibrate=batches)"
+            )
+        scheme = of_module(scheme, module)
+        if scheme.activation and not isinstance(module, nn.Linear):
+            raise ValueError(f"{where}: {scheme} rounds what goes into a Linear, and this is a {type(module).__name__}")
+        try:
+            quantize(weight, scheme)
+        except ValueError as error:
+            raise ValueError(f"{where}.weight: {error}") from None
+        found.append((module, scheme))
+    if not found:
+        raise nothing_fits(names, "prepare_qat_")
+    for module, scheme in found:
+        rounding = FakeQuantize(scheme)
+        if scheme.activation:
+            rounding.hook = module.register_forward_pre_hook(_rounds_input)
+        rounding.train(module.training)
+        parametrize.register_parametrization(module, "weight", rounding)
+    return model
+
+
+def convert(model: nn.Module) -> nn.Module:
+    """See `tg.quantization.convert_`."""
+    made: dict[tuple[int, Scheme], nn.Parameter] = {}
+    places = []
+    for name, module in model.named_modules():
+        if not parametrize.is_parametrized(module, "weight"):
+            continue
+        parametrisations: Any = module.parametrizations["weight"]
+        if len(parametrisations) != 1 or not isinstance(rounding := parametrisations[0], FakeQuantize):
+            continue
+        weight, scheme = parametrisations.original, rounding.scheme
+        if (id(weight), scheme) not in made:
+            try:
+                made[id(weight), scheme] = nn.Parameter(quantize(weight, scheme), requires_grad=False)
+            except ValueError as error:
+                raise ValueError(f"convert_: {name}.weight: {error}") from None
+        places.append((module, rounding, made[id(weight), scheme]))
+    if not places:
+        raise ValueError("convert_: no weight is prepared: call tg.quantization.prepare_qat_ before training")
+    for module, rounding, parameter in places:
+        if rounding.hook is not None:
+            rounding.hook.remove()
+        parametrize.remove_parametrizations(module, "weight", leave_parametrized=False)
+        module._parameters["weight"] = parameter
+    return model
