@@ -5,8 +5,9 @@ import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TENSORGRAFT_TORCH_COMPILER", "none")  # Inductor takes seconds for each program
-os.environ.setdefault("TENSORGRAFT_EAGER", "compiled")  # the backends are what is tested; `test_cold.py` has tiers
 os.environ.setdefault("TENSORGRAFT_CACHE", "0")  # what is tested is compiled here and now
+# XLA's optimisations are not what is tested; compiling is the time
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,5 +34,3 @@ def pytest_configure(config: pytest.Config) -> None:
         from tests.conformance.collector import Collector
 
         config.pluginmanager.register(Collector(config))
-    if config.getoption("--conformance") == "full":  # XLA's optimisations are not what is judged; compiling is the time
-        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"

@@ -51,6 +51,13 @@ def device(case: cases.Case) -> torch.device:
     return tg.device(case.backend)
 
 
+@pytest.fixture(autouse=True)
+def compiled() -> Iterator[None]:
+    """The backends are what is judged, not PyTorch's kernels of the cold tier."""
+    with tg.eager("compiled"):
+        yield
+
+
 @pytest.fixture
 def samples(request: pytest.FixtureRequest) -> int:
     return request.config.getoption("--samples")
