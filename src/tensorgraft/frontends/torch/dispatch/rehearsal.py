@@ -22,6 +22,7 @@ _VALUES = torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch
 with torch.inference_mode(False):
     _MEMORY = torch.zeros(1 << 19, dtype=torch.uint8, device="cpu")  # nobody writes to it
     _ONE = torch.zeros(1, dtype=torch.float32, device="cpu")
+_APART = ("_foreach_", "cat", "stack")  # the result is no larger than the operands together
 _PLAIN = frozenset({int, float, bool, type(None), str, torch.dtype})
 _zeros: dict[torch.dtype, Tensor] = {torch.uint8: _MEMORY}
 
@@ -69,7 +70,7 @@ def _is_large(operator: Operator, sizes: list[torch.Size]) -> bool:
     elements = [size.numel() for size in sizes]
     if sum(elements) > _MOST:
         return True
-    if len(elements) == 1 or operator.writes or operator.name.startswith("_foreach_"):
+    if len(elements) == 1 or operator.writes or operator.name.startswith(_APART):
         return False
     if operator.spec.promotion is not None and sizes.count(sizes[0]) == len(sizes):
         return False
