@@ -198,13 +198,13 @@ class _Place:
 
 
 def _framework(x: Any) -> str | None:
-    from tensorgraft.transforms.arrays import framework_of
+    from tensorgraft.arrays import framework_of
 
     return framework_of(x)
 
 
 def _is_floating(x: Any) -> bool:
-    from tensorgraft.transforms.arrays import is_inexact_array
+    from tensorgraft.arrays import is_inexact_array
 
     if not is_inexact_array(x):
         return False

@@ -1,12 +1,13 @@
 """Transforms of programs: compilation, what is told of it, and programs whose values are pytrees of any kind."""
 
+from tensorgraft.arrays import is_array, is_array_like, is_inexact_array, is_inexact_array_like
+from tensorgraft.compiled.explanation import Explanation
 from tensorgraft.transforms.abstract import AbstractClassVar, AbstractVar
-from tensorgraft.transforms.arrays import is_array, is_array_like, is_inexact_array, is_inexact_array_like
 from tensorgraft.transforms.control_flow import cond, fori_loop, scan, while_loop
 from tensorgraft.transforms.custom import custom_vjp
 from tensorgraft.transforms.error_if import error_if
 from tensorgraft.transforms.eval_shape import ShapeDtype, filter_eval_shape
-from tensorgraft.transforms.explain import Explanation, explain
+from tensorgraft.transforms.explain import explain
 from tensorgraft.transforms.filtered_checkpoint import filter_checkpoint
 from tensorgraft.transforms.filtered_gradients import (
     filter_grad,

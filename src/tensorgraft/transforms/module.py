@@ -13,8 +13,8 @@ from typing import Any, dataclass_transform
 
 import optree
 
+from tensorgraft.arrays import describe, is_array
 from tensorgraft.transforms import abstract, registration
-from tensorgraft.transforms.arrays import describe, is_array
 
 _under_way: dict[int, Any] = {}  # modules whose __init__ runs, by id
 

@@ -7,7 +7,7 @@ import functools
 import types
 from typing import Any
 
-from tensorgraft.transforms.arrays import describe, is_array
+from tensorgraft.arrays import describe, is_array
 
 
 def tree_pformat(tree: Any, *, width: int = 80, indent: int = 2, short_arrays: bool = True) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from tensorgraft.transforms.arrays import framework_of, is_inexact_array
+from tensorgraft.arrays import framework_of, is_inexact_array
 
 _NONE: Any = object()
 

@@ -90,7 +90,7 @@ class Failed(Exception):
         frame = self.frame
         if frame is None:
             return None
-        from tensorgraft.frontends.array_api.core.places import held_by, place_of
+        from tensorgraft.compiled.places import held_by, place_of
 
         node: Any = place_of(frame).node  # type: ignore[arg-type]
         named = [held_by(frame, part) for part in ast.walk(node)] if node is not None else []  # type: ignore[arg-type]
@@ -140,7 +140,7 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
 
 def _named(failed: Failed, x: Any) -> Any:
     """What the program's line gives a function that counts by itself: of that, not of the count, an error tells."""
-    from tensorgraft.frontends.array_api.core.places import held_by, place_of
+    from tensorgraft.compiled.places import held_by, place_of
 
     frame: Any = failed.frame
     if x.shape or frame is None:
@@ -178,8 +178,8 @@ def _shape_with(failed: Failed, x: Any) -> Any:
 
 
 def _called(frame: Frame) -> str:
-    from tensorgraft.frontends.array_api.core.places import place_of
-    from tensorgraft.frontends.array_api.core.ways import short_name
+    from tensorgraft.compiled.places import place_of
+    from tensorgraft.compiled.ways import short_name
 
     node: Any = place_of(frame).node  # type: ignore[arg-type]
     return short_name(node.func) if isinstance(node, ast.Call) else "this call"
@@ -238,7 +238,7 @@ def _origin(tracer: Any) -> Any:
     source = getattr(getattr(tracer, "parent", None), "source_info", None)
     if source is None or source.traceback is None:
         return None
-    from tensorgraft.frontends.array_api.core.places import Place
+    from tensorgraft.compiled.places import Place
 
     codes, instructions = source.traceback.raw_frames()
     for code, instruction in zip(codes, instructions, strict=True):

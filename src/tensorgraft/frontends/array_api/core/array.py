@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorgraft import views
+from tensorgraft.arrays import ours
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.array_api.core import asked, indexing, tracing
 from tensorgraft.frontends.array_api.core.devices import Device, device_of, resolve
@@ -26,6 +27,7 @@ _CPU = 1  # of DLPack's devices
 _whole = functools.lru_cache(maxsize=4096)(whole)
 
 
+@ours
 class Array(Operators):
     """An array of the Array API standard, on a device of any backend.
 

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tensorgraft.compiled import ways
+from tensorgraft.compiled.places import Place, is_ours, place_of, program_frame, spelled
 from tensorgraft.errors import ShapeError, TracedValueError
-from tensorgraft.frontends.array_api.core import tracing, ways
+from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.devices import default
-from tensorgraft.frontends.array_api.core.places import Place, is_ours, place_of, program_frame, spelled
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.array_api.core.array import Array

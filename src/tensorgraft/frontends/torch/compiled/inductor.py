@@ -8,14 +8,13 @@ but begins with none. And Inductor, the default backend, has no code for the dev
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-import tensorgraft
+from tensorgraft.compiled.places import OURS
 from tensorgraft.frontends.torch.core.devices import TYPE
 
 
@@ -46,7 +45,7 @@ def inline_when_called() -> None:
     from torch._dynamo import trace_rules
 
     if hasattr(trace_rules, "BUILTIN_INLINE_WHEN_CALLED"):
-        trace_rules.BUILTIN_INLINE_WHEN_CALLED.add(os.path.dirname(tensorgraft.__file__) + "/")
+        trace_rules.BUILTIN_INLINE_WHEN_CALLED.add(OURS)
         trace_rules.add("tensorgraft")
 
 
