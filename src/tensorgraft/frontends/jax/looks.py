@@ -111,7 +111,7 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
     own for anything else. `name`: what traces."""
     if not failed.is_look:
         return failed.error
-    from tensorgraft.frontends.array_api.core import asked
+    from tensorgraft.compiled import asked
 
     x, frame, error = failed._tracer, failed.frame, failed.error
     if x is None or frame is None:
@@ -124,17 +124,17 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
     found: Exception
     if isinstance(error, jax.errors.NonConcreteBooleanIndexError) or "size argument of" in said or x.ndim:
         if isinstance(error, jax.errors.TracerArrayConversionError) or (x.ndim and _converts(said)):
-            found = asked.value_needed_in(where, traced, "array")
+            found = asked.value_needed(where, traced, "array")
         else:
-            found = asked.result_shape_needed_in(where, _named(failed, traced), _sized(_called(frame)))
+            found = asked.result_shape_needed(where, _named(failed, traced), _sized(_called(frame)))
     elif isinstance(error, jax.errors.TracerBoolConversionError) and _asks(failed, "__bool__"):
-        found = asked.value_needed_in(where, traced, "bool")
+        found = asked.value_needed(where, traced, "bool")
     elif _SHAPES.search(said) and (shape := _shape_with(failed, x)) is not None:
-        found = asked.shape_needed_in(where, _called(frame), shape, traced)
+        found = asked.shape_needed(where, _called(frame), shape, traced)
     elif isinstance(error, jax.errors.TracerArrayConversionError) or _converts(said):
-        found = asked.value_needed_in(where, traced, "item")
+        found = asked.value_needed(where, traced, "item")
     else:
-        found = asked.value_needed_in(where, traced, "index")
+        found = asked.value_needed(where, traced, "index")
     return type(found)(_of_jax(str(found)))
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch.library import Library, fallthrough_kernel
 
-from tensorgraft.frontends import torch_entry
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.modes import below_modes, traced_in_parts
 from tensorgraft.frontends.torch.core.operator import Operator
@@ -21,6 +20,9 @@ from tensorgraft.frontends.torch.core.tensors import CPU_KEY
 from tensorgraft.frontends.torch.dispatch import decomposed, fallback, transfer
 from tensorgraft.frontends.torch.dispatch.entry import entry
 from tensorgraft.frontends.torch.dispatch.outcome import copied_out
+from tensorgraft.frontends.torch_entry import device as entry_device
+from tensorgraft.frontends.torch_entry import fallback as entry_fallback
+from tensorgraft.frontends.torch_entry import hooks, waiting
 
 KEY = "PrivateUse1"
 
@@ -88,8 +90,8 @@ def install() -> None:
     """Register the kernels and all else. Does nothing the second time."""
     if _libraries:
         return
-    torch_entry.register()
-    torch_entry.waiting.step_aside()
+    hooks.register()
+    waiting.step_aside()
     _libraries["aten"] = Library("aten", "IMPL")
     _libraries["_"] = Library("_", "IMPL")
     from tensorgraft.frontends.torch.compiled import attention, control_flow, inductor, recurrent, remat
@@ -145,8 +147,8 @@ def install() -> None:
             if schema.short_name(other) not in done:
                 _register(Operator(other, spec, kind, op), done)
     _libraries["_"].fallback(fallthrough_kernel, "AutocastPrivateUse1")
-    torch_entry.fallback.serve(below_modes(fallback.boxed))
-    torch_entry.device.module.fill(module)
+    entry_fallback.serve(below_modes(fallback.boxed))
+    entry_device.module.fill(module)
 
 
 def _define_own() -> None:

@@ -27,11 +27,11 @@ class AmongTensors(Grafted):
         if torch.compiler.is_dynamo_compiling():
             if torch.compiler.is_exporting():
                 raise NotImplementedError("torch.export.export of a function of JAX: with strict=False, its default")
-            from tensorgraft.frontends.jax.in_dynamo import call  # Dynamo imports while it traces
+            from tensorgraft.frontends.jax.among.dynamo import call  # Dynamo imports while it traces
 
             return call(self, args, kwargs)
         if "torch._dynamo" in sys.modules:  # which may be about to compile what is called from here
-            from tensorgraft.frontends.jax.in_dynamo import apart
+            from tensorgraft.frontends.jax.among.dynamo import apart
 
             return apart(self, args, kwargs)
         return self.now(args, kwargs)
@@ -40,11 +40,11 @@ class AmongTensors(Grafted):
         """The call where Dynamo does not look."""
         leaves = jax.tree.leaves((args, kwargs))
         if torch._C._get_tracing_state() is not None:
-            from tensorgraft.frontends.jax.in_torchscript import traced
+            from tensorgraft.frontends.jax.among.torchscript import traced
 
             return traced(self, args, kwargs)
         if any(isinstance(x, torch.fx.Proxy) for x in leaves):
-            from tensorgraft.frontends.jax.in_fx import node
+            from tensorgraft.frontends.jax.among.fx import node
 
             return node(self, args, kwargs)
         return self.run(args, kwargs)[0]
@@ -91,7 +91,7 @@ class AmongTensors(Grafted):
     def bridged(self) -> Any:
         """The same function for tensors on the device of JAX."""
         if self._bridged is None:
-            from tensorgraft.frontends.jax.bridged import Bridged
+            from tensorgraft.frontends.jax.among.bridged import Bridged
 
             self._bridged = Bridged(self.fn)
         return self._bridged
