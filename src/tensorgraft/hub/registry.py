@@ -10,9 +10,8 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensorgraft import warned
 from tensorgraft.errors import BackendNotAvailableError
@@ -91,20 +90,6 @@ def parse(device: str) -> tuple[str, str | None, int]:
     if len(rest) > 1 or (rest and not rest[0].isdigit()):
         raise ValueError(f"{device!r} is no device: write a backend, backend:index or backend:platform:index")
     return name, platform, int(rest[0]) if rest else 0
-
-
-_readers: dict[str, Callable[[Any], str]] = {}
-
-
-def reads(kind: str, name: Callable[[Any], str]) -> None:
-    """A front end has devices of its own, whose `.type` is `kind`: what is one's name here."""
-    _readers[kind] = name
-
-
-def name_of(device: Any) -> str | None:
-    """Of the device of a front end; None of what is none."""
-    read = _readers.get(getattr(device, "type", None) or "")
-    return None if read is None else read(device)
 
 
 @functools.cache

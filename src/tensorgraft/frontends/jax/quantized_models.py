@@ -14,8 +14,7 @@ import jax.numpy as jnp
 
 from tensorgraft.frontends.jax.codes import backend
 from tensorgraft.frontends.jax.quantized import QuantizedJaxArray, is_quantized
-from tensorgraft.quantization.calibration import Method, Weight
-from tensorgraft.quantization.models import nothing_fits
+from tensorgraft.quantization.calibration import Method, Weight, nothing_fits
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.scheme import Scheme
 

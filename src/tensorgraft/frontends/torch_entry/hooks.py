@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from tensorgraft.frontends.torch_entry import classes, device, fallback, loading, safetensors_files, waiting
-from tensorgraft.hub import registry
+from tensorgraft.hub import foreign
 
 
 @functools.cache
@@ -16,4 +16,4 @@ def register() -> None:
     fallback.install()
     safetensors_files.install()
     waiting.install()
-    registry.reads(loading.TYPE, lambda device: loading.part("core.devices").slot_of(device).name)
+    foreign.reads(loading.TYPE, lambda device: loading.part("core.devices").slot_of(device).name)

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import optree
 
-from tensorgraft.frontends.array_api.core.array import Array
+from tensorgraft.frontends.array_api.core.array import Array, kinds
 from tensorgraft.frontends.array_api.transforms.custom import custom_vjp
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
-from tensorgraft.quantization.backend import quantizing
-from tensorgraft.quantization.calibration import Method, Weight
+from tensorgraft.quantization.backend import QuantizingBackend, quantizing
+from tensorgraft.quantization.calibration import Method, Weight, nothing_fits
 from tensorgraft.quantization.encode import encode, same_ranges
-from tensorgraft.quantization.models import nothing_fits
 from tensorgraft.quantization.quantized import Quantized, anew, check_numbers, dense
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.quantization.trained import Training
@@ -134,6 +133,9 @@ def made_of(array: Any, xp: Any) -> Array:
     if isinstance(array, Quantized):
         return _of_parts(inner, array)
     return Array(Storage(inner.own(array) if inner.mutable else array, inner))
+
+
+kinds[QuantizingBackend] = made_of
 
 
 def _of_parts(xp: Backend, q: Quantized) -> QuantizedArray:

@@ -10,7 +10,7 @@ import optree
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.extensions.quantized import QuantizedArray, is_quantized, made_of, quantize
 from tensorgraft.quantization.backend import quantizing
-from tensorgraft.quantization.models import nothing_fits
+from tensorgraft.quantization.calibration import nothing_fits
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.quantization.trained import Training, trained
 

@@ -19,9 +19,8 @@ from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, attach, cell_of
 from tensorgraft.frontends.torch.quantized import cpu as quantized_cpu
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.backend import quantizing
-from tensorgraft.quantization.calibration import Method, Weight
+from tensorgraft.quantization.calibration import Method, Weight, nothing_fits
 from tensorgraft.quantization.encode import encode
-from tensorgraft.quantization.models import nothing_fits
 from tensorgraft.quantization.quantized import Quantized, anew
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Storage, contiguous_strides, is_dense

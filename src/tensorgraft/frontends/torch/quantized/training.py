@@ -13,8 +13,8 @@ from tensorgraft.frontends.torch.quantized.cpu import ELSEWHERE
 from tensorgraft.frontends.torch.quantized.tensors import is_quantized, of_module, quantize, read, tensor_at
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.activations import by_row
+from tensorgraft.quantization.calibration import nothing_fits
 from tensorgraft.quantization.encode import encode
-from tensorgraft.quantization.models import nothing_fits
 from tensorgraft.quantization.quantized import dense
 from tensorgraft.quantization.scheme import Scheme
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import optree
 
-from tensorgraft.quantization.models import Filter, Schemes, chooser, wanted_by
-from tensorgraft.quantization.public import front_end
+from tensorgraft.quantization.api.arrays import front_end
+from tensorgraft.quantization.api.models import Filter, Schemes, chooser, wanted_by
 from tensorgraft.quantization.scheme import Scheme, scheme_of
 
 

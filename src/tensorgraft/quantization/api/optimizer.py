@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import optree
 
+from tensorgraft.arrays import framework_of, is_inexact_array
 from tensorgraft.hub import dtypes, registry
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import moments
@@ -114,7 +115,7 @@ def adam8bit(
         kept = [[y for x in pair for y in (x if isinstance(x, Moment) else (x,))] for pair in zip(mu, nu, strict=True)]
         given = [*leaves, *(w for w in weights if w is not None), *(x for own in kept for x in own), state.count]
         traced_rate = not isinstance(rate, float | int)
-        if traced_rate and _framework(rate) in (None, "numpy") and _framework(state.count) != "numpy":
+        if traced_rate and framework_of(rate) in (None, "numpy") and framework_of(state.count) != "numpy":
             rate, traced_rate = float(rate), False
         here = _Place([*given, rate] if traced_rate else given)
         run = _program(here.backend, settings, tuple(map(len, kept)), bool(weight_decay), seed)
@@ -169,7 +170,7 @@ class _Place:
     """Where arrays of one framework are: their backend, and how they become its arrays and back."""
 
     def __init__(self, arrays: Sequence[Any]) -> None:
-        frameworks = dict.fromkeys(map(_framework, arrays))
+        frameworks = dict.fromkeys(map(framework_of, arrays))
         if len(frameworks) != 1:
             raise TypeError(f"adam8bit: arrays of one kind are expected, got {', '.join(map(str, frameworks))}")
         (name,) = frameworks
@@ -197,15 +198,7 @@ class _Place:
         return self._made(value, self.backend) if self.ours else value
 
 
-def _framework(x: Any) -> str | None:
-    from tensorgraft.arrays import framework_of
-
-    return framework_of(x)
-
-
 def _is_floating(x: Any) -> bool:
-    from tensorgraft.arrays import is_inexact_array
-
     if not is_inexact_array(x):
         return False
     if "complex" in str(x.dtype):

@@ -100,8 +100,3 @@ def chooser(scheme: Schemes) -> Callable[[str], Scheme | None]:
         return next((s for pattern, s in patterns if fnmatch.fnmatchcase(name, pattern)), None)
 
     return choose
-
-
-def nothing_fits(names: list[str], name: str = "quantize_") -> ValueError:
-    shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-    return ValueError(f"{name}: no weight fits the filter and the patterns of the schemes; there are {shown or 'none'}")
