@@ -63,9 +63,10 @@ def run_program(
     atexit.register(redirected.close)
 
     def redirect() -> None:
+        from tensorgraft import jit
         from tensorgraft.frontends.torch.device.accelerator import as_accelerator
 
-        redirected.enter_context(as_accelerator(on))
+        redirected.enter_context(as_accelerator(on, jit))
 
     def load() -> None:
         loading.when_loaded(redirect)

@@ -137,7 +137,7 @@ def test_a_file_of_any_device_loads_everywhere(device, tmp_path):
     x = {"x": torch.arange(3.0, device=device), "half": torch.ones(2, device=device).half()}
     torch.save(x, tmp_path / "x.pt")
     torch.save(x, tmp_path / "legacy.pt", _use_new_zipfile_serialization=False)
-    with as_accelerator(tg.backends()[device.index]):
+    with as_accelerator(tg.backends()[device.index], tg.jit):
         y = {"x": torch.arange(3.0, device="cuda"), "device": torch.ones(1, device="cuda").device}
         torch.save(y, tmp_path / "cuda.pt")
         torch.save(y, tmp_path / "cuda_legacy.pt", _use_new_zipfile_serialization=False)

@@ -94,7 +94,7 @@ def install() -> None:
     waiting.step_aside()
     _libraries["aten"] = Library("aten", "IMPL")
     _libraries["_"] = Library("_", "IMPL")
-    from tensorgraft.frontends.torch.compiled import attention, control_flow, inductor, recurrent, remat
+    from tensorgraft.frontends.torch.compiled import attention, control_flow, recurrent, remat
     from tensorgraft.frontends.torch.device import (
         autocast,
         batching,
@@ -111,8 +111,10 @@ def install() -> None:
         storages,
     )
     from tensorgraft.frontends.torch.dispatch import absent_layouts, autograd
+    from tensorgraft.frontends.torch.graph import inductor
     from tensorgraft.frontends.torch.quantized import files as quantized_files
     from tensorgraft.frontends.torch.quantized import interface as quantized_interface
+    from tensorgraft.frontends.torch.quantized import operators  # noqa: F401  (those of quantised tensors of the CPU)
     from tensorgraft.frontends.torch.quantized import tensors as quantized
 
     quantized.install()
@@ -147,7 +149,7 @@ def install() -> None:
             if schema.short_name(other) not in done:
                 _register(Operator(other, spec, kind, op), done)
     _libraries["_"].fallback(fallthrough_kernel, "AutocastPrivateUse1")
-    entry_fallback.serve(below_modes(fallback.boxed))
+    entry_fallback.serve(below_modes(boxed))
     entry_device.module.fill(module)
 
 
@@ -199,6 +201,12 @@ def _register(operator: Operator, done: set[str]) -> Callable[..., Any]:
 def _convolution(*args: Any) -> Any:
     """What PyTorch's own kernel of `convolution` goes on to, on every device."""
     return torch.ops.aten._convolution.default(*args, False, False, False, False)
+
+
+def boxed(op: schema.Overload, *args: Any, **kwargs: Any) -> Any:
+    """What the dispatcher calls for an operator that has neither a kernel nor a composite."""
+    call = late_entry(op)
+    return call(*args, **kwargs) if call is not None else fallback.on_cpu(op, args, kwargs)
 
 
 def late_entry(op: schema.Overload) -> Callable[..., Any] | None:

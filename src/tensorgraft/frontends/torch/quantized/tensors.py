@@ -16,12 +16,14 @@ from torch.nn.modules.conv import _ConvNd
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at, slot_of
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, attach, cell_of, cpu_to_numpy, from_array, to_array
+from tensorgraft.frontends.torch.dispatch import transfer
 from tensorgraft.frontends.torch.quantized import cpu as quantized_cpu
+from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
-from tensorgraft.quantization.backend import quantizing
+from tensorgraft.quantization.backend import QuantizingBackend, quantizing
 from tensorgraft.quantization.calibration import Method, Weight, nothing_fits
 from tensorgraft.quantization.encode import encode
-from tensorgraft.quantization.quantized import Quantized, anew
+from tensorgraft.quantization.quantized import Quantized, anew, dense
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Storage, contiguous_strides, is_dense
 
@@ -107,10 +109,44 @@ def attached(
     return attach(cell, place, dtype, size, stride, math.prod(q.base) * dtype.itemsize, offset)
 
 
-def fake_quantize(t: torch.Tensor, scheme: Scheme) -> torch.Tensor:
-    from tensorgraft.frontends.torch.quantized import training as quantized_training
+class StraightThrough(torch.autograd.Function):
+    """A rounding, which has the derivative 1."""
 
-    return quantized_training.fake_quantize(t, scheme)
+    @staticmethod
+    def forward(x: torch.Tensor, rounding: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return rounding(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> Any:
+        return g, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: torch.Tensor, _: None) -> torch.Tensor:
+        return tangent.clone()  # an output's tangent is no view of an input's
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: torch.Tensor, rounding: Any) -> Any:
+        return torch.stack([StraightThrough.apply(row, rounding) for row in x.unbind(in_dims[0])]), 0
+
+
+def straight_through(t: torch.Tensor, rounding: Callable[[Backend, Any], Any]) -> torch.Tensor:
+    """A rounding of hub arrays."""
+
+    def run(t: torch.Tensor) -> torch.Tensor:
+        place, array = read(t, "fake_quantize")
+        with place.backend.scope():
+            return tensor_at(place, rounding(place.backend, array))
+
+    return StraightThrough.apply(t, run)
+
+
+def fake_quantize(t: torch.Tensor, scheme: Scheme) -> torch.Tensor:
+    """See `tg.quantization.fake_quantize`."""
+    return straight_through(t, lambda xp, x: dense(xp, encode(xp, x, scheme, "fake_quantize")))
 
 
 def is_quantized(t: torch.Tensor) -> bool:
@@ -145,6 +181,7 @@ def install() -> None:
     torch.Tensor.nbytes = property(nbytes)  # type: ignore[assignment]
     for name in ("numpy", "tolist"):  # C++ copies to the CPU, and reads memory there
         setattr(torch.Tensor, name, _of_numbers(getattr(torch.Tensor, name)))
+    transfer.movers[QuantizingBackend] = moved
 
 
 def _of_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
