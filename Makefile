@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+CONSTRAINTS ?= constraints.txt
 CONFORMANCE ?= ../shared/conformance
 PYTEST_ARGS ?= -n auto --dist loadgroup
 
@@ -43,15 +44,15 @@ ecosystem: $(STAMP)
 
 # Other people's models and programs. The harness lies outside this repository.
 harness: $(STAMP)
-	$(BIN)/python -m pip install --quiet -c constraints.txt --group conformance
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group conformance
 	$(BIN)/python tests/conformance/harness.py --harness $(CONFORMANCE)
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e . --group dev
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) pip
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e . --group dev
 	touch $@
 
 clean:

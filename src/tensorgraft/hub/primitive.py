@@ -14,6 +14,12 @@ def primitive(method: F) -> F:
     return method
 
 
+def told(method: F) -> F:
+    """Mark a method that tells a number of an array's shape, and computes nothing."""
+    method.is_told = True
+    return method
+
+
 def primitives(cls: type) -> dict[str, Callable[..., Any]]:
     """The primitives that `cls` inherits or declares, by name."""
     found = {}

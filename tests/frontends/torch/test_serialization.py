@@ -225,3 +225,8 @@ def test_safetensors_of_tied_weights(device, tmp_path):
     rows = torch.arange(6.0, device=device).reshape(2, 3)
     with pytest.raises(ValueError, match="non contiguous"):
         safetensors.torch.save_file({"t": rows.t()}, tmp_path / "t.safetensors")
+
+
+@pytest.mark.parametrize("home", ["quantized_files", "generator"])
+def test_functions_that_earlier_files_name_are_there(home):
+    assert pickle.loads(f"ctensorgraft.frontends.torch.{home}\nrebuild\n.".encode()).__name__ == "rebuild"

@@ -36,7 +36,7 @@ from tensorgraft.backends.tensorflow.sorting import TensorFlowSorting
 from tensorgraft.backends.tensorflow.windowed import TensorFlowWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend
-from tensorgraft.hub.backend import Exported
+from tensorgraft.hub.interchange import Exported
 
 Array = Any
 

@@ -29,7 +29,8 @@ from tensorgraft.backends.torch.sorting import TorchSorting
 from tensorgraft.backends.torch.transforms import TorchTransforms
 from tensorgraft.backends.torch.windowed import TorchWindowed
 from tensorgraft.errors import TracedValueError
-from tensorgraft.hub.backend import Backend, Differentiable
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.interchange import Differentiable
 
 Array = Any
 Tensor = torch.Tensor

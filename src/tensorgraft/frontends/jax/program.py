@@ -36,8 +36,8 @@ class NumbersNeeded(Exception):
 
 
 class Program:
-    """A function of flat arrays (`hub.backend.Differentiable`): a jaxpr, of which JAX makes the derivatives when first
-    they are needed. Raises DerivativeError where it cannot.
+    """A function of flat arrays (`hub.interchange.Differentiable`): a jaxpr, of which JAX makes the derivatives when
+    they are first needed. Raises DerivativeError where it cannot.
 
     Arguments:
         closed: the jaxpr.

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -25,24 +24,15 @@ import optree
 from tensorgraft.hub import registry
 from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.primitive import composites, primitives
+from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.program import Block, Call, Program, Tree, Var, leaves
-from tensorgraft.hub.transforms import Transforms
 
 Array = Any
 CONTROL_FLOW = frozenset({"cond", "while_loop", "scan"})
 _SMALL = 64  # elements: of equal constants no larger than that there is one
 
 
-def _operations() -> Iterator[str]:
-    for name, f in {**primitives(Backend), **composites(Backend)}.items():
-        about_the_backend = f.__module__ in (Backend.__module__, Transforms.__module__)
-        tells_a_number = inspect.get_annotations(f).get("return") == "int"
-        if (name == "copy" or not about_the_backend) and not tells_a_number and name != "map":
-            yield name
-
-
-OPERATIONS = frozenset(_operations())  # what a program can call
+OPERATIONS = frozenset(operations()) - {"map"}  # what a program can call
 
 
 def record(fn: Callable[..., Sequence[Array]], specs: Sequence[Any]) -> Program:
