@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.backends.numpy.dlpack import from_dlpack as view_of
 from tensorgraft.backends.tensorflow.control_flow import TensorFlowControlFlow
 from tensorgraft.backends.tensorflow.elementwise import TensorFlowElementwise
 from tensorgraft.backends.tensorflow.exported import exported
@@ -36,6 +35,7 @@ from tensorgraft.backends.tensorflow.sorting import TensorFlowSorting
 from tensorgraft.backends.tensorflow.windowed import TensorFlowWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend
+from tensorgraft.hub.dlpack import from_dlpack as view_of
 from tensorgraft.hub.interchange import Exported
 from tensorgraft.hub.tape import ByTape
 

@@ -153,11 +153,10 @@ class Array(Operators):
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
         """TensorFlow's functions and operators take an array of its own backend, and no other over the host."""
-        if self._cell.backend.name != "tensorflow":
+        convert = getattr(self.native, "__tf_tensor__", None)
+        if convert is None:
             raise TypeError(f"an array on {self.device} is no tensor of TensorFlow: move it with to_device")
-        import tensorflow
-
-        return tensorflow.convert_to_tensor(self.native, dtype, name=name)
+        return convert(dtype, name)
 
     # ---- copies ------------------------------------------------------------------------------------------------------
 
