@@ -22,10 +22,10 @@ from tensorgraft.transforms.filtered_jit import assert_max_traces, filter_jit, g
 from tensorgraft.transforms.filtered_vmap import filter_vmap, if_array
 from tensorgraft.transforms.filters import combine, filter, partition
 from tensorgraft.transforms.jit import jit, report
-from tensorgraft.transforms.module import Module, Partial, field
+from tensorgraft.transforms.module import Module, Partial, field, tree_inference
 from tensorgraft.transforms.pformat import tree_pformat
 from tensorgraft.transforms.serialisation import tree_deserialise_leaves, tree_serialise_leaves
-from tensorgraft.transforms.trees import tree_at, tree_equal, tree_inference
+from tensorgraft.transforms.trees import tree_at, tree_equal
 from tensorgraft.transforms.updating import apply_updates
 
 __all__ = [

@@ -22,6 +22,7 @@ from tensorgraft.backends.numpy.shape import NumpyShape
 from tensorgraft.backends.numpy.sorting import NumpySorting
 from tensorgraft.backends.numpy.windowed import NumpyWindowed
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.tape import ByTape
 
 Array = Any
 
@@ -55,6 +56,7 @@ class NumpyBackend(
     NumpyRandom,
     NumpyControlFlow,
     NumpyCoded,
+    ByTape,
     Backend,
 ):
     """NumPy on the CPU. Arrays are `numpy.ndarray`, or NumPy scalars where NumPy returns them."""

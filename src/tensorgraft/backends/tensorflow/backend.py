@@ -37,6 +37,7 @@ from tensorgraft.backends.tensorflow.windowed import TensorFlowWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend
 from tensorgraft.hub.interchange import Exported
+from tensorgraft.hub.tape import ByTape
 
 Array = Any
 
@@ -54,6 +55,7 @@ class TensorFlowBackend(
     TensorFlowWindowed,
     TensorFlowFFT,
     TensorFlowControlFlow,
+    ByTape,
     Backend,
 ):
     """Arrays are `tf.Tensor`s, eager or of a graph. Methods may be called inside of `tf.function` and under a
