@@ -165,7 +165,8 @@ def _define_own() -> None:
         own.impl("assign", lambda x, source: x.copy_(source), key)
     transfer.kernels["convert"] = entry(Operator(convert, Spec(lambda xp, x, dtype: xp.astype(x, dtype))))
     own.impl("convert", transfer.kernels["convert"], KEY)
-    own.impl("assign", entry(Operator(assign, Spec(lambda xp, source: source), "out")), KEY)
+    transfer.kernels["assign"] = entry(Operator(assign, Spec(lambda xp, source: source), "out"))
+    own.impl("assign", transfer.kernels["assign"], KEY)
     from tensorgraft.frontends.torch.quantized import adam8bit
 
     for schema_text in adam8bit.SCHEMAS:

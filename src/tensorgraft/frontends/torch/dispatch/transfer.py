@@ -54,7 +54,8 @@ def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
         copy_(torch.ops.aten._neg_view(target), torch.ops.aten._neg_view(source))
         return target
     if source.device == target.device:
-        return torch.ops.graft.assign(target, source)
+        lazy = source.is_conj() or source.is_neg()
+        return torch.ops.graft.assign(target, source) if lazy else kernels["assign"](target, source)
     torch.broadcast_shapes(source.size(), target.size())  # raises where they do not fit
     if source.device.type == TYPE:
         _touch(source)
@@ -65,7 +66,7 @@ def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     if source.device.type != "cpu":
         source = source.cpu()
     slot = slot_at(target.device.index)
-    return torch.ops.graft.assign(target, from_cpu(source, slot))
+    return kernels["assign"](target, from_cpu(source, slot))
 
 
 def resolving(clone: Callable[..., Tensor]) -> Callable[..., Tensor]:
