@@ -97,7 +97,7 @@ class _Operations(ByTape, Wrapper, operation=_operation):
 
 class QuantizingBackend(_Operations):
     mutable = False  # a write quantises anew
-    wraps = True
+    compound = True
 
     def __init__(self, inner: Backend) -> None:
         super().__init__(inner)

@@ -65,6 +65,7 @@ class JaxBackend(
     inside `scope()` only, in which every method but `scope` and `compile` is to be called."""
 
     name = "jax"
+    grafted_as = "function"
     compiles = True
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:

@@ -62,6 +62,7 @@ class NumpyBackend(
     """NumPy on the CPU. Arrays are `numpy.ndarray`, or NumPy scalars where NumPy returns them."""
 
     name = "numpy"
+    grafted_as = "program"
     mutable = True
     compiles = False
 

@@ -62,6 +62,7 @@ class TensorFlowBackend(
     `tf.GradientTape`."""
 
     name = "tensorflow"
+    grafted_as = "module"
     compiles = True
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:

@@ -179,7 +179,7 @@ class _Place:
             from tensorgraft.frontends.array_api.core import calls
 
             self.backend = calls.backend_of("adam8bit", *arrays)
-            if self.backend.wraps:
+            if self.backend.compound:
                 raise TypeError("adam8bit: quantised arrays are not trained: train dense ones, see prepare_qat_")
             self._made = calls.made
             return

@@ -41,7 +41,7 @@ def leaf_key(leaf: Any) -> Any:
         if leaf.device.type != TYPE:
             return leaf.device.type, *geometry
         cell = cell_of(leaf)
-        array = cell.array.kind if cell.backend.wraps else (cell.array.shape, cell.array.dtype)
+        array = cell.array.kind if cell.backend.compound else (cell.array.shape, cell.array.dtype)
         return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), array
     if isinstance(leaf, int | float | complex | str | bytes | type(None) | torch.dtype | torch.device):
         return type(leaf), leaf

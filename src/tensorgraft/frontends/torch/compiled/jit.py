@@ -451,7 +451,7 @@ def _quick_keys(leaves: Sequence[Any]) -> list[Any]:
                 keys.append(leaf_key(t))
                 continue
             a = cell.array
-            if cell.backend.wraps:
+            if cell.backend.compound:
                 keys += (cell.array.kind,)
             keys += (cell.backend, t.dtype, t.shape, t.stride(), t.storage_offset(), t.requires_grad, t.is_leaf)
             keys += (t.is_conj(), t.is_neg(), a.shape, a.dtype)

@@ -42,17 +42,17 @@ def graft_module(module: Any, onto: str) -> Any:
     module itself is left as it is, and is asked for its modes at each call."""
     slot = slot_named(onto)
     xp = slot.backend
-    if xp.name not in ("jax", "tensorflow", "numpy"):
+    if xp.grafted_as is None:
         raise TypeError(f"tg.graft takes a torch.nn.Module onto 'jax', 'tensorflow' or 'numpy', not onto {onto!r}")
     if exported.is_exported(module):
-        device = recording_slot(program_backend()).device if xp.name == "numpy" else slot.device
+        device = recording_slot(program_backend()).device if xp.grafted_as == "program" else slot.device
         module = exported.on_device(module, device)
     _make_dense(module, onto)
-    if xp.name == "numpy":
+    if xp.grafted_as == "program":
         return GraftedFunction(module, xp)
     with xp.scope():
         params, buffers = state_of(module, xp)
-    if xp.name == "jax":
+    if xp.grafted_as == "function":
         return Grafted(PureFunction(module, xp), params, buffers)
     return _native_module(module, xp, params, buffers)
 

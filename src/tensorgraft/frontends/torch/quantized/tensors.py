@@ -154,7 +154,7 @@ def is_quantized(t: torch.Tensor) -> bool:
     t = _inside_of(t)
     if t.device.type != TYPE:
         return isinstance(t, quantized_cpu.QuantizedTensor)
-    return not t.is_sparse and cell_of(t).backend.wraps
+    return not t.is_sparse and cell_of(t).backend.compound
 
 
 def array_of(t: torch.Tensor) -> Quantized:
