@@ -76,6 +76,39 @@ LAYERS = {
 ENTRY_POINTS = {"hub.registry": "backends"}
 
 
+# What is built on the core and what nothing in it imports: other packages hand out its names, and no more.
+OPTIONAL = [
+    "operators",
+    "nn",
+    "quantization.api",
+    "quantization.calibration",
+    "quantization.rounding",
+    "quantization.input_ranges",
+    "quantization.moments",
+    "frontends.jax.quantized_models",
+    "frontends.array_api.extensions.quantized_models",
+    "frontends.array_api.extensions.quantized_training",
+    "frontends.torch.quantized.models",
+    "frontends.torch.quantized.training",
+    "frontends.torch.quantized.smoothing",
+    "frontends.torch.quantized.torchao",
+    "frontends.torch.quantized.torchao_formats",
+    "frontends.torch.quantized.torchao_inputs",
+    "frontends.torch.quantized.adam8bit",
+    "transforms.module",
+    "transforms.filters",
+    "transforms.wrapper",
+    "transforms.filtered_jit",
+    "transforms.filtered_vmap",
+    "transforms.filtered_gradients",
+    "transforms.filtered_checkpoint",
+    "transforms.eval_shape",
+    "transforms.serialisation",
+    "transforms.updating",
+]
+NAMES_OF_OTHERS = {"", "transforms", "quantization"}
+
+
 def below(name: str, package: str) -> bool:
     return not package or name == package or name.startswith(f"{package}.")
 
@@ -128,9 +161,9 @@ def graph() -> dict[str, set[str]]:
             package, _, inside = name.partition(".")
             while inside not in modules():
                 inside = inside.rpartition(".")[0]
-            if package == "tensorgraft" and inside != module:
-                if module not in ENTRY_POINTS or not below(inside, ENTRY_POINTS[module]):
-                    edges.add(inside)
+            is_entry_point = module in ENTRY_POINTS and below(inside, ENTRY_POINTS[module])
+            if package == "tensorgraft" and inside != module and not is_entry_point:
+                edges.add(inside)
     return found
 
 
@@ -169,6 +202,15 @@ def test_no_cycle() -> None:
     while starts := left.keys() - {other for others in left.values() for other in others}:
         left = {module: others for module, others in left.items() if module not in starts}
     assert not {module: sorted(others & left.keys()) for module, others in left.items()}
+
+
+def test_what_is_optional_is_not_imported() -> None:
+    def optional(module: str) -> bool:
+        return any(below(module, name) for name in OPTIONAL)
+
+    core = {module for module in modules() if not optional(module)} - NAMES_OF_OTHERS
+    assert not {f"{m} -> {other}" for m in core for other in graph()[m] if optional(other)}
+    assert all(name in modules() for name in OPTIONAL)
 
 
 @pytest.mark.parametrize(("area", "others"), [

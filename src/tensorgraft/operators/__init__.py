@@ -1,4 +1,7 @@
-"""Matrix-free linear operators on arrays of any backend, and the equations they are in. See `docs/operators.md`."""
+"""Matrix-free linear operators on arrays of any backend, and the equations they are in. See `docs/operators.md`.
+
+Built on `array_api`, `transforms` and `random`; nothing of the core imports it.
+"""
 
 from tensorgraft.operators import arithmetic  # noqa: F401  (gives `LinearOperator` its methods)
 from tensorgraft.operators.base import LinearOperator

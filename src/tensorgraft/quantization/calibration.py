@@ -1,6 +1,8 @@
 """What a model's weights are multiplied by, measured: for fixed ranges of activations, and for GPTQ.
 
 Of models it asks for two things: to show another array in the place of a weight, and to run. See `watching.py`.
+
+Built on the backend that knows of quantised arrays; used by models alone, nothing of the core imports it.
 """
 
 from __future__ import annotations

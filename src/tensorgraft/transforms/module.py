@@ -1,5 +1,9 @@
 """`Module`: dataclasses that are pytrees, of which models are made (after Equinox: Kidger and Garcia 2021,
-arXiv 2111.00254)."""
+arXiv 2111.00254).
+
+Built on `optree`, and on the arrays of any framework (`tensorgraft.arrays`); nothing of the core imports it, nor the
+filtered transforms that are built on it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`tg.quantize_` of models that are pytrees of JAX's arrays: Equinox modules, parameters of Flax and Haiku."""
+"""`tg.quantize_` of models that are pytrees of JAX's arrays: Equinox modules, parameters of Flax and Haiku.
+
+Built on `quantized` and `quantization.calibration`; nothing of the core imports it.
+"""
 
 from __future__ import annotations
 

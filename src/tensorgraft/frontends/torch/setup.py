@@ -154,8 +154,7 @@ def install() -> None:
 
 
 def _define_own() -> None:
-    """Two operators that PyTorch has only as parts of others, conversion and assignment on one device, and the step of
-    an optimizer of ours."""
+    """Two operators that PyTorch has only as parts of others, conversion and assignment on one device."""
     own = _libraries["graft"] = Library("graft", "DEF")
     own.define("convert(Tensor self, ScalarType dtype, MemoryFormat memory_format) -> Tensor")
     own.define("assign(Tensor(a!) self, Tensor source) -> Tensor(a!)")
@@ -167,14 +166,6 @@ def _define_own() -> None:
     own.impl("convert", transfer.kernels["convert"], KEY)
     transfer.kernels["assign"] = entry(Operator(assign, Spec(lambda xp, source: source), "out"))
     own.impl("assign", transfer.kernels["assign"], KEY)
-    from tensorgraft.frontends.torch.quantized import adam8bit
-
-    for schema_text in adam8bit.SCHEMAS:
-        own.define(schema_text)
-        name = schema_text.partition("(")[0]
-        packet, _, overload = name.partition(".")
-        op = getattr(getattr(torch.ops.graft, packet), overload or "default")
-        own.impl(name, entry(Operator(op, adam8bit.KERNEL)), KEY)
 
 
 def _metadata(op: schema.Overload) -> Callable[..., Any]:

@@ -1,4 +1,7 @@
-"""`adam8bit`: Adam on moments of one byte a number, as a pure function of pytrees in the style of Optax."""
+"""`adam8bit`: Adam on moments of one byte a number, as a pure function of pytrees in the style of Optax.
+
+Built on `quantization.moments`; nothing of the core imports it.
+"""
 
 from __future__ import annotations
 

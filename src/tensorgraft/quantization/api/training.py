@@ -1,4 +1,7 @@
-"""Quantisation-aware training: weights are rounded in the forward pass, and rounding has the derivative 1."""
+"""Quantisation-aware training: weights are rounded in the forward pass, and rounding has the derivative 1.
+
+Built on quantised arrays of each front end; nothing of the core imports it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Quantisation-aware training of pytrees: weights that compute as what they will be quantised to."""
+"""Quantisation-aware training of pytrees: weights that compute as what they will be quantised to.
+
+Built on `quantized`; nothing of the core imports it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Quantisation-aware training of modules: weights as parametrisations that round, straight-through."""
+"""Quantisation-aware training of modules: weights as parametrisations that round, straight-through.
+
+Built on `tensors` and `models`; nothing of the core imports it.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from tensorgraft.frontends.torch.quantized.cpu import ELSEWHERE
+from tensorgraft.frontends.torch.quantized.models import of_module
 from tensorgraft.frontends.torch.quantized.tensors import (
     fake_quantize,
     is_quantized,
-    of_module,
     quantize,
     straight_through,
 )
