@@ -6,8 +6,8 @@ PyTorch itself says where its Python meets a device for the first time: it calls
 comes by other ways is waited for: attributes of the device module (`device`), operators that C++ calls (`fallback`),
 functions that take a device without telling C++ (`waiting`) and PyTorch's classes that we derive from (`classes`).
 
-This package imports PyTorch and nothing of ours but `warned`, and `frontends.torch` is loaded whenever anything in it
-is imported.
+This package imports PyTorch and nothing of ours but `warned` and `importing`, and `frontends.torch` is loaded whenever
+anything in it is imported.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tensorgraft import warned
+from tensorgraft.importing import uncollected
 
 TYPE = "graft"
 FRONT_END = "tensorgraft.frontends.torch"
@@ -53,7 +54,10 @@ def loaded() -> bool:
 def load() -> None:
     """Import the front end, which installs itself; once. (While that happens, in the same thread, nothing.)"""
     if not _loaded:
-        with warned.remembered():  # what is imported changes filters: Python would show the program's again
+        with (
+            uncollected(),
+            warned.remembered(),
+        ):  # what is imported changes filters: Python would show the program's again
             importlib.import_module(FRONT_END)
 
 
