@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tensorgraft import warned
+from tensorgraft.importing import uncollected
 
 TYPE = "graft"
 
@@ -28,7 +29,8 @@ def loaded() -> bool:
 def load() -> None:
     """Import the front end, which installs itself; once. (While that happens, in the same thread, nothing.)"""
     if not _loaded:
-        with warned.remembered():  # what is imported changes filters: Python would show the program's again
+        # what is imported changes filters: Python would show the program's warnings again
+        with uncollected(), warned.remembered():
             importlib.import_module(_package)
 
 

@@ -61,7 +61,7 @@ def known() -> tuple[Device, ...]:
     for name in registry.backends():
         found.append(named(name))
         if registry.lookup(name).requires in sys.modules:
-            found += [named(f"{name}:{i}") for i in range(1, registry.backend_class(name).device_count())]
+            found += [named(f"{name}:{i}") for i in range(1, registry.device_count(name))]
     return tuple(found)
 
 

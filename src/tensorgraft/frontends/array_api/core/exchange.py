@@ -33,7 +33,7 @@ def backend_that_made(x: Any) -> Backend | None:
         xp = registry.get(name)
         if not xp.is_array(x):
             continue
-        count = registry.backend_class(name).device_count()
+        count = registry.device_count(name)
         others = [registry.get(f"{name}:{i}") for i in range(1, count)]
         return next((b for b in (xp, *others) if _is_on(x, b)), xp)
     return None

@@ -61,7 +61,7 @@ class Visible:
     def names(self) -> list[str]:
         if ":" in self.on:
             return [self.on]
-        count = registry.backend_class(self.on).device_count()
+        count = registry.device_count(self.on)
         return [self.on, *(f"{self.on}:{i}" for i in range(1, count))]
 
     def index(self, ordinal: int) -> int:
