@@ -16,7 +16,7 @@ import tensorgraft
 
 ROOT = Path(tensorgraft.__file__).parent
 FRAMEWORKS = {"jax", "torch", "tensorflow"}
-UNDER_FRONT_ENDS = "errors warned hub boxes storage views anywhere precision arrays compiled quantization"
+UNDER_FRONT_ENDS = "errors warned importing hub boxes storage views anywhere precision arrays compiled quantization"
 
 
 def rooms(package: str, names: str, below: str) -> dict[str, str]:
@@ -37,8 +37,9 @@ FRONT_ENDS = " ".join([*TORCH, *ARRAYS, "array_api frontends.array_api.extension
 LAYERS = {
     "errors": "",
     "warned": "",
-    "hub": "errors warned",
-    **dict.fromkeys((f"backends.{name}" for name in ("jax", "numpy", "torch", "tensorflow")), "errors warned hub"),
+    "importing": "",
+    "hub": "errors warned importing",
+    **dict.fromkeys((f"backends.{name}" for name in ("jax", "numpy", "torch", "tensorflow")), "errors warned importing hub"),
     "backends()": "hub",
     "boxes": "hub",
     "storage": "hub boxes",
@@ -49,7 +50,7 @@ LAYERS = {
     "compiled": "errors hub arrays",
     "quantization": "warned hub storage views",
     "frontends()": "",
-    "frontends.torch_entry": "warned hub",
+    "frontends.torch_entry": "warned importing hub",
     **TORCH,
     "frontends.torch": " ".join(["frontends.torch_entry", *TORCH]),
     "frontends.torch_entry()": "frontends.torch_entry frontends.torch",
@@ -69,7 +70,7 @@ LAYERS = {
     "operators": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "()": " ".join(["errors hub precision quantization() random devices updates transforms nn operators array_api",
                     "backends() frontends.torch frontends.array_api.extensions"]),
-    "cli": "errors hub frontends.torch_entry frontends.torch.device frontends.torch array_api transforms ()",
+    "cli": "errors importing hub frontends.torch_entry frontends.torch.device frontends.torch array_api transforms ()",
     "__main__": "cli",
 }  # fmt: skip
 # Backends are entry points, those of this package as those of others: names in a table.
