@@ -39,7 +39,7 @@ LAYERS = {
     "warned": "",
     "importing": "",
     "hub": "errors warned importing",
-    **dict.fromkeys((f"backends.{name}" for name in ("jax", "numpy", "torch", "tensorflow")), "errors warned importing hub"),
+    **{f"backends.{name}": "errors warned importing hub" for name in ("jax", "numpy", "torch", "tensorflow")},
     "backends()": "hub",
     "boxes": "hub",
     "storage": "hub boxes",
