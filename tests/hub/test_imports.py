@@ -39,7 +39,7 @@ LAYERS = {
     "warned": "",
     "importing": "",
     "hub": "errors warned importing",
-    **dict.fromkeys((f"backends.{name}" for name in ("jax", "numpy", "torch", "tensorflow")), "errors warned importing hub"),
+    **dict.fromkeys([f"backends.{n}" for n in ("jax", "numpy", "torch", "tensorflow")], "errors warned importing hub"),
     "backends()": "hub",
     "boxes": "hub",
     "storage": "hub boxes",
@@ -235,3 +235,17 @@ def test_import_is_light(module: str) -> None:
     program = f"import sys, {module}; sys.exit(' '.join(m for m in {heavy} if m in sys.modules) or 0)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT.parent)
     assert done.returncode == 0, f"import {module} imports {done.stderr}"
+
+
+def test_front_ends_ask_what_a_backend_can_do() -> None:
+    """Not its name: another backend is no reason to change a front end."""
+    backends = {"jax", "numpy", "torch", "tensorflow"}
+    wrong = {
+        f"{module}:{node.lineno}: {ast.unparse(node)}"
+        for module, file in modules().items()
+        if below(module, "frontends") or below(module, "array_api")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute) and node.left.attr == "name"
+        if backends & {x.value for x in ast.walk(node) if isinstance(x, ast.Constant)}
+    }
+    assert not wrong
