@@ -68,9 +68,9 @@ def quantize_(
         return models.quantize_module(model, choose, wanted, method)
     jax = sys.modules.get("jax")
     if jax is not None and any(isinstance(x, jax.Array) for x in jax.tree.leaves(model)):
-        from tensorgraft.frontends.jax import quantized_models
+        from tensorgraft.frontends.jax import quantized_models as of_jax
 
-        return quantized_models.quantize_tree(model, choose, wanted, method)
+        return of_jax.quantize_tree(model, choose, wanted, method)
     from tensorgraft.frontends.array_api.extensions import quantized_models
 
     return quantized_models.quantize_tree(model, choose, wanted, method)
