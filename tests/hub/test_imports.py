@@ -60,10 +60,12 @@ LAYERS = {
     "frontends.array_api": " ".join([*ARRAYS, "array_api", "frontends.array_api.extensions"]),
     "frontends.jax": UNDER_FRONT_ENDS,
     "frontends.jax.among": f"{UNDER_FRONT_ENDS} frontends.jax frontends.torch.core",
+    **dict.fromkeys(["frontends.jax.among_tensors", "frontends.jax.among_keras"], "frontends.jax.among"),
     "random": "frontends.array_api.extensions",
     "devices": "hub storage frontends.torch.core",
     "updates": f"hub {FRONT_ENDS}",
     "quantization.api": f"{UNDER_FRONT_ENDS} {FRONT_ENDS}",
+    "quantization.optimizer": "quantization.api",
     "quantization()": f"quantization quantization.api {FRONT_ENDS}",
     "transforms": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api",
     "nn": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
@@ -107,7 +109,7 @@ OPTIONAL = [
     "transforms.serialisation",
     "transforms.updating",
 ]
-NAMES_OF_OTHERS = {"", "transforms", "quantization"}
+NAMES_OF_OTHERS = {"", "transforms", "quantization", "quantization.optimizer"}
 
 
 def below(name: str, package: str) -> bool:
