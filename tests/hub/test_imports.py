@@ -39,7 +39,7 @@ LAYERS = {
     "warned": "",
     "importing": "",
     "hub": "errors warned importing",
-    **{f"backends.{name}": "errors warned importing hub" for name in ("jax", "numpy", "torch", "tensorflow")},
+    **dict.fromkeys([f"backends.{n}" for n in ("jax", "numpy", "torch", "tensorflow")], "errors warned importing hub"),
     "backends()": "hub",
     "boxes": "hub",
     "storage": "hub boxes",
@@ -60,10 +60,12 @@ LAYERS = {
     "frontends.array_api": " ".join([*ARRAYS, "array_api", "frontends.array_api.extensions"]),
     "frontends.jax": UNDER_FRONT_ENDS,
     "frontends.jax.among": f"{UNDER_FRONT_ENDS} frontends.jax frontends.torch.core",
+    **dict.fromkeys(["frontends.jax.among_tensors", "frontends.jax.among_keras"], "frontends.jax.among"),
     "random": "frontends.array_api.extensions",
     "devices": "hub storage frontends.torch.core",
     "updates": f"hub {FRONT_ENDS}",
     "quantization.api": f"{UNDER_FRONT_ENDS} {FRONT_ENDS}",
+    "quantization.optimizer": "quantization.api",
     "quantization()": f"quantization quantization.api {FRONT_ENDS}",
     "transforms": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api",
     "nn": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
@@ -107,7 +109,7 @@ OPTIONAL = [
     "transforms.serialisation",
     "transforms.updating",
 ]
-NAMES_OF_OTHERS = {"", "transforms", "quantization"}
+NAMES_OF_OTHERS = {"", "transforms", "quantization", "quantization.optimizer"}
 
 
 def below(name: str, package: str) -> bool:
@@ -235,3 +237,17 @@ def test_import_is_light(module: str) -> None:
     program = f"import sys, {module}; sys.exit(' '.join(m for m in {heavy} if m in sys.modules) or 0)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT.parent)
     assert done.returncode == 0, f"import {module} imports {done.stderr}"
+
+
+def test_front_ends_ask_what_a_backend_can_do() -> None:
+    """Not its name: another backend is no reason to change a front end."""
+    backends = {"jax", "numpy", "torch", "tensorflow"}
+    wrong = {
+        f"{module}:{node.lineno}: {ast.unparse(node)}"
+        for module, file in modules().items()
+        if below(module, "frontends") or below(module, "array_api")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute) and node.left.attr == "name"
+        if backends & {x.value for x in ast.walk(node) if isinstance(x, ast.Constant)}
+    }
+    assert not wrong
