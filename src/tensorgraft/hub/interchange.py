@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -90,6 +90,10 @@ class Interchange:
     """Native callables of a framework's own users, and their arrays."""
 
     name: str
+    # What a module of PyTorch becomes for the framework's users: a pure function and its state, a module of the
+    # framework's own (`module`), a recorded program; None: nothing
+    grafted_as: Literal["function", "module", "program"] | None = None
+    modules_have_modes = False  # those that `module` makes say themselves whether they are trained
 
     @primitive
     def from_dlpack(self, x: Any, /) -> Array:

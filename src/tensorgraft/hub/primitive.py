@@ -34,7 +34,7 @@ def composites(cls: type) -> dict[str, Callable[..., Any]]:
     """The composites of the hub (public methods that are no primitives), by name."""
     found: dict[str, Callable[..., Any]] = {}
     for base in cls.__mro__:
-        if base.__module__.startswith("tensorgraft.hub"):
+        if base.__module__.startswith(__package__):
             for name, member in vars(base).items():
                 if not name.startswith("_") and callable(member) and not getattr(member, "is_primitive", False):
                     found.setdefault(name, member)

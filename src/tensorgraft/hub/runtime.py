@@ -23,7 +23,7 @@ class Runtime:
     index: int
     platform: str | None
     mutable = False  # arrays can be written in place, and views of them are views
-    wraps = False  # arrays may be quantised: see `quantization.backend`
+    compound = False  # an array may be several of another backend, codes and scales: see `quantization.backend`
     cold: Backend | None = None  # computes on this one's memory, and needs no compiler: see `hub.tiers`
 
     # ---- arrays ----------------------------------------------------------------------------------------------------

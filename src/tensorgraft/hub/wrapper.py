@@ -48,7 +48,7 @@ class Wrapper(Backend):
 
     def __init__(self, inner: Backend) -> None:
         self.inner = inner
-        self.name = inner.name
+        self.name, self.grafted_as, self.modules_have_modes = inner.name, inner.grafted_as, inner.modules_have_modes
         super().__init__(inner.index, inner.platform)
 
     def __init_subclass__(

@@ -15,6 +15,7 @@ import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.tape import ByTape
 from tensorgraft.hub.wrapper import Wrapper
 from tensorgraft.quantization import convolutions, policy, products, trained, views
 from tensorgraft.quantization.encode import same_ranges
@@ -90,13 +91,13 @@ def _operation(name: str, declared: Callable[..., Any]) -> Callable[..., Any] | 
     return None if name in _QUIET else _composite(name, declared)
 
 
-class _Operations(Wrapper, operation=_operation):
+class _Operations(ByTape, Wrapper, operation=_operation):
     pass
 
 
 class QuantizingBackend(_Operations):
     mutable = False  # a write quantises anew
-    wraps = True
+    compound = True
 
     def __init__(self, inner: Backend) -> None:
         super().__init__(inner)

@@ -56,6 +56,7 @@ class TorchBackend(
     """Arrays are `torch.Tensor`s on one of PyTorch's own devices; gradients and `torch.func` go through operations."""
 
     name = "torch"
+    modules_have_modes = True
     mutable = True
     compiles = False  # single operations are quicker as they are; programs (`trace`) are compiled
     traces = True

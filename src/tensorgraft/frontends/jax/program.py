@@ -14,6 +14,7 @@ from jax import export
 from jax.extend import core
 
 from tensorgraft.errors import DerivativeError
+from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.staging import make_jaxpr

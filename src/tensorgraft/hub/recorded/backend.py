@@ -14,6 +14,7 @@ import optree
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.graph import Figures, Graph, Node
 from tensorgraft.hub.recorded.pieces import Pieces
+from tensorgraft.hub.tape import ByTape
 from tensorgraft.hub.wrapper import Wrapper
 
 Array = Any
@@ -37,7 +38,7 @@ def _operation(name: str, declared: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-class _Operations(Wrapper, operation=_operation):
+class _Operations(ByTape, Wrapper, operation=_operation):
     pass
 
 

@@ -4,7 +4,7 @@
     print(program)                       # def program(xp, constants, x0, x1): ...
     with xp.scope():
         (y,) = program(xp, x, w)         # on any backend: arrays, or what stands for them in a trace of that backend
-    program.save(directory); Program.load(directory)
+    encoding.save(program, directory); encoding.load(directory)
 
 Every method of the hub is recorded as it is called, composites included, so that a backend runs its own form of each.
 Host arrays become constants of the program. Bodies of loops and branches are functions within the program.
@@ -25,7 +25,9 @@ from tensorgraft.hub import registry
 from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations import operations
-from tensorgraft.hub.recorded.program import Block, Call, Program, Tree, Var, leaves
+from tensorgraft.hub.recorded.block import Block, Call, Tree, Var, leaves
+from tensorgraft.hub.recorded.program import Program
+from tensorgraft.hub.tape import ByTape
 
 Array = Any
 CONTROL_FLOW = frozenset({"cond", "while_loop", "scan"})
@@ -61,7 +63,7 @@ def _recorded(name: str) -> Callable[..., Any]:
     return method
 
 
-class _Recording(Backend):
+class _Recording(ByTape, Backend):
     for _name in OPERATIONS - CONTROL_FLOW - {"coded_matmul"}:  # of which files could not keep what codes stand for
         locals()[_name] = _recorded(_name)
     del _name

@@ -1,4 +1,4 @@
-"""`TapeBackend`: computes on another backend, and remembers how each result came about.
+"""`Taping`: computes on another backend, and remembers how each result came about.
 
 Conventions are JAX's: a cotangent is transposed, not conjugated; of ties in a maximum all get the same share.
 """
@@ -68,7 +68,7 @@ def _same(x: Array) -> Array:
     return x
 
 
-class TapeBackend(_Operations):
+class Taping(_Operations):
     """Arrays are `Variable`s. Composites are the hub's, so that primitives alone need rules.
 
     `double`: the tape is on one that was made with it (forward derivatives), and what is lifted goes through both.

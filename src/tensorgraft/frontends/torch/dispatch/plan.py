@@ -120,7 +120,7 @@ def _make_plan(
     xp = computing or backend_of(ours, slot)
     plan = Plan(None, slot, tuple([leaf.index for leaf in outline.targets]), results, structure, prepare)
     plan.familiar = familiar and not xp.compiles
-    if xp.wraps:
+    if xp.compound:
         plan.xp = xp
     plan.program = make_program(xp, plan, operator, ours, forms, outline, moved or {})
     if operator.spec.uncompiled:
@@ -143,7 +143,7 @@ def _elementwise(outline: Outline | None, tensors: Sequence[Tensor]) -> list[Res
 
 def backend_of(tensors: Sequence[Tensor], slot: Slot) -> Backend:
     """The backend that computes on tensors of a device: where some are quantised, that which knows of such."""
-    return next((xp for t in tensors if (xp := cell_of(t).backend).wraps), slot.backend)
+    return next((xp for t in tensors if (xp := cell_of(t).backend).compound), slot.backend)
 
 
 def uncompiled(plan: Plan) -> Callable[..., tuple[Array, ...]]:

@@ -148,7 +148,7 @@ def _fetch(a: Any, dtypes: Sequence[np.dtype], to: np.dtype | None) -> Fetch:
 
         def read(xp: Backend, reaches: Sequence[Reach], arrays: Sequence[Any], inputs: Sequence[Any]) -> Array:
             array = reaches[at].read(xp, arrays[at], arrays)
-            return array if dtypes[at] == other and not xp.wraps else xp.astype(array, other)
+            return array if dtypes[at] == other and not xp.compound else xp.astype(array, other)
 
         return read
     if isinstance(a, torch.dtype):
