@@ -6,9 +6,10 @@ from tensorgraft.frontends.torch.compiled.loops import UnrolledLoopWarning
 from tensorgraft.frontends.torch.core import devices
 from tensorgraft.frontends.torch.dispatch.cold import tier_counts
 from tensorgraft.frontends.torch.dispatch.fallback import FallbackWarning, fallbacks, set_fallback
+from tensorgraft.frontends.torch_entry.patches import Patch, patches
 
 setup.install()
 devices.follow_default()
 torch_entry.finish()
 
-__all__ = ["FallbackWarning", "UnrolledLoopWarning", "fallbacks", "set_fallback", "tier_counts"]
+__all__ = ["FallbackWarning", "Patch", "UnrolledLoopWarning", "fallbacks", "patches", "set_fallback", "tier_counts"]

@@ -89,36 +89,16 @@ def install() -> None:
     if _libraries:
         return
     torch_entry.register()
-    torch_entry.waiting.step_aside()
     _libraries["aten"] = Library("aten", "IMPL")
     _libraries["_"] = Library("_", "IMPL")
-    from tensorgraft.frontends.torch.compiled import attention, control_flow, inductor, recurrent, remat
-    from tensorgraft.frontends.torch.device import (
-        autocast,
-        batching,
-        checkpoints,
-        conversion,
-        dlpack,
-        forking,
-        module,
-        runtime,
-        script_files,
-        scripted,
-        serialization,
-        sparse,
-        storages,
-    )
+    from tensorgraft.frontends.torch.compiled import attention, inductor, recurrent
+    from tensorgraft.frontends.torch.device import autocast, batching, module, runtime, scripted, sparse
     from tensorgraft.frontends.torch.dispatch import absent_layouts, autograd
-    from tensorgraft.frontends.torch.quantized import files as quantized_files
-    from tensorgraft.frontends.torch.quantized import interface as quantized_interface
-    from tensorgraft.frontends.torch.quantized import tensors as quantized
+    from tensorgraft.frontends.torch_entry import patches
 
-    quantized.install()
-    quantized_files.install()
-    quantized_interface.install()
-    parts: list[Any] = [absent_layouts, attention, autocast, autograd, batching, checkpoints, control_flow]
-    parts += [conversion, dlpack, forking, inductor, recurrent, remat, runtime, script_files, scripted]
-    for part in (*parts, serialization, storages, sparse):
+    patches.apply("use")
+    parts: list[Any] = [absent_layouts, attention, autocast, autograd, batching, inductor, recurrent, runtime]
+    for part in (*parts, scripted, sparse):
         part.install()
     for name in METADATA:
         op = schema.overload(name)

@@ -37,13 +37,10 @@ def register() -> None:
     if _registered:
         return
     _registered = True
-    from tensorgraft.frontends.torch_entry import classes, device, fallback, safetensors_files, waiting
+    from tensorgraft.frontends.torch_entry import fallback, patches
 
-    device.register()
-    classes.install()
+    patches.apply("import")
     fallback.install()
-    safetensors_files.install()
-    waiting.install()
 
 
 def loaded() -> bool:

@@ -8,7 +8,6 @@ what a loop keeps for its backward pass is its carries.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -220,17 +219,11 @@ def associative_scan(
     return original(combine_fn, xs, dim, reverse, "generic" if ours else combine_mode)
 
 
-def install() -> None:
-    """Wrap the functions under all names that PyTorch has for them."""
-    import torch._higher_order_ops as package
+def _wrapper(ours: Callable[..., Any]) -> Callable[[Any], Any]:
+    return lambda original: functools.wraps(original)(functools.partial(ours, original))
 
-    for ours in (cond, while_loop, scan, associative_scan):
-        name = ours.__name__
-        original = getattr(package, name)
-        wrapped = functools.wraps(original)(functools.partial(ours, original))
-        for owner in (package, sys.modules[f"{package.__name__}.{name}"], torch):
-            if getattr(owner, name, None) is original:
-                setattr(owner, name, wrapped)
+
+WRAPPERS = {ours.__name__: _wrapper(ours) for ours in (cond, while_loop, scan, associative_scan)}
 
 
 def _ours(leaves: Sequence[Any]) -> bool:
