@@ -33,7 +33,7 @@ from tensorgraft.hub.windowed import Windowed
 Array = Any
 
 
-class Program(Protocol):
+class TracedProgram(Protocol):
     """What `Backend.trace` saw."""
 
     captured: list[Array]  # the arrays from outside that the program reads, each once
@@ -84,7 +84,7 @@ class Differentiable(Protocol):
         """Of arguments with one more axis, of `size`, where `axes` says one; results have theirs in front."""
 
 
-class Held:
+class HoldingProgram:
     """A program of another framework as a callable, and the arrays that it holds, by name."""
 
     def __init__(self, call: Callable[..., Any], state: dict[str, Array], stateful: bool) -> None:
@@ -271,7 +271,7 @@ class Backend(
         """`trace` makes programs of functions: backends that compile do, and some that compile nothing smaller."""
         return self.compiles
 
-    def trace(self, fn: Callable[[], Sequence[Array]], /) -> Program:
+    def trace(self, fn: Callable[[], Sequence[Array]], /) -> TracedProgram:
         """Run `fn` once on stand-ins for what it computes; the arrays that it takes from outside are found out."""
         raise TypeError(f"the backend {self.name} does not trace")
 
@@ -369,7 +369,7 @@ class Backend(
         the arrays under names with dots, of which the parameters are to be trained. Where it is `stateful`, `call`
         gives results and, by name, what the arrays become. `described`: class and fields, for those to see who print
         it, of what is in it. Here: a plain callable, whose `state` has the arrays."""
-        return Held(call, {**parameters, **constants}, stateful)
+        return HoldingProgram(call, {**parameters, **constants}, stateful)
 
     def detached(self, x: Array, /) -> Array:
         """`x` without the history by which its framework would differentiate it."""

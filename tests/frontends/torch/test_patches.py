@@ -18,7 +18,7 @@ PROGRAM = Path(__file__).with_name("changed_names.py")
 
 @pytest.fixture(scope="module")
 def changed():
-    """What differs in PyTorch's modules and classes: after `import torch`, after the first use; what the table names."""
+    """What differs in PyTorch after `import torch`, after the first use of the device; what the table names."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     env["TENSORGRAFT_BACKEND"] = "numpy"
     done = subprocess.run([sys.executable, "-W", "ignore", PROGRAM], capture_output=True, text=True, env=env)

@@ -12,7 +12,7 @@ import torch
 from jax.extend import core
 
 from tensorgraft.errors import DerivativeError
-from tensorgraft.frontends.jax.calls import Call, Trace, Traces
+from tensorgraft.frontends.jax.calls import JaxCall, JaxTrace, Traces
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects
 from tensorgraft.frontends.jax.program import derivative_of_jax
@@ -36,9 +36,9 @@ class Bridged:
     ) -> tuple[Any, Mapping[int, Tensor]]:
         """(the results, what has become of values of held objects). Raises TypeError for static arguments that are not
         hashable, RuntimeError for tensors on several devices."""
-        call = Call(args, kwargs, _operand, held, values)
+        call = JaxCall(args, kwargs, _operand, held, values)
         family = self._traces.family(call, self.name, "a tensor")
-        trace, program = family.get(call, lambda trace: (trace, Program(_of_words(trace))))
+        trace, program = family.get(call, lambda trace: (trace, BridgedProgram(_of_words(trace))))
         place = _place([x for x in call.slots if isinstance(x, Tensor)], self.name)
         tensors = []
         for i in trace.inputs:
@@ -65,7 +65,7 @@ def _operand(x: Any) -> tuple[Any, tuple[Any, ...]] | None:
     return x, (x.shape, jax.dtypes.canonicalize_dtype(x.dtype))
 
 
-def _of_words(trace: Trace) -> Callable[..., list[Array]]:
+def _of_words(trace: JaxTrace) -> Callable[..., list[Array]]:
     """The jaxpr as a function, of the words of keys in their place."""
     run = core.jaxpr_as_fun(trace.closed)
     keyed = {k: a.dtype._impl.name for k, a in enumerate(trace.closed.in_avals) if is_key_dtype(a.dtype)}
@@ -82,12 +82,12 @@ def _held_by_jax(t: Tensor, dtype: Any) -> Array:
     return jax.random.wrap_key_data(x, impl=dtype._impl.name) if is_key_dtype(dtype) else x
 
 
-class Program:
+class BridgedProgram:
     """A function of arrays, compiled, with its derivatives."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
-        self._derivatives: dict[tuple[int, ...], Program] = {}
+        self._derivatives: dict[tuple[int, ...], BridgedProgram] = {}
         self._run = jax.jit(self._results)
         self._forward = jax.jit(self._with_pullback, static_argnums=0)
         self._backward = jax.jit(lambda pullback, cotangents: pullback(cotangents))
@@ -122,7 +122,7 @@ class Program:
         with derivative_of_jax("backward"):
             return self._backward(pullback, list(cotangents))
 
-    def derivative(self, wanted: tuple[int, ...], count: int) -> Program:
+    def derivative(self, wanted: tuple[int, ...], count: int) -> BridgedProgram:
         """(the `count` arguments, then cotangents) -> cotangents of the arguments `wanted`."""
         known = self._derivatives.get(wanted)
         if known is not None:
@@ -133,13 +133,13 @@ class Program:
                 _, pullback = self._with_pullback(wanted, *given[:count])
                 return pullback(list(given[count:]))
 
-        self._derivatives[wanted] = Program(pulled_back)
+        self._derivatives[wanted] = BridgedProgram(pulled_back)
         return self._derivatives[wanted]
 
 
 class _Call(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, program: Program, place: Slot | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, program: BridgedProgram, place: Slot | None, *tensors: Tensor) -> tuple[Tensor, ...]:
         arrays = [_into_jax(t) for t in tensors]
         wanted = tuple(i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed)
         ctx.program, ctx.place, ctx.wanted, ctx.pullback = program, place, wanted, None

@@ -1,7 +1,7 @@
 """Jaxprs, evaluated on a backend of the hub.
 
-A jaxpr is made into a `Plan` once: calls are inlined, dead equations dropped, constants converted, and every primitive
-resolved to its rule, to JAX's own decomposition, or to an error that names it.
+A jaxpr is made into a `JaxprPlan` once: calls are inlined, dead equations dropped, constants converted, and every
+primitive resolved to its rule, to JAX's own decomposition, or to an error that names it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jax.interpreters import partial_eval
 from tensorgraft.frontends.jax import extents
 from tensorgraft.frontends.jax.decomposition import decomposed, without_references
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
-from tensorgraft.frontends.jax.rule import REASONS, RULES, Rule
+from tensorgraft.frontends.jax.rule import REASONS, RULES, PrimitiveRule
 from tensorgraft.frontends.jax.rules import (  # noqa: F401  (they register rules)
     control,
     elementwise,
@@ -65,7 +65,7 @@ class UnsupportedPrimitiveError(NotImplementedError):
 
 
 @dataclass
-class Step:
+class JaxprStep:
     """One equation. Slots are positions in the environment."""
 
     name: str
@@ -77,13 +77,13 @@ class Step:
 
 
 @dataclass
-class Plan:
+class JaxprPlan:
     """A jaxpr as a list of steps over numbered slots."""
 
     size: int = 0
     given: list[int] = field(default_factory=list)
     constants: list[tuple[int, Any]] = field(default_factory=list)  # slot -> host array, or JAX keys
-    steps: list[Step] = field(default_factory=list)
+    steps: list[JaxprStep] = field(default_factory=list)
     results: list[int] = field(default_factory=list)
     _on: weakref.WeakKeyDictionary[Backend, list[Array]] = field(default_factory=weakref.WeakKeyDictionary)  # constants
 
@@ -135,8 +135,8 @@ def evaluator(xp: Backend, closed: core.ClosedJaxpr) -> Callable[..., list[Array
 
 
 @functools.lru_cache(maxsize=4096)
-def plan(closed: core.ClosedJaxpr) -> Plan:
-    made = Plan()
+def plan(closed: core.ClosedJaxpr) -> JaxprPlan:
+    made = JaxprPlan()
     _Planner(made).top(without_references(closed))
     _drop_unread_constants(made)
     _mark_last_uses(made)
@@ -144,7 +144,7 @@ def plan(closed: core.ClosedJaxpr) -> Plan:
 
 
 class _Planner:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: JaxprPlan) -> None:
         self.plan = plan
         self.literals: dict[Any, int] = {}
         self.values: dict[int, Any] = {}  # slot -> a constant
@@ -182,7 +182,7 @@ class _Planner:
             elif extents.is_symbolic(equation):
                 writes = [self.new() for _ in equation.outvars]
                 self.plan.steps.append(
-                    Step(
+                    JaxprStep(
                         equation.primitive.name,
                         functools.partial(_resolved_late, equation, known),
                         tuple(reads),
@@ -195,7 +195,7 @@ class _Planner:
             else:
                 writes = [self.new() for _ in equation.outvars]
                 self.plan.steps.append(
-                    Step(
+                    JaxprStep(
                         equation.primitive.name,
                         resolved(equation, known),
                         tuple(reads),
@@ -265,7 +265,7 @@ def _resolved_late(equation: Any, known: Sequence[Any], xp: Backend, *operands: 
     return resolved(extents.concrete(equation), known)(xp, *operands)
 
 
-def _by_word(name: str, found: Rule, params: dict[str, Any]) -> Callable[..., Any]:
+def _by_word(name: str, found: PrimitiveRule, params: dict[str, Any]) -> Callable[..., Any]:
     """A rule that moves or compares elements, on each word of its keys."""
     if found.fn.__module__.endswith("control"):
         return functools.partial(found.fn, **params)
@@ -288,12 +288,12 @@ def _because(name: str) -> str:
     return f": {REASONS[name]}" if name in REASONS else ""
 
 
-def _drop_unread_constants(made: Plan) -> None:
+def _drop_unread_constants(made: JaxprPlan) -> None:
     read = {*made.results, *(slot for step in made.steps for slot in step.reads)}
     made.constants = [(slot, value) for slot, value in made.constants if slot in read]
 
 
-def _mark_last_uses(made: Plan) -> None:
+def _mark_last_uses(made: JaxprPlan) -> None:
     kept = {*made.results, *made.given, *(slot for slot, _ in made.constants)}
     for step in reversed(made.steps):
         frees = {*step.reads, *step.writes} - kept

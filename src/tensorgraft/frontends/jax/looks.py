@@ -30,7 +30,7 @@ _SIZED = {"argwhere", "flatnonzero", "intersect1d", "nonzero", "setdiff1d", "set
 _SHAPES = re.compile(r"^Shapes must be|concrete values of integer type")
 
 
-class Frame(NamedTuple):
+class FramePlace(NamedTuple):
     """Where a frame was when an error went through it."""
 
     f_code: CodeType
@@ -73,7 +73,7 @@ class Failed(Exception):
         return {self._inputs[k] for k in self._positions} & self._numbers
 
     @property
-    def frame(self) -> Frame | None:
+    def frame(self) -> FramePlace | None:
         """The program's innermost: that of the user's own files, else one of a library."""
         known = [f for f in self._frames if not f.lies_in(*_JAX, _OURS)]
         own = [f for f in known if not f.lies_in(*_LIBRARIES)]
@@ -118,7 +118,7 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
         return failed.error
     failed.argument = "an argument of", fn
     origin = failed.origin if failed.origin is not None else failed.argument
-    traced = asked.Traced(x, x.dtype, x.shape, origin, False, name)
+    traced = asked.TracedArray(x, x.dtype, x.shape, origin, False, name)
     where: Any = frame
     said = str(error)
     found: Exception
@@ -177,7 +177,7 @@ def _shape_with(failed: Failed, x: Any) -> Any:
     return None
 
 
-def _called(frame: Frame) -> str:
+def _called(frame: FramePlace) -> str:
     from tensorgraft.frontends.array_api.core.places import place_of
     from tensorgraft.frontends.array_api.core.ways import short_name
 
@@ -200,10 +200,10 @@ def _of_jax(text: str) -> str:
 # ---- tracers ---------------------------------------------------------------------------------------------------------
 
 
-def _frames(at: TracebackType | None) -> Iterator[Frame]:
+def _frames(at: TracebackType | None) -> Iterator[FramePlace]:
     while at is not None:
         frame = at.tb_frame
-        yield Frame(frame.f_code, at.tb_lasti, frame.f_locals, frame.f_globals)
+        yield FramePlace(frame.f_code, at.tb_lasti, frame.f_locals, frame.f_globals)
         at = at.tb_next
 
 

@@ -35,7 +35,7 @@ class NumbersNeeded(Exception):
     """A function has no derivative while the numbers among its arguments are not known (a loop that runs to one)."""
 
 
-class Program:
+class JaxprProgram:
     """A function of flat arrays (`hub.backend.Differentiable`): a jaxpr, of which JAX makes the derivatives when first
     they are needed. Raises DerivativeError where it cannot.
 
@@ -65,8 +65,8 @@ class Program:
         return found
 
     @property
-    def main(self) -> Part:
-        return self._once("main", lambda: Part(self.closed, self.is_compiled))
+    def main(self) -> JaxprPart:
+        return self._once("main", lambda: JaxprPart(self.closed, self.is_compiled))
 
     def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
         return self.main(xp, arrays)
@@ -98,12 +98,12 @@ class Program:
             return False
         return True
 
-    def _parts(self, wanted: tuple[int, ...]) -> tuple[Part, int, Part]:
+    def _parts(self, wanted: tuple[int, ...]) -> tuple[JaxprPart, int, JaxprPart]:
         """(arguments -> results and residuals, the number of results, residuals and cotangents -> cotangents)."""
         with derivative_of_jax("backward"):
             return self._once(("parts", wanted), lambda: self._make_parts(wanted))
 
-    def _make_parts(self, wanted: tuple[int, ...]) -> tuple[Part, int, Part]:
+    def _make_parts(self, wanted: tuple[int, ...]) -> tuple[JaxprPart, int, JaxprPart]:
         seen: dict[str, Any] = {}
 
         def forward(*arrays: Any) -> list[Any]:
@@ -120,7 +120,7 @@ class Program:
         count = seen["count"]
         smooth = [a for a in first.out_avals[:count] if _is_inexact(a.dtype)]
         second = traced(backward, [Spec(a.shape, a.dtype) for a in (*first.out_avals[count:], *smooth)])
-        return Part(first, self.is_compiled), count, Part(second, self.is_compiled)
+        return JaxprPart(first, self.is_compiled), count, JaxprPart(second, self.is_compiled)
 
     def _linearised(self, wanted: tuple[int, ...], arrays: Sequence[Any]) -> tuple[list[Any], Any]:
         """(results, a function of the cotangents of the inexact ones), as a function of the wanted arguments."""
@@ -132,7 +132,7 @@ class Program:
         _, pullback, results = jax.vjp(smooth, *[arrays[i] for i in wanted], has_aux=True)
         return results, pullback
 
-    def pullback(self, wanted: tuple[int, ...]) -> Program:
+    def pullback(self, wanted: tuple[int, ...]) -> JaxprProgram:
         def pulled_back(*given: Any) -> list[Any]:
             n = len(self.specs)
             return list(self._linearised(wanted, given[:n])[1](list(given[n:])))
@@ -140,7 +140,7 @@ class Program:
         with derivative_of_jax("backward"):
             return self._derive(("pullback", wanted), pulled_back, [*self.specs, *map(_spec, self._smooth_results())])
 
-    def pushforward(self, wanted: tuple[int, ...]) -> Program:
+    def pushforward(self, wanted: tuple[int, ...]) -> JaxprProgram:
         def pushed(*given: Any) -> list[Any]:
             arrays = given[: len(self.specs)]
 
@@ -152,15 +152,15 @@ class Program:
         with derivative_of_jax("forward"):
             return self._derive(("pushforward", wanted), pushed, [*self.specs, *(self.specs[i] for i in wanted)])
 
-    def batched(self, axes: tuple[int | None, ...], size: int) -> Program:
+    def batched(self, axes: tuple[int | None, ...], size: int) -> JaxprProgram:
         specs = [
             s if axis is None else Spec((*s.shape[:axis], size, *s.shape[axis:]), s.dtype)
             for s, axis in zip(self.specs, axes, strict=True)
         ]
         return self._derive(("batched", axes, size), jax.vmap(self.fn, in_axes=axes, axis_size=size), specs)
 
-    def _derive(self, key: Any, fn: Callable[..., Sequence[Any]], specs: Sequence[Spec]) -> Program:
-        return self._once(key, lambda: Program(traced(fn, specs), self.is_compiled))
+    def _derive(self, key: Any, fn: Callable[..., Sequence[Any]], specs: Sequence[Spec]) -> JaxprProgram:
+        return self._once(key, lambda: JaxprProgram(traced(fn, specs), self.is_compiled))
 
     def _smooth_results(self) -> list[Any]:
         return [a for a in self.closed.out_avals if _is_inexact(a.dtype)]
@@ -180,7 +180,7 @@ def derivative_of_jax(mode: str) -> Iterator[None]:
         ) from error
 
 
-class Part:
+class JaxprPart:
     """A jaxpr, run on a backend step by step, or as one compiled program. Keys are the arrays of their words."""
 
     def __init__(self, closed: core.ClosedJaxpr, compiled: bool) -> None:

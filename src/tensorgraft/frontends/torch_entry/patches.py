@@ -252,7 +252,7 @@ TABLE: list[Patch] = [
     ),
     Patch(
         "torch.utils.checkpoint._CheckpointFrame",
-        "compiled.remat.Frame",
+        "compiled.remat.CheckpointFrame",
         "what is not kept is computed again in `tg.jit`, too, where a compiler keeps what it sees twice",
     ),
     Patch(

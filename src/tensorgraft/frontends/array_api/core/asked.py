@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LONG = 60
 
 
-class Traced(NamedTuple):
+class TracedArray(NamedTuple):
     """An array that is only being traced, of this or another front end."""
 
     value: Any  # as the program holds it
@@ -36,8 +36,8 @@ class Traced(NamedTuple):
     trace: str  # what traces
 
 
-def _traced(x: Array) -> Traced:
-    return Traced(x, x.dtype, x.shape, tracing.origin_of(x._cell), x.device != default(), tracing.name_of_trace())
+def _traced(x: Array) -> TracedArray:
+    return TracedArray(x, x.dtype, x.shape, tracing.origin_of(x._cell), x.device != default(), tracing.name_of_trace())
 
 
 def value_needed(x: Array, how: str) -> TracedValueError:
@@ -46,7 +46,7 @@ def value_needed(x: Array, how: str) -> TracedValueError:
     return value_needed_in(program_frame(sys._getframe(1)), _traced(x), how)
 
 
-def value_needed_in(frame: FrameType | None, x: Traced, how: str) -> TracedValueError:
+def value_needed_in(frame: FrameType | None, x: TracedArray, how: str) -> TracedValueError:
     """The same of what a frame of the program evaluates."""
     node = None if frame is None else place_of(frame).node
     if how == "bool":
@@ -79,7 +79,7 @@ def shape_needed(name: str, shape: Any, x: Array) -> ShapeError:
     return shape_needed_in(program_frame(sys._getframe(1)), name, shape, _traced(x))
 
 
-def shape_needed_in(frame: FrameType | None, name: str, shape: Any, x: Traced) -> ShapeError:
+def shape_needed_in(frame: FrameType | None, name: str, shape: Any, x: TracedArray) -> ShapeError:
     """The same of what a frame of the program evaluates."""
     place = None if frame is None else place_of(frame)
     node: Any = None if place is None else place.node
@@ -108,7 +108,7 @@ def result_shape_needed(x: Array) -> ShapeError:
     return result_shape_needed_in(program_frame(sys._getframe(1)), _traced(x))
 
 
-def result_shape_needed_in(frame: FrameType | None, x: Traced, more: Sequence[tuple[str, str]] = ()) -> ShapeError:
+def result_shape_needed_in(frame: FrameType | None, x: TracedArray, more: Sequence[tuple[str, str]] = ()) -> ShapeError:
     """The same of what a frame of the program evaluates; `more` ways out."""
     node = None if frame is None else place_of(frame).node
     part = _asked_in(frame, node.slice if isinstance(node, ast.Subscript) else node, x)
@@ -128,7 +128,7 @@ def result_shape_needed_in(frame: FrameType | None, x: Traced, more: Sequence[tu
 
 
 def _error(
-    kind: type[Any], call: str, needs: str, expression: str, x: Traced, found: Sequence[tuple[str, str]],
+    kind: type[Any], call: str, needs: str, expression: str, x: TracedArray, found: Sequence[tuple[str, str]],
     known: ways.Static | None = None, for_what: str = "",
 ) -> Any:  # fmt: skip
     what = f"{x.dtype} scalar" if not x.shape else f"{x.dtype} array of shape {x.shape}"
@@ -142,7 +142,7 @@ def _error(
     return kind("\n".join(lines[:10]))
 
 
-def _origin(x: Traced, expression: str) -> list[str]:
+def _origin(x: TracedArray, expression: str) -> list[str]:
     """Where the array became traced."""
     origin = x.origin
     if isinstance(origin, Place):
@@ -161,7 +161,7 @@ def _origin(x: Traced, expression: str) -> list[str]:
             f"{ways.definition_line(code)}   <- here"]  # fmt: skip
 
 
-def static(frame: FrameType | None, x: Traced) -> ways.Static:
+def static(frame: FrameType | None, x: TracedArray) -> ways.Static:
     """How the value of `x` could be known while tracing, going by what made it."""
     origin = x.origin
     if not isinstance(origin, Place):
@@ -197,7 +197,7 @@ def _condition(node: Any) -> tuple[ast.AST | None, ast.AST | None]:
     return (outer, node) if isinstance(outer, ast.If | ast.While | ast.Assert | ast.IfExp) else (node, node)
 
 
-def _asked_in(frame: FrameType | None, node: Any, x: Traced) -> ast.AST | None:
+def _asked_in(frame: FrameType | None, node: Any, x: TracedArray) -> ast.AST | None:
     """The part of an expression whose value is asked for."""
     if frame is None or node is None:
         return None

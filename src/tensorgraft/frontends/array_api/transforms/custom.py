@@ -76,7 +76,7 @@ class Closed:
         )
 
 
-class _Here(tracing.Capture):
+class _Here(tracing.ArrayCapture):
     """Arrays from any level, when they meet those of this one, become constants of it."""
 
     def touch(self, cell: Storage) -> None:
@@ -156,15 +156,15 @@ def _value(x: Array, inner: Backend) -> Any:
 # ---- functions with rules --------------------------------------------------------------------------------------------
 
 
-class Watch(tracing.Capture):
+class StorageWatch(tracing.ArrayCapture):
     """Notes the storages that are read; what is done with them is the capture's before it."""
 
-    def __init__(self, before: tracing.Capture) -> None:
+    def __init__(self, before: tracing.ArrayCapture) -> None:
         super().__init__(before.outer, before.inner, before.reads)
         self.before = before
         self.seen: dict[int, weakref.ref[Storage]] = {}
 
-    def _note(self, cell: Storage) -> tracing.Capture:
+    def _note(self, cell: Storage) -> tracing.ArrayCapture:
         self.seen.setdefault(id(cell), weakref.ref(cell))
         assert self.before is not None
         return self.before
@@ -193,7 +193,7 @@ def cells_of(fn: Callable[[], Any], known: Any = (), by_value: bool = False) -> 
     before = tracing.now.capture
     if before is None:
         return []
-    watch = Watch(before)
+    watch = StorageWatch(before)
     tracing.now.capture = watch
     try:
         fn()

@@ -11,7 +11,7 @@ import numpy as np
 import optree
 
 from tensorgraft.frontends.array_api.core.array import Array, made
-from tensorgraft.frontends.array_api.transforms.functional import Run
+from tensorgraft.frontends.array_api.transforms.functional import ArrayFunction
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -24,7 +24,7 @@ def value_and_grad(
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         which = _which(argnums, args, name)
-        run = Run(name, functools.partial(fn, **kwargs) if kwargs else fn, args, which)
+        run = ArrayFunction(name, functools.partial(fn, **kwargs) if kwargs else fn, args, which)
         _check_inexact(name, run.inputs)
         xp = run.outer
         results, pullback = xp.vjp(run, *run.values())
@@ -57,7 +57,7 @@ def grad(fn: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False)
 
 
 def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
-    run = Run("vjp", fn, primals, range(len(primals)))
+    run = ArrayFunction("vjp", fn, primals, range(len(primals)))
     _check_inexact("vjp", run.inputs)
     xp = run.outer
     results, pullback = xp.vjp(run, *run.values())
@@ -80,7 +80,7 @@ def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tup
 
 
 def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    run = Run("jvp", fn, primals, range(len(primals)))
+    run = ArrayFunction("jvp", fn, primals, range(len(primals)))
     _check_inexact("jvp", run.inputs)
     moved_by: Any = tuple(tangents)
     given: list[Any] = optree.tree_leaves(moved_by)
@@ -100,7 +100,7 @@ def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_ax
         if len(axes) != len(args):
             raise ValueError(f"vmap: in_axes has {len(axes)} entries for {len(args)} arguments")
         which = [k for k, axis in enumerate(axes) if axis is not None]
-        run = Run("vmap", fn, args, which)
+        run = ArrayFunction("vmap", fn, args, which)
         owners = [axis for k in which for _ in optree.tree_leaves(args[k]) if (axis := axes[k]) is not None]
         for x, axis in zip(run.inputs, owners, strict=True):
             if not -x.ndim <= axis < x.ndim:
@@ -130,7 +130,7 @@ def jacobian(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]
     @functools.wraps(fn)
     def wrapped(*args: Any) -> Any:
         which = _which(argnums, args, "jacobian")
-        run = Run("jacobian", fn, args, which)
+        run = ArrayFunction("jacobian", fn, args, which)
         _check_inexact("jacobian", run.inputs)
         xp = run.outer
         results, pullback = xp.vjp(run, *run.values())

@@ -59,7 +59,7 @@ def _recomputed(recompute: Callable[..., None], *args: Any) -> None:
         return recompute(*args)
 
 
-class Frame(checkpoint._CheckpointFrame):
+class CheckpointFrame(checkpoint._CheckpointFrame):
     """One call of a checkpointed function, without reentrant autograd."""
 
     def __init__(self, recompute_fn: Callable[..., None], *rest: Any) -> None:

@@ -158,7 +158,7 @@ def _plain(value: Any) -> bool:
     return all(map(is_plain, value)) if isinstance(value, list) else is_plain(value)
 
 
-class Attributes:
+class ScriptAttributes:
     """The plain attributes of a `ScriptModule`, which its code reads unseen."""
 
     def __init__(self, module: Any) -> None:
@@ -178,4 +178,4 @@ class Attributes:
 
 
 def attributes_of(module: torch.nn.Module) -> Any:
-    return Attributes(module) if isinstance(module, ScriptModule) else module.__dict__
+    return ScriptAttributes(module) if isinstance(module, ScriptModule) else module.__dict__

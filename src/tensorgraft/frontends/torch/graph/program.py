@@ -52,7 +52,7 @@ class Piece:
         self.done = _last_uses([node for _, node in nodes], set(outputs))
         # what is not the same at every call: Dynamo's guards stand for the rest
         self._varying = [i for i, node in enumerate(inputs) if _varies(node)]
-        self._programs: dict[Any, Program] = {}
+        self._programs: dict[Any, FxProgram] = {}
         # PyTorch can compute it as well: no random numbers, which are the backend's, nor branches and loops
         self._plain = not random and not any(n.op == "get_attr" for _, n in nodes)
         self._cold = Counts()
@@ -64,7 +64,7 @@ class Piece:
         if program is None and self._plain and self._cold.waits(self.slot.backend, key, len(self._programs)):
             return self._by_pytorch(values)
         if program is None:
-            program = self._programs[key] = Program(self, values)
+            program = self._programs[key] = FxProgram(self, values)
             if len(self._programs) == _MANY and self.slot.backend.compiles:
                 warnings.warn(
                     f"a graph of torch.compile has been compiled for {_MANY} different sizes or numbers, each of which"
@@ -102,7 +102,7 @@ def _look(value: Any) -> Any:
     return (value.shape, value.stride()) if isinstance(value, Tensor) else (type(value), value)
 
 
-class Program:
+class FxProgram:
     """A piece for inputs that look like `values`."""
 
     def __init__(self, piece: Piece, values: Sequence[Any]) -> None:

@@ -38,7 +38,7 @@ class PureFunction:
         self.module, self.xp, self.seeding = module, xp, seeding
         self.parameters = {name: (numpy_dtype(p.dtype), p.requires_grad) for name, p in module.named_parameters()}
         self.buffers = {name: numpy_dtype(b.dtype) for name, b in module.named_buffers()}
-        self._known: dict[Any, Signature] = {}
+        self._known: dict[Any, PureSignature] = {}
 
     def __call__(
         self, params: Arrays, buffers: Arrays, /, *args: Any, key: Any = None, **kwargs: Any
@@ -88,7 +88,7 @@ class PureFunction:
         )
         found = self._known.get(signature)
         if found is None:
-            found = self._known[signature] = Signature(self, leaves, places, structure, key is not None)
+            found = self._known[signature] = PureSignature(self, leaves, places, structure, key is not None)
         return found(arrays)
 
     def _described(self, a: Array) -> tuple[Any, ...]:
@@ -104,7 +104,7 @@ class PureFunction:
         return tuple(shape), self.xp.dtype_of(a)
 
 
-class Signature:
+class PureSignature:
     """The module's call with arguments that look the same."""
 
     def __init__(
@@ -112,8 +112,8 @@ class Signature:
     ) -> None:
         self.owner, self.places, self.structure, self.keyed = owner, places, structure, keyed
         self.leaves = [None if i in places else leaf for i, leaf in enumerate(leaves)]
-        self.run: Run | None = None  # the last one that was traced: what is no array in it
-        self.taped: Run | None = None
+        self.run: PureRun | None = None  # the last one that was traced: what is no array in it
+        self.taped: PureRun | None = None
         self.native = owner.xp.native_function(self._primal, self._forward, self._backward)
 
     def __call__(self, arrays: Sequence[Array]) -> tuple[Any, dict[str, Array]]:
@@ -161,7 +161,7 @@ class Signature:
 
 
 @dataclass
-class Run:
+class PureRun:
     """What a traced call of the module was, other than its arrays."""
 
     given_dtypes: list[np.dtype]  # of the arguments
@@ -176,7 +176,7 @@ class Run:
     state: dict[str, Tensor]  # parameters and buffers
 
 
-def run(call: Signature, arrays: Sequence[Array], taped: bool) -> tuple[Run, list[Array], list[Array]]:
+def run(call: PureSignature, arrays: Sequence[Array], taped: bool) -> tuple[PureRun, list[Array], list[Array]]:
     """Call the module on tensors around arrays: (what it was, results and buffers afterwards, residuals)."""
     xp = call.owner.xp
     capture = PureCapture(xp, arrays[-1] if call.keyed else None, call.owner.seeding)
@@ -188,8 +188,8 @@ def run(call: Signature, arrays: Sequence[Array], taped: bool) -> tuple[Run, lis
 
 
 def _run(
-    call: Signature, arrays: Sequence[Array], taped: bool, capture: PureCapture
-) -> tuple[Run, list[Array], list[Array]]:
+    call: PureSignature, arrays: Sequence[Array], taped: bool, capture: PureCapture
+) -> tuple[PureRun, list[Array], list[Array]]:
     owner = call.owner
     xp = owner.xp
     slot = slot_of_backend(xp)
@@ -228,7 +228,7 @@ def _run(
     if tape is not None:
         tape.keep(capture, capture.survivors())
         residuals = list(tape.arrays)
-    made = Run(
+    made = PureRun(
         given_dtypes=[xp.dtype_of(a) for a in arrays],
         structure=structure,
         flat=[None if i in set(where) else o for i, o in enumerate(flat)],
