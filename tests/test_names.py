@@ -10,7 +10,7 @@ ROOT = Path(tensorgraft.__file__).parent
 
 # what may have one name in several places, and why
 EXCEPTIONS = {
-    "Module": "what a model is called in each framework: ours, `torch.nn.Module`'s and `tf.Module`'s, whose name is shown",
+    "Module": "a model, in each framework: ours, `torch.nn.Module`'s and `tf.Module`'s, whose name is shown",
 }
 
 

@@ -71,8 +71,8 @@ def _of_words(trace: JaxTrace) -> Callable[..., list[Array]]:
     keyed = {k: a.dtype._impl.name for k, a in enumerate(trace.closed.in_avals) if is_key_dtype(a.dtype)}
 
     def flat(*arrays: Array) -> list[Array]:
-        given = [jax.random.wrap_key_data(x, impl=keyed[k]) if k in keyed else x for k, x in enumerate(arrays)]
-        return [jax.random.key_data(y) if is_key_dtype(y.dtype) else y for y in run(*given)]
+        operands = [jax.random.wrap_key_data(x, impl=keyed[k]) if k in keyed else x for k, x in enumerate(arrays)]
+        return [jax.random.key_data(y) if is_key_dtype(y.dtype) else y for y in run(*operands)]
 
     return flat
 
@@ -102,10 +102,10 @@ class BridgedProgram:
         """(results, a function of the cotangents of those that have one) for the arguments `wanted`."""
 
         def smooth(*some: Array) -> tuple[list[Array], tuple[Array, ...]]:
-            given = list(arrays)
+            replaced = list(arrays)
             for i, x in zip(wanted, some, strict=True):
-                given[i] = x
-            results = self._results(*given)
+                replaced[i] = x
+            results = self._results(*replaced)
             return [r for r in results if jnp.issubdtype(r.dtype, jnp.inexact)], results
 
         _, pullback, results = jax.vjp(smooth, *[arrays[i] for i in wanted], has_aux=True)
@@ -128,10 +128,10 @@ class BridgedProgram:
         if known is not None:
             return known
 
-        def pulled_back(*given: Array) -> tuple[Array, ...]:
+        def pulled_back(*operands: Array) -> tuple[Array, ...]:
             with derivative_of_jax("backward"):
-                _, pullback = self._with_pullback(wanted, *given[:count])
-                return pullback(list(given[count:]))
+                _, pullback = self._with_pullback(wanted, *operands[:count])
+                return pullback(list(operands[count:]))
 
         self._derivatives[wanted] = BridgedProgram(pulled_back)
         return self._derivatives[wanted]
@@ -146,12 +146,12 @@ class _Call(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
         if wanted and state.now.capture is None:
             try:
-                made, ctx.pullback = program.forward(wanted, arrays)
+                outputs, ctx.pullback = program.forward(wanted, arrays)
             except DerivativeError:  # a derivative that is missing counts where it is asked for
-                made = program.results(arrays)
+                outputs = program.results(arrays)
         else:
-            made = program.results(arrays)
-        results = tuple(_out_of_jax(a, place) for a in made)
+            outputs = program.results(arrays)
+        results = tuple(_out_of_jax(a, place) for a in outputs)
         ctx.smooth = [t.dtype.is_floating_point or t.dtype.is_complex for t in results]
         ctx.mark_non_differentiable(*(t for t, smooth in zip(results, ctx.smooth, strict=True) if not smooth))
         return results
@@ -159,14 +159,14 @@ class _Call(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         tensors = ctx.saved_tensors
-        given = [g for g, smooth in zip(gradients, ctx.smooth, strict=True) if smooth]
+        cotangents = [g for g, smooth in zip(gradients, ctx.smooth, strict=True) if smooth]
         if ctx.pullback is None or torch.is_grad_enabled():  # in a trace, or to be differentiated again
-            found = ctx.program.derivative(ctx.wanted, len(tensors))([*tensors, *given], ctx.place)
+            derivatives = ctx.program.derivative(ctx.wanted, len(tensors))([*tensors, *cotangents], ctx.place)
         else:
-            made = ctx.program.backward(ctx.pullback, [_into_jax(g) for g in given])
-            found = [_out_of_jax(a, ctx.place) for a in made]
+            pulled = ctx.program.backward(ctx.pullback, [_into_jax(g) for g in cotangents])
+            derivatives = [_out_of_jax(a, ctx.place) for a in pulled]
         out: list[Tensor | None] = [None] * len(tensors)
-        for i, g in zip(ctx.wanted, found, strict=True):
+        for i, g in zip(ctx.wanted, derivatives, strict=True):
             out[i] = g.to(tensors[i].dtype)  # JAX may compute in 32 bits what PyTorch has in 64
         return None, None, *out
 

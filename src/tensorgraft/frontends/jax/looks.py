@@ -121,21 +121,21 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
     traced = asked.TracedArray(x, x.dtype, x.shape, origin, False, name)
     where: Any = frame
     said = str(error)
-    found: Exception
+    told: Exception
     if isinstance(error, jax.errors.NonConcreteBooleanIndexError) or "size argument of" in said or x.ndim:
         if isinstance(error, jax.errors.TracerArrayConversionError) or (x.ndim and _converts(said)):
-            found = asked.value_needed_in(where, traced, "array")
+            told = asked.value_needed_in(where, traced, "array")
         else:
-            found = asked.result_shape_needed_in(where, _named(failed, traced), _sized(_called(frame)))
+            told = asked.result_shape_needed_in(where, _named(failed, traced), _sized(_called(frame)))
     elif isinstance(error, jax.errors.TracerBoolConversionError) and _asks(failed, "__bool__"):
-        found = asked.value_needed_in(where, traced, "bool")
+        told = asked.value_needed_in(where, traced, "bool")
     elif _SHAPES.search(said) and (shape := _shape_with(failed, x)) is not None:
-        found = asked.shape_needed_in(where, _called(frame), shape, traced)
+        told = asked.shape_needed_in(where, _called(frame), shape, traced)
     elif isinstance(error, jax.errors.TracerArrayConversionError) or _converts(said):
-        found = asked.value_needed_in(where, traced, "item")
+        told = asked.value_needed_in(where, traced, "item")
     else:
-        found = asked.value_needed_in(where, traced, "index")
-    return type(found)(_of_jax(str(found)))
+        told = asked.value_needed_in(where, traced, "index")
+    return type(told)(_of_jax(str(told)))
 
 
 def _named(failed: Failed, x: Any) -> Any:
@@ -219,7 +219,7 @@ def _tracer_in(x: Any, depth: int = 2) -> Any:
         parts = x
     elif isinstance(x, dict):
         parts = list(x.values())
-    return next((found for part in parts if (found := _tracer_in(part, depth - 1)) is not None), None)
+    return next((tracer for part in parts if (tracer := _tracer_in(part, depth - 1)) is not None), None)
 
 
 def _positions(tracer: Any, trace: Any) -> list[int] | None:
@@ -227,10 +227,10 @@ def _positions(tracer: Any, trace: Any) -> list[int] | None:
     if tracer is None or getattr(tracer, "_trace", None) is not trace:
         return None
     try:
-        found = tracer._trace.frame.find_progenitors(tracer)[0]
+        inputs = tracer._trace.frame.find_progenitors(tracer)[0]
     except (AttributeError, TypeError):  # no interface of JAX's
         return None
-    return None if found is None else list(found)
+    return None if inputs is None else list(inputs)
 
 
 def _origin(tracer: Any) -> Any:

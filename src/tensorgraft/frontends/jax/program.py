@@ -53,16 +53,16 @@ class JaxprProgram:
         self._derived: dict[Any, Any] = {}
 
     def _once(self, key: Any, make: Callable[[], Any]) -> Any:
-        found = self._derived.get(key)
-        if found is None:
+        result = self._derived.get(key)
+        if result is None:
             try:
-                found = make()
+                result = make()
             except Exception as error:
-                found = error
-            self._derived[key] = found
-        if isinstance(found, Exception):
-            raise found
-        return found
+                result = error
+            self._derived[key] = result
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     @property
     def main(self) -> JaxprPart:
@@ -82,8 +82,8 @@ class JaxprProgram:
             if self.has_numbers:
                 raise NumbersNeeded from error
             raise
-        made = part(xp, arrays)
-        return made[:count], made[count:]
+        outputs = part(xp, arrays)
+        return outputs[:count], outputs[count:]
 
     def backward(
         self, xp: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], wanted: tuple[int, ...]
@@ -112,9 +112,9 @@ class JaxprProgram:
             seen["count"] = len(results)
             return [*results, *residuals]
 
-        def backward(*given: Any) -> list[Any]:
-            n = len(given) - len(smooth)
-            return list(jax.tree.unflatten(seen["pullback"], given[:n])(list(given[n:])))
+        def backward(*operands: Any) -> list[Any]:
+            n = len(operands) - len(smooth)
+            return list(jax.tree.unflatten(seen["pullback"], operands[:n])(list(operands[n:])))
 
         first = traced(forward, self.specs)
         count = seen["count"]
@@ -133,21 +133,21 @@ class JaxprProgram:
         return results, pullback
 
     def pullback(self, wanted: tuple[int, ...]) -> JaxprProgram:
-        def pulled_back(*given: Any) -> list[Any]:
+        def pulled_back(*operands: Any) -> list[Any]:
             n = len(self.specs)
-            return list(self._linearised(wanted, given[:n])[1](list(given[n:])))
+            return list(self._linearised(wanted, operands[:n])[1](list(operands[n:])))
 
         with derivative_of_jax("backward"):
             return self._derive(("pullback", wanted), pulled_back, [*self.specs, *map(_spec, self._smooth_results())])
 
     def pushforward(self, wanted: tuple[int, ...]) -> JaxprProgram:
-        def pushed(*given: Any) -> list[Any]:
-            arrays = given[: len(self.specs)]
+        def pushed(*operands: Any) -> list[Any]:
+            arrays = operands[: len(self.specs)]
 
             def smooth(*some: Any) -> list[Any]:
                 return [r for r in self.fn(*_put(arrays, wanted, some)) if _is_inexact(r.dtype)]
 
-            return list(jax.jvp(smooth, tuple(arrays[i] for i in wanted), given[len(self.specs) :])[1])
+            return list(jax.jvp(smooth, tuple(arrays[i] for i in wanted), operands[len(self.specs) :])[1])
 
         with derivative_of_jax("forward"):
             return self._derive(("pushforward", wanted), pushed, [*self.specs, *(self.specs[i] for i in wanted)])
@@ -199,10 +199,10 @@ class JaxprPart:
         return program(arrays)
 
     def _evaluate(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
-        given = list(arrays)
+        operands = list(arrays)
         for i in self._keyed:
-            given[i] = Keys.of(xp, given[i])
-        return [x.data(xp) if isinstance(x, Keys) else x for x in self._plan(xp, *given)]
+            operands[i] = Keys.of(xp, operands[i])
+        return [x.data(xp) if isinstance(x, Keys) else x for x in self._plan(xp, *operands)]
 
     def _compile(self, xp: Backend, arrays: Sequence[Array]) -> Callable[[Sequence[Array]], list[Array]]:
         stand_ins = [xp.stand_in(a) for a in arrays]

@@ -53,24 +53,24 @@ def value_needed_in(frame: FrameType | None, x: TracedArray, how: str) -> Traced
         call, test = _condition(node)
         expression = _text(frame, test) if test is not None else ways.UNSEEN
         truth = expression if x.dtype == bool or test is None else f"{expression} != 0"
-        found = ways.of_condition(frame, node, truth)
-        return _error(TracedValueError, _text(frame, call), "its condition", expression, x, found)
+        ways_out = ways.of_condition(frame, node, truth)
+        return _error(TracedValueError, _text(frame, call), "its condition", expression, x, ways_out)
     if isinstance(node, ast.Subscript):
         part = _asked_in(frame, node.slice, x)
         expression = _text(frame, part) if part is not None else "the index"
         known = static(frame, x)
-        found = ways.of_slice(frame, node, part, expression, known)
-        return _error(ShapeError, _text(frame, node), expression, expression, x, found, known)
+        ways_out = ways.of_slice(frame, node, part, expression, known)
+        return _error(ShapeError, _text(frame, node), expression, expression, x, ways_out, known)
     part = _asked_in(frame, node, x)
     expression = _text(frame, part) if part is not None else "its argument"
     if how == "index":
         known = static(frame, x)
-        found = ways.of_count(node, expression, known)
-        return _error(ShapeError, _text(frame, node), expression, expression, x, found, known)
+        ways_out = ways.of_count(node, expression, known)
+        return _error(ShapeError, _text(frame, node), expression, expression, x, ways_out, known)
     if how in ("int", "item") and ways.in_extent(node):
         known = static(frame, x)
-        found = ways.of_extent(expression, known)
-        return _error(ShapeError, _text(frame, node), f"the value of {expression}", expression, x, found, known)
+        ways_out = ways.of_extent(expression, known)
+        return _error(ShapeError, _text(frame, node), f"the value of {expression}", expression, x, ways_out, known)
     return _error(TracedValueError, _text(frame, node), f"the value of {expression}", expression, x, ways.of_number())
 
 
@@ -85,9 +85,9 @@ def shape_needed_in(frame: FrameType | None, name: str, shape: Any, x: TracedArr
     node: Any = None if place is None else place.node
     if not isinstance(node, ast.Call) or ways.short_name(node.func) != name:
         node = None  # what was called is ours, by way of another function of ours
-    given = shape if isinstance(shape, tuple | list) else (shape,)
-    at = next(i for i, n in enumerate(given) if n is x.value)
-    literal = _literal(frame, node, given, at) if isinstance(shape, tuple | list) else None
+    extents = shape if isinstance(shape, tuple | list) else (shape,)
+    at = next(i for i, n in enumerate(extents) if n is x.value)
+    literal = _literal(frame, node, extents, at) if isinstance(shape, tuple | list) else None
     if literal is not None:
         expression, shown = _text(frame, literal.elts[at]), _text(frame, literal)
     else:
@@ -95,12 +95,12 @@ def shape_needed_in(frame: FrameType | None, name: str, shape: Any, x: TracedArr
         expression = (frame and spelled(frame, place and place.node, x.value)) or (
             f"{whole or 'shape'}[{at}]" if shape is not x.value else "the size"
         )
-        inside = ", ".join(expression if n is x.value else str(n) for n in given)
-        shown = f"({inside})" if isinstance(shape, tuple | list) and len(given) > 1 else inside
+        inside = ", ".join(expression if n is x.value else str(n) for n in extents)
+        shown = f"({inside})" if isinstance(shape, tuple | list) and len(extents) > 1 else inside
     known = static(frame, x)
-    found = ways.of_shape(frame, node, literal, at, len(given), expression, known)
+    ways_out = ways.of_shape(frame, node, literal, at, len(extents), expression, known)
     call = f"{name}(shape={shown})" if node is None or name in ways.OF_SHAPE else _text(frame, node)
-    return _error(ShapeError, call, expression, expression, x, found, known)
+    return _error(ShapeError, call, expression, expression, x, ways_out, known)
 
 
 def result_shape_needed(x: Array) -> ShapeError:
@@ -128,15 +128,15 @@ def result_shape_needed_in(frame: FrameType | None, x: TracedArray, more: Sequen
 
 
 def _error(
-    kind: type[Any], call: str, needs: str, expression: str, x: TracedArray, found: Sequence[tuple[str, str]],
+    kind: type[Any], call: str, needs: str, expression: str, x: TracedArray, ways_out: Sequence[tuple[str, str]],
     known: ways.Static | None = None, for_what: str = "",
 ) -> Any:  # fmt: skip
     what = f"{x.dtype} scalar" if not x.shape else f"{x.dtype} array of shape {x.shape}"
     lines = [f"{call or 'this line'} needs {needs} now{for_what}, but {expression} is a traced {what}."]
     lines += _origin(x, expression)
     lines.append(f"Inside {x.trace} an array has no value yet.")
-    width = max((len(label) for label, _ in found), default=0) + 5
-    lines += [f"  {label + ':':<{width}}{way}" for label, way in found]
+    width = max((len(label) for label, _ in ways_out), default=0) + 5
+    lines += [f"  {label + ':':<{width}}{way}" for label, way in ways_out]
     if (note := known.note() if known is not None else None) is not None:
         lines.append(note)
     return kind("\n".join(lines[:10]))
@@ -207,19 +207,19 @@ def _asked_in(frame: FrameType | None, node: Any, x: TracedArray) -> ast.AST | N
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute) and not node.args:  # x.item()
             return node.func.value
-        given = [*node.args, *(k.value for k in node.keywords)]
-        return given[0] if len(given) == 1 else None
+        arguments = [*node.args, *(k.value for k in node.keywords)]
+        return arguments[0] if len(arguments) == 1 else None
     if isinstance(node, ast.Slice):
         bounds = [b for b in (node.lower, node.upper, node.step) if b is not None and not isinstance(b, ast.Constant)]
         return bounds[0] if len(bounds) == 1 else None
     return node if isinstance(node, ast.expr) and not isinstance(node, ast.Tuple) else None
 
 
-def _literal(frame: FrameType | None, node: Any, given: Sequence[Any], at: int) -> Any:
+def _literal(frame: FrameType | None, node: Any, extents: Sequence[Any], at: int) -> Any:
     """The tuple that a call is given for a shape, where it is written there."""
     if node is None:
         return None
     parts = [p for p in (*node.args, *(k.value for k in node.keywords)) if isinstance(p, ast.Tuple | ast.List)]
-    parts = [p for p in parts if len(p.elts) == len(given) and not isinstance(p.elts[at], ast.Constant)]
-    named = [p for p in parts if frame is not None and spelled(frame, p.elts[at], given[at]) is not None]
+    parts = [p for p in parts if len(p.elts) == len(extents) and not isinstance(p.elts[at], ast.Constant)]
+    named = [p for p in parts if frame is not None and spelled(frame, p.elts[at], extents[at]) is not None]
     return next(iter(named or parts), None)

@@ -84,10 +84,10 @@ def _fold_in(xp: Backend, key: Any, data: Any) -> Any:
 
 def bits(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
     """Random bits as unsigned integers, uint32 unless `dtype` says otherwise."""
-    found = dtypes.uint32 if dtype is None else checked(dtype)
-    if found.kind != "u":
-        raise TypeError(f"bits: expected a dtype of unsigned integers, got {found}")
-    return _drawn(_backend("bits", key), samplers.bits, (key,), shape_of("bits", shape), 8 * found.itemsize)
+    dtype_ = dtypes.uint32 if dtype is None else checked(dtype)
+    if dtype_.kind != "u":
+        raise TypeError(f"bits: expected a dtype of unsigned integers, got {dtype_}")
+    return _drawn(_backend("bits", key), samplers.bits, (key,), shape_of("bits", shape), 8 * dtype_.itemsize)
 
 
 def randint(key: Array, shape: Shape, minval: Any, maxval: Any, dtype: Any = None) -> Array:
@@ -255,10 +255,10 @@ def _as_array(x: Any, xp: Backend) -> Any:
 
 
 def _real(name: str, dtype: Any) -> np.dtype:
-    found = _DEFAULT if dtype is None else checked(dtype)
-    if kind(found) != "f":
-        raise TypeError(f"{name}: expected a real floating-point dtype, got {found}")
-    return found
+    resolved = _DEFAULT if dtype is None else checked(dtype)
+    if kind(resolved) != "f":
+        raise TypeError(f"{name}: expected a real floating-point dtype, got {resolved}")
+    return resolved
 
 
 def _check_fits(name: str, x: Array, shape: tuple[int, ...]) -> None:

@@ -52,9 +52,9 @@ class PureFunction:
         self, params: Arrays, buffers: Arrays, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any
     ) -> tuple[Any, dict[str, Array]]:
         """(results, the buffers that the module has written)"""
-        for given, expected, what in ((params, self.parameters, "params"), (buffers, self.buffers, "buffers")):
-            if given.keys() != expected.keys():
-                missing, unknown = sorted(expected.keys() - given.keys()), sorted(given.keys() - expected.keys())
+        for passed, expected, what in ((params, self.parameters, "params"), (buffers, self.buffers, "buffers")):
+            if passed.keys() != expected.keys():
+                missing, unknown = sorted(expected.keys() - passed.keys()), sorted(passed.keys() - expected.keys())
                 raise ValueError(
                     f"{what} of {type(self.module).__name__} do not fit: missing {missing}, unknown {unknown}"
                 )
@@ -86,10 +86,10 @@ class PureFunction:
             str(xp.native_dtype(dtypes.int64)),
             *map(self._described, arrays),
         )
-        found = self._known.get(signature)
-        if found is None:
-            found = self._known[signature] = PureSignature(self, leaves, places, structure, key is not None)
-        return found(arrays)
+        function = self._known.get(signature)
+        if function is None:
+            function = self._known[signature] = PureSignature(self, leaves, places, structure, key is not None)
+        return function(arrays)
 
     def _described(self, a: Array) -> tuple[Any, ...]:
         if isinstance(a, np.ndarray):
@@ -117,14 +117,14 @@ class PureSignature:
         self.native = owner.xp.native_function(self._primal, self._forward, self._backward)
 
     def __call__(self, arrays: Sequence[Array]) -> tuple[Any, dict[str, Array]]:
-        made = list(self.native(*arrays))
+        outputs = list(self.native(*arrays))
         run = self.taped or self.run
         assert run is not None
         n = len(run.where)
         flat = list(run.flat)
-        for i, array in zip(run.where, made[:n], strict=True):
+        for i, array in zip(run.where, outputs[:n], strict=True):
             flat[i] = array
-        return plain(tree_unflatten(flat, run.structure)), dict(zip(run.written, made[n:], strict=True))
+        return plain(tree_unflatten(flat, run.structure)), dict(zip(run.written, outputs[n:], strict=True))
 
     def _primal(self, *arrays: Array) -> list[Array]:
         with torch.no_grad():
@@ -140,24 +140,24 @@ class PureSignature:
         """`cotangents` are those of the results that are inexact, transposed, where PyTorch's are conjugated."""
         run, xp = self.taped, self.owner.xp
         assert run is not None
-        found: list[Array | None] = [None] * len(run.given_dtypes)
+        pulled: list[Array | None] = [None] * len(run.given_dtypes)
         if run.tape is None:
-            return found
-        given = [xp.astype(a, dtype) for a, dtype in zip(residuals, run.residual_dtypes, strict=True)]
+            return pulled
+        converted = [xp.astype(a, dtype) for a, dtype in zip(residuals, run.residual_dtypes, strict=True)]
         dy = [_conjugate(xp, xp.astype(cotangents[k], dtype)) for k, dtype in run.roots]
         capture = PureCapture(xp, None, self.owner.seeding)
         try:
             # what runs again in the backward pass (checkpoints) looks for the parameters in the module
             with active(capture), _reparametrize_module(self.owner.module, run.state):
                 slot = slot_of_backend(xp)
-                gradients = run.tape.walk(capture, given, [from_array(a, slot) for a in dy])
+                gradients = run.tape.walk(capture, converted, [from_array(a, slot) for a in dy])
                 arrays = [None if g is None else to_array(g) for g in gradients]
         finally:
             capture.restore()
         for end, gradient in zip(run.ends, arrays, strict=True):
             if end is not None and gradient is not None:
-                found[end] = _conjugate(xp, xp.astype(gradient, run.given_dtypes[end]))
-        return found
+                pulled[end] = _conjugate(xp, xp.astype(gradient, run.given_dtypes[end]))
+        return pulled
 
 
 @dataclass
@@ -207,14 +207,14 @@ def _run(
     state = {name: tensor(k, *about) for k, (name, about) in enumerate(owner.parameters.items())}
     for name, dtype in owner.buffers.items():
         state[name] = tensor(len(state), dtype, False)
-    given = list(call.leaves)
+    leaves = list(call.leaves)
     first_node = torch.autograd._get_sequence_nr()
     widened = xp.native_dtype(dtypes.int64) != dtypes.int64  # the user has no int64 to give
     for k, i in enumerate(call.places, start=len(state)):
         narrow = widened and xp.dtype_of(arrays[k]) == dtypes.int32
         t = tensor(k, dtypes.int64 if narrow else None, True)
-        given[i] = t.clone() if t.requires_grad else t  # the module may write it
-    args, kwargs = tree_unflatten(given, call.structure)
+        leaves[i] = t.clone() if t.requires_grad else t  # the module may write it
+    args, kwargs = tree_unflatten(leaves, call.structure)
 
     before = {name: (state[name], cell_of(state[name]).array) for name in owner.buffers}
     flat, structure = tree_flatten(functional_call(owner.module, state, args, kwargs))
@@ -228,7 +228,7 @@ def _run(
     if tape is not None:
         tape.keep(capture, capture.survivors())
         residuals = list(tape.arrays)
-    made = PureRun(
+    run = PureRun(
         given_dtypes=[xp.dtype_of(a) for a in arrays],
         structure=structure,
         flat=[None if i in set(where) else o for i, o in enumerate(flat)],
@@ -242,7 +242,7 @@ def _run(
     )
     if tape is not None:
         tape.locate({}, [])
-    return made, results, residuals
+    return run, results, residuals
 
 
 def plain(o: Any) -> Any:
