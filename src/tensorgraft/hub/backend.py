@@ -137,7 +137,17 @@ class Backend(
     ControlFlow,
     Transforms,
 ):
-    """One framework's arrays on one of its devices."""
+    """One framework's arrays on one of its devices: a class derives from it, has the primitives, and is found by its
+    entry point. Arrays are the framework's own, dtypes `numpy.dtype`s.
+
+    Raises TypeError, when one is made, for a class that lacks primitives, which it names.
+
+    >>> import numpy as np
+    >>> from tensorgraft.hub import registry
+    >>> backend = registry.get("numpy")
+    >>> backend.multiply(backend.asarray(np.array([1.0, 2.0])), 2).tolist()
+    [2.0, 4.0]
+    """
 
     name: str  # as in `tg.device(name)`
     mutable = False  # arrays can be written in place, and views of them are views

@@ -66,6 +66,7 @@ def assert_max_traces(fn: Callable[..., Any] | None = None, *, max_traces: int |
         def f(x): ...
 
     Calls outside of compiled functions do not count; where the backend compiles nothing (NumPy) there are no traces.
+    Raises RuntimeError from the call that is traced once too often.
     """
     if fn is None:
         return lambda fn: assert_max_traces(fn, max_traces=max_traces)
