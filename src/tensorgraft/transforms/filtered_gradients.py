@@ -8,14 +8,14 @@ from typing import Any
 
 import optree
 
-from tensorgraft.transforms.arrays import is_inexact_array
+from tensorgraft.arrays import is_inexact_array
 from tensorgraft.transforms.filters import combine, filter
 from tensorgraft.transforms.gradients import hessian, jacobian, jvp, value_and_grad, vjp, vmap
 from tensorgraft.transforms.module import field
-from tensorgraft.transforms.wrapper import Wrapper, adopted, looks, smooth
+from tensorgraft.transforms.wrapper import WrappedFunction, adopted, looks, smooth
 
 
-class _Grad(Wrapper):
+class _Grad(WrappedFunction):
     has_aux: bool = field(static=True)
     with_value: bool = field(static=True)
 
@@ -129,7 +129,7 @@ def _zero(x: Any) -> Any:
     return xp.zeros_like(x) if isinstance(x, xp.Array) else x
 
 
-class _Jacobian(Wrapper):
+class _Jacobian(WrappedFunction):
     has_aux: bool = field(static=True)
     name: str = field(static=True)
 

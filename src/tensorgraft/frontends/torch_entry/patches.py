@@ -230,22 +230,22 @@ TABLE: list[Patch] = [
     # ---- torch.compile, checkpointing
     Patch(
         "torch._TorchCompileInductorWrapper.__call__",
-        "compiled.inductor.on_the_device",
+        "graph.inductor.on_the_device",
         "Inductor has no code for the device: its graphs are compiled by the backend",
     ),
     Patch(
         "torch._TorchCompileInductorWrapper.__init__",
-        "compiled.inductor.prepared",
+        "graph.inductor.prepared",
         "Dynamo is told what is ours when it is first asked for",
     ),
     Patch(
         "torch._TorchCompileWrapper.__init__",
-        "compiled.inductor.prepared",
+        "graph.inductor.prepared",
         "Dynamo is told what is ours when it is first asked for; options are checked",
     ),
     Patch(
         "torch._dynamo.trace_rules",
-        "compiled.inductor.inline_when_called",
+        "compiled.in_dynamo.inline_when_called",
         "Dynamo looks into our functions where it follows a call, and begins with none",
         at="compile",
         registers=True,

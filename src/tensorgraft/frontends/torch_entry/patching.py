@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Literal
 
-from tensorgraft.frontends import torch_entry
-from tensorgraft.frontends.torch_entry.waiting import loading
+from tensorgraft.frontends.torch_entry import loading
+from tensorgraft.frontends.torch_entry.waiting import loading_first
 
 # at `import torch`, the first use of the device, the first `torch.compile`; while another index than 0 is current
 At = Literal["import", "use", "compile", "index"]
@@ -88,14 +88,15 @@ def step_aside() -> None:
 def _ours(row: Patch) -> Any:
     """The function, class or table that a row names."""
     module, _, name = row.by.rpartition(".")
-    home = f"{torch_entry.__name__}.{module}" if row.at == "import" else f"{torch_entry.FRONT_END}.{module}"
-    return getattr(importlib.import_module(home), name)
+    here = row.at == "import"
+    home = importlib.import_module(f"{__package__}.{module}") if here else loading.part(module)
+    return getattr(home, name)
 
 
 def _make(row: Patch, owner: Any, name: str, original: Any) -> list[Change]:
     ours = _ours(row)
     if row.waits:
-        value = loading(original, ours, lambda: getattr(owner, name) if row in _gone else original)
+        value = loading_first(original, ours, lambda: getattr(owner, name) if row in _gone else original)
     else:
         factory = ours[name] if isinstance(ours, dict) else ours
         value = factory if isinstance(factory, type) else factory(original)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends import torch_entry
+from tensorgraft.frontends.torch_entry import loading
 
 # Where the storages of a file were: a record in a zip archive of `torch.save`, and in the legacy format, which tensors
 # are pickled in, too, an entry of the table that comes first.
@@ -26,14 +26,14 @@ Touches = Callable[..., bool]
 scripts: weakref.WeakSet[Any] = weakref.WeakSet()  # every `ScriptModule` that Python has
 
 
-def loading(original: Callable[..., Any], touches: Touches, now: Callable[[], Callable[..., Any]]) -> Any:
+def loading_first(original: Callable[..., Any], touches: Touches, now: Callable[[], Callable[..., Any]]) -> Any:
     """`original`, which loads the front end where a call touches the device; then it is what `now()` says. A program
     that has imported it by name (`from torch.jit import load`) so gets the front end's."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         if now() is original and touches(*args, **kwargs):
-            torch_entry.load()
+            loading.load()
         return now()(*args, **kwargs)
 
     return call
@@ -48,7 +48,7 @@ def always(*args: Any, **kwargs: Any) -> bool:
 
 def named(*args: Any, **kwargs: Any) -> bool:
     """An argument names the device."""
-    return any(map(torch_entry.names_the_device, (*args, *kwargs.values())))
+    return any(map(loading.names_the_device, (*args, *kwargs.values())))
 
 
 def has_record(archive: Any, *args: Any, **kwargs: Any) -> bool:
@@ -77,9 +77,7 @@ def accelerator(original: Callable[[], torch.device | None]) -> Callable[[], tor
     get it for being installed."""
 
     def get_accelerator() -> torch.device | None:
-        if os.environ.get("TENSORGRAFT_BACKEND") or (
-            torch_entry.loaded() and torch_entry.part("core.devices").in_use()
-        ):
+        if os.environ.get("TENSORGRAFT_BACKEND") or (loading.loaded() and loading.part("core.devices").in_use()):
             return original()
         others = (kind for kind in ("cuda", "xpu", "mps") if getattr(torch, kind).is_available())
         return next(map(torch.device, others), None)
@@ -92,9 +90,9 @@ def storage_new(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def new(cls: type, *args: Any, **kwargs: Any) -> Any:
         device = kwargs.get("device")
-        if device is not None and torch_entry.names_the_device(device):
-            torch_entry.load()
-            return torch_entry.part("device.storages").create(*args, **kwargs)
+        if device is not None and loading.names_the_device(device):
+            loading.load()
+            return loading.part("device.storages").create(*args, **kwargs)
         return original(cls, *args, **kwargs)
 
     return new
@@ -115,7 +113,7 @@ def register_locations() -> None:
 
 def _restored(storage: Any, location: Any) -> Any:
     """`torch.load`: the storage at a location of ours; None for others."""
-    if not (torch_entry.loaded() or torch_entry.names_the_device(str(location))):
+    if not (loading.loaded() or loading.names_the_device(str(location))):
         return None
-    torch_entry.load()
-    return torch_entry.part("device.file_locations").restored(storage, location)
+    loading.load()
+    return loading.part("device.file_locations").restored(storage, location)

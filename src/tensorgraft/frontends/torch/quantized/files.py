@@ -24,7 +24,8 @@ from tensorgraft.storage import whole
 
 
 def register_safe() -> None:
-    torch.serialization.add_safe_globals([rebuild])
+    earlier = "tensorgraft.frontends.torch.quantized_files.rebuild"
+    torch.serialization.add_safe_globals([rebuild, (rebuild, earlier)])
 
 
 def register_sending() -> None:

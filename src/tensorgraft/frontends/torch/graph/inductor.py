@@ -8,16 +8,13 @@ but begins with none. And Inductor, the default backend, has no code for the dev
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
-import tensorgraft
-from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.compiled.in_dynamo import device_of
 from tensorgraft.frontends.torch_entry import patches
 
 
@@ -38,21 +35,6 @@ def prepared(original: Callable[..., None]) -> Callable[..., None]:
             check(**self.kwargs)
 
     return init
-
-
-def inline_when_called() -> None:
-    from torch._dynamo import trace_rules
-
-    if hasattr(trace_rules, "BUILTIN_INLINE_WHEN_CALLED"):
-        trace_rules.BUILTIN_INLINE_WHEN_CALLED.add(os.path.dirname(tensorgraft.__file__) + "/")
-        trace_rules.add("tensorgraft")
-
-
-def device_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.device | None:
-    """The first device of ours that a graph of Dynamo's has tensors on."""
-    made = [node.meta.get("example_value") for node in graph.graph.nodes]
-    tensors = (t for t in tree_leaves([inputs, made]) if isinstance(t, torch.Tensor))
-    return next((t.device for t in tensors if t.device.type == TYPE), None)
 
 
 def on_the_device(original: Callable[..., Any]) -> Callable[..., Any]:
