@@ -44,7 +44,12 @@ _FRAMEWORKS = (
 
 def is_array(x: Any) -> bool:
     """`x` is an array of any framework: a `tensorgraft.array_api.Array`, `numpy.ndarray` (or one of its scalars),
-    `jax.Array`, `torch.Tensor`, `tf.Tensor` or `tf.Variable`; traced ones too."""
+    `jax.Array`, `torch.Tensor`, `tf.Tensor` or `tf.Variable`; traced ones too.
+
+    >>> import numpy as np, tensorgraft as tg
+    >>> tg.transforms.is_array(np.ones(2)), tg.transforms.is_array([1.0, 1.0])
+    (True, False)
+    """
     return framework_of(x) is not None
 
 

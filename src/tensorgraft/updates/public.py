@@ -38,6 +38,12 @@ def inplace_update(x: Any, value: Any, *, keep_dtype: bool = True) -> Any:
         TypeError: a value that is no array; a lossy one where `keep_dtype` is False; an `x` that cannot change
             (`jax.Array`, `tf.Tensor`): the message names what can hold it.
         `x` is as it was then.
+
+    >>> import numpy as np, tensorgraft as tg
+    >>> x = np.zeros((2, 2))
+    >>> _ = tg.inplace_update(x[0], 1)
+    >>> x.tolist()
+    [[1.0, 1.0], [0.0, 0.0]]
     """
     updater = _updater(x, "inplace_update")
     check_value("inplace_update", value)

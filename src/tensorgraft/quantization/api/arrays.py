@@ -38,6 +38,11 @@ def quantize(
 
     Raises ValueError for an unknown scheme or observer, a shape that does not divide into its groups, NaN or infinite
     values, and inputs that are missing or not asked for; TypeError for what is no floating-point array.
+
+    >>> import tensorgraft as tg, tensorgraft.array_api as xp
+    >>> q = tg.quantize(xp.ones((2, 32), dtype="float32", device="numpy"), "int8_per_channel")
+    >>> q.shape, str(q.dtype)
+    ((2, 32), 'float32')
     """
     found = scheme_of(scheme)
     front = front_end(x)
@@ -56,7 +61,14 @@ def quantize(
 
 
 def dequantize(q: Any) -> Any:
-    """The numbers that a quantised array or tensor stands for, dense; what is not quantised, as it is."""
+    """The numbers that a quantised array or tensor stands for, dense, in its shape and dtype; what is not quantised, as
+    it is. Raises nothing.
+
+    >>> import tensorgraft as tg, tensorgraft.array_api as xp
+    >>> q = tg.quantize(xp.asarray([[1.0, -1.0]], device="numpy"), "int8_per_tensor")
+    >>> tg.quantization.is_quantized(q), tg.dequantize(q).shape
+    (True, (1, 2))
+    """
     front = front_end(q)
     return q if front is None or not front.is_quantized(q) else front.dequantize(q)
 
@@ -82,6 +94,7 @@ def from_torchao(x: Any, device: Any = None) -> Any:
 
 
 def is_quantized(x: Any) -> bool:
+    """`x` is a quantised array or tensor of any front end. Raises nothing."""
     front = front_end(x)
     return front is not None and front.is_quantized(x)
 

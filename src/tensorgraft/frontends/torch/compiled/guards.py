@@ -240,7 +240,7 @@ class Modules:
         self._modules = modules
         self._training = [scripted.attributes_of(m) for m in modules]
         self._modes = [d["training"] for d in self._training]
-        self._scripted = [d for d in self._training if isinstance(d, scripted.Attributes)]
+        self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
         found = {id(t): t for t in self._held if isinstance(t, Tensor)}
         self._tensors = list(found.values())
         self._requires_grad = [t.requires_grad for t in self._tensors]

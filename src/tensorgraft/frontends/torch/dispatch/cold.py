@@ -54,7 +54,11 @@ _operators: list[ColdOperator] = []
 
 def tier_counts() -> tuple[Counter[str], Counter[str]]:
     """(of each operator, the calls that the cold tier computed; the plans that were made for a backend that
-    compiles)."""
+    compiles). Raises nothing.
+
+    >>> import tensorgraft as tg
+    >>> computed, plans = tg.torch.tier_counts()
+    """
     cold: Counter[str] = Counter()
     for operator in _operators:
         if operator.calls:
@@ -62,7 +66,7 @@ def tier_counts() -> tuple[Counter[str], Counter[str]]:
     return cold, Counter(plans)
 
 
-class Signature:
+class ColdSignature:
     """Calls of an operator that look the same."""
 
     __slots__ = ("heat", "make", "plan", "slot", "written")
@@ -85,7 +89,7 @@ class ColdOperator:
         self.name = operator.name
         self.calls = 0
         self._operator, self._returned, self._draw = operator, returned, draw
-        self._signatures: dict[Any, Signature] = {}
+        self._signatures: dict[Any, ColdSignature] = {}
         instead, meta = _INSTEAD.get(operator.name), operator.spec.meta
         self._run = _lying(instead, meta) if instead and callable(meta) else instead or operator.op._op
         self._out = torch.Tag.out in operator.op.tags
@@ -121,7 +125,7 @@ class ColdOperator:
                 return MISS
             if len(self._signatures) >= _MOST:
                 self._signatures.clear()
-            known = self._signatures[key] = Signature(self._written(args, kwargs), slot_of_backend(backend))
+            known = self._signatures[key] = ColdSignature(self._written(args, kwargs), slot_of_backend(backend))
         if self._on_cpu:
             made = self._computed(known, cells, args, kwargs)
         else:
@@ -161,11 +165,13 @@ class ColdOperator:
         if any(cell.backend is not backend for cell in cells):
             return MISS
         self.calls += 1
-        return self._computed(Signature(self._written(args, kwargs), slot_of_backend(backend)), cells, args, kwargs)
+        return self._computed(ColdSignature(self._written(args, kwargs), slot_of_backend(backend)), cells, args, kwargs)
 
     # ---- CPU PyTorch's kernel --------------------------------------------------------------------------------------
 
-    def _computed(self, known: Signature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _computed(
+        self, known: ColdSignature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         try:
             for at in known.written:
                 own(cells[at])
@@ -241,7 +247,7 @@ class ColdOperator:
 
     def _programmed(
         self,
-        known: Signature,
+        known: ColdSignature,
         cells: list[Storage],
         inputs: list[Any],
         args: tuple[Any, ...],
