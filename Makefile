@@ -7,7 +7,7 @@ CONSTRAINTS ?= constraints.txt
 CONFORMANCE ?= ../shared/conformance
 PYTEST_ARGS ?= -n auto --dist loadgroup
 
-.PHONY: demo test lint format bench conformance ecosystem harness setup clean
+.PHONY: demo test test-all lint format bench conformance ecosystem harness setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -16,6 +16,12 @@ demo: $(STAMP)
 test: export JAX_PLATFORMS = cpu
 test: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Everything: eager operations compiled, PyTorch's databases whole, on every backend. Hours.
+test-all: export JAX_PLATFORMS = cpu
+test-all: export TENSORGRAFT_EAGER = compiled
+test-all: $(STAMP)
+	$(BIN)/python -m pytest --conformance=full --backends=jax,numpy,torch,tensorflow $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check
