@@ -27,6 +27,7 @@ from tensorgraft.frontends.torch.core.tensors import (
     numpy_dtype,
 )
 from tensorgraft.frontends.torch.dispatch import checks
+from tensorgraft.frontends.torch.dispatch.decomposed import Replayed
 from tensorgraft.frontends.torch.dispatch.offsets import reaches_of
 from tensorgraft.frontends.torch.dispatch.order import Step, write_step, write_steps
 from tensorgraft.frontends.torch.dispatch.outcome import Result, Structure, abstract_call, describe
@@ -212,6 +213,8 @@ def _program(
     """(the storages' arrays, the offsets that are operands, the inputs) -> (the written storages' new arrays, then the
     results)."""
     spec = operator.spec
+    whole = xp.compiles or xp.wraps or spec.uncompiled or not spec.decomposed
+    kernel = spec.fn if whole else Replayed(spec.fn)
     held, targets, dtype, promoted = outline.held, outline.targets, outline.dtype, outline.promoted
     positional, named = outline.positional, outline.named
     geometries = [geometry_of(t) for t in tensors]
@@ -251,7 +254,7 @@ def _program(
         if spec.random:
             options["key"] = _key(xp, inputs[-1])
         with checks.collected() as pending:
-            made = spec.fn(xp, *[fill(n, held[n]) for n in positional], **options)
+            made = kernel(xp, *[fill(n, held[n]) for n in positional], **options)
         plan.judges = tuple(judge for _, judge in pending)
         if plan.results is None:  # PyTorch has no meta function: the kernel's own arrays say it
             plan.results, plan.structure = _describe_arrays(xp, made, len(targets))

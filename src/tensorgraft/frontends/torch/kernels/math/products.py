@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tensorgraft.frontends.torch.core.layouts import column_major
-from tensorgraft.frontends.torch.core.spec import PROMOTION, kernel
+from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import number, wide
 from tensorgraft.hub import dtypes
 
@@ -93,11 +93,6 @@ def _addbmm(xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1
     _same(xp, a, b)
     total = xp.dot_general(a, b, ((0, 2), (0, 1)), dtype=dtypes.accumulator(xp.dtype_of(a)))
     return _plus(xp, x, total, beta, alpha)
-
-
-@kernel("addr", dynamic=("alpha",), promotion=PROMOTION.DEFAULT, promote=("self", "vec1", "vec2"))
-def _addr(xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> Array:
-    return _plus(xp, x, xp.multiply(xp.expand_dims(a, 1), b), beta, alpha)
 
 
 @kernel("_int_mm")
