@@ -2,6 +2,7 @@
 conformance run."""
 
 import os
+from collections.abc import Iterator
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TENSORGRAFT_TORCH_COMPILER", "none")  # Inductor takes seconds for each program
@@ -34,3 +35,15 @@ def pytest_configure(config: pytest.Config) -> None:
         from tests.conformance.collector import Collector
 
         config.pluginmanager.register(Collector(config))
+
+
+@pytest.fixture(autouse=True)
+def _eager(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests run in the default mode, tiered; those marked `compiled` are of what JAX itself computes."""
+    if request.node.get_closest_marker("compiled") is None:
+        yield
+        return
+    from tensorgraft.hub import tiers
+
+    with tiers.eager("compiled"):
+        yield

@@ -71,7 +71,7 @@ def read(xp: Backend, array: Array, geometry: Geometry, form: Form, offset: Arra
 
 def look(xp: Backend, array: Array, geometry: Geometry) -> Array:
     """`storage.read` of an array that has values, by a program that serves every offset of the form."""
-    if not geometry.offset or xp.mutable or xp.wraps or xp.is_traced(array):
+    if not geometry.offset or xp.mutable or xp.compound or xp.is_traced(array):
         return storage.read(xp, array, geometry)
     made = cold.attempt(xp, ("look", geometry), lambda host, lent: storage.read(host, lent, geometry), (array,))
     if made is not None:

@@ -511,3 +511,24 @@ def test_quotients_are_rounded_once(divisor: object) -> None:
     np.testing.assert_array_equal(host(xp.divide(xp.asarray(x), given)), x / divisor)
     (found,) = xp.compile(lambda x, y: (xp.round(xp.divide(x, y)),))(xp.asarray(x), given)
     np.testing.assert_array_equal(host(found), np.round(x / divisor))
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted as Linux counts them")
+def test_intermediate_results_are_not_mapped_anew_at_each_call() -> None:
+    import resource
+
+    rows = xp.asarray(np.ones((4096, 4096), np.float32))  # 64 MB: beyond what glibc keeps by itself
+
+    def program(x: jax.Array) -> tuple[jax.Array]:
+        turned = lax.optimization_barrier(x.T * 2)
+        return (jnp.cumsum(turned, 1)[:, -1] + turned[:, 0],)
+
+    compiled = xp.compile(program)
+    for _ in range(3):
+        jax.block_until_ready(compiled(rows))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    jax.block_until_ready(compiled(rows))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 4096  # of 16,384 pages a block

@@ -40,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 continue
             reason = cases.known(case.key, failures)
             # one process for an operator: its programs are compiled once
-            marks: list[Any] = [pytest.mark.xdist_group(f"{case.name} {backend}")]
+            marks: list[Any] = [pytest.mark.xdist_group(f"{case.name} {backend}"), pytest.mark.compiled]
             marks += [pytest.mark.xfail(reason=reason)] if reason else []
             marked.append(pytest.param(case, id=f"{case.mode}-{case.dtype}-{case.name}-{backend}", marks=marks))
     metafunc.parametrize("case", marked)
@@ -49,13 +49,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def device(case: cases.Case) -> torch.device:
     return tg.device(case.backend)
-
-
-@pytest.fixture(autouse=True)
-def compiled() -> Iterator[None]:
-    """The backends are what is judged, not PyTorch's kernels of the cold tier."""
-    with tg.eager("compiled"):
-        yield
 
 
 @pytest.fixture

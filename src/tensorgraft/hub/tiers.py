@@ -18,6 +18,7 @@ import os
 from typing import Literal, get_args
 
 Mode = Literal["tiered", "compiled"]
+When = Literal["first", "recurring"]  # a signature of a function of `tg.jit` is compiled
 
 # Calls of one signature whose operations, one by one, take about as long as compiling them (60 ms; some 15 us a call).
 CALLS = 4096

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,8 +15,8 @@ import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.primitive import composites, primitives
-from tensorgraft.hub.transforms import Transforms
+from tensorgraft.hub.tape import ByTape
+from tensorgraft.hub.wrapper import Wrapper
 from tensorgraft.quantization import convolutions, policy, products, trained, views
 from tensorgraft.quantization.encode import same_ranges
 from tensorgraft.quantization.quantized import Quantized, anew, dense
@@ -26,12 +25,6 @@ from tensorgraft.storage import Geometry, read, write
 
 Array = Any
 _QUIET = frozenset({"zeros_like", "ones_like", "full_like"})  # ask for shape and dtype only
-
-_NOT_FORWARDED = frozenset(
-    name
-    for name, f in inspect.getmembers(Backend, callable)
-    if getattr(f, "__module__", None) in (Backend.__module__, Transforms.__module__) and name != "copy"
-)
 
 
 def _holds(x: Any) -> bool:
@@ -68,7 +61,6 @@ def _primitive(name: str) -> Callable[..., Any]:
         args = _dense(self.inner, args)
         return getattr(self.inner, name)(*args, **{k: _dense(self.inner, v) for k, v in kwargs.items()})
 
-    method.__name__ = name
     return method
 
 
@@ -80,7 +72,6 @@ def _composite(name: str, written: Callable[..., Any]) -> Callable[..., Any]:
             return written(self, *args, **kwargs)
         return getattr(self.inner, name)(*args, **kwargs)
 
-    method.__name__ = name
     return method
 
 
@@ -94,25 +85,23 @@ def _quantized(x: Any) -> list[Quantized]:
     return [x] if isinstance(x, Quantized) else []
 
 
-class _Forwarding(Backend):
-    for _name in primitives(Backend):
-        if _name not in _NOT_FORWARDED:
-            locals()[_name] = _primitive(_name)
-    for _name, _written in composites(Backend).items():
-        if _name not in _NOT_FORWARDED and _name not in _QUIET:
-            locals()[_name] = _composite(_name, _written)
-    del _name, _written
+def _operation(name: str, declared: Callable[..., Any]) -> Callable[..., Any] | None:
+    if getattr(declared, "is_primitive", False):
+        return _primitive(name)
+    return None if name in _QUIET else _composite(name, declared)
 
 
-class QuantizingBackend(_Forwarding):
+class _Operations(ByTape, Wrapper, operation=_operation):
+    pass
+
+
+class QuantizingBackend(_Operations):
     mutable = False  # a write quantises anew
-    wraps = True
+    compound = True
 
     def __init__(self, inner: Backend) -> None:
-        self.inner = inner
-        self.name = inner.name
+        super().__init__(inner)
         self.compiles = inner.compiles
-        super().__init__(inner.index, inner.platform)
 
     @property
     def traces(self) -> bool:
@@ -200,9 +189,6 @@ class QuantizingBackend(_Forwarding):
 
     # ---- programs ----------------------------------------------------------------------------------------------------
 
-    def scope(self) -> contextlib.AbstractContextManager[None]:
-        return self.inner.scope()
-
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
         """Codes and scales are arguments of their own."""
         known: dict[Any, _Compiled] = {}
@@ -217,18 +203,6 @@ class QuantizingBackend(_Forwarding):
             return found(args)
 
         return run
-
-    def synchronize(self) -> None:
-        self.inner.synchronize()
-
-    def memory_stats(self) -> dict[str, int]:
-        return self.inner.memory_stats()
-
-    def device_name(self) -> str:
-        return self.inner.device_name()
-
-    def native_dtype(self, dtype: np.dtype, /) -> np.dtype:
-        return self.inner.native_dtype(dtype)
 
     def cond(self, *args: Any) -> Any:
         return self.inner.cond(*args)

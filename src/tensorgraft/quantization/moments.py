@@ -5,6 +5,8 @@ Optimizers via Block-wise Quantization", arXiv 2110.02861). Averages move by les
 to the nearest would lose that, always. Here a dither is added before bits are cut off, so that the mean of what is
 kept is what was meant. The dither of an element is a Kronecker sequence, multiples of the golden ratio modulo 1: over
 any few steps its values are spread evenly, so that errors cancel sooner than those of random numbers do.
+
+Built on the hub; used by the optimizers alone, nothing of the core imports it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 import optree
 
-from tensorgraft.transforms.arrays import is_inexact_array
+from tensorgraft.arrays import is_inexact_array
 from tensorgraft.transforms.filters import combine, filter
 from tensorgraft.transforms.gradients import hessian, jacobian, jvp, value_and_grad, vjp, vmap
 from tensorgraft.transforms.module import field

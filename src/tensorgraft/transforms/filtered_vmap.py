@@ -8,7 +8,7 @@ from typing import Any
 
 import optree
 
-from tensorgraft.transforms.arrays import is_array
+from tensorgraft.arrays import is_array
 from tensorgraft.transforms.gradients import vmap
 from tensorgraft.transforms.module import field
 from tensorgraft.transforms.wrapper import Wrapper, adopted, name_of

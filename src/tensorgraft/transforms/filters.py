@@ -8,7 +8,7 @@ from typing import Any
 
 import optree
 
-from tensorgraft.transforms.arrays import is_array
+from tensorgraft.arrays import is_array
 
 IsLeaf = Callable[[Any], bool] | None
 

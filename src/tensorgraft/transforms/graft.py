@@ -76,11 +76,11 @@ def graft(program: Any, *, onto: str) -> Any:
 
         kind, xp = Grafted, registry.get(onto)
         if onto == "torch":
-            from tensorgraft.frontends.jax.among_tensors import AmongTensors
+            from tensorgraft.frontends.jax.among.tensors import AmongTensors
 
             kind = AmongTensors
         elif onto == "tensorflow":
-            from tensorgraft.frontends.jax.among_keras import AmongKeras
+            from tensorgraft.frontends.jax.among.keras import AmongKeras
 
             kind = AmongKeras
         return grafted(program, xp, kind, onto)

@@ -6,14 +6,13 @@ import functools
 import sys
 import types
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import optree
 
-from tensorgraft.transforms.arrays import framework_of
-from tensorgraft.transforms.surroundings import OfAnother, roots, walk
-
-When = Literal["first", "recurring"]
+from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.surroundings import OfAnother, roots, walk
+from tensorgraft.hub.tiers import When
 
 
 def jit(

@@ -7,7 +7,7 @@ import functools
 import types
 from typing import Any
 
-from tensorgraft.transforms.arrays import describe, is_array
+from tensorgraft.arrays import describe, is_array
 
 
 def tree_pformat(tree: Any, *, width: int = 80, indent: int = 2, short_arrays: bool = True) -> str:
@@ -41,11 +41,9 @@ def _text(x: Any, room: int, indent: int, at: int, short: bool) -> str:
 
 def _parts(x: Any) -> tuple[str, list[tuple[str, Any]], str] | None:
     """(what opens it, its children with what stands before each, what closes it); None for a leaf."""
-    from tensorgraft.transforms.module import BoundMethod
-
     kind = type(x)
-    if isinstance(x, BoundMethod):
-        return f"<bound method {x.__func__.__qualname__} of ", [("", x.__self__)], ">"
+    if (shown := getattr(kind, "__shown__", None)) is not None:
+        return shown(x)
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         names = [f.name for f in dataclasses.fields(x) if f.repr and hasattr(x, f.name)]
         return f"{kind.__name__}(", [(f"{n}=", getattr(x, n)) for n in names], ")"

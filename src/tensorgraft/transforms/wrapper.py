@@ -6,7 +6,7 @@ from typing import Any
 
 import optree
 
-from tensorgraft.transforms.arrays import describe, framework_of, is_inexact_array
+from tensorgraft.arrays import describe, framework_of, is_inexact_array
 from tensorgraft.transforms.filters import partition
 from tensorgraft.transforms.module import Module, Partial
 

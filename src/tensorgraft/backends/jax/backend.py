@@ -17,7 +17,7 @@ from jax.core import ShapedArray
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
-from tensorgraft.backends.jax import cache, forking, native
+from tensorgraft.backends.jax import cache, forking, memory, native
 from tensorgraft.backends.jax.analysis import label_scope
 from tensorgraft.backends.jax.coded import JaxCoded
 from tensorgraft.backends.jax.control_flow import JaxControlFlow
@@ -42,6 +42,7 @@ Array = Any
 
 
 forking.install()  # before JAX starts
+memory.install()
 
 _to_device = Program(lambda x: x)  # the fastest way that JAX has to move a host array, once it is compiled
 
@@ -65,6 +66,7 @@ class JaxBackend(
     inside `scope()` only, in which every method but `scope` and `compile` is to be called."""
 
     name = "jax"
+    grafted_as = "function"
     compiles = True
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:

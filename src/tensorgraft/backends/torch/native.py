@@ -11,7 +11,8 @@ from torch.autograd import forward_ad
 
 from tensorgraft.backends.torch import arrays
 from tensorgraft.errors import DerivativeError
-from tensorgraft.hub.backend import Backend, Differentiable
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.interchange import Differentiable
 
 Tensor = torch.Tensor
 

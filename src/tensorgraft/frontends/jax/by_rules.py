@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
+from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.codes import Codes, backend, dense_of, quantized
 from tensorgraft.frontends.jax.evaluate import CALLS, resolved
 from tensorgraft.frontends.jax.program import Spec, traced

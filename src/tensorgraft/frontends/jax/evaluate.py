@@ -21,20 +21,6 @@ from tensorgraft.frontends.jax import extents
 from tensorgraft.frontends.jax.decomposition import decomposed, without_references
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.rule import REASONS, RULES, Rule
-from tensorgraft.frontends.jax.rules import (  # noqa: F401  (they register rules)
-    control,
-    elementwise,
-    fft,
-    indexing,
-    linalg,
-    random,
-    reduction,
-    scatter,
-    selecting,
-    sorting,
-    structural,
-    windowed,
-)
 from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 

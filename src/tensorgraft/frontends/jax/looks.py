@@ -90,7 +90,7 @@ class Failed(Exception):
         frame = self.frame
         if frame is None:
             return None
-        from tensorgraft.frontends.array_api.core.places import held_by, place_of
+        from tensorgraft.compiled.places import held_by, place_of
 
         node: Any = place_of(frame).node  # type: ignore[arg-type]
         named = [held_by(frame, part) for part in ast.walk(node)] if node is not None else []  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
     own for anything else. `name`: what traces."""
     if not failed.is_look:
         return failed.error
-    from tensorgraft.frontends.array_api.core import asked
+    from tensorgraft.compiled import asked
 
     x, frame, error = failed._tracer, failed.frame, failed.error
     if x is None or frame is None:
@@ -124,23 +124,23 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
     found: Exception
     if isinstance(error, jax.errors.NonConcreteBooleanIndexError) or "size argument of" in said or x.ndim:
         if isinstance(error, jax.errors.TracerArrayConversionError) or (x.ndim and _converts(said)):
-            found = asked.value_needed_in(where, traced, "array")
+            found = asked.value_needed(where, traced, "array")
         else:
-            found = asked.result_shape_needed_in(where, _named(failed, traced), _sized(_called(frame)))
+            found = asked.result_shape_needed(where, _named(failed, traced), _sized(_called(frame)))
     elif isinstance(error, jax.errors.TracerBoolConversionError) and _asks(failed, "__bool__"):
-        found = asked.value_needed_in(where, traced, "bool")
+        found = asked.value_needed(where, traced, "bool")
     elif _SHAPES.search(said) and (shape := _shape_with(failed, x)) is not None:
-        found = asked.shape_needed_in(where, _called(frame), shape, traced)
+        found = asked.shape_needed(where, _called(frame), shape, traced)
     elif isinstance(error, jax.errors.TracerArrayConversionError) or _converts(said):
-        found = asked.value_needed_in(where, traced, "item")
+        found = asked.value_needed(where, traced, "item")
     else:
-        found = asked.value_needed_in(where, traced, "index")
+        found = asked.value_needed(where, traced, "index")
     return type(found)(_of_jax(str(found)))
 
 
 def _named(failed: Failed, x: Any) -> Any:
     """What the program's line gives a function that counts by itself: of that, not of the count, an error tells."""
-    from tensorgraft.frontends.array_api.core.places import held_by, place_of
+    from tensorgraft.compiled.places import held_by, place_of
 
     frame: Any = failed.frame
     if x.shape or frame is None:
@@ -178,8 +178,8 @@ def _shape_with(failed: Failed, x: Any) -> Any:
 
 
 def _called(frame: Frame) -> str:
-    from tensorgraft.frontends.array_api.core.places import place_of
-    from tensorgraft.frontends.array_api.core.ways import short_name
+    from tensorgraft.compiled.places import place_of
+    from tensorgraft.compiled.ways import short_name
 
     node: Any = place_of(frame).node  # type: ignore[arg-type]
     return short_name(node.func) if isinstance(node, ast.Call) else "this call"
@@ -238,7 +238,7 @@ def _origin(tracer: Any) -> Any:
     source = getattr(getattr(tracer, "parent", None), "source_info", None)
     if source is None or source.traceback is None:
         return None
-    from tensorgraft.frontends.array_api.core.places import Place
+    from tensorgraft.compiled.places import Place
 
     codes, instructions = source.traceback.raw_frames()
     for code, instruction in zip(codes, instructions, strict=True):

@@ -14,6 +14,7 @@ from jax import export
 from jax.extend import core
 
 from tensorgraft.errors import DerivativeError
+from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.staging import make_jaxpr
@@ -36,8 +37,8 @@ class NumbersNeeded(Exception):
 
 
 class Program:
-    """A function of flat arrays (`hub.backend.Differentiable`): a jaxpr, of which JAX makes the derivatives when first
-    they are needed. Raises DerivativeError where it cannot.
+    """A function of flat arrays (`hub.interchange.Differentiable`): a jaxpr, of which JAX makes the derivatives when
+    they are first needed. Raises DerivativeError where it cannot.
 
     Arguments:
         closed: the jaxpr.

@@ -37,7 +37,7 @@ def native(
 
 
 class Sized:
-    """See `hub.backend.Differentiable`."""
+    """See `hub.interchange.Differentiable`."""
 
     def __init__(self, program: Program, places: dict[str, Place]) -> None:
         self._program, self._places = program, places

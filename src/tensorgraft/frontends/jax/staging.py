@@ -17,6 +17,7 @@ import numpy as np
 from jax._src import array, callback, core, debugging
 from jax._src.random import prng
 
+from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.evaluate import Plan, plan
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.hub import registry

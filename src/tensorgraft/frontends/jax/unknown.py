@@ -82,7 +82,7 @@ def _first_line(error: Exception) -> str:
 
 
 class Exported:
-    """A function of flat arrays as a program of StableHLO (`hub.backend.Exported`)."""
+    """A function of flat arrays as a program of StableHLO (`hub.interchange.Exported`)."""
 
     def __init__(self, fn: Callable[..., Sequence[Any]], specs: Sequence[jax.ShapeDtypeStruct], name: str) -> None:
         self.fn, self.specs, self.name = fn, list(specs), name

@@ -12,7 +12,7 @@ from typing import Any
 import safetensors
 import torch
 
-from tensorgraft.frontends import torch_entry
+from tensorgraft.frontends.torch_entry import loading
 
 _open: Any = safetensors.safe_open
 _PYTORCH = ("pt", "torch", "pytorch")
@@ -33,7 +33,7 @@ def placed(device: Any) -> Any:
 def _ours(device: Any) -> torch.device | None:
     device = placed(device)
     kind = device.type if isinstance(device, torch.device) else str(device).partition(":")[0]
-    return torch_entry.part("core.devices").slot_of(device).device if kind == torch_entry.TYPE else None
+    return loading.part("core.devices").slot_of(device).device if kind == loading.TYPE else None
 
 
 class _ReaderType(type):

@@ -17,7 +17,7 @@ import torch
 import torch.utils._device
 import torch.utils.dlpack
 
-from tensorgraft.frontends import torch_entry
+from tensorgraft.frontends.torch_entry import loading
 
 # Where the storages of a file were: a record in a zip archive of `torch.save`, and in the legacy format, which tensors
 # are pickled in, too, an entry of the table that comes first.
@@ -41,7 +41,7 @@ def never(*args: Any, **kwargs: Any) -> bool:
 
 def named(*args: Any, **kwargs: Any) -> bool:
     """An argument names the device."""
-    return any(map(torch_entry.names_the_device, (*args, *kwargs.values())))
+    return any(map(loading.names_the_device, (*args, *kwargs.values())))
 
 
 def _has_entry(file: Any, *args: Any, **kwargs: Any) -> bool:
@@ -108,7 +108,7 @@ def _wait(owner: Any, name: str, touches: Touches) -> None:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         if not gone and touches(*args, **kwargs):
-            torch_entry.load()
+            loading.load()
         return (getattr(owner, name) if gone else original)(*args, **kwargs)
 
     def aside() -> None:
@@ -131,9 +131,7 @@ def _accelerator(original: Callable[[], torch.device | None]) -> Callable[[], to
     get it for being installed."""
 
     def get_accelerator() -> torch.device | None:
-        if os.environ.get("TENSORGRAFT_BACKEND") or (
-            torch_entry.loaded() and torch_entry.part("core.devices").in_use()
-        ):
+        if os.environ.get("TENSORGRAFT_BACKEND") or (loading.loaded() and loading.part("core.devices").in_use()):
             return original()
         others = (kind for kind in ("cuda", "xpu", "mps") if getattr(torch, kind).is_available())
         return next(map(torch.device, others), None)
@@ -146,9 +144,9 @@ def _storage_new(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def new(cls: type, *args: Any, **kwargs: Any) -> Any:
         device = kwargs.get("device")
-        if device is not None and torch_entry.names_the_device(device):
-            torch_entry.load()
-            return torch_entry.part("device.storages").create(*args, **kwargs)
+        if device is not None and loading.names_the_device(device):
+            loading.load()
+            return loading.part("device.storages").create(*args, **kwargs)
         return original(cls, *args, **kwargs)
 
     return new
@@ -165,7 +163,7 @@ def _script_init(original: Callable[..., None]) -> Callable[..., None]:
 
 def _restored(storage: Any, location: Any) -> Any:
     """`torch.load`: the storage at a location of ours; None for others."""
-    if not (torch_entry.loaded() or torch_entry.names_the_device(str(location))):
+    if not (loading.loaded() or loading.names_the_device(str(location))):
         return None
-    torch_entry.load()
-    return torch_entry.part("device.file_locations").restored(storage, location)
+    loading.load()
+    return loading.part("device.file_locations").restored(storage, location)

@@ -72,7 +72,7 @@ class Function:
         self.programs = dict(programs or {})
         self._run: dict[Signature, Callable[..., tuple[Array, ...]]] = {}
         with xp.scope():
-            self._held = [xp.asarray(a) if xp.name != "numpy" else a for a in self.weights.values()]
+            self._held = [a if xp.is_array(a) else xp.asarray(a) for a in self.weights.values()]
 
     def __call__(self, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
         """Raises TypeError for what is no array nor static, and for arguments that no program was recorded for."""
@@ -96,7 +96,7 @@ class Function:
 
     def _operand(self, x: Any) -> Array | None:
         if isinstance(x, np.ndarray | np.generic):
-            return x if self.backend.name == "numpy" else self.backend.asarray(np.asarray(x))
+            return x if self.backend.is_array(x) else self.backend.asarray(np.asarray(x))
         return self.backend.operand(x)
 
     def recorded(self, signature: Signature) -> Recorded:

@@ -4,7 +4,7 @@
     print(program)                       # def program(xp, constants, x0, x1): ...
     with xp.scope():
         (y,) = program(xp, x, w)         # on any backend: arrays, or what stands for them in a trace of that backend
-    program.save(directory); Program.load(directory)
+    encoding.save(program, directory); encoding.load(directory)
 
 Every method of the hub is recorded as it is called, composites included, so that a backend runs its own form of each.
 Host arrays become constants of the program. Bodies of loops and branches are functions within the program.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -25,24 +24,17 @@ import optree
 from tensorgraft.hub import registry
 from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.primitive import composites, primitives
-from tensorgraft.hub.recorded.program import Block, Call, Program, Tree, Var, leaves
-from tensorgraft.hub.transforms import Transforms
+from tensorgraft.hub.operations import operations
+from tensorgraft.hub.recorded.block import Block, Call, Tree, Var, leaves
+from tensorgraft.hub.recorded.program import Program
+from tensorgraft.hub.tape import ByTape
 
 Array = Any
 CONTROL_FLOW = frozenset({"cond", "while_loop", "scan"})
 _SMALL = 64  # elements: of equal constants no larger than that there is one
 
 
-def _operations() -> Iterator[str]:
-    for name, f in {**primitives(Backend), **composites(Backend)}.items():
-        about_the_backend = f.__module__ in (Backend.__module__, Transforms.__module__)
-        tells_a_number = inspect.get_annotations(f).get("return") == "int"
-        if (name == "copy" or not about_the_backend) and not tells_a_number and name != "map":
-            yield name
-
-
-OPERATIONS = frozenset(_operations())  # what a program can call
+OPERATIONS = frozenset(operations()) - {"map"}  # what a program can call
 
 
 def record(fn: Callable[..., Sequence[Array]], specs: Sequence[Any]) -> Program:
@@ -71,7 +63,7 @@ def _recorded(name: str) -> Callable[..., Any]:
     return method
 
 
-class _Recording(Backend):
+class _Recording(ByTape, Backend):
     for _name in OPERATIONS - CONTROL_FLOW - {"coded_matmul"}:  # of which files could not keep what codes stand for
         locals()[_name] = _recorded(_name)
     del _name

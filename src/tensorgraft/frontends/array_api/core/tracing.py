@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tensorgraft.frontends.array_api.core import places
-from tensorgraft.frontends.array_api.core.places import Place
+from tensorgraft.compiled import places
+from tensorgraft.compiled.places import Place
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
 

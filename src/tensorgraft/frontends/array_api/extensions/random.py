@@ -41,7 +41,7 @@ def key(seed: int | Array, device: Any = None) -> Array:
             seed = seed.to_device(device)
         return _drawn(seed._cell.backend, samplers.seeded, (seed,))
     xp = tracing.home(resolve(device).backend)
-    if isinstance(seed, Number) and isinstance(seed, int) and (inside := seed.array(xp)) is not None:
+    if isinstance(inside := _as_array(seed, xp), Array):
         return _drawn(xp, samplers.seeded, (inside,))
     try:
         number = operator.index(seed)
@@ -250,8 +250,8 @@ def _backend(name: str, key: Any, *others: Any) -> Backend:
 
 def _as_array(x: Any, xp: Backend) -> Any:
     """An int among the arguments of a compiled function as an input of the program; anything else as it is."""
-    inside = x.array(xp) if isinstance(x, Number) and isinstance(x, int) else None
-    return x if inside is None else inside
+    inside = x.inside(xp) if isinstance(x, Number) and isinstance(x, int) else None
+    return x if inside is None else made(inside, xp)
 
 
 def _real(name: str, dtype: Any) -> np.dtype:

@@ -12,6 +12,7 @@ from typing import Any
 
 import optree
 
+from tensorgraft.compiled.surroundings import Surroundings, roots
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.checks import stacked
@@ -35,7 +36,6 @@ from tensorgraft.frontends.array_api.transforms.jit_keys import Call, reached
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
-from tensorgraft.transforms.surroundings import Surroundings, roots
 
 _MOST_TRACES = 32
 _RECENT = 4

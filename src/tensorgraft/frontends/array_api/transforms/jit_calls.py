@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
+from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.checks import unless
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage
-from tensorgraft.transforms.surroundings import Surroundings
 
 
 class Argument(NamedTuple):

@@ -8,11 +8,11 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.surroundings import OfAnother
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.traced_numbers import is_input
 from tensorgraft.hub.backend import Backend
-from tensorgraft.transforms.arrays import framework_of
-from tensorgraft.transforms.surroundings import OfAnother
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _NUMBERS = (float, complex)  # any of which is an input

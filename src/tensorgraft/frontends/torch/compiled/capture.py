@@ -135,7 +135,7 @@ class Capture:
                 if self.recomputation is not None:
                     self.recomputation.reads(cell)
                 continue
-            if cell.backend.wraps and cell.backend.inner is self.backend:
+            if cell.backend.compound and cell.backend.inner is self.backend:
                 cell.capture = self
                 self.quantized.append(cell)
                 self.touch(codes.parts(cell))

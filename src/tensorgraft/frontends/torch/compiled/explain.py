@@ -17,6 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
+from tensorgraft.compiled.explanation import Explanation, Fallback, Input, Operator, Traced
 from tensorgraft.frontends.torch.compiled.capture import Capture
 from tensorgraft.frontends.torch.compiled.home import home_of
 from tensorgraft.frontends.torch.compiled.host import OnlyTheHost
@@ -32,7 +33,6 @@ from tensorgraft.frontends.torch.dispatch.outcome import to_meta
 from tensorgraft.hub.analysis import Analysis, Cost
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
-from tensorgraft.transforms.explain import Explanation, Fallback, Input, Operator, Traced
 
 Tensor = torch.Tensor
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import torch.autograd.forward_ad as forward_ad
 
+from tensorgraft.compiled.surroundings import Surroundings, roots
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled import recurring
 from tensorgraft.frontends.torch.compiled.capture import Capture, Feed, active
@@ -53,10 +54,9 @@ from tensorgraft.frontends.torch.core.trees import Structure, flatten, flatten_c
 from tensorgraft.frontends.torch.core.values import ROUNDS, ValueGuards, Values, too_many
 from tensorgraft.frontends.torch.dispatch.plan import sharing
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.tiers import When
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
-from tensorgraft.transforms.jit import When
-from tensorgraft.transforms.surroundings import Surroundings, roots
 
 Array = Any
 Tensor = torch.Tensor
@@ -451,7 +451,7 @@ def _quick_keys(leaves: Sequence[Any]) -> list[Any]:
                 keys.append(leaf_key(t))
                 continue
             a = cell.array
-            if cell.backend.wraps:
+            if cell.backend.compound:
                 keys += (cell.array.kind,)
             keys += (cell.backend, t.dtype, t.shape, t.stride(), t.storage_offset(), t.requires_grad, t.is_leaf)
             keys += (t.is_conj(), t.is_neg(), a.shape, a.dtype)

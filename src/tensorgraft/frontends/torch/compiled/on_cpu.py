@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tensorgraft.frontends.torch.compiled.inductor import device_of, inline_when_called
+from tensorgraft.frontends.torch.compiled.in_dynamo import device_of, inline_when_called
 from tensorgraft.frontends.torch.core.devices import slot_of
 from tensorgraft.frontends.torch.core.trees import Structure, unflatten_call
 
@@ -54,8 +54,6 @@ class OnCpu:
         """The backend for Dynamo."""
         from torch._dynamo.backends.registry import lookup_backend
 
-        from tensorgraft.frontends.torch.graph.dynamo import tensorgraft
-
         self._report.traces += 1
         self._report.operations.append(sum(node.op.startswith("call_") for node in module.graph.nodes))
         self._report.reasons.append([])
@@ -63,7 +61,7 @@ class OnCpu:
             own = slot_of(None).backend.dynamo
             if own is not None and device_of(module, inputs) is None:
                 return lookup_backend(own)(module, list(inputs))
-            return tensorgraft(module, inputs)
+            return lookup_backend("tensorgraft")(module, list(inputs))
         except Exception as error:
             warnings.warn(
                 f"a part of {self._report.name} is not compiled by tg.jit, and run by PyTorch: {error}",

@@ -17,7 +17,7 @@ from tensorgraft.frontends.torch.compiled.retraces import Call, History
 from tensorgraft.frontends.torch.core.places import program_place
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend
-from tensorgraft.transforms.jit import When
+from tensorgraft.hub.tiers import When
 
 _MOST = 4096  # signatures that are counted
 _MANY = 4  # signatures that ran cold: so many are not the last batch of an epoch, and one of another kind

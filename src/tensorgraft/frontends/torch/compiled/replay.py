@@ -62,8 +62,6 @@ def trace_backward(
     tape: Tape, backend: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], differentiable: bool
 ) -> tuple[Backward, Tape | None]:
     """The backward program of a tape, and where it is to be differentiated its own tape."""
-    from tensorgraft.frontends.torch.compiled.tape import taped
-
     capture = Capture(backend)
     slot = slot_of_backend(backend)
     given = [backend.stand_in(a) for a in (*residuals, *cotangents)]
@@ -84,7 +82,7 @@ def trace_backward(
             seen["used"] = [g is not None for g in found]
             seen["roots"] = [i for i, g in enumerate(found) if g is not None and g.requires_grad]
             if seen["roots"]:
-                seen["tape"] = taped([found[i] for i in seen["roots"]], first_node, capture, tape)
+                seen["tape"] = tape.following([found[i] for i in seen["roots"]], first_node, capture)
             made = [_array(g) for g in found if g is not None]
             seen["written"] = [t for t in capture.touched if t.cell.array is not t.stand_in]
             made += [t.cell.array for t in seen["written"]]

@@ -183,7 +183,7 @@ def _properties(leaf: Any) -> dict[str, Any]:
     if leaf.device.type == TYPE:
         cell = cell_of(leaf)
         array = cell.array
-        found["array inside"] = f"{array.scheme if cell.backend.wraps else array.dtype} {tuple(array.shape)}"
+        found["array inside"] = f"{array.scheme if cell.backend.compound else array.dtype} {tuple(array.shape)}"
     return found
 
 

@@ -50,7 +50,7 @@ def parts(cell: Storage) -> list[Part]:
 
 def apart(cells: Sequence[Storage]) -> list[Storage]:
     """Storages, with the parts of those that are quantised in their place."""
-    return [part for cell in cells for part in (parts(cell) if cell.backend.wraps else (cell,))]
+    return [part for cell in cells for part in (parts(cell) if cell.backend.compound else (cell,))]
 
 
 def owner(cell: Storage) -> Storage:
@@ -60,7 +60,7 @@ def owner(cell: Storage) -> Storage:
 
 def kind_of(cell: Storage) -> Any:
     """What `storage` needs beside the arrays of a storage: None unless it is quantised."""
-    return cell.array.kind if cell.backend.wraps else None
+    return cell.array.kind if cell.backend.compound else None
 
 
 def count(kind: Any) -> int:
@@ -78,4 +78,4 @@ def storage(arrays: Sequence[Any], kind: Any, backend: Backend) -> Storage:
 def plain(backend: Backend) -> Backend:
     """The backend that computes for one that knows of quantised arrays."""
     wrapper: Any = backend
-    return wrapper.inner if backend.wraps else backend
+    return wrapper.inner if backend.compound else backend

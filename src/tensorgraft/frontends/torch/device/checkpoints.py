@@ -53,7 +53,7 @@ def _snapshot(module: torch.nn.Module, state_dict: Any) -> list[Undo]:
                 if t is None or t.device.type != TYPE or type(t) not in (torch.Tensor, torch.nn.Parameter):
                     continue
                 cell = cell_of(t)
-                if not cell.backend.mutable:
+                if cell.cold is None and not cell.backend.mutable:
                     undo.append(functools.partial(setattr, cell, "array", cell.array))
                     continue
                 if fits is None:

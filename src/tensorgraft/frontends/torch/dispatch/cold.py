@@ -42,7 +42,11 @@ _MOST = 4096  # signatures of an operator
 _PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm"})
 _has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
 # what is called instead of an operator that has no kernel on the CPU, or (zeros without memory) one of another kind
-_INSTEAD: dict[str, Callable[..., Any]] = {"linear_backward": linear_backward, "_efficientzerotensor": torch.zeros}
+_INSTEAD: dict[str, Callable[..., Any]] = {
+    "linear_backward": linear_backward,
+    "_efficientzerotensor": torch.zeros,
+    "assign": torch.ops.aten.copy_.default._op,
+}
 
 plans: Counter[str] = Counter()  # made for backends that compile
 _operators: list[ColdOperator] = []
@@ -84,7 +88,7 @@ class ColdOperator:
         self._signatures: dict[Any, Signature] = {}
         instead, meta = _INSTEAD.get(operator.name), operator.spec.meta
         self._run = _lying(instead, meta) if instead and callable(meta) else instead or operator.op._op
-        self._out = operator.kind == "out" or torch.Tag.out in operator.op.tags
+        self._out = torch.Tag.out in operator.op.tags
         sig = operator.signature
         places = [sig.positional.index(n) for n in operator.writes if n in sig.positional]
         # of an operator that does nothing but write arguments, which; of such a call nothing has to be known
@@ -178,8 +182,9 @@ class ColdOperator:
         if made is MISS:
             return MISS
         if self._returned is not None:
-            if self._out:
-                self._resize(args, kwargs, outs)
+            for high, low in outs if self._out else ():
+                if high.size() != low.size():
+                    _resized(high, low)
             return self._returned(args, kwargs)
         if known.make is not None:
             return known.make(made)
@@ -213,31 +218,24 @@ class ColdOperator:
 
     def _separate(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], lowered: list[Any], named: dict[str, Any]
-    ) -> tuple[list[Any], dict[str, Any], list[Tensor]]:
+    ) -> tuple[list[Any], dict[str, Any], list[tuple[Tensor, Tensor]]]:
         """The arguments with tensors that CPU PyTorch may resize for those that are written, wherever these are given;
-        these tensors."""
-        sig = self._operator.signature
-        high, low = sig.bind(args, kwargs), sig.bind(tuple(lowered), named)
-        written = [name for name in sig.written if isinstance(low[name], Tensor)]
-        outs = {id(high[n]): low[n].as_strided(low[n].size(), low[n].stride()) for n in written}
+        each written tensor and what stands for it."""
+        outs = {}
+        for name in self._operator.signature.written:
+            low = named.get(name)
+            if isinstance(low, Tensor):  # one without elements gets memory that is nobody else's
+                apart = low.as_strided(low.size(), low.stride()) if low.numel() else torch.empty_like(low)
+                outs[id(kwargs[name])] = kwargs[name], apart
 
         def separate(a: Any, b: Any) -> Any:
             if isinstance(a, list | tuple):
                 return [separate(x, y) for x, y in zip(a, b, strict=True)]
-            return outs.get(id(a), b)
+            found = outs.get(id(a))
+            return b if found is None else found[1]
 
         positional = [separate(a, b) for a, b in zip(args, lowered, strict=True)]
-        by_name = {n: separate(kwargs[n], b) for n, b in named.items()}
-        return positional, by_name, [outs[id(high[n])] for n in written]
-
-    def _resize(self, args: tuple[Any, ...], kwargs: dict[str, Any], outs: list[Tensor]) -> None:
-        """CPU PyTorch has resized what stands for `out=` tensors: these get storages of their new sizes."""
-        bound = self._operator.signature.bind(args, kwargs)
-        written = [bound[name] for name in self._operator.signature.written if isinstance(bound[name], Tensor)]
-        for high, low in zip(written, outs, strict=True):
-            if high.size() != low.size():
-                fresh = copied(slot_of_backend(cell_of(high).backend), low)
-                set_storage(high, fresh.untyped_storage(), 0, tuple(fresh.shape), fresh.stride())
+        return positional, {n: separate(kwargs[n], b) for n, b in named.items()}, list(outs.values())
 
     # ---- a program on the cold backend -----------------------------------------------------------------------------
 
@@ -321,6 +319,12 @@ def _lying(compute: Callable[..., Any], meta: Callable[..., Any]) -> Callable[..
         return [a if a is None or a.stride() == b.stride() else b.copy_(a) for a, b in zip(made, like, strict=True)]
 
     return run
+
+
+def _resized(high: Tensor, low: Tensor) -> None:
+    """CPU PyTorch has resized `low`, which stands for an `out=` tensor: that gets a storage of its new size."""
+    fresh = (copied if high.numel() or not _fills(low) else hosted)(slot_of_backend(cell_of(high).backend), low)
+    set_storage(high, fresh.untyped_storage(), 0, tuple(fresh.shape), fresh.stride())
 
 
 def _fills(made: Tensor) -> bool:

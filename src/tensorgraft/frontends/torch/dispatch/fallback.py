@@ -59,14 +59,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return decomposition_table
 
 
-def boxed(op: schema.Overload, *args: Any, **kwargs: Any) -> Any:
-    """What the dispatcher calls for an operator that has neither a kernel nor a composite."""
-    from tensorgraft.frontends.torch import setup
-
-    entry = setup.late_entry(op)
-    return entry(*args, **kwargs) if entry is not None else on_cpu(op, args, kwargs)
-
-
 def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operator on CPU copies; written arguments are written back, results come to the device.
 

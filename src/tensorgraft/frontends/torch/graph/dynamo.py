@@ -13,7 +13,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import GraphModule
 
-from tensorgraft.frontends.torch.compiled.inductor import device_of
+from tensorgraft.frontends.torch.compiled.in_dynamo import device_of
 from tensorgraft.frontends.torch.core.devices import slot_named, slot_of
 from tensorgraft.frontends.torch.graph.graph import Graph
 

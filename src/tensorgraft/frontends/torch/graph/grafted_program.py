@@ -13,8 +13,7 @@ from torch.utils._pytree import SUPPORTED_NODES
 
 from tensorgraft.frontends.torch.compiled.guards import surroundings
 from tensorgraft.frontends.torch.core.devices import recording_slot
-from tensorgraft.frontends.torch.graph.grafted import state_of
-from tensorgraft.frontends.torch.graph.pure_function import PureFunction
+from tensorgraft.frontends.torch.graph.pure_function import PureFunction, state_of
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.function import SEED, Function, Recorded, Signature, specs_of
 from tensorgraft.hub.recorded.structure import apart, together

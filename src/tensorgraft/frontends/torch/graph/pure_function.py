@@ -20,7 +20,7 @@ from tensorgraft.frontends.torch.compiled.guards import surroundings
 from tensorgraft.frontends.torch.compiled.tape import Tape, record
 from tensorgraft.frontends.torch.compiled.watch import HostWatch
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
-from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, numpy_dtype, to_array
+from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
 from tensorgraft.frontends.torch.graph.pure import PureCapture
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -264,3 +264,19 @@ def _is_hashable(x: Any) -> bool:
 
 def _conjugate(xp: Backend, a: Array) -> Array:
     return xp.conj(a) if dtypes.is_complex(xp.dtype_of(a)) else a
+
+
+def state_of(module: torch.nn.Module, xp: Backend) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Parameters and buffers as arrays of the backend, whose scope it is, in the user's configuration."""
+
+    def out_of(t: Tensor) -> Array:
+        dtype = xp.native_dtype(numpy_dtype(t.dtype))
+        with xp.scope():
+            if t.device.type == TYPE and cell_of(t).backend is xp:
+                return xp.astype(to_array(t.detach()), dtype)
+            return xp.astype(xp.asarray(cpu_to_numpy(t.detach().cpu())), dtype)
+
+    return (
+        {name: out_of(p) for name, p in module.named_parameters()},
+        {name: out_of(b) for name, b in module.named_buffers()},
+    )

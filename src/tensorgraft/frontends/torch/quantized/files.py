@@ -25,7 +25,8 @@ from tensorgraft.storage import whole
 
 def install() -> None:
     torch.Tensor.__reduce_ex__ = _reduce(torch.Tensor.__reduce_ex__)  # type: ignore[method-assign]
-    torch.serialization.add_safe_globals([rebuild])
+    earlier = "tensorgraft.frontends.torch.quantized_files.rebuild"
+    torch.serialization.add_safe_globals([rebuild, (rebuild, earlier)])
     for cls in (torch.Tensor, torch.nn.Parameter, quantized_cpu.QuantizedTensor):
         ForkingPickler.register(cls, _sent)
 

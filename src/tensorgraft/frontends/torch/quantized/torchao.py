@@ -1,4 +1,7 @@
-"""Tensors that torchao has quantised, as quantised tensors of ours: the same codes, scales and zero points."""
+"""Tensors that torchao has quantised, as quantised tensors of ours: the same codes, scales and zero points.
+
+Built on `tensors` and `torchao_formats`, and on torchao itself; nothing of the core imports it.
+"""
 
 from __future__ import annotations
 

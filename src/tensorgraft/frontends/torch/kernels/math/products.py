@@ -76,18 +76,6 @@ def _addmm_dtype(xp: Any, x: Array, a: Array, b: Array, out_dtype: np.dtype, bet
     return _plus(xp, x, _product(xp, a, b, out_dtype), beta, alpha)
 
 
-@kernel("_addmm_activation", dynamic=("alpha",))
-def _addmm_activation(
-    xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1, use_gelu: bool = False
-) -> Array:
-    out = _addmm(xp, x, a, b, beta, alpha)
-    if not use_gelu:
-        return xp.maximum(out, 0)
-    from tensorgraft.frontends.torch.kernels.neural.activations import _gelu
-
-    return _gelu(xp, out)
-
-
 @kernel("addbmm", dynamic=("alpha",))
 def _addbmm(xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> Array:
     _same(xp, a, b)

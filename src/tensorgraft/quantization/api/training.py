@@ -1,4 +1,7 @@
-"""Quantisation-aware training: weights are rounded in the forward pass, and rounding has the derivative 1."""
+"""Quantisation-aware training: weights are rounded in the forward pass, and rounding has the derivative 1.
+
+Built on quantised arrays of each front end; nothing of the core imports it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from typing import Any
 
 import optree
 
-from tensorgraft.quantization.models import Filter, Schemes, chooser, wanted_by
-from tensorgraft.quantization.public import front_end
+from tensorgraft.quantization.api.arrays import front_end
+from tensorgraft.quantization.api.models import Filter, Schemes, chooser, wanted_by
 from tensorgraft.quantization.scheme import Scheme, scheme_of
 
 

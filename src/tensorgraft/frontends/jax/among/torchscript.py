@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tensorgraft.frontends.jax.among_tensors import AmongTensors
+if TYPE_CHECKING:
+    from tensorgraft.frontends.jax.among.tensors import AmongTensors
 
 Tensor = torch.Tensor
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from tensorgraft.quantization.input_ranges import range_of
 from tensorgraft.quantization.scheme import Scheme, scheme_of
 
 
@@ -48,8 +52,6 @@ def quantize(
         )
     if not found.is_static:
         return front.quantize(x, found, observer)
-    from tensorgraft.quantization.input_ranges import measured
-
     return front.quantize(x, found, observer, measured(inputs, found, activation_observer))
 
 
@@ -82,6 +84,33 @@ def from_torchao(x: Any, device: Any = None) -> Any:
 def is_quantized(x: Any) -> bool:
     front = front_end(x)
     return front is not None and front.is_quantized(x)
+
+
+def measured(inputs: Any, scheme: Scheme, observer: str) -> tuple[np.ndarray, ...]:
+    """float32 scalars: the scale and, if so, the zero point for an array or an iterable of arrays."""
+    found = range_of(scheme, observer)
+    assert found is not None
+    for x in numbers_of(inputs, "quantize"):
+        found.update(x)
+    return tuple(x for x in found.found() if x is not None)
+
+
+def numbers_of(inputs: Any, name: str, k: int | None = None) -> Iterator[np.ndarray]:
+    """An array, or an iterable of them, as float arrays of the host; where `k` is given, (rows, k). Raises ValueError
+    for other shapes, numbers that are not finite, and where there are none."""
+    rows = 0
+    for n, batch in enumerate((inputs,) if hasattr(inputs, "shape") else inputs):
+        front = front_end(batch)
+        x = np.asarray(batch if front is None else front.host(batch))
+        x = x if x.dtype == np.float32 else x.astype(np.float64)
+        if k is not None and (x.ndim < 1 or x.shape[-1] != k):
+            raise ValueError(f"{name}: inputs of the weight have the shape (..., {k}), batch {n} has {x.shape}")
+        if not np.isfinite(x).all():
+            raise ValueError(f"{name}: batch {n} of the inputs, of shape {x.shape}, has NaN or infinite values")
+        rows += x.size
+        yield x if k is None else x.reshape(-1, k)
+    if not rows:
+        raise ValueError(f"{name}: there are no inputs")
 
 
 def front_end(x: Any) -> Any:

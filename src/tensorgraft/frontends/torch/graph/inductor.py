@@ -8,15 +8,12 @@ but begins with none. And Inductor, the default backend, has no code for the dev
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
-import tensorgraft
-from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.compiled.in_dynamo import device_of, inline_when_called
 
 
 def install() -> None:
@@ -39,22 +36,6 @@ def _prepared(original: Callable[..., None]) -> Callable[..., None]:
             check(**self.kwargs)
 
     return init
-
-
-@functools.cache
-def inline_when_called() -> None:
-    from torch._dynamo import trace_rules
-
-    if hasattr(trace_rules, "BUILTIN_INLINE_WHEN_CALLED"):
-        trace_rules.BUILTIN_INLINE_WHEN_CALLED.add(os.path.dirname(tensorgraft.__file__) + "/")
-        trace_rules.add("tensorgraft")
-
-
-def device_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.device | None:
-    """The first device of ours that a graph of Dynamo's has tensors on."""
-    made = [node.meta.get("example_value") for node in graph.graph.nodes]
-    tensors = (t for t in tree_leaves([inputs, made]) if isinstance(t, torch.Tensor))
-    return next((t.device for t in tensors if t.device.type == TYPE), None)
 
 
 def _ours_on_the_device(original: Callable[..., Any]) -> Callable[..., Any]:

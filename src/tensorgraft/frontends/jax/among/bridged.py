@@ -19,6 +19,7 @@ from tensorgraft.frontends.jax.program import derivative_of_jax
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
+from tensorgraft.hub import registry
 
 Array = Any
 Tensor = torch.Tensor
@@ -182,7 +183,7 @@ def _place(tensors: Sequence[Tensor], name: str) -> Slot | None:
     if device.type == "cpu":
         return None
     slot = slot_at(device.index) if device.type == TYPE else None
-    if slot is None or slot.name.partition(":")[0] != "jax":
+    if slot is None or registry.lookup(registry.parse(slot.name)[0]).requires != "jax":
         where = slot.name if slot is not None else str(device)
         raise RuntimeError(
             f"{name} is computed by JAX, and takes tensors on the CPU or on tg.device('jax'), not on {where}"

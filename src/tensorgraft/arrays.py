@@ -16,6 +16,8 @@ def framework_of(x: Any) -> str | None:
     """Whose array `x` is: "tensorgraft" (an `Array`), "numpy", "jax", "torch", "tensorflow"; None for what is none."""
     if isinstance(x, np.ndarray | np.generic):
         return "numpy"
+    if isinstance(x, _OURS):
+        return "tensorgraft"
     for name, module, names in _FRAMEWORKS:
         home = sys.modules.get(module)
         for attribute in names if home is not None else ():
@@ -25,8 +27,15 @@ def framework_of(x: Any) -> str | None:
     return None
 
 
+def ours(kind: type) -> type:
+    """A decorator: the class of arrays of a front end of ours."""
+    global _OURS
+    _OURS = (*_OURS, kind)
+    return kind
+
+
+_OURS: tuple[type, ...] = ()
 _FRAMEWORKS = (
-    ("tensorgraft", "tensorgraft.frontends.array_api.core.array", ("Array",)),
     ("jax", "jax", ("Array",)),
     ("torch", "torch", ("Tensor",)),
     ("tensorflow", "tensorflow", ("Tensor", "Variable")),
