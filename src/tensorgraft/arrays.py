@@ -14,7 +14,7 @@ _NUMBERS = (bool, int, float, complex)
 
 def framework_of(x: Any) -> str | None:
     """Whose array `x` is: "tensorgraft" (an `Array`), "numpy", "jax", "torch", "tensorflow"; None for what is none."""
-    if isinstance(x, np.ndarray | np.generic):
+    if isinstance(x, _NUMPY):
         return "numpy"
     if isinstance(x, _OURS):
         return "tensorgraft"
@@ -34,6 +34,7 @@ def ours(kind: type) -> type:
     return kind
 
 
+_NUMPY = (np.ndarray, np.generic)
 _OURS: tuple[type, ...] = ()
 _FRAMEWORKS = (
     ("jax", "jax", ("Array",)),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.arrays import framework_of
 from tensorgraft.quantization.input_ranges import range_of
 from tensorgraft.quantization.scheme import Scheme, scheme_of
 
@@ -128,18 +129,16 @@ def numbers_of(inputs: Any, name: str, k: int | None = None) -> Iterator[np.ndar
 
 def front_end(x: Any) -> Any:
     """The module of the front end whose array this is."""
-    arrays = sys.modules.get("tensorgraft.frontends.array_api.core.array")
-    if arrays is not None and isinstance(x, arrays.Array):
+    framework = framework_of(x)
+    if framework == "tensorgraft":
         from tensorgraft.frontends.array_api.extensions import quantized
 
         return quantized
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(x, torch.Tensor) and x.device.type in ("graft", "cpu"):
+    if framework == "torch" and x.device.type in ("graft", "cpu"):
         from tensorgraft.frontends.torch.quantized import tensors
 
         return tensors
-    jax = sys.modules.get("jax")
-    if jax is not None and (isinstance(x, jax.Array) or _is_of_jax(x)):
+    if framework == "jax" or _is_of_jax(x):
         from tensorgraft.frontends.jax import quantized as jax_arrays
 
         return jax_arrays
