@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from tensorgraft.cli.script import execute
 from tensorgraft.errors import BackendNotAvailableError
 from tensorgraft.hub import registry, tiers
+from tensorgraft.importing import uncollected
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,13 +51,16 @@ def run_program(
     # JAX hides its own frames and says so in a note; here the frames are cut, and the note would be one of ours.
     os.environ.setdefault("JAX_TRACEBACK_FILTERING", "off")
     try:
-        import torch  # noqa: F401
+        with uncollected():
+            import torch  # noqa: F401
     except ModuleNotFoundError:
         _refuse('this runs PyTorch programs, and PyTorch is not installed: pip install "tensorgraft[torch]"')
         return USAGE_ERROR
 
-    from tensorgraft.frontends import torch_entry
+    from tensorgraft.frontends.torch_entry import loading
     from tensorgraft.frontends.torch_entry.unused import before_use, forget
+
+    gc.freeze()  # what is there now stays: the program's own collections need not go through it
 
     redirected = contextlib.ExitStack()
     redirected.callback(forget)
@@ -63,13 +68,14 @@ def run_program(
     atexit.register(redirected.close)
 
     def redirect() -> None:
+        from tensorgraft import jit
         from tensorgraft.frontends.torch.device.accelerator import as_accelerator
 
-        redirected.enter_context(as_accelerator(on))
+        redirected.enter_context(as_accelerator(on, jit))
 
     def load() -> None:
-        torch_entry.when_loaded(redirect)
-        torch_entry.load()
+        loading.when_loaded(redirect)
+        loading.load()
 
     if lazy or ":" in on:  # whether there is such a device is said before the program runs
         load()
@@ -83,7 +89,7 @@ def run_program(
             recorded = stack.enter_context(tensorgraft.lazy())
         status = execute(program, module)
     sys.stdout.flush()
-    if torch_entry.loaded():
+    if loading.loaded():
         print_fallbacks(_console(), on)
     if recorded is not None and jit_report:
         _console().print(
@@ -92,7 +98,7 @@ def run_program(
             highlight=False,
         )
     if jit_report:
-        if torch_entry.loaded():
+        if loading.loaded():
             print_tiers(_console())
         print_jit_report(_console())
     return status

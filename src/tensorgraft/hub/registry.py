@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tensorgraft import warned
 from tensorgraft.errors import BackendNotAvailableError
+from tensorgraft.importing import entry_points, uncollected
 
 if TYPE_CHECKING:
     from tensorgraft.hub.backend import Backend
@@ -27,6 +27,8 @@ BUILT_IN = {
     "torch": ("tensorgraft.backends.torch:TorchBackend", "torch"),
     "tensorflow": ("tensorgraft.backends.tensorflow:TensorFlowBackend", "tensorflow"),
 }
+# name -> a function that gives its device 0 without the framework, or None where that has to be asked
+DEFERRED = {"jax": "tensorgraft.backends.jax.deferred:deferred"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class BackendInfo:
 def known() -> dict[str, BackendInfo]:
     """Every backend that is registered, installed or not, by name."""
     entries = {name: value for name, (value, _) in BUILT_IN.items()}
-    entries.update({point.name: point.value for point in importlib.metadata.entry_points(group=GROUP)})
+    entries.update({point.name: point.value for point in entry_points(GROUP)})
     found = {}
     for name, entry in entries.items():
         requires = BUILT_IN.get(name, ("", entry.partition(":")[0].partition(".")[0]))[1]
@@ -79,8 +81,24 @@ def lookup(name: str) -> BackendInfo:
 
 @functools.cache
 def backend_class(name: str) -> type[Backend]:
-    module, _, attribute = lookup(name).entry.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    return _named(lookup(name).entry)
+
+
+def _named(entry: str) -> Any:
+    module, _, attribute = entry.partition(":")
+    with uncollected():
+        return getattr(importlib.import_module(module), attribute)
+
+
+@functools.cache
+def _deferred(name: str) -> Backend | None:
+    lookup(name)
+    return _named(DEFERRED[name])() if name in DEFERRED else None
+
+
+def device_count(name: str) -> int:
+    """How many devices a backend has."""
+    return (_deferred(name) or backend_class(name)).device_count()
 
 
 def parse(device: str) -> tuple[str, str | None, int]:
@@ -97,6 +115,8 @@ def get(device: str) -> Backend:
     """The one `Backend` object of a device."""
     name, platform, index = parse(device)
     with warned.remembered():
+        if device == name and (early := _deferred(name)) is not None:
+            return early
         cls = backend_class(name)
         return cls(index) if platform is None else cls(index, platform)
 

@@ -22,7 +22,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
-from tensorgraft.backends.jax.kept import NotSmall, Program
+from tensorgraft.backends.jax.kept import KeptProgram, NotSmall
 
 Array = Any
 _OFTEN = 8  # calls after which a program is worth the third of a millisecond that it takes to ask for what runs it
@@ -38,7 +38,7 @@ def ordinary(x: Array) -> Array:
     return x if here is None or here.major_to_minor == rows else jax.device_put(x, Format(Layout(rows), x.sharding))
 
 
-def often_called(kept: Program, run: Callable[..., Any], scope: Callable[[], Any]) -> Callable[..., Any]:
+def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[], Any]) -> Callable[..., Any]:
     """`run`, a function on the CPU that calls `kept` in `scope`, for many calls with arrays that look the same."""
     calls = 0
     avals: list[Any] | None = None

@@ -11,7 +11,6 @@ import numpy as np
 
 from tensorgraft.backends.numpy.coded import NumpyCoded
 from tensorgraft.backends.numpy.control_flow import NumpyControlFlow
-from tensorgraft.backends.numpy.dlpack import from_dlpack
 from tensorgraft.backends.numpy.elementwise import NumpyElementwise
 from tensorgraft.backends.numpy.fft import NumpyFFT
 from tensorgraft.backends.numpy.indexing import NumpyIndexing
@@ -22,6 +21,8 @@ from tensorgraft.backends.numpy.shape import NumpyShape
 from tensorgraft.backends.numpy.sorting import NumpySorting
 from tensorgraft.backends.numpy.windowed import NumpyWindowed
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.dlpack import from_dlpack
+from tensorgraft.hub.tape import ByTape
 
 Array = Any
 
@@ -55,11 +56,13 @@ class NumpyBackend(
     NumpyRandom,
     NumpyControlFlow,
     NumpyCoded,
+    ByTape,
     Backend,
 ):
     """NumPy on the CPU. Arrays are `numpy.ndarray`, or NumPy scalars where NumPy returns them."""
 
     name = "numpy"
+    grafted_as = "program"
     mutable = True
     compiles = False
 

@@ -15,6 +15,7 @@ from tensorgraft.backends.tensorflow.operation import (
     FLOAT8_AS_FLOAT32,
     MOST_AXES,
     MOST_BROADCAST,
+    OF_KIND,
     TF,
     Fn,
     broadcast_to,
@@ -29,7 +30,6 @@ from tensorgraft.backends.tensorflow.operation import (
     mark_weak,
     shape_of,
     through,
-    with_one_dtype,
 )
 from tensorgraft.hub import dtypes
 
@@ -314,6 +314,21 @@ def astype(x: Array, dtype: np.dtype) -> Array:
     if dtypes.is_floating(source) and dtypes.is_integer(dtype):
         return _truncate(x, dtype)
     return cast(x, dtype)
+
+
+def with_one_dtype(*operands: Any) -> list[Array]:
+    """The operands as tensors: Python scalars, and what stands for them in a trace, take the dtype of the arrays."""
+    strong = next((x for x in operands if not is_weak(x)), None)
+    if strong is None:
+        kinds = [dtype_of(x) if isinstance(x, tf.Tensor) else OF_KIND[type(x)] for x in operands]
+        dtype = max(kinds, key=list(OF_KIND.values()).index)
+    else:
+        dtype = dtype_of(strong)
+    return [_of_dtype(x, dtype) if is_weak(x) else x for x in operands]
+
+
+def _of_dtype(x: Any, dtype: np.dtype) -> Array:
+    return astype(x, dtype) if isinstance(x, tf.Tensor) else constant(x, dtype)
 
 
 def bitcast(x: Array, dtype: np.dtype) -> Array:

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array
-from tensorgraft.frontends.array_api.core.devices import named
+from tensorgraft.frontends.array_api.core.devices import named, resolve
 from tensorgraft.frontends.array_api.core.promotion import NARROW, STANDARD
 from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
@@ -32,7 +33,7 @@ def backend_that_made(x: Any) -> Backend | None:
         xp = registry.get(name)
         if not xp.is_array(x):
             continue
-        count = registry.backend_class(name).device_count()
+        count = registry.device_count(name)
         others = [registry.get(f"{name}:{i}") for i in range(1, count)]
         return next((b for b in (xp, *others) if _is_on(x, b)), xp)
     return None
@@ -108,6 +109,16 @@ def moved(x: Array, target: Backend) -> Array:
         made.shared = values
         return Array(made)
     return _over_the_host(x, target)
+
+
+def to_device(x: Array, device: Any, /, *, stream: Any = None) -> Array:
+    """A copy on another device; itself where it is there already."""
+    if stream is not None:
+        raise ValueError("to_device: backends order their work themselves, stream must be None")
+    target = resolve(device).backend
+    if target is x._cell.backend or tracing.home(target) is x._cell.backend:
+        return x
+    return moved(x, target)
 
 
 def _over_the_host(x: Array, target: Backend) -> Array:

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.surroundings import OfAnother, Surroundings
 from tensorgraft.frontends.torch.compiled.host import LookGuard, ValueGuard
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped
 from tensorgraft.frontends.torch.compiled.sources import storages_of
@@ -26,8 +28,6 @@ from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.device import scripted
 from tensorgraft.frontends.torch.dispatch.plan import sharing
 from tensorgraft.precision import policy
-from tensorgraft.transforms.arrays import framework_of
-from tensorgraft.transforms.surroundings import OfAnother, Surroundings
 
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
@@ -41,7 +41,7 @@ def leaf_key(leaf: Any) -> Any:
         if leaf.device.type != TYPE:
             return leaf.device.type, *geometry
         cell = cell_of(leaf)
-        array = cell.array.kind if cell.backend.wraps else (cell.array.shape, cell.array.dtype)
+        array = cell.array.kind if cell.backend.compound else (cell.array.shape, cell.array.dtype)
         return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), array
     if isinstance(leaf, int | float | complex | str | bytes | type(None) | torch.dtype | torch.device):
         return type(leaf), leaf
@@ -253,7 +253,7 @@ class Modules:
         self._modules = modules
         self._training = [scripted.attributes_of(m) for m in modules]
         self._modes = [d["training"] for d in self._training]
-        self._scripted = [d for d in self._training if isinstance(d, scripted.Attributes)]
+        self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
         found = {id(t): t for t in self._held if isinstance(t, Tensor)}
         self._tensors = list(found.values())
         self._requires_grad = [t.requires_grad for t in self._tensors]

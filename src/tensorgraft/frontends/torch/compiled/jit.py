@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import torch.autograd.forward_ad as forward_ad
 
+from tensorgraft.compiled.surroundings import Surroundings, roots
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled import recurring
 from tensorgraft.frontends.torch.compiled.capture import Capture, Feed, active
@@ -37,13 +38,13 @@ from tensorgraft.frontends.torch.compiled.optimizers import Stepped, optimizers_
 from tensorgraft.frontends.torch.compiled.replay import usable
 from tensorgraft.frontends.torch.compiled.retraces import History
 from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
-from tensorgraft.frontends.torch.compiled.sources import Inputs, Source, Storages
+from tensorgraft.frontends.torch.compiled.sources import ProgramInputs, Source, Storages
 from tensorgraft.frontends.torch.compiled.tape import Tape, record
 from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
 from tensorgraft.frontends.torch.compiled.watch import Schedule, watching
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.attributes import Attributes, Reads, noting
-from tensorgraft.frontends.torch.core.codes import Part, apart, count, kind_of
+from tensorgraft.frontends.torch.core.codes import QuantizedPart, apart, count, kind_of
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located import here, refused
 from tensorgraft.frontends.torch.core.metadata import Metadata
@@ -53,10 +54,9 @@ from tensorgraft.frontends.torch.core.trees import Structure, flatten, flatten_c
 from tensorgraft.frontends.torch.core.values import ROUNDS, ValueGuards, Values, too_many
 from tensorgraft.frontends.torch.dispatch.plan import sharing
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.tiers import When
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
-from tensorgraft.transforms.jit import When
-from tensorgraft.transforms.surroundings import Surroundings, roots
 
 Array = Any
 Tensor = torch.Tensor
@@ -348,7 +348,7 @@ class Compiled:
 
         def source(cell: Storage) -> Source:
             """How to find at a later call what this storage was at the traced one."""
-            if isinstance(cell, Part):
+            if isinstance(cell, QuantizedPart):
                 i = argument_of.get(id(cell.owner))
                 return Source(cell if i is None else None, i, part=cell)
             i, get_leaf = argument_of.get(id(cell)), gradient_of.get(id(cell))
@@ -421,7 +421,9 @@ class Compiled:
         kept = [
             (k + i, part) for c in survivors if (k := number[id(c)]) not in claimed for i, part in enumerate(apart([c]))
         ]
-        inputs = Inputs([sources.get(id(a)) or fed.get(id(a), a) for a in program.captured], donated, capture.backend)
+        inputs = ProgramInputs(
+            [sources.get(id(a)) or fed.get(id(a), a) for a in program.captured], donated, capture.backend
+        )
         if capture.values is not None and capture.values.answers:
             guards = ValueGuards(guards, capture.values, program, inputs, capture.backend)  # type: ignore[assignment]
         return Trace(
@@ -456,7 +458,7 @@ def _add_quick_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
                 keys.append(leaf_key(t))
                 continue
             a = cell.array
-            if cell.backend.wraps:
+            if cell.backend.compound:
                 keys += (cell.array.kind,)
             keys += (cell.backend, t.dtype, t.shape, t.stride(), t.storage_offset(), t.requires_grad, t.is_leaf)
             keys += (t.is_conj(), t.is_neg(), a.shape, a.dtype)

@@ -12,7 +12,7 @@ import torch
 
 from tensorgraft.frontends.torch.compiled.guards import Guards
 from tensorgraft.frontends.torch.compiled.host import calling
-from tensorgraft.frontends.torch.compiled.sources import Inputs, Storages
+from tensorgraft.frontends.torch.compiled.sources import ProgramInputs, Storages
 from tensorgraft.frontends.torch.compiled.tape import Tape
 from tensorgraft.frontends.torch.compiled.watch import Schedule
 from tensorgraft.frontends.torch.core import codes, state
@@ -57,7 +57,7 @@ class Trace:
 
     backend: Backend
     run: Callable[..., tuple[Array, ...]]
-    inputs: Inputs
+    inputs: ProgramInputs
     donated: list[int]  # positions of inputs
     written: Storages
     kept: list[tuple[int, Storage]]  # survivors that something else than results and gradients holds on to

@@ -58,7 +58,7 @@ def _number_default() -> None:
     """Give every device of the default backend its index."""
     name = slots()[0].name
     if ":" not in name:
-        for i in range(1, registry.backend_class(name).device_count()):
+        for i in range(1, registry.device_count(name)):
             _numbered(f"{name}:{i}")
 
 
@@ -90,7 +90,7 @@ def slot_named(name: str) -> Slot:
     else:
         _number_others()
     if platform is None and index:
-        count = registry.backend_class(kind).device_count()
+        count = registry.device_count(kind)
         if index >= count:
             raise ValueError(f"{name!r}: the backend {kind} has {count} device{'s' * (count != 1)} here")
     return _numbered(name)

@@ -114,7 +114,7 @@ def make_plan(
                 outline.made = None
     plan = Plan(None, slot, tuple(leaf.index for leaf in outline.targets), results, structure, prepare)
     xp = computing or backend_of(ours, slot)
-    if xp.wraps:
+    if xp.compound:
         plan.xp = xp
     plan.program = _program(xp, plan, operator, ours, forms, outline, moved or {})
     if operator.spec.uncompiled:
@@ -137,7 +137,7 @@ def _elementwise(outline: Outline | None, tensors: Sequence[Tensor]) -> list[Res
 
 def backend_of(tensors: Sequence[Tensor], slot: Slot) -> Backend:
     """The backend that computes on tensors of a device: where some are quantised, that which knows of such."""
-    return next((xp for t in tensors if (xp := cell_of(t).backend).wraps), slot.backend)
+    return next((xp for t in tensors if (xp := cell_of(t).backend).compound), slot.backend)
 
 
 def uncompiled(plan: Plan) -> Callable[..., tuple[Array, ...]]:

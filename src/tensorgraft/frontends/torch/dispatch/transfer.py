@@ -23,11 +23,14 @@ from tensorgraft.frontends.torch.core.tensors import (
 from tensorgraft.frontends.torch.core.traced_values import asked_for_value
 from tensorgraft.frontends.torch.core.values import looked_up
 from tensorgraft.frontends.torch.dispatch.memory import computed, from_cpu, tier, to_cpu
+from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, contiguous_strides, is_dense
 
 Tensor = torch.Tensor
 DIRECT: dict[str, Callable[..., Any]] = {}  # registered as they are, without a plan
 kernels: dict[str, Callable[..., Any]] = {}  # of the operators of our own, for where nothing lies between
+# a class of backends -> how a tensor of their arrays goes to another device, where that is more than its numbers
+movers: dict[type[Backend], Callable[[Tensor, torch.device], Tensor]] = {}
 
 
 def direct(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -52,7 +55,8 @@ def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
         copy_(torch.ops.aten._neg_view(target), torch.ops.aten._neg_view(source))
         return target
     if source.device == target.device:
-        return torch.ops.graft.assign(target, source)
+        lazy = source.is_conj() or source.is_neg()
+        return torch.ops.graft.assign(target, source) if lazy else kernels["assign"](target, source)
     torch.broadcast_shapes(source.size(), target.size())  # raises where they do not fit
     if source.device.type == TYPE:
         _touch(source)
@@ -63,7 +67,7 @@ def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     if source.device.type != "cpu":
         source = source.cpu()
     slot = slot_at(target.device.index)
-    return torch.ops.graft.assign(target, from_cpu(source, slot))
+    return kernels["assign"](target, from_cpu(source, slot))
 
 
 def resolving(clone: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -133,11 +137,9 @@ def _to_copy(
         return convert(x, dtype, memory_format or torch.preserve_format)
     if x.device.type == TYPE:
         cell = cell_of(x)
-        if cell.backend.wraps and cell.array.dtype == numpy_dtype(x.dtype) and device.type in (TYPE, "cpu"):
-            # quantised, and so it is there; not the bits of its numbers
-            from tensorgraft.frontends.torch.quantized import tensors as quantized
-
-            there = quantized.moved(x, device)
+        move = movers.get(type(cell.backend))
+        if move is not None and cell.array.dtype == numpy_dtype(x.dtype) and device.type in (TYPE, "cpu"):
+            there = move(x, device)  # quantised, and so it is there; not the bits of its numbers
             return there if dtype == x.dtype else there.to(dtype)
         _touch(x)
         host = to_cpu(x)

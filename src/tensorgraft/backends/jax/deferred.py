@@ -1,0 +1,58 @@
+"""JAX while nobody has needed it: on the CPU, the cold tier computes, and importing JAX takes half a second."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+
+from tensorgraft.hub import registry
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.deferred import Deferred, start
+from tensorgraft.importing import entry_points
+
+# by which a program, or who starts it, chooses devices for JAX
+_CHOICES = (
+    "JAX_FORCE_TPU_INIT",
+    "JAX_NUM_CPU_DEVICES",
+    "JAX_PLATFORM_NAME",
+    "PJRT_NAMES_AND_LIBRARY_PATHS",
+    "TPU_LIBRARY_PATH",
+)
+
+
+class DeferredJax(Deferred):
+    name = "jax"
+    compiles = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cold = registry.get("numpy")
+
+    def load(self) -> type[Backend]:
+        return registry.backend_class("jax")
+
+    def is_tracing(self) -> bool:
+        return "jax" in sys.modules and start(self).is_tracing()
+
+    def synchronize(self) -> None:
+        if "jax" in sys.modules:
+            start(self).synchronize()
+
+    def device_name(self) -> str:
+        return "CPU"
+
+    @classmethod
+    def device_count(cls) -> int:
+        return registry.backend_class("jax").device_count() if "jax" in sys.modules else 1
+
+
+def deferred() -> DeferredJax | None:
+    """JAX's device 0, if it is known without JAX that this is the one CPU; None where JAX has to be asked."""
+    if "jax" in sys.modules or any(name in os.environ for name in _CHOICES):
+        return None
+    if "host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return None
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    plugins = any(map(importlib.util.find_spec, ("jax_plugins", "libtpu"))) or any(entry_points("jax_plugins"))
+    return DeferredJax() if platforms == "cpu" or not (platforms or plugins) else None

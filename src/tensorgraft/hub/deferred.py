@@ -1,0 +1,58 @@
+"""A backend whose framework is imported when it is first asked for what only that can do.
+
+Where there is a cold tier (`hub.tiers`), many programs never are at that point.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tensorgraft import warned
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.primitive import composites, primitives
+
+_starting = threading.RLock()
+
+
+def _forwarded(name: str) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(start(self), name)(*args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
+class _Forwarding(Backend):
+    for _name in {**primitives(Backend), **composites(Backend)}:
+        if _name not in ("dtype_of", "device_count"):
+            locals()[_name] = _forwarded(_name)
+    del _name
+
+
+class Deferred(_Forwarding):
+    """The device 0 of a backend. The object becomes one of that backend's class when an operation is called, or a name
+    is looked for that is not there; a derived class says what can be told before that."""
+
+    def load(self) -> type[Backend]:
+        """The backend's class."""
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(start(self), name)
+
+
+def start(backend: Backend) -> Backend:
+    """The same object as what it stands for. No method: one that was looked up before is called after."""
+    with _starting:
+        if isinstance(backend, Deferred):
+            with warned.remembered():
+                cls = backend.load()
+                same = cls.__new__(cls)
+                same.__dict__ = vars(backend)  # other threads see the new class when all is there
+                same.__init__(0)  # type: ignore[misc]
+                backend.__class__ = cls  # type: ignore[assignment]
+    return backend
