@@ -138,7 +138,7 @@ class ColdOperator:
             self.calls += 1
         return made
 
-    def again(self, known: Signature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def again(self, known: ColdSignature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call whose signature CPU PyTorch has computed before."""
         made = self._computed(known, cells, args, kwargs)
         if made is not MISS:

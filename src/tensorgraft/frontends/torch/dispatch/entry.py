@@ -20,7 +20,7 @@ from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, cpu_to_numpy, stored
 from tensorgraft.frontends.torch.dispatch import checks, fallback
-from tensorgraft.frontends.torch.dispatch.cold import MISS, ColdOperator, Signature
+from tensorgraft.frontends.torch.dispatch.cold import MISS, ColdOperator, ColdSignature
 from tensorgraft.frontends.torch.dispatch.cold import plans as compiled_plans
 from tensorgraft.frontends.torch.dispatch.concrete import run_concrete
 from tensorgraft.frontends.torch.dispatch.offsets import sited, without_offsets
@@ -113,7 +113,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
             key.append(backend)
             full = tuple(key)
             known: Any = calls.get(full)
-            if known.__class__ is Signature:
+            if known.__class__ is ColdSignature:
                 if now.capture is None and tiered() and not backend.records:
                     made = cold.again(known, cells, args, kwargs)
                     if made is not MISS:
@@ -127,7 +127,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 apart = now.capture is not None or (backend is not None and backend.records)
                 table = recorded if apart else calls
                 known = table.get(full)
-                if known is None or known.__class__ is Signature:
+                if known is None or known.__class__ is ColdSignature:
                     if len(table) >= _MOST_CALLS:
                         table.clear()
                     known = table[full] = look_up(key, cells, args, kwargs)
