@@ -26,7 +26,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located import here
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.device import scripted
-from tensorgraft.frontends.torch.dispatch.plan import sharing
+from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.precision import policy
 
 Tensor = torch.Tensor

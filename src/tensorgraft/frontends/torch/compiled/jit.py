@@ -52,7 +52,7 @@ from tensorgraft.frontends.torch.core.places import program_place
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Structure, flatten, flatten_call, unflatten_call
 from tensorgraft.frontends.torch.core.values import ROUNDS, ValueGuards, Values, too_many
-from tensorgraft.frontends.torch.dispatch.plan import sharing
+from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.tiers import When
 from tensorgraft.quantization import policy

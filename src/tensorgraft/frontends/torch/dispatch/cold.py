@@ -130,7 +130,7 @@ class ColdOperator:
         if self._on_cpu:
             made = self._computed(known, cells, args, kwargs)
             calls = self._operator.calls
-            if key not in calls and len(calls) < _MOST:  # where the next call finds it first
+            if made is not MISS and key not in calls and len(calls) < _MOST:  # where the next call finds it first
                 calls[key] = known
         else:
             made = self._programmed(known, cells, inputs, args, kwargs)
