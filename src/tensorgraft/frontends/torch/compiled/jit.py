@@ -92,6 +92,7 @@ class Compiled:
         self.traces: dict[Any, list[Trace]] = {}
         # the same traces by a key that is made faster, with the objects that it knows by identity
         self._quick: dict[Any, tuple[list[Any], Sequence[Trace | CpuCall]]] = {}
+        self._last: tuple[Any, tuple[list[Any], Sequence[Trace | CpuCall]] | None] = None, None  # most calls' key
         self._reached = Reached(fn)
         self._cpu: OnCpu | None = None
         self.history = History(fn, self._reached)
@@ -113,13 +114,18 @@ class Compiled:
             return self.fn(*args, **kwargs)
         leaves, structure = flatten_call(args, kwargs)
         objects = self._reached.now()
-        quick = (structure, *modes(), *map(id, objects), *_quick_keys(leaves))
-        known = self._quick.get(quick)
+        quick = [structure, *modes(), *map(id, objects)]
+        _add_quick_keys(quick, leaves)
+        before, known = self._last
+        if quick != before:  # to compare takes half of what it takes to look up
+            known = self._quick.get(tuple(quick))
+            if known is not None:
+                self._last = quick, known
         if known is not None:
             for found in known[1]:
                 if found.guards.hold(leaves):
                     return found(leaves)
-        return self._first_call(quick, leaves, structure, objects)
+        return self._first_call(tuple(quick), leaves, structure, objects)
 
     def _first_call(self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
         """A call for which no trace is at hand."""
@@ -440,9 +446,8 @@ class Compiled:
         )
 
 
-def _quick_keys(leaves: Sequence[Any]) -> list[Any]:
-    """`leaf_key` of all arguments, and which of them share a storage."""
-    keys: list[Any] = []
+def _add_quick_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
+    """Add `leaf_key` of all arguments, and which of them share a storage."""
     cells: list[Storage] = []
     for t in leaves:
         kind = t.__class__
@@ -464,7 +469,6 @@ def _quick_keys(leaves: Sequence[Any]) -> list[Any]:
                 cells.append(cell_of(t))
     if len(cells) > 1:
         keys.append(None if len(set(cells)) == len(cells) else sharing(cells))
-    return keys
 
 
 def _array_of(sources: dict[int, Any], fed: dict[int, Feed], key: int) -> Callable[[Sequence[Any]], Array]:

@@ -92,8 +92,10 @@ class Trace:
     def __call__(self, leaves: Sequence[Any], first: bool = False) -> Any:
         if self.plainly is not None:
             made = self.run(*self.inputs(leaves))
-            flat: list[Any] = [make(made[k]) for make, k in self.plainly]
-            return flat[0] if self.structure is None else unflatten(self.structure, flat)
+            if self.structure is None:
+                make, k = self.plainly[0]
+                return make(made[k])
+            return unflatten(self.structure, [make(made[k]) for make, k in self.plainly])
         return self._settled(leaves, first)
 
     def _settled(self, leaves: Sequence[Any], first: bool) -> Any:
