@@ -183,18 +183,20 @@ def _fits(y: Array, bits: int) -> bool:
     return value is not None and 0 <= int(value) < bits
 
 
-def _shift_left(x: Array, y: Array) -> Array:
-    bits = 8 * dtype_of(x).itemsize
-    out = raw.LeftShift(x=x, y=y)
-    return out if _fits(y, bits) else select(raw.Less(x=y, y=_like(y, bits)), out, _like(x, 0))
+def _shift(name: str) -> Fn:
+    def shift(x: Array, y: Array) -> Array:
+        """TensorFlow shifts by at most all bits but one, which leaves the sign where there is one."""
+        bits, signed = 8 * dtype_of(x).itemsize, dtype_of(x).kind == "i"
+        if _fits(y, bits):
+            return getattr(raw, name)(x=x, y=y)
+        fits = raw.Less(x=y, y=_like(y, bits))
+        if signed:
+            fits = raw.LogicalAnd(x=fits, y=raw.GreaterEqual(x=y, y=_like(y, 0)))
+        if signed and name == "RightShift":
+            return raw.RightShift(x=x, y=select(fits, y, _like(y, bits - 1)))
+        return select(fits, getattr(raw, name)(x=x, y=y), _like(x, 0))
 
-
-def _shift_right(x: Array, y: Array) -> Array:
-    bits = 8 * dtype_of(x).itemsize
-    out = raw.RightShift(x=x, y=y)  # by too many: by all but one, which is right where there is a sign
-    if dtype_of(x).kind == "i" or _fits(y, bits):
-        return out
-    return select(raw.Less(x=y, y=_like(y, bits)), out, _like(x, 0))
+    return shift
 
 
 # ---- extremes ------------------------------------------------------------------------------------------------------
@@ -261,12 +263,11 @@ BINARY: dict[str, Fn] = {
     "bitwise_and": _by_kind(_binary("BitwiseAnd"), b=_binary("LogicalAnd")),
     "bitwise_or": _by_kind(_binary("BitwiseOr"), b=_binary("LogicalOr")),
     "bitwise_xor": _by_kind(_binary("BitwiseXor"), b=_binary("NotEqual")),
-    "bitwise_left_shift": _shift_left,
-    "bitwise_right_shift": _shift_right,
+    "bitwise_left_shift": _shift("LeftShift"),
+    "bitwise_right_shift": _shift("RightShift"),
     "igamma": in_float32(special.igamma),
     "igammac": in_float32(special.igammac),
     "zeta": in_float32(special.zeta),
-    "polygamma": in_float32(special.polygamma),
     "equal": _binary("Equal"),
     "not_equal": _binary("NotEqual"),
     "less": _compared("Less"),

@@ -20,9 +20,10 @@ from tensorgraft.frontends.torch.core.tensors import CPU_KEY
 from tensorgraft.frontends.torch.dispatch import decomposed, fallback, transfer
 from tensorgraft.frontends.torch.dispatch.entry import entry
 from tensorgraft.frontends.torch.dispatch.outcome import copied_out
+from tensorgraft.frontends.torch.kernels.decomposed import DECOMPOSED
 from tensorgraft.frontends.torch_entry import device as entry_device
 from tensorgraft.frontends.torch_entry import fallback as entry_fallback
-from tensorgraft.frontends.torch_entry import hooks, waiting
+from tensorgraft.frontends.torch_entry import hooks, patches
 
 KEY = "PrivateUse1"
 
@@ -91,38 +92,28 @@ def install() -> None:
     if _libraries:
         return
     hooks.register()
-    waiting.step_aside()
     _libraries["aten"] = Library("aten", "IMPL")
     _libraries["_"] = Library("_", "IMPL")
-    from tensorgraft.frontends.torch.compiled import attention, control_flow, recurrent, remat
-    from tensorgraft.frontends.torch.device import (
-        autocast,
-        batching,
-        checkpoints,
-        conversion,
-        dlpack,
-        forking,
-        module,
-        runtime,
-        script_files,
-        scripted,
-        serialization,
-        sparse,
-        storages,
-    )
+    from tensorgraft.frontends.torch.compiled import attention, recurrent
+    from tensorgraft.frontends.torch.device import autocast, batching, module, runtime, scripted, sparse
     from tensorgraft.frontends.torch.dispatch import absent_layouts, autograd
     from tensorgraft.frontends.torch.graph import inductor
-    from tensorgraft.frontends.torch.quantized import files as quantized_files
-    from tensorgraft.frontends.torch.quantized import interface as quantized_interface
     from tensorgraft.frontends.torch.quantized import operators  # noqa: F401  (those of quantised tensors of the CPU)
     from tensorgraft.frontends.torch.quantized import tensors as quantized
 
-    quantized.install()
-    quantized_files.install()
-    quantized_interface.install()
-    parts: list[Any] = [absent_layouts, attention, autocast, autograd, batching, checkpoints, control_flow]
-    parts += [conversion, dlpack, forking, inductor, recurrent, remat, runtime, script_files, scripted]
-    for part in (*parts, serialization, storages, sparse):
+    patches.apply("use")
+    parts: list[Any] = [
+        quantized,
+        absent_layouts,
+        attention,
+        autocast,
+        autograd,
+        batching,
+        inductor,
+        recurrent,
+        runtime,
+    ]
+    for part in (*parts, scripted, sparse):
         part.install()
     for name in METADATA:
         op = schema.overload(name)
@@ -148,6 +139,9 @@ def install() -> None:
         for kind, other in schema.derived(op).items():
             if schema.short_name(other) not in done:
                 _register(Operator(other, spec, kind, op), done)
+    for name in DECOMPOSED.split():
+        if (op := schema.overload(name)) is not None:
+            _libraries["aten"].impl(name, _when_called(op), KEY)
     _libraries["_"].fallback(fallthrough_kernel, "AutocastPrivateUse1")
     entry_fallback.serve(below_modes(boxed))
     entry_device.module.fill(module)
@@ -178,16 +172,34 @@ def _metadata(op: schema.Overload) -> Callable[..., Any]:
 
 
 def _register(operator: Operator, done: set[str]) -> Callable[..., Any]:
-    call = entry(operator)
-    if operator.name == "clone":
-        call = below_modes(transfer.resolving(call))
-    elif operator.name == "convolution":
-        call = traced_in_parts(call, _convolution)
-    elif torch._C._dispatch_has_kernel_for_dispatch_key(operator.op.name(), "Conjugate"):
-        call = below_modes(transfer.resolved(operator.signature, call))
+    call = _call(operator)
     _libraries["aten"].impl(operator.name, call, KEY)
     done.add(operator.name)
     return call
+
+
+def _call(operator: Operator) -> Callable[..., Any]:
+    call = entry(operator)
+    if operator.name == "clone":
+        return below_modes(transfer.resolving(call))
+    if operator.name == "convolution":
+        return traced_in_parts(call, _convolution)
+    if torch._C._dispatch_has_kernel_for_dispatch_key(operator.op.name(), "Conjugate"):
+        return below_modes(transfer.resolved(operator.signature, call))
+    return call
+
+
+def _when_called(op: schema.Overload) -> Callable[..., Any]:
+    """The decomposition of an operator, looked up at the first call: PyTorch's are slow to import."""
+    call: Callable[..., Any] | None = None
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        nonlocal call
+        if call is None:
+            call = _call(Operator(op, decomposed.decomposed_spec(op, fallback.decompositions()[op])))
+        return call(*args, **kwargs)
+
+    return kernel
 
 
 def _convolution(*args: Any) -> Any:

@@ -20,7 +20,7 @@ from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, cpu_to_numpy, stored
 from tensorgraft.frontends.torch.dispatch import checks, fallback
-from tensorgraft.frontends.torch.dispatch.cold import MISS, ColdOperator
+from tensorgraft.frontends.torch.dispatch.cold import MISS, ColdOperator, ColdSignature
 from tensorgraft.frontends.torch.dispatch.cold import plans as compiled_plans
 from tensorgraft.frontends.torch.dispatch.concrete import run_concrete
 from tensorgraft.frontends.torch.dispatch.offsets import sited, without_offsets
@@ -114,6 +114,12 @@ def entry(operator: Operator) -> Callable[..., Any]:
             key.append(backend)
             full = tuple(key)
             known: Any = calls.get(full)
+            if known.__class__ is ColdSignature:
+                if now.capture is None and tiered() and not backend.records:
+                    made = cold.again(known, cells, args, kwargs)
+                    if made is not MISS:
+                        return made
+                known = None
             if known is None:
                 if now.capture is None and (backend is None or backend.cold is not None):
                     made = cold(full, backend, cells, inputs, args, kwargs)

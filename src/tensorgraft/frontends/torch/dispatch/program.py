@@ -19,6 +19,7 @@ from tensorgraft.frontends.torch.core.nested import flatten, map_nested
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of, geometry_of, numpy_dtype
 from tensorgraft.frontends.torch.dispatch import checks
+from tensorgraft.frontends.torch.dispatch.decomposed import Replayed
 from tensorgraft.frontends.torch.dispatch.offsets import Reach, reaches_of
 from tensorgraft.frontends.torch.dispatch.order import Step, write_step, write_steps
 from tensorgraft.frontends.torch.dispatch.outcome import Result, Structure, describe
@@ -53,7 +54,9 @@ def make_program(
 ) -> Callable[..., tuple[Array, ...]]:
     """(the storages' arrays, the offsets that are operands, the inputs) -> (the written storages' new arrays, then the
     results)."""
-    spec, fn = operator.spec, operator.spec.fn
+    spec = operator.spec
+    whole = xp.compiles or xp.compound or spec.uncompiled or not spec.decomposed
+    fn = spec.fn if whole else Replayed(spec.fn)
     targets, dtype = outline.targets, outline.dtype
     geometries = [geometry_of(t) for t in tensors]
     reaches, ahead = reaches_of(geometries, forms)
@@ -233,7 +236,8 @@ def lay_out(xp: Backend, array: Array, result: Result) -> Array:
 def _layer(xp: Backend, result: tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]) -> Callable[[Array], Array]:
     dtype, size, stride, nbytes = result
     to = numpy_dtype(dtype)
-    dense, moves, order = True, False, ()
+    order: tuple[int, ...] = ()
+    dense, moves = True, False
     if stride != contiguous_strides(size):
         dense = is_dense(size, stride)
         order = tuple(sorted(range(len(size)), key=lambda d: (-stride[d], d)))

@@ -139,16 +139,6 @@ def _logspace(xp: Any, start: Any, end: Any, steps: int, base: float = 10.0, dty
     return xp.astype(xp.pow(xp.full_like(exponents, base), exponents), dtype)
 
 
-@kernel("eye")
-def _eye(xp: Any, n: int, dtype: np.dtype | None = None) -> Array:
-    return xp.eye(n, n, dtype or _default(xp))
-
-
-@kernel("eye.m")
-def _eye_m(xp: Any, n: int, m: int, dtype: np.dtype | None = None) -> Array:
-    return xp.eye(n, m, dtype or _default(xp))
-
-
 @kernel("scalar_tensor", dynamic=("s",))
 def _scalar_tensor(xp: Any, s: Any, dtype: np.dtype | None = None) -> Array:
     dtype = dtype or _default(xp)
@@ -158,15 +148,3 @@ def _scalar_tensor(xp: Any, s: Any, dtype: np.dtype | None = None) -> Array:
 @kernel("_efficientzerotensor")
 def _zero_tensor(xp: Any, size: list[int], dtype: np.dtype | None = None) -> Array:
     return xp.zeros(tuple(size), dtype or _default(xp))
-
-
-def _triangle(lower: bool) -> Any:
-    def indices(xp: Any, row: int, col: int, offset: int = 0, dtype: np.dtype | None = None) -> Array:
-        mask = np.tri(row, col, offset, dtype=bool) if lower else ~np.tri(row, col, offset - 1, dtype=bool)
-        return xp.asarray(np.stack(np.nonzero(mask)).astype(dtype or dtypes.int64))
-
-    return indices
-
-
-kernel("tril_indices")(_triangle(True))
-kernel("triu_indices")(_triangle(False))
