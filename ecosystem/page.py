@@ -40,7 +40,7 @@ SUITES = """## Test suites
 The projects' own tests under `tensorgraft run`, the device being the default one: those that pass on the CPU with plain
 PyTorch. A sample, by a hash of their names, and the same tests natively beside it. *tests* is their CPU seconds over
 those of the native run, *process* those of the whole process (start-up, imports and collection included), and *memory*
-how much more the process had at its peak.
+how much more the process had at its peak. On JAX eager operations are tiered, as they are by default.
 
 | suite | pass natively | on | run | pass | | tests | | process | | memory |
 | --- | --: | --- | --: | --: | --: | --: | --: | --: | --: | --: |

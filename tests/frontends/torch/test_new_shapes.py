@@ -1,5 +1,6 @@
 """Operators at sizes that they have not had before: what is known of other sizes says nothing untrue of these."""
 
+import itertools
 import warnings
 
 import pytest
@@ -133,3 +134,19 @@ def test_random_states_are_left_alone(device):
         torch.bernoulli(x * 0.5)
         torch.multinomial(x, 1)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.int64, torch.int32, torch.float32, torch.bool, torch.complex64])
+def test_ranges(device, dtype):
+    """The sizes of a range, or the CPU's words for what is none."""
+    numbers = [0, 5, -3, 2.5, -1.0, 10, float("inf")]
+    for start, end, step in itertools.product(numbers, numbers, [1, 2, -1, 0.5, 0, -0.3]):
+        try:
+            expected = torch.arange(start, end, step, dtype=dtype)
+        except Exception as error:
+            with pytest.raises(type(error)) as said:
+                torch.arange(start, end, step, dtype=dtype, device=device)
+            assert str(said.value) == str(error)
+            continue
+        actual = torch.arange(start, end, step, dtype=dtype, device=device)
+        assert actual.dtype == expected.dtype and actual.size() == expected.size()
