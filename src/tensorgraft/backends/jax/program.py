@@ -11,6 +11,7 @@ import jax
 from tensorgraft import warned
 from tensorgraft.backends.jax.analysis import analyse
 from tensorgraft.hub.analysis import Analysis
+from tensorgraft.importing import uncollected
 
 if TYPE_CHECKING:
     from tensorgraft.backends.jax.backend import JaxBackend
@@ -35,7 +36,7 @@ class JaxProgram:
     def __init__(self, backend: JaxBackend, fn: Callable[[], Sequence[Array]]) -> None:
         self._backend = backend
         barriers = backend.barriers
-        with backend.scope(), _own_errors():
+        with backend.scope(), _own_errors(), uncollected():
             closed = jax.make_jaxpr(lambda: tuple(fn()))()
         # XLA for the CPU drops barriers before it looks for common subexpressions and orders what it computes
         kept = backend.barriers > barriers and backend.device.platform == "cpu"

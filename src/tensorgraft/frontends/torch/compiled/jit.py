@@ -53,6 +53,7 @@ from tensorgraft.frontends.torch.core.trees import Structure, flatten, flatten_c
 from tensorgraft.frontends.torch.core.values import ROUNDS, ValueGuards, Values, too_many
 from tensorgraft.frontends.torch.dispatch.plan import sharing
 from tensorgraft.hub.backend import Backend
+from tensorgraft.importing import uncollected
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
 from tensorgraft.transforms.jit import When
@@ -150,14 +151,16 @@ class Compiled:
         if programs >= _MOST_TRACES:
             raise RuntimeError(self.history.too_many(self.report.name, _MOST_TRACES, call, why, program_place()))
         try:
-            made = self._trace(backend, leaves, structure, home.sure)
+            with uncollected():
+                made = self._trace(backend, leaves, structure, home.sure)
         except OnlyTheHost:
             return self._on_cpu(quick, leaves, structure, objects)
         self.traces.setdefault(key, known).append(made)
         self.history.calls.append(call)
         self.report.reasons.append(why)
         start = time.perf_counter()
-        out = made(leaves, first=True)
+        with uncollected():
+            out = made(leaves, first=True)
         self.report.compile_seconds += time.perf_counter() - start
         return out
 
