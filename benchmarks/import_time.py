@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.measure import Row
+from benchmarks.worker import ONE_CORE, as_installed
 
 ROUNDS = 7
 RUN = ("-m", "tensorgraft", "run")
@@ -29,10 +30,21 @@ ALONE = "import sys, {0}; assert not {{'jax', 'tensorflow', 'torch'}} & sys.modu
 NOT_LOADED = "import sys, torch; assert 'tensorgraft.frontends.torch' not in sys.modules; torch.device('graft')"
 
 
-def seconds(*arguments: str, status: int = 0) -> float:
+# What the front end and the backend need before there is a result, and what most programs do next.
+FIRST = """
+import torch
+x = torch.ones(3, requires_grad=True, device="cuda" if torch.cuda.is_available() else "cpu")
+(x + x).sum().backward()
+print(x.grad.tolist())
+"""
+
+
+def seconds(*arguments: str, status: int = 0, **environment: str) -> float:
     """CPU seconds, user's and system's, of a Python process and those that it starts."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env={**as_installed(), **ONE_CORE, **environment}
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == status, done.stderr
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -40,8 +52,9 @@ def seconds(*arguments: str, status: int = 0) -> float:
 
 def measure() -> list[Row]:
     with TemporaryDirectory() as folder:
-        empty, missing = Path(folder, "empty.py"), Path(folder, "missing.py")
+        empty, missing, first = (Path(folder, f"{name}.py") for name in ("empty", "missing", "first"))
         empty.touch()
+        first.write_text(FIRST)
         subjects = {
             "python": lambda: seconds("-c", ""),
             "numpy": lambda: seconds("-c", ALONE.format("numpy")),
@@ -50,6 +63,8 @@ def measure() -> list[Row]:
             "torch, installed": lambda: seconds("-c", NOT_LOADED),
             "run": lambda: seconds(*RUN, str(empty)),
             "run missing": lambda: seconds(*RUN, str(missing), status=2),
+            "first": lambda: seconds(*RUN, str(first)),
+            "first, natively": lambda: seconds(str(first), TORCH_DEVICE_BACKEND_AUTOLOAD="0"),
             "doctor": lambda: seconds("-m", "tensorgraft", "doctor"),
         }
         taken: dict[str, list[float]] = {name: [] for name in subjects}
@@ -67,6 +82,7 @@ def measure() -> list[Row]:
         row("import tensorgraft", "tensorgraft", ("import numpy", least["numpy"]), 0.05),
         row("import torch where tensorgraft is installed", "torch, installed", torch, 0.05),
         row("tensorgraft run, an empty script", "run", torch, 0.5),
+        row("tensorgraft run, a first gradient", "first", ("python", least["first, natively"]), 0.5),
         row("tensorgraft run, no such script", "run missing", nothing, 0.3),
         row("tensorgraft doctor", "doctor", nothing, 3.0),
     ]

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.measure import Row
-from benchmarks.worker import ONE_CORE
+from benchmarks.worker import ONE_CORE, as_installed
 
 SCRIPTS = Path(__file__).parent / "scripts"
 NAMES = {
@@ -41,7 +41,7 @@ def run(command: Sequence[str], script: str, args: Sequence[str], cache: str) ->
 
     Raises RuntimeError with what it wrote last where it fails.
     """
-    environment = {**os.environ, **ONE_CORE, "TENSORGRAFT_CACHE": "1", "TENSORGRAFT_CACHE_DIR": cache,
+    environment = {**as_installed(), **ONE_CORE, "TENSORGRAFT_CACHE": "1", "TENSORGRAFT_CACHE_DIR": cache,
                    "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}  # fmt: skip
     if command is PLAIN:
         environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # PyTorch as it is without tensorgraft

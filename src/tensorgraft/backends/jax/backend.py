@@ -37,6 +37,7 @@ from tensorgraft.backends.jax.windowed import JaxWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend, registry
 from tensorgraft.hub.cold import with_cold_tier
+from tensorgraft.importing import uncollected
 
 Array = Any
 
@@ -201,7 +202,7 @@ class JaxBackend(
             if compiled and kept.jitted is not None:
                 return run(*args)
             # `donate` allows, it does not ask: XLA says where it found no use for the memory
-            with warned.remembered(), warned.ignored("Some donated buffers were not usable"):
+            with uncollected(), warned.remembered(), warned.ignored("Some donated buffers were not usable"):
                 made = run(*args)
             compiled = True
             return made

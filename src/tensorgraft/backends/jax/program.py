@@ -12,6 +12,7 @@ from tensorgraft import warned
 from tensorgraft.backends.jax.analysis import analyse
 from tensorgraft.backends.jax.turned import turned_before
 from tensorgraft.hub.analysis import Analysis
+from tensorgraft.importing import uncollected
 
 if TYPE_CHECKING:
     from tensorgraft.backends.jax.backend import JaxBackend
@@ -36,7 +37,7 @@ class JaxProgram:
     def __init__(self, backend: JaxBackend, fn: Callable[[], Sequence[Array]]) -> None:
         self._backend = backend
         barriers = backend.barriers
-        with backend.scope(), _own_errors():
+        with backend.scope(), _own_errors(), uncollected():
             closed = jax.make_jaxpr(lambda: tuple(fn()))()
         # XLA for the CPU drops barriers before it looks for common subexpressions and orders what it computes
         kept = backend.barriers > barriers and backend.device.platform == "cpu"

@@ -55,6 +55,7 @@ from tensorgraft.frontends.torch.core.values import ROUNDS, ValueGuards, Values,
 from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.tiers import When
+from tensorgraft.importing import uncollected
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
 
@@ -156,14 +157,16 @@ class Compiled:
         if programs >= _MOST_TRACES:
             raise RuntimeError(self.history.too_many(self.report.name, _MOST_TRACES, call, why, program_place()))
         try:
-            made = self._trace(backend, leaves, structure, home.sure)
+            with uncollected():
+                made = self._trace(backend, leaves, structure, home.sure)
         except OnlyTheHost:
             return self._on_cpu(quick, leaves, structure, objects)
         self.traces.setdefault(key, known).append(made)
         self.history.calls.append(call)
         self.report.reasons.append(why)
         start = time.perf_counter()
-        out = made(leaves, first=True)
+        with uncollected():
+            out = made(leaves, first=True)
         self.report.compile_seconds += time.perf_counter() - start
         return out
 
