@@ -213,7 +213,7 @@ def _program(
     """(the storages' arrays, the offsets that are operands, the inputs) -> (the written storages' new arrays, then the
     results)."""
     spec = operator.spec
-    whole = xp.compiles or xp.wraps or spec.uncompiled or not spec.decomposed
+    whole = xp.compiles or xp.compound or spec.uncompiled or not spec.decomposed
     kernel = spec.fn if whole else Replayed(spec.fn)
     held, targets, dtype, promoted = outline.held, outline.targets, outline.dtype, outline.promoted
     positional, named = outline.positional, outline.named
