@@ -14,7 +14,7 @@ _NUMBERS = (bool, int, float, complex)
 
 def framework_of(x: Any) -> str | None:
     """Whose array `x` is: "tensorgraft" (an `Array`), "numpy", "jax", "torch", "tensorflow"; None for what is none."""
-    if isinstance(x, np.ndarray | np.generic):
+    if isinstance(x, _NUMPY):
         return "numpy"
     if isinstance(x, _OURS):
         return "tensorgraft"
@@ -34,6 +34,7 @@ def ours(kind: type) -> type:
     return kind
 
 
+_NUMPY = (np.ndarray, np.generic)
 _OURS: tuple[type, ...] = ()
 _FRAMEWORKS = (
     ("jax", "jax", ("Array",)),
@@ -44,7 +45,12 @@ _FRAMEWORKS = (
 
 def is_array(x: Any) -> bool:
     """`x` is an array of any framework: a `tensorgraft.array_api.Array`, `numpy.ndarray` (or one of its scalars),
-    `jax.Array`, `torch.Tensor`, `tf.Tensor` or `tf.Variable`; traced ones too."""
+    `jax.Array`, `torch.Tensor`, `tf.Tensor` or `tf.Variable`; traced ones too.
+
+    >>> import numpy as np, tensorgraft as tg
+    >>> tg.transforms.is_array(np.ones(2)), tg.transforms.is_array([1.0, 1.0])
+    (True, False)
+    """
     return framework_of(x) is not None
 
 

@@ -532,3 +532,15 @@ def test_intermediate_results_are_not_mapped_anew_at_each_call() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     jax.block_until_ready(compiled(rows))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 4096  # of 16,384 pages a block
+
+
+def test_a_factor_is_turned_before_its_product() -> None:
+    """XLA would take the transposition into the product, which its fast kernels do not do."""
+    g, x = (xp.asarray(np.arange(n * 64, dtype=np.float32).reshape(64, n) % 7) for n in (32, 48))
+
+    def program() -> list[jax.Array]:
+        return [xp.matmul(xp.permute_dims(g, (1, 0)), x)]
+
+    traced = xp.trace(program)
+    assert "optimization_barrier" in traced.analyse().primitives
+    np.testing.assert_array_equal(host(traced.compile()(*traced.captured)[0]), host(g).T @ host(x))

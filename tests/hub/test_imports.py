@@ -63,7 +63,7 @@ LAYERS = {
     **dict.fromkeys(["frontends.jax.among_tensors", "frontends.jax.among_keras"], "frontends.jax.among"),
     "random": "frontends.array_api.extensions",
     "devices": "hub storage frontends.torch.core",
-    "updates": f"hub {FRONT_ENDS}",
+    "updates": f"hub arrays {FRONT_ENDS}",
     "quantization.api": f"{UNDER_FRONT_ENDS} {FRONT_ENDS}",
     "quantization.optimizer": "quantization.api",
     "quantization()": f"quantization quantization.api {FRONT_ENDS}",

@@ -20,7 +20,7 @@ from tensorgraft.errors import ShapeError, TracedValueError
 _LONG = 60
 
 
-class Traced(NamedTuple):
+class TracedArray(NamedTuple):
     """An array that is only being traced, of this or another front end."""
 
     value: Any  # as the program holds it
@@ -31,7 +31,7 @@ class Traced(NamedTuple):
     trace: str  # what traces
 
 
-def value_needed(frame: FrameType | None, x: Traced, how: str) -> TracedValueError:
+def value_needed(frame: FrameType | None, x: TracedArray, how: str) -> TracedValueError:
     """For Python's own questions: `bool(x)`, `if x:`, `int(x)`, `x.item()`, `range(x)`, `values[:x]`. `how`: bool,
     index (what is counted, or an extent), or any other word for a number. `frame`: of the program, which asks."""
     node = None if frame is None else place_of(frame).node
@@ -60,7 +60,7 @@ def value_needed(frame: FrameType | None, x: Traced, how: str) -> TracedValueErr
     return _error(TracedValueError, _text(frame, node), f"the value of {expression}", expression, x, ways.of_number())
 
 
-def shape_needed(frame: FrameType | None, name: str, shape: Any, x: Traced) -> ShapeError:
+def shape_needed(frame: FrameType | None, name: str, shape: Any, x: TracedArray) -> ShapeError:
     """For `name(shape=...)`, of which `x` is an extent."""
     place = None if frame is None else place_of(frame)
     node: Any = None if place is None else place.node
@@ -84,7 +84,7 @@ def shape_needed(frame: FrameType | None, name: str, shape: Any, x: Traced) -> S
     return _error(ShapeError, call, expression, expression, x, found, known)
 
 
-def result_shape_needed(frame: FrameType | None, x: Traced, more: Sequence[tuple[str, str]] = ()) -> ShapeError:
+def result_shape_needed(frame: FrameType | None, x: TracedArray, more: Sequence[tuple[str, str]] = ()) -> ShapeError:
     """For what has as many elements as the values of `x` say: masks as indices, `nonzero`, the functions of sets.
     `more` ways out."""
     node = None if frame is None else place_of(frame).node
@@ -105,7 +105,7 @@ def result_shape_needed(frame: FrameType | None, x: Traced, more: Sequence[tuple
 
 
 def _error(
-    kind: type[Any], call: str, needs: str, expression: str, x: Traced, found: Sequence[tuple[str, str]],
+    kind: type[Any], call: str, needs: str, expression: str, x: TracedArray, found: Sequence[tuple[str, str]],
     known: ways.Static | None = None, for_what: str = "",
 ) -> Any:  # fmt: skip
     what = f"{x.dtype} scalar" if not x.shape else f"{x.dtype} array of shape {x.shape}"
@@ -119,7 +119,7 @@ def _error(
     return kind("\n".join(lines[:10]))
 
 
-def _origin(x: Traced, expression: str) -> list[str]:
+def _origin(x: TracedArray, expression: str) -> list[str]:
     """Where the array became traced."""
     origin = x.origin
     if isinstance(origin, Place):
@@ -138,7 +138,7 @@ def _origin(x: Traced, expression: str) -> list[str]:
             f"{ways.definition_line(code)}   <- here"]  # fmt: skip
 
 
-def static(frame: FrameType | None, x: Traced) -> ways.Static:
+def static(frame: FrameType | None, x: TracedArray) -> ways.Static:
     """How the value of `x` could be known while tracing, going by what made it."""
     origin = x.origin
     if not isinstance(origin, Place):
@@ -174,7 +174,7 @@ def _condition(node: Any) -> tuple[ast.AST | None, ast.AST | None]:
     return (outer, node) if isinstance(outer, ast.If | ast.While | ast.Assert | ast.IfExp) else (node, node)
 
 
-def _asked_in(frame: FrameType | None, node: Any, x: Traced) -> ast.AST | None:
+def _asked_in(frame: FrameType | None, node: Any, x: TracedArray) -> ast.AST | None:
     """The part of an expression whose value is asked for."""
     if frame is None or node is None:
         return None

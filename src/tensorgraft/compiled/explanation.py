@@ -23,7 +23,7 @@ class Input:
 
 
 @dataclass
-class Operator:
+class OperatorUse:
     """Calls of an operator of the program in one of its lines."""
 
     name: str
@@ -60,7 +60,7 @@ class Explanation:
     backend: str
     program: Analysis
     inputs: list[Input]
-    operators: list[Operator]  # the most expensive first
+    operators: list[OperatorUse]  # the most expensive first
     results: int
     kept_for_backward: tuple[int, int]  # tensors and bytes, where a result can be differentiated
     trace_seconds: float

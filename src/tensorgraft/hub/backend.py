@@ -16,7 +16,17 @@ from tensorgraft.hub.transforms import Transforms
 
 
 class Backend(Operations, Transforms, Runtime, Compiler, Interchange):
-    """One framework's arrays on one of its devices."""
+    """One framework's arrays on one of its devices: a class derives from it, has the primitives, and is found by its
+    entry point. Arrays are the framework's own, dtypes `numpy.dtype`s.
+
+    Raises TypeError, when one is made, for a class that lacks primitives, which it names.
+
+    >>> import numpy as np
+    >>> from tensorgraft.hub import registry
+    >>> backend = registry.get("numpy")
+    >>> backend.multiply(backend.asarray(np.array([1.0, 2.0])), 2).tolist()
+    [2.0, 4.0]
+    """
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:
         """The device `index` of the framework (of the given platform, for example "gpu")."""

@@ -14,7 +14,7 @@ from tensorgraft.hub.primitive import primitive
 Array = Any
 
 
-class Program(Protocol):
+class TracedProgram(Protocol):
     """What `Backend.trace` saw."""
 
     captured: list[Array]  # the arrays from outside that the program reads, each once
@@ -60,7 +60,7 @@ class Compiler:
         """`trace` makes programs of functions: backends that compile do, and some that compile nothing smaller."""
         return self.compiles
 
-    def trace(self, fn: Callable[[], Sequence[Array]], /) -> Program:
+    def trace(self, fn: Callable[[], Sequence[Array]], /) -> TracedProgram:
         """Run `fn` once on stand-ins for what it computes; the arrays that it takes from outside are found out."""
         raise TypeError(f"the backend {self.name} does not trace")
 

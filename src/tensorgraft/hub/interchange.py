@@ -48,7 +48,7 @@ class Differentiable(Protocol):
         """Of arguments with one more axis, of `size`, where `axes` says one; results have theirs in front."""
 
 
-class Held:
+class HoldingProgram:
     """A program of another framework as a callable, and the arrays that it holds, by name."""
 
     def __init__(self, call: Callable[..., Any], state: dict[str, Array], stateful: bool) -> None:
@@ -175,7 +175,7 @@ class Interchange:
         the arrays under names with dots, of which the parameters are to be trained. Where it is `stateful`, `call`
         gives results and, by name, what the arrays become. `described`: class and fields, for those to see who print
         it, of what is in it. Here: a plain callable, whose `state` has the arrays."""
-        return Held(call, {**parameters, **constants}, stateful)
+        return HoldingProgram(call, {**parameters, **constants}, stateful)
 
     def detached(self, x: Array, /) -> Array:
         """`x` without the history by which its framework would differentiate it."""

@@ -55,7 +55,16 @@ def set_mode(mode: str) -> None:
 
 
 class eager:
-    """How eager operations are computed from here on, or inside `with`: see `tg.eager`."""
+    """How eager operations are computed from here on, or inside `with`: "tiered" (the default; also by
+    `$TENSORGRAFT_EAGER`), where signatures are computed without a compiler until they have come back often, or
+    "compiled", at their first call. Results are the same.
+
+    Raises ValueError for another mode.
+
+    >>> import tensorgraft as tg
+    >>> with tg.eager("compiled"):
+    ...     pass  # programs that are timed from their second call on
+    """
 
     def __init__(self, mode: str) -> None:
         self._before = _state.mode

@@ -45,18 +45,18 @@ _RULES: dict[str, Callable[..., Any]] = {
 
 
 def _primitive(name: str) -> Callable[..., Any]:
-    found = _RULES.get(name)
+    rule = _RULES.get(name)
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not any(map(_holds, args)) and not any(map(_holds, kwargs.values())):
             return getattr(self.inner, name)(*args, **kwargs)
         if trained.holds(args) or any(map(trained.holds, kwargs.values())):
-            return trained.applied(self.inner, quantizing, name, found, args, kwargs)
-        if found is not None:
-            made = found(self.inner, *args, **kwargs)
-            if made is not None:
+            return trained.applied(self.inner, quantizing, name, rule, args, kwargs)
+        if rule is not None:
+            result = rule(self.inner, *args, **kwargs)
+            if result is not None:
                 policy.served(name)
-                return made
+                return result
         policy.missing(name, _shapes((*args, *kwargs.values())))
         args = _dense(self.inner, args)
         return getattr(self.inner, name)(*args, **{k: _dense(self.inner, v) for k, v in kwargs.items()})
@@ -153,11 +153,11 @@ class QuantizingBackend(_Operations):
 
     def transposed_convolution(self, x: Array, w: Array, /, *args: Any, **kwargs: Any) -> Array:
         """The inner backend's, which may be faster than the hub's composite, with dequantised weights."""
-        found = convolutions.convolved("transposed_convolution", self.inner, x, w, *args, **kwargs)
-        if found is None:
+        result = convolutions.convolved("transposed_convolution", self.inner, x, w, *args, **kwargs)
+        if result is None:
             return super().transposed_convolution(x, w, *args, **kwargs)
         policy.served("transposed_convolution")
-        return found
+        return result
 
     # ---- storages ----------------------------------------------------------------------------------------------------
 
@@ -197,10 +197,10 @@ class QuantizingBackend(_Operations):
             if any(isinstance(x, Quantized) and isinstance(x.scheme, Watching) for x in args):
                 return tuple(fn(*args))
             key = tuple([x.kind if isinstance(x, Quantized) else None for x in args])
-            found = known.get(key)
-            if found is None:
-                found = known[key] = _Compiled(self.inner, fn, key)
-            return found(args)
+            program = known.get(key)
+            if program is None:
+                program = known[key] = _Compiled(self.inner, fn, key)
+            return program(args)
 
         return run
 
@@ -225,11 +225,11 @@ class _Compiled:
         def flat(*leaves: Any) -> tuple[Any, ...]:
             if inner.compiles:
                 with policy.noted() as self.notes:
-                    made = fn(*joined(kinds, leaves))
+                    results = fn(*joined(kinds, leaves))
             else:
-                made = fn(*joined(kinds, leaves))
-            self.outcome = [x.kind if isinstance(x, Quantized) else None for x in made]
-            return tuple(_flat(made))
+                results = fn(*joined(kinds, leaves))
+            self.outcome = [x.kind if isinstance(x, Quantized) else None for x in results]
+            return tuple(_flat(results))
 
         self.run = inner.compile(flat)
 
@@ -237,39 +237,39 @@ class _Compiled:
         before = self.notes
         if before:
             policy.counted(before)
-        made = self.run(*_flat(args))
+        leaves = self.run(*_flat(args))
         if self.notes and before is None:  # it may be traced again, and is the same
             policy.counted(self.notes)
-        return tuple(joined(self.outcome, made))
+        return tuple(joined(self.outcome, leaves))
 
 
 def _flat(xs: Sequence[Any]) -> list[Any]:
-    found: list[Any] = []
+    leaves: list[Any] = []
     for x in xs:
-        found.extend(x.parts) if isinstance(x, Quantized) else found.append(x)
-    return found
+        leaves.extend(x.parts) if isinstance(x, Quantized) else leaves.append(x)
+    return leaves
 
 
 def joined(kinds: Sequence[tuple[Any, ...] | None], leaves: Sequence[Any]) -> list[Any]:
     """Arrays of these kinds (`Quantized.kind`; None: as it is) out of the first of the leaves."""
     rest = iter(leaves)
-    found = []
+    arrays = []
     for kind in kinds:
         if kind is None:
-            found.append(next(rest))
+            arrays.append(next(rest))
         else:
-            found.append(Quantized.of([next(rest) for _ in kind[-1].parts], *kind))
-    return found
+            arrays.append(Quantized.of([next(rest) for _ in kind[-1].parts], *kind))
+    return arrays
 
 
 def quantizing(xp: Backend) -> QuantizingBackend:
     """The one wrapper of a backend, which lives as long as that."""
     if isinstance(xp, QuantizingBackend):
         return xp
-    found = xp.__dict__.get("_quantizing")
-    if found is None or found.inner is not xp:  # a copy of a backend has its attributes
-        found = xp.__dict__["_quantizing"] = QuantizingBackend(xp)
-    return found
+    wrapper = xp.__dict__.get("_quantizing")
+    if wrapper is None or wrapper.inner is not xp:  # a copy of a backend has its attributes
+        wrapper = xp.__dict__["_quantizing"] = QuantizingBackend(xp)
+    return wrapper
 
 
 def common(a: Backend, b: Backend) -> Backend | None:

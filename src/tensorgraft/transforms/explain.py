@@ -24,6 +24,10 @@ def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation
     Raises:
         TracedValueError: where `fn` asks for the value of a tensor, as `tg.jit` does.
         TypeError: on a backend that does not compile.
+
+    >>> import tensorgraft as tg, torch
+    >>> tg.explain(lambda x: (x * 2).sum(), torch.ones(3, device=tg.device("jax"))).results
+    1
     """
     from tensorgraft.frontends.torch.compiled.explain import explain_call
     from tensorgraft.transforms.jit import Jit

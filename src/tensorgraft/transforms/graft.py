@@ -58,6 +58,10 @@ def graft(program: Any, *, onto: str) -> Any:
     Raises:
         TypeError: for programs and frameworks that are not known here.
         BackendNotAvailableError: for a backend unknown or not installed.
+
+    >>> import jax.numpy as jnp, tensorgraft as tg, torch
+    >>> tg.graft(jnp.square, onto="torch")(torch.tensor([1.0, 3.0]))
+    tensor([1., 9.])
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(program, torch.nn.Module | torch.export.ExportedProgram):

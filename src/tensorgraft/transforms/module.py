@@ -32,6 +32,8 @@ def field(*, static: bool = False, converter: Callable[[Any], Any] | None = None
         static: not a child of the pytree but a part of its structure: a size, a name, a flag; no arrays. Programs are
             compiled anew where it changes, which takes `==`.
         converter: a function that is called on the value when `__init__` has run.
+
+    Raises TypeError and ValueError as `dataclasses.field` does.
     """
     metadata = {**kwargs.pop("metadata", {}), "static": static}
     if converter is not None:
@@ -213,6 +215,15 @@ class Module(metaclass=_ModuleMeta):
 
     Raises TypeError for a field that was not set, a static one that was given arrays, and an abstract class;
     `dataclasses.FrozenInstanceError` for a write after `__init__`; AttributeError for one to what is no field.
+
+    >>> import tensorgraft as tg, tensorgraft.array_api as xp
+    >>> class Scale(tg.Module):
+    ...     factor: xp.Array
+    ...     def __call__(self, x):
+    ...         return self.factor * x
+    >>> model = Scale(xp.asarray(2.0, device="numpy"))
+    >>> tg.grad(lambda model: model(model.factor))(model).factor.tolist()
+    4.0
     """
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -16,8 +16,9 @@ def tree_pformat(tree: Any, *, width: int = 80, indent: int = 2, short_arrays: b
     Arguments:
         short_arrays: `f32[3,4]`, and `f32[3,4](torch)` for an array of a framework, instead of values.
 
-        >>> tree_pformat({"w": xp.zeros((3, 4)), "depth": 2})
-        "{'w': f64[3,4], 'depth': 2}"
+    >>> import tensorgraft as tg, tensorgraft.array_api as xp
+    >>> tg.transforms.tree_pformat({"w": xp.zeros((3, 4), device="numpy"), "depth": 2})
+    "{'w': f64[3,4], 'depth': 2}"
     """
     return _text(tree, width, indent, 0, short_arrays)
 

@@ -131,7 +131,8 @@ def tree_equal(*trees: Any, typematch: bool = False, rtol: float = 0.0, atol: fl
         typematch: leaves have to be of one type.
         rtol, atol: floating-point elements may differ by `atol + rtol * abs(other)`.
 
-    Returns a bool; inside a compiled function a traced array of one, where values decide.
+    Returns a bool; inside a compiled function a traced array of one, where values decide. Raises IndexError for no
+    tree.
     """
     first, structure = optree.tree_flatten(trees[0])
     out: Any = True

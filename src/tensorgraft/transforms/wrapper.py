@@ -11,7 +11,7 @@ from tensorgraft.transforms.filters import partition
 from tensorgraft.transforms.module import Module, Partial
 
 
-class Wrapper(Module):
+class WrappedFunction(Module):
     """A transformed function, of which the function is a child: arrays that it holds are seen by other transforms.
 
     As a decorator of a method it passes the module on.

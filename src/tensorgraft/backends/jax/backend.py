@@ -25,7 +25,7 @@ from tensorgraft.backends.jax.elementwise import JaxElementwise
 from tensorgraft.backends.jax.executable import often_called, ordinary
 from tensorgraft.backends.jax.fft import JaxFFT
 from tensorgraft.backends.jax.indexing import JaxIndexing
-from tensorgraft.backends.jax.kept import NotSmall, Program
+from tensorgraft.backends.jax.kept import KeptProgram, NotSmall
 from tensorgraft.backends.jax.linalg import JaxLinearAlgebra
 from tensorgraft.backends.jax.operation import Tracer, is_common, is_tracing, is_weak, operation
 from tensorgraft.backends.jax.program import JaxProgram
@@ -44,7 +44,7 @@ Array = Any
 forking.install()  # before JAX starts
 memory.install()
 
-_to_device = Program(lambda x: x)  # the fastest way that JAX has to move a host array, once it is compiled
+_to_device = KeptProgram(lambda x: x)  # the fastest way that JAX has to move a host array, once it is compiled
 
 
 @with_cold_tier
@@ -183,7 +183,7 @@ class JaxBackend(
         def program(*args: Any) -> Any:
             return jax.tree.map(_strong, fn(*args))
 
-        kept = Program(program, donate_argnums=tuple(donate), inline=True, compiler_options=options)
+        kept = KeptProgram(program, donate_argnums=tuple(donate), inline=True, compiler_options=options)
         scope = self.scope
 
         def run(*args: Any) -> Any:

@@ -30,7 +30,7 @@ _SIZED = {"argwhere", "flatnonzero", "intersect1d", "nonzero", "setdiff1d", "set
 _SHAPES = re.compile(r"^Shapes must be|concrete values of integer type")
 
 
-class Frame(NamedTuple):
+class FramePlace(NamedTuple):
     """Where a frame was when an error went through it."""
 
     f_code: CodeType
@@ -73,7 +73,7 @@ class Failed(Exception):
         return {self._inputs[k] for k in self._positions} & self._numbers
 
     @property
-    def frame(self) -> Frame | None:
+    def frame(self) -> FramePlace | None:
         """The program's innermost: that of the user's own files, else one of a library."""
         known = [f for f in self._frames if not f.lies_in(*_JAX, _OURS)]
         own = [f for f in known if not f.lies_in(*_LIBRARIES)]
@@ -118,24 +118,24 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
         return failed.error
     failed.argument = "an argument of", fn
     origin = failed.origin if failed.origin is not None else failed.argument
-    traced = asked.Traced(x, x.dtype, x.shape, origin, False, name)
+    traced = asked.TracedArray(x, x.dtype, x.shape, origin, False, name)
     where: Any = frame
     said = str(error)
-    found: Exception
+    told: Exception
     if isinstance(error, jax.errors.NonConcreteBooleanIndexError) or "size argument of" in said or x.ndim:
         if isinstance(error, jax.errors.TracerArrayConversionError) or (x.ndim and _converts(said)):
-            found = asked.value_needed(where, traced, "array")
+            told = asked.value_needed(where, traced, "array")
         else:
-            found = asked.result_shape_needed(where, _named(failed, traced), _sized(_called(frame)))
+            told = asked.result_shape_needed(where, _named(failed, traced), _sized(_called(frame)))
     elif isinstance(error, jax.errors.TracerBoolConversionError) and _asks(failed, "__bool__"):
-        found = asked.value_needed(where, traced, "bool")
+        told = asked.value_needed(where, traced, "bool")
     elif _SHAPES.search(said) and (shape := _shape_with(failed, x)) is not None:
-        found = asked.shape_needed(where, _called(frame), shape, traced)
+        told = asked.shape_needed(where, _called(frame), shape, traced)
     elif isinstance(error, jax.errors.TracerArrayConversionError) or _converts(said):
-        found = asked.value_needed(where, traced, "item")
+        told = asked.value_needed(where, traced, "item")
     else:
-        found = asked.value_needed(where, traced, "index")
-    return type(found)(_of_jax(str(found)))
+        told = asked.value_needed(where, traced, "index")
+    return type(told)(_of_jax(str(told)))
 
 
 def _named(failed: Failed, x: Any) -> Any:
@@ -177,7 +177,7 @@ def _shape_with(failed: Failed, x: Any) -> Any:
     return None
 
 
-def _called(frame: Frame) -> str:
+def _called(frame: FramePlace) -> str:
     from tensorgraft.compiled.places import place_of
     from tensorgraft.compiled.ways import short_name
 
@@ -200,10 +200,10 @@ def _of_jax(text: str) -> str:
 # ---- tracers ---------------------------------------------------------------------------------------------------------
 
 
-def _frames(at: TracebackType | None) -> Iterator[Frame]:
+def _frames(at: TracebackType | None) -> Iterator[FramePlace]:
     while at is not None:
         frame = at.tb_frame
-        yield Frame(frame.f_code, at.tb_lasti, frame.f_locals, frame.f_globals)
+        yield FramePlace(frame.f_code, at.tb_lasti, frame.f_locals, frame.f_globals)
         at = at.tb_next
 
 
@@ -219,7 +219,7 @@ def _tracer_in(x: Any, depth: int = 2) -> Any:
         parts = x
     elif isinstance(x, dict):
         parts = list(x.values())
-    return next((found for part in parts if (found := _tracer_in(part, depth - 1)) is not None), None)
+    return next((tracer for part in parts if (tracer := _tracer_in(part, depth - 1)) is not None), None)
 
 
 def _positions(tracer: Any, trace: Any) -> list[int] | None:
@@ -227,10 +227,10 @@ def _positions(tracer: Any, trace: Any) -> list[int] | None:
     if tracer is None or getattr(tracer, "_trace", None) is not trace:
         return None
     try:
-        found = tracer._trace.frame.find_progenitors(tracer)[0]
+        inputs = tracer._trace.frame.find_progenitors(tracer)[0]
     except (AttributeError, TypeError):  # no interface of JAX's
         return None
-    return None if found is None else list(found)
+    return None if inputs is None else list(inputs)
 
 
 def _origin(tracer: Any) -> Any:

@@ -23,7 +23,7 @@ from tensorgraft.frontends.torch.dispatch.outcome import copied_out
 from tensorgraft.frontends.torch.kernels.decomposed import DECOMPOSED
 from tensorgraft.frontends.torch_entry import device as entry_device
 from tensorgraft.frontends.torch_entry import fallback as entry_fallback
-from tensorgraft.frontends.torch_entry import hooks, waiting
+from tensorgraft.frontends.torch_entry import hooks, patches
 
 KEY = "PrivateUse1"
 
@@ -92,38 +92,28 @@ def install() -> None:
     if _libraries:
         return
     hooks.register()
-    waiting.step_aside()
     _libraries["aten"] = Library("aten", "IMPL")
     _libraries["_"] = Library("_", "IMPL")
-    from tensorgraft.frontends.torch.compiled import attention, control_flow, recurrent, remat
-    from tensorgraft.frontends.torch.device import (
-        autocast,
-        batching,
-        checkpoints,
-        conversion,
-        dlpack,
-        forking,
-        module,
-        runtime,
-        script_files,
-        scripted,
-        serialization,
-        sparse,
-        storages,
-    )
+    from tensorgraft.frontends.torch.compiled import attention, recurrent
+    from tensorgraft.frontends.torch.device import autocast, batching, module, runtime, scripted, sparse
     from tensorgraft.frontends.torch.dispatch import absent_layouts, autograd
     from tensorgraft.frontends.torch.graph import inductor
-    from tensorgraft.frontends.torch.quantized import files as quantized_files
-    from tensorgraft.frontends.torch.quantized import interface as quantized_interface
     from tensorgraft.frontends.torch.quantized import operators  # noqa: F401  (those of quantised tensors of the CPU)
     from tensorgraft.frontends.torch.quantized import tensors as quantized
 
-    quantized.install()
-    quantized_files.install()
-    quantized_interface.install()
-    parts: list[Any] = [absent_layouts, attention, autocast, autograd, batching, checkpoints, control_flow]
-    parts += [conversion, dlpack, forking, inductor, recurrent, remat, runtime, script_files, scripted]
-    for part in (*parts, serialization, storages, sparse):
+    patches.apply("use")
+    parts: list[Any] = [
+        quantized,
+        absent_layouts,
+        attention,
+        autocast,
+        autograd,
+        batching,
+        inductor,
+        recurrent,
+        runtime,
+    ]
+    for part in (*parts, scripted, sparse):
         part.install()
     for name in METADATA:
         op = schema.overload(name)

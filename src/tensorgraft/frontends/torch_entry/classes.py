@@ -23,11 +23,6 @@ def _devices() -> Any:
     return loading.part("core.devices")
 
 
-def install() -> None:
-    """`isinstance` with each holds for PyTorch's own, too."""
-    torch.Generator, torch.Event, torch.Stream = Generator, Event, Stream  # type: ignore[misc, assignment]
-
-
 def _including(base: Any) -> Any:
     """A metaclass whose classes have for instances, and for subclasses, all that are PyTorch's own, too."""
 
@@ -134,3 +129,6 @@ class Stream(_Stream, metaclass=_including(_Stream)):  # type: ignore[metaclass]
         event = Event(TYPE) if event is None else event
         event.record(self)
         return event
+
+
+CLASSES = {"Generator": Generator, "Event": Event, "Stream": Stream}  # what takes the place of PyTorch's

@@ -119,6 +119,8 @@ def register() -> None:
     generate_methods_for_privateuse1_backend(
         for_tensor=False, for_module=False, for_packed_sequence=False, for_storage=True
     )
-    # `lazy_module.graft()`, as `lazy_module.cuda()`
-    torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.graft)  # type: ignore[attr-defined]
     setattr(torch.ops, TYPE, _Operators(TYPE))
+
+
+def allow_for_uninitialized() -> None:
+    torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.graft)  # type: ignore[attr-defined]

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import functools
 
-from tensorgraft.frontends.torch_entry import classes, device, fallback, loading, safetensors_files, waiting
+from tensorgraft.frontends.torch_entry import fallback, loading, patches
 from tensorgraft.hub import foreign
 
 
 @functools.cache
 def register() -> None:
     """Give PyTorch the device, which loads the front end when it is used. Does nothing the second time."""
-    device.register()
-    classes.install()
+    patches.apply("import")
     fallback.install()
-    safetensors_files.install()
-    waiting.install()
     foreign.reads(loading.TYPE, lambda device: loading.part("core.devices").slot_of(device).name)

@@ -6,7 +6,6 @@ goes there.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import safetensors
@@ -16,13 +15,6 @@ from tensorgraft.frontends.torch_entry import loading
 
 _open: Any = safetensors.safe_open
 _PYTORCH = ("pt", "torch", "pytorch")
-
-
-def install() -> None:
-    """Put ours in the place of safetensors' class, also where it has been imported from there."""
-    modules = [module for module in sys.modules.values() if getattr(module, "__dict__", {}).get("safe_open") is _open]
-    for module in {id(m): m for m in (safetensors, *modules)}.values():
-        module.safe_open = Reader  # type: ignore[attr-defined]
 
 
 def placed(device: Any) -> Any:

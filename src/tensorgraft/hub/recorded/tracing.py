@@ -95,11 +95,11 @@ class ProgramBackend(_Recording):
         finally:
             self._local.calls = around
 
-    def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], made: Any) -> Any:
+    def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         calls = getattr(self._local, "calls", None)
         if calls is None:
             raise RuntimeError(f"{method}: nothing is being recorded (tensorgraft.hub.recorded.record)")
-        outcome = _mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, made)
+        outcome = _mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, result)
         calls.append(Call(method, args, kwargs, outcome))
         return outcome
 
@@ -109,10 +109,10 @@ class ProgramBackend(_Recording):
         if getattr(self._local, "eager", False) and all(x.value is not None for x in leaves([args, kwargs]) if _is(x)):
             return self._now(name, args, kwargs)
         plain_args, plain_kwargs = _mapped(_spec, (args, kwargs))
-        made = getattr(self._rules, name)(*plain_args, **plain_kwargs)
-        if not any(type(x) is ShapeDtype for x in leaves(made)):
-            return made
-        return self._append(name, args, kwargs, made)
+        result = getattr(self._rules, name)(*plain_args, **plain_kwargs)
+        if not any(type(x) is ShapeDtype for x in leaves(result)):
+            return result
+        return self._append(name, args, kwargs, result)
 
     def _argument(self, name: str, x: Any) -> Any:
         if type(x) is Var or x is None or isinstance(x, bool | int | float | complex | str | np.dtype):
@@ -137,15 +137,15 @@ class ProgramBackend(_Recording):
     # ---- control flow: bodies on flat tuples of arrays -------------------------------------------------------------
 
     def _flat(self, tree: Any) -> tuple[tuple[Var, ...], Any]:
-        found, structure = optree.tree_flatten(tree)
-        return tuple(map(self.variable, found)), structure
+        flat, structure = optree.tree_flatten(tree)
+        return tuple(map(self.variable, flat)), structure
 
-    def _body(self, fn: Callable[..., Any], *given: tuple[tuple[Any, ...], Any]) -> tuple[Block, Any]:
+    def _body(self, fn: Callable[..., Any], *trees: tuple[tuple[Any, ...], Any]) -> tuple[Block, Any]:
         """(the block of `fn` of trees that look like these, its result as a tree)."""
-        parameters = tuple(tuple(Var(v.shape, v.dtype) for v in flat) for flat, _ in given)
+        parameters = tuple(tuple(Var(v.shape, v.dtype) for v in flat) for flat, _ in trees)
         with self.recording() as calls:
-            made = fn(*(optree.tree_unflatten(s, p) for p, (_, s) in zip(parameters, given, strict=True)))
-        return Block(parameters, calls, ()), made
+            result = fn(*(optree.tree_unflatten(s, p) for p, (_, s) in zip(parameters, trees, strict=True)))
+        return Block(parameters, calls, ()), result
 
     def cond(
         self, predicate: Array, true_fn: Callable[..., Any], false_fn: Callable[..., Any], /, *operands: Any
@@ -209,8 +209,8 @@ class ProgramBackend(_Recording):
         xp = registry.get("numpy")
         plain_args, plain_kwargs = _mapped(lambda x: x.value if type(x) is Var else x, (args, kwargs))
         with xp.scope():
-            made = getattr(xp, name)(*plain_args, **plain_kwargs)
-        return _mapped(lambda x: self.asarray(np.asarray(x)) if xp.is_array(x) else x, made)
+            result = getattr(xp, name)(*plain_args, **plain_kwargs)
+        return _mapped(lambda x: self.asarray(np.asarray(x)) if xp.is_array(x) else x, result)
 
     # ---- the backend itself ----------------------------------------------------------------------------------------
 
@@ -226,11 +226,11 @@ class ProgramBackend(_Recording):
     def asarray(self, x: np.ndarray, /) -> Var:
         value = np.array(x, order="C")  # the caller may write it later
         value.setflags(write=False)
-        made = Var(value.shape, value.dtype, value)
+        variable = Var(value.shape, value.dtype, value)
         small = getattr(self._local, "small", None)
         if small is None or value.size > _SMALL:
-            return made
-        return small.setdefault((value.shape, value.dtype, value.tobytes()), made)
+            return variable
+        return small.setdefault((value.shape, value.dtype, value.tobytes()), variable)
 
     def to_numpy(self, x: Var, /) -> np.ndarray:
         return x.known()

@@ -30,14 +30,14 @@ class Variable:
 
     __slots__ = ("node", "number", "tracked", "value")
 
-    def __init__(self, value: Array, node: Node | None = None, number: int = 0, tracked: bool = False) -> None:
+    def __init__(self, value: Array, node: TapeNode | None = None, number: int = 0, tracked: bool = False) -> None:
         self.value = value
         self.node = node
         self.number = number  # which of the node's results
         self.tracked = tracked or node is not None
 
 
-class Node:
+class TapeNode:
     """A primitive that was applied to variables."""
 
     __slots__ = ("operands", "pull", "results")
@@ -96,7 +96,7 @@ class Taping(_Operations):
                 raise NotImplementedError(f"{name} has no derivative on the backend {self.name}")
             operands = [x if type(x) is Variable and x.tracked else None for x in leaves if self._operand(x)]
             xp = self.inner
-            node = Node(operands, lambda g: rule(xp, made, g if several else g[0], *plain_args, **plain_kwargs),
+            node = TapeNode(operands, lambda g: rule(xp, made, g if several else g[0], *plain_args, **plain_kwargs),
                         len(results))  # fmt: skip
         out = [Variable(r, node if node is not None and dtypes.is_inexact(self.inner.dtype_of(r)) else None, k)
                for k, r in enumerate(results)]  # fmt: skip
@@ -160,7 +160,7 @@ class Taping(_Operations):
                 found = backward(xp, values, made, given)
                 return [None if g is None else functools.partial(_same, g) for g in found]
 
-            node = Node([x if x.tracked else None for x in arrays], pull, len(made))
+            node = TapeNode([x if x.tracked else None for x in arrays], pull, len(made))
         return tuple([Variable(r, node if s else None, k) for k, (r, s) in enumerate(zip(made, smooth, strict=True))])
 
     # ---- control flow ------------------------------------------------------------------------------

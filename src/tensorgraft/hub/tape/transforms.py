@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.tape.backend import Node, Taping, Variable
+from tensorgraft.hub.tape.backend import TapeNode, Taping, Variable
 from tensorgraft.hub.transforms import Function, Transforms
 
 Array = Any
@@ -71,10 +71,10 @@ def _walk(
     return tuple(arrived[id(v)] if id(v) in arrived else xp.zeros_like(v.value) for v in inputs)
 
 
-def _order(roots: list[Node]) -> list[Node]:
+def _order(roots: list[TapeNode]) -> list[TapeNode]:
     """Every node before those that it was computed from."""
     uses: dict[int, int] = {}
-    nodes: dict[int, Node] = {}
+    nodes: dict[int, TapeNode] = {}
     stack = list(roots)
     while stack:
         node = stack.pop()

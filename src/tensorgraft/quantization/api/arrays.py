@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.arrays import framework_of
 from tensorgraft.quantization.input_ranges import range_of
 from tensorgraft.quantization.scheme import Scheme, scheme_of
 
@@ -38,6 +39,11 @@ def quantize(
 
     Raises ValueError for an unknown scheme or observer, a shape that does not divide into its groups, NaN or infinite
     values, and inputs that are missing or not asked for; TypeError for what is no floating-point array.
+
+    >>> import tensorgraft as tg, tensorgraft.array_api as xp
+    >>> q = tg.quantize(xp.ones((2, 32), dtype="float32", device="numpy"), "int8_per_channel")
+    >>> q.shape, str(q.dtype)
+    ((2, 32), 'float32')
     """
     found = scheme_of(scheme)
     front = front_end(x)
@@ -56,7 +62,14 @@ def quantize(
 
 
 def dequantize(q: Any) -> Any:
-    """The numbers that a quantised array or tensor stands for, dense; what is not quantised, as it is."""
+    """The numbers that a quantised array or tensor stands for, dense, in its shape and dtype; what is not quantised, as
+    it is. Raises nothing.
+
+    >>> import tensorgraft as tg, tensorgraft.array_api as xp
+    >>> q = tg.quantize(xp.asarray([[1.0, -1.0]], device="numpy"), "int8_per_tensor")
+    >>> tg.quantization.is_quantized(q), tg.dequantize(q).shape
+    (True, (1, 2))
+    """
     front = front_end(q)
     return q if front is None or not front.is_quantized(q) else front.dequantize(q)
 
@@ -82,6 +95,7 @@ def from_torchao(x: Any, device: Any = None) -> Any:
 
 
 def is_quantized(x: Any) -> bool:
+    """`x` is a quantised array or tensor of any front end. Raises nothing."""
     front = front_end(x)
     return front is not None and front.is_quantized(x)
 
@@ -115,18 +129,16 @@ def numbers_of(inputs: Any, name: str, k: int | None = None) -> Iterator[np.ndar
 
 def front_end(x: Any) -> Any:
     """The module of the front end whose array this is."""
-    arrays = sys.modules.get("tensorgraft.frontends.array_api.core.array")
-    if arrays is not None and isinstance(x, arrays.Array):
+    framework = framework_of(x)
+    if framework == "tensorgraft":
         from tensorgraft.frontends.array_api.extensions import quantized
 
         return quantized
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(x, torch.Tensor) and x.device.type in ("graft", "cpu"):
+    if framework == "torch" and x.device.type in ("graft", "cpu"):
         from tensorgraft.frontends.torch.quantized import tensors
 
         return tensors
-    jax = sys.modules.get("jax")
-    if jax is not None and (isinstance(x, jax.Array) or _is_of_jax(x)):
+    if framework == "jax" or _is_of_jax(x):
         from tensorgraft.frontends.jax import quantized as jax_arrays
 
         return jax_arrays

@@ -57,6 +57,11 @@ def quantize_(
     and roundings, where nothing fits the filter, where a scheme needs batches and there are none or no weight is
     reached by them; TypeError for a model that is none of these. What the model raises passes through. In every case
     the model has the weights that it had.
+
+    >>> import tensorgraft as tg, torch
+    >>> model = tg.quantize_(torch.nn.Sequential(torch.nn.Linear(32, 4)), "int8_per_channel")
+    >>> tg.quantization.is_quantized(model[0].weight), model(torch.ones(1, 32)).shape
+    (True, torch.Size([1, 4]))
     """
     choose = chooser(scheme)
     wanted = wanted_by(filter)

@@ -10,6 +10,7 @@ from typing import Any
 
 import optree
 
+from tensorgraft.arrays import framework_of
 from tensorgraft.quantization.api.arrays import front_end
 from tensorgraft.quantization.api.models import Filter, Schemes, chooser, wanted_by
 from tensorgraft.quantization.scheme import Scheme, scheme_of
@@ -73,8 +74,7 @@ def _of(name: str, model: Any) -> Any:
         from tensorgraft.frontends.torch.quantized import training as modules
 
         return modules
-    arrays = sys.modules.get("tensorgraft.frontends.array_api.core.array")
-    if arrays is not None and any(isinstance(x, arrays.Array) for x in optree.tree_leaves(model)):
+    if any(framework_of(x) == "tensorgraft" for x in optree.tree_leaves(model)):
         from tensorgraft.frontends.array_api.extensions import quantized_training as trees
 
         return trees

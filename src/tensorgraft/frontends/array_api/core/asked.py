@@ -6,7 +6,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tensorgraft.compiled import asked
-from tensorgraft.compiled.asked import Traced
 from tensorgraft.compiled.places import program_frame
 from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.array_api.core import tracing
@@ -16,8 +15,10 @@ if TYPE_CHECKING:
     from tensorgraft.frontends.array_api.core.array import Array
 
 
-def _traced(x: Array) -> Traced:
-    return Traced(x, x.dtype, x.shape, tracing.origin_of(x._cell), x.device != default(), tracing.name_of_trace())
+def _traced(x: Array) -> asked.TracedArray:
+    return asked.TracedArray(
+        x, x.dtype, x.shape, tracing.origin_of(x._cell), x.device != default(), tracing.name_of_trace()
+    )
 
 
 def value_needed(x: Array, how: str) -> TracedValueError:

@@ -30,13 +30,13 @@ def is_input(x: Any) -> bool:
 class Use:
     """What a trace did with one of its numbers. Outlives the `Number`."""
 
-    def __init__(self, value: Any, xp: Backend, capture: tracing.Capture) -> None:
+    def __init__(self, value: Any, xp: Backend, capture: tracing.ArrayCapture) -> None:
         self.value = value
         self.looked_at = False
         self.bounds = (-math.inf, math.inf)  # of the ints for which the program is right
         self.cell: Storage | None = None  # the input, once it is used
         self.backend = xp
-        self.capture: tracing.Capture | None = capture  # None when the trace has ended
+        self.capture: tracing.ArrayCapture | None = capture  # None when the trace has ended
 
     def fits(self, low: int, high: int) -> bool:
         """Whether the value is within bounds; if so, the program is for those only."""
@@ -45,7 +45,7 @@ class Use:
         self.bounds = max(low, self.bounds[0]), min(high, self.bounds[1])
         return True
 
-    def on(self, xp: Backend, capture: tracing.Capture) -> Any:
+    def on(self, xp: Backend, capture: tracing.ArrayCapture) -> Any:
         """The input, as an array of a backend inside the trace."""
         if self.cell is None:
             host = np.asarray(self.value, DTYPES[type(self.value)])

@@ -38,7 +38,7 @@ def traced(function: AmongTensors, args: tuple[Any, ...], kwargs: dict[str, Any]
     return call.restored(graph([t.detach().expand(s).reshape(s) for t, s in zip(tensors, shapes, strict=True)]))
 
 
-class Call:
+class ScriptCall:
     """A function as one of the tensors among its arguments."""
 
     def __init__(self, function: AmongTensors, leaves: Sequence[Any], structure: Any) -> None:
@@ -62,7 +62,7 @@ class Call:
 
 
 _PROCESS = uuid.uuid4().hex
-_calls: dict[str, Call] = {}  # for ever: a trace keeps the name alone
+_calls: dict[str, ScriptCall] = {}  # for ever: a trace keeps the name alone
 _names: dict[Any, str] = {}
 
 
@@ -73,7 +73,7 @@ def _name_of(function: AmongTensors, leaves: Sequence[Any], structure: Any) -> s
     name = _names.get(key)
     if name is None:
         name = _names[key] = f"{function.name} {len(_calls)} of process {_PROCESS}"
-        _calls[name] = Call(function, leaves, structure)
+        _calls[name] = ScriptCall(function, leaves, structure)
     return name
 
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tensorgraft.frontends.torch.compiled.in_dynamo import device_of, inline_when_called
+from tensorgraft.frontends.torch.compiled.in_dynamo import device_of
 from tensorgraft.frontends.torch.core.devices import slot_of
 from tensorgraft.frontends.torch.core.trees import Structure, unflatten_call
+from tensorgraft.frontends.torch_entry import patches
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.compiled.jit import Report
@@ -46,7 +47,7 @@ class OnCpu:
         # Dynamo keeps what it compiles by code object, and leaves out those in files of ours
         code = call.__code__.replace(co_name=self._report.name.rpartition(".")[2], co_filename="<tg.jit>")
         own = types.FunctionType(code, call.__globals__, code.co_name, None, call.__closure__)
-        inline_when_called()
+        patches.apply("compile")
         optimized: Callable[..., Any] = torch._dynamo.optimize(self._graph)(own)
         return optimized
 

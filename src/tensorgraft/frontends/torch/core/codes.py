@@ -11,7 +11,7 @@ from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.storage import Storage
 
 
-class Part(Storage):
+class QuantizedPart(Storage):
     """Codes, scales or zero points of a quantised storage, whichever they are at the time."""
 
     __slots__ = ("kind", "number", "owner")
@@ -44,8 +44,8 @@ class Part(Storage):
         self.owner.array = whole.with_parts(tuple(parts))
 
 
-def parts(cell: Storage) -> list[Part]:
-    return [Part(cell, k, cell.array.kind) for k in range(len(cell.array.parts))]
+def parts(cell: Storage) -> list[QuantizedPart]:
+    return [QuantizedPart(cell, k, cell.array.kind) for k in range(len(cell.array.parts))]
 
 
 def apart(cells: Sequence[Storage]) -> list[Storage]:
@@ -55,7 +55,7 @@ def apart(cells: Sequence[Storage]) -> list[Storage]:
 
 def owner(cell: Storage) -> Storage:
     """The storage itself; of a part, the one that it is of."""
-    return cell.owner if isinstance(cell, Part) else cell
+    return cell.owner if isinstance(cell, QuantizedPart) else cell
 
 
 def kind_of(cell: Storage) -> Any:

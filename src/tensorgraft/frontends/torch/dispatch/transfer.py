@@ -239,8 +239,8 @@ def new_empty(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype
 
 
 def _rows(size: tuple[int, ...], stride: tuple[int, ...], n: int) -> tuple[int, ...]:
-    """The shape of an array of `n` elements for a storage in which a tensor lies so: its own, axes in the order in
-    which they lie, so that what is written there needs no other shape (XLA computes a value twice between two)."""
+    """The shape of an array of `n` elements for a storage in which a tensor lies so: its own, axes as they lie. What is
+    written there needs no other shape; between two shapes XLA computes a value twice."""
     if not n or len(size) > MOST_AXES or not is_dense(size, stride):
         return (n,)
     if stride == contiguous_strides(size):

@@ -25,7 +25,7 @@ Tensor = torch.Tensor
 Arrays = Mapping[str, Array]
 
 
-class Grafted(NamedTuple):
+class GraftedModule(NamedTuple):
     """A module as a pure function.
 
     `out, buffers = apply(params, buffers, *args, key=None, **kwargs)`: arrays for tensors, and the module's own results
@@ -53,7 +53,7 @@ def graft_module(module: Any, onto: str) -> Any:
     with xp.scope():
         params, buffers = state_of(module, xp)
     if xp.grafted_as == "function":
-        return Grafted(PureFunction(module, xp), params, buffers)
+        return GraftedModule(PureFunction(module, xp), params, buffers)
     return _native_module(module, xp, params, buffers)
 
 

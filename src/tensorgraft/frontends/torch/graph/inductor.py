@@ -8,27 +8,26 @@ but begins with none. And Inductor, the default backend, has no code for the dev
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch.compiled.in_dynamo import device_of, inline_when_called
+from tensorgraft.frontends.torch.compiled.in_dynamo import device_of
+from tensorgraft.frontends.torch_entry import patches
 
 
 def install() -> None:
-    """Dynamo itself is not loaded here, but when a program asks for it."""
-    inductor: Any = torch._TorchCompileInductorWrapper
-    inductor.__call__ = _ours_on_the_device(inductor.__call__)
-    others: Any = torch._TorchCompileWrapper
-    for wrapper in (inductor, others):
-        wrapper.__init__ = _prepared(wrapper.__init__)
+    """Dynamo is not loaded here, but when a program asks for it. It has been where that was before the first use."""
+    if "torch._dynamo" in sys.modules:
+        patches.apply("compile")
 
 
-def _prepared(original: Callable[..., None]) -> Callable[..., None]:
+def prepared(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        inline_when_called()
+        patches.apply("compile")
         original(self, *args, **kwargs)
         if getattr(self, "compiler_name", None) == "tensorgraft":
             from tensorgraft.frontends.torch.graph.dynamo import check
@@ -38,7 +37,7 @@ def _prepared(original: Callable[..., None]) -> Callable[..., None]:
     return init
 
 
-def _ours_on_the_device(original: Callable[..., Any]) -> Callable[..., Any]:
+def on_the_device(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(self: Any, model_: torch.fx.GraphModule, inputs_: Sequence[Any], **options: Any) -> Any:
         if device_of(model_, inputs_) is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorgraft.frontends.torch.dispatch.plan import as_dtype
+from tensorgraft.frontends.torch.dispatch.program import as_dtype
 from tensorgraft.hub import dtypes
 
 Array = Any

@@ -167,20 +167,21 @@ def _inside_of(t: torch.Tensor) -> torch.Tensor:
 
 
 def install() -> None:
-    """`t.is_graft_quantized`, for programs that must not import tensorgraft; `t.nbytes` of what is really kept."""
-    torch.Tensor.is_graft_quantized = property(is_quantized)  # type: ignore[attr-defined]
-    logical = torch.Tensor.nbytes
-
-    def nbytes(t: torch.Tensor) -> int:
-        return kept(t) if is_quantized(t) else logical.__get__(t)  # type: ignore[attr-defined]
-
-    torch.Tensor.nbytes = property(nbytes)  # type: ignore[assignment]
-    for name in ("numpy", "tolist"):  # C++ copies to the CPU, and reads memory there
-        setattr(torch.Tensor, name, _of_numbers(getattr(torch.Tensor, name)))
     transfer.movers[QuantizingBackend] = moved
 
 
-def _of_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
+# ---- what a tensor has of it (`torch_entry.patches`) -----------------------------------------------------------------
+
+
+def quantized_property(original: object) -> property:
+    return property(is_quantized)
+
+
+def nbytes_property(original: Any) -> property:
+    return property(lambda t: kept(t) if is_quantized(t) else original.__get__(t))
+
+
+def of_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
     def method(t: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         return original(dequantize(t) if is_quantized(t) else t, *args, **kwargs)
 
