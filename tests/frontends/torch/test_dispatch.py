@@ -221,3 +221,21 @@ def test_out_is_resized_where_only_the_results_tell(device):
     for ours, native in zip(outs, torch.geqrf(x), strict=True):
         assert ours.shape == native.shape
         torch.testing.assert_close(ours.cpu(), native, rtol=1e-4, atol=1e-5)
+
+
+def test_a_decomposition_is_recorded_where_nothing_compiles(monkeypatch):
+    """PyTorch's Python runs once a plan; other values, and gradients, come from the operations of the hub."""
+    from tensorgraft.frontends.torch.dispatch.decomposed import Replayed
+
+    recorded, inner = [], Replayed._recorded
+    monkeypatch.setattr(Replayed, "_recorded", lambda self, *call: recorded.append(self) or inner(self, *call))
+    for seed in range(3):
+        x, y = (torch.randn(5, 7, generator=torch.Generator().manual_seed(seed + k)) for k in (0, 9))
+        made = []
+        for device in ("cpu", tg.device("numpy")):
+            leaf = x.to(device).detach().clone().requires_grad_()
+            loss = torch.nn.functional.huber_loss(leaf, y.to(device), delta=0.7)
+            loss.backward()
+            made.append((loss.detach().cpu(), leaf.grad.cpu()))
+        torch.testing.assert_close(made[1], made[0])
+    assert len(recorded) == 2  # the loss and its gradient

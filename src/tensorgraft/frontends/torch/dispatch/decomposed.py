@@ -99,15 +99,15 @@ class Replayed:
         structure: Any = None
         judges: list[Any] = []
 
-        def arrays_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-            call: Any = (args, kwargs)
+        given: Any = (args, kwargs)
+
+        def arrays_in(call: Any) -> list[Any]:
             return [a for a in optree.tree_leaves(call) if xp.is_array(a)]
 
         def run(recorder: Any, *arrays: Any) -> list[Any]:
             nonlocal structure
-            given = iter(arrays)
-            call: Any = (args, kwargs)
-            positional, named = optree.tree_map(lambda a: next(given) if xp.is_array(a) else a, call)
+            known = iter(arrays)
+            positional, named = optree.tree_map(lambda a: next(known) if xp.is_array(a) else a, given)
             with checks.collected() as pending:
                 made, structure = optree.tree_flatten(self._fn(recorder, *positional, **named))
             judges.extend(judge for _, judge in pending)
@@ -115,12 +115,12 @@ class Replayed:
 
         recording_slot(program_backend())
         try:
-            program = record(run, [ShapeDtype(xp.shape(a), xp.dtype_of(a)) for a in arrays_in(args, kwargs)])
+            program = record(run, [ShapeDtype(xp.shape(a), xp.dtype_of(a)) for a in arrays_in(given)])
         except Exception:
             return self._fn
 
         def replay(xp: Backend, *args: Any, **kwargs: Any) -> Any:
-            made = program(xp, *arrays_in(args, kwargs))
+            made = program(xp, *arrays_in((args, kwargs)))
             if judges:
                 checks.settle(xp, made, judges)
             return optree.tree_unflatten(structure, made[: structure.num_leaves])
