@@ -9,6 +9,7 @@ factor has the summed axis last. GFLOP/s of one core, JAX 0.10, of x.T @ y befor
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from jax._src.core import Var
@@ -29,8 +30,10 @@ def turned_before(jaxpr: Jaxpr) -> Jaxpr:
 def _apart(equation: JaxprEqn, turned: set[Var]) -> Iterator[JaxprEqn]:
     if equation.primitive is dot_general_p and equation.params["dimension_numbers"] == _ROWS:
         x, y = equation.invars
-        if x in turned and x.aval.dtype == np.float32 and y.aval.ndim == 2 and y.aval.shape[1] >= _FEW:
-            new = Var(x.aval)
+        first: Any = x.aval
+        other: Any = y.aval
+        if x in turned and first.dtype == np.float32 and other.ndim == 2 and other.shape[1] >= _FEW:
+            new = Var(first)
             yield equation.replace(
                 primitive=optimization_barrier_p, params={}, invars=[x], outvars=[new], effects=frozenset()
             )
