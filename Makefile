@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+CONSTRAINTS ?= constraints.txt
 CONFORMANCE ?= ../shared/conformance
 PYTEST_ARGS ?= -n auto --dist loadgroup
 
-.PHONY: demo test lint format bench conformance ecosystem harness setup clean
+.PHONY: demo test test-all lint format bench conformance ecosystem harness setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -15,6 +16,12 @@ demo: $(STAMP)
 test: export JAX_PLATFORMS = cpu
 test: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Everything: eager operations compiled, PyTorch's databases whole, on every backend. Hours.
+test-all: export JAX_PLATFORMS = cpu
+test-all: export TENSORGRAFT_EAGER = compiled
+test-all: $(STAMP)
+	$(BIN)/python -m pytest --conformance=full --backends=jax,numpy,torch,tensorflow $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check
@@ -43,15 +50,15 @@ ecosystem: $(STAMP)
 
 # Other people's models and programs. The harness lies outside this repository.
 harness: $(STAMP)
-	$(BIN)/python -m pip install --quiet -c constraints.txt --group conformance
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group conformance
 	$(BIN)/python tests/conformance/harness.py --harness $(CONFORMANCE)
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e . --group dev
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) pip
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e . --group dev
 	touch $@
 
 clean:

@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.measure import Row
 from benchmarks.worker import ONE_CORE, pinned
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 
 AREAS = ("import_time", "unmodified", "first_calls", "positions", "eager", "new_shapes", "array_api", "writes",
@@ -65,7 +66,7 @@ def table_of(rows: list[Row]) -> Table:
     for row in rows:
         color = "" if not promise(row) else "green" if row.kept else "red"
         values = shown(row.ours, row.unit), shown(row.reference, row.unit)
-        table.add_row(row.name, f"{row.ratio:.2f}", promise(row), *values, row.against, style=color)
+        table.add_row(escape(row.name), f"{row.ratio:.2f}", promise(row), *values, row.against, style=color)
     return table
 
 
@@ -118,7 +119,9 @@ def main() -> int:
         args.page.write_text(importlib.import_module("benchmarks.page").page(report))
     missed = [row for row in rows if not row.kept]
     for row in missed:
-        console.print(f"missed: {row.name}: {row.ratio:.2f}, promised {promise(row)}", style="red", highlight=False)
+        console.print(
+            f"missed: {row.name}: {row.ratio:.2f}, promised {promise(row)}", style="red", highlight=False, markup=False
+        )
     for failure in failed:
         console.print(failure, style="red")
     return 1 if missed or failed else 0

@@ -52,7 +52,7 @@ def run_suites(names: list[str], on: list[str] | None, every: int | None, second
             suites.on_backend(suites.SUITES[name], backend, every or EVERY[backend], seconds)
             result = suites.result(suites.SUITES[name], backend)
             (OUT / f"result-{name}-{backend}.json").write_text(json.dumps(asdict(result), default=sorted))
-            print(f"{result.suite} on {backend}: {result.passed} of {result.run}")
+            print(result)
             for test, message in result.unexplained.items():
                 print(f"  FAILED {test}: {message.splitlines()[0] if message else ''}")
             failed += len(result.unexplained)

@@ -38,10 +38,12 @@ Run on NumPy's arrays, and on those of `tensorgraft.array_api`.
 SUITES = """## Test suites
 
 The projects' own tests under `tensorgraft run`, the device being the default one: those that pass on the CPU with plain
-PyTorch. A sample, by a hash of their names. *time* is CPU seconds over those of the same tests natively.
+PyTorch. A sample, by a hash of their names, and the same tests natively beside it. *tests* is their CPU seconds over
+those of the native run, *process* those of the whole process (start-up, imports and collection included), and *memory*
+how much more the process had at its peak.
 
-| suite | pass natively | on | run | pass | | time |
-| --- | --: | --- | --: | --: | --: | --: |
+| suite | pass natively | on | run | pass | | tests | | process | | memory |
+| --- | --: | --- | --: | --: | --: | --: | --: | --: | --: | --: |
 """
 
 
@@ -86,9 +88,12 @@ def _suites() -> str:
     for file in sorted(OUT.glob("result-*.json")):
         r: dict[str, Any] = json.loads(file.read_text())
         share = f"{100 * r['passed'] / max(r['run'], 1):.1f} %"
-        time = f"{r['seconds'] / max(r['native_seconds'], 1e-9):.1f}"
+        tests = f"{r['seconds'] / max(r['native_seconds'], 1e-9):.1f} | {r['seconds']:.1f} s"
+        process = f"{r['whole'] / r['native_whole']:.1f} | {r['whole']:.1f} s"
+        memory = f"{(r['peak'] - r['native_peak']) / 1e6:+.0f} MB"
         lines.append(
-            f"| {r['suite']} | {r['natively']} | {r['backend']} | {r['run']} | {r['passed']} | {share} | {time} |"
+            f"| {r['suite']} | {r['natively']} | {r['backend']} | {r['run']} | {r['passed']} | {share} | {tests}"
+            f" | {process} | {memory} |"
         )
         notes += [f"- {r['suite']} on {r['backend']}, {n}: {reason}" for reason, n in r["reasons"].items()]
         notes += [f"- {r['suite']} on {r['backend']}: `{name}`, not explained" for name in r["unexplained"]]

@@ -22,6 +22,7 @@ from typing import Any
 from ecosystem.outcome import OUT
 
 HERE = Path(__file__).parent
+_RSS = 1 if sys.platform == "darwin" else 1024  # bytes in the unit of `ru_maxrss`
 REASONS = HERE / "reasons.toml"  # [suite] "regular expression of id or message" = "reason"
 
 
@@ -84,11 +85,19 @@ def _pip(*arguments: str) -> None:
     subprocess.run([sys.executable, "-m", "pip", "--quiet", *arguments], check=True)
 
 
-def run(suite: Suite, backend: str | None, ids: Path | None = None, every: int = 1, seconds: float = 1e9) -> Path:
-    """Run its tests on `backend` (None: natively), those in the file `ids`; returns the file with a line for each."""
+def run(
+    suite: Suite,
+    backend: str | None,
+    ids: Path | None = None,
+    every: int = 1,
+    seconds: float = 1e9,
+    name: str | None = None,
+) -> Path:
+    """Run its tests on `backend` (None: natively), those in the file `ids`; returns the file (`name`) with a line for
+    each. Beside it lies what the process took (`.process.json`): its CPU seconds, and the most memory that it had."""
     home = folder(suite)
     device = "cpu" if backend is None else "cuda"
-    out = OUT / f"suite-{suite.name}-{backend or 'native'}.jsonl"
+    out = OUT / f"suite-{suite.name}-{name or backend or 'native'}.jsonl"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.unlink(missing_ok=True)
     ours = () if backend is None else ("-c", "from tensorgraft.cli import main; main()", "run", "--on", backend)
@@ -103,7 +112,14 @@ def run(suite: Suite, backend: str | None, ids: Path | None = None, every: int =
     ]  # fmt: skip
     path = os.pathsep.join(map(str, (HERE / "site", HERE.parent, HERE.parent / "src", _site(suite))))
     environment = {k: v.format(device=device) for k, v in suite.environment.items()}
-    subprocess.run(command, cwd=home if suite.sdist else OUT, env={**os.environ, "PYTHONPATH": path, **environment})
+    whole = out.with_suffix(".process.json")
+    whole.unlink(missing_ok=True)
+    process = subprocess.Popen(
+        command, cwd=home if suite.sdist else OUT, env={**os.environ, "PYTHONPATH": path, **environment}
+    )
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    whole.write_text(json.dumps({"seconds": used.ru_utime + used.ru_stime, "peak": used.ru_maxrss * _RSS}))
     return out
 
 
@@ -118,13 +134,16 @@ def passed(path: Path) -> Iterator[str]:
 
 
 def on_backend(suite: Suite, backend: str, every: int, seconds: float) -> Path:
-    """What passes natively, on `backend`."""
+    """What passes natively, on `backend`; then the same tests natively, for what both take."""
     native = OUT / f"suite-{suite.name}-native.jsonl"
     if not native.exists():
         run(suite, None)
     ids = OUT / f"suite-{suite.name}-ids.txt"
     ids.write_text("\n".join(passed(native)))
-    return run(suite, backend, ids, every, seconds)
+    out = run(suite, backend, ids, every, seconds)
+    ids.write_text("\n".join(read(out)))
+    run(suite, None, ids, name=f"beside-{backend}")
+    return out
 
 
 @dataclass
@@ -136,15 +155,28 @@ class Result:
     natively: int
     run: int
     passed: int
-    seconds: float
+    seconds: float  # CPU, of the tests
     native_seconds: float
+    whole: float  # CPU, of the process: start-up, imports and collection included
+    native_whole: float
+    peak: int  # bytes, the most that the process had
+    native_peak: int
     reasons: dict[str, int]
     unexplained: dict[str, str]  # name -> message
     fallbacks: set[str]
 
+    def __str__(self) -> str:
+        return (
+            f"{self.suite} on {self.backend}: {self.passed} of {self.run}; tests {self.seconds:.1f} s"
+            f" ({self.native_seconds:.1f} s), process {self.whole:.1f} s ({self.native_whole:.1f} s),"
+            f" memory {self.peak / 1e6:.0f} MB ({self.native_peak / 1e6:.0f} MB)"
+        )
+
 
 def result(suite: Suite, backend: str) -> Result:
-    native, ours = (read(OUT / f"suite-{suite.name}-{b}.jsonl") for b in ("native", backend))
+    beside = f"beside-{backend}"
+    every, native, ours = (read(OUT / f"suite-{suite.name}-{b}.jsonl") for b in ("native", beside, backend))
+    there, here = (json.loads((OUT / f"suite-{suite.name}-{b}.process.json").read_text()) for b in (beside, backend))
     known = tomllib.loads(REASONS.read_text()).get(suite.name, {})
     reasons: Counter[str] = Counter()
     unexplained = {}
@@ -160,11 +192,15 @@ def result(suite: Suite, backend: str) -> Result:
     return Result(
         suite=f"{suite.name} {suite.version}",
         backend=backend,
-        natively=sum(r["outcome"] == "passed" for r in native.values()),
+        natively=sum(r["outcome"] == "passed" for r in every.values()),
         run=len(counted),
         passed=sum(r["outcome"] == "passed" for r in counted.values()),
         seconds=sum(r["seconds"] for r in counted.values()),
         native_seconds=sum(native[k]["seconds"] for k in counted),
+        whole=here["seconds"],
+        native_whole=there["seconds"],
+        peak=here["peak"],
+        native_peak=there["peak"],
         reasons=dict(reasons),  # `asdict` takes a Counter for pairs
         unexplained=unexplained,
         fallbacks={f for r in counted.values() for f in r["fallbacks"]},

@@ -2,11 +2,13 @@
 conformance run."""
 
 import os
+from collections.abc import Iterator
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TENSORGRAFT_TORCH_COMPILER", "none")  # Inductor takes seconds for each program
-os.environ.setdefault("TENSORGRAFT_EAGER", "compiled")  # the backends are what is tested; `test_cold.py` has tiers
 os.environ.setdefault("TENSORGRAFT_CACHE", "0")  # what is tested is compiled here and now
+# XLA's optimisations are not what is tested; compiling is the time
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,5 +35,15 @@ def pytest_configure(config: pytest.Config) -> None:
         from tests.conformance.collector import Collector
 
         config.pluginmanager.register(Collector(config))
-    if config.getoption("--conformance") == "full":  # XLA's optimisations are not what is judged; compiling is the time
-        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+
+
+@pytest.fixture(autouse=True)
+def _eager(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests run in the default mode, tiered; those marked `compiled` are of what JAX itself computes."""
+    if request.node.get_closest_marker("compiled") is None:
+        yield
+        return
+    from tensorgraft.hub import tiers
+
+    with tiers.eager("compiled"):
+        yield

@@ -91,7 +91,7 @@ def test_scripts_print_on_the_device_what_they_print_natively(name: str, monkeyp
     for device in (None, "jax"):
         if name == "trainer":
             pytest.importorskip("accelerate").state.AcceleratorState._reset_state(True)  # it remembers the device
-        with as_accelerator(device) if device else contextlib.nullcontext():
+        with as_accelerator(device, tg.jit) if device else contextlib.nullcontext():
             runpy.run_path(str(unmodified.SCRIPTS / f"{name}.py"), run_name="__main__")
         printed.append(unmodified.losses(capsys.readouterr().out))
     unmodified.agree(name, printed[1], printed[0])

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tensorgraft import boxes, storage
-from tensorgraft.boxes import Plan, contiguous_strides
+from tensorgraft.boxes import Box, contiguous_strides
 from tensorgraft.hub import cold, dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, positions
@@ -71,7 +71,7 @@ def read(xp: Backend, array: Array, geometry: Geometry, form: Form, offset: Arra
 
 def look(xp: Backend, array: Array, geometry: Geometry) -> Array:
     """`storage.read` of an array that has values, by a program that serves every offset of the form."""
-    if not geometry.offset or xp.mutable or xp.wraps or xp.is_traced(array):
+    if not geometry.offset or xp.mutable or xp.compound or xp.is_traced(array):
         return storage.read(xp, array, geometry)
     made = cold.attempt(xp, ("look", geometry), lambda host, lent: storage.read(host, lent, geometry), (array,))
     if made is not None:
@@ -144,12 +144,12 @@ def _divided(xp: Backend, n: Array, by: int) -> tuple[Array, Array]:
     return quotient, xp.subtract(n, xp.multiply(quotient, _number(xp, by)))
 
 
-def _spans(plan: Plan) -> Shape:
+def _spans(plan: Box) -> Shape:
     """The extents of the box with what its steps leave out."""
     return tuple((n - 1) * by + 1 for n, by in zip(plan.extents, plan.step, strict=True))
 
 
-def _window(xp: Backend, dense: Array, start: Sequence[Array], plan: Plan) -> Array:
+def _window(xp: Backend, dense: Array, start: Sequence[Array], plan: Box) -> Array:
     """The box of a plan in an array, from `start`."""
     spans = _spans(plan)
     if spans != xp.shape(dense):
@@ -157,7 +157,7 @@ def _window(xp: Backend, dense: Array, start: Sequence[Array], plan: Plan) -> Ar
     return dense if spans == plan.extents else xp.slice(dense, (0,) * len(spans), spans, plan.step)
 
 
-def _slice(xp: Backend, geometry: Geometry, offset: Array, here: Shape) -> tuple[Plan, list[Array]]:
+def _slice(xp: Backend, geometry: Geometry, offset: Array, here: Shape) -> tuple[Box, list[Array]]:
     """(how the geometry is a slice of an array of shape `here`, where that begins)."""
     plan = boxes.of_array(geometry.shape, geometry.strides, -_least(geometry), here)
     assert plan is not None
@@ -171,7 +171,7 @@ def _slice(xp: Backend, geometry: Geometry, offset: Array, here: Shape) -> tuple
     return plan, start
 
 
-def _outermost(plan: Plan) -> int:
+def _outermost(plan: Box) -> int:
     """The stride of the first axis of a block."""
     return math.prod(plan.dense[1:])
 
@@ -225,6 +225,6 @@ class _Block:
         return flat if xp.shape(flat) == (self.size,) else xp.slice(flat, (0,), (self.size,), (1,))
 
 
-def _steps(plan: Plan) -> Shape:
+def _steps(plan: Box) -> Shape:
     """How far apart neighbours along each axis of a block are."""
     return contiguous_strides(plan.dense)

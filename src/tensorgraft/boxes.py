@@ -25,7 +25,7 @@ def contiguous_strides(shape: Shape) -> Shape:
     return tuple(reversed(strides))
 
 
-class Plan(NamedTuple):
+class Box(NamedTuple):
     """A geometry as a box in a dense block of the flat storage.
 
     `flat[begin:end]`, filled up behind if the storage ends before `end`, reshaped to `dense`, holds the box that
@@ -87,12 +87,12 @@ def _axes(shape: Shape, strides: Shape, offset: int) -> tuple[int, Shape, Shape,
 
 
 @functools.lru_cache(maxsize=65536)
-def of_memory(shape: Shape, strides: Shape, offset: int, size: int) -> Plan | None:
+def of_memory(shape: Shape, strides: Shape, offset: int, size: int) -> Box | None:
     """How to see a geometry of a flat storage of `size` elements as a box; None if it is not one."""
     offset, backward, still, order = _axes(shape, strides, offset)
     steps = [abs(s) for s in strides]
     if not order:
-        return Plan(offset, offset + 1, (1,), (0,), (1,), (1,), order, shape, still, backward)
+        return Box(offset, offset + 1, (1,), (0,), (1,), (1,), order, shape, still, backward)
     # the extents of the dense block: how often each stride goes into the one before it
     outer, inner = steps[order[0]], steps[order[-1]]
     extents = [shape[axis] for axis in order]
@@ -114,11 +114,11 @@ def of_memory(shape: Shape, strides: Shape, offset: int, size: int) -> Plan | No
         extents.append(1)
     end = begin + math.prod(dense)
     steps = [1] * len(dense)
-    return Plan(begin, end, tuple(dense), tuple(start), tuple(extents), tuple(steps), order, shape, still, backward)
+    return Box(begin, end, tuple(dense), tuple(start), tuple(extents), tuple(steps), order, shape, still, backward)
 
 
 @functools.lru_cache(maxsize=65536)
-def of_array(shape: Shape, strides: Shape, offset: int, here: Shape) -> Plan | None:
+def of_array(shape: Shape, strides: Shape, offset: int, here: Shape) -> Box | None:
     """How to see a geometry of a storage whose array has the shape `here` as a basic slice of that array, which then
     need not be flattened; None if it is not one."""
     offset, backward, still, order = _axes(shape, strides, offset)
@@ -135,10 +135,10 @@ def of_array(shape: Shape, strides: Shape, offset: int, here: Shape) -> Plan | N
         if start[at] + (shape[axis] - 1) * by >= here[at]:
             return None
         extents[at], step[at], before = shape[axis], by, at
-    return Plan(0, math.prod(here), here, tuple(start), tuple(extents), tuple(step), order, shape, still, backward)
+    return Box(0, math.prod(here), here, tuple(start), tuple(extents), tuple(step), order, shape, still, backward)
 
 
-def cut(xp: Backend, dense: Array, plan: Plan) -> Array:
+def cut(xp: Backend, dense: Array, plan: Box) -> Array:
     """The box of a plan in its dense block."""
     if plan.extents == plan.dense:
         return dense
@@ -146,7 +146,7 @@ def cut(xp: Backend, dense: Array, plan: Plan) -> Array:
     return xp.slice(dense, plan.start, tuple(ends), plan.step)
 
 
-def block(xp: Backend, flat: Array, plan: Plan) -> Array:
+def block(xp: Backend, flat: Array, plan: Box) -> Array:
     """The dense block of a plan."""
     (size,) = xp.shape(flat)
     if plan.end > size:

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 def device(name: str) -> torch.device:
     """The `torch.device` of a backend: `"jax"`, `"numpy"`, `"jax:1"`, `"jax:gpu:0"`.
 
-    Raises BackendNotAvailableError, which lists what is installed, for a backend unknown or not installed.
+    Raises BackendNotAvailableError, which lists what is installed, for a backend unknown or not installed; ValueError
+    for an index that the backend does not have.
+
+    >>> import tensorgraft as tg, torch
+    >>> torch.ones(2, device=tg.device("numpy")).tolist()
+    [1.0, 1.0]
     """
     registry.lookup(registry.parse(name)[0])
     from tensorgraft.frontends.torch.core import devices
@@ -32,7 +37,8 @@ def set_default_device(name: str) -> None:
     """Make this backend the default: of `torch.device("graft")`, without an index, in factory functions, and of arrays
     that `tensorgraft.array_api` makes without `device=`. Needs no PyTorch.
 
-    Raises BackendNotAvailableError, which lists what is installed, for a backend unknown or not installed.
+    Raises BackendNotAvailableError, which lists what is installed, for a backend unknown or not installed; ValueError
+    for an index that the backend does not have.
     """
     registry.get(name)  # raises for an index that the backend does not have
     registry.set_default(name)
@@ -44,8 +50,12 @@ def set_default_device(name: str) -> None:
 def to_backend_array(t: torch.Tensor) -> Any:
     """The array inside a tensor on the device, as the tensor sees it (`jax.Array`, `numpy.ndarray`).
 
-    On a backend with mutable arrays it shares the tensor's memory; on others it is the value as of now. Raises
-    TypeError for a tensor that is on no device of ours.
+    Its shape and dtype are the tensor's. On a backend with mutable arrays it shares the tensor's memory; on others it
+    is the value as of now. Raises TypeError for a tensor that is on no device of ours.
+
+    >>> import tensorgraft as tg, torch
+    >>> tg.to_backend_array(torch.ones(2, device=tg.device("numpy")))
+    array([1., 1.], dtype=float32)
     """
     from tensorgraft.frontends.torch.core import tensors
 
@@ -60,6 +70,11 @@ def from_backend_array(a: Any) -> torch.Tensor:
     A NumPy array is shared: writes to the tensor change it (one that cannot be written is copied). Raises TypeError
     for what is no array of a backend or of a dtype that PyTorch lacks, ValueError for a NumPy array that is not
     row-major.
+
+    >>> import numpy as np, tensorgraft as tg
+    >>> array = np.zeros(2)
+    >>> tg.from_backend_array(array).add_(1).device == tg.device("numpy"), array.tolist()
+    (True, [1.0, 1.0])
     """
     from tensorgraft.frontends.torch.core import devices, tensors
 

@@ -93,7 +93,7 @@ def same_strides(shape: Shape, a: Shape, b: Shape) -> bool:
 def read(xp: Backend, array: Array, geometry: Geometry) -> Array:
     """The array, of the geometry's shape and dtype, that the geometry sees in a storage's `array`."""
     shape, strides, offset, dtype = geometry
-    if xp.wraps:
+    if xp.compound:
         return xp.look(array, geometry)
     if xp.mutable:
         if strides and min(strides) < 0:
@@ -125,7 +125,7 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
     On a mutable backend `array` itself is changed and returned.
     """
     shape, strides, offset, dtype = geometry
-    if xp.wraps:
+    if xp.compound:
         return xp.put(array, geometry, value)
     if xp.mutable:
         if strides and min(strides) < 0:

@@ -57,24 +57,29 @@ def ignored(message: str = "") -> contextlib.AbstractContextManager[None]:
     return _first(_filter("ignore", message))
 
 
-@contextlib.contextmanager
-def heard() -> Iterator[list[str]]:
+class heard:
     """Inside, this thread's warnings are not shown: their texts are in the list."""
-    texts: list[str] = []
-    show, thread = warnings.showwarning, threading.get_ident()
 
-    def note(message: Any, *args: Any, **kwargs: Any) -> None:
-        if threading.get_ident() == thread:
-            texts.append(str(message))
-        else:
-            show(message, *args, **kwargs)
+    __slots__ = ("_first", "_show")
 
-    warnings.showwarning = note
-    try:
-        with _first(_ALWAYS):
-            yield texts
-    finally:
-        warnings.showwarning = show
+    def __enter__(self) -> list[str]:
+        texts: list[str] = []
+        show, thread = warnings.showwarning, threading.get_ident()
+
+        def note(message: Any, *args: Any, **kwargs: Any) -> None:
+            if threading.get_ident() == thread:
+                texts.append(str(message))
+            else:
+                show(message, *args, **kwargs)
+
+        self._show, self._first = show, _first(_ALWAYS)
+        warnings.showwarning = note
+        self._first.__enter__()
+        return texts
+
+    def __exit__(self, *exc: object) -> None:
+        self._first.__exit__()
+        warnings.showwarning = self._show
 
 
 @contextlib.contextmanager

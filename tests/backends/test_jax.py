@@ -511,3 +511,36 @@ def test_quotients_are_rounded_once(divisor: object) -> None:
     np.testing.assert_array_equal(host(xp.divide(xp.asarray(x), given)), x / divisor)
     (found,) = xp.compile(lambda x, y: (xp.round(xp.divide(x, y)),))(xp.asarray(x), given)
     np.testing.assert_array_equal(host(found), np.round(x / divisor))
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted as Linux counts them")
+def test_intermediate_results_are_not_mapped_anew_at_each_call() -> None:
+    import resource
+
+    rows = xp.asarray(np.ones((4096, 4096), np.float32))  # 64 MB: beyond what glibc keeps by itself
+
+    def program(x: jax.Array) -> tuple[jax.Array]:
+        turned = lax.optimization_barrier(x.T * 2)
+        return (jnp.cumsum(turned, 1)[:, -1] + turned[:, 0],)
+
+    compiled = xp.compile(program)
+    for _ in range(3):
+        jax.block_until_ready(compiled(rows))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    jax.block_until_ready(compiled(rows))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 4096  # of 16,384 pages a block
+
+
+def test_a_factor_is_turned_before_its_product() -> None:
+    """XLA would take the transposition into the product, which its fast kernels do not do."""
+    g, x = (xp.asarray(np.arange(n * 64, dtype=np.float32).reshape(64, n) % 7) for n in (32, 48))
+
+    def program() -> list[jax.Array]:
+        return [xp.matmul(xp.permute_dims(g, (1, 0)), x)]
+
+    traced = xp.trace(program)
+    assert "optimization_barrier" in traced.analyse().primitives
+    np.testing.assert_array_equal(host(traced.compile()(*traced.captured)[0]), host(g).T @ host(x))

@@ -27,7 +27,7 @@ def xp():
 
 
 def programs(n):
-    return [kept.Program(lambda x, k=k: x + k) for k in range(n)]
+    return [kept.KeptProgram(lambda x, k=k: x + k) for k in range(n)]
 
 
 def test_as_many_as_there_is_room_for(shelf):
@@ -64,7 +64,7 @@ def test_more_stay_where_programs_come_back(shelf):
 
 def test_a_function_of_many_signatures(shelf, monkeypatch):
     monkeypatch.setattr(kept, "_OF_ONE", 6)
-    double = kept.Program(lambda x: x * 2)
+    double = kept.KeptProgram(lambda x: x * 2)
     for n in range(1, 25):
         assert double(np.ones(n, np.float32)).shape == (n,)
         assert len(double.signatures) <= 8 + 4
@@ -73,7 +73,7 @@ def test_a_function_of_many_signatures(shelf, monkeypatch):
 @pytest.mark.parametrize("fn", [lambda x: x - 1, lambda x: jnp.tanh(x) * x], ids=["light", "full"])
 def test_nothing_of_a_program_that_went_stays(shelf, fn):
     x = jnp.ones(3)
-    program = kept.Program(fn)
+    program = kept.KeptProgram(fn)
     client = x.device.client
     before = len(client.live_executables())
     gc.disable()
@@ -100,7 +100,7 @@ def test_of_the_backend(shelf, xp):
 
 
 def test_a_program_in_a_trace_is_no_program_of_its_own(shelf):
-    program = kept.Program(lambda x: x + 1, inline=True)
+    program = kept.KeptProgram(lambda x: x + 1, inline=True)
     assert jax.jit(lambda x: program(x) * 2)(1.0) == 4.0
     assert shelf.count() == 0
 
@@ -148,13 +148,13 @@ def test_large_programs_compile_as_they_always_do():
 
 
 def test_one_program_small_and_large_in_a_trace_and_with_an_error(shelf):
-    program = kept.Program(lambda x: x + x if x.ndim < 2 else x * x + x, inline=True)
+    program = kept.KeptProgram(lambda x: x + x if x.ndim < 2 else x * x + x, inline=True)
     assert np.array_equal(program(A[:5]), A[:5] + A[:5], equal_nan=True)
     assert jax.jit(lambda x: program(x)[0])(A[:3]) == 3.0
     assert program(np.ones((2, 2), np.float32)).tolist() == [[2.0, 2.0], [2.0, 2.0]]
     assert program(np.ones(5000, np.float32)).sum() == 10000
     with pytest.raises(ValueError, match="this program"):
-        kept.Program(lambda x: _raise())(A)
+        kept.KeptProgram(lambda x: _raise())(A)
 
 
 def _raise():

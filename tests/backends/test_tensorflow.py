@@ -19,7 +19,7 @@ from tests.hub.draw import Draw
 pytest.importorskip("tensorflow")
 
 from tensorgraft.backends.tensorflow.framework import tf
-from tensorgraft.backends.tensorflow.graph import Compiled
+from tensorgraft.backends.tensorflow.graph import CompiledGraph
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import dtypes, registry
 
@@ -69,8 +69,8 @@ def test_in_a_program(key: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> N
     if mode == "graph":
         found = [host(x) for x in tf.function(fn, autograph=False)(*given)]
     else:
-        init = Compiled.__init__
-        monkeypatch.setattr(Compiled, "__init__", lambda self, graph: (made.append(self), init(self, graph))[1])
+        init = CompiledGraph.__init__
+        monkeypatch.setattr(CompiledGraph, "__init__", lambda self, graph: (made.append(self), init(self, graph))[1])
         found = [host(x) for x in xp.compile(fn)(*given)]
         assert made[0].by_xla == (key not in NOT_BY_XLA)
     if case.verify is not None:

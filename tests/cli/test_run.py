@@ -53,7 +53,7 @@ def test_an_empty_script_loads_nothing(tensorgraft, script):
         print(x.is_cuda, torch.cuda.current_device(), nn.Linear(3, 1).cuda()(x).shape, "jax" in sys.modules)
         """
     )
-    assert lines(tensorgraft("run", path)) == ["False", "True True False", "True 0 torch.Size([1]) True"]
+    assert lines(tensorgraft("run", path)) == ["False", "True True False", "True 0 torch.Size([1]) False"]
     only = script("import atexit, sys; atexit.register(lambda: print('tensorgraft.frontends.torch' in sys.modules))")
     assert lines(tensorgraft("run", only)) == ["False"]
 

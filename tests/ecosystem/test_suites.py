@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,10 +21,14 @@ def test_doctests_of_torchmetrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     suite = suites.SUITES["torchmetrics"]
     native = list(suites.passed(suites.run(suite, None, every=12)))
     (tmp_path / "ids.txt").write_text("\n".join(native))
+    for end in (".jsonl", ".process.json"):  # they are the same tests
+        shutil.copy(tmp_path / f"suite-torchmetrics-native{end}", tmp_path / f"suite-torchmetrics-beside-numpy{end}")
     suites.run(suite, "numpy", tmp_path / "ids.txt")
     result = suites.result(suite, "numpy")
     assert result.run == len(native) >= 8
     assert not result.unexplained and not result.fallbacks
+    assert result.whole > result.seconds and result.native_whole > result.native_seconds
+    assert 1e8 < result.native_peak < result.peak < 1e10
 
 
 def test_plugin(tmp_path: Path) -> None:

@@ -27,6 +27,12 @@ def _two(d: Draw) -> tuple[Any, ...]:
     return tuple(map(d.array, d.broadcastable(2)))
 
 
+def _derived(d: Draw) -> tuple[Any, ...]:
+    first, second = d.broadcastable(2)
+    order = np.asarray(np.round(d.array(first, low=0, high=4).astype(np.float64)), d.dtype)
+    return order, d.array(second, low=0.5, high=9)
+
+
 def _divided(d: Draw) -> tuple[Any, ...]:
     first, second = d.broadcastable(2)
     divisor = d.array(second, low=1, high=4)
@@ -321,6 +327,9 @@ COMPOSITES = {
     "logaddexp": Case(FLOAT, _two, np.logaddexp),
     "copysign": Case(FLOAT, _two, np.copysign),
     "angle": Case((*FLOAT, dtypes.complex64), _one, lambda x: np.angle(x + 0)),  # -0.0 is not negative here
+    "polygamma": Case(
+        FLOAT, _derived, lambda n, x: np.reshape(sp.polygamma(n.astype(int), x), np.broadcast_shapes(n.shape, x.shape))
+    ),
     "softplus": Case(FLOAT, _one, lambda x: np.logaddexp(x, 0)),
     "mean": Case((*FLOAT, dtypes.complex64), _reduced, lambda x, axis, keep: np.mean(x, axis, keepdims=keep), 32),
     "var": Case((*FLOAT, dtypes.complex64), _reduced, lambda x, axis, keep: np.var(x, axis, keepdims=keep), 64),

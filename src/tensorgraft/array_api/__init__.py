@@ -9,8 +9,9 @@ import math as _math
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from tensorgraft.frontends.array_api import Array
+from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.documentation import document_all as _document_all
+from tensorgraft.frontends.array_api.core.fallbacks import fallbacks as fallbacks
 from tensorgraft.frontends.array_api.core.taking import take, take_along_axis
 from tensorgraft.frontends.array_api.standard import fft, linalg
 from tensorgraft.frontends.array_api.standard.creation import (
@@ -194,13 +195,6 @@ __all__ = [
 _document_all({_n: globals()[_n] for _n in __all__}, {_n: _row[0] for _n, _row in (_UNARY | _BINARY).items()})
 _document_all({_n: getattr(linalg, _n) for _n in linalg.__all__}, {}, "linalg.")
 _document_all({_n: getattr(fft, _n) for _n in fft.__all__}, {}, "fft.")
-
-
-def fallbacks() -> dict[str, int]:
-    """How often each function of NumPy has computed on the host for want of one of the standard, by name."""
-    from tensorgraft.frontends.array_api.extensions import numpy_functions
-
-    return numpy_functions.fallbacks()
 
 
 if _TYPE_CHECKING:  # what tables make

@@ -57,7 +57,7 @@ def run_program(
         _refuse('this runs PyTorch programs, and PyTorch is not installed: pip install "tensorgraft[torch]"')
         return USAGE_ERROR
 
-    from tensorgraft.frontends import torch_entry
+    from tensorgraft.frontends.torch_entry import loading
     from tensorgraft.frontends.torch_entry.unused import before_use, forget
 
     gc.freeze()  # what is there now stays: the program's own collections need not go through it
@@ -68,13 +68,14 @@ def run_program(
     atexit.register(redirected.close)
 
     def redirect() -> None:
+        from tensorgraft import jit
         from tensorgraft.frontends.torch.device.accelerator import as_accelerator
 
-        redirected.enter_context(as_accelerator(on))
+        redirected.enter_context(as_accelerator(on, jit))
 
     def load() -> None:
-        torch_entry.when_loaded(redirect)
-        torch_entry.load()
+        loading.when_loaded(redirect)
+        loading.load()
 
     if lazy or ":" in on:  # whether there is such a device is said before the program runs
         load()
@@ -88,7 +89,7 @@ def run_program(
             recorded = stack.enter_context(tensorgraft.lazy())
         status = execute(program, module)
     sys.stdout.flush()
-    if torch_entry.loaded():
+    if loading.loaded():
         print_fallbacks(_console(), on)
     if recorded is not None and jit_report:
         _console().print(
@@ -97,7 +98,7 @@ def run_program(
             highlight=False,
         )
     if jit_report:
-        if torch_entry.loaded():
+        if loading.loaded():
             print_tiers(_console())
         print_jit_report(_console())
     return status

@@ -13,17 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tensorgraft.hub import tiers
+from tensorgraft.hub.attention import Attention
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.coded import Coded
-from tensorgraft.hub.elementwise import Elementwise
-from tensorgraft.hub.fft import FFT
-from tensorgraft.hub.indexing import Indexing
-from tensorgraft.hub.linalg import LinearAlgebra
-from tensorgraft.hub.random import Random
-from tensorgraft.hub.reduction import Reduction
-from tensorgraft.hub.shape import ShapeOps
-from tensorgraft.hub.sorting import Sorting
-from tensorgraft.hub.windowed import Windowed
+from tensorgraft.hub.control_flow import ControlFlow
+from tensorgraft.hub.operations import operations
 
 Array = Any
 B = TypeVar("B", bound=type[Backend])
@@ -145,15 +138,11 @@ class _Lent:
         return type(x)(map(self.back, x)) if isinstance(x, tuple | list) else x
 
 
-_AREAS = (Elementwise, Reduction, ShapeOps, Indexing, Sorting, LinearAlgebra, Coded, Windowed, FFT, Random)
-_TELL = frozenset({"count", "ndim", "size"})  # numbers, which nobody computes
-
-
 def with_cold_tier(cls: B) -> B:
     """A class decorator: each operation of the hub is computed by `cls.cold` for the first times."""
-    names = {"copy"} | {n for area in _AREAS for c in area.__mro__[:-1] for n, f in vars(c).items() if callable(f)}
-    for name in names:
-        if not name.startswith("_") and name not in _TELL:
+    elsewhere = {*vars(ControlFlow), *vars(Attention)}  # functions; a kernel of its own
+    for name in operations():
+        if name not in elsewhere:
             setattr(cls, name, _operation(name, getattr(cls, name)))
     return cls
 

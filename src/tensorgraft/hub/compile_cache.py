@@ -26,7 +26,8 @@ _off = False
 def set_compile_cache(path: str | os.PathLike[str] | None) -> None:
     """Keep compiled programs in `path`, also those of other processes to come; None: do not keep them.
 
-    Without this call they are kept in the user's cache directory, unless `TENSORGRAFT_CACHE` is 0.
+    Without this call they are kept in the user's cache directory, unless `TENSORGRAFT_CACHE` is 0. Raises TypeError for
+    what is no path; a directory that cannot be written is one in which nothing is kept.
     """
     global _chosen, _off
     _chosen, _off = (None, True) if path is None else (Path(path).expanduser().absolute(), False)

@@ -38,13 +38,14 @@ BINARY = {
     "subtract": "ifc",
     "divide": "fc",  # true division
     "fmod": "if",  # C's: the sign of the dividend; integers by zero: unspecified
-    "pow": "ifc",  # integers wrap; negative integer exponents: unspecified
+    "pow": "ifc",  # integers wrap; to negative powers they are the truncated reciprocal, as in C, and 0 of 0
     "atan2": "f",
     "nextafter": "f",
     **dict.fromkeys(["maximum", "minimum"], "bif"),  # NaN wins
     **dict.fromkeys(["bitwise_and", "bitwise_or", "bitwise_xor"], "bi"),
-    **dict.fromkeys(["bitwise_left_shift", "bitwise_right_shift"], "i"),  # right shift keeps the sign
-    **dict.fromkeys(["igamma", "igammac", "zeta", "polygamma"], "f"),
+    # a shift to the right keeps the sign; by less than 0, or the width or more, 0 (or the sign) is left
+    **dict.fromkeys(["bitwise_left_shift", "bitwise_right_shift"], "i"),
+    **dict.fromkeys(["igamma", "igammac", "zeta"], "f"),
 }
 COMPARISONS = {
     **dict.fromkeys(["equal", "not_equal"], "bifc"),
@@ -175,6 +176,15 @@ class Elementwise:
         zero = self.zeros_like(x)
         out = self.where(self.less(x, 0), self.add(zero, math.pi), zero)
         return self.where(self.isnan(x), x, out)
+
+    def polygamma(self, n: Array, x: Array) -> Array:
+        """The derivative of order `n` of digamma, (-1)^(n+1) n! zeta(n + 1, x); in double, for n! and zeta cancel."""
+        order, wide = (self.astype(v, dtypes.float64) for v in (n, x))
+        after = self.add(order, 1)
+        even = self.equal(self.fmod(order, self.full_like(order, 2)), 0)
+        factorial = self.exp(self.lgamma(after))
+        higher = self.multiply(self.where(even, self.negative(factorial), factorial), self.zeta(after, wide))
+        return self.astype(self.where(self.equal(order, 0), self.digamma(wide), higher), self.dtype_of(x))
 
     def softplus(self, x: Array) -> Array:
         return self.logaddexp(x, self.zeros_like(x))

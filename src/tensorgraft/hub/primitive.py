@@ -14,6 +14,12 @@ def primitive(method: F) -> F:
     return method
 
 
+def told(method: F) -> F:
+    """Mark a method that tells a number of an array's shape, and computes nothing."""
+    method.is_told = True
+    return method
+
+
 def primitives(cls: type) -> dict[str, Callable[..., Any]]:
     """The primitives that `cls` inherits or declares, by name."""
     found = {}
@@ -28,7 +34,7 @@ def composites(cls: type) -> dict[str, Callable[..., Any]]:
     """The composites of the hub (public methods that are no primitives), by name."""
     found: dict[str, Callable[..., Any]] = {}
     for base in cls.__mro__:
-        if base.__module__.startswith("tensorgraft.hub"):
+        if base.__module__.startswith(__package__):
             for name, member in vars(base).items():
                 if not name.startswith("_") and callable(member) and not getattr(member, "is_primitive", False):
                     found.setdefault(name, member)

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.primitive import primitive
+from tensorgraft.hub.primitive import primitive, told
 
 Array = Any
 Axis = int | tuple[int, ...] | None
@@ -74,6 +74,7 @@ class Reduction:
 
     # ---- composites ------------------------------------------------------------------------------------------------
 
+    @told
     def count(self, x: Array, axis: Axis = None) -> int:
         """How many elements one result of a reduction of `x` over `axis` sees."""
         shape = self.shape(x)

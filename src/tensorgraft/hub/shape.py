@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.primitive import primitive
+from tensorgraft.hub.primitive import primitive, told
 
 Array = Any
 Shape = tuple[int, ...]
@@ -71,11 +71,18 @@ class ShapeOps:
     def dynamic_update_slice(self, x: Array, update: Array, start: Sequence[Array], /) -> Array:
         raise NotImplementedError
 
+    @primitive
+    def copy(self, x: Array, /) -> Array:
+        """An array with the same values whose memory is its own."""
+        raise NotImplementedError
+
     # ---- composites ------------------------------------------------------------------------------------------------
 
+    @told
     def size(self, x: Array) -> int:
         return math.prod(self.shape(x))
 
+    @told
     def ndim(self, x: Array) -> int:
         return len(self.shape(x))
 

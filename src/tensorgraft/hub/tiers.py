@@ -18,6 +18,7 @@ import os
 from typing import Literal, get_args
 
 Mode = Literal["tiered", "compiled"]
+When = Literal["first", "recurring"]  # a signature of a function of `tg.jit` is compiled
 
 # Calls of one signature whose operations, one by one, take about as long as compiling them (60 ms; some 15 us a call).
 CALLS = 4096
@@ -54,7 +55,16 @@ def set_mode(mode: str) -> None:
 
 
 class eager:
-    """How eager operations are computed from here on, or inside `with`: see `tg.eager`."""
+    """How eager operations are computed from here on, or inside `with`: "tiered" (the default; also by
+    `$TENSORGRAFT_EAGER`), where signatures are computed without a compiler until they have come back often, or
+    "compiled", at their first call. Results are the same.
+
+    Raises ValueError for another mode.
+
+    >>> import tensorgraft as tg
+    >>> with tg.eager("compiled"):
+    ...     pass  # programs that are timed from their second call on
+    """
 
     def __init__(self, mode: str) -> None:
         self._before = _state.mode

@@ -1,7 +1,7 @@
 """Derivatives and batching of functions of arrays.
 
 A function is given as (backend, *arrays) -> a tuple of arrays: the backend that it gets computes the transform, and is
-the framework's own where the framework transforms, else one that keeps a tape.
+the framework's own where the framework transforms, else one that keeps a tape (`hub.tape.ByTape`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ Backward = Callable[[Any, Sequence[Array], Sequence[Array], Sequence[Array]], Se
 # (backend, arguments, results, tangents of the arguments) -> tangents of the results
 Forward = Callable[[Any, Sequence[Array], Sequence[Array], Sequence[Array]], Sequence[Array]]
 
+_NONE = "{} has no derivatives: a backend whose framework has none derives from tensorgraft.hub.tape.ByTape, too"
+
 
 class Transforms:
     def vjp(
@@ -25,19 +27,13 @@ class Transforms:
     ) -> tuple[tuple[Array, ...], Callable[[Sequence[Array]], tuple[Array, ...]]]:
         """(results, pullback: cotangents of all results -> cotangents of all primals). Primals are inexact; cotangents
         of results that are not are ignored."""
-        from tensorgraft.hub.tape import vjp
-
-        xp: Any = self
-        return vjp(xp, fn, primals)
+        raise NotImplementedError(_NONE.format(self))
 
     def jvp(
         self, fn: Function, primals: Sequence[Array], tangents: Sequence[Array], /
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         """(results, their tangents; of results that are not inexact, zeros of their own dtype)."""
-        from tensorgraft.hub.tape import jvp
-
-        xp: Any = self
-        return jvp(xp, fn, primals, tangents)
+        raise NotImplementedError(_NONE.format(self))
 
     def vmap(self, fn: Function, /, *arrays: Array) -> tuple[Array, ...]:
         """`fn` of every slice along the first axis of the arrays, which have one of the same extent; results stacked.

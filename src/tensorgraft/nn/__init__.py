@@ -3,6 +3,8 @@
 Parameters have the layouts of Equinox's layers and begin as these do; given the same ones, results are the same. Where
 Equinox takes one example, leading axes are batches here, too. Weights are on the device of the `key`, float32 unless
 `dtype` says otherwise.
+
+Built on `array_api`, `transforms` and `random`; nothing of the core imports it.
 """
 
 from tensorgraft.nn.attention import MultiheadAttention, dot_product_attention

@@ -12,9 +12,9 @@ import optree
 import tensorgraft.array_api as xp
 from tensorgraft import random
 from tensorgraft.array_api import Array
+from tensorgraft.arrays import is_array
 from tensorgraft.nn import initial
 from tensorgraft.nn.functions import relu
-from tensorgraft.transforms.arrays import is_array
 from tensorgraft.transforms.filtered_vmap import filter_vmap
 from tensorgraft.transforms.module import Module, field
 

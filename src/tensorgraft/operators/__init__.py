@@ -1,5 +1,9 @@
-"""Matrix-free linear operators on arrays of any backend, and the equations they are in. See `docs/operators.md`."""
+"""Matrix-free linear operators on arrays of any backend, and the equations they are in. See `docs/operators.md`.
 
+Built on `array_api`, `transforms` and `random`; nothing of the core imports it.
+"""
+
+from tensorgraft.operators import arithmetic  # noqa: F401  (gives `LinearOperator` its methods)
 from tensorgraft.operators.base import LinearOperator
 from tensorgraft.operators.blocks import BlockDiagonalLinearOperator, BlockLinearOperator, KroneckerLinearOperator
 from tensorgraft.operators.composed import (
@@ -10,13 +14,14 @@ from tensorgraft.operators.composed import (
     TaggedLinearOperator,
     TransposeLinearOperator,
 )
-from tensorgraft.operators.derived import HessianLinearOperator, InverseLinearOperator, JacobianLinearOperator
+from tensorgraft.operators.derived import HessianLinearOperator, JacobianLinearOperator
 from tensorgraft.operators.elementary import (
     DiagonalLinearOperator,
     IdentityLinearOperator,
     TridiagonalLinearOperator,
 )
 from tensorgraft.operators.estimators import Estimate, diagonal, frobenius_norm, logdet, trace
+from tensorgraft.operators.inverse import InverseLinearOperator
 from tensorgraft.operators.krylov import CG, GMRES
 from tensorgraft.operators.lowrank import LowRankLinearOperator
 from tensorgraft.operators.lsmr import LSMR, LSQR

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import optree
@@ -19,10 +19,15 @@ from tensorgraft.operators.pytrees import register
 from tensorgraft.operators.structures import Structure
 from tensorgraft.transforms import gradients
 
+if TYPE_CHECKING:
+    from tensorgraft.operators.arithmetic import Arithmetic as _Arithmetic  # which gives it its methods
+else:
+    _Arithmetic = object
+
 _COLUMNS = 512  # how many columns at once where only some numbers of each are wanted
 
 
-class LinearOperator(ABC):
+class LinearOperator(ABC, _Arithmetic):
     """A linear map from pytrees of arrays to pytrees of arrays, on one device.
 
     It is a pytree itself: an argument and a result of `tg.jit`, and `tg.grad` differentiates in its arrays. A subclass
@@ -54,6 +59,11 @@ class LinearOperator(ABC):
     @property
     def _tags(self) -> Iterable[str]:
         return ()
+
+    @property
+    def inverse_of(self) -> LinearOperator | None:
+        """The operator whose inverse this one is, where that is how it was made: a product with it solves."""
+        return None
 
     @property
     def in_structure(self) -> Any:
@@ -137,23 +147,6 @@ class LinearOperator(ABC):
         out = self.mm(self._in.unravel(x))
         return self._out.ravel(optree.tree_leaves(out), x.shape[1])
 
-    @property
-    def T(self) -> LinearOperator:
-        """The transpose, not conjugated."""
-        from tensorgraft.operators.composed import TransposeLinearOperator
-
-        return self if "symmetric" in self.tags else TransposeLinearOperator(self)
-
-    @property
-    def H(self) -> LinearOperator:
-        """The adjoint: the conjugate of the transpose."""
-        from tensorgraft.operators.composed import ConjugateLinearOperator
-
-        if "hermitian" in self.tags:
-            return self
-        transpose = self.T
-        return ConjugateLinearOperator(transpose) if dtypes.is_complex(self.dtype) else transpose
-
     def as_matrix(self) -> Array:
         """(out_size, in_size), vectors ravelled leaf by leaf in row-major order."""
         return self.mm_flat(xp.eye(self.in_size, dtype=self._in.dtype, device=self.device))
@@ -169,41 +162,6 @@ class LinearOperator(ABC):
         if not found:
             return xp.zeros((0,), dtype=self.dtype, device=self.device)
         return found[0] if len(found) == 1 else xp.concat(found)
-
-    # ---- arithmetic --------------------------------------------------------------------------------------------------
-
-    def __add__(self, other: Any) -> LinearOperator:
-        from tensorgraft.operators.composed import SumLinearOperator
-
-        return SumLinearOperator([self, other]) if isinstance(other, LinearOperator) else NotImplemented
-
-    def __sub__(self, other: Any) -> LinearOperator:
-        return self + (-other) if isinstance(other, LinearOperator) else NotImplemented
-
-    def __neg__(self) -> LinearOperator:
-        return self * -1
-
-    def __mul__(self, scalar: Any) -> LinearOperator:
-        from tensorgraft.operators.composed import ScaledLinearOperator, is_scalar
-
-        return ScaledLinearOperator(self, scalar) if is_scalar(scalar) else NotImplemented
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, scalar: Any) -> LinearOperator:
-        from tensorgraft.operators.composed import is_scalar
-
-        return self * (1 / scalar) if is_scalar(scalar) else NotImplemented
-
-    def __matmul__(self, other: Any) -> Any:
-        """Of another operator: the composition; of a vector: `mv`; of an array (n, k): `mm`."""
-        from tensorgraft.operators.composed import ProductLinearOperator
-
-        if isinstance(other, LinearOperator):
-            return ProductLinearOperator([self, other])
-        if isinstance(other, Array) and other.ndim == 2 and self.is_vector_operator:
-            return self.mm(other)
-        return self.mv(other)
 
 
 def _flatten(operator: LinearOperator) -> tuple[list[Any], Any, tuple[str, ...]]:

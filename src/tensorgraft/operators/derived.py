@@ -1,11 +1,10 @@
-"""Operators of derivatives, and inverses."""
+"""Operators of derivatives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
 from tensorgraft.frontends.array_api.core.devices import Device
 from tensorgraft.hub import dtypes
@@ -122,57 +121,3 @@ class HessianLinearOperator(JacobianLinearOperator):
 
     def mm(self, x: Any, /) -> Any:
         return _pulled(self, gradients.grad(self.fn), self.x, x)
-
-
-class InverseLinearOperator(Reversed):
-    """The inverse (or pseudo-inverse) of an operator: `mv` is `linear_solve`.
-
-    Arguments: as of `linear_solve`.
-    """
-
-    _fields = ("operator", "solver", "throw")
-    _static = ("throw",)
-
-    def __init__(self, operator: LinearOperator, solver: Any = None, *, throw: bool = True, **options: Any) -> None:
-        from tensorgraft.operators.solving import as_solver
-
-        super().__init__(operator)
-        self.solver = as_solver(solver, operator, options)
-        self.throw = throw
-
-    @property
-    def _tags(self) -> Iterable[str]:
-        return tags_.of_inverse(self.operator.tags)
-
-    def mv(self, x: Any, /) -> Any:
-        from tensorgraft.operators.solving import linear_solve
-
-        return linear_solve(self.operator, x, self.solver, throw=self.throw).value
-
-    def mm(self, x: Any, /) -> Any:
-        leaves = self._in.checked("InverseLinearOperator.mm", x, columns=True)
-        return self._out.unravel(self.mm_flat(self._in.ravel(leaves, leaves[0].shape[-1])))
-
-    def _flat(self, x: Array) -> Array:
-        from tensorgraft.operators.solving import Solution, refuse, solve_columns
-
-        if not x.shape[1]:
-            return xp.zeros((self.out_size, 0), dtype=self.dtype, device=self.device)
-        found, error, converged, steps = solve_columns(self.operator, x, self.solver)
-        if self.throw:
-            solution = Solution(found, xp.max(error), xp.all(converged), steps, self.solver.name)
-            refuse(solution, self.solver, self.operator)
-        return found
-
-    @property
-    def T(self) -> LinearOperator:
-        if "symmetric" in self.tags:
-            return self
-        return InverseLinearOperator(self.operator.T, self.solver.transposed(), throw=self.throw)
-
-    @property
-    def H(self) -> LinearOperator:
-        if "hermitian" in self.tags:
-            return self
-        solver = self.solver.transposed().conjugated()
-        return InverseLinearOperator(self.operator.H, solver, throw=self.throw)

@@ -20,7 +20,7 @@ from tensorgraft.operators.krylov import CG, GMRES
 from tensorgraft.operators.lsmr import LSMR, LSQR
 from tensorgraft.operators.pytrees import register
 from tensorgraft.operators.solvers import LU, QR, SVD, Cholesky, Diagonal, LinearSolver, Solved, Triangular, Tridiagonal
-from tensorgraft.operators.structured import Structured
+from tensorgraft.operators.structured import Structured, chosen
 
 SOLVERS: dict[str, type[LinearSolver]] = {
     s.name: s for s in (Structured, Diagonal, Tridiagonal, Triangular, Cholesky, LU, QR, SVD, CG, GMRES, LSMR, LSQR)
@@ -123,22 +123,6 @@ def as_solver(solver: Any, operator: LinearOperator, options: dict[str, Any]) ->
         raise TypeError(f"linear_solve: expected a LinearSolver or a name, got a {type(solver).__qualname__}")
     solver.check(operator)
     return solver
-
-
-def chosen(operator: LinearOperator) -> LinearSolver:
-    """The direct solver that suits an operator best."""
-    tags = operator.tags
-    if "diagonal" in tags:
-        return Diagonal()
-    if Structured.suits(operator):
-        return Structured()
-    if "tridiagonal" in tags:
-        return Tridiagonal()
-    if tags & {"lower_triangular", "upper_triangular"}:
-        return Triangular()
-    if tags & {"positive_semidefinite", "negative_semidefinite"}:
-        return Cholesky()
-    return LU() if operator.shape[0] == operator.shape[1] else QR()
 
 
 def refuse(solution: Solution, solver: LinearSolver, operator: LinearOperator) -> None:

@@ -6,9 +6,19 @@ from typing import Any
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
-from tensorgraft.operators import blocks, composed, derived, elementary, lowrank
+from tensorgraft.operators import blocks, composed, elementary, lowrank
 from tensorgraft.operators.base import LinearOperator
-from tensorgraft.operators.solvers import LinearSolver, Solved, finite
+from tensorgraft.operators.solvers import (
+    LU,
+    QR,
+    Cholesky,
+    Diagonal,
+    LinearSolver,
+    Solved,
+    Triangular,
+    Tridiagonal,
+    finite,
+)
 
 
 def _square(operator: LinearOperator) -> bool:
@@ -30,7 +40,7 @@ class Structured(LinearSolver):
             return Structured.suits(operator.operator)
         if isinstance(operator, composed.ScaledLinearOperator | composed.ConjugateLinearOperator):
             return _square(operator)
-        if isinstance(operator, elementary.IdentityLinearOperator | derived.InverseLinearOperator):
+        if operator.inverse_of is not None or isinstance(operator, elementary.IdentityLinearOperator):
             return _square(operator)
         if isinstance(operator, composed.ProductLinearOperator | blocks.KroneckerLinearOperator):
             return all(map(_square, operator.operators))
@@ -50,8 +60,6 @@ class Structured(LinearSolver):
         return Solved(x, finite(x), 1)
 
     def _part(self, operator: LinearOperator, b: Array) -> Array:
-        from tensorgraft.operators.solving import chosen
-
         solver = chosen(operator)
         if isinstance(solver, Structured):
             return self._solved(operator, b)
@@ -67,8 +75,8 @@ class Structured(LinearSolver):
             return self._part(operator.operator, _over(b, operator.scalar))
         if isinstance(operator, composed.ConjugateLinearOperator):
             return xp.conj(self._part(operator.operator, xp.conj(b)))
-        if isinstance(operator, derived.InverseLinearOperator):
-            return operator.operator.mm_flat(b)
+        if operator.inverse_of is not None:
+            return operator.inverse_of.mm_flat(b)
         if isinstance(operator, composed.ProductLinearOperator):
             for part in operator.operators:
                 b = self._part(part, b)
@@ -84,3 +92,19 @@ class Structured(LinearSolver):
 
 def _over(b: Array, scalar: Any) -> Array:
     return b / (xp.astype(scalar, b.dtype) if isinstance(scalar, Array) else scalar)
+
+
+def chosen(operator: LinearOperator) -> LinearSolver:
+    """The direct solver that suits an operator best."""
+    tags = operator.tags
+    if "diagonal" in tags:
+        return Diagonal()
+    if Structured.suits(operator):
+        return Structured()
+    if "tridiagonal" in tags:
+        return Tridiagonal()
+    if tags & {"lower_triangular", "upper_triangular"}:
+        return Triangular()
+    if tags & {"positive_semidefinite", "negative_semidefinite"}:
+        return Cholesky()
+    return LU() if operator.shape[0] == operator.shape[1] else QR()

@@ -12,7 +12,7 @@ Tags = frozenset[str]
 
 
 @dataclass(frozen=True)
-class Rule:
+class TagRule:
     """How one tag behaves. Conjugation keeps every tag; tags that name no rule here are lost."""
 
     implies: tuple[str, ...] = ()
@@ -27,19 +27,19 @@ class Rule:
 
 
 # fmt: off
-RULES: dict[str, Rule] = {
-    "symmetric":             Rule(),
-    "hermitian":             Rule(scaled="real"),
-    "positive_semidefinite": Rule(implies=("hermitian",), scaled="positive", negated="negative_semidefinite"),
-    "negative_semidefinite": Rule(implies=("hermitian",), scaled="positive", negated="positive_semidefinite",
+RULES: dict[str, TagRule] = {
+    "symmetric":             TagRule(),
+    "hermitian":             TagRule(scaled="real"),
+    "positive_semidefinite": TagRule(implies=("hermitian",), scaled="positive", negated="negative_semidefinite"),
+    "negative_semidefinite": TagRule(implies=("hermitian",), scaled="positive", negated="positive_semidefinite",
                                   kronecker=False),
-    "diagonal":              Rule(implies=("tridiagonal", "lower_triangular", "upper_triangular", "symmetric"),
+    "diagonal":              TagRule(implies=("tridiagonal", "lower_triangular", "upper_triangular", "symmetric"),
                                   product=True),
-    "tridiagonal":           Rule(inverse=False, kronecker=False),
-    "lower_triangular":      Rule(transposed="upper_triangular", product=True),
-    "upper_triangular":      Rule(transposed="lower_triangular", product=True),
-    "unit_diagonal":         Rule(sum=False, inverse=False, scaled="none"),
-    "unitary":               Rule(sum=False, product=True, scaled="none"),
+    "tridiagonal":           TagRule(inverse=False, kronecker=False),
+    "lower_triangular":      TagRule(transposed="upper_triangular", product=True),
+    "upper_triangular":      TagRule(transposed="lower_triangular", product=True),
+    "unit_diagonal":         TagRule(sum=False, inverse=False, scaled="none"),
+    "unitary":               TagRule(sum=False, product=True, scaled="none"),
 }
 # fmt: on
 _TRIANGULAR = ("lower_triangular", "upper_triangular")

@@ -1,4 +1,4 @@
-"""Mixed precision: one set of tables for every front end."""
+"""Mixed precision: one set of tables, for PyTorch's device and for the hub."""
 
 from tensorgraft.precision.operations import autocasting
 from tensorgraft.precision.policies import POLICIES

@@ -70,7 +70,7 @@ BY_ARGUMENTS: dict[str, Callable[..., str]] = {
 def autocasting(xp: Backend) -> Backend:
     """`xp` with the casts of the region that this thread is in; `xp` itself outside of one, or in a disabled one.
 
-    What is compiled with it has these casts for good: its cache is to know `precision.current()` too.
+    What is compiled with it has these casts for good: its cache is to know `precision.current()` too. Raises nothing.
     """
     region = current()
     return xp if region is None else _casting(xp, region.policy, region.dtype)

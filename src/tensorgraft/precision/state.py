@@ -50,13 +50,13 @@ on_policies: list[Callable[[frozenset[str], bool], None]] = []
 
 
 def current() -> Region | None:
-    """The innermost enabled region that this thread is in; None outside, and in a disabled one."""
+    """The innermost enabled region that this thread is in; None outside, and in a disabled one. Raises nothing."""
     region = _now.regions[-1][0] if _now.regions else None
     return region if region is not None and region.enabled else None
 
 
 def policy() -> str:
-    """The name of the policy that holds in this thread."""
+    """The name of the policy that holds in this thread. Raises nothing."""
     named = _now.policies
     return named[-1] if named else _default
 
@@ -105,8 +105,9 @@ class autocast_policy:
 class autocast:
     """A region of mixed precision, as a context or a decorator: products in `dtype`, what needs range in float32.
 
-    Operations on arrays of any front end follow the table of the policy; on PyTorch's device `graft` this is
-    `torch.autocast("graft", ...)` (where PyTorch was imported before the region was entered). Regions nest,
+    On PyTorch's device `graft` this is `torch.autocast("graft", ...)` (where PyTorch was imported before the region was
+    entered), by the table of the policy; `precision.autocasting(xp)` is a backend of the hub under it. Functions of
+    `tensorgraft.array_api` keep the standard's dtypes, and are not cast. Regions nest,
     `enabled=False` makes an island in which nothing is cast, and each thread has its own.
 
     Arguments:
@@ -119,6 +120,12 @@ class autocast:
     Raises:
         ValueError: for an unknown policy.
         TypeError: for a dtype that is none.
+
+    >>> import tensorgraft as tg, torch
+    >>> x = torch.ones(2, 2, device=tg.device("numpy"))
+    >>> with tg.autocast("bfloat16"):
+    ...     (x @ x).dtype
+    torch.bfloat16
     """
 
     def __init__(

@@ -1,21 +1,23 @@
 """Quantised tensors that behave as tensors: `tg.quantize`, `tg.dequantize`, and what happens where an operation has no
-rule for codes."""
+rule for codes.
+
+What is asked for here is imported then: the modules beside this one, which front ends are built on, know nothing of it.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
-
-from tensorgraft.quantization.models import quantize_
-from tensorgraft.quantization.optimizer import Adam8bitState, GradientTransformation, adam8bit
-from tensorgraft.quantization.policy import NoQuantizedRuleError, on_missing, report, reset
-from tensorgraft.quantization.public import dequantize, from_torchao, is_quantized, quantize
-from tensorgraft.quantization.rounding import gptq
-from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.quantization.training import convert_, fake_quantize, prepare_qat_
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.quantized.adam8bit import Adam8bit
     from tensorgraft.frontends.torch.quantized.smoothing import smooth_
     from tensorgraft.frontends.torch.quantized.state import flatten_tensor_state_dict, unflatten_tensor_state_dict
+    from tensorgraft.quantization.api.arrays import dequantize, from_torchao, is_quantized, quantize
+    from tensorgraft.quantization.api.gptq import gptq
+    from tensorgraft.quantization.api.models import quantize_
+    from tensorgraft.quantization.api.optimizer import Adam8bitState, GradientTransformation, adam8bit
+    from tensorgraft.quantization.api.training import convert_, fake_quantize, prepare_qat_
+    from tensorgraft.quantization.policy import NoQuantizedRuleError, on_missing, report, reset
+    from tensorgraft.quantization.scheme import Scheme
 
 __all__ = [
     "Adam8bit",
@@ -41,16 +43,33 @@ __all__ = [
     "unflatten_tensor_state_dict",
 ]
 
-
-_OF_TORCH = {  # which import it
-    "Adam8bit": "quantized.adam8bit",
-    "flatten_tensor_state_dict": "quantized.state",
-    "smooth_": "quantized.smoothing",
-    "unflatten_tensor_state_dict": "quantized.state",
+_HOMES = {  # public name -> module that has it
+    "Adam8bit": "tensorgraft.frontends.torch.quantized.adam8bit",
+    "Adam8bitState": "tensorgraft.quantization.api.optimizer",
+    "GradientTransformation": "tensorgraft.quantization.api.optimizer",
+    "NoQuantizedRuleError": "tensorgraft.quantization.policy",
+    "Scheme": "tensorgraft.quantization.scheme",
+    "adam8bit": "tensorgraft.quantization.api.optimizer",
+    "convert_": "tensorgraft.quantization.api.training",
+    "dequantize": "tensorgraft.quantization.api.arrays",
+    "fake_quantize": "tensorgraft.quantization.api.training",
+    "flatten_tensor_state_dict": "tensorgraft.frontends.torch.quantized.state",
+    "from_torchao": "tensorgraft.quantization.api.arrays",
+    "gptq": "tensorgraft.quantization.api.gptq",
+    "is_quantized": "tensorgraft.quantization.api.arrays",
+    "on_missing": "tensorgraft.quantization.policy",
+    "prepare_qat_": "tensorgraft.quantization.api.training",
+    "quantize": "tensorgraft.quantization.api.arrays",
+    "quantize_": "tensorgraft.quantization.api.models",
+    "report": "tensorgraft.quantization.policy",
+    "reset": "tensorgraft.quantization.policy",
+    "smooth_": "tensorgraft.frontends.torch.quantized.smoothing",
+    "unflatten_tensor_state_dict": "tensorgraft.frontends.torch.quantized.state",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _OF_TORCH:
-        return getattr(importlib.import_module(f"tensorgraft.frontends.torch.{_OF_TORCH[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return value

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,8 +15,8 @@ import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.primitive import composites, primitives
-from tensorgraft.hub.transforms import Transforms
+from tensorgraft.hub.tape import ByTape
+from tensorgraft.hub.wrapper import Wrapper
 from tensorgraft.quantization import convolutions, policy, products, trained, views
 from tensorgraft.quantization.encode import same_ranges
 from tensorgraft.quantization.quantized import Quantized, anew, dense
@@ -26,12 +25,6 @@ from tensorgraft.storage import Geometry, read, write
 
 Array = Any
 _QUIET = frozenset({"zeros_like", "ones_like", "full_like"})  # ask for shape and dtype only
-
-_NOT_FORWARDED = frozenset(
-    name
-    for name, f in inspect.getmembers(Backend, callable)
-    if getattr(f, "__module__", None) in (Backend.__module__, Transforms.__module__) and name != "copy"
-)
 
 
 def _holds(x: Any) -> bool:
@@ -52,23 +45,22 @@ _RULES: dict[str, Callable[..., Any]] = {
 
 
 def _primitive(name: str) -> Callable[..., Any]:
-    found = _RULES.get(name)
+    rule = _RULES.get(name)
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not any(map(_holds, args)) and not any(map(_holds, kwargs.values())):
             return getattr(self.inner, name)(*args, **kwargs)
         if trained.holds(args) or any(map(trained.holds, kwargs.values())):
-            return trained.applied(self.inner, quantizing, name, found, args, kwargs)
-        if found is not None:
-            made = found(self.inner, *args, **kwargs)
-            if made is not None:
+            return trained.applied(self.inner, quantizing, name, rule, args, kwargs)
+        if rule is not None:
+            result = rule(self.inner, *args, **kwargs)
+            if result is not None:
                 policy.served(name)
-                return made
+                return result
         policy.missing(name, _shapes((*args, *kwargs.values())))
         args = _dense(self.inner, args)
         return getattr(self.inner, name)(*args, **{k: _dense(self.inner, v) for k, v in kwargs.items()})
 
-    method.__name__ = name
     return method
 
 
@@ -80,7 +72,6 @@ def _composite(name: str, written: Callable[..., Any]) -> Callable[..., Any]:
             return written(self, *args, **kwargs)
         return getattr(self.inner, name)(*args, **kwargs)
 
-    method.__name__ = name
     return method
 
 
@@ -94,25 +85,23 @@ def _quantized(x: Any) -> list[Quantized]:
     return [x] if isinstance(x, Quantized) else []
 
 
-class _Forwarding(Backend):
-    for _name in primitives(Backend):
-        if _name not in _NOT_FORWARDED:
-            locals()[_name] = _primitive(_name)
-    for _name, _written in composites(Backend).items():
-        if _name not in _NOT_FORWARDED and _name not in _QUIET:
-            locals()[_name] = _composite(_name, _written)
-    del _name, _written
+def _operation(name: str, declared: Callable[..., Any]) -> Callable[..., Any] | None:
+    if getattr(declared, "is_primitive", False):
+        return _primitive(name)
+    return None if name in _QUIET else _composite(name, declared)
 
 
-class QuantizingBackend(_Forwarding):
+class _Operations(ByTape, Wrapper, operation=_operation):
+    pass
+
+
+class QuantizingBackend(_Operations):
     mutable = False  # a write quantises anew
-    wraps = True
+    compound = True
 
     def __init__(self, inner: Backend) -> None:
-        self.inner = inner
-        self.name = inner.name
+        super().__init__(inner)
         self.compiles = inner.compiles
-        super().__init__(inner.index, inner.platform)
 
     @property
     def traces(self) -> bool:
@@ -164,11 +153,11 @@ class QuantizingBackend(_Forwarding):
 
     def transposed_convolution(self, x: Array, w: Array, /, *args: Any, **kwargs: Any) -> Array:
         """The inner backend's, which may be faster than the hub's composite, with dequantised weights."""
-        found = convolutions.convolved("transposed_convolution", self.inner, x, w, *args, **kwargs)
-        if found is None:
+        result = convolutions.convolved("transposed_convolution", self.inner, x, w, *args, **kwargs)
+        if result is None:
             return super().transposed_convolution(x, w, *args, **kwargs)
         policy.served("transposed_convolution")
-        return found
+        return result
 
     # ---- storages ----------------------------------------------------------------------------------------------------
 
@@ -200,9 +189,6 @@ class QuantizingBackend(_Forwarding):
 
     # ---- programs ----------------------------------------------------------------------------------------------------
 
-    def scope(self) -> contextlib.AbstractContextManager[None]:
-        return self.inner.scope()
-
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
         """Codes and scales are arguments of their own."""
         known: dict[Any, _Compiled] = {}
@@ -211,24 +197,12 @@ class QuantizingBackend(_Forwarding):
             if any(isinstance(x, Quantized) and isinstance(x.scheme, Watching) for x in args):
                 return tuple(fn(*args))
             key = tuple([x.kind if isinstance(x, Quantized) else None for x in args])
-            found = known.get(key)
-            if found is None:
-                found = known[key] = _Compiled(self.inner, fn, key)
-            return found(args)
+            program = known.get(key)
+            if program is None:
+                program = known[key] = _Compiled(self.inner, fn, key)
+            return program(args)
 
         return run
-
-    def synchronize(self) -> None:
-        self.inner.synchronize()
-
-    def memory_stats(self) -> dict[str, int]:
-        return self.inner.memory_stats()
-
-    def device_name(self) -> str:
-        return self.inner.device_name()
-
-    def native_dtype(self, dtype: np.dtype, /) -> np.dtype:
-        return self.inner.native_dtype(dtype)
 
     def cond(self, *args: Any) -> Any:
         return self.inner.cond(*args)
@@ -251,11 +225,11 @@ class _Compiled:
         def flat(*leaves: Any) -> tuple[Any, ...]:
             if inner.compiles:
                 with policy.noted() as self.notes:
-                    made = fn(*joined(kinds, leaves))
+                    results = fn(*joined(kinds, leaves))
             else:
-                made = fn(*joined(kinds, leaves))
-            self.outcome = [x.kind if isinstance(x, Quantized) else None for x in made]
-            return tuple(_flat(made))
+                results = fn(*joined(kinds, leaves))
+            self.outcome = [x.kind if isinstance(x, Quantized) else None for x in results]
+            return tuple(_flat(results))
 
         self.run = inner.compile(flat)
 
@@ -263,39 +237,39 @@ class _Compiled:
         before = self.notes
         if before:
             policy.counted(before)
-        made = self.run(*_flat(args))
+        leaves = self.run(*_flat(args))
         if self.notes and before is None:  # it may be traced again, and is the same
             policy.counted(self.notes)
-        return tuple(joined(self.outcome, made))
+        return tuple(joined(self.outcome, leaves))
 
 
 def _flat(xs: Sequence[Any]) -> list[Any]:
-    found: list[Any] = []
+    leaves: list[Any] = []
     for x in xs:
-        found.extend(x.parts) if isinstance(x, Quantized) else found.append(x)
-    return found
+        leaves.extend(x.parts) if isinstance(x, Quantized) else leaves.append(x)
+    return leaves
 
 
 def joined(kinds: Sequence[tuple[Any, ...] | None], leaves: Sequence[Any]) -> list[Any]:
     """Arrays of these kinds (`Quantized.kind`; None: as it is) out of the first of the leaves."""
     rest = iter(leaves)
-    found = []
+    arrays = []
     for kind in kinds:
         if kind is None:
-            found.append(next(rest))
+            arrays.append(next(rest))
         else:
-            found.append(Quantized.of([next(rest) for _ in kind[-1].parts], *kind))
-    return found
+            arrays.append(Quantized.of([next(rest) for _ in kind[-1].parts], *kind))
+    return arrays
 
 
 def quantizing(xp: Backend) -> QuantizingBackend:
     """The one wrapper of a backend, which lives as long as that."""
     if isinstance(xp, QuantizingBackend):
         return xp
-    found = xp.__dict__.get("_quantizing")
-    if found is None or found.inner is not xp:  # a copy of a backend has its attributes
-        found = xp.__dict__["_quantizing"] = QuantizingBackend(xp)
-    return found
+    wrapper = xp.__dict__.get("_quantizing")
+    if wrapper is None or wrapper.inner is not xp:  # a copy of a backend has its attributes
+        wrapper = xp.__dict__["_quantizing"] = QuantizingBackend(xp)
+    return wrapper
 
 
 def common(a: Backend, b: Backend) -> Backend | None:

@@ -1,6 +1,8 @@
 """What a model's weights are multiplied by, measured: for fixed ranges of activations, and for GPTQ.
 
 Of models it asks for two things: to show another array in the place of a weight, and to run. See `watching.py`.
+
+Built on the backend that knows of quantised arrays; used by models alone, nothing of the core imports it.
 """
 
 from __future__ import annotations
@@ -266,3 +268,8 @@ def _schemes(weights: Mapping[str, Weight]) -> str:
 
 
 __all__ = ["Method", "Stage", "Weight"]
+
+
+def nothing_fits(names: list[str], name: str = "quantize_") -> ValueError:
+    shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+    return ValueError(f"{name}: no weight fits the filter and the patterns of the schemes; there are {shown or 'none'}")

@@ -10,7 +10,9 @@ import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization.observers import observed
 from tensorgraft.quantization.quantized import Quantized
+from tensorgraft.quantization.ranges import ranges, with_ranges
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import whole
 
@@ -36,8 +38,6 @@ def encode(
     if dtype.itemsize > 4:
         small = xp.less_equal(xp.abs(x), float(np.finfo(np.float32).max))
         _check_finite(xp, small, f"{name}: the {dtype} tensor of shape {shape}", "values beyond those of float32")
-    from tensorgraft.quantization.observers import observed
-
     scale, zero = observed(xp, x, scheme, block, observer)
     if zero is not None:
         what = f"{name}: the {dtype} tensor of shape {shape}"
@@ -57,79 +57,6 @@ def _check_finite(xp: Backend, holds: Array, what: str, problem: str) -> None:
         )
 
 
-def ranges(xp: Backend, x: Array, scheme: Scheme, block: tuple[int, ...]) -> tuple[Array, Array | None]:
-    """float32 (scales, zero points or None) of every block, one axis for each of `x`; of a block of zeros, 1.
-
-    Of signed codes, that which is greatest in magnitude gets the lowest code, since there is one more of them below
-    zero: scales may be negative.
-    """
-    codes = scheme.codes
-    split, inner = split_of(xp.shape(x), block)
-    blocks = xp.reshape(xp.astype(x, dtypes.float32), split)
-    grid = tuple(n // b for n, b in zip(xp.shape(x), block, strict=True))
-    if 0 in split:
-        return xp.ones(grid, dtypes.float32), xp.zeros(grid, dtypes.float32) if scheme.has_zero_points else None
-
-    def over(name: str, x: Array) -> Array:
-        return xp.reshape(getattr(xp, name)(x, axis=inner) if inner else x, grid)
-
-    if codes.kind == "integer" and codes.bits == 1:
-        # Two levels, as far from the mean (or from zero) as numbers are on average: the extremes would be too far
-        if scheme.symmetric and codes.signed:
-            scale = xp.multiply(over("mean", xp.abs(blocks)), 2.0)
-            return _not_zero(xp, scale), xp.full(grid, -0.5, dtypes.float32)
-        mean = over("mean", blocks)
-        wide = xp.reshape(mean, tuple(1 if i in inner else n for i, n in enumerate(split)))
-        deviation = over("mean", xp.abs(xp.subtract(blocks, wide)))
-        scale, low = _not_zero(xp, xp.multiply(deviation, 2.0)), xp.subtract(mean, deviation)
-        if scheme.offset:
-            return scale, xp.subtract(low, xp.multiply(scale, float(codes.low)))
-        return scale, xp.subtract(float(codes.low), xp.divide(low, scale))
-    high, low = over("max", blocks), over("min", blocks)
-    if scheme.offset:
-        scale = _not_zero(xp, xp.divide(xp.subtract(high, low), float(codes.high - codes.low)))
-        return scale, xp.subtract(low, xp.multiply(scale, float(codes.low)))
-    if scheme.has_zero_points:
-        high, low = xp.maximum(high, 0.0), xp.minimum(low, 0.0)
-        scale = _not_zero(xp, xp.divide(xp.subtract(high, low), float(codes.high - codes.low)))
-        zero = xp.clip(xp.round(xp.subtract(float(codes.low), xp.divide(low, scale))), codes.low, codes.high)
-        return scale, zero
-    if codes.kind == "integer":
-        extreme = xp.where(xp.greater(high, xp.negative(low)), high, low)
-        return _not_zero(xp, xp.divide(extreme, float(codes.low))), None
-    return _not_zero(xp, xp.divide(xp.maximum(high, xp.negative(low)), codes.largest)), None
-
-
-def with_ranges(xp: Backend, x: Array, scheme: Scheme, scale: Array, zero: Array | None) -> Quantized:
-    """`x` in the nearest codes, scales and zero points given."""
-    shape = xp.shape(x)
-    block = tuple(max(n, 1) // max(s, 1) for n, s in zip(shape, xp.shape(scale), strict=True))
-    split, inner = split_of(shape, block)
-    wide = tuple(1 if i in inner else n for i, n in enumerate(split))
-    values = xp.reshape(xp.astype(x, dtypes.float32), split)
-    if zero is not None and scheme.offset:
-        values = xp.subtract(values, xp.reshape(zero, wide))
-    values = xp.divide(values, xp.reshape(scale, wide))
-    if zero is not None and not scheme.offset:
-        values = xp.add(values, xp.reshape(zero, wide))
-    codes = xp.reshape(scheme.codes.encode(xp, values), shape)
-    return Quantized(scheme.codes.pack(xp, codes), scale, zero, shape, whole(shape, xp.dtype_of(x)), scheme)
-
-
-def split_of(shape: tuple[int, ...], block: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(the shape with every axis split into blocks and what is in them, the axes of the latter)."""
-    split: list[int] = []
-    inner = []
-    for n, b in zip(shape, block, strict=True):
-        split += [n // b, b]
-        inner.append(len(split) - 1)
-    return tuple(split), tuple(inner)
-
-
-def _not_zero(xp: Backend, scale: Array) -> Array:
-    return xp.where(xp.equal(scale, 0.0), xp.ones_like(scale), scale)
-
-
 def same_ranges(xp: Backend, x: Array, like: Quantized) -> Quantized:
     """`x`, of the base's shape, quantised by the scheme of `like`."""
     dtype = like.dtype
@@ -141,6 +68,3 @@ def same_ranges(xp: Backend, x: Array, like: Quantized) -> Quantized:
     block = tuple(max(n, 1) // max(s, 1) for n, s in zip(xp.shape(values), grid, strict=True))
     made = with_ranges(xp, values, scheme, *ranges(xp, values, scheme, block))
     return replace(made, input_scale=like.input_scale, input_zero=like.input_zero)
-
-
-__all__ = ["encode", "ranges", "same_ranges", "split_of", "with_ranges"]

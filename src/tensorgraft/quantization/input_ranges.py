@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from tensorgraft.quantization.activations import HIGH, LOW
 from tensorgraft.quantization.observers import percentile_of
-from tensorgraft.quantization.public import front_end
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.scheme import Scheme
 
@@ -67,39 +64,12 @@ def range_of(scheme: Scheme, observer: str) -> InputRange | None:
     return InputRange(observer, scheme.parts[-1] == "input_zero") if scheme.is_static else None
 
 
-def measured(inputs: Any, scheme: Scheme, observer: str) -> tuple[np.ndarray, ...]:
-    """float32 scalars: the scale and, if so, the zero point for an array or an iterable of arrays."""
-    found = range_of(scheme, observer)
-    assert found is not None
-    for x in numbers_of(inputs, "quantize"):
-        found.update(x)
-    return tuple(x for x in found.found() if x is not None)
-
-
 def with_range(q: Quantized, found: InputRange | None) -> Quantized:
     """`q`, of NumPy's arrays, with a range that was found."""
     if found is None:
         return q
     scale, zero = found.found()
     return replace(q, input_scale=scale, input_zero=zero)
-
-
-def numbers_of(inputs: Any, name: str, k: int | None = None) -> Iterator[np.ndarray]:
-    """An array, or an iterable of them, as float arrays of the host; where `k` is given, (rows, k). Raises ValueError
-    for other shapes, numbers that are not finite, and where there are none."""
-    rows = 0
-    for n, batch in enumerate((inputs,) if hasattr(inputs, "shape") else inputs):
-        front = front_end(batch)
-        x = np.asarray(batch if front is None else front.host(batch))
-        x = x if x.dtype == np.float32 else x.astype(np.float64)
-        if k is not None and (x.ndim < 1 or x.shape[-1] != k):
-            raise ValueError(f"{name}: inputs of the weight have the shape (..., {k}), batch {n} has {x.shape}")
-        if not np.isfinite(x).all():
-            raise ValueError(f"{name}: batch {n} of the inputs, of shape {x.shape}, has NaN or infinite values")
-        rows += x.size
-        yield x if k is None else x.reshape(-1, k)
-    if not rows:
-        raise ValueError(f"{name}: there are no inputs")
 
 
 class _Histogram:

@@ -5,6 +5,8 @@ Optimizers via Block-wise Quantization", arXiv 2110.02861). Averages move by les
 to the nearest would lose that, always. Here a dither is added before bits are cut off, so that the mean of what is
 kept is what was meant. The dither of an element is a Kronecker sequence, multiples of the golden ratio modulo 1: over
 any few steps its values are spread evenly, so that errors cancel sooner than those of random numbers do.
+
+Built on the hub; used by the optimizers alone, nothing of the core imports it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ SMALLEST = 4096  # smaller tensors keep float32, as in the paper
 _GOLDEN, _PLASTIC = -0x61C88647, -0x3EC05657
 
 
-class Format(NamedTuple):
+class MomentFormat(NamedTuple):
     """A float of 8 bits: of numbers of either sign, or of magnitudes, with a bit more of precision. It has 16 octaves:
     the middle ones, from 2^-7 on, have 2^`mantissa` codes each, those above, from 2^-3 on, twice and those below half
     as many.
@@ -52,7 +54,7 @@ class Format(NamedTuple):
 
 _LEAST = 2.0**-15
 _BITS_OF_LEAST, _OCTAVE = 112 << 23, 1 << 23
-FIRST, ROOT = Format(True, 3), Format(False, 4)
+FIRST, ROOT = MomentFormat(True, 3), MomentFormat(False, 4)
 
 
 class Settings(NamedTuple):
@@ -159,7 +161,7 @@ def _corrected(xp: Backend, beta: float, count: Array, dtype: Any) -> Array:
     return xp.negative(xp.expm1(xp.multiply(xp.astype(count, dtype), math.log(beta))))
 
 
-def _encode(xp: Backend, values: Array, form: Format, count: Array, start: int) -> tuple[Array, Array]:
+def _encode(xp: Backend, values: Array, form: MomentFormat, count: Array, start: int) -> tuple[Array, Array]:
     """(codes, scales) of float values of any shape, block by block."""
     size = xp.size(values)
     flat = xp.reshape(xp.astype(values, dtypes.float32), (size,))
@@ -206,7 +208,7 @@ def _int32(xp: Backend, value: int) -> Array:
     return xp.full((1,), value, dtypes.int32)
 
 
-def _decode(xp: Backend, codes: Array, scale: Array, form: Format, shape: tuple[int, ...]) -> Array:
+def _decode(xp: Backend, codes: Array, scale: Array, form: MomentFormat, shape: tuple[int, ...]) -> Array:
     """float32 values of a shape."""
     kept = xp.shape(codes)
     found = xp.astype(codes, dtypes.int32)

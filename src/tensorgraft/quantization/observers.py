@@ -10,8 +10,8 @@ import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
-from tensorgraft.quantization.encode import ranges, split_of, with_ranges
 from tensorgraft.quantization.quantized import dense
+from tensorgraft.quantization.ranges import ranges, split_of, with_ranges
 from tensorgraft.quantization.scheme import Scheme
 
 Array = Any

@@ -34,7 +34,8 @@ _quantised: Counter[str] = Counter()
 @contextlib.contextmanager
 def on_missing(policy: str) -> Iterator[None]:
     """Operations without a rule for quantised arrays compute on dequantised ones ("dequantize", the default), do so
-    with a warning ("warn"), or raise NoQuantizedRuleError ("error"), in this block and this thread."""
+    with a warning ("warn"), or raise NoQuantizedRuleError ("error"), in this block and this thread. Raises
+    ValueError for another policy."""
     if policy not in CHOICES:
         raise ValueError(f"on_missing({policy!r}): expected one of {', '.join(CHOICES)}")
     before, _now.policy = _now.policy, policy
@@ -110,11 +111,11 @@ def meant() -> Iterator[None]:
 
 def report() -> dict[str, dict[str, int]]:
     """How often each operation of the hub computed on codes ("quantized"), and how often it had to make its operands
-    dense ("dequantized"); those of compiled functions at every call."""
+    dense ("dequantized"); those of compiled functions at every call. Raises nothing."""
     return {"quantized": dict(_quantised), "dequantized": dict(_missing)}
 
 
 def reset() -> None:
-    """Begin to count again."""
+    """Begin to count again. Raises nothing."""
     _missing.clear()
     _quantised.clear()

@@ -1,12 +1,13 @@
 """Transforms of programs: compilation, what is told of it, and programs whose values are pytrees of any kind."""
 
+from tensorgraft.arrays import is_array, is_array_like, is_inexact_array, is_inexact_array_like
+from tensorgraft.compiled.explanation import Explanation
 from tensorgraft.transforms.abstract import AbstractClassVar, AbstractVar
-from tensorgraft.transforms.arrays import is_array, is_array_like, is_inexact_array, is_inexact_array_like
 from tensorgraft.transforms.control_flow import cond, fori_loop, scan, while_loop
 from tensorgraft.transforms.custom import custom_vjp
 from tensorgraft.transforms.error_if import error_if
 from tensorgraft.transforms.eval_shape import ShapeDtype, filter_eval_shape
-from tensorgraft.transforms.explain import Explanation, explain
+from tensorgraft.transforms.explain import explain
 from tensorgraft.transforms.filtered_checkpoint import filter_checkpoint
 from tensorgraft.transforms.filtered_gradients import (
     filter_grad,
@@ -21,10 +22,10 @@ from tensorgraft.transforms.filtered_jit import assert_max_traces, filter_jit, g
 from tensorgraft.transforms.filtered_vmap import filter_vmap, if_array
 from tensorgraft.transforms.filters import combine, filter, partition
 from tensorgraft.transforms.jit import jit, report
-from tensorgraft.transforms.module import Module, Partial, field
+from tensorgraft.transforms.module import Module, Partial, field, tree_inference
 from tensorgraft.transforms.pformat import tree_pformat
 from tensorgraft.transforms.serialisation import tree_deserialise_leaves, tree_serialise_leaves
-from tensorgraft.transforms.trees import tree_at, tree_equal, tree_inference
+from tensorgraft.transforms.trees import tree_at, tree_equal
 from tensorgraft.transforms.updating import apply_updates
 
 __all__ = [

@@ -16,7 +16,8 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init
 
     Compiled, it has no reverse derivative, its length being unknown: see `scan`, `custom_vjp`.
 
-    Raises TypeError where a step changes the structure, shapes or dtypes of the state.
+    Raises TypeError for another condition, and where a step of a traced loop changes the structure, shapes or dtypes of
+    the state.
     """
     from tensorgraft.frontends.array_api.transforms import control_flow
 
@@ -26,7 +27,9 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init
 def fori_loop(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
     """`state = body(i, state)` for i from `start` to `stop` - 1, an int64 array (or what `start` is).
 
-    With Python ints it has reverse derivatives, compiled too."""
+    With Python ints it has reverse derivatives, compiled too. Raises TypeError where a step of a traced loop changes
+    the structure, shapes or dtypes of the state, and for bounds that have dimensions.
+    """
     from tensorgraft.frontends.array_api.transforms import control_flow
 
     return control_flow.fori_loop(start, stop, body, init)
@@ -42,6 +45,11 @@ def scan(
         reverse: from the last to the first.
 
     Raises ValueError where the axes differ, TypeError where a step changes what the carry looks like.
+
+    >>> import tensorgraft as tg, tensorgraft.array_api as xp
+    >>> total, sums = tg.scan(lambda c, x: (c + x, c + x), xp.asarray(0, device="numpy"), xp.arange(4, device="numpy"))
+    >>> int(total), sums.tolist()
+    (6, [0, 1, 3, 6])
     """
     from tensorgraft.frontends.array_api.transforms import control_flow
 
@@ -51,7 +59,8 @@ def scan(
 def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any) -> Any:
     """`true_fn(*operands)` where the bool array of no dimension holds, else `false_fn(*operands)`.
 
-    Raises TypeError, in a function that is traced, where the results have different structures, shapes or dtypes.
+    Raises TypeError for a predicate that is no bool and no such array, and, in a function that is traced, where the
+    results have different structures, shapes or dtypes.
     """
     from tensorgraft.frontends.array_api.transforms import control_flow
 

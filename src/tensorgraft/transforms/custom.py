@@ -31,6 +31,9 @@ def custom_vjp(fn: Callable[..., Any], backward: Callable[[Any, Any, Any], Any])
         backward: (the tuple of arguments, the result, a cotangent that looks like the result) -> a tuple with a
             cotangent for each argument, that looks like it, None standing for zeros. Linear in the cotangent, in JAX's
             convention: of complex numbers transposed, not conjugated.
+
+    Raises TypeError and ValueError, from a derivative, where the rule does not give a cotangent for each argument that
+    looks like it.
     """
 
     @functools.wraps(fn)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.arrays import describe, framework_of
 from tensorgraft.errors import CheckError
-from tensorgraft.transforms.arrays import describe, framework_of
 
 
 def error_if(x: Any, pred: Any, message: str) -> Any:

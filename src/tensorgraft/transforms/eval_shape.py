@@ -7,9 +7,9 @@ from typing import Any
 
 import optree
 
+from tensorgraft.arrays import framework_of
 from tensorgraft.hub.abstract import ShapeDtype
 from tensorgraft.transforms import native_shapes
-from tensorgraft.transforms.arrays import framework_of
 from tensorgraft.transforms.wrapper import adopted
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import optree
 
-from tensorgraft.transforms.wrapper import Wrapper, adopted
+from tensorgraft.transforms.wrapper import WrappedFunction, adopted
 
 
 def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return fn(*args, **kwargs)
 
 
-class _Checkpoint(Wrapper):
+class _Checkpoint(WrappedFunction):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from tensorgraft.frontends.array_api.transforms import custom
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import optree
 
-from tensorgraft.transforms.arrays import is_inexact_array
+from tensorgraft.arrays import is_inexact_array
 from tensorgraft.transforms.filters import combine, filter
 from tensorgraft.transforms.gradients import hessian, jacobian, jvp, value_and_grad, vjp, vmap
 from tensorgraft.transforms.module import field
-from tensorgraft.transforms.wrapper import Wrapper, adopted, looks, smooth
+from tensorgraft.transforms.wrapper import WrappedFunction, adopted, looks, smooth
 
 
-class _Grad(Wrapper):
+class _Grad(WrappedFunction):
     has_aux: bool = field(static=True)
     with_value: bool = field(static=True)
 
@@ -39,7 +39,8 @@ def filter_value_and_grad(fn: Callable[..., Any] | None = None, *, has_aux: bool
     """(the result of `fn`, its gradient) with respect to the arrays of floating-point numbers in the first argument.
 
     The gradient is a pytree like that argument, with None in the places of all other leaves. `fn` returns a real
-    floating-point array of no dimension, with `has_aux` a pair of one and anything. See `tg.value_and_grad`.
+    floating-point array of no dimension, with `has_aux` a pair of one and anything. Raises TypeError for another
+    result, as `tg.value_and_grad` does.
     """
     if fn is None:
         return lambda fn: filter_value_and_grad(fn, has_aux=has_aux)
@@ -47,7 +48,8 @@ def filter_value_and_grad(fn: Callable[..., Any] | None = None, *, has_aux: bool
 
 
 def filter_grad(fn: Callable[..., Any] | None = None, *, has_aux: bool = False) -> Any:
-    """The gradient of `fn`, with `has_aux` (gradient, anything); see `filter_value_and_grad`."""
+    """The gradient of `fn`, with `has_aux` (gradient, anything); see `filter_value_and_grad`. Raises TypeError as it
+    does."""
     if fn is None:
         return lambda fn: filter_grad(fn, has_aux=has_aux)
     return _Grad(fn, has_aux, False)
@@ -127,7 +129,7 @@ def _zero(x: Any) -> Any:
     return xp.zeros_like(x) if isinstance(x, xp.Array) else x
 
 
-class _Jacobian(Wrapper):
+class _Jacobian(WrappedFunction):
     has_aux: bool = field(static=True)
     name: str = field(static=True)
 
@@ -186,14 +188,14 @@ _TRANSFORMS: dict[str, Callable[..., Any]] = {
 def filter_jacrev(fn: Callable[..., Any] | None = None, *, has_aux: bool = False) -> Any:
     """The derivative of each array that `fn` returns by each array of floating-point numbers in its first argument, by
     pullbacks: in the structure of the result, then of the argument, arrays of the shape of the one and then the other.
-    Leaves without a derivative are None."""
+    Leaves without a derivative are None. Raises TypeError for an argument without such an array."""
     if fn is None:
         return lambda fn: filter_jacrev(fn, has_aux=has_aux)
     return _Jacobian(fn, has_aux, "filter_jacrev")
 
 
 def filter_jacfwd(fn: Callable[..., Any] | None = None, *, has_aux: bool = False) -> Any:
-    """As `filter_jacrev`, by tangents: for functions with more results than arguments."""
+    """As `filter_jacrev`, by tangents: for functions with more results than arguments. Raises TypeError as it does."""
     if fn is None:
         return lambda fn: filter_jacfwd(fn, has_aux=has_aux)
     return _Jacobian(fn, has_aux, "filter_jacfwd")
@@ -201,7 +203,7 @@ def filter_jacfwd(fn: Callable[..., Any] | None = None, *, has_aux: bool = False
 
 def filter_hessian(fn: Callable[..., Any] | None = None, *, has_aux: bool = False) -> Any:
     """The second derivatives of a function that returns a real scalar, by pairs of arrays in the first argument: in its
-    structure, twice."""
+    structure, twice. Raises TypeError for an argument without such an array, and for another result."""
     if fn is None:
         return lambda fn: filter_hessian(fn, has_aux=has_aux)
     return _Jacobian(fn, has_aux, "filter_hessian")

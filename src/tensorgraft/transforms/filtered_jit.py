@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tensorgraft.transforms.module import field
-from tensorgraft.transforms.wrapper import Wrapper, adopted, name_of
+from tensorgraft.transforms.wrapper import WrappedFunction, adopted, name_of
 
 
-class _Jit(Wrapper):
+class _Jit(WrappedFunction):
     compiled: Any = field(static=True)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -41,7 +41,7 @@ def filter_jit(fn: Callable[..., Any]) -> Callable[..., Any]:
     return _Jit(fn, Jitted(call))
 
 
-class _Counted(Wrapper):
+class _Counted(WrappedFunction):
     max_traces: int | None = field(static=True)
     traces: list[int] = field(static=True)  # one number, which copies of the wrapper share
 
@@ -66,6 +66,7 @@ def assert_max_traces(fn: Callable[..., Any] | None = None, *, max_traces: int |
         def f(x): ...
 
     Calls outside of compiled functions do not count; where the backend compiles nothing (NumPy) there are no traces.
+    Raises RuntimeError from the call that is traced once too often.
     """
     if fn is None:
         return lambda fn: assert_max_traces(fn, max_traces=max_traces)
@@ -74,7 +75,7 @@ def assert_max_traces(fn: Callable[..., Any] | None = None, *, max_traces: int |
 
 def get_num_traces(fn: Any) -> int:
     """How often a function of `assert_max_traces` was traced. Raises TypeError for any other."""
-    while isinstance(fn, Wrapper) and not isinstance(fn, _Counted):
+    while isinstance(fn, WrappedFunction) and not isinstance(fn, _Counted):
         fn = fn.fn
     if not isinstance(fn, _Counted):
         raise TypeError(f"get_num_traces: {name_of(fn)} has not been through assert_max_traces")

@@ -8,10 +8,10 @@ from typing import Any
 
 import optree
 
-from tensorgraft.transforms.arrays import is_array
+from tensorgraft.arrays import is_array
 from tensorgraft.transforms.gradients import vmap
 from tensorgraft.transforms.module import field
-from tensorgraft.transforms.wrapper import Wrapper, adopted, name_of
+from tensorgraft.transforms.wrapper import WrappedFunction, adopted, name_of
 
 
 def if_array(axis: int) -> Callable[[Any], int | None]:
@@ -56,7 +56,7 @@ def _axes(name: str, spec: Any, tree: Any) -> list[int | None]:
     return found
 
 
-class _Vmap(Wrapper):
+class _Vmap(WrappedFunction):
     in_axes: Any = field(static=True)
     out_axes: Any = field(static=True)
     axis_size: int | None = field(static=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import optree
 
-from tensorgraft.transforms.arrays import is_array
+from tensorgraft.arrays import is_array
 
 IsLeaf = Callable[[Any], bool] | None
 
@@ -31,7 +31,12 @@ def filter(tree: Any, filter_spec: Any, inverse: bool = False, replace: Any = No
 
 def partition(tree: Any, filter_spec: Any, replace: Any = None, is_leaf: IsLeaf = None) -> tuple[Any, Any]:
     """(the tree with the leaves that pass, the tree with the others), `replace` in the places of those that are not
-    there. `combine` puts them together. Arguments are those of `filter`."""
+    there. `combine` puts them together. Arguments and exceptions are those of `filter`. Raises ValueError.
+
+    >>> import tensorgraft as tg
+    >>> tg.transforms.partition({"rate": 0.5, "name": "a"}, lambda x: isinstance(x, float))
+    ({'rate': 0.5, 'name': None}, {'rate': None, 'name': 'a'})
+    """
     mask = _mask(tree, filter_spec, is_leaf)
     left = optree.tree_map(lambda keep, x: x if keep else replace, mask, tree)
     right = optree.tree_map(lambda keep, x: replace if keep else x, mask, tree)
@@ -39,7 +44,14 @@ def partition(tree: Any, filter_spec: Any, replace: Any = None, is_leaf: IsLeaf 
 
 
 def combine(*trees: Any, is_leaf: IsLeaf = None) -> Any:
-    """Trees of one structure as one: of each leaf the first that is not None."""
+    """Trees of one structure as one: of each leaf the first that is not None.
+
+    Raises ValueError for trees of different structures, TypeError for none at all.
+
+    >>> import tensorgraft as tg
+    >>> tg.transforms.combine({"rate": 0.5, "name": None}, {"rate": None, "name": "a"})
+    {'rate': 0.5, 'name': 'a'}
+    """
 
     def leaf(x: Any) -> bool:
         return x is None or (is_leaf is not None and is_leaf(x))

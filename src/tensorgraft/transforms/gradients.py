@@ -18,8 +18,15 @@ def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: b
         argnums: of which arguments; an int gives one gradient, several a tuple. Each looks like its argument.
         has_aux: `fn` returns (value, anything); the result is (gradient, anything).
 
-    Raises TypeError for arguments that are not floating-point arrays, and for results that are no scalar. Gradients of
-    complex arguments are those of `jax.grad`.
+    Returns a function with the arguments of `fn`; a gradient has the shape and dtype of its argument. Those of complex
+    arguments are those of `jax.grad`.
+
+    Raises TypeError for arguments that are not floating-point arrays, and for results that are no scalar; ValueError
+    for `argnums` that the call does not have.
+
+    >>> import tensorgraft as tg, tensorgraft.array_api as xp
+    >>> tg.grad(lambda x: xp.sum(x * x))(xp.asarray([1.0, 2.0], device="numpy")).tolist()
+    [2.0, 4.0]
     """
     from tensorgraft.frontends.array_api.transforms import gradients
 
@@ -29,7 +36,13 @@ def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: b
 def value_and_grad(
     fn: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """(the result of `fn`, its gradient); see `grad`."""
+    """(the result of `fn`, its gradient); arguments and exceptions are those of `grad`. Raises TypeError, ValueError.
+
+    >>> import tensorgraft as tg, tensorgraft.array_api as xp
+    >>> value, gradient = tg.value_and_grad(lambda x: xp.sum(x * x))(xp.asarray([1.0, 2.0], device="numpy"))
+    >>> float(value), gradient.tolist()
+    (5.0, [2.0, 4.0])
+    """
     from tensorgraft.frontends.array_api.transforms import gradients
 
     return gradients.value_and_grad(fn, argnums, has_aux=has_aux)
@@ -38,7 +51,8 @@ def value_and_grad(
 def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """(the result of `fn(*primals)`, a function from cotangents of it to a tuple of cotangents of the primals).
 
-    Raises ValueError for cotangents that do not look like the result.
+    Cotangents have the shapes of what they belong to, and are converted to its dtype. Raises TypeError for primals that
+    are not floating-point arrays, ValueError for cotangents that do not look like the result.
     """
     from tensorgraft.frontends.array_api.transforms import gradients
 
@@ -46,7 +60,11 @@ def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tup
 
 
 def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    """(the result of `fn(*primals)`, its tangent). Raises ValueError for tangents that do not look like the primals."""
+    """(the result of `fn(*primals)`, its tangent). Tangents have the shapes of the primals, and are converted to their
+    dtypes.
+
+    Raises TypeError for primals that are not floating-point arrays, ValueError for tangents that do not look like them.
+    """
     from tensorgraft.frontends.array_api.transforms import gradients
 
     return gradients.jvp(fn, primals, tangents)
@@ -59,6 +77,10 @@ def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_ax
         in_axes: the axis of every argument's arrays, or one for each argument, None where it is not mapped.
 
     Raises ValueError where the extents differ, and where `fn` writes an array from outside.
+
+    >>> import tensorgraft as tg, tensorgraft.array_api as xp
+    >>> tg.vmap(xp.sum)(xp.asarray([[1.0, 2.0], [3.0, 4.0]], device="numpy")).tolist()
+    [3.0, 7.0]
     """
     from tensorgraft.frontends.array_api.transforms import gradients
 
@@ -66,14 +88,19 @@ def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_ax
 
 
 def jacobian(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """Of each result with respect to each argument named: an array of the result's shape, then the argument's."""
+    """Of each result with respect to each argument named: an array of the result's shape, then the argument's, in the
+    dtype of the argument.
+
+    Raises TypeError for arguments or results that are not floating-point arrays.
+    """
     from tensorgraft.frontends.array_api.transforms import gradients
 
     return gradients.jacobian(fn, argnums)
 
 
 def hessian(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """The second derivatives of a function that returns a real scalar: the jacobian of its gradient."""
+    """The second derivatives of a function that returns a real scalar: the jacobian of its gradient, of the shape of
+    the argument twice. Raises TypeError as `grad` does."""
     from tensorgraft.frontends.array_api.transforms import gradients
 
     return gradients.hessian(fn, argnums)

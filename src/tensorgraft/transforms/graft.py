@@ -58,6 +58,10 @@ def graft(program: Any, *, onto: str) -> Any:
     Raises:
         TypeError: for programs and frameworks that are not known here.
         BackendNotAvailableError: for a backend unknown or not installed.
+
+    >>> import jax.numpy as jnp, tensorgraft as tg, torch
+    >>> tg.graft(jnp.square, onto="torch")(torch.tensor([1.0, 3.0]))
+    tensor([1., 9.])
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(program, torch.nn.Module | torch.export.ExportedProgram):
@@ -76,11 +80,11 @@ def graft(program: Any, *, onto: str) -> Any:
 
         kind, xp = Grafted, registry.get(onto)
         if onto == "torch":
-            from tensorgraft.frontends.jax.among_tensors import AmongTensors
+            from tensorgraft.frontends.jax.among.tensors import AmongTensors
 
             kind = AmongTensors
         elif onto == "tensorflow":
-            from tensorgraft.frontends.jax.among_keras import AmongKeras
+            from tensorgraft.frontends.jax.among.keras import AmongKeras
 
             kind = AmongKeras
         return grafted(program, xp, kind, onto)

@@ -6,14 +6,13 @@ import functools
 import sys
 import types
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import optree
 
-from tensorgraft.transforms.arrays import framework_of
-from tensorgraft.transforms.surroundings import OfAnother, roots, walk
-
-When = Literal["first", "recurring"]
+from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.surroundings import OfAnother, roots, walk
+from tensorgraft.hub.tiers import When
 
 
 def jit(
@@ -47,6 +46,10 @@ def jit(
             it was before the call.
         ValueError: for another `compile`.
         RuntimeError: where the history of a tensor from outside goes on inside (pass it as an argument).
+
+    >>> import tensorgraft as tg, tensorgraft.array_api as xp
+    >>> tg.jit(lambda x: xp.sum(x * 2))(xp.asarray([1.0, 2.0], device="jax")).tolist()
+    6.0
     """
     if fn is None:
         return functools.partial(jit, guard_values=guard_values, compile=compile)
@@ -138,7 +141,7 @@ def _of_arrays(x: Any) -> bool:
 
 def report() -> list[Any]:
     """What the compiled functions of this process did: name, calls, traces and why they were made, seconds, operations.
-    `tg.explain` tells more, of one call."""
+    `tg.explain` tells more, of one call. Raises nothing."""
     from tensorgraft.frontends.torch.compiled import jit as torch_jit
 
     return list(torch_jit.reports)

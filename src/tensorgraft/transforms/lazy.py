@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, get_args
 
-from tensorgraft.transforms.jit import When
+from tensorgraft.hub.tiers import When
 
 if TYPE_CHECKING:
     from tensorgraft.hub.recorded import Figures

@@ -19,5 +19,13 @@ def load(directory: str | Path, *, onto: str = "numpy") -> Function:
         FileNotFoundError: where there is no saved function.
         ValueError: for one that is broken, or of another version.
         BackendNotAvailableError: for a backend unknown or not installed.
+
+    >>> import tempfile, numpy as np, tensorgraft as tg, torch
+    >>> f = tg.graft(torch.nn.ReLU(), onto="numpy")
+    >>> _ = f(np.ones(2, np.float32))  # what it was called with is what is saved
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     f.save(directory)
+    ...     tg.load(directory)(np.asarray([-1, 1], np.float32)).tolist()
+    [0.0, 1.0]
     """
     return Function.load(directory, registry.get(onto))

@@ -1,5 +1,9 @@
 """`Module`: dataclasses that are pytrees, of which models are made (after Equinox: Kidger and Garcia 2021,
-arXiv 2111.00254)."""
+arXiv 2111.00254).
+
+Built on `optree`, and on the arrays of any framework (`tensorgraft.arrays`); nothing of the core imports it, nor the
+filtered transforms that are built on it.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,10 @@ from typing import Any, dataclass_transform
 
 import optree
 
+from tensorgraft.arrays import describe, is_array
 from tensorgraft.transforms import abstract, registration
-from tensorgraft.transforms.arrays import describe, is_array
+from tensorgraft.transforms.pformat import tree_pformat
+from tensorgraft.transforms.trees import tree_equal
 
 _under_way: dict[int, Any] = {}  # modules whose __init__ runs, by id
 
@@ -26,6 +32,8 @@ def field(*, static: bool = False, converter: Callable[[Any], Any] | None = None
         static: not a child of the pytree but a part of its structure: a size, a name, a flag; no arrays. Programs are
             compiled anew where it changes, which takes `==`.
         converter: a function that is called on the value when `__init__` has run.
+
+    Raises TypeError and ValueError as `dataclasses.field` does.
     """
     metadata = {**kwargs.pop("metadata", {}), "static": static}
     if converter is not None:
@@ -207,6 +215,15 @@ class Module(metaclass=_ModuleMeta):
 
     Raises TypeError for a field that was not set, a static one that was given arrays, and an abstract class;
     `dataclasses.FrozenInstanceError` for a write after `__init__`; AttributeError for one to what is no field.
+
+    >>> import tensorgraft as tg, tensorgraft.array_api as xp
+    >>> class Scale(tg.Module):
+    ...     factor: xp.Array
+    ...     def __call__(self, x):
+    ...         return self.factor * x
+    >>> model = Scale(xp.asarray(2.0, device="numpy"))
+    >>> tg.grad(lambda model: model(model.factor))(model).factor.tolist()
+    4.0
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -232,16 +249,12 @@ class Module(metaclass=_ModuleMeta):
         raise dataclasses.FrozenInstanceError(f"cannot delete {type(self).__qualname__}.{name}")
 
     def __eq__(self, other: object) -> Any:
-        from tensorgraft.transforms.trees import tree_equal
-
         return tree_equal(self, other)
 
     def __hash__(self) -> int:
         return hash((type(self), *(self.__dict__.get(f.name) for f in type(self)._fields)))
 
     def __repr__(self) -> str:
-        from tensorgraft.transforms.pformat import tree_pformat
-
         return tree_pformat(self)
 
 
@@ -253,6 +266,10 @@ class BoundMethod(Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.__func__(self.__self__, *args, **kwargs)
+
+    def __shown__(self) -> tuple[str, list[tuple[str, Any]], str]:
+        """See `pformat`."""
+        return f"<bound method {self.__func__.__qualname__} of ", [("", self.__self__)], ">"
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
@@ -274,3 +291,20 @@ class Partial(Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.func(*self.args, *args, **{**self.keywords, **kwargs})
+
+
+def tree_inference(tree: Any, value: bool) -> Any:
+    """A copy of a pytree in which the field `inference` of every module has this value.
+
+    Modules that behave otherwise in training, `nn.Dropout` for one, look at it.
+    """
+
+    def changed(x: Any) -> Any:
+        if not isinstance(x, Module):
+            return x
+        held = {n: tree_inference(v, value) for n, v in x.__dict__.items()}
+        if "inference" in held and "inference" in type(x)._names:
+            held["inference"] = value
+        return made(type(x), **held)
+
+    return optree.tree_map(changed, tree, is_leaf=lambda x: isinstance(x, Module))

@@ -7,7 +7,7 @@ import functools
 import types
 from typing import Any
 
-from tensorgraft.transforms.arrays import describe, is_array
+from tensorgraft.arrays import describe, is_array
 
 
 def tree_pformat(tree: Any, *, width: int = 80, indent: int = 2, short_arrays: bool = True) -> str:
@@ -16,8 +16,9 @@ def tree_pformat(tree: Any, *, width: int = 80, indent: int = 2, short_arrays: b
     Arguments:
         short_arrays: `f32[3,4]`, and `f32[3,4](torch)` for an array of a framework, instead of values.
 
-        >>> tree_pformat({"w": xp.zeros((3, 4)), "depth": 2})
-        "{'w': f64[3,4], 'depth': 2}"
+    >>> import tensorgraft as tg, tensorgraft.array_api as xp
+    >>> tg.transforms.tree_pformat({"w": xp.zeros((3, 4), device="numpy"), "depth": 2})
+    "{'w': f64[3,4], 'depth': 2}"
     """
     return _text(tree, width, indent, 0, short_arrays)
 
@@ -41,11 +42,9 @@ def _text(x: Any, room: int, indent: int, at: int, short: bool) -> str:
 
 def _parts(x: Any) -> tuple[str, list[tuple[str, Any]], str] | None:
     """(what opens it, its children with what stands before each, what closes it); None for a leaf."""
-    from tensorgraft.transforms.module import BoundMethod
-
     kind = type(x)
-    if isinstance(x, BoundMethod):
-        return f"<bound method {x.__func__.__qualname__} of ", [("", x.__self__)], ">"
+    if (shown := getattr(kind, "__shown__", None)) is not None:
+        return shown(x)
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         names = [f.name for f in dataclasses.fields(x) if f.repr and hasattr(x, f.name)]
         return f"{kind.__name__}(", [(f"{n}=", getattr(x, n)) for n in names], ")"

@@ -13,7 +13,7 @@ import optree
 import safetensors
 
 import tensorgraft.hub.dtypes  # noqa: F401  (which gives NumPy the names of small floats)
-from tensorgraft.transforms.arrays import framework_of, is_array_like
+from tensorgraft.arrays import framework_of, is_array_like
 from tensorgraft.transforms.filters import filter
 
 _MOST_LINES = 8

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from tensorgraft.transforms.arrays import framework_of, is_inexact_array
+from tensorgraft.arrays import framework_of, is_inexact_array
 
 _NONE: Any = object()
 
@@ -131,7 +131,8 @@ def tree_equal(*trees: Any, typematch: bool = False, rtol: float = 0.0, atol: fl
         typematch: leaves have to be of one type.
         rtol, atol: floating-point elements may differ by `atol + rtol * abs(other)`.
 
-    Returns a bool; inside a compiled function a traced array of one, where values decide.
+    Returns a bool; inside a compiled function a traced array of one, where values decide. Raises IndexError for no
+    tree.
     """
     first, structure = optree.tree_flatten(trees[0])
     out: Any = True
@@ -174,21 +175,3 @@ def _functions(framework: str) -> Any:
 
         return tensorgraft.array_api
     return sys.modules["jax.numpy" if framework == "jax" else framework]
-
-
-def tree_inference(tree: Any, value: bool) -> Any:
-    """A copy of a pytree in which the field `inference` of every module has this value.
-
-    Modules that behave otherwise in training, `nn.Dropout` for one, look at it.
-    """
-    from tensorgraft.transforms.module import Module, made
-
-    def changed(x: Any) -> Any:
-        if not isinstance(x, Module):
-            return x
-        held = {n: tree_inference(v, value) for n, v in x.__dict__.items()}
-        if "inference" in held and "inference" in type(x)._names:
-            held["inference"] = value
-        return made(type(x), **held)
-
-    return optree.tree_map(changed, tree, is_leaf=lambda x: isinstance(x, Module))

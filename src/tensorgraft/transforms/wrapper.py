@@ -6,12 +6,12 @@ from typing import Any
 
 import optree
 
-from tensorgraft.transforms.arrays import describe, framework_of, is_inexact_array
+from tensorgraft.arrays import describe, framework_of, is_inexact_array
 from tensorgraft.transforms.filters import partition
 from tensorgraft.transforms.module import Module, Partial
 
 
-class Wrapper(Module):
+class WrappedFunction(Module):
     """A transformed function, of which the function is a child: arrays that it holds are seen by other transforms.
 
     As a decorator of a method it passes the module on.

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import Any
 
+import numpy as np
+
+from tensorgraft.arrays import framework_of
 from tensorgraft.updates.rules import check_index, check_value
 
 MODES = ("set", "add", "multiply", "min", "max")
 
-# module of a class -> (its name there, the module here that updates it)
-_KINDS = {
-    "tensorgraft.frontends.array_api.core.array": ("Array", "tensorgraft.updates.arrays"),
-    "numpy": ("ndarray", "tensorgraft.updates.numpy_arrays"),
-    "tensorflow": ("Variable", "tensorgraft.updates.tensorflow_variables"),
+# whose array -> the module here that updates it
+_UPDATERS = {
+    "tensorgraft": "tensorgraft.updates.arrays",
+    "numpy": "tensorgraft.updates.numpy_arrays",
+    "tensorflow": "tensorgraft.updates.tensorflow_variables",
 }
-_FIXED = {"jax": "Array", "tensorflow": "Tensor"}  # immutable
 
 
 def inplace_update(x: Any, value: Any, *, keep_dtype: bool = True) -> Any:
@@ -38,6 +39,12 @@ def inplace_update(x: Any, value: Any, *, keep_dtype: bool = True) -> Any:
         TypeError: a value that is no array; a lossy one where `keep_dtype` is False; an `x` that cannot change
             (`jax.Array`, `tf.Tensor`): the message names what can hold it.
         `x` is as it was then.
+
+    >>> import numpy as np, tensorgraft as tg
+    >>> x = np.zeros((2, 2))
+    >>> _ = tg.inplace_update(x[0], 1)
+    >>> x.tolist()
+    [[1.0, 1.0], [0.0, 0.0]]
     """
     updater = _updater(x, "inplace_update")
     check_value("inplace_update", value)
@@ -66,23 +73,20 @@ def scatter_update(x: Any, index: Any, value: Any, mode: str = "set") -> Any:
 
 
 def _updater(x: Any, name: str) -> Any:
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(x, torch.Tensor):
+    framework = framework_of(x)
+    if framework == "torch":  # where Dynamo may look
         from tensorgraft.updates import torch_tensors
 
         return torch_tensors
-    for module, (kind, updater) in _KINDS.items():
-        loaded = sys.modules.get(module)
-        if loaded is not None and isinstance(x, getattr(loaded, kind)):
-            return importlib.import_module(updater)
+    fixed = framework == "jax" or (framework == "tensorflow" and not hasattr(x, "assign"))
+    if framework is not None and not fixed and not isinstance(x, np.generic):
+        return importlib.import_module(_UPDATERS[framework])
     seen = f"{type(x).__module__}.{type(x).__qualname__}"
-    for module, kind in _FIXED.items():
-        loaded = sys.modules.get(module)
-        if loaded is not None and isinstance(x, getattr(loaded, kind)):
-            holder = "tf.Variable(x), or " if module == "tensorflow" else ""
-            raise TypeError(
-                f"{name}: a {seen} never changes. Hold it in {holder}tensorgraft.array_api.asarray(x), and update that"
-            )
+    if fixed:
+        holder = "tf.Variable(x), or " if framework == "tensorflow" else ""
+        raise TypeError(
+            f"{name}: a {seen} never changes. Hold it in {holder}tensorgraft.array_api.asarray(x), and update that"
+        )
     raise TypeError(
         f"{name}: expected an Array of tensorgraft.array_api, a torch.Tensor, a tf.Variable or a numpy.ndarray, got"
         f" a {seen}"

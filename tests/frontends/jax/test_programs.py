@@ -18,7 +18,7 @@ from tests.frontends.jax.test_rules_structure import agree
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.jax.grafted import Grafted
-from tensorgraft.frontends.jax.program import Program, Spec, traced
+from tensorgraft.frontends.jax.program import JaxprProgram, Spec, traced
 from tensorgraft.hub import registry
 
 RNG = np.random.default_rng(0)
@@ -129,7 +129,7 @@ def test_program(name: str) -> None:
 def _compiled(backend: str, fn: Callable[..., Any], *operands: np.ndarray) -> list[np.ndarray]:
     xp = registry.get(backend)
     closed = traced(lambda *given: jax.tree.leaves(fn(*given)), [Spec(x.shape, x.dtype) for x in operands])
-    program = Program(closed, True)
+    program = JaxprProgram(closed, True)
     with xp.scope():
         return [xp.to_numpy(x) for x in program.primal(xp, [xp.asarray(x) for x in operands])]
 

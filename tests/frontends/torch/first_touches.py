@@ -286,6 +286,19 @@ def names_from_before():
     to_dlpack(x.detach())
 
 
+def compiled_before():
+    double = torch.compile(lambda x: x * 2)
+    assert "tensorgraft.frontends.torch" not in sys.modules
+    is_ones(double(torch.ones(2, device="graft")) / 2)
+
+
+def context_before_another_device():
+    with torch.device("graft"):
+        torch.ones(2)
+        torch.graft.set_device(torch.device("graft", 1) if torch.graft.device_count() > 1 else 0)
+        assert torch.tensor(1.0).device.index == torch.graft.current_device()
+
+
 def options_of_the_compiler():
     try:
         torch.compile(lambda x: x, backend="tensorgraft", options={"no such option": 1})

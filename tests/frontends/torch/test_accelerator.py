@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import tensorgraft as tg
 from tensorgraft.errors import BackendNotAvailableError
 from tensorgraft.frontends.torch.device import script_files
 from tensorgraft.frontends.torch.device.accelerator import FACTORIES, as_accelerator
@@ -25,7 +26,7 @@ CUDA = {
 
 @pytest.fixture(params=BACKENDS, autouse=True)
 def on(request):
-    with as_accelerator(request.param):
+    with as_accelerator(request.param, tg.jit):
         yield request.param
 
 
@@ -175,7 +176,7 @@ def test_default_tensor_types_that_are_none():
         with pytest.raises(TypeError, match="floating-point types"):
             torch.set_default_tensor_type(t)
     assert default_types() == (False, torch.float32)
-    with as_accelerator("numpy"):
+    with as_accelerator("numpy", tg.jit):
         torch.set_default_tensor_type(torch.cuda.FloatTensor)
     assert torch.ones(1).device.type == "cpu"
 
@@ -471,20 +472,20 @@ def test_data_parallel_on_one_device():
 
 
 def test_undone():
-    with as_accelerator("numpy"):
+    with as_accelerator("numpy", tg.jit):
         pass
     assert torch.cuda.is_available()  # the fixture's
 
 
 def test_undone_completely():
     before = {**vars(torch)}, {**vars(torch.cuda)}, {**vars(torch.Tensor)}, {**vars(nn.Module)}
-    with as_accelerator("numpy"):
+    with as_accelerator("numpy", tg.jit):
         pass
     assert before == ({**vars(torch)}, {**vars(torch.cuda)}, {**vars(torch.Tensor)}, {**vars(nn.Module)})
 
 
 def test_unknown_backend():
-    with pytest.raises(BackendNotAvailableError, match="there is no backend 'x'"), as_accelerator("x"):
+    with pytest.raises(BackendNotAvailableError, match="there is no backend 'x'"), as_accelerator("x", tg.jit):
         pass
 
 

@@ -59,7 +59,14 @@ def outs(d: Any) -> list[Tensor]:
     torch.sub(c.t(), 1, out=c.t())
     values, places = torch.empty(0).to(d), torch.empty(0, dtype=torch.int64).to(d)
     torch.sort(a, descending=True, out=(values, places))
-    return [a, b, c, values, places]
+    counted = torch.empty(0).to(d)
+    alias = counted.view(0)
+    torch.arange(3.0, 8.0, out=counted)
+    counted[1:3] = 7.0
+    z = torch.zeros(3, dtype=torch.complex64).to(d)
+    z.copy_((torch.arange(3) * 1j).to(d).conj())
+    z[1] = torch.tensor(2j).to(d)
+    return [a, b, c, values, places, counted, alias, z]
 
 
 def dtypes(d: Any) -> list[Tensor]:

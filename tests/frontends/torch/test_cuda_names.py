@@ -5,6 +5,7 @@ import warnings
 import pytest
 import torch
 
+import tensorgraft as tg
 from tensorgraft.frontends.torch.device.accelerator import as_accelerator
 from tensorgraft.frontends.torch.device.cuda_api import submodules
 
@@ -41,7 +42,7 @@ CLASSES_OF_NUMBERS = {"cudaStatus"}  # which nobody calls
 
 @pytest.fixture(params=["numpy", "jax"])
 def on(request):
-    with as_accelerator(request.param):
+    with as_accelerator(request.param, tg.jit):
         yield request.param
 
 
@@ -157,6 +158,6 @@ def test_dynamo_can_be_imported(on):
 
 
 def test_the_backend_pytorch_asks_for_the_real_cuda():
-    with as_accelerator("torch"):
+    with as_accelerator("torch", tg.jit):
         x = torch.ones(3, device="cuda")
         assert (x + x).sum().item() == 6 and torch.cuda.device_count() == 1

@@ -12,6 +12,7 @@ import tensorgraft as tg
 from tensorgraft.hub.recorded import RecordedBackend
 
 JAX = tg.device("jax")
+pytestmark = pytest.mark.compiled  # a piece is compiled when it comes first
 
 
 @pytest.fixture(autouse=True)

@@ -202,8 +202,8 @@ def test_what_is_rarely_new_is_recorded_to_where_it_differs():
 
 def test_sizes_of_a_dynamic_graph_are_compiled_when_they_recur(monkeypatch):
     made = []
-    program = graph_program.Program
-    monkeypatch.setattr(graph_program, "Program", lambda piece, values: made.append(piece) or program(piece, values))
+    program = graph_program.FxProgram
+    monkeypatch.setattr(graph_program, "FxProgram", lambda piece, values: made.append(piece) or program(piece, values))
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.GELU(), nn.BatchNorm1d(5), nn.Linear(5, 2))
     theirs = copy.deepcopy(model)

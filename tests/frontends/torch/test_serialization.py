@@ -137,7 +137,7 @@ def test_a_file_of_any_device_loads_everywhere(device, tmp_path):
     x = {"x": torch.arange(3.0, device=device), "half": torch.ones(2, device=device).half()}
     torch.save(x, tmp_path / "x.pt")
     torch.save(x, tmp_path / "legacy.pt", _use_new_zipfile_serialization=False)
-    with as_accelerator(tg.backends()[device.index]):
+    with as_accelerator(tg.backends()[device.index], tg.jit):
         y = {"x": torch.arange(3.0, device="cuda"), "device": torch.ones(1, device="cuda").device}
         torch.save(y, tmp_path / "cuda.pt")
         torch.save(y, tmp_path / "cuda_legacy.pt", _use_new_zipfile_serialization=False)
@@ -225,3 +225,8 @@ def test_safetensors_of_tied_weights(device, tmp_path):
     rows = torch.arange(6.0, device=device).reshape(2, 3)
     with pytest.raises(ValueError, match="non contiguous"):
         safetensors.torch.save_file({"t": rows.t()}, tmp_path / "t.safetensors")
+
+
+@pytest.mark.parametrize("home", ["quantized_files", "generator"])
+def test_functions_that_earlier_files_name_are_there(home):
+    assert pickle.loads(f"ctensorgraft.frontends.torch.{home}\nrebuild\n.".encode()).__name__ == "rebuild"

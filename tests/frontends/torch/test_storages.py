@@ -215,3 +215,19 @@ def test_no_tensor_method_that_handles_memory_ends_the_process(tmp_path, monkeyp
     names = [name for name in MEMORY.split() if hasattr(torch.Tensor, name)]
     assert len(names) > 30
     probe("graft:1", "", names, list(itertools.chain(ARGUMENTS, ["'cpu'"])))
+
+
+def test_new_tensors_lie_in_a_shape_of_their_own():
+    """What is written into them by a compiled function needs no other shape, between which XLA computes it twice."""
+    from tensorgraft.frontends.torch.core.tensors import cell_of
+
+    device = tg.device("jax")
+    x = torch.ones(4, 3, 2, device=device)
+    laid = torch.empty_strided((4, 3), (1, 4), device=device)
+    gaps = torch.empty_strided((4, 3), (6, 2), device=device)
+    assert cell_of(torch.zeros_like(x)).array.shape == cell_of(x.new_empty(4, 3, 2)).array.shape == (4, 3, 2)
+    assert cell_of(laid).array.shape == (3, 4) and cell_of(gaps).array.shape == (23,)
+    assert cell_of(x.new_zeros(0, 3)).array.shape == (0,)
+    for t, host in ((laid, torch.empty_strided((4, 3), (1, 4))), (gaps, torch.empty_strided((4, 3), (6, 2)))):
+        values = torch.arange(12.0).view(4, 3)
+        assert torch.equal(t.copy_(values.to(device)).cpu(), host.copy_(values)) and t.stride() == host.stride()

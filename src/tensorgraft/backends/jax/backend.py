@@ -17,7 +17,7 @@ from jax.core import ShapedArray
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
-from tensorgraft.backends.jax import cache, forking, native
+from tensorgraft.backends.jax import cache, forking, memory, native
 from tensorgraft.backends.jax.analysis import label_scope
 from tensorgraft.backends.jax.coded import JaxCoded
 from tensorgraft.backends.jax.control_flow import JaxControlFlow
@@ -25,7 +25,7 @@ from tensorgraft.backends.jax.elementwise import JaxElementwise
 from tensorgraft.backends.jax.executable import often_called, ordinary
 from tensorgraft.backends.jax.fft import JaxFFT
 from tensorgraft.backends.jax.indexing import JaxIndexing
-from tensorgraft.backends.jax.kept import NotSmall, Program
+from tensorgraft.backends.jax.kept import KeptProgram, NotSmall
 from tensorgraft.backends.jax.linalg import JaxLinearAlgebra
 from tensorgraft.backends.jax.operation import Tracer, is_common, is_tracing, is_weak, operation
 from tensorgraft.backends.jax.program import JaxProgram
@@ -43,8 +43,9 @@ Array = Any
 
 
 forking.install()  # before JAX starts
+memory.install()
 
-_to_device = Program(lambda x: x)  # the fastest way that JAX has to move a host array, once it is compiled
+_to_device = KeptProgram(lambda x: x)  # the fastest way that JAX has to move a host array, once it is compiled
 
 
 @with_cold_tier
@@ -66,6 +67,7 @@ class JaxBackend(
     inside `scope()` only, in which every method but `scope` and `compile` is to be called."""
 
     name = "jax"
+    grafted_as = "function"
     compiles = True
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:
@@ -182,7 +184,7 @@ class JaxBackend(
         def program(*args: Any) -> Any:
             return jax.tree.map(_strong, fn(*args))
 
-        kept = Program(program, donate_argnums=tuple(donate), inline=True, compiler_options=options)
+        kept = KeptProgram(program, donate_argnums=tuple(donate), inline=True, compiler_options=options)
         scope = self.scope
 
         def run(*args: Any) -> Any:

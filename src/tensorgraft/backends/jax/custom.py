@@ -23,7 +23,7 @@ from jax.interpreters.partial_eval import DynamicJaxprTracer
 Array = Any
 
 
-class Rule:
+class DerivativeRule:
     """A function, (arguments, results, tangents) -> tangents, and (arguments, results, cotangents) -> cotangents; of
     inexact arguments and results alone."""
 
@@ -32,7 +32,7 @@ class Rule:
         self.forward = forward
         self.backward = backward
         self.programs: dict[Any, ClosedJaxpr] = {}
-        self.batched: dict[Any, Rule] = {}
+        self.batched: dict[Any, DerivativeRule] = {}
 
     def staged(self, key: str, fn: Callable[..., Any], avals: Sequence[Any]) -> ClosedJaxpr:
         """Traced where it is used, for it is lowered later, when what it reads from outside may be something else."""
@@ -64,7 +64,7 @@ def bind(xp: Any, fn: Any, backward: Any, forward: Any, arrays: Sequence[Array])
             if _smooth(x)
         ]
 
-    return tuple(custom_p.bind(*arrays, rule=Rule(run, forwards, backwards)))
+    return tuple(custom_p.bind(*arrays, rule=DerivativeRule(run, forwards, backwards)))
 
 
 def _smooth(x: Any) -> bool:
@@ -79,12 +79,12 @@ custom_p.def_impl(lambda *xs, rule: rule.fn(*xs))
 custom_p.def_abstract_eval(lambda *avals, rule: rule.staged("fn", rule.fn, avals).out_avals)
 
 
-def _lowered(ctx: Any, *xs: Any, rule: Rule) -> Any:
+def _lowered(ctx: Any, *xs: Any, rule: DerivativeRule) -> Any:
     program = rule.staged("fn", rule.fn, ctx.avals_in)
     return mlir.lower_fun(jaxpr_as_fun(program), multiple_results=True)(ctx, *xs)
 
 
-def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, rule: Rule) -> tuple[list[Array], list[Any]]:
+def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, rule: DerivativeRule) -> tuple[list[Array], list[Any]]:
     results = custom_p.bind(*primals, rule=rule)
     zeros: list[Any] = [ad.Zero(jax.typeof(r).to_tangent_aval()) for r in results]
     if all(type(t) is ad.Zero for t in tangents):
@@ -118,7 +118,7 @@ def _first(args: Sequence[Array], dims: Sequence[Any]) -> tuple[list[Array], Axe
     return moved, tuple(None if d is None else 0 for d in dims)
 
 
-def _batch(args: Sequence[Array], dims: Sequence[Any], *, rule: Rule) -> tuple[list[Array], list[int]]:
+def _batch(args: Sequence[Array], dims: Sequence[Any], *, rule: DerivativeRule) -> tuple[list[Array], list[int]]:
     """What is not batched stays so: the function may ask for its values."""
     moved, axes = _first(args, dims)
     if axes not in rule.batched:
@@ -131,7 +131,7 @@ def _batch(args: Sequence[Array], dims: Sequence[Any], *, rule: Rule) -> tuple[l
             found = jax.vmap(rule.backward, in_axes=(list(axes), 0, 0))(arguments, results, given)
             return [jnp.sum(g, axis=0) if a is None else g for g, a in zip(found, smooth, strict=True)]
 
-        rule.batched[axes] = Rule(jax.vmap(rule.fn, in_axes=axes), forward, backward)
+        rule.batched[axes] = DerivativeRule(jax.vmap(rule.fn, in_axes=axes), forward, backward)
     out = custom_p.bind(*moved, rule=rule.batched[axes])
     return out, [0] * len(out)
 
@@ -147,18 +147,20 @@ linear_p = Primitive("tensorgraft_custom_linear")
 linear_p.multiple_results = True
 
 
-def _linear(rule: Rule, arguments: int, known: int, transposed: bool, *xs: Array) -> list[Array]:
+def _linear(rule: DerivativeRule, arguments: int, known: int, transposed: bool, *xs: Array) -> list[Array]:
     f = rule.backward if transposed else rule.forward
     return f(list(xs[:arguments]), list(xs[arguments:known]), list(xs[known:]))
 
 
 @linear_p.def_impl
-def _linear_impl(*xs: Array, rule: Rule, arguments: int, known: int, transposed: bool, outs: Any) -> list[Array]:
+def _linear_impl(
+    *xs: Array, rule: DerivativeRule, arguments: int, known: int, transposed: bool, outs: Any
+) -> list[Array]:
     return _linear(rule, arguments, known, transposed, *xs)
 
 
 def _linear_program(
-    rule: Rule, avals: Sequence[Any], arguments: int, known: int, transposed: bool, outs: Any
+    rule: DerivativeRule, avals: Sequence[Any], arguments: int, known: int, transposed: bool, outs: Any
 ) -> ClosedJaxpr:
     fn = functools.partial(_linear, rule, arguments, known, transposed)
     return rule.staged("backward" if transposed else "forward", fn, avals)
@@ -205,7 +207,14 @@ def _linear_transpose(cotangents: Sequence[Any], *xs: Any, transposed: bool, out
 
 
 def _linear_batch(
-    args: Sequence[Array], dims: Sequence[Any], *, rule: Rule, arguments: int, known: int, outs: Any, **params: Any
+    args: Sequence[Array],
+    dims: Sequence[Any],
+    *,
+    rule: DerivativeRule,
+    arguments: int,
+    known: int,
+    outs: Any,
+    **params: Any,
 ) -> tuple[Any, Any]:
     moved, axes = _first(args, dims)
     size = next(x.shape[0] for x, a in zip(moved, axes, strict=True) if a == 0)
@@ -218,7 +227,7 @@ def _linear_batch(
     if key not in rule.batched:
         here = (list(axes[:arguments]), list(axes[arguments:known]), 0)
         forward, backward = jax.vmap(rule.forward, in_axes=here), jax.vmap(rule.backward, in_axes=here)
-        rule.batched[key] = Rule(rule.fn, forward, backward)
+        rule.batched[key] = DerivativeRule(rule.fn, forward, backward)
     rows = tuple([((size, *shape), dtype) for shape, dtype in outs])
     out = linear_p.bind(*moved, rule=rule.batched[key], arguments=arguments, known=known, outs=rows, **params)
     return out, [0] * len(out)

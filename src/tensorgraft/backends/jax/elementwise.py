@@ -116,7 +116,6 @@ BINARY: dict[str, Fn] = {
     "igamma": _in_float32(special.igamma),
     "igammac": _in_float32(special.igammac),
     "zeta": _in_float32(special.zeta),
-    "polygamma": _in_float32(special.polygamma),
     "equal": lax.eq,
     "not_equal": lax.ne,
     "less": lax.lt,

@@ -15,19 +15,18 @@ from typing import Any
 
 import jax
 from jax._src.array import ArrayImpl
-from jax._src.core import trace_ctx
+from jax._src.core import eval_trace, top_axis_env, trace_ctx
 from jax._src.dispatch import needs_check_special
 from jax._src.interpreters.pxla import ExecuteReplicated
 from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
-from tensorgraft.backends.jax.kept import NotSmall, Program
+from tensorgraft.backends.jax.kept import KeptProgram, NotSmall
 
 Array = Any
 _OFTEN = 8  # calls after which a program is worth the third of a millisecond that it takes to ask for what runs it
 _avals = attrgetter("aval")
-_at_top_level = trace_ctx.is_top_level
 
 
 def ordinary(x: Array) -> Array:
@@ -39,7 +38,7 @@ def ordinary(x: Array) -> Array:
     return x if here is None or here.major_to_minor == rows else jax.device_put(x, Format(Layout(rows), x.sharding))
 
 
-def often_called(kept: Program, run: Callable[..., Any], scope: Callable[[], Any]) -> Callable[..., Any]:
+def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[], Any]) -> Callable[..., Any]:
     """`run`, a function on the CPU that calls `kept` in `scope`, for many calls with arrays that look the same."""
     calls = 0
     avals: list[Any] | None = None
@@ -81,17 +80,20 @@ def often_called(kept: Program, run: Callable[..., Any], scope: Callable[[], Any
         avals = list(map(_avals, args))
 
     def call(*args: Any) -> Any:
-        nonlocal calls
+        nonlocal avals, calls
         if avals is None:
             if calls <= _OFTEN:
                 calls += 1
-                if calls > _OFTEN and _at_top_level():
+                if calls > _OFTEN and trace_ctx.is_top_level():
                     settle(args)
             return run(*args)
         try:
             # inside of a trace a call is a part of it, whatever its arguments are
-            if list(map(_avals, args)) == avals and _at_top_level() and not needs_check_special():
+            here = list(map(_avals, args))
+            top = trace_ctx.trace is eval_trace and trace_ctx.axis_env is top_axis_env
+            if top and here == avals and not needs_check_special():
                 kept.used = True
+                avals = here  # what one call gives and the next one takes has these very objects, compared at once
                 made = execute(args if wanted is None else [args[k] for k in wanted]).consume_with_handlers(handlers)
                 return made[0] if single else tuple(made)
         except (AttributeError, TypeError, jax.errors.JaxRuntimeError):  # no arrays, or others than these

@@ -1,7 +1,7 @@
 """Compiled programs in memory: as many as are in use, the least recently used ones go.
 
 XLA keeps 1.2 to 3 MB of the host's memory for each program that it has compiled or loaded, however small (jaxlib
-0.10.2 on a CPU), and `jax.jit` lets go of none before there are thousands. A `Program` that has not been called for
+0.10.2 on a CPU), and `jax.jit` lets go of none before there are thousands. A `KeptProgram` that has not been called for
 long gives up what is compiled of it, and is compiled again, or loaded from the cache on disk, when it is called. Where
 programs come back that had gone, more are kept: a training step of 600 operators is not compiled anew at every step.
 """
@@ -34,7 +34,7 @@ class NotSmall(Exception):
     """A signature for which a program that was small is not."""
 
 
-class Program:
+class KeptProgram:
     """A function as `jax.jit` compiles it, once for each signature that it is called with. `options` are `jax.jit`'s.
 
     Whoever calls it says so (`used`), and takes `jitted`, `renewed()` where that is None, and `fully(error)` where it
@@ -117,11 +117,13 @@ class Program:
 class _Shelf:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a program may be collected, and another traced, while one is added
-        self._programs: dict[weakref.ref[Program], None] = {}  # in the order in which they were last seen to be used
+        self._programs: dict[
+            weakref.ref[KeptProgram], None
+        ] = {}  # in the order in which they were last seen to be used
         self._new = self._back = 0
         self.room = LEAST
 
-    def add(self, program: Program, signature: Signature) -> None:
+    def add(self, program: KeptProgram, signature: Signature) -> None:
         with self._lock:
             if signature in program.signatures:  # traced to look at it, and then to compile it
                 return
@@ -132,7 +134,7 @@ class _Shelf:
             if self._new >= _EVERY:
                 self._look()
 
-    def _forget(self, ref: weakref.ref[Program]) -> None:
+    def _forget(self, ref: weakref.ref[KeptProgram]) -> None:
         self._programs.pop(ref, None)
 
     def _look(self) -> None:

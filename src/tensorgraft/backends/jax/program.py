@@ -10,6 +10,7 @@ import jax
 
 from tensorgraft import warned
 from tensorgraft.backends.jax.analysis import analyse
+from tensorgraft.backends.jax.turned import turned_before
 from tensorgraft.hub.analysis import Analysis
 from tensorgraft.importing import uncollected
 
@@ -41,7 +42,7 @@ class JaxProgram:
         # XLA for the CPU drops barriers before it looks for common subexpressions and orders what it computes
         kept = backend.barriers > barriers and backend.device.platform == "cpu"
         self._options = {"xla_disable_hlo_passes": "cse_barrier_expander"} if kept else None
-        self._jaxpr = closed.jaxpr
+        self._jaxpr = turned_before(closed.jaxpr) if backend.device.platform == "cpu" else closed.jaxpr
         self.captured: list[Array] = list(closed.consts)
 
     @property

@@ -52,10 +52,3 @@ def zeta(s: Array, q: Array) -> Array:
     out = jnp.where((q <= 0) & whole, jnp.inf, out)
     out = jnp.where(s == 1, jnp.inf, jnp.where(s < 1, jnp.nan, out))
     return jnp.where(jnp.isnan(s) | jnp.isnan(q), jnp.nan, out).astype(q.dtype)
-
-
-def polygamma(n: Array, x: Array) -> Array:
-    """The n-th derivative of digamma: (-1)^(n+1) n! zeta(n + 1, x)."""
-    sign = jnp.where(n % 2 == 0, -1, 1)
-    higher = sign * jnp.exp(lax.lgamma(n + 1)) * zeta(n + 1, x)
-    return jnp.where(n == 0, digamma(x), higher).astype(x.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +12,6 @@ import numpy as np
 
 from tensorgraft.backends.numpy.coded import NumpyCoded
 from tensorgraft.backends.numpy.control_flow import NumpyControlFlow
-from tensorgraft.backends.numpy.dlpack import from_dlpack
 from tensorgraft.backends.numpy.elementwise import NumpyElementwise
 from tensorgraft.backends.numpy.fft import NumpyFFT
 from tensorgraft.backends.numpy.indexing import NumpyIndexing
@@ -22,6 +22,8 @@ from tensorgraft.backends.numpy.shape import NumpyShape
 from tensorgraft.backends.numpy.sorting import NumpySorting
 from tensorgraft.backends.numpy.windowed import NumpyWindowed
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.dlpack import from_dlpack
+from tensorgraft.hub.tape import ByTape
 
 Array = Any
 
@@ -43,6 +45,11 @@ def _is_sole_view(x: np.ndarray) -> bool:
     return _references_to_base(x) == _OF_A_SOLE_VIEW
 
 
+@np.errstate(all="ignore")
+def _quiet(fn: Callable[..., Any], *args: Any) -> Any:
+    return fn(*args)
+
+
 class NumpyBackend(
     NumpyElementwise,
     NumpyReduction,
@@ -55,11 +62,13 @@ class NumpyBackend(
     NumpyRandom,
     NumpyControlFlow,
     NumpyCoded,
+    ByTape,
     Backend,
 ):
     """NumPy on the CPU. Arrays are `numpy.ndarray`, or NumPy scalars where NumPy returns them."""
 
     name = "numpy"
+    grafted_as = "program"
     mutable = True
     compiles = False
 
@@ -99,8 +108,9 @@ class NumpyBackend(
         if 0 in shape:  # may begin behind the end of the memory
             return np.empty(shape, dtype)
         size = dtype.itemsize
-        memory = x.reshape(-1).view(np.uint8)  # the dtypes of ml_dtypes export no buffer
-        return np.ndarray(shape, dtype, memory, offset * size, tuple(n * size for n in strides))
+        if x.dtype.isbuiltin != 1 or not x.flags.c_contiguous:  # the dtypes of ml_dtypes export no buffer
+            x = x.reshape(-1).view(np.uint8)
+        return np.ndarray(shape, dtype, x, offset * size, [n * size for n in strides])
 
     def memory(self, x: Array, /) -> tuple[Array, tuple[int, ...], int] | None:
         size = x.dtype.itemsize
@@ -128,7 +138,7 @@ class NumpyBackend(
         return np.errstate(all="ignore")
 
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
-        return np.errstate(all="ignore")(fn)
+        return functools.partial(_quiet, fn)
 
     def native_function(self, primal: Any, forward: Any, backward: Any, /) -> Callable[..., tuple[Array, ...]]:
         """NumPy has no derivatives: the function alone. Its results are arrays of their own, which may be written."""

@@ -6,8 +6,6 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tensorgraft.errors import BackendNotAvailableError
 
 
@@ -28,15 +26,6 @@ def _special(name: str, scipy_name: str) -> Callable[..., Any]:
     return fn
 
 
-def _polygamma(n: Any, x: Any) -> Any:
-    """(-1)^(n+1) n! zeta(n+1, x), of order 0 the digamma function; in double, for n! and zeta cancel."""
-    sp = scipy("special", "polygamma")
-    wide_n, wide_x = np.asarray(n, np.float64), np.asarray(x, np.float64)
-    sign = np.where(wide_n % 2 == 0, -1.0, 1.0)
-    out = sign * sp.gamma(wide_n + 1) * sp.zeta(wide_n + 1, wide_x)
-    return np.where(wide_n == 0, sp.psi(wide_x), out).astype(x.dtype)
-
-
 FUNCTIONS = {
     name: _special(name, scipy_name)
     for name, scipy_name in {
@@ -51,4 +40,4 @@ FUNCTIONS = {
         "igammac": "gammaincc",
         "zeta": "zeta",
     }.items()
-} | {"polygamma": _polygamma}
+}

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.backends.numpy.dlpack import from_dlpack as view_of
 from tensorgraft.backends.tensorflow.control_flow import TensorFlowControlFlow
 from tensorgraft.backends.tensorflow.elementwise import TensorFlowElementwise
 from tensorgraft.backends.tensorflow.exported import exported
@@ -36,7 +35,9 @@ from tensorgraft.backends.tensorflow.sorting import TensorFlowSorting
 from tensorgraft.backends.tensorflow.windowed import TensorFlowWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend
-from tensorgraft.hub.backend import Exported
+from tensorgraft.hub.dlpack import from_dlpack as view_of
+from tensorgraft.hub.interchange import Exported
+from tensorgraft.hub.tape import ByTape
 
 Array = Any
 
@@ -54,12 +55,14 @@ class TensorFlowBackend(
     TensorFlowWindowed,
     TensorFlowFFT,
     TensorFlowControlFlow,
+    ByTape,
     Backend,
 ):
     """Arrays are `tf.Tensor`s, eager or of a graph. Methods may be called inside of `tf.function` and under a
     `tf.GradientTape`."""
 
     name = "tensorflow"
+    grafted_as = "module"
     compiles = True
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:

@@ -15,6 +15,7 @@ from tensorgraft.backends.tensorflow.operation import (
     FLOAT8_AS_FLOAT32,
     MOST_AXES,
     MOST_BROADCAST,
+    OF_KIND,
     TF,
     Fn,
     broadcast_to,
@@ -29,7 +30,6 @@ from tensorgraft.backends.tensorflow.operation import (
     mark_weak,
     shape_of,
     through,
-    with_one_dtype,
 )
 from tensorgraft.hub import dtypes
 
@@ -183,18 +183,20 @@ def _fits(y: Array, bits: int) -> bool:
     return value is not None and 0 <= int(value) < bits
 
 
-def _shift_left(x: Array, y: Array) -> Array:
-    bits = 8 * dtype_of(x).itemsize
-    out = raw.LeftShift(x=x, y=y)
-    return out if _fits(y, bits) else select(raw.Less(x=y, y=_like(y, bits)), out, _like(x, 0))
+def _shift(name: str) -> Fn:
+    def shift(x: Array, y: Array) -> Array:
+        """TensorFlow shifts by at most all bits but one, which leaves the sign where there is one."""
+        bits, signed = 8 * dtype_of(x).itemsize, dtype_of(x).kind == "i"
+        if _fits(y, bits):
+            return getattr(raw, name)(x=x, y=y)
+        fits = raw.Less(x=y, y=_like(y, bits))
+        if signed:
+            fits = raw.LogicalAnd(x=fits, y=raw.GreaterEqual(x=y, y=_like(y, 0)))
+        if signed and name == "RightShift":
+            return raw.RightShift(x=x, y=select(fits, y, _like(y, bits - 1)))
+        return select(fits, getattr(raw, name)(x=x, y=y), _like(x, 0))
 
-
-def _shift_right(x: Array, y: Array) -> Array:
-    bits = 8 * dtype_of(x).itemsize
-    out = raw.RightShift(x=x, y=y)  # by too many: by all but one, which is right where there is a sign
-    if dtype_of(x).kind == "i" or _fits(y, bits):
-        return out
-    return select(raw.Less(x=y, y=_like(y, bits)), out, _like(x, 0))
+    return shift
 
 
 # ---- extremes ------------------------------------------------------------------------------------------------------
@@ -261,12 +263,11 @@ BINARY: dict[str, Fn] = {
     "bitwise_and": _by_kind(_binary("BitwiseAnd"), b=_binary("LogicalAnd")),
     "bitwise_or": _by_kind(_binary("BitwiseOr"), b=_binary("LogicalOr")),
     "bitwise_xor": _by_kind(_binary("BitwiseXor"), b=_binary("NotEqual")),
-    "bitwise_left_shift": _shift_left,
-    "bitwise_right_shift": _shift_right,
+    "bitwise_left_shift": _shift("LeftShift"),
+    "bitwise_right_shift": _shift("RightShift"),
     "igamma": in_float32(special.igamma),
     "igammac": in_float32(special.igammac),
     "zeta": in_float32(special.zeta),
-    "polygamma": in_float32(special.polygamma),
     "equal": _binary("Equal"),
     "not_equal": _binary("NotEqual"),
     "less": _compared("Less"),
@@ -314,6 +315,21 @@ def astype(x: Array, dtype: np.dtype) -> Array:
     if dtypes.is_floating(source) and dtypes.is_integer(dtype):
         return _truncate(x, dtype)
     return cast(x, dtype)
+
+
+def with_one_dtype(*operands: Any) -> list[Array]:
+    """The operands as tensors: Python scalars, and what stands for them in a trace, take the dtype of the arrays."""
+    strong = next((x for x in operands if not is_weak(x)), None)
+    if strong is None:
+        kinds = [dtype_of(x) if isinstance(x, tf.Tensor) else OF_KIND[type(x)] for x in operands]
+        dtype = max(kinds, key=list(OF_KIND.values()).index)
+    else:
+        dtype = dtype_of(strong)
+    return [_of_dtype(x, dtype) if is_weak(x) else x for x in operands]
+
+
+def _of_dtype(x: Any, dtype: np.dtype) -> Array:
+    return astype(x, dtype) if isinstance(x, tf.Tensor) else constant(x, dtype)
 
 
 def bitcast(x: Array, dtype: np.dtype) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 from tensorgraft.backends.tensorflow.framework import tf
 from tensorgraft.backends.tensorflow.operation import TF, dtype_of
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.backend import Exported
+from tensorgraft.hub.interchange import Exported
 
 Array = Any
 

@@ -23,7 +23,7 @@ Array = Any
 _numbers = itertools.count()
 
 
-class Graph(func_graph.FuncGraph):
+class ClosedGraph(func_graph.FuncGraph):
     """A graph that takes each array from outside as an input."""
 
     def __init__(self) -> None:
@@ -56,8 +56,8 @@ def order_of(arrays: Sequence[Array]) -> int:
 unrecorded = record.stop_recording  # a context that hides operations from tapes
 
 
-def _root(graph: Any) -> Graph | None:
-    while graph is not None and not isinstance(graph, Graph):
+def _root(graph: Any) -> ClosedGraph | None:
+    while graph is not None and not isinstance(graph, ClosedGraph):
         graph = getattr(graph, "outer_graph", None)
     return graph
 
@@ -85,7 +85,7 @@ def constants_inside() -> Iterator[None]:
     """In the graph of a `tf.function`: arrays from outside become constants of the graph, not captures, whatever their
     size. SavedModel knows no captures of gradient functions."""
     graph = ops.get_default_graph()
-    if tf.executing_eagerly() or isinstance(_root(graph), Graph):
+    if tf.executing_eagerly() or isinstance(_root(graph), ClosedGraph):
         yield
         return
     plain = graph.capture
@@ -106,10 +106,12 @@ def constants_inside() -> Iterator[None]:
         graph.capture = plain
 
 
-def trace(fn: Callable[..., Sequence[Array]], arguments: Callable[[Graph], list[Array]]) -> tuple[Graph, list[Array]]:
+def trace(
+    fn: Callable[..., Sequence[Array]], arguments: Callable[[ClosedGraph], list[Array]]
+) -> tuple[ClosedGraph, list[Array]]:
     """The graph of `fn`, whose inputs are its arguments, then the arrays that it took from outside, which are also
     returned."""
-    graph = Graph()
+    graph = ClosedGraph()
     given = arguments(graph)
     with graph.as_default():
         outputs = [graph.capture(tf.convert_to_tensor(x)) for x in fn(*given)]
@@ -129,7 +131,7 @@ _NOT_BY_XLA = {
 REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError)
 
 
-def operations(graph: Graph) -> list[str]:
+def operations(graph: ClosedGraph) -> list[str]:
     """The types of the operations of a graph, those of branches and bodies included."""
     found = [op.type for op in graph.get_operations()]
     for function in graph._functions.values():
@@ -137,10 +139,10 @@ def operations(graph: Graph) -> list[str]:
     return found
 
 
-class Compiled:
+class CompiledGraph:
     """A graph as a function of flat arrays: compiled by XLA, or run by TensorFlow where XLA cannot."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: ClosedGraph) -> None:
         self._graph = graph
         self._count = len(graph.outputs)
         self._proven = False
@@ -179,7 +181,7 @@ class Compiled:
         return tuple(execute.execute(self._name, self._count, arrays, self._attrs, context.context()))
 
 
-def inlined(graph: Graph, arrays: Sequence[Array]) -> Sequence[Array]:
+def inlined(graph: ClosedGraph, arrays: Sequence[Array]) -> Sequence[Array]:
     """The results of a graph, as a part of the one that is being traced."""
     made = concrete_function.ConcreteFunction.from_func_graph(graph, None, {})._call_flat(list(arrays), [])
     return made if isinstance(made, list | tuple) else [made]

@@ -94,26 +94,26 @@ class _Recorded:
 
     def _run(self, *arrays: Array) -> Any:
         with unrecorded():
-            made = self._program(*arrays)
+            outputs = self._program(*arrays)
         self._count = len(arrays)
-        smooth = [k for k, y in enumerate(made) if dtypes.is_inexact(dtype_of(y))]
+        smooth = [k for k, y in enumerate(outputs) if dtypes.is_inexact(dtype_of(y))]
 
         def gradient(*cotangents: Array) -> list[Array | None]:
             found = iter(self._pullback(*arrays, *(cotangents[k] for k in smooth)))
             return [next(found) if used else None for used in self._used]
 
-        return made, gradient
+        return outputs, gradient
 
     @functools.cached_property
     def _pullback(self) -> _Recorded:
         """(arrays, cotangents of the inexact results) -> cotangents of the arrays that are `_used`."""
 
-        def pulled_back(*given: Array) -> list[Array]:
-            arrays = given[: self._count]
-            made = [y for y in self._fn(*arrays) if dtypes.is_inexact(dtype_of(y))]
+        def pulled_back(*inputs: Array) -> list[Array]:
+            arrays = inputs[: self._count]
+            smooth_outputs = [y for y in self._fn(*arrays) if dtypes.is_inexact(dtype_of(y))]
             smooth = [x for x in arrays if dtypes.is_inexact(dtype_of(x))]
             try:
-                gradients = iter(tf.gradients(made, smooth, list(given[self._count :])))
+                gradients = iter(tf.gradients(smooth_outputs, smooth, list(inputs[self._count :])))
             except LookupError as error:  # "gradient registry has no entry for: ..."
                 raise NotImplementedError(
                     "a derivative of the derivative goes through an operation that TensorFlow does not differentiate:"

@@ -21,7 +21,7 @@ TF = {dtype: tf.as_dtype(dtype) for dtype in (*dtypes.ALL, *dtypes.FLOAT8)}
 NP = {theirs: ours for ours, theirs in TF.items()}
 _OF_NUMBER = {theirs.as_datatype_enum: ours for ours, theirs in TF.items()}
 SCALARS = frozenset((bool, int, float, complex))
-_OF_KIND = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
+OF_KIND = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
 
 
 def dtype_of(x: Array) -> np.dtype:
@@ -148,24 +148,7 @@ def is_weak(x: Any) -> bool:
 
 def weak_input(value: Any) -> Array:
     """A Python scalar as the argument of a compiled function."""
-    return tf.constant(value, TF[_OF_KIND[type(value)]])
-
-
-def with_one_dtype(*operands: Any) -> list[Array]:
-    """The operands as tensors: Python scalars, and what stands for them in a trace, take the dtype of the arrays."""
-    strong = next((x for x in operands if not is_weak(x)), None)
-    if strong is None:
-        kinds = [dtype_of(x) if isinstance(x, tf.Tensor) else _OF_KIND[type(x)] for x in operands]
-        dtype = max(kinds, key=list(_OF_KIND.values()).index)
-    else:
-        dtype = dtype_of(strong)
-    return [_of_dtype(x, dtype) if is_weak(x) else x for x in operands]
-
-
-def _of_dtype(x: Any, dtype: np.dtype) -> Array:
-    from tensorgraft.backends.tensorflow.elementwise import astype
-
-    return astype(x, dtype) if isinstance(x, tf.Tensor) else constant(x, dtype)
+    return tf.constant(value, TF[OF_KIND[type(value)]])
 
 
 # ---- ranks -----------------------------------------------------------------------------------------------------------

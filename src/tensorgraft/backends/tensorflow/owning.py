@@ -13,14 +13,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorgraft.backends.tensorflow.framework import raw, tf
-from tensorgraft.backends.tensorflow.graph import REFUSALS, Compiled, Graph, call_by_name, inlined, may_be_recorded
+from tensorgraft.backends.tensorflow.graph import (
+    REFUSALS,
+    ClosedGraph,
+    CompiledGraph,
+    call_by_name,
+    inlined,
+    may_be_recorded,
+)
 
 Array = Any
 
 _WORTH = 1 << 20  # bytes: a smaller copy takes less time than what is done here
 
 
-def places(graph: Graph, donated: Sequence[int]) -> dict[int, int]:
+def places(graph: ClosedGraph, donated: Sequence[int]) -> dict[int, int]:
     """Input -> the result that takes its memory, of those that are large and have one."""
     free: dict[Any, list[int]] = {(x.dtype, x._shape_tuple()): [] for x in graph.outputs}
     for k, x in enumerate(graph.outputs):
@@ -37,7 +44,7 @@ def places(graph: Graph, donated: Sequence[int]) -> dict[int, int]:
 class Owning:
     """A graph as a function of a list of arrays, which takes those of `taken` (input -> result) out of the list."""
 
-    def __init__(self, graph: Graph, taken: dict[int, int], otherwise: Compiled) -> None:
+    def __init__(self, graph: ClosedGraph, taken: dict[int, int], otherwise: CompiledGraph) -> None:
         self.taken = taken
         self._graph = graph
         self._otherwise = otherwise

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorgraft.backends.tensorflow.framework import EagerTensor, tf
-from tensorgraft.backends.tensorflow.graph import Compiled, Graph, trace
+from tensorgraft.backends.tensorflow.graph import ClosedGraph, CompiledGraph, trace
 from tensorgraft.backends.tensorflow.operation import SCALARS, mark_weak, weak_input
 from tensorgraft.backends.tensorflow.owning import Owning, places
 from tensorgraft.hub.analysis import Analysis
@@ -28,7 +28,7 @@ class CompiledFunction:
 
     def __init__(self, fn: Callable[..., Sequence[Array]]) -> None:
         self._fn = fn
-        self._programs: dict[Any, tuple[Compiled, list[Array]]] = {}
+        self._programs: dict[Any, tuple[CompiledGraph, list[Array]]] = {}
 
     def __call__(self, *args: Any) -> tuple[Array, ...]:
         if not tf.executing_eagerly():  # a part of another program
@@ -50,13 +50,13 @@ class CompiledFunction:
         program, captured = found
         return program(flat + captured)
 
-    def _trace(self, args: Sequence[Any], flat: Sequence[Array]) -> tuple[Compiled, list[Array]]:
-        def arguments(graph: Graph) -> list[Array]:
+    def _trace(self, args: Sequence[Any], flat: Sequence[Array]) -> tuple[CompiledGraph, list[Array]]:
+        def arguments(graph: ClosedGraph) -> list[Array]:
             made = [graph.argument(x.dtype, x._shape_tuple()) for x in flat]
             return [mark_weak(x) if type(a) in SCALARS else x for a, x in zip(args, made, strict=True)]
 
         graph, captured = trace(self._fn, arguments)
-        return Compiled(graph), captured
+        return CompiledGraph(graph), captured
 
 
 def _strong(x: Any) -> Array:
@@ -82,7 +82,7 @@ class TensorFlowProgram:
 
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
         # small arrays, and those of callers that keep theirs: TensorFlow gives memory back with the last reference
-        program, scope = Compiled(self._graph), self._backend.scope
+        program, scope = CompiledGraph(self._graph), self._backend.scope
         taken = places(self._graph, donate)
         owning = Owning(self._graph, taken, program) if taken else None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.backends.tensorflow.elementwise import astype
+from tensorgraft.backends.tensorflow.elementwise import astype, with_one_dtype
 from tensorgraft.backends.tensorflow.framework import EagerTensor, raw, tf
 from tensorgraft.backends.tensorflow.operation import (
     FLOAT8_AS_FLOAT32,
@@ -21,7 +21,6 @@ from tensorgraft.backends.tensorflow.operation import (
     ints,
     shape_of,
     through,
-    with_one_dtype,
 )
 from tensorgraft.hub import dtypes
 

@@ -121,14 +121,6 @@ def zeta(s: Array, q: Array) -> Array:
     return _where(raw.IsNan(x=s) | raw.IsNan(x=q), nan, out)
 
 
-def polygamma(n: Array, x: Array) -> Array:
-    """The n-th derivative of digamma: (-1)^(n+1) n! zeta(n + 1, x)."""
-    n, x = _pair(n, x)
-    even = raw.Equal(x=raw.FloorMod(x=n, y=_number(2, n)), y=_number(0, n))
-    higher = _where(even, _number(-1, x), _number(1, x)) * raw.Exp(x=raw.Lgamma(x=n + 1)) * zeta(n + 1, x)
-    return _where(raw.Equal(x=n, y=_number(0, n)), digamma(x), higher)
-
-
 def nextafter(x: Array, y: Array) -> Array:
     if dtype_of(x).itemsize > 2:
         return raw.NextAfter(x1=x, x2=y)

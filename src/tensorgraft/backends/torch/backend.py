@@ -29,7 +29,8 @@ from tensorgraft.backends.torch.sorting import TorchSorting
 from tensorgraft.backends.torch.transforms import TorchTransforms
 from tensorgraft.backends.torch.windowed import TorchWindowed
 from tensorgraft.errors import TracedValueError
-from tensorgraft.hub.backend import Backend, Differentiable
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.interchange import Differentiable
 
 Array = Any
 Tensor = torch.Tensor
@@ -55,6 +56,7 @@ class TorchBackend(
     """Arrays are `torch.Tensor`s on one of PyTorch's own devices; gradients and `torch.func` go through operations."""
 
     name = "torch"
+    modules_have_modes = True
     mutable = True
     compiles = False  # single operations are quicker as they are; programs (`trace`) are compiled
     traces = True

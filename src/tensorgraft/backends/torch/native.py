@@ -11,7 +11,8 @@ from torch.autograd import forward_ad
 
 from tensorgraft.backends.torch import arrays
 from tensorgraft.errors import DerivativeError
-from tensorgraft.hub.backend import Backend, Differentiable
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.interchange import Differentiable
 
 Tensor = torch.Tensor
 
@@ -84,12 +85,12 @@ class Module(Part):
             self._owner(path).training = training
 
     def _owner(self, path: str) -> Part:
-        found: Any = self
+        part: Any = self
         for name in filter(None, path.split(".")):
-            if name not in found._modules:
-                found.add_module(name, Part())
-            found = found._modules[name]
-        return found
+            if name not in part._modules:
+                part.add_module(name, Part())
+            part = part._modules[name]
+        return part
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         parameters = dict(self.named_parameters(remove_duplicate=False))
@@ -98,12 +99,12 @@ class Module(Part):
         if not self._stateful:
             return self._call({name: held[name] for name in self._names}, *args, **kwargs)
         # a buffer that is written is not what the backward pass has kept of it
-        given = {name: held[name] if name in parameters else held[name].clone() for name in self._names}
+        values = {name: held[name] if name in parameters else held[name].clone() for name in self._names}
         if self._modes:
             training = {path: self._owner(path).training for path in self._modes}
-            results, written = self._call.in_modes(training, given, args, kwargs)  # type: ignore[attr-defined]
+            results, written = self._call.in_modes(training, values, args, kwargs)  # type: ignore[attr-defined]
         else:
-            results, written = self._call(given, *args, **kwargs)
+            results, written = self._call(values, *args, **kwargs)
         with torch.no_grad():
             for name, x in written.items():
                 held[name].copy_(x)
@@ -140,11 +141,11 @@ def _transformed() -> bool:
 def _apart(results: Sequence[Tensor], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """`results` in memory of their own."""
     seen = set(map(id, tensors))
-    found = []
+    separate = []
     for x in results:
-        found.append(x.clone(memory_format=torch.contiguous_format) if id(x) in seen else arrays.own(x))
-        seen.add(id(found[-1]))
-    return tuple(found)
+        separate.append(x.clone(memory_format=torch.contiguous_format) if id(x) in seen else arrays.own(x))
+        seen.add(id(separate[-1]))
+    return tuple(separate)
 
 
 @dataclass
@@ -192,21 +193,21 @@ class _Function(torch.autograd.Function):
         call: _Call = ctx.call
         xp = call.xp
         tensors, kept = ctx.saved_tensors[: ctx.count], iter(ctx.saved_tensors[ctx.count :])
-        given = [g for g, smooth in zip(gradients, ctx.smooth, strict=False) if smooth]
+        incoming = [g for g, smooth in zip(gradients, ctx.smooth, strict=False) if smooth]
         cotangents = [
             torch.zeros(shape, dtype=dtype, device=device) if g is None else _conjugate(g)
-            for g, (shape, dtype, device) in zip(given, ctx.results, strict=True)
+            for g, (shape, dtype, device) in zip(incoming, ctx.results, strict=True)
         ]
         wanted = tuple(i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed)
         if call.lean or torch.is_grad_enabled():  # to be differentiated again
-            found: Sequence[Tensor] = _run(xp, call.function.pullback(wanted), [*tensors, *cotangents])
+            gradients_: Sequence[Tensor] = _run(xp, call.function.pullback(wanted), [*tensors, *cotangents])
         else:
             residuals = [next(kept) if i is None else tensors[i] for i in call.places]
             with xp.native_scope():
                 all_ = call.function.backward(xp, residuals, cotangents, call.wanted)
-            found = [g for i, g in zip(call.wanted, all_, strict=True) if i in wanted]
+            gradients_ = [g for i, g in zip(call.wanted, all_, strict=True) if i in wanted]
         out: list[Tensor | None] = [None] * ctx.count
-        for i, g in zip(wanted, found, strict=True):
+        for i, g in zip(wanted, gradients_, strict=True):
             out[i] = _conjugate(g)
         return None, *out
 
@@ -214,20 +215,20 @@ class _Function(torch.autograd.Function):
     def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
         call: _Call = ctx.call
         wanted = tuple(i for i, t in enumerate(tangents[1:]) if t is not None)
-        made = iter(
+        outputs = iter(
             _run(
                 call.xp,
                 call.function.pushforward(wanted),
                 [*ctx.saved_tensors[: ctx.count], *(t for t in tangents[1:] if t is not None)],
             )
         )
-        return tuple([next(made) if smooth else None for smooth in ctx.smooth])
+        return tuple([next(outputs) if smooth else None for smooth in ctx.smooth])
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], call: _Call, *tensors: Tensor) -> Any:
-        made = _run(call.xp, call.function.batched(tuple(in_dims[1:]), info.batch_size), tensors)
-        call.count = len(made)
-        return made, tuple([0] * len(made))
+        outputs = _run(call.xp, call.function.batched(tuple(in_dims[1:]), info.batch_size), tensors)
+        call.count = len(outputs)
+        return outputs, tuple([0] * len(outputs))
 
 
 def _smooth(t: Tensor) -> bool:

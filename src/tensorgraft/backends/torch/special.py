@@ -1,4 +1,4 @@
-"""Special functions: PyTorch's own by other names, and those that it has not, or for fewer arguments."""
+"""Special functions: PyTorch's own by other names, and one that it has for fewer dtypes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,6 @@ from collections.abc import Callable
 import torch
 
 Tensor = torch.Tensor
-
-
-def _polygamma(n: Tensor, x: Tensor) -> Tensor:
-    """(-1)^(n+1) n! zeta(n + 1, x), of order 0 the digamma function; in double, for n! and zeta cancel. PyTorch's own
-    takes one Python integer as `n`."""
-    wide_n, wide_x = n.to(torch.float64), x.to(torch.float64)
-    sign = torch.where(torch.fmod(wide_n, 2) == 0, -1.0, 1.0)
-    order = wide_n + 1
-    higher = sign * torch.exp(torch.lgamma(order)) * torch.special.zeta(order, wide_x)
-    return torch.where(wide_n == 0, torch.digamma(wide_x), higher).to(x.dtype)
 
 
 def _nextafter(x: Tensor, y: Tensor) -> Tensor:
@@ -49,6 +39,5 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "igamma": torch.special.gammainc,
     "igammac": torch.special.gammaincc,
     "zeta": torch.special.zeta,
-    "polygamma": _polygamma,
     "nextafter": _nextafter,
 }

@@ -47,8 +47,8 @@ def _by_windows(x: Tensor, w: Tensor, strides: Ints, dilation: Ints, groups: int
         x = _windows(x, 3 + axis, k, stride, gap)
     out = x.shape[3 : 3 + d]
     taps = tuple(range(3, 3 + d))
-    found = dot_general(w, x, ((2, *taps), (2, *(t + d for t in taps))), ((0,), (1,)), x.dtype)  # (g, o, n, out...)
-    return found.movedim(2, 0).reshape(n, w.shape[0] * w.shape[1], *out)
+    product = dot_general(w, x, ((2, *taps), (2, *(t + d for t in taps))), ((0,), (1,)), x.dtype)  # (g, o, n, out...)
+    return product.movedim(2, 0).reshape(n, w.shape[0] * w.shape[1], *out)
 
 
 def _transposed(x: Tensor, w: Tensor, padding: Pads, dilation: Ints, rhs_dilation: Ints, groups: int) -> Tensor:
@@ -74,10 +74,10 @@ def _as_weights(x: Tensor, w: Tensor, out: Ints, strides: Ints, dilation: Ints, 
     x = x[(slice(None), slice(None), *map(slice, extents))].transpose(0, 1)
     weights = full((w.shape[0], x.shape[1] // groups, *out), 0.0, dtype=x.dtype, device=x.device)
     n = len(out)
-    found = torch.ops.aten.convolution_backward(
+    gradient = torch.ops.aten.convolution_backward(
         w.transpose(0, 1), x, weights, None, dilation, (0,) * n, strides, False, (0,) * n, groups, (False, True, False)
     )[1]
-    return found.transpose(0, 1)
+    return gradient.transpose(0, 1)
 
 
 class TorchWindowed:
@@ -117,30 +117,30 @@ class TorchWindowed:
         out = tuple(map(_extent, x.shape[2:], w.shape[2:], strides, rhs_dilation))
         shape = (x.shape[0], w.shape[0], *out)
         if not math.prod(shape) or not w.numel():
-            found = torch.zeros(shape, dtype=x.dtype, device=x.device)
+            y = torch.zeros(shape, dtype=x.dtype, device=x.device)
         elif x.dtype in INTEGERS or len(out) > 3:
-            found = _by_windows(x, w, strides, rhs_dilation, groups)
+            y = _by_windows(x, w, strides, rhs_dilation, groups)
         elif not out:
-            found = functional.conv1d(x.unsqueeze(2), w.unsqueeze(2), groups=groups).squeeze(2)
+            y = functional.conv1d(x.unsqueeze(2), w.unsqueeze(2), groups=groups).squeeze(2)
         else:
-            found = _CONV[len(out)](x, w, None, strides, 0, rhs_dilation, groups)
-        return from_bits(found, dtype) if dtype in INTEGERS else found.to(dtype)
+            y = _CONV[len(out)](x, w, None, strides, 0, rhs_dilation, groups)
+        return from_bits(y, dtype) if dtype in INTEGERS else y.to(dtype)
 
     def reduce_window(
         self, x: Array, /, kind: str, window: Ints, strides: Ints, padding: Pads, window_dilation: Ints
     ) -> Array:
         dtype = x.dtype
         if kind == "sum":
-            found = widen(as_bits(x))
-            found = self._windowed(
-                found, lambda v: torch.sum(v, -1, dtype=v.dtype), 0, window, strides, padding, window_dilation
+            operand = widen(as_bits(x))
+            operand = self._windowed(
+                operand, lambda v: torch.sum(v, -1, dtype=v.dtype), 0, window, strides, padding, window_dilation
             )
-            return from_bits(found, dtype) if dtype in INTEGERS else found.to(dtype)
-        found = ordered(x)
+            return from_bits(operand, dtype) if dtype in INTEGERS else operand.to(dtype)
+        operand = ordered(x)
         reduce, bound = (torch.amax, dtypes.lowest) if kind == "max" else (torch.amin, dtypes.highest)
-        identity = bound(NUMPY[found.dtype])
-        found = self._windowed(found, lambda v: reduce(v, -1), identity, window, strides, padding, window_dilation)
-        return from_ordered(found, dtype)
+        identity = bound(NUMPY[operand.dtype])
+        operand = self._windowed(operand, lambda v: reduce(v, -1), identity, window, strides, padding, window_dilation)
+        return from_ordered(operand, dtype)
 
     def _windowed(
         self,

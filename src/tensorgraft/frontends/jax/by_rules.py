@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
+from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.codes import Codes, backend, dense_of, quantized
 from tensorgraft.frontends.jax.evaluate import CALLS, resolved
 from tensorgraft.frontends.jax.program import Spec, traced
@@ -104,12 +105,12 @@ class _Program:
         seen = self.__dict__
 
         def flat(*arrays: Any) -> list[Any]:
-            given = iter(arrays)
-            filled = [x if s is None else next(given) for x, s in zip(fixed, specs, strict=True)]
+            varying = iter(arrays)
+            filled = [x if s is None else next(varying) for x, s in zip(fixed, specs, strict=True)]
             fn, args, kwargs = jax.tree.unflatten(structure, filled)
-            found, seen["results"] = jax.tree.flatten(fn(*args, **kwargs))
-            seen["static"] = [None if _is_arraylike(x) else (x,) for x in found]
-            return [x for x in found if _is_arraylike(x)]
+            results, seen["results"] = jax.tree.flatten(fn(*args, **kwargs))
+            seen["static"] = [None if _is_arraylike(x) else (x,) for x in results]
+            return [x for x in results if _is_arraylike(x)]
 
         self.results: Any = None  # their structure
         self.static: list[Any] = []  # what is no array among them
@@ -121,21 +122,21 @@ class _Program:
         self.run = jax.jit(self._run, inline=True)
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
-        given = [x.parts if isinstance(x, Codes) else x for x in leaves]
-        parts = self._run(given, []) if self.moves else self.run(given, self.outer)
+        operands = [x.parts if isinstance(x, Codes) else x for x in leaves]
+        parts = self._run(operands, []) if self.moves else self.run(operands, self.outer)
         policy.counted(self.notes)
-        made = iter([x if form is None else self.kind(x, form) for x, form in zip(parts, self.made, strict=True)])
-        return jax.tree.unflatten(self.results, [next(made) if x is None else x[0] for x in self.static])
+        results = iter([x if form is None else self.kind(x, form) for x, form in zip(parts, self.made, strict=True)])
+        return jax.tree.unflatten(self.results, [next(results) if x is None else x[0] for x in self.static])
 
-    def _run(self, given: Sequence[Any], outer: Sequence[Any]) -> list[Any]:
+    def _run(self, parts: Sequence[Any], outer: Sequence[Any]) -> list[Any]:
         """On parts of quantised arrays, which `self.forms` says how to put together."""
         rest = iter(outer)
         constants = [next(rest) if isinstance(x, jax.core.Tracer) else x for x in self.constants]
-        operands = [x if f is None else self.kind(x, f) for x, f in zip(given, self.forms, strict=True)]
+        operands = [x if f is None else self.kind(x, f) for x, f in zip(parts, self.forms, strict=True)]
         with policy.noted() as self.notes, early():  # places that are constant are known
-            made = interpreted(self.jaxpr, constants, operands)
-        self.made = [x.form if isinstance(x, Codes) else None for x in made]
-        return [x.parts if isinstance(x, Codes) else x for x in made]
+            results = interpreted(self.jaxpr, constants, operands)
+        self.made = [x.form if isinstance(x, Codes) else None for x in results]
+        return [x.parts if isinstance(x, Codes) else x for x in results]
 
 
 def _dense_spec(s: Any) -> Any:
@@ -170,9 +171,9 @@ def interpreted(jaxpr: core.Jaxpr, constants: Sequence[Any], operands: Sequence[
 
     for equation in jaxpr.eqns:
         values = [read(atom) for atom in equation.invars]
-        made = _applied(equation, values) if any(map(is_codes, values)) else _bound(equation, values)
+        results = _applied(equation, values) if any(map(is_codes, values)) else _bound(equation, values)
         several = equation.primitive.multiple_results
-        known.update(zip(equation.outvars, made if several else [made], strict=True))
+        known.update(zip(equation.outvars, results if several else [results], strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
 
@@ -204,12 +205,12 @@ def _ruled(equation: Any, values: Sequence[Any]) -> Any:
     constants = tuple([_constant(x) for x in values])
     with xp.scope():
         operands = [quantized(x) if is_codes(x) else jax.numpy.asarray(x) for x in values]
-        made = resolved(equation, constants)(quantizing(xp), *operands)
+        results = resolved(equation, constants)(quantizing(xp), *operands)
         if equation.primitive.name in _LOOK_UPS and not all(x is not None for x in constants[1:]):
-            return quantizing(xp).dense(made)
+            return quantizing(xp).dense(results)
         if equation.primitive.multiple_results:
-            return [kind.of(x) if isinstance(x, Quantized) else x for x in made]
-        return kind.of(made) if isinstance(made, Quantized) else made
+            return [kind.of(x) if isinstance(x, Quantized) else x for x in results]
+        return kind.of(results) if isinstance(results, Quantized) else results
 
 
 def _constant(x: Any) -> Any:
@@ -241,8 +242,8 @@ def _scan(values: Sequence[Any], *, jaxpr: Any, num_consts: int, num_carry: int,
     body = _body(jaxpr)
 
     def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
-        made = body(*used, *carry, *x)
-        return _all_dense(made[:num_carry], "carry of scan"), made[num_carry:]
+        results = body(*used, *carry, *x)
+        return _all_dense(results[:num_carry], "carry of scan"), results[num_carry:]
 
     carry, ys = jax.lax.scan(step, init, list(xs), length=length, reverse=reverse, unroll=unroll)
     return [*carry, *ys]
@@ -272,7 +273,7 @@ def _cond(values: Sequence[Any], *, branches: Sequence[Any], **_: Any) -> list[A
 
 def _checkpoint(values: Sequence[Any], *, jaxpr: Any, prevent_cse: Any, policy: Any, **_: Any) -> list[Any]:
     body = _body(core.ClosedJaxpr(jaxpr, ()))
-    return jax.checkpoint(lambda *given: body(*given), prevent_cse=prevent_cse, policy=policy)(*values)
+    return jax.checkpoint(lambda *operands: body(*operands), prevent_cse=prevent_cse, policy=policy)(*values)
 
 
 _STRUCTURED: dict[str, Callable[..., list[Any]]] = {

@@ -16,7 +16,7 @@ from jax._src.lax.lax import _convert_element_type
 
 from tensorgraft.frontends.jax import looks, writes
 from tensorgraft.frontends.jax.keys import is_key_dtype
-from tensorgraft.frontends.jax.objects import Objects, Outcome, flatten, is_object
+from tensorgraft.frontends.jax.objects import Objects, ObjectsAfter, flatten, is_object
 from tensorgraft.frontends.jax.staging import make_jaxpr, recording
 
 Array = Any
@@ -37,7 +37,7 @@ def number_dtype(x: Any) -> np.dtype | None:
     return dtype
 
 
-class Call:
+class JaxCall:
     """Arguments taken apart: `slots` are their leaves, and then what the objects among them hold.
 
     `held`: objects that come first, those of a module, and as operands what they hold.
@@ -81,7 +81,7 @@ class Call:
         static = (x for x, o in zip(self.slots, self.operands, strict=True) if o is None)
         return next((x for x in static if getattr(type(x), "__hash__", None) is None), None)
 
-    def arguments(self, values: Sequence[Any]) -> tuple[Any, Any, Callable[[Sequence[Any]], Outcome] | None]:
+    def arguments(self, values: Sequence[Any]) -> tuple[Any, Any, Callable[[Sequence[Any]], ObjectsAfter] | None]:
         """(positional, by name, what tells what became of objects) with other values in the slots."""
         nodes: list[Any] = []
         outcome = None
@@ -93,7 +93,7 @@ class Call:
         return (*nodes[: self.leading], *args), kwargs, outcome
 
 
-class Result(NamedTuple):
+class JaxResult(NamedTuple):
     """A leaf of a result: an array (by its place among those of the trace), an object, or a value."""
 
     kind: str
@@ -108,17 +108,17 @@ def staged(flat: Flat, specs: list[tuple[Any, Any]]) -> Any:
     return make_jaxpr(flat, *[Spec(*spec) for spec in specs])
 
 
-class Trace:
+class JaxTrace:
     """A function traced for a call, with the numbers `fixed` as they are in it."""
 
-    def __init__(self, fn: Callable[..., Any], call: Call, fixed: frozenset[int], stage: Stage = staged) -> None:
+    def __init__(self, fn: Callable[..., Any], call: JaxCall, fixed: frozenset[int], stage: Stage = staged) -> None:
         self.inputs = [
             i for i, o in enumerate(call.operands) if o is not None or (i in call.numbers and i not in fixed)
         ]
         self.structure: Any = None
-        self.results: list[Result] = []
-        self.outcome: Outcome | None = None
-        self.state: list[Result] = []  # what objects hold then: kinds "array", "same" (as a slot), "value"
+        self.results: list[JaxResult] = []
+        self.outcome: ObjectsAfter | None = None
+        self.state: list[JaxResult] = []  # what objects hold then: kinds "array", "same" (as a slot), "value"
         specs = [o[1] if (o := call.operands[i]) is not None else ((), call.numbers[i]) for i in self.inputs]
         self.has_numbers = any(i in call.numbers for i in self.inputs)
         trace: list[weakref.ref[Any]] = []
@@ -149,14 +149,14 @@ class Trace:
             else:
                 self.keeps |= {number}
 
-    def _run(self, fn: Callable[..., Any], call: Call, values: list[Any]) -> list[Any]:
+    def _run(self, fn: Callable[..., Any], call: JaxCall, values: list[Any]) -> list[Any]:
         arrays: list[Any] = []
 
-        def result(x: Any) -> Result:
+        def result(x: Any) -> JaxResult:
             if is_arraylike(x):
                 arrays.append(jax.numpy.asarray(x))
-                return Result("array", len(arrays) - 1)
-            return Result("value", x)
+                return JaxResult("array", len(arrays) - 1)
+            return JaxResult("value", x)
 
         args, kwargs, outcome = call.arguments(values)
         with writes.refused((args, kwargs), fn):
@@ -165,13 +165,14 @@ class Trace:
         leaves, self.structure = flatten(out) if whole else jax.tree.flatten(out)
         nodes = [x for x in leaves if whole and is_object(x)]
         order = iter(range(len(nodes)))
-        self.results = [Result("object", next(order)) if whole and is_object(x) else result(x) for x in leaves]
+        self.results = [JaxResult("object", next(order)) if whole and is_object(x) else result(x) for x in leaves]
         if outcome is None:
             return arrays
         self.outcome = became = outcome(nodes)
         before = {id(x): i for i, x in enumerate(values) if i >= call.count}
         self.state = [
-            Result("same", before[id(x)]) if is_arraylike(x) and id(x) in before else result(x) for x in became.values
+            JaxResult("same", before[id(x)]) if is_arraylike(x) and id(x) in before else result(x)
+            for x in became.values
         ]
         became.values = []
         changed = [k for k, r in enumerate(self.state) if r != ("same", call.count + k)]
@@ -182,7 +183,7 @@ class Trace:
         return arrays
 
     def finish(
-        self, call: Call, made: Sequence[Array], keep: Callable[[Array], Array], into_jax: Callable[..., jax.Array]
+        self, call: JaxCall, made: Sequence[Array], keep: Callable[[Array], Array], into_jax: Callable[..., jax.Array]
     ) -> tuple[Any, dict[int, Array]]:
         """(the results, what has become of those values of held objects that were written) of a call, whose other
         objects are written: `keep` and `into_jax` make of an array what an object holds, `into_jax` where it held
@@ -223,7 +224,7 @@ class Traces:
         self.fn, self.name = fn, name
         self._families: dict[Any, Family] = {}
 
-    def family(self, call: Call, name: str, what: str) -> Family:
+    def family(self, call: JaxCall, name: str, what: str) -> Family:
         """Raises TypeError for static arguments that are not hashable."""
         try:
             key = call.key()
@@ -247,7 +248,7 @@ class Family:
         self.fixed: frozenset[int] = frozenset()  # the numbers that are looked at
         self.made: dict[Any, Any] = {}  # by their values
 
-    def get(self, call: Call, make: Callable[[Trace], Any]) -> Any:
+    def get(self, call: JaxCall, make: Callable[[JaxTrace], Any]) -> Any:
         """What `make` makes of the trace that is right for a call."""
         while True:
             key = tuple([exact(call.slots[i]) for i in sorted(self.fixed)])
@@ -262,12 +263,12 @@ class Family:
             self.made.clear()
             self.made[tuple([exact(call.slots[i]) for i in sorted(self.fixed)])] = make(trace)
 
-    def get_open(self, call: Call, stage: Stage, make: Callable[[Trace], Any]) -> Any:
+    def get_open(self, call: JaxCall, stage: Stage, make: Callable[[JaxTrace], Any]) -> Any:
         """As `get`; `stage` traces with what stands for open extents."""
         key = tuple([exact(call.slots[i]) for i in call.numbers])
         if key not in self.made:
             try:
-                trace = Trace(self.fn, call, frozenset(call.numbers), stage)
+                trace = JaxTrace(self.fn, call, frozenset(call.numbers), stage)
             except looks.Failed as error:
                 failed = error
             else:
@@ -276,11 +277,11 @@ class Family:
             looks.raise_(failed, self.name, self.fn)
         return self.made[key]
 
-    def _trace(self, call: Call) -> Trace:
+    def _trace(self, call: JaxCall) -> JaxTrace:
         everything = frozenset(call.numbers)
         while True:
             trace = self._attempt(call, self.fixed)
-            if isinstance(trace, Trace):
+            if isinstance(trace, JaxTrace):
                 if not trace.keeps:
                     return trace
                 self.fixed |= trace.keeps
@@ -289,7 +290,7 @@ class Family:
             if seen is None and not everything <= self.fixed:
                 # perhaps of something that takes Python's own numbers only; if it is not that, the error is theirs
                 trace = self._attempt(call, everything)
-                if isinstance(trace, Trace):
+                if isinstance(trace, JaxTrace):
                     self.fixed = everything
                     return trace
             elif seen is not None and not seen <= self.fixed:
@@ -297,13 +298,13 @@ class Family:
                 continue
             looks.raise_(trace, self.name, self.fn)
 
-    def _attempt(self, call: Call, fixed: frozenset[int]) -> Trace | looks.Failed:
+    def _attempt(self, call: JaxCall, fixed: frozenset[int]) -> JaxTrace | looks.Failed:
         try:
-            return Trace(self.fn, call, fixed)
+            return JaxTrace(self.fn, call, fixed)
         except looks.Failed as failed:
             return failed
 
-    def fix_all(self, call: Call) -> bool:
+    def fix_all(self, call: JaxCall) -> bool:
         """Trace for the values of all numbers from now on; False if that is so already."""
         if frozenset(call.numbers) <= self.fixed:
             return False

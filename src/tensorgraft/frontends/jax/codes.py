@@ -29,7 +29,7 @@ Shape = tuple[int, ...]
 Form = tuple[Shape, Geometry, Scheme]  # `Quantized.kind`
 
 
-class Kept(NamedTuple):
+class KeptForm(NamedTuple):
     """What of a form no axis in front changes: the structure of the pytree."""
 
     last: int | None  # the extent of the last axis, where codes are packed; None: there are no axes
@@ -48,10 +48,10 @@ class Codes:
 
     __slots__ = ("_form", "_kept", "parts")
 
-    def __init__(self, parts: tuple[Array, ...], form: Form | Kept) -> None:
+    def __init__(self, parts: tuple[Array, ...], form: Form | KeptForm) -> None:
         self.parts = parts
-        self._form: Form | None = None if isinstance(form, Kept) else form
-        self._kept: Kept | None = form if isinstance(form, Kept) else None
+        self._form: Form | None = None if isinstance(form, KeptForm) else form
+        self._kept: KeptForm | None = form if isinstance(form, KeptForm) else None
 
     @classmethod
     def of(cls, q: Quantized) -> Any:
@@ -168,14 +168,14 @@ def _in_a_row(codes: Array, base: Shape, encoding: Encoding) -> Array:
     return encoding.pack(xp, lax.slice_in_dim(rows, 0, base[-1], axis=len(base) - 1))
 
 
-def _kept(form: Form) -> Kept:
+def _kept(form: Form) -> KeptForm:
     """Of a form that is settled."""
     base, geometry, scheme = form
     last = base[-1] if scheme.codes.packed > 1 and geometry.shape else None
-    return Kept(last, geometry.dtype, scheme)
+    return KeptForm(last, geometry.dtype, scheme)
 
 
-def _formed(kept: Kept, codes: Any) -> Form:
+def _formed(kept: KeptForm, codes: Any) -> Form:
     """The form for the axes that codes have."""
     last, dtype, scheme = kept
     shape = getattr(codes, "shape", None)
@@ -197,7 +197,7 @@ def _formed(kept: Kept, codes: Any) -> Form:
 # ---- as a pytree -----------------------------------------------------------------------------------------------------
 
 
-def _flat(q: Codes) -> tuple[tuple[Any, ...], Kept]:
+def _flat(q: Codes) -> tuple[tuple[Any, ...], KeptForm]:
     """Views are copied: what goes along the first axis of an array is to go along that of its codes."""
     if q._kept is not None:
         return q.parts, q._kept
@@ -212,7 +212,7 @@ def register(cls: type[Codes]) -> None:
         parts, kept = _flat(q)
         return [(jax.tree_util.GetAttrKey(n), x) for n, x in zip(kept.scheme.parts, parts, strict=True)], kept
 
-    def made(kept: Kept, parts: Any) -> Any:
+    def made(kept: KeptForm, parts: Any) -> Any:
         return cls(tuple(parts), kept)
 
     def named(q: Any) -> Any:

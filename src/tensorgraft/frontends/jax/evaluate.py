@@ -1,7 +1,7 @@
 """Jaxprs, evaluated on a backend of the hub.
 
-A jaxpr is made into a `Plan` once: calls are inlined, dead equations dropped, constants converted, and every primitive
-resolved to its rule, to JAX's own decomposition, or to an error that names it.
+A jaxpr is made into a `JaxprPlan` once: calls are inlined, dead equations dropped, constants converted, and every
+primitive resolved to its rule, to JAX's own decomposition, or to an error that names it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,7 @@ from jax.interpreters import partial_eval
 from tensorgraft.frontends.jax import extents
 from tensorgraft.frontends.jax.decomposition import decomposed, without_references
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
-from tensorgraft.frontends.jax.rule import REASONS, RULES, Rule
-from tensorgraft.frontends.jax.rules import (  # noqa: F401  (they register rules)
-    control,
-    elementwise,
-    fft,
-    indexing,
-    linalg,
-    random,
-    reduction,
-    scatter,
-    selecting,
-    sorting,
-    structural,
-    windowed,
-)
+from tensorgraft.frontends.jax.rule import REASONS, RULES, PrimitiveRule
 from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 
@@ -65,7 +51,7 @@ class UnsupportedPrimitiveError(NotImplementedError):
 
 
 @dataclass
-class Step:
+class JaxprStep:
     """One equation. Slots are positions in the environment."""
 
     name: str
@@ -77,13 +63,13 @@ class Step:
 
 
 @dataclass
-class Plan:
+class JaxprPlan:
     """A jaxpr as a list of steps over numbered slots."""
 
     size: int = 0
     given: list[int] = field(default_factory=list)
     constants: list[tuple[int, Any]] = field(default_factory=list)  # slot -> host array, or JAX keys
-    steps: list[Step] = field(default_factory=list)
+    steps: list[JaxprStep] = field(default_factory=list)
     results: list[int] = field(default_factory=list)
     _on: weakref.WeakKeyDictionary[Backend, list[Array]] = field(default_factory=weakref.WeakKeyDictionary)  # constants
 
@@ -95,26 +81,26 @@ class Plan:
         for slot, value in zip(self.given, operands, strict=True):
             slots[slot] = value
         for step in self.steps:
-            made = step.run(xp, *[slots[i] for i in step.reads])
+            results = step.run(xp, *[slots[i] for i in step.reads])
             if step.several:
-                for slot, value in zip(step.writes, made, strict=True):
+                for slot, value in zip(step.writes, results, strict=True):
                     slots[slot] = value
             else:
-                slots[step.writes[0]] = made
+                slots[step.writes[0]] = results
             for slot in step.frees:
                 slots[slot] = None
         return [slots[i] for i in self.results]
 
     def _converted(self, xp: Backend) -> list[Array]:
-        found = None if xp.in_trace() else self._on.get(xp)
-        if found is None:
+        constants = None if xp.in_trace() else self._on.get(xp)
+        if constants is None:
             values = [constant(xp, x) for _, x in self.constants]
             if xp.in_trace() or any(
                 xp.is_traced(a) for v in values for a in (v.words if isinstance(v, Keys) else (v,))
             ):
                 return values  # constants of somebody's trace
-            found = self._on[xp] = values
-        return found
+            constants = self._on[xp] = values
+        return constants
 
 
 def constant(xp: Backend, x: Any) -> Array:
@@ -135,16 +121,16 @@ def evaluator(xp: Backend, closed: core.ClosedJaxpr) -> Callable[..., list[Array
 
 
 @functools.lru_cache(maxsize=4096)
-def plan(closed: core.ClosedJaxpr) -> Plan:
-    made = Plan()
-    _Planner(made).top(without_references(closed))
-    _drop_unread_constants(made)
-    _mark_last_uses(made)
-    return made
+def plan(closed: core.ClosedJaxpr) -> JaxprPlan:
+    new = JaxprPlan()
+    _Planner(new).top(without_references(closed))
+    _drop_unread_constants(new)
+    _mark_last_uses(new)
+    return new
 
 
 class _Planner:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: JaxprPlan) -> None:
         self.plan = plan
         self.literals: dict[Any, int] = {}
         self.values: dict[int, Any] = {}  # slot -> a constant
@@ -163,10 +149,10 @@ class _Planner:
         self.plan.given = [self.new() for _ in closed.jaxpr.invars]
         self.plan.results = self.inline(closed.jaxpr, closed.consts, self.plan.given)
 
-    def inline(self, jaxpr: core.Jaxpr, constants: Sequence[Any], given: Sequence[int]) -> list[int]:
+    def inline(self, jaxpr: core.Jaxpr, constants: Sequence[Any], inputs: Sequence[int]) -> list[int]:
         jaxpr = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)[0]
         slots = dict(zip(jaxpr.constvars, map(self.constant, constants), strict=True))
-        slots.update(zip(jaxpr.invars, given, strict=True))
+        slots.update(zip(jaxpr.invars, inputs, strict=True))
 
         def read(atom: Any) -> int:
             if isinstance(atom, core.Literal):
@@ -182,7 +168,7 @@ class _Planner:
             elif extents.is_symbolic(equation):
                 writes = [self.new() for _ in equation.outvars]
                 self.plan.steps.append(
-                    Step(
+                    JaxprStep(
                         equation.primitive.name,
                         functools.partial(_resolved_late, equation, known),
                         tuple(reads),
@@ -190,12 +176,12 @@ class _Planner:
                         equation.primitive.multiple_results,
                     )
                 )
-            elif (found := folded(equation, known)) is not None:
-                writes = [self.constant(value) for value in found]
+            elif (folds := folded(equation, known)) is not None:
+                writes = [self.constant(value) for value in folds]
             else:
                 writes = [self.new() for _ in equation.outvars]
                 self.plan.steps.append(
-                    Step(
+                    JaxprStep(
                         equation.primitive.name,
                         resolved(equation, known),
                         tuple(reads),
@@ -239,25 +225,25 @@ def folded(equation: Any, known: Sequence[Any]) -> list[np.ndarray] | None:
         return None
     host = registry.get("numpy")
     with host.scope():
-        made = resolved(equation, known)(host, *[constant(host, value) for value in known])
-        return [host.to_numpy(x) for x in (made if equation.primitive.multiple_results else [made])]
+        results = resolved(equation, known)(host, *[constant(host, value) for value in known])
+        return [host.to_numpy(x) for x in (results if equation.primitive.multiple_results else [results])]
 
 
 def resolved(equation: Any, known: Sequence[Any]) -> Callable[..., Any]:
     """What computes an equation that is no call; `known` has its operands that are constant."""
     name = equation.primitive.name
-    found = RULES.get(name)
-    if found is None:
+    rule = RULES.get(name)
+    if rule is None:
         raise UnsupportedPrimitiveError(f"the JAX primitive {name} has no rule here" + _because(name))
-    given = tuple(atom.aval for atom in equation.invars)
+    avals = tuple(atom.aval for atom in equation.invars)
     out = tuple(atom.aval for atom in equation.outvars)
     params = dict(equation.params)
-    for asked, value in (("out", out), ("given", given), ("known", tuple(known))):
-        if asked in found.asks:
+    for asked, value in (("out", out), ("given", avals), ("known", tuple(known))):
+        if asked in rule.asks:
             params[asked] = value
-    fn = functools.partial(found.fn, **params)
-    if not name.startswith("random_") and any(is_key_dtype(a.dtype) for a in given if hasattr(a, "dtype")):
-        return _by_word(name, found, params)
+    fn = functools.partial(rule.fn, **params)
+    if not name.startswith("random_") and any(is_key_dtype(a.dtype) for a in avals if hasattr(a, "dtype")):
+        return _by_word(name, rule, params)
     return fn
 
 
@@ -265,15 +251,15 @@ def _resolved_late(equation: Any, known: Sequence[Any], xp: Backend, *operands: 
     return resolved(extents.concrete(equation), known)(xp, *operands)
 
 
-def _by_word(name: str, found: Rule, params: dict[str, Any]) -> Callable[..., Any]:
+def _by_word(name: str, rule: PrimitiveRule, params: dict[str, Any]) -> Callable[..., Any]:
     """A rule that moves or compares elements, on each word of its keys."""
-    if found.fn.__module__.endswith("control"):
-        return functools.partial(found.fn, **params)
+    if rule.fn.__module__.endswith("control"):
+        return functools.partial(rule.fn, **params)
 
     def run(xp: Backend, *operands: Array) -> Any:
         count = next(len(x.words) for x in operands if isinstance(x, Keys))
         words = [
-            found.fn(xp, *[x.words[i] if isinstance(x, Keys) else x for x in operands], **params) for i in range(count)
+            rule.fn(xp, *[x.words[i] if isinstance(x, Keys) else x for x in operands], **params) for i in range(count)
         ]
         if name in ("eq", "ne"):
             return functools.reduce(xp.logical_and if name == "eq" else xp.logical_or, words)
@@ -288,14 +274,14 @@ def _because(name: str) -> str:
     return f": {REASONS[name]}" if name in REASONS else ""
 
 
-def _drop_unread_constants(made: Plan) -> None:
-    read = {*made.results, *(slot for step in made.steps for slot in step.reads)}
-    made.constants = [(slot, value) for slot, value in made.constants if slot in read]
+def _drop_unread_constants(whole: JaxprPlan) -> None:
+    read = {*whole.results, *(slot for step in whole.steps for slot in step.reads)}
+    whole.constants = [(slot, value) for slot, value in whole.constants if slot in read]
 
 
-def _mark_last_uses(made: Plan) -> None:
-    kept = {*made.results, *made.given, *(slot for slot, _ in made.constants)}
-    for step in reversed(made.steps):
+def _mark_last_uses(whole: JaxprPlan) -> None:
+    kept = {*whole.results, *whole.given, *(slot for slot, _ in whole.constants)}
+    for step in reversed(whole.steps):
         frees = {*step.reads, *step.writes} - kept
         step.frees = tuple(frees)
         kept |= frees

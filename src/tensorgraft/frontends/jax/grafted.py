@@ -11,10 +11,10 @@ import jax
 import numpy as np
 
 from tensorgraft.errors import ShapeError, TracedValueError
-from tensorgraft.frontends.jax.calls import Call, Family, Flat, Trace, Traces
+from tensorgraft.frontends.jax.calls import Family, Flat, JaxCall, JaxTrace, Traces
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects
-from tensorgraft.frontends.jax.program import NumbersNeeded, Program
+from tensorgraft.frontends.jax.program import JaxprProgram, NumbersNeeded
 from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 
@@ -59,7 +59,7 @@ class Grafted:
         self, args: Any, kwargs: Any, held: Objects | None = None, values: Sequence[Any] = ()
     ) -> tuple[Any, Mapping[int, Array]]:
         """(the results, what has become of those `values` of held objects that were written)."""
-        call = Call(args, kwargs, self.operand, held, values)
+        call = JaxCall(args, kwargs, self.operand, held, values)
         family = self._traces.family(call, self.name, f"an array of {self.xp.name}")
         signature = self._of_open_extents(call, family) if family.is_open else family.get(call, self._signature)
         try:
@@ -68,11 +68,11 @@ class Grafted:
             pass
         return self._for_numbers(call, family, signature)(call)
 
-    def _signature(self, trace: Trace) -> Signature:
-        program = Program(trace.closed, self.is_compiled, has_numbers=trace.has_numbers)
-        return Signature(self.xp, trace, self.xp.differentiable(program), program)
+    def _signature(self, trace: JaxTrace) -> GraftedSignature:
+        program = JaxprProgram(trace.closed, self.is_compiled, has_numbers=trace.has_numbers)
+        return GraftedSignature(self.xp, trace, self.xp.differentiable(program), program)
 
-    def _of_open_extents(self, call: Call, family: Family) -> Signature:
+    def _of_open_extents(self, call: JaxCall, family: Family) -> GraftedSignature:
         """A signature of arrays some of whose extents are not known (None), or symbols of the framework (names)."""
         native: list[Callable[..., tuple[Array, ...]]] = []
 
@@ -89,13 +89,13 @@ class Grafted:
             native.append(function)
             return closed
 
-        return family.get_open(call, stage, lambda trace: Signature(self.xp, trace, native[0]))
+        return family.get_open(call, stage, lambda trace: GraftedSignature(self.xp, trace, native[0]))
 
-    def _for_numbers(self, call: Call, family: Family, signature: Signature) -> Signature:
+    def _for_numbers(self, call: JaxCall, family: Family, signature: GraftedSignature) -> GraftedSignature:
         """A signature with a derivative, which the loop that runs to a number has when that is known."""
         before = family.fixed, dict(family.made)
         family.fix_all(call)
-        found: Signature = family.get(call, self._signature)
+        found: GraftedSignature = family.get(call, self._signature)
         if found.program is not None and found.program.has_derivative():
             return found
         family.fixed, family.made = before
@@ -136,15 +136,15 @@ def _again(kind: type[Grafted], fn: Callable[..., Any], onto: str, compiled: boo
     return kind(fn, registry.get(onto), compiled, onto)
 
 
-class Signature:
+class GraftedSignature:
     """The function for calls that look the same."""
 
     def __init__(
-        self, xp: Backend, trace: Trace, native: Callable[..., Sequence[Array]], program: Program | None = None
+        self, xp: Backend, trace: JaxTrace, native: Callable[..., Sequence[Array]], program: JaxprProgram | None = None
     ) -> None:
         self.xp, self.trace, self.native, self.program = xp, trace, native, program
 
-    def __call__(self, call: Call) -> tuple[Any, Mapping[int, Array]]:
+    def __call__(self, call: JaxCall) -> tuple[Any, Mapping[int, Array]]:
         xp = self.xp
         arrays = []
         for i in self.trace.inputs:

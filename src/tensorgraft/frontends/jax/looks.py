@@ -30,7 +30,7 @@ _SIZED = {"argwhere", "flatnonzero", "intersect1d", "nonzero", "setdiff1d", "set
 _SHAPES = re.compile(r"^Shapes must be|concrete values of integer type")
 
 
-class Frame(NamedTuple):
+class FramePlace(NamedTuple):
     """Where a frame was when an error went through it."""
 
     f_code: CodeType
@@ -73,7 +73,7 @@ class Failed(Exception):
         return {self._inputs[k] for k in self._positions} & self._numbers
 
     @property
-    def frame(self) -> Frame | None:
+    def frame(self) -> FramePlace | None:
         """The program's innermost: that of the user's own files, else one of a library."""
         known = [f for f in self._frames if not f.lies_in(*_JAX, _OURS)]
         own = [f for f in known if not f.lies_in(*_LIBRARIES)]
@@ -90,7 +90,7 @@ class Failed(Exception):
         frame = self.frame
         if frame is None:
             return None
-        from tensorgraft.frontends.array_api.core.places import held_by, place_of
+        from tensorgraft.compiled.places import held_by, place_of
 
         node: Any = place_of(frame).node  # type: ignore[arg-type]
         named = [held_by(frame, part) for part in ast.walk(node)] if node is not None else []  # type: ignore[arg-type]
@@ -111,36 +111,36 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
     own for anything else. `name`: what traces."""
     if not failed.is_look:
         return failed.error
-    from tensorgraft.frontends.array_api.core import asked
+    from tensorgraft.compiled import asked
 
     x, frame, error = failed._tracer, failed.frame, failed.error
     if x is None or frame is None:
         return failed.error
     failed.argument = "an argument of", fn
     origin = failed.origin if failed.origin is not None else failed.argument
-    traced = asked.Traced(x, x.dtype, x.shape, origin, False, name)
+    traced = asked.TracedArray(x, x.dtype, x.shape, origin, False, name)
     where: Any = frame
     said = str(error)
-    found: Exception
+    told: Exception
     if isinstance(error, jax.errors.NonConcreteBooleanIndexError) or "size argument of" in said or x.ndim:
         if isinstance(error, jax.errors.TracerArrayConversionError) or (x.ndim and _converts(said)):
-            found = asked.value_needed_in(where, traced, "array")
+            told = asked.value_needed(where, traced, "array")
         else:
-            found = asked.result_shape_needed_in(where, _named(failed, traced), _sized(_called(frame)))
+            told = asked.result_shape_needed(where, _named(failed, traced), _sized(_called(frame)))
     elif isinstance(error, jax.errors.TracerBoolConversionError) and _asks(failed, "__bool__"):
-        found = asked.value_needed_in(where, traced, "bool")
+        told = asked.value_needed(where, traced, "bool")
     elif _SHAPES.search(said) and (shape := _shape_with(failed, x)) is not None:
-        found = asked.shape_needed_in(where, _called(frame), shape, traced)
+        told = asked.shape_needed(where, _called(frame), shape, traced)
     elif isinstance(error, jax.errors.TracerArrayConversionError) or _converts(said):
-        found = asked.value_needed_in(where, traced, "item")
+        told = asked.value_needed(where, traced, "item")
     else:
-        found = asked.value_needed_in(where, traced, "index")
-    return type(found)(_of_jax(str(found)))
+        told = asked.value_needed(where, traced, "index")
+    return type(told)(_of_jax(str(told)))
 
 
 def _named(failed: Failed, x: Any) -> Any:
     """What the program's line gives a function that counts by itself: of that, not of the count, an error tells."""
-    from tensorgraft.frontends.array_api.core.places import held_by, place_of
+    from tensorgraft.compiled.places import held_by, place_of
 
     frame: Any = failed.frame
     if x.shape or frame is None:
@@ -177,9 +177,9 @@ def _shape_with(failed: Failed, x: Any) -> Any:
     return None
 
 
-def _called(frame: Frame) -> str:
-    from tensorgraft.frontends.array_api.core.places import place_of
-    from tensorgraft.frontends.array_api.core.ways import short_name
+def _called(frame: FramePlace) -> str:
+    from tensorgraft.compiled.places import place_of
+    from tensorgraft.compiled.ways import short_name
 
     node: Any = place_of(frame).node  # type: ignore[arg-type]
     return short_name(node.func) if isinstance(node, ast.Call) else "this call"
@@ -200,10 +200,10 @@ def _of_jax(text: str) -> str:
 # ---- tracers ---------------------------------------------------------------------------------------------------------
 
 
-def _frames(at: TracebackType | None) -> Iterator[Frame]:
+def _frames(at: TracebackType | None) -> Iterator[FramePlace]:
     while at is not None:
         frame = at.tb_frame
-        yield Frame(frame.f_code, at.tb_lasti, frame.f_locals, frame.f_globals)
+        yield FramePlace(frame.f_code, at.tb_lasti, frame.f_locals, frame.f_globals)
         at = at.tb_next
 
 
@@ -219,7 +219,7 @@ def _tracer_in(x: Any, depth: int = 2) -> Any:
         parts = x
     elif isinstance(x, dict):
         parts = list(x.values())
-    return next((found for part in parts if (found := _tracer_in(part, depth - 1)) is not None), None)
+    return next((tracer for part in parts if (tracer := _tracer_in(part, depth - 1)) is not None), None)
 
 
 def _positions(tracer: Any, trace: Any) -> list[int] | None:
@@ -227,10 +227,10 @@ def _positions(tracer: Any, trace: Any) -> list[int] | None:
     if tracer is None or getattr(tracer, "_trace", None) is not trace:
         return None
     try:
-        found = tracer._trace.frame.find_progenitors(tracer)[0]
+        inputs = tracer._trace.frame.find_progenitors(tracer)[0]
     except (AttributeError, TypeError):  # no interface of JAX's
         return None
-    return None if found is None else list(found)
+    return None if inputs is None else list(inputs)
 
 
 def _origin(tracer: Any) -> Any:
@@ -238,7 +238,7 @@ def _origin(tracer: Any) -> Any:
     source = getattr(getattr(tracer, "parent", None), "source_info", None)
     if source is None or source.traceback is None:
         return None
-    from tensorgraft.frontends.array_api.core.places import Place
+    from tensorgraft.compiled.places import Place
 
     codes, instructions = source.traceback.raw_frames()
     for code, instruction in zip(codes, instructions, strict=True):

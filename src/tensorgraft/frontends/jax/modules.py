@@ -143,7 +143,7 @@ def _of_objects(model: Any, method: _Method, xp: Backend, kind: type[Grafted], o
     specs = [(x.shape, x.dtype) if is_key_dtype(x.dtype) else None for x in state]
     modes = {path: found for path, node in _nodes(model) if (found := _modes_of(node))}
     call = _ObjectCall(native, objects.without_objects(), names, specs, modes)
-    if xp.name != "torch":  # whose modules have modes of their own
+    if not xp.modules_have_modes:
         call.followed = model
     arrays = {n: o[0] for n, o in zip(names, operands, strict=True) if o is not None}
     trained = {n for n, wanted in zip(names, learnt, strict=True) if wanted}

@@ -66,7 +66,7 @@ class Objects:
         self.values, self.structure = jax.tree.flatten(held)
         self.key = Key((self.graphdef, self.structure))
 
-    def inside(self, values: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], Outcome]]:
+    def inside(self, values: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], ObjectsAfter]]:
         """(the same objects with other values, what tells what became of them once more objects are results)."""
         graphlib = sys.modules["flax.nnx"].graphlib
         places = graphlib.IndexMap()
@@ -80,7 +80,7 @@ class Objects:
             before[id(x)] = list(range(count, count + n))
             count += n
 
-        def outcome(results: Sequence[Any]) -> Outcome:
+        def outcome(results: Sequence[Any]) -> ObjectsAfter:
             now, after = graphlib.flatten(nodes, with_paths=False, graph=True)
             same = not results and (now, jax.tree.structure(after)) == (self.graphdef, self.structure)
             known = graphlib.RefMap.from_indexmap(places)
@@ -93,11 +93,11 @@ class Objects:
             for x in leaves:
                 n, was = len(jax.tree.leaves(_raw(x, variable))), before.get(id(x), [])
                 old += was if len(was) == n else [None] * n
-            return Outcome(graphdef, structure, after, list(range(len(after))) if same else old, same)
+            return ObjectsAfter(graphdef, structure, after, list(range(len(after))) if same else old, same)
 
         return list(nodes), outcome
 
-    def update(self, outcome: Outcome, values: Sequence[Any]) -> list[Any]:
+    def update(self, outcome: ObjectsAfter, values: Sequence[Any]) -> list[Any]:
         """Bring the objects to an outcome, with these values; then the results that are objects."""
         graphlib = sys.modules["flax.nnx"].graphlib
         held = jax.tree.unflatten(outcome.structure, list(values))
@@ -119,7 +119,7 @@ class Objects:
 
 
 @dataclass
-class Outcome:
+class ObjectsAfter:
     """What a function has made of objects, with those that are its results."""
 
     graphdef: Any

@@ -14,6 +14,7 @@ from jax import export
 from jax.extend import core
 
 from tensorgraft.errors import DerivativeError
+from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.staging import make_jaxpr
@@ -35,9 +36,9 @@ class NumbersNeeded(Exception):
     """A function has no derivative while the numbers among its arguments are not known (a loop that runs to one)."""
 
 
-class Program:
-    """A function of flat arrays (`hub.backend.Differentiable`): a jaxpr, of which JAX makes the derivatives when first
-    they are needed. Raises DerivativeError where it cannot.
+class JaxprProgram:
+    """A function of flat arrays (`hub.interchange.Differentiable`): a jaxpr, of which JAX makes the derivatives when
+    they are first needed. Raises DerivativeError where it cannot.
 
     Arguments:
         closed: the jaxpr.
@@ -53,20 +54,20 @@ class Program:
         self._derived: dict[Any, Any] = {}
 
     def _once(self, key: Any, make: Callable[[], Any]) -> Any:
-        found = self._derived.get(key)
-        if found is None:
+        result = self._derived.get(key)
+        if result is None:
             try:
-                found = make()
+                result = make()
             except Exception as error:
-                found = error
-            self._derived[key] = found
-        if isinstance(found, Exception):
-            raise found
-        return found
+                result = error
+            self._derived[key] = result
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     @property
-    def main(self) -> Part:
-        return self._once("main", lambda: Part(self.closed, self.is_compiled))
+    def main(self) -> JaxprPart:
+        return self._once("main", lambda: JaxprPart(self.closed, self.is_compiled))
 
     def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
         return self.main(xp, arrays)
@@ -82,8 +83,8 @@ class Program:
             if self.has_numbers:
                 raise NumbersNeeded from error
             raise
-        made = part(xp, arrays)
-        return made[:count], made[count:]
+        outputs = part(xp, arrays)
+        return outputs[:count], outputs[count:]
 
     def backward(
         self, xp: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], wanted: tuple[int, ...]
@@ -98,12 +99,12 @@ class Program:
             return False
         return True
 
-    def _parts(self, wanted: tuple[int, ...]) -> tuple[Part, int, Part]:
+    def _parts(self, wanted: tuple[int, ...]) -> tuple[JaxprPart, int, JaxprPart]:
         """(arguments -> results and residuals, the number of results, residuals and cotangents -> cotangents)."""
         with derivative_of_jax("backward"):
             return self._once(("parts", wanted), lambda: self._make_parts(wanted))
 
-    def _make_parts(self, wanted: tuple[int, ...]) -> tuple[Part, int, Part]:
+    def _make_parts(self, wanted: tuple[int, ...]) -> tuple[JaxprPart, int, JaxprPart]:
         seen: dict[str, Any] = {}
 
         def forward(*arrays: Any) -> list[Any]:
@@ -112,15 +113,15 @@ class Program:
             seen["count"] = len(results)
             return [*results, *residuals]
 
-        def backward(*given: Any) -> list[Any]:
-            n = len(given) - len(smooth)
-            return list(jax.tree.unflatten(seen["pullback"], given[:n])(list(given[n:])))
+        def backward(*operands: Any) -> list[Any]:
+            n = len(operands) - len(smooth)
+            return list(jax.tree.unflatten(seen["pullback"], operands[:n])(list(operands[n:])))
 
         first = traced(forward, self.specs)
         count = seen["count"]
         smooth = [a for a in first.out_avals[:count] if _is_inexact(a.dtype)]
         second = traced(backward, [Spec(a.shape, a.dtype) for a in (*first.out_avals[count:], *smooth)])
-        return Part(first, self.is_compiled), count, Part(second, self.is_compiled)
+        return JaxprPart(first, self.is_compiled), count, JaxprPart(second, self.is_compiled)
 
     def _linearised(self, wanted: tuple[int, ...], arrays: Sequence[Any]) -> tuple[list[Any], Any]:
         """(results, a function of the cotangents of the inexact ones), as a function of the wanted arguments."""
@@ -132,35 +133,35 @@ class Program:
         _, pullback, results = jax.vjp(smooth, *[arrays[i] for i in wanted], has_aux=True)
         return results, pullback
 
-    def pullback(self, wanted: tuple[int, ...]) -> Program:
-        def pulled_back(*given: Any) -> list[Any]:
+    def pullback(self, wanted: tuple[int, ...]) -> JaxprProgram:
+        def pulled_back(*operands: Any) -> list[Any]:
             n = len(self.specs)
-            return list(self._linearised(wanted, given[:n])[1](list(given[n:])))
+            return list(self._linearised(wanted, operands[:n])[1](list(operands[n:])))
 
         with derivative_of_jax("backward"):
             return self._derive(("pullback", wanted), pulled_back, [*self.specs, *map(_spec, self._smooth_results())])
 
-    def pushforward(self, wanted: tuple[int, ...]) -> Program:
-        def pushed(*given: Any) -> list[Any]:
-            arrays = given[: len(self.specs)]
+    def pushforward(self, wanted: tuple[int, ...]) -> JaxprProgram:
+        def pushed(*operands: Any) -> list[Any]:
+            arrays = operands[: len(self.specs)]
 
             def smooth(*some: Any) -> list[Any]:
                 return [r for r in self.fn(*_put(arrays, wanted, some)) if _is_inexact(r.dtype)]
 
-            return list(jax.jvp(smooth, tuple(arrays[i] for i in wanted), given[len(self.specs) :])[1])
+            return list(jax.jvp(smooth, tuple(arrays[i] for i in wanted), operands[len(self.specs) :])[1])
 
         with derivative_of_jax("forward"):
             return self._derive(("pushforward", wanted), pushed, [*self.specs, *(self.specs[i] for i in wanted)])
 
-    def batched(self, axes: tuple[int | None, ...], size: int) -> Program:
+    def batched(self, axes: tuple[int | None, ...], size: int) -> JaxprProgram:
         specs = [
             s if axis is None else Spec((*s.shape[:axis], size, *s.shape[axis:]), s.dtype)
             for s, axis in zip(self.specs, axes, strict=True)
         ]
         return self._derive(("batched", axes, size), jax.vmap(self.fn, in_axes=axes, axis_size=size), specs)
 
-    def _derive(self, key: Any, fn: Callable[..., Sequence[Any]], specs: Sequence[Spec]) -> Program:
-        return self._once(key, lambda: Program(traced(fn, specs), self.is_compiled))
+    def _derive(self, key: Any, fn: Callable[..., Sequence[Any]], specs: Sequence[Spec]) -> JaxprProgram:
+        return self._once(key, lambda: JaxprProgram(traced(fn, specs), self.is_compiled))
 
     def _smooth_results(self) -> list[Any]:
         return [a for a in self.closed.out_avals if _is_inexact(a.dtype)]
@@ -180,7 +181,7 @@ def derivative_of_jax(mode: str) -> Iterator[None]:
         ) from error
 
 
-class Part:
+class JaxprPart:
     """A jaxpr, run on a backend step by step, or as one compiled program. Keys are the arrays of their words."""
 
     def __init__(self, closed: core.ClosedJaxpr, compiled: bool) -> None:
@@ -199,10 +200,10 @@ class Part:
         return program(arrays)
 
     def _evaluate(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
-        given = list(arrays)
+        operands = list(arrays)
         for i in self._keyed:
-            given[i] = Keys.of(xp, given[i])
-        return [x.data(xp) if isinstance(x, Keys) else x for x in self._plan(xp, *given)]
+            operands[i] = Keys.of(xp, operands[i])
+        return [x.data(xp) if isinstance(x, Keys) else x for x in self._plan(xp, *operands)]
 
     def _compile(self, xp: Backend, arrays: Sequence[Array]) -> Callable[[Sequence[Array]], list[Array]]:
         stand_ins = [xp.stand_in(a) for a in arrays]

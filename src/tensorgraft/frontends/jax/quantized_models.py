@@ -1,4 +1,7 @@
-"""`tg.quantize_` of models that are pytrees of JAX's arrays: Equinox modules, parameters of Flax and Haiku."""
+"""`tg.quantize_` of models that are pytrees of JAX's arrays: Equinox modules, parameters of Flax and Haiku.
+
+Built on `quantized` and `quantization.calibration`; nothing of the core imports it.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,7 @@ import jax.numpy as jnp
 
 from tensorgraft.frontends.jax.codes import backend
 from tensorgraft.frontends.jax.quantized import QuantizedJaxArray, is_quantized
-from tensorgraft.quantization.calibration import Method, Weight
-from tensorgraft.quantization.models import nothing_fits
+from tensorgraft.quantization.calibration import Method, Weight, nothing_fits
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.scheme import Scheme
 

@@ -11,7 +11,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Rule:
+class PrimitiveRule:
     """`fn(xp, *operands, **params)`, with `out=` (the abstract values of the results) where it has such a parameter,
     `given=` (those of the operands), and `known=` (for each operand its value, where it is a constant, else None)."""
 
@@ -19,7 +19,7 @@ class Rule:
     asks: tuple[str, ...]
 
 
-RULES: dict[str, Rule] = {}
+RULES: dict[str, PrimitiveRule] = {}
 # primitive -> why it has no rule
 REASONS: dict[str, str] = {}
 
@@ -34,7 +34,7 @@ def rule(*names: str) -> Callable[[F], F]:
         for name in names:
             if name in RULES:
                 raise ValueError(f"{name} has two rules")
-            RULES[name] = Rule(fn, tuple(p for p in ("out", "given", "known") if p in parameters))
+            RULES[name] = PrimitiveRule(fn, tuple(p for p in ("out", "given", "known") if p in parameters))
         return fn
 
     return register

@@ -11,7 +11,7 @@ from jax.extend import core
 
 from tensorgraft.frontends.jax import extents
 from tensorgraft.frontends.jax.keys import is_key_dtype
-from tensorgraft.frontends.jax.program import Program, traced
+from tensorgraft.frontends.jax.program import JaxprProgram, traced
 from tensorgraft.hub.backend import Backend
 
 Array = Any
@@ -29,7 +29,7 @@ def native(
     try:
         specs, places = extents.symbolic(shapes)
         closed = traced(fn, specs)
-        function = Sized(Program(closed, compiled=False), places)
+        function = Sized(JaxprProgram(closed, compiled=False), places)
         function.try_out(xp, arrays)
     except Exception as error:  # of JAX, of a rule, of the backend: whichever has no way with a symbol
         raise NeedsNumbers(str(error)) from error
@@ -37,9 +37,9 @@ def native(
 
 
 class Sized:
-    """See `hub.backend.Differentiable`."""
+    """See `hub.interchange.Differentiable`."""
 
-    def __init__(self, program: Program, places: dict[str, Place]) -> None:
+    def __init__(self, program: JaxprProgram, places: dict[str, Place]) -> None:
         self._program, self._places = program, places
         self._extents: extents.Extents = {}
 

@@ -17,7 +17,8 @@ import numpy as np
 from jax._src import array, callback, core, debugging
 from jax._src.random import prng
 
-from tensorgraft.frontends.jax.evaluate import Plan, plan
+from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
+from tensorgraft.frontends.jax.evaluate import JaxprPlan, plan
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
@@ -141,7 +142,7 @@ def _array(host: Backend, x: Any, aval: Any) -> jax.Array:
     return weak(aval, made.sharding, [made], committed=False, _skip_checks=True)
 
 
-def _plan_of(primitive: Any, avals: tuple[Any, ...], params: dict[str, Any]) -> tuple[Plan, Sequence[Any]] | None:
+def _plan_of(primitive: Any, avals: tuple[Any, ...], params: dict[str, Any]) -> tuple[JaxprPlan, Sequence[Any]] | None:
     """(what computes it on NumPy, what comes out); None where JAX is to compute it."""
     if primitive.name in _BY_JAX:
         return None
@@ -154,7 +155,7 @@ def _plan_of(primitive: Any, avals: tuple[Any, ...], params: dict[str, Any]) -> 
 
 
 @functools.lru_cache(maxsize=4096)
-def _planned(primitive: Any, avals: tuple[Any, ...], params: tuple[Any, ...]) -> tuple[Plan, Sequence[Any]] | None:
+def _planned(primitive: Any, avals: tuple[Any, ...], params: tuple[Any, ...]) -> tuple[JaxprPlan, Sequence[Any]] | None:
     specs = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     wide = any(a.dtype.itemsize == 8 for a in avals)
     with core.eval_context(), jax.enable_x64(wide or jax.config.jax_enable_x64):  # type: ignore[attr-defined]

@@ -31,7 +31,7 @@ def native(
     for symbolic in _symbolic(specs):
         try:
             closed = traced(fn, symbolic)
-            return closed, xp.exported(Exported(core.jaxpr_as_fun(closed), symbolic, name))
+            return closed, xp.exported(ExportedFunction(core.jaxpr_as_fun(closed), symbolic, name))
         except Exception as error:  # of whatever the function does with an extent
             if not _OF_EXTENTS.search(str(error)):
                 raise
@@ -81,12 +81,12 @@ def _first_line(error: Exception) -> str:
     return re.split(r"\n|\. ", text)[0].strip().rstrip(".") + "."
 
 
-class Exported:
-    """A function of flat arrays as a program of StableHLO (`hub.backend.Exported`)."""
+class ExportedFunction:
+    """A function of flat arrays as a program of StableHLO (`hub.interchange.Exported`)."""
 
     def __init__(self, fn: Callable[..., Sequence[Any]], specs: Sequence[jax.ShapeDtypeStruct], name: str) -> None:
         self.fn, self.specs, self.name = fn, list(specs), name
-        self._pullbacks: dict[tuple[int, ...], Exported] = {}
+        self._pullbacks: dict[tuple[int, ...], ExportedFunction] = {}
         # the numbers of keys are arguments, as everywhere in a backend
         made = export.export(jax.jit(self._on_words), platforms=["cpu"])(*map(_words, self.specs))
         calls = set(re.findall(r"custom_call @([\w.]+)", str(made.mlir_module()))) - _OF_ANY_COMPILER
@@ -107,7 +107,7 @@ class Exported:
         ]
         return [jax.random.key_data(x) if is_key_dtype(x.dtype) else x for x in self.fn(*arrays)]
 
-    def pullback(self, wanted: tuple[int, ...]) -> Exported:
+    def pullback(self, wanted: tuple[int, ...]) -> ExportedFunction:
         """(arguments, cotangents of the inexact results) -> the cotangents of the wanted arguments."""
         n = len(self.specs)
 
@@ -122,7 +122,7 @@ class Exported:
 
         if wanted not in self._pullbacks:
             out = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self._out if np.issubdtype(a.dtype, np.inexact)]
-            self._pullbacks[wanted] = Exported(pulled_back, [*self.specs, *out], self.name)
+            self._pullbacks[wanted] = ExportedFunction(pulled_back, [*self.specs, *out], self.name)
         return self._pullbacks[wanted]
 
 

@@ -1,14 +1,16 @@
 """The PyTorch front end: the device `graft`, whose tensors are plain `torch.Tensor`s computed by any backend."""
 
-from tensorgraft.frontends import torch_entry
 from tensorgraft.frontends.torch import setup
 from tensorgraft.frontends.torch.compiled.loops import UnrolledLoopWarning
 from tensorgraft.frontends.torch.core import devices
 from tensorgraft.frontends.torch.dispatch.cold import tier_counts
 from tensorgraft.frontends.torch.dispatch.fallback import FallbackWarning, fallbacks, set_fallback
+from tensorgraft.frontends.torch_entry import loading
+from tensorgraft.frontends.torch_entry.patches import Patch, patches
 
+loading.of(__name__)
 setup.install()
 devices.follow_default()
-torch_entry.finish()
+loading.finish()
 
-__all__ = ["FallbackWarning", "UnrolledLoopWarning", "fallbacks", "set_fallback", "tier_counts"]
+__all__ = ["FallbackWarning", "Patch", "UnrolledLoopWarning", "fallbacks", "patches", "set_fallback", "tier_counts"]

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch.library import Library, fallthrough_kernel
 
-from tensorgraft.frontends import torch_entry
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.modes import below_modes, traced_in_parts
 from tensorgraft.frontends.torch.core.operator import Operator
@@ -21,6 +20,10 @@ from tensorgraft.frontends.torch.core.tensors import CPU_KEY
 from tensorgraft.frontends.torch.dispatch import decomposed, fallback, transfer
 from tensorgraft.frontends.torch.dispatch.entry import entry
 from tensorgraft.frontends.torch.dispatch.outcome import copied_out
+from tensorgraft.frontends.torch.kernels.decomposed import DECOMPOSED
+from tensorgraft.frontends.torch_entry import device as entry_device
+from tensorgraft.frontends.torch_entry import fallback as entry_fallback
+from tensorgraft.frontends.torch_entry import hooks, patches
 
 KEY = "PrivateUse1"
 
@@ -88,37 +91,29 @@ def install() -> None:
     """Register the kernels and all else. Does nothing the second time."""
     if _libraries:
         return
-    torch_entry.register()
-    torch_entry.waiting.step_aside()
+    hooks.register()
     _libraries["aten"] = Library("aten", "IMPL")
     _libraries["_"] = Library("_", "IMPL")
-    from tensorgraft.frontends.torch.compiled import attention, control_flow, inductor, recurrent, remat
-    from tensorgraft.frontends.torch.device import (
-        autocast,
-        batching,
-        checkpoints,
-        conversion,
-        dlpack,
-        forking,
-        module,
-        runtime,
-        script_files,
-        scripted,
-        serialization,
-        sparse,
-        storages,
-    )
+    from tensorgraft.frontends.torch.compiled import attention, recurrent
+    from tensorgraft.frontends.torch.device import autocast, batching, module, runtime, scripted, sparse
     from tensorgraft.frontends.torch.dispatch import absent_layouts, autograd
-    from tensorgraft.frontends.torch.quantized import files as quantized_files
-    from tensorgraft.frontends.torch.quantized import interface as quantized_interface
+    from tensorgraft.frontends.torch.graph import inductor
+    from tensorgraft.frontends.torch.quantized import operators  # noqa: F401  (those of quantised tensors of the CPU)
     from tensorgraft.frontends.torch.quantized import tensors as quantized
 
-    quantized.install()
-    quantized_files.install()
-    quantized_interface.install()
-    parts: list[Any] = [absent_layouts, attention, autocast, autograd, batching, checkpoints, control_flow]
-    parts += [conversion, dlpack, forking, inductor, recurrent, remat, runtime, script_files, scripted]
-    for part in (*parts, serialization, storages, sparse):
+    patches.apply("use")
+    parts: list[Any] = [
+        quantized,
+        absent_layouts,
+        attention,
+        autocast,
+        autograd,
+        batching,
+        inductor,
+        recurrent,
+        runtime,
+    ]
+    for part in (*parts, scripted, sparse):
         part.install()
     for name in METADATA:
         op = schema.overload(name)
@@ -144,14 +139,16 @@ def install() -> None:
         for kind, other in schema.derived(op).items():
             if schema.short_name(other) not in done:
                 _register(Operator(other, spec, kind, op), done)
+    for name in DECOMPOSED.split():
+        if (op := schema.overload(name)) is not None:
+            _libraries["aten"].impl(name, _when_called(op), KEY)
     _libraries["_"].fallback(fallthrough_kernel, "AutocastPrivateUse1")
-    torch_entry.fallback.serve(below_modes(fallback.boxed))
-    torch_entry.device.module.fill(module)
+    entry_fallback.serve(below_modes(boxed))
+    entry_device.module.fill(module)
 
 
 def _define_own() -> None:
-    """Two operators that PyTorch has only as parts of others, conversion and assignment on one device, and the step of
-    an optimizer of ours."""
+    """Two operators that PyTorch has only as parts of others, conversion and assignment on one device."""
     own = _libraries["graft"] = Library("graft", "DEF")
     own.define("convert(Tensor self, ScalarType dtype, MemoryFormat memory_format) -> Tensor")
     own.define("assign(Tensor(a!) self, Tensor source) -> Tensor(a!)")
@@ -161,15 +158,8 @@ def _define_own() -> None:
         own.impl("assign", lambda x, source: x.copy_(source), key)
     transfer.kernels["convert"] = entry(Operator(convert, Spec(lambda xp, x, dtype: xp.astype(x, dtype))))
     own.impl("convert", transfer.kernels["convert"], KEY)
-    own.impl("assign", entry(Operator(assign, Spec(lambda xp, source: source), "out")), KEY)
-    from tensorgraft.frontends.torch.quantized import adam8bit
-
-    for schema_text in adam8bit.SCHEMAS:
-        own.define(schema_text)
-        name = schema_text.partition("(")[0]
-        packet, _, overload = name.partition(".")
-        op = getattr(getattr(torch.ops.graft, packet), overload or "default")
-        own.impl(name, entry(Operator(op, adam8bit.KERNEL)), KEY)
+    transfer.kernels["assign"] = entry(Operator(assign, Spec(lambda xp, source: source), "out"))
+    own.impl("assign", transfer.kernels["assign"], KEY)
 
 
 def _metadata(op: schema.Overload) -> Callable[..., Any]:
@@ -182,21 +172,45 @@ def _metadata(op: schema.Overload) -> Callable[..., Any]:
 
 
 def _register(operator: Operator, done: set[str]) -> Callable[..., Any]:
-    call = entry(operator)
-    if operator.name == "clone":
-        call = below_modes(transfer.resolving(call))
-    elif operator.name == "convolution":
-        call = traced_in_parts(call, _convolution)
-    elif torch._C._dispatch_has_kernel_for_dispatch_key(operator.op.name(), "Conjugate"):
-        call = below_modes(transfer.resolved(operator.signature, call))
+    call = _call(operator)
     _libraries["aten"].impl(operator.name, call, KEY)
     done.add(operator.name)
     return call
 
 
+def _call(operator: Operator) -> Callable[..., Any]:
+    call = entry(operator)
+    if operator.name == "clone":
+        return below_modes(transfer.resolving(call))
+    if operator.name == "convolution":
+        return traced_in_parts(call, _convolution)
+    if torch._C._dispatch_has_kernel_for_dispatch_key(operator.op.name(), "Conjugate"):
+        return below_modes(transfer.resolved(operator.signature, call))
+    return call
+
+
+def _when_called(op: schema.Overload) -> Callable[..., Any]:
+    """The decomposition of an operator, looked up at the first call: PyTorch's are slow to import."""
+    call: Callable[..., Any] | None = None
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        nonlocal call
+        if call is None:
+            call = _call(Operator(op, decomposed.decomposed_spec(op, fallback.decompositions()[op])))
+        return call(*args, **kwargs)
+
+    return kernel
+
+
 def _convolution(*args: Any) -> Any:
     """What PyTorch's own kernel of `convolution` goes on to, on every device."""
     return torch.ops.aten._convolution.default(*args, False, False, False, False)
+
+
+def boxed(op: schema.Overload, *args: Any, **kwargs: Any) -> Any:
+    """What the dispatcher calls for an operator that has neither a kernel nor a composite."""
+    call = late_entry(op)
+    return call(*args, **kwargs) if call is not None else fallback.on_cpu(op, args, kwargs)
 
 
 def late_entry(op: schema.Overload) -> Callable[..., Any] | None:

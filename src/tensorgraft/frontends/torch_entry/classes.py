@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends import torch_entry
-from tensorgraft.frontends.torch_entry import TYPE
+from tensorgraft.frontends.torch_entry import loading
+from tensorgraft.frontends.torch_entry.loading import TYPE
 
 _Generator: Any = torch._C.Generator
 _Event: Any = torch.Event
@@ -20,12 +20,7 @@ _Stream: Any = torch.Stream
 
 
 def _devices() -> Any:
-    return torch_entry.part("core.devices")
-
-
-def install() -> None:
-    """`isinstance` with each holds for PyTorch's own, too."""
-    torch.Generator, torch.Event, torch.Stream = Generator, Event, Stream  # type: ignore[misc, assignment]
+    return loading.part("core.devices")
 
 
 def _including(base: Any) -> Any:
@@ -62,7 +57,7 @@ class Generator(_Generator, metaclass=_including(_Generator)):  # type: ignore[m
         return copy
 
     def __reduce__(self) -> Any:
-        return torch_entry.part("core.generator").rebuild, (self.device, self.get_state())
+        return loading.part("core.generator").rebuild, (self.device, self.get_state())
 
 
 # ---- streams and events: a backend does what it is asked for in order, so there is one stream ------------------------
@@ -71,7 +66,7 @@ class Generator(_Generator, metaclass=_including(_Generator)):  # type: ignore[m
 def _ours(device: Any) -> bool:
     """What `torch.Event()` and `torch.Stream()` mean without a device is the accelerator, which is ours."""
     if device is None or isinstance(device, int) or torch.device(device).type == TYPE:
-        torch_entry.load()
+        loading.load()
         return True
     return False
 
@@ -134,3 +129,6 @@ class Stream(_Stream, metaclass=_including(_Stream)):  # type: ignore[metaclass]
         event = Event(TYPE) if event is None else event
         event.record(self)
         return event
+
+
+CLASSES = {"Generator": Generator, "Event": Event, "Stream": Stream}  # what takes the place of PyTorch's

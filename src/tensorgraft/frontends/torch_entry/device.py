@@ -17,8 +17,8 @@ from torch.utils.backend_registration import (
     generate_methods_for_privateuse1_backend,
 )
 
-from tensorgraft.frontends import torch_entry
-from tensorgraft.frontends.torch_entry import TYPE
+from tensorgraft.frontends.torch_entry import loading
+from tensorgraft.frontends.torch_entry.loading import TYPE
 
 _raise_error_of_c = (
     ctypes.pythonapi.PyErr_Occurred
@@ -59,13 +59,13 @@ class DeviceModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         # Python's own tools look at every module for names such as `__warningregistry__`
         if not (name.startswith("__") and name != "__all__"):
-            torch_entry.load()
+            loading.load()
             if name in vars(self):
                 return vars(self)[name]
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
-        torch_entry.load()
+        loading.load()
         return [*vars(self)]
 
     def fill(self, module: types.ModuleType) -> None:
@@ -78,11 +78,11 @@ class DeviceModule(types.ModuleType):
 
 def _lazy_init() -> None:
     """What PyTorch calls when its Python functions meet the device for the first time."""
-    torch_entry.load()
+    loading.load()
 
 
 def _is_in_bad_fork() -> bool:
-    return torch_entry.loaded() and torch_entry.part("device.forking").in_bad_fork()
+    return loading.loaded() and loading.part("device.forking").in_bad_fork()
 
 
 def is_available() -> bool:
@@ -95,8 +95,8 @@ def is_initialized() -> bool:
 
 def manual_seed_all(seed: int) -> None:
     """Seed every device, those included that have no index yet."""
-    if torch_entry.loaded():
-        torch_entry.part("device.module").manual_seed_all(seed)
+    if loading.loaded():
+        loading.part("device.module").manual_seed_all(seed)
     else:
         DeviceModule._seed_of_all = int(seed)
 
@@ -109,7 +109,7 @@ class _Operators(torch._ops._OpNamespace):
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("__"):
-            torch_entry.load()
+            loading.load()
         return super().__getattr__(name)
 
 
@@ -119,6 +119,8 @@ def register() -> None:
     generate_methods_for_privateuse1_backend(
         for_tensor=False, for_module=False, for_packed_sequence=False, for_storage=True
     )
-    # `lazy_module.graft()`, as `lazy_module.cuda()`
-    torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.graft)  # type: ignore[attr-defined]
     setattr(torch.ops, TYPE, _Operators(TYPE))
+
+
+def allow_for_uninitialized() -> None:
+    torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.graft)  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.library import Library
 
-from tensorgraft.frontends import torch_entry
+from tensorgraft.frontends.torch_entry import loading
 
 KEY = "PrivateUse1"
 _library = Library("_", "IMPL")
@@ -25,8 +25,8 @@ def serve(boxed: Callable[..., Any]) -> None:
 
 
 def _call(op: Any, *args: Any, **kwargs: Any) -> Any:
-    if torch_entry.loaded():
+    if loading.loaded():
         assert _boxed is not None
         return _boxed(op, *args, **kwargs)
-    torch_entry.load()
+    loading.load()
     return op(*args, **kwargs)  # which may have a kernel now

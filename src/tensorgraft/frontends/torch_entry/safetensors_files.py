@@ -6,23 +6,15 @@ goes there.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import safetensors
 import torch
 
-from tensorgraft.frontends import torch_entry
+from tensorgraft.frontends.torch_entry import loading
 
 _open: Any = safetensors.safe_open
 _PYTORCH = ("pt", "torch", "pytorch")
-
-
-def install() -> None:
-    """Put ours in the place of safetensors' class, also where it has been imported from there."""
-    modules = [module for module in sys.modules.values() if getattr(module, "__dict__", {}).get("safe_open") is _open]
-    for module in {id(m): m for m in (safetensors, *modules)}.values():
-        module.safe_open = Reader  # type: ignore[attr-defined]
 
 
 def placed(device: Any) -> Any:
@@ -33,7 +25,7 @@ def placed(device: Any) -> Any:
 def _ours(device: Any) -> torch.device | None:
     device = placed(device)
     kind = device.type if isinstance(device, torch.device) else str(device).partition(":")[0]
-    return torch_entry.part("core.devices").slot_of(device).device if kind == torch_entry.TYPE else None
+    return loading.part("core.devices").slot_of(device).device if kind == loading.TYPE else None
 
 
 class _ReaderType(type):

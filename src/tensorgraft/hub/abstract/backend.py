@@ -14,6 +14,7 @@ from tensorgraft.hub.abstract import control_flow, elementwise, indexing, linalg
 from tensorgraft.hub.abstract.array import ShapeDtype
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.primitive import primitives
+from tensorgraft.hub.tape import ByTape
 
 RULES: dict[str, Callable[..., Any]] = {}
 for _area in (elementwise, reduction, shape, indexing, linalg, windowed, control_flow):
@@ -31,7 +32,7 @@ def _method(name: str, declared: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-class _Rules(Backend):
+class _Rules(ByTape, Backend):
     """Those primitives that are a rule and nothing else."""
 
     for _name, _declared in primitives(Backend).items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -13,10 +12,10 @@ import numpy as np
 import optree
 
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.primitive import composites, primitives
 from tensorgraft.hub.recorded.graph import Figures, Graph, Node
 from tensorgraft.hub.recorded.pieces import Pieces
-from tensorgraft.hub.transforms import Transforms
+from tensorgraft.hub.tape import ByTape
+from tensorgraft.hub.wrapper import Wrapper
 
 Array = Any
 _SCALARS = (bool, int, float, complex)
@@ -24,21 +23,11 @@ _MOST_CALLS = 8192  # of one graph; a program that never asks for a value runs i
 _MANY = 32  # programs, after which it is said if hardly one was used twice
 _SMALL = 64  # host arrays of at most so many elements are kept as they are, larger ones move to the device at once
 
-# Methods that are about a backend, not operations on arrays: written out below, or those of `Backend`.
-_NOT_RECORDED = frozenset(
-    name
-    for name, f in inspect.getmembers(Backend, callable)
-    if name != "copy"
-    and (
-        getattr(f, "__module__", None) in (Backend.__module__, Transforms.__module__)
-        or getattr(f, "__annotations__", {}).get("return") == "int"
-    )
-)
 # Functions among the arguments may hold nodes; how large a result is may depend on values.
 _AT_ONCE = frozenset({"cond", "while_loop", "scan", "map", "nonzero"})
 
 
-def _forwarded(name: str) -> Callable[..., Any]:
+def _operation(name: str, declared: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.replaying:
             return getattr(self.inner, name)(*args, **kwargs)
@@ -46,20 +35,14 @@ def _forwarded(name: str) -> Callable[..., Any]:
             return self.at_once(name, args, kwargs)
         return self.operation(name, args, kwargs)
 
-    method.__name__ = name
     return method
 
 
-class _Forwarding(Backend):
-    """The operations on arrays."""
-
-    for _name in {**primitives(Backend), **composites(Backend)}:
-        if _name not in _NOT_RECORDED:
-            locals()[_name] = _forwarded(_name)
-    del _name
+class _Operations(ByTape, Wrapper, operation=_operation):
+    pass
 
 
-class RecordedBackend(_Forwarding):
+class RecordedBackend(_Operations):
     """Arrays are `Node`s. Operations are recorded, with shapes and dtypes (and errors) that the backend `inner` gives
     them; what was recorded is compiled by `inner`, and run, when a value is asked for.
 
@@ -71,9 +54,7 @@ class RecordedBackend(_Forwarding):
     records = True
 
     def __init__(self, inner: Backend) -> None:
-        self.inner = inner
-        self.name = inner.name
-        super().__init__(inner.index, inner.platform)
+        super().__init__(inner)
         self.cold: Backend | None = None  # that of `inner`, where pieces begin in it
         self.figures = Figures()
         self._pieces = Pieces()
@@ -296,22 +277,10 @@ class RecordedBackend(_Forwarding):
     def to_numpy(self, x: Array, /) -> np.ndarray:
         return self.inner.to_numpy(self.settled(x))
 
-    def scope(self) -> contextlib.AbstractContextManager[None]:
-        return self.inner.scope()
-
     def synchronize(self) -> None:
         self.end_of_piece()
         self.judge()
         self.inner.synchronize()
-
-    def memory_stats(self) -> dict[str, int]:
-        return self.inner.memory_stats()
-
-    def device_name(self) -> str:
-        return self.inner.device_name()
-
-    def native_dtype(self, dtype: np.dtype, /) -> np.dtype:
-        return self.inner.native_dtype(dtype)
 
 
 class _Operation:

@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.recorded.program import Block, Call, Program, Tree, Var
+from tensorgraft.hub.recorded.block import Block, Call, Tree, Var
+from tensorgraft.hub.recorded.program import Program
 from tensorgraft.hub.recorded.tracing import CONTROL_FLOW, OPERATIONS
 
 FORMAT, VERSION = "tensorgraft program", 1

@@ -33,7 +33,7 @@ FORMAT, VERSION = "tensorgraft function", 1
 
 
 @dataclass(frozen=True)
-class Signature:
+class CallSignature:
     """What tells calls apart."""
 
     arguments: Template
@@ -64,15 +64,15 @@ class Function:
         xp: Backend,
         name: str,
         weights: Mapping[str, np.ndarray],
-        programs: Mapping[Signature, Recorded] | None = None,
+        programs: Mapping[CallSignature, Recorded] | None = None,
     ) -> None:
         self.__name__ = name
         self.backend = xp
         self.weights = {key: _frozen(a) for key, a in weights.items()}
         self.programs = dict(programs or {})
-        self._run: dict[Signature, Callable[..., tuple[Array, ...]]] = {}
+        self._run: dict[CallSignature, Callable[..., tuple[Array, ...]]] = {}
         with xp.scope():
-            self._held = [xp.asarray(a) if xp.name != "numpy" else a for a in self.weights.values()]
+            self._held = [a if xp.is_array(a) else xp.asarray(a) for a in self.weights.values()]
 
     def __call__(self, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
         """Raises TypeError for what is no array nor static, and for arguments that no program was recorded for."""
@@ -82,7 +82,7 @@ class Function:
             specs = tuple([ShapeDtype(tuple(xp.shape(a)), xp.dtype_of(a)) for a in arrays])
             if seed is not None:
                 arrays.append(xp.seed_words(seed))
-            signature = Signature(template, specs, seed is not None)
+            signature = CallSignature(template, specs, seed is not None)
             recorded = self.recorded(signature)
             run = self._run.get(signature)
             if run is None:
@@ -96,10 +96,10 @@ class Function:
 
     def _operand(self, x: Any) -> Array | None:
         if isinstance(x, np.ndarray | np.generic):
-            return x if self.backend.name == "numpy" else self.backend.asarray(np.asarray(x))
+            return x if self.backend.is_array(x) else self.backend.asarray(np.asarray(x))
         return self.backend.operand(x)
 
-    def recorded(self, signature: Signature) -> Recorded:
+    def recorded(self, signature: CallSignature) -> Recorded:
         found = self.programs.get(signature)
         if found is None:
             known = "".join(f"\n  {self.__name__}{s}" for s in self.programs)
@@ -156,7 +156,7 @@ class Function:
 
 def _decoded(
     entry: Any, weights: Mapping[str, np.ndarray], constants: Mapping[str, np.ndarray]
-) -> tuple[Signature, Recorded]:
+) -> tuple[CallSignature, Recorded]:
     program = encoding.decode(entry["program"], constants)
     inputs = program.inputs
     if inputs[: len(weights)] != specs_of(weights.values()):
@@ -166,7 +166,7 @@ def _decoded(
     arguments, results = from_json(entry["arguments"]), from_json(entry["results"])
     _check(arguments, len(specs))
     _check(results, len(program.outputs))
-    return Signature(arguments, tuple(specs), seeded), Recorded(program, results)
+    return CallSignature(arguments, tuple(specs), seeded), Recorded(program, results)
 
 
 def _check(template: Template, count: int) -> None:

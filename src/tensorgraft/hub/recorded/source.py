@@ -5,12 +5,15 @@ from __future__ import annotations
 import linecache
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.recorded.program import Block, Call, Program, Tree, Var, leaves, variables
+from tensorgraft.hub.recorded.block import Block, Call, Tree, Var, leaves, variables
+
+if TYPE_CHECKING:
+    from tensorgraft.hub.recorded.program import Program
 
 _DTYPES = {dtype: name for name in dir(dtypes) if isinstance(dtype := getattr(dtypes, name), np.dtype)}
 

@@ -4,7 +4,7 @@
     print(program)                       # def program(xp, constants, x0, x1): ...
     with xp.scope():
         (y,) = program(xp, x, w)         # on any backend: arrays, or what stands for them in a trace of that backend
-    program.save(directory); Program.load(directory)
+    encoding.save(program, directory); encoding.load(directory)
 
 Every method of the hub is recorded as it is called, composites included, so that a backend runs its own form of each.
 Host arrays become constants of the program. Bodies of loops and branches are functions within the program.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -25,24 +24,17 @@ import optree
 from tensorgraft.hub import registry
 from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.primitive import composites, primitives
-from tensorgraft.hub.recorded.program import Block, Call, Program, Tree, Var, leaves
-from tensorgraft.hub.transforms import Transforms
+from tensorgraft.hub.operations import operations
+from tensorgraft.hub.recorded.block import Block, Call, Tree, Var, leaves
+from tensorgraft.hub.recorded.program import Program
+from tensorgraft.hub.tape import ByTape
 
 Array = Any
 CONTROL_FLOW = frozenset({"cond", "while_loop", "scan"})
 _SMALL = 64  # elements: of equal constants no larger than that there is one
 
 
-def _operations() -> Iterator[str]:
-    for name, f in {**primitives(Backend), **composites(Backend)}.items():
-        about_the_backend = f.__module__ in (Backend.__module__, Transforms.__module__)
-        tells_a_number = inspect.get_annotations(f).get("return") == "int"
-        if (name == "copy" or not about_the_backend) and not tells_a_number and name != "map":
-            yield name
-
-
-OPERATIONS = frozenset(_operations())  # what a program can call
+OPERATIONS = frozenset(operations()) - {"map"}  # what a program can call
 
 
 def record(fn: Callable[..., Sequence[Array]], specs: Sequence[Any]) -> Program:
@@ -71,7 +63,7 @@ def _recorded(name: str) -> Callable[..., Any]:
     return method
 
 
-class _Recording(Backend):
+class _Recording(ByTape, Backend):
     for _name in OPERATIONS - CONTROL_FLOW - {"coded_matmul"}:  # of which files could not keep what codes stand for
         locals()[_name] = _recorded(_name)
     del _name
@@ -103,11 +95,11 @@ class ProgramBackend(_Recording):
         finally:
             self._local.calls = around
 
-    def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], made: Any) -> Any:
+    def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         calls = getattr(self._local, "calls", None)
         if calls is None:
             raise RuntimeError(f"{method}: nothing is being recorded (tensorgraft.hub.recorded.record)")
-        outcome = _mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, made)
+        outcome = _mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, result)
         calls.append(Call(method, args, kwargs, outcome))
         return outcome
 
@@ -117,10 +109,10 @@ class ProgramBackend(_Recording):
         if getattr(self._local, "eager", False) and all(x.value is not None for x in leaves([args, kwargs]) if _is(x)):
             return self._now(name, args, kwargs)
         plain_args, plain_kwargs = _mapped(_spec, (args, kwargs))
-        made = getattr(self._rules, name)(*plain_args, **plain_kwargs)
-        if not any(type(x) is ShapeDtype for x in leaves(made)):
-            return made
-        return self._append(name, args, kwargs, made)
+        result = getattr(self._rules, name)(*plain_args, **plain_kwargs)
+        if not any(type(x) is ShapeDtype for x in leaves(result)):
+            return result
+        return self._append(name, args, kwargs, result)
 
     def _argument(self, name: str, x: Any) -> Any:
         if type(x) is Var or x is None or isinstance(x, bool | int | float | complex | str | np.dtype):
@@ -145,15 +137,15 @@ class ProgramBackend(_Recording):
     # ---- control flow: bodies on flat tuples of arrays -------------------------------------------------------------
 
     def _flat(self, tree: Any) -> tuple[tuple[Var, ...], Any]:
-        found, structure = optree.tree_flatten(tree)
-        return tuple(map(self.variable, found)), structure
+        flat, structure = optree.tree_flatten(tree)
+        return tuple(map(self.variable, flat)), structure
 
-    def _body(self, fn: Callable[..., Any], *given: tuple[tuple[Any, ...], Any]) -> tuple[Block, Any]:
+    def _body(self, fn: Callable[..., Any], *trees: tuple[tuple[Any, ...], Any]) -> tuple[Block, Any]:
         """(the block of `fn` of trees that look like these, its result as a tree)."""
-        parameters = tuple(tuple(Var(v.shape, v.dtype) for v in flat) for flat, _ in given)
+        parameters = tuple(tuple(Var(v.shape, v.dtype) for v in flat) for flat, _ in trees)
         with self.recording() as calls:
-            made = fn(*(optree.tree_unflatten(s, p) for p, (_, s) in zip(parameters, given, strict=True)))
-        return Block(parameters, calls, ()), made
+            result = fn(*(optree.tree_unflatten(s, p) for p, (_, s) in zip(parameters, trees, strict=True)))
+        return Block(parameters, calls, ()), result
 
     def cond(
         self, predicate: Array, true_fn: Callable[..., Any], false_fn: Callable[..., Any], /, *operands: Any
@@ -217,8 +209,8 @@ class ProgramBackend(_Recording):
         xp = registry.get("numpy")
         plain_args, plain_kwargs = _mapped(lambda x: x.value if type(x) is Var else x, (args, kwargs))
         with xp.scope():
-            made = getattr(xp, name)(*plain_args, **plain_kwargs)
-        return _mapped(lambda x: self.asarray(np.asarray(x)) if xp.is_array(x) else x, made)
+            result = getattr(xp, name)(*plain_args, **plain_kwargs)
+        return _mapped(lambda x: self.asarray(np.asarray(x)) if xp.is_array(x) else x, result)
 
     # ---- the backend itself ----------------------------------------------------------------------------------------
 
@@ -234,11 +226,11 @@ class ProgramBackend(_Recording):
     def asarray(self, x: np.ndarray, /) -> Var:
         value = np.array(x, order="C")  # the caller may write it later
         value.setflags(write=False)
-        made = Var(value.shape, value.dtype, value)
+        variable = Var(value.shape, value.dtype, value)
         small = getattr(self._local, "small", None)
         if small is None or value.size > _SMALL:
-            return made
-        return small.setdefault((value.shape, value.dtype, value.tobytes()), made)
+            return variable
+        return small.setdefault((value.shape, value.dtype, value.tobytes()), variable)
 
     def to_numpy(self, x: Var, /) -> np.ndarray:
         return x.known()

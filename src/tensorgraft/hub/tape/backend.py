@@ -1,11 +1,10 @@
-"""`TapeBackend`: computes on another backend, and remembers how each result came about.
+"""`Taping`: computes on another backend, and remembers how each result came about.
 
 Conventions are JAX's: a cotangent is transposed, not conjugated; of ties in a maximum all get the same share.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,8 +14,8 @@ import optree
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.primitive import primitives
 from tensorgraft.hub.tape import elementwise, indexing, linalg, reduction, shape, windowed
+from tensorgraft.hub.wrapper import Wrapper
 
 Array = Any
 Thunk = Callable[[], Array] | None  # the cotangent of an operand, None where it is zero
@@ -31,14 +30,14 @@ class Variable:
 
     __slots__ = ("node", "number", "tracked", "value")
 
-    def __init__(self, value: Array, node: Node | None = None, number: int = 0, tracked: bool = False) -> None:
+    def __init__(self, value: Array, node: TapeNode | None = None, number: int = 0, tracked: bool = False) -> None:
         self.value = value
         self.node = node
         self.number = number  # which of the node's results
         self.tracked = tracked or node is not None
 
 
-class Node:
+class TapeNode:
     """A primitive that was applied to variables."""
 
     __slots__ = ("operands", "pull", "results")
@@ -51,40 +50,33 @@ class Node:
         self.results = results
 
 
-def _taped(name: str) -> Callable[..., Any]:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.apply(name, args, kwargs)
-
-    method.__name__ = name
-    return method
+_BY_VALUE = frozenset({"cond", "while_loop", "scan"})
 
 
-_OWN = {"is_array", "is_traced", "shape", "asarray", "to_numpy", "from_dlpack", "scope", "compile", "synchronize",
-        "memory_stats", "device_name", "cond", "while_loop", "scan"}  # fmt: skip
+def _operation(name: str, declared: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Primitives go on the tape; composites are the hub's, in terms of these."""
+    if name in _BY_VALUE or not getattr(declared, "is_primitive", False):
+        return None
+    return lambda self, *args, **kwargs: self.apply(name, args, kwargs)
 
 
-class _Taped(Backend):
-    for _name in primitives(Backend):
-        if _name not in _OWN:
-            locals()[_name] = _taped(_name)
-    del _name
+class _Operations(Wrapper, operation=_operation):
+    pass
 
 
 def _same(x: Array) -> Array:
     return x
 
 
-class TapeBackend(_Taped):
+class Taping(_Operations):
     """Arrays are `Variable`s. Composites are the hub's, so that primitives alone need rules.
 
     `double`: the tape is on one that was made with it (forward derivatives), and what is lifted goes through both.
     """
 
     def __init__(self, inner: Backend, double: bool = False) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.double = double
-        self.name = inner.name
-        super().__init__(inner.index, inner.platform)
 
     def apply(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A primitive on values; its rule is kept where an operand is tracked and a result is inexact."""
@@ -104,7 +96,7 @@ class TapeBackend(_Taped):
                 raise NotImplementedError(f"{name} has no derivative on the backend {self.name}")
             operands = [x if type(x) is Variable and x.tracked else None for x in leaves if self._operand(x)]
             xp = self.inner
-            node = Node(operands, lambda g: rule(xp, made, g if several else g[0], *plain_args, **plain_kwargs),
+            node = TapeNode(operands, lambda g: rule(xp, made, g if several else g[0], *plain_args, **plain_kwargs),
                         len(results))  # fmt: skip
         out = [Variable(r, node if node is not None and dtypes.is_inexact(self.inner.dtype_of(r)) else None, k)
                for k, r in enumerate(results)]  # fmt: skip
@@ -150,20 +142,8 @@ class TapeBackend(_Taped):
 
     # ---- the backend itself ------------------------------------------------------------------------------------------
 
-    def scope(self) -> contextlib.AbstractContextManager[None]:
-        return self.inner.scope()
-
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
         return fn
-
-    def synchronize(self) -> None:
-        self.inner.synchronize()
-
-    def memory_stats(self) -> dict[str, int]:
-        return self.inner.memory_stats()
-
-    def device_name(self) -> str:
-        return self.inner.device_name()
 
     # ---- rules of the program's own ----------------------------------------------------------------------------------
 
@@ -180,7 +160,7 @@ class TapeBackend(_Taped):
                 found = backward(xp, values, made, given)
                 return [None if g is None else functools.partial(_same, g) for g in found]
 
-            node = Node([x if x.tracked else None for x in arrays], pull, len(made))
+            node = TapeNode([x if x.tracked else None for x in arrays], pull, len(made))
         return tuple([Variable(r, node if s else None, k) for k, (r, s) in enumerate(zip(made, smooth, strict=True))])
 
     # ---- control flow ------------------------------------------------------------------------------

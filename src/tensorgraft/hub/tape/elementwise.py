@@ -153,7 +153,6 @@ BINARY: dict[str, Pair] = {
         _unknown("zeta", "its exponent"),
         lambda xp, y, g, a, b: xp.multiply(g, xp.negative(xp.multiply(a, xp.zeta(xp.add(a, 1), b)))),
     ),
-    "polygamma": (None, lambda xp, y, g, a, b: xp.multiply(g, xp.polygamma(xp.add(a, 1), b))),
 }
 
 

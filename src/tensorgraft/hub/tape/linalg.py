@@ -101,8 +101,8 @@ def _cholesky(xp: Any, y: Array, g: Array, x: Array) -> list[Any]:
         inner = xp.tril(xp.matmul(_h(xp, y), g))
         inner = xp.subtract(inner, xp.multiply(_diagonal_only(xp, inner), 0.5))
         right = xp.triangular_solve(y, inner, lower=True, left=False)
-        found = xp.triangular_solve(y, right, lower=True, adjoint=True)
-        return xp.multiply(xp.add(found, _h(xp, found)), 0.5)
+        dx = xp.triangular_solve(y, right, lower=True, adjoint=True)
+        return xp.multiply(xp.add(dx, _h(xp, dx)), 0.5)
 
     return [pull]
 
@@ -131,13 +131,13 @@ def _triangular_solve(
 
     def matrix() -> Array:
         gb = solved()
-        found = xp.matmul(gb, _h(xp, y)) if left else xp.matmul(_h(xp, y), gb)
+        dy = xp.matmul(gb, _h(xp, y)) if left else xp.matmul(_h(xp, y), gb)
         if adjoint:
-            found = _h(xp, found)
+            dy = _h(xp, dy)
         elif transpose:
-            found = xp.matrix_transpose(found)
+            dy = xp.matrix_transpose(dy)
         offset = int(unit_diagonal)
-        kept = xp.tril(found, -offset) if lower else xp.triu(found, offset)
+        kept = xp.tril(dy, -offset) if lower else xp.triu(dy, offset)
         return xp.negative(kept)
 
     return [matrix, solved]
@@ -168,8 +168,8 @@ def _eigh(xp: Any, y: Any, g: Any, x: Array, lower: bool = True) -> list[Any]:
         if gv is not None:
             part = xp.divide(xp.matmul(_h(xp, vectors), gv), xp.astype(_differences(xp, values), xp.dtype_of(vectors)))
             inner = xp.add(inner, xp.where(_eye(xp, vectors), _zero(xp, vectors), part))
-        found = xp.matmul(xp.matmul(vectors, inner), _h(xp, vectors))
-        return xp.multiply(xp.add(found, _h(xp, found)), 0.5)
+        dx = xp.matmul(xp.matmul(vectors, inner), _h(xp, vectors))
+        return xp.multiply(xp.add(dx, _h(xp, dx)), 0.5)
 
     return [pull]
 
@@ -205,14 +205,14 @@ def _svd(xp: Any, y: Any, g: Any, x: Array, full: bool = False) -> list[Any]:
             inner = xp.add(inner, xp.multiply(xp.expand_dims(sigma, -1), off(k)))
         if dtypes.is_complex(dtype):
             inner = xp.add(inner, xp.divide(diagonal, xp.multiply(xp.expand_dims(sigma, -2), 2)))
-        found = xp.matmul(xp.matmul(u, inner), vh)
+        dx = xp.matmul(xp.matmul(u, inner), vh)
         if gu is not None and m > n:
             outside = xp.subtract(gu, xp.matmul(u, xp.matmul(_h(xp, u), gu)))
-            found = xp.add(found, xp.matmul(xp.divide(outside, xp.expand_dims(sigma, -2)), vh))
+            dx = xp.add(dx, xp.matmul(xp.divide(outside, xp.expand_dims(sigma, -2)), vh))
         if gvh is not None and n > m:
             outside = xp.subtract(gvh, xp.matmul(xp.matmul(gvh, _h(xp, vh)), vh))
-            found = xp.add(found, xp.matmul(u, xp.divide(outside, xp.expand_dims(sigma, -1))))
-        return found
+            dx = xp.add(dx, xp.matmul(u, xp.divide(outside, xp.expand_dims(sigma, -1))))
+        return dx
 
     return [pull]
 
@@ -241,8 +241,8 @@ def _eig(xp: Any, y: Any, g: Any, x: Array) -> list[Any]:
             inner = xp.where(_eye(xp, part), _zero(xp, part), part)
         if gl is not None:
             inner = xp.add(inner, _as_diagonal(xp, gl, vectors))
-        found = xp.solve(vh, xp.matmul(inner, vh))
-        return found if dtypes.is_complex(xp.dtype_of(x)) else xp.real(found)
+        dx = xp.solve(vh, xp.matmul(inner, vh))
+        return dx if dtypes.is_complex(xp.dtype_of(x)) else xp.real(dx)
 
     return [pull]
 
@@ -254,12 +254,12 @@ def _lu(xp: Any, y: Any, g: Any, x: Array) -> list[Any]:
         raise NotImplementedError("lu has a derivative for square matrices")
 
     def pull() -> Array:
-        given = g[0]
+        d_lu = g[0]
         lower = xp.add(xp.tril(packed, -1), xp.astype(_eye(xp, packed), xp.dtype_of(packed)))
         upper = xp.triu(packed)
         inner = xp.add(
-            xp.tril(xp.matmul(_h(xp, lower), xp.tril(given, -1)), -1),
-            xp.triu(xp.matmul(xp.triu(given), _h(xp, upper))),
+            xp.tril(xp.matmul(_h(xp, lower), xp.tril(d_lu, -1)), -1),
+            xp.triu(xp.matmul(xp.triu(d_lu), _h(xp, upper))),
         )
         inner = xp.triangular_solve(upper, inner, lower=False, left=False, adjoint=True)
         inner = xp.triangular_solve(lower, inner, lower=True, adjoint=True, unit_diagonal=True)
@@ -290,10 +290,10 @@ def _irfft(xp: Any, y: Array, g: Array, x: Array, n: int, axis: int) -> list[Any
         dtype = dtypes.complex_dtype(xp.dtype_of(g))
         scale = xp.astype(xp.asarray(weight / n), dtype)
         scale = xp.reshape(scale, tuple(half if a == at else 1 for a in range(len(xp.shape(g)))))
-        found = xp.multiply(xp.conj(xp.rfft(g, axis=axis)), scale)
+        dx = xp.multiply(xp.conj(xp.rfft(g, axis=axis)), scale)
         have = xp.shape(x)[at]  # irfft cuts or fills up its operand
         config = [(0, have - half if a == at else 0, 0) for a in range(len(xp.shape(g)))]
-        return found if have == half else xp.pad(found, _zero(xp, found), config)
+        return dx if have == half else xp.pad(dx, _zero(xp, dx), config)
 
     return [pull]
 

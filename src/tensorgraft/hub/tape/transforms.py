@@ -6,16 +6,34 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.tape.backend import Node, TapeBackend, Variable
+from tensorgraft.hub.tape.backend import TapeNode, Taping, Variable
+from tensorgraft.hub.transforms import Function, Transforms
 
 Array = Any
 
 
+class ByTape(Transforms):
+    """Derivatives of a backend whose framework has none of its own."""
+
+    def vjp(
+        self, fn: Function, /, *primals: Array
+    ) -> tuple[tuple[Array, ...], Callable[[Sequence[Array]], tuple[Array, ...]]]:
+        return vjp(self, fn, primals)
+
+    def jvp(
+        self, fn: Function, primals: Sequence[Array], tangents: Sequence[Array], /
+    ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        return jvp(self, fn, primals, tangents)
+
+
+class TapeBackend(ByTape, Taping):
+    """Its own derivatives are those of a tape on it."""
+
+
 def vjp(
-    xp: Backend, fn: Callable[..., Sequence[Array]], primals: Sequence[Array]
+    xp: Any, fn: Callable[..., Sequence[Array]], primals: Sequence[Array]
 ) -> tuple[tuple[Array, ...], Callable[[Sequence[Array]], tuple[Array, ...]]]:
-    """See `hub.transforms.Transforms.vjp`. A tape of a tape gives higher derivatives."""
+    """See `Transforms.vjp`. A tape of a tape gives higher derivatives."""
     tape = TapeBackend(xp)
     inputs = [Variable(x, tracked=True) for x in primals]
     results = list(fn(tape, *inputs))
@@ -27,7 +45,7 @@ def vjp(
 
 
 def _walk(
-    xp: Backend, inputs: Sequence[Variable], results: Sequence[Variable], cotangents: Sequence[Array]
+    xp: Any, inputs: Sequence[Variable], results: Sequence[Variable], cotangents: Sequence[Array]
 ) -> tuple[Array, ...]:
     gathered: dict[int, list[Array | None]] = {}  # of the results of a node, by its id
     arrived: dict[int, Array] = {}  # of inputs
@@ -53,10 +71,10 @@ def _walk(
     return tuple(arrived[id(v)] if id(v) in arrived else xp.zeros_like(v.value) for v in inputs)
 
 
-def _order(roots: list[Node]) -> list[Node]:
+def _order(roots: list[TapeNode]) -> list[TapeNode]:
     """Every node before those that it was computed from."""
     uses: dict[int, int] = {}
-    nodes: dict[int, Node] = {}
+    nodes: dict[int, TapeNode] = {}
     stack = list(roots)
     while stack:
         node = stack.pop()
@@ -81,9 +99,9 @@ def _order(roots: list[Node]) -> list[Node]:
 
 
 def jvp(
-    xp: Backend, fn: Callable[..., Sequence[Array]], primals: Sequence[Array], tangents: Sequence[Array]
+    xp: Any, fn: Callable[..., Sequence[Array]], primals: Sequence[Array], tangents: Sequence[Array]
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """See `hub.transforms.Transforms.jvp`. The pullback is linear in its cotangents: its own pullback, at any of them,
+    """See `Transforms.jvp`. The pullback is linear in its cotangents: its own pullback, at any of them,
     is the tangent map."""
     outer = TapeBackend(xp)
     tape = TapeBackend(outer, double=True)

@@ -11,7 +11,7 @@ from tensorgraft.operators.estimators.programs import adjoint, dots, inner, mean
 Pair = tuple[Array, Array]  # an estimate, its standard error
 
 
-class Method:
+class GrowingEstimator:
     """An estimator that grows: `grow` brings the products it has made to `k`, `estimate` says what they tell."""
 
     least = 1  # products that it needs
@@ -38,7 +38,7 @@ def joined(before: Array | None, new: Array) -> Array:
     return new if before is None else xp.concat([before, new], axis=1)
 
 
-class Hutchinson(Method):
+class Hutchinson(GrowingEstimator):
     """The mean of w* A w (Girard 1989; Hutchinson 1990), `k` products."""
 
     def __init__(self, problem: Problem) -> None:
@@ -74,7 +74,7 @@ def _sample_mean(t: Array) -> Pair:
     return mean, error * (m / max(m - 1, 1)) ** 0.5
 
 
-class HutchPlusPlus(Method):
+class HutchPlusPlus(GrowingEstimator):
     """tr(Q* A Q) + the mean of g* A g, Q an orthonormal basis of A S and g random vectors less their part in its range
     (Meyer, Musco, Musco, Woodruff, "Hutch++", arXiv 2010.09649, algorithm 1): k // 3 columns of S, the rest of `k`
     for the quadratic forms. A tolerance makes it grow as "A-Hutch++" does (Persson, Cortinovis, Kressner, arXiv
@@ -171,7 +171,7 @@ def _both(known: Array, t: Array, hermitian: bool) -> Pair:
     return (real(known) if hermitian else known) + mean, error
 
 
-class NAHutchPlusPlus(Method):
+class NAHutchPlusPlus(GrowingEstimator):
     """Hutch++ whose products are all known from the start, so that they are one batch (arXiv 2010.09649, algorithm 2):
     of `k` a quarter in S, a quarter in G, the rest in R; A is replaced by A R (S* A R)^+ S* A.
 
@@ -220,7 +220,7 @@ def _not_adaptive(s: Array, w: Array, g: Array, ag: Array, z: Array, *, hermitia
     return _both(known, dots(g, ag) - dots(adjoint(z) @ g, left @ g), hermitian)
 
 
-class NystromPlusPlus(Method):
+class NystromPlusPlus(GrowingEstimator):
     """The trace of a Nystrom approximation and the mean of quadratic forms of the rest (Persson, Cortinovis, Kressner,
     "Improved variants of the Hutch++ algorithm", arXiv 2201.10684, algorithm 3 there), half of `k` for each. For
     positive semidefinite operators."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
-from tensorgraft.operators.estimators.hutchinson import Method, Pair, _sample_mean
+from tensorgraft.operators.estimators.hutchinson import GrowingEstimator, Pair, _sample_mean
 from tensorgraft.operators.estimators.problem import Problem
 from tensorgraft.operators.estimators.programs import conj, dots, program, real, squares
 
@@ -17,7 +17,7 @@ Function = Callable[[Array], Array]
 _MOST_STEPS = 30
 
 
-class Quadrature(Method):
+class Quadrature(GrowingEstimator):
     """The mean over test vectors of |w|^2 sum_j tau_j f(theta_j): theta are the eigenvalues of the tridiagonal matrix
     of the Lanczos process, with full reorthogonalisation, and tau the squared first components of its eigenvectors.
 
@@ -33,7 +33,7 @@ class Quadrature(Method):
         self.samples: list[Array] = []
 
     @classmethod
-    def of(cls, function: Function | None) -> Callable[[Problem], Method]:
+    def of(cls, function: Function | None) -> Callable[[Problem], GrowingEstimator]:
         return functools.partial(cls, function=function)
 
     @staticmethod

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
-from tensorgraft.operators.estimators.hutchinson import Method, Pair, _factored, _more, joined
+from tensorgraft.operators.estimators.hutchinson import GrowingEstimator, Pair, _factored, _more, joined
 from tensorgraft.operators.estimators.problem import Problem
 from tensorgraft.operators.estimators.programs import (
     adjoint,
@@ -26,7 +26,7 @@ from tensorgraft.operators.estimators.programs import (
 )
 
 
-class Basis(Method):
+class Basis(GrowingEstimator):
     """Y = A W = Q R for half of the products, and Z = A Q (or its adjoint) for the other half. Of an odd number, one
     is A g for a test vector g that is in no basis."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
-from tensorgraft.operators.estimators.hutchinson import Method, Pair, _factored, _more, joined
+from tensorgraft.operators.estimators.hutchinson import GrowingEstimator, Pair, _factored, _more, joined
 from tensorgraft.operators.estimators.leave_one_out import directions, mean_of_columns
 from tensorgraft.operators.estimators.nystrom import approximation, without
 from tensorgraft.operators.estimators.problem import Problem
@@ -14,7 +14,7 @@ from tensorgraft.operators.estimators.programs import conj, dots, inner, mean_an
 _FEW = 256
 
 
-class Sketch(Method):
+class Sketch(GrowingEstimator):
     """Y = A W, all products at once; or Y = A Q where W = Q R.
 
     Columns of W are almost orthogonal as long as they are few beside n. An orthonormal basis costs a factorisation, and

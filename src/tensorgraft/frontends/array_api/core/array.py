@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
-import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tensorgraft import views
+from tensorgraft.arrays import ours
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.array_api.core import asked, indexing, tracing
-from tensorgraft.frontends.array_api.core.devices import Device, device_of, resolve
+from tensorgraft.frontends.array_api.core import asked, tracing
+from tensorgraft.frontends.array_api.core.devices import Device, device_of
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage, read, whole, write
 
@@ -26,6 +27,7 @@ _CPU = 1  # of DLPack's devices
 _whole = functools.lru_cache(maxsize=4096)(whole)
 
 
+@ours
 class Array(Operators):
     """An array of the Array API standard, on a device of any backend.
 
@@ -112,25 +114,6 @@ class Array(Operators):
 
     # ---- devices and exchange ----------------------------------------------------------------------------------------
 
-    def __array_namespace__(self, *, api_version: str | None = None) -> types.ModuleType:
-        import tensorgraft.array_api as namespace
-
-        known = namespace.__array_api_version__
-        if api_version is not None and api_version not in namespace.API_VERSIONS:
-            raise ValueError(f"tensorgraft.array_api is of version {known} of the standard, not {api_version!r}")
-        return namespace
-
-    def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
-        """A copy on another device; itself where it is there already."""
-        if stream is not None:
-            raise ValueError("to_device: backends order their work themselves, stream must be None")
-        from tensorgraft.frontends.array_api.core import exchange
-
-        target = resolve(device).backend
-        if target is self._cell.backend or tracing.home(target) is self._cell.backend:
-            return self
-        return exchange.moved(self, target)
-
     def __dlpack__(
         self,
         *,
@@ -170,25 +153,10 @@ class Array(Operators):
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
         """TensorFlow's functions and operators take an array of its own backend, and no other over the host."""
-        if self._cell.backend.name != "tensorflow":
+        convert = getattr(self.native, "__tf_tensor__", None)
+        if convert is None:
             raise TypeError(f"an array on {self.device} is no tensor of TensorFlow: move it with to_device")
-        import tensorflow
-
-        return tensorflow.convert_to_tensor(self.native, dtype, name=name)
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's elementwise functions, by those of the standard on this device. Raises TypeError for others."""
-        from tensorgraft.frontends.array_api.extensions import numpy_functions
-
-        return numpy_functions.of_ufunc(ufunc, method, inputs, options)
-
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """NumPy's other functions, likewise."""
-        from tensorgraft.frontends.array_api.extensions import numpy_functions
-
-        if not all(issubclass(t, Array | np.ndarray) for t in types):
-            return NotImplemented
-        return numpy_functions.of_function(self, function, args, kwargs)
+        return convert(dtype, name)
 
     # ---- copies ------------------------------------------------------------------------------------------------------
 
@@ -290,18 +258,6 @@ class Array(Operators):
 
     # ---- views and writes --------------------------------------------------------------------------------------------
 
-    def __getitem__(self, key: Any, /) -> Array:
-        """Integers, slices, None and ...: a view. Arrays of integers or booleans: a new array, as in NumPy."""
-        return indexing.get(self, key)
-
-    def __setitem__(self, key: Any, value: Any, /) -> None:
-        """Write into the array, seen through every view of it. The value is converted to its dtype, and broadcast.
-
-        Raises TypeError for a value of a kind that the dtype cannot hold, ValueError where the shape does not
-        broadcast, IndexError; nothing has been written then.
-        """
-        indexing.put(self, key, value)
-
     def _cells(self) -> tuple[Storage, ...]:
         """The storages behind it."""
         return (self._cell,)
@@ -345,12 +301,14 @@ def _from_host(values: np.ndarray, device: Device) -> Array:
         return Array(Storage(xp.asarray(values), xp))
 
 
+# a class of backends -> what makes an `Array` of one of its arrays, where that is more than a storage around it
+kinds: dict[type[Backend], Callable[[Any, Any], Array]] = {}
+
+
 def made(array: Any, xp: Backend, *sources: Array) -> Array:
     """A new array around one of the backend. `sources`: the operands whose own array it may be, to be copied then."""
-    if xp.wraps:
-        from tensorgraft.frontends.array_api.extensions.quantized import made_of
-
-        return made_of(array, xp)
+    if (kind := kinds.get(type(xp))) is not None:
+        return kind(array, xp)
     if any(array is x._cell.array for x in sources):
         array = xp.copy(array)
     return Array(Storage(xp.own(array) if xp.mutable else array, xp))

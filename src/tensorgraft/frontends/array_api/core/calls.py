@@ -60,7 +60,7 @@ def backend_of(name: str, *operands: Any) -> Backend:
                     continue
                 arrays = [o for o in operands if isinstance(o, Array)]
                 if tracing.join(*[cell for o in arrays for cell in o._cells()]):
-                    return next((xp for o in arrays if (xp := o._cell.backend).wraps), arrays[0]._cell.backend)
+                    return next((xp for o in arrays if (xp := o._cell.backend).compound), arrays[0]._cell.backend)
                 places = ", ".join(dict.fromkeys(str(o.device) for o in operands if isinstance(o, Array)))
                 raise ValueError(f"{name}: the arrays are on several devices ({places}): move them with to_device")
         elif not isinstance(x, SCALARS):

@@ -7,7 +7,7 @@ import sys
 import weakref
 from typing import Any
 
-from tensorgraft.hub import registry
+from tensorgraft.hub import foreign, registry
 from tensorgraft.hub.backend import Backend
 
 
@@ -92,10 +92,8 @@ def resolve(device: Any) -> Device:
         return device
     if isinstance(device, str):
         return named("numpy" if device == "cpu" else device)  # what other libraries call the host
-    if getattr(device, "type", None) == "graft":  # a torch.device that `tg.device` made
-        from tensorgraft.frontends.torch.core import devices
-
-        return named(devices.slot_of(device).name)
+    if (name := foreign.name_of(device)) is not None:  # a torch.device that `tg.device` made
+        return named(name)
     raise TypeError(f"device: expected a name such as 'jax', tg.device(...), or the device of an array, got {device!r}")
 
 

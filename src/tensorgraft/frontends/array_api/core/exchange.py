@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array
-from tensorgraft.frontends.array_api.core.devices import named
+from tensorgraft.frontends.array_api.core.devices import named, resolve
 from tensorgraft.frontends.array_api.core.promotion import NARROW, STANDARD
 from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
@@ -108,6 +109,16 @@ def moved(x: Array, target: Backend) -> Array:
         made.shared = values
         return Array(made)
     return _over_the_host(x, target)
+
+
+def to_device(x: Array, device: Any, /, *, stream: Any = None) -> Array:
+    """A copy on another device; itself where it is there already."""
+    if stream is not None:
+        raise ValueError("to_device: backends order their work themselves, stream must be None")
+    target = resolve(device).backend
+    if target is x._cell.backend or tracing.home(target) is x._cell.backend:
+        return x
+    return moved(x, target)
 
 
 def _over_the_host(x: Array, target: Backend) -> Array:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tensorgraft import views
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.array_api.core import asked, tracing
+from tensorgraft.frontends.array_api.core.array import Array, made
 from tensorgraft.frontends.array_api.core.promotion import kind, of_scalar
 from tensorgraft.frontends.array_api.core.traced_numbers import Number
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage
-
-if TYPE_CHECKING:
-    from tensorgraft.frontends.array_api.core.array import Array
 
 SCALARS = (bool, int, float, complex)
 
@@ -45,9 +43,8 @@ class Selection:
         return (*others[:at], *range(index_dims), *others[at:])
 
 
-def get(x: Array, key: Any) -> Array:
-    from tensorgraft.frontends.array_api.core.array import made
-
+def get(x: Array, key: Any, /) -> Array:
+    """Integers, slices, None and ...: a view. Arrays of integers or booleans: a new array, as in NumPy."""
     items, advanced = _parse(x, key)
     if not advanced:
         return x._seen(views.indexed(x._look(), items))
@@ -64,10 +61,13 @@ def get(x: Array, key: Any) -> Array:
 COMBINE = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}  # modes: the hub's functions
 
 
-def put(x: Array, key: Any, value: Any, mode: str = "set") -> None:
-    """`x[key] = value`, or the two combined; see `tg.scatter_update`."""
-    from tensorgraft.frontends.array_api.core.array import Array
+def put(x: Array, key: Any, value: Any, /, mode: str = "set") -> None:
+    """Write into the array, seen through every view of it. The value is converted to its dtype, and broadcast; other
+    modes combine it with what is there (`tg.scatter_update`).
 
+    Raises TypeError for a value of a kind that the dtype cannot hold, ValueError where the shape does not broadcast,
+    IndexError; nothing has been written then.
+    """
     items, advanced = _parse(x, key)
     if tracing.now.capture is not None and isinstance(cell := getattr(value, "_cell", None), Storage):
         tracing.join(x._cell, cell)
@@ -110,8 +110,6 @@ def value_of(x: Array, value: Any) -> Any:
 
     Raises TypeError for one of a kind that `x` cannot hold (a float in an integer array) or on another device.
     """
-    from tensorgraft.frontends.array_api.core.array import Array
-
     xp, dtype = x._cell.backend, x.dtype
     if isinstance(value, SCALARS):
         if isinstance(value, bool) and kind(dtype) != "b":
@@ -149,8 +147,6 @@ def _into(xp: Backend, value: Any, shape: tuple[int, ...]) -> Any:
 
 def from_host(xp: Backend, values: np.ndarray) -> Array:
     """An array of NumPy beside one of ours, as operand, index or value to write: data, which comes to its device."""
-    from tensorgraft.frontends.array_api.core.array import made
-
     with xp.scope():
         return made(xp.asarray(values), xp)
 
@@ -162,8 +158,6 @@ def _apart(a: Array, b: Array) -> bool:
 
 def _parse(x: Array, key: Any) -> tuple[list[Any], bool]:
     """(what stands for each axis, ... replaced; whether there are arrays). Raises IndexError for a wrong number."""
-    from tensorgraft.frontends.array_api.core.array import Array
-
     keys = key if isinstance(key, tuple) else (key,)
     items: list[Any] = []
     used, dots, advanced = 0, None, False
@@ -207,8 +201,6 @@ def _parse(x: Array, key: Any) -> tuple[list[Any], bool]:
 
 
 def _select(x: Array, items: Sequence[Any]) -> Selection:
-    from tensorgraft.frontends.array_api.core.array import Array
-
     xp = x._cell.backend
     basic: list[Any] = []
     axes: list[int] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
-
-if TYPE_CHECKING:
-    from tensorgraft.frontends.array_api.core.array import Array
 
 DTYPES = {int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
 
@@ -33,13 +30,13 @@ def is_input(x: Any) -> bool:
 class Use:
     """What a trace did with one of its numbers. Outlives the `Number`."""
 
-    def __init__(self, value: Any, xp: Backend, capture: tracing.Capture) -> None:
+    def __init__(self, value: Any, xp: Backend, capture: tracing.ArrayCapture) -> None:
         self.value = value
         self.looked_at = False
         self.bounds = (-math.inf, math.inf)  # of the ints for which the program is right
         self.cell: Storage | None = None  # the input, once it is used
         self.backend = xp
-        self.capture: tracing.Capture | None = capture  # None when the trace has ended
+        self.capture: tracing.ArrayCapture | None = capture  # None when the trace has ended
 
     def fits(self, low: int, high: int) -> bool:
         """Whether the value is within bounds; if so, the program is for those only."""
@@ -48,7 +45,7 @@ class Use:
         self.bounds = max(low, self.bounds[0]), min(high, self.bounds[1])
         return True
 
-    def on(self, xp: Backend, capture: tracing.Capture) -> Any:
+    def on(self, xp: Backend, capture: tracing.ArrayCapture) -> Any:
         """The input, as an array of a backend inside the trace."""
         if self.cell is None:
             host = np.asarray(self.value, DTYPES[type(self.value)])
@@ -99,14 +96,12 @@ class Number:
             return xp.full((), self._use.value, dtype)
         return xp.astype(self._use.on(xp, capture), dtype)
 
-    def array(self, xp: Backend) -> Array | None:
-        """A 0-d `Array` (int64, float64, complex128) on a backend; None where it can be none but of the value."""
-        from tensorgraft.frontends.array_api.core.array import made
-
+    def inside(self, xp: Backend) -> Any:
+        """A new 0-d array of the backend (int64, float64, complex128); None where it can be none but of the value."""
         if not self.is_live or xp is not self._use.backend:
             return None
         with xp.scope():
-            return made(xp.copy(self.converted(xp, DTYPES[type(self._use.value)])), xp)
+            return xp.copy(self.converted(xp, DTYPES[type(self._use.value)]))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.look(), dtype)

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tensorgraft.frontends.array_api.core import places
-from tensorgraft.frontends.array_api.core.places import Place
+from tensorgraft.compiled import places
+from tensorgraft.compiled.places import Place
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
 
 
 class _Local(threading.local):
-    capture: Capture | None = None
+    capture: ArrayCapture | None = None
 
 
 now = _Local()
@@ -45,7 +45,7 @@ class Lent:
     inside: Any  # its array when it was lent
 
 
-class Capture:
+class ArrayCapture:
     """One run of a function inside a transform, from the backend `outer` to `inner`, which may be the same.
 
     Storages are lent when they are written, when they meet arrays of the transform, and, where `reads`, when they are
@@ -60,7 +60,7 @@ class Capture:
         self.reads = reads
         self.name = name  # of the transform
         self.fn = fn  # what is transformed
-        self.before: Capture | None = None
+        self.before: ArrayCapture | None = None
         self.lent: list[Lent] = []
         self.insides: set[int] = set()  # ids of their arrays, which other storages may hold, too
         self.inputs: set[int] = set()  # ids of storages that are known to come from outside
@@ -114,7 +114,7 @@ class Capture:
 
     def constant(self, cell: Storage) -> Any:
         """The array of a storage that was made inside, of values that are known; None where they are not."""
-        capture: Capture | None = self
+        capture: ArrayCapture | None = self
         while capture is not None:
             if capture.reads and cell in capture.origins:
                 for one in capture.lent:
@@ -158,8 +158,8 @@ class Capture:
 @contextlib.contextmanager
 def capturing(
     outer: Backend, inner: Backend, reads: bool = False, name: str = "", fn: Callable[..., Any] | None = None
-) -> Iterator[Capture]:
-    capture = Capture(outer, inner, reads, name, fn)
+) -> Iterator[ArrayCapture]:
+    capture = ArrayCapture(outer, inner, reads, name, fn)
     capture.before, now.capture = now.capture, capture
     try:
         yield capture

@@ -42,7 +42,8 @@ def _program(xp: Backend, kernel: Kernel, static: tuple[Any, ...]) -> Callable[.
 
 
 def relu(x: Array) -> Array:
-    """x where it is positive, else 0; its derivative at 0 is 0."""
+    """x where it is positive, else 0; its derivative at 0 is 0. Of the shape and dtype of `x`, a real array of integers
+    or floating point. Raises TypeError for another."""
     return _call(operand("relu", x, "if"), _relu, (x,))
 
 
@@ -51,12 +52,13 @@ def _relu(xp: Backend, x: Any) -> Any:
 
 
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)), of the shape and dtype of `x`, a real floating-point array. Raises TypeError for another."""
     return _call(operand("sigmoid", x, "f"), _of("sigmoid"), (x,))
 
 
 def silu(x: Array) -> Array:
-    """x sigmoid(x) (Elfwing et al. 2018, arXiv 1702.03118)."""
+    """x sigmoid(x) (Elfwing et al. 2018, arXiv 1702.03118), of the shape and dtype of `x`, a real floating-point array.
+    Raises TypeError for another."""
     return _call(operand("silu", x, "f"), _silu, (x,))
 
 
@@ -65,7 +67,7 @@ def _silu(xp: Backend, x: Any) -> Any:
 
 
 def softplus(x: Array) -> Array:
-    """log(1 + exp(x))."""
+    """log(1 + exp(x)), of the shape and dtype of `x`, a real floating-point array. Raises TypeError for another."""
     return _call(operand("softplus", x, "f"), _softplus, (x,))
 
 
@@ -75,7 +77,8 @@ def _softplus(xp: Backend, x: Any) -> Any:
 
 def gelu(x: Array, approximate: bool = True) -> Array:
     """x times the probability that a normal number is below x, or its approximation by tanh (Hendrycks and Gimpel
-    2016, arXiv 1606.08415)."""
+    2016, arXiv 1606.08415), of the shape and dtype of `x`, a real floating-point array. Raises TypeError for
+    another."""
     return _call(operand("gelu", x, "f"), _gelu, (x,), bool(approximate))
 
 
@@ -89,7 +92,8 @@ def _gelu(xp: Backend, x: Any, approximate: bool) -> Any:
 
 
 def elu(x: Array, alpha: float = 1.0) -> Array:
-    """x where it is positive, else alpha (exp(x) - 1) (Clevert et al. 2015, arXiv 1511.07289)."""
+    """x where it is positive, else alpha (exp(x) - 1) (Clevert et al. 2015, arXiv 1511.07289), of the shape and dtype
+    of `x`, a real floating-point array. Raises TypeError for another."""
     return _call(operand("elu", x, "f"), _elu, (x,), float(alpha))
 
 
@@ -100,7 +104,8 @@ def _elu(xp: Backend, x: Any, alpha: float) -> Any:
 
 
 def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
-    """x where it is positive, else negative_slope x."""
+    """x where it is positive, else negative_slope x, of the shape and dtype of `x`, a real floating-point array. Raises
+    TypeError for another."""
     return _call(operand("leaky_relu", x, "f"), _leaky_relu, (x,), float(negative_slope))
 
 
@@ -122,19 +127,22 @@ _METHODS: dict[str, Kernel] = {}
 
 
 def softmax(x: Array, axis: int = -1) -> Array:
-    """exp(x) / sum(exp(x)) along an axis."""
+    """exp(x) / sum(exp(x)) along an axis, of the shape and dtype of `x`. Raises TypeError for what is no real
+    floating-point array, AxisError for an axis that is not there."""
     xp = operand("softmax", x, "f")
     return _call(xp, _of("softmax"), (x,), axis_of("softmax", x, axis))
 
 
 def log_softmax(x: Array, axis: int = -1) -> Array:
-    """x - log(sum(exp(x))) along an axis."""
+    """x - log(sum(exp(x))) along an axis, of the shape and dtype of `x`. Raises TypeError for what is no real
+    floating-point array, AxisError for an axis that is not there."""
     xp = operand("log_softmax", x, "f")
     return _call(xp, _of("log_softmax"), (x,), axis_of("log_softmax", x, axis))
 
 
 def logsumexp(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Array:
-    """log(sum(exp(x))) along axes, without overflow."""
+    """log(sum(exp(x))) along axes (None: all), without overflow, in the dtype of `x`. Raises TypeError for what is no
+    real floating-point array, AxisError for an axis that is not there, ValueError for one that comes twice."""
     xp = operand("logsumexp", x, "f")
     return _call(xp, _of("logsumexp"), (x,), axes_of("logsumexp", x, axis), bool(keepdims))
 

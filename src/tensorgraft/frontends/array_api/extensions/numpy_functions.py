@@ -14,17 +14,18 @@ import functools
 import inspect
 import os
 import warnings
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import optree
 
+import tensorgraft.array_api as namespace
 from tensorgraft.errors import FallbackError, FallbackWarning
 from tensorgraft.frontends.array_api.core import indexing
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.calls import SCALARS, not_an_array, of_python
+from tensorgraft.frontends.array_api.core.fallbacks import counts
 from tensorgraft.frontends.array_api.core.promotion import STANDARD
 from tensorgraft.frontends.array_api.extensions import numpy_own
 
@@ -61,14 +62,6 @@ REDUCTIONS = {
 ACCUMULATIONS = {"add": "cumulative_sum", "multiply": "cumulative_prod"}
 ARGUMENTS = {"a_max": "max", "a_min": "min", "ddof": "correction"}
 CREATION = ("arange", "array", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")  # with like=
-
-
-_counts: Counter[str] = Counter()
-
-
-def fallbacks() -> dict[str, int]:
-    """How often each function of NumPy has computed on the host for want of one of the standard, by name."""
-    return dict(_counts)
 
 
 def of_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
@@ -132,14 +125,14 @@ def _on_host(name: str, function: Function, args: tuple[Any, ...], kwargs: dict[
             f"np.{name} is not of the Array API standard, and computing on the host is forbidden"
             " (TENSORGRAFT_FALLBACK=error)"
         )
-    if not _counts[name]:
+    if not counts[name]:
         warnings.warn(
             f"np.{name} is not of the Array API standard, or not with these arguments: it computes on the host, which"
             " copies its arguments there and its results back. tensorgraft.array_api.fallbacks() counts the calls.",
             FallbackWarning,
             stacklevel=4,
         )
-    _counts[name] += 1
+    counts[name] += 1
     out = function(*values[0], **values[1])
     if "out" in kwargs:  # which NumPy has written
         return out
@@ -158,8 +151,6 @@ def _own(name: str) -> Function | None:
 
 def _of_standard(name: str) -> Function | None:
     """A function of the namespace, `linalg.inv` too."""
-    import tensorgraft.array_api as namespace
-
     at: Any = namespace
     for part in name.split("."):
         at = getattr(at, part) if part in at.__all__ else None
@@ -198,4 +189,4 @@ def _is_default(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) and isinstance(value, str | int) and value == default)
 
 
-__all__ = ["fallbacks", "of_function", "of_ufunc"]
+__all__ = ["of_function", "of_ufunc"]

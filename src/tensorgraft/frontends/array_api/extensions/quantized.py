@@ -5,21 +5,18 @@ A pytree of these arrays: what is compiled, differentiated and batched sees them
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import optree
 
-from tensorgraft.frontends.array_api.core.array import Array
+from tensorgraft.frontends.array_api.core.array import Array, kinds
 from tensorgraft.frontends.array_api.transforms.custom import custom_vjp
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
-from tensorgraft.quantization.backend import quantizing
-from tensorgraft.quantization.calibration import Method, Weight
+from tensorgraft.quantization.backend import QuantizingBackend, quantizing
 from tensorgraft.quantization.encode import encode, same_ranges
-from tensorgraft.quantization.models import nothing_fits
 from tensorgraft.quantization.quantized import Quantized, anew, check_numbers, dense
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.quantization.trained import Training
@@ -125,18 +122,21 @@ class QuantizedArray(Array):
         xp = self.codes._cell.backend
         with xp.scope():
             made = anew(xp, self._quantized())
-            return _of_parts(xp, made.with_parts(tuple(map(xp.copy, made.parts))))
+            return of_parts(xp, made.with_parts(tuple(map(xp.copy, made.parts))))
 
 
 def made_of(array: Any, xp: Any) -> Array:
     """A new array around what an operation on quantised operands gave."""
     inner: Backend = xp.inner  # of a `QuantizingBackend`
     if isinstance(array, Quantized):
-        return _of_parts(inner, array)
+        return of_parts(inner, array)
     return Array(Storage(inner.own(array) if inner.mutable else array, inner))
 
 
-def _of_parts(xp: Backend, q: Quantized) -> QuantizedArray:
+kinds[QuantizingBackend] = made_of
+
+
+def of_parts(xp: Backend, q: Quantized) -> QuantizedArray:
     arrays = (q.codes, q.scale, q.zero, q.input_scale, q.input_zero)
     parts = [None if a is None else Array(Storage(xp.own(a) if xp.mutable else a, xp)) for a in arrays]
     return _unflatten((q.base, q.geometry, q.scheme), parts)
@@ -165,7 +165,7 @@ def quantize(x: Array, scheme: Scheme, observer: str = "minmax", inputs: Sequenc
         x = x.dequantize()
     xp = x._cell.backend
     with xp.scope():
-        return _of_parts(xp, encode(xp, x._value(), scheme, observer=observer, inputs=inputs))
+        return of_parts(xp, encode(xp, x._value(), scheme, observer=observer, inputs=inputs))
 
 
 def host(x: Array) -> np.ndarray:
@@ -177,7 +177,7 @@ def placed(q: Quantized, like: Array) -> QuantizedArray:
     """Codes and scales of the host where another array is."""
     cell: Any = (like.codes if isinstance(like, QuantizedArray) else like)._cell
     with cell.backend.scope():
-        return _of_parts(cell.backend, q.with_parts(tuple(map(cell.backend.asarray, q.parts))))
+        return of_parts(cell.backend, q.with_parts(tuple(map(cell.backend.asarray, q.parts))))
 
 
 def dequantize(q: QuantizedArray) -> Array:
@@ -199,42 +199,3 @@ def fake_quantize(x: Array, scheme: Scheme) -> Array:
 
 def is_quantized(x: Any) -> bool:
     return isinstance(x, QuantizedArray)
-
-
-def quantize_tree(
-    model: Any, choose: Callable[[str], Scheme | None], wanted: Callable[[str, Array], bool] | None, method: Method
-) -> Any:
-    """See `tg.quantize_`."""
-    wanted = wanted or (lambda name, x: x.ndim == 2 and name.rpartition(".")[2] == "weight")
-    paths, leaves, structure = optree.tree_flatten_with_path(model, is_leaf=is_quantized)
-    names = [".".join(map(str, path)) for path in paths]
-    weights = {}
-    for name, x in zip(names, leaves, strict=True):
-        if not isinstance(x, Array) or is_quantized(x) or not wanted(name, x):
-            continue
-        scheme = choose(name)
-        if scheme is not None:
-            weights[name] = Weight(x._cell.backend, x._value(), scheme)
-    if not weights:
-        raise nothing_fits([n for n, x in zip(names, leaves, strict=True) if isinstance(x, Array)])
-    stage = _Stage(names, leaves, structure)
-    return stage.show(method.quantized(weights, stage))
-
-
-class _Stage:
-    """A pytree with quantised arrays in the places of some."""
-
-    def __init__(self, names: list[str], leaves: list[Any], structure: Any) -> None:
-        self.names, self.leaves, self.structure = names, leaves, structure
-
-    def show(self, arrays: Mapping[str, Quantized]) -> Any:
-        made = []
-        for name, x in zip(self.names, self.leaves, strict=True):
-            if name in arrays:
-                with x._cell.backend.scope():
-                    x = _of_parts(x._cell.backend, arrays[name])
-            made.append(x)
-        return optree.tree_unflatten(self.structure, made)
-
-    def running(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()

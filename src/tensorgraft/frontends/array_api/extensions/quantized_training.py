@@ -1,4 +1,7 @@
-"""Quantisation-aware training of pytrees: weights that compute as what they will be quantised to."""
+"""Quantisation-aware training of pytrees: weights that compute as what they will be quantised to.
+
+Built on `quantized`; nothing of the core imports it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import optree
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.extensions.quantized import QuantizedArray, is_quantized, made_of, quantize
 from tensorgraft.quantization.backend import quantizing
-from tensorgraft.quantization.models import nothing_fits
+from tensorgraft.quantization.calibration import nothing_fits
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.quantization.trained import Training, trained
 

@@ -33,6 +33,10 @@ def key(seed: int | Array, device: Any = None) -> Array:
     """A key, uint32 (2,), of a seed: a Python int, taken as 64 bits, or a 0-d integer array.
 
     Raises TypeError for another seed, OverflowError for an int beyond 64 bits.
+
+    >>> import tensorgraft as tg
+    >>> tg.random.key(7, device="numpy").tolist()
+    [0, 7]
     """
     if isinstance(seed, Array):
         if seed.ndim or seed.dtype.kind not in "iu":
@@ -41,7 +45,7 @@ def key(seed: int | Array, device: Any = None) -> Array:
             seed = seed.to_device(device)
         return _drawn(seed._cell.backend, samplers.seeded, (seed,))
     xp = tracing.home(resolve(device).backend)
-    if isinstance(seed, Number) and isinstance(seed, int) and (inside := seed.array(xp)) is not None:
+    if isinstance(inside := _as_array(seed, xp), Array):
         return _drawn(xp, samplers.seeded, (inside,))
     try:
         number = operator.index(seed)
@@ -54,12 +58,14 @@ def key(seed: int | Array, device: Any = None) -> Array:
 
 
 def split(key: Array, num: Shape = 2) -> Array:
-    """`num` new keys of one, uint32 (num, 2); `num` may be a shape."""
+    """`num` new keys of one, uint32 (num, 2); `num` may be a shape. Raises TypeError for what is no key (of `key`,
+    `split`, `fold_in`) or no shape, ValueError for a negative extent."""
     return _drawn(_backend("split", key), samplers.split, (key,), shape_of("split", num))
 
 
 def fold_in(key: Array, data: int | Array) -> Array:
-    """The key of a number, of which 32 bits count: a Python int, or a 0-d integer array."""
+    """The key, uint32 (2,), of a key and a number, of which 32 bits count: a Python int, or a 0-d integer array. Raises
+    TypeError for what is no key, and another number."""
     xp = _backend("fold_in", key)
     data = _as_array(data, xp)
     if not isinstance(data, Array):
@@ -83,16 +89,18 @@ def _fold_in(xp: Backend, key: Any, data: Any) -> Any:
 
 
 def bits(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
-    """Random bits as unsigned integers, uint32 unless `dtype` says otherwise."""
-    found = dtypes.uint32 if dtype is None else checked(dtype)
-    if found.kind != "u":
-        raise TypeError(f"bits: expected a dtype of unsigned integers, got {found}")
-    return _drawn(_backend("bits", key), samplers.bits, (key,), shape_of("bits", shape), 8 * found.itemsize)
+    """Random bits as unsigned integers of `shape`, uint32 unless `dtype` says otherwise. Raises TypeError for what is
+    no key, and a dtype of other numbers, ValueError for a negative extent."""
+    dtype_ = dtypes.uint32 if dtype is None else checked(dtype)
+    if dtype_.kind != "u":
+        raise TypeError(f"bits: expected a dtype of unsigned integers, got {dtype_}")
+    return _drawn(_backend("bits", key), samplers.bits, (key,), shape_of("bits", shape), 8 * dtype_.itemsize)
 
 
 def randint(key: Array, shape: Shape, minval: Any, maxval: Any, dtype: Any = None) -> Array:
     """Integers of [minval, maxval), int64 unless `dtype` says otherwise; bounds are ints or integer arrays that
-    broadcast to `shape`, and are clipped to what the dtype holds. Where maxval <= minval: minval."""
+    broadcast to `shape`, and are clipped to what the dtype holds. Where maxval <= minval: minval. Raises TypeError for
+    what is no key, and bounds or a dtype that are no integers, ValueError for bounds that do not broadcast."""
     extents = shape_of("randint", shape)
     found = dtypes.int64 if dtype is None else checked(dtype)
     if found.kind not in "iu":
@@ -134,7 +142,8 @@ def _randint(xp: Backend, key: Any, *rest: Any) -> Any:
 
 
 def rademacher(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
-    """-1 or 1, each with probability 1/2; int64 unless `dtype`, any of numbers, says otherwise."""
+    """-1 or 1, each with probability 1/2, of `shape`; int64 unless `dtype`, any of signed numbers, says otherwise.
+    Raises TypeError for what is no key, and a dtype without -1, ValueError for a negative extent."""
     found = dtypes.int64 if dtype is None else checked(dtype)
     if found.kind == "b" or found.kind == "u":
         raise TypeError(f"rademacher: expected a dtype that has -1, got {found}")
@@ -143,7 +152,8 @@ def rademacher(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
 
 def bernoulli(key: Array, p: Any = 0.5, shape: Shape | None = None) -> Array:
     """Booleans that are true with probability `p`, a Python number or a floating array, which broadcasts to `shape`
-    (None: the shape of `p`)."""
+    (None: the shape of `p`). Raises TypeError for what is no key, and a `p` of other numbers, ValueError where it does
+    not broadcast."""
     p = float(p) if isinstance(p, int) else p
     dtype = _real("bernoulli", p.dtype if isinstance(p, Array) else None)
     extents = shape_of("bernoulli", shape) if shape is not None else p.shape if isinstance(p, Array) else ()
@@ -156,7 +166,8 @@ def _bernoulli(xp: Backend, key: Any, p: Any, shape: Any, dtype: np.dtype) -> An
 
 def permutation(key: Array, x: int | Array, axis: int = 0, independent: bool = False) -> Array:
     """0, ..., x - 1 in a random order (int64), or an array in a random order along an axis: the same one for every
-    line, or with `independent` one for each."""
+    line, or with `independent` one for each. Raises TypeError for what is no key, ValueError for a negative number, and
+    AxisError, which is one, for an axis that is not there."""
     xp = _backend("permutation", key)
     if not isinstance(x, Array) or not x.ndim:
         (n,) = shape_of("permutation", x)
@@ -176,7 +187,8 @@ def _order(xp: Backend, key: Any, n: int) -> Any:
 
 def uniform(key: Array, shape: Shape = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
     """In [minval, maxval), whose bounds are Python numbers or arrays that broadcast to `shape`; float64 unless
-    `dtype` says otherwise."""
+    `dtype` says otherwise. Raises TypeError for what is no key, and a dtype that is not real floating-point, ValueError
+    for bounds that do not broadcast."""
     extents, found = shape_of("uniform", shape), _real("uniform", dtype)
     if type(minval) in (int, float) and type(maxval) in (int, float) and (minval, maxval) == (0, 1):
         return _drawn(_backend("uniform", key), samplers.unit, (key,), extents, found)
@@ -184,8 +196,16 @@ def uniform(key: Array, shape: Shape = (), dtype: Any = None, minval: Any = 0.0,
 
 
 def normal(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
-    """Of mean 0 and variance 1; float64 unless `dtype` says otherwise, which may be complex (parts of variance
-    1/2)."""
+    """Of mean 0 and variance 1, of `shape`; float64 unless `dtype` says otherwise, which may be complex (parts of
+    variance 1/2).
+
+    Raises TypeError for what is no key, and a dtype that is not floating-point, ValueError for a negative extent.
+
+    >>> import tensorgraft as tg
+    >>> numbers = tg.random.normal(tg.random.key(0, device="numpy"), (2, 3), "float32")
+    >>> numbers.shape, str(numbers.dtype)
+    ((2, 3), 'float32')
+    """
     found = _DEFAULT if dtype is None else checked(dtype)
     if kind(found) not in "fc":
         raise TypeError(f"normal: expected a floating-point dtype, got {found}")
@@ -194,7 +214,8 @@ def normal(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
 
 def truncated_normal(key: Array, lower: Any, upper: Any, shape: Shape | None = None, dtype: Any = None) -> Array:
     """Normal numbers of (lower, upper), whose bounds are Python numbers or arrays that broadcast to `shape` (None: to
-    each other); float64 unless `dtype` says otherwise."""
+    each other); float64 unless `dtype` says otherwise. Raises TypeError for what is no key, and a dtype that is not
+    real floating-point, ValueError for bounds that do not broadcast."""
     if shape is None:
         extents = np.broadcast_shapes(*(b.shape for b in (lower, upper) if isinstance(b, Array)))
     else:
@@ -204,7 +225,8 @@ def truncated_normal(key: Array, lower: Any, upper: Any, shape: Shape | None = N
 
 
 def exponential(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
-    """Of rate 1; float64 unless `dtype` says otherwise."""
+    """Of rate 1, of `shape`; float64 unless `dtype` says otherwise. Raises TypeError for what is no key, and a dtype
+    that is not real floating-point, ValueError for a negative extent."""
     return _drawn(
         _backend("exponential", key),
         samplers.exponential,
@@ -215,13 +237,15 @@ def exponential(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
 
 
 def gumbel(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
-    """Standard Gumbel; float64 unless `dtype` says otherwise."""
+    """Standard Gumbel, of `shape`; float64 unless `dtype` says otherwise. Raises TypeError for what is no key, and a
+    dtype that is not real floating-point, ValueError for a negative extent."""
     return _drawn(_backend("gumbel", key), samplers.gumbel, (key,), shape_of("gumbel", shape), _real("gumbel", dtype))
 
 
 def categorical(key: Array, logits: Array, axis: int = -1, shape: Shape | None = None) -> Array:
     """Positions along `axis`, int64, with the probabilities `softmax(logits, axis)`, with replacement. `shape` (None:
-    that of `logits` without the axis) ends in it."""
+    that of `logits` without the axis) ends in that. Raises TypeError for what is no key, and logits that are not real
+    floating-point, ValueError for another shape, and AxisError, which is one, for an axis that is not there."""
     xp = _backend("categorical", key, logits)
     at = axis_of("categorical", logits, axis)
     _real("categorical", logits.dtype)
@@ -250,15 +274,15 @@ def _backend(name: str, key: Any, *others: Any) -> Backend:
 
 def _as_array(x: Any, xp: Backend) -> Any:
     """An int among the arguments of a compiled function as an input of the program; anything else as it is."""
-    inside = x.array(xp) if isinstance(x, Number) and isinstance(x, int) else None
-    return x if inside is None else inside
+    inside = x.inside(xp) if isinstance(x, Number) and isinstance(x, int) else None
+    return x if inside is None else made(inside, xp)
 
 
 def _real(name: str, dtype: Any) -> np.dtype:
-    found = _DEFAULT if dtype is None else checked(dtype)
-    if kind(found) != "f":
-        raise TypeError(f"{name}: expected a real floating-point dtype, got {found}")
-    return found
+    resolved = _DEFAULT if dtype is None else checked(dtype)
+    if kind(resolved) != "f":
+        raise TypeError(f"{name}: expected a real floating-point dtype, got {resolved}")
+    return resolved
 
 
 def _check_fits(name: str, x: Array, shape: tuple[int, ...]) -> None:

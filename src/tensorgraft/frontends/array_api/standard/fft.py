@@ -233,15 +233,15 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None
 def fftshift(x: Array, /, *, axes: int | Sequence[int] | None = None) -> Array:
     """Frequency 0 in the middle."""
     operand("fftshift", x)
-    found = axes_of("fftshift", x, axes)
-    return roll(x, tuple(x.shape[a] // 2 for a in found), axis=found)
+    along = axes_of("fftshift", x, axes)
+    return roll(x, tuple(x.shape[a] // 2 for a in along), axis=along)
 
 
 def ifftshift(x: Array, /, *, axes: int | Sequence[int] | None = None) -> Array:
     """The inverse of `fftshift`."""
     operand("ifftshift", x)
-    found = axes_of("ifftshift", x, axes)
-    return roll(x, tuple(-(x.shape[a] // 2) for a in found), axis=found)
+    along = axes_of("ifftshift", x, axes)
+    return roll(x, tuple(-(x.shape[a] // 2) for a in along), axis=along)
 
 
 __all__ = [

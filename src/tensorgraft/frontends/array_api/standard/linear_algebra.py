@@ -20,7 +20,7 @@ def matmul(x1: Array, x2: Array, /) -> Array:
     if x1.ndim > 1 and x2.ndim > 1:
         broadcast_shape("matmul", operands, [x.shape[:-2] for x in operands])
     with xp.scope():
-        if x2.ndim == 2 and not (xp.mutable or xp.wraps):
+        if x2.ndim == 2 and not (xp.mutable or xp.compound):
             a, left = (x1.T, 0) if _is_turned(x1) else (x1, x1.ndim - 1)
             b, right = (x2.T, 1) if _is_turned(x2) else (x2, 0)
             return made(xp.dot_general(converted(xp, a, dtype), converted(xp, b, dtype), ((left,), (right,))), xp)

@@ -1,4 +1,4 @@
-"""Operators of `Array`: those of Python, reflected and in place, by the functions of their names.
+"""Operators of `Array`: those of Python, reflected and in place, by the functions of their names; indexing; moves.
 
 Operands are arrays of ours, numbers, and NumPy's arrays, which come to the device, as values that are written and
 indices do. Arrays of other frameworks are a TypeError whichever side they are on: they have a device of their own.
@@ -151,6 +151,11 @@ def _install() -> None:
         methods[f"__i{name}__"] = _in_place(f"__i{name}__", functions[function])
     methods["__pow__"] = _to_a_power(methods["__pow__"])
     methods["__round__"], methods["__contains__"] = _round, _contains
+    methods["__getitem__"], methods["__setitem__"], methods["to_device"] = (
+        indexing.get,
+        indexing.put,
+        exchange.to_device,
+    )
     methods["__divmod__"] = _forward(_quotient_and_remainder)
     methods["__rdivmod__"] = _reflected(_quotient_and_remainder)
     for name, method in methods.items():

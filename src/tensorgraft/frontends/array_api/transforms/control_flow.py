@@ -39,15 +39,15 @@ def _traced_while(condition: Any, body: Any, leaves: list[Array], tree: Any) -> 
     def test(values: list[Any]) -> Any:
         with _here(xp) as capture:
             state = optree.tree_unflatten(tree, [_array(v, xp, capture) for v in values[:n]])
-            found = _predicate("while_loop", condition(state))
+            goes_on = _predicate("while_loop", condition(state))
             if capture.checks:
                 raise ValueError("error_if in the condition of a while_loop that is traced: put it into the body")
-            return _value(found if isinstance(found, Array) else creation.asarray(found), xp)
+            return _value(goes_on if isinstance(goes_on, Array) else creation.asarray(goes_on), xp)
 
     def step(values: list[Any]) -> list[Any]:
         with _here(xp) as capture:
-            given = [_array(v, xp, capture) for v in values[:n]]
-            after = _alike("while_loop", leaves, tree, body(optree.tree_unflatten(tree, given)))
+            state_ = [_array(v, xp, capture) for v in values[:n]]
+            after = _alike("while_loop", leaves, tree, body(optree.tree_unflatten(tree, state_)))
             return _results("while_loop", after, xp, capture) + checks.along(xp, capture.checks, values[n:])
 
     with xp.scope():
@@ -78,11 +78,11 @@ def scan(
     if any(map(_is_traced, (*leaves, *columns))):
         return _traced_scan(body, leaves, tree, columns, x_tree, n, reverse)
     carry = optree.tree_unflatten(tree, _own(leaves))
-    found: list[Any] = [None] * n
+    rows: list[Any] = [None] * n
     for i in reversed(range(n)) if reverse else range(n):
-        after, found[i] = _pair(body(carry, optree.tree_unflatten(x_tree, [x[i, ...] for x in columns])))
+        after, rows[i] = _pair(body(carry, optree.tree_unflatten(x_tree, [x[i, ...] for x in columns])))
         carry = optree.tree_unflatten(tree, _alike("scan", leaves, tree, after))
-    return carry, optree.tree_map(lambda *ys: manipulation.stack(ys), *found)
+    return carry, optree.tree_map(lambda *ys: manipulation.stack(ys), *rows)
 
 
 def _traced_scan(
@@ -116,9 +116,9 @@ def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., An
     predicate = _predicate("cond", predicate)
     if not isinstance(predicate, Array) or not _is_traced(predicate):
         return (true_fn if predicate else false_fn)(*operands)
-    given: Any = operands
+    operands_: Any = operands
     leaves: list[Any]
-    leaves, tree = optree.tree_flatten(given)
+    leaves, tree = optree.tree_flatten(operands_)
     arrays = [x for x in leaves if isinstance(x, Array)]
     xp, checks = _level([predicate, *arrays]), Repeated()
     trees: list[Any] = []
@@ -128,10 +128,10 @@ def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., An
             with _here(xp) as capture:
                 rest = iter(values[: len(arrays)])
                 inside = [_array(next(rest), xp, capture) if isinstance(x, Array) else x for x in leaves]
-                found, structure = _arrays("cond", fn(*optree.tree_unflatten(tree, inside)), predicate)
+                results, structure = _arrays("cond", fn(*optree.tree_unflatten(tree, inside)), predicate)
                 trees.append(structure)
                 code = checks.along(xp, capture.checks, values[len(arrays) :])
-                return _results("cond", found, xp, capture) + code
+                return _results("cond", results, xp, capture) + code
 
         return run
 
@@ -183,12 +183,12 @@ def _arrays(name: str, state: Any, like: Array | None = None) -> tuple[list[Arra
 
 def _own(leaves: Sequence[Array]) -> list[Array]:
     """The arrays a loop begins with, which its body may write."""
-    found = []
+    owned = []
     for x in leaves:
         xp = x._cell.backend
         with xp.scope():
-            found.append(made(xp.copy(x._value()) if xp.mutable else x._value(), xp))
-    return found
+            owned.append(made(xp.copy(x._value()) if xp.mutable else x._value(), xp))
+    return owned
 
 
 def _alike(name: str, before: Sequence[Array], tree: Any, after: Any) -> list[Array]:
@@ -201,19 +201,19 @@ def _alike(name: str, before: Sequence[Array], tree: Any, after: Any) -> list[Ar
     return leaves
 
 
-def _pair(found: Any) -> tuple[Any, Any]:
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise TypeError(f"scan: a step returns a pair, (carry, y), got a {type(found).__qualname__}")
-    return found
+def _pair(result: Any) -> tuple[Any, Any]:
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TypeError(f"scan: a step returns a pair, (carry, y), got a {type(result).__qualname__}")
+    return result
 
 
-def _predicate(name: str, found: Any) -> Array | bool:
-    if isinstance(found, bool | np.bool_):
-        return bool(found)
-    if not isinstance(found, Array) or found.shape or found.dtype != np.dtype(bool):
-        seen = f"{found.dtype}{list(found.shape)}" if isinstance(found, Array) else type(found).__qualname__
+def _predicate(name: str, value: Any) -> Array | bool:
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if not isinstance(value, Array) or value.shape or value.dtype != np.dtype(bool):
+        seen = f"{value.dtype}{list(value.shape)}" if isinstance(value, Array) else type(value).__qualname__
         raise TypeError(f"{name}: a condition is a bool array of no dimension, got {seen}")
-    return found
+    return value
 
 
 def _is_traced(x: Array) -> bool:
@@ -236,10 +236,10 @@ def _level(arrays: Sequence[Array]) -> Backend:
 
 
 def _results(name: str, arrays: Sequence[Any], xp: Backend, capture: Any) -> list[Any]:
-    found = [_value(x, xp) for x in arrays]
+    values = [_value(x, xp) for x in arrays]
     if capture.written():
         raise ValueError(
             f"{name}: in a program that is traced, a step or a branch writes an array from outside: carry it along and"
             " return it"
         )
-    return found
+    return values

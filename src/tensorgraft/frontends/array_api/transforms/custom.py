@@ -30,9 +30,9 @@ class Closed:
     def __init__(self, name: str, fn: Callable[..., Any], args: Sequence[Any], cells: Sequence[Storage] = ()) -> None:
         self.name = name
         self.fn = fn
-        given: Any = tuple(args)
+        arguments: Any = tuple(args)
         self.leaves: list[Any]
-        self.leaves, self.tree = optree.tree_flatten(given)
+        self.leaves, self.tree = optree.tree_flatten(arguments)
         self.places = [i for i, x in enumerate(self.leaves) if isinstance(x, Array)]
         self.cells = list(cells)
 
@@ -63,20 +63,20 @@ class Closed:
 
     def __call__(self, inner: Backend, *values: Any) -> tuple[Any, ...]:
         with self.placed(inner, values) as args:
-            found: list[Any]
-            found, self.structure = optree.tree_flatten(self.fn(*args))
-            self.constants = [None if isinstance(x, Array) else x for x in found]
-            return tuple([_value(x, inner) for x in found if isinstance(x, Array)])
+            results: list[Any]
+            results, self.structure = optree.tree_flatten(self.fn(*args))
+            self.constants = [None if isinstance(x, Array) else x for x in results]
+            return tuple([_value(x, inner) for x in results if isinstance(x, Array)])
 
     def returned(self, results: Sequence[Any], xp: Backend) -> Any:
         """Arrays in the structure of what `fn` returned."""
-        given = iter(results)
+        arrays = iter(results)
         return optree.tree_unflatten(
-            self.structure, [Array(Storage(next(given), xp)) if c is None else c for c in self.constants]
+            self.structure, [Array(Storage(next(arrays), xp)) if c is None else c for c in self.constants]
         )
 
 
-class _Here(tracing.Capture):
+class _Here(tracing.ArrayCapture):
     """Arrays from any level, when they meet those of this one, become constants of it."""
 
     def touch(self, cell: Storage) -> None:
@@ -117,7 +117,7 @@ def carried(array: Any, source: Backend, target: Backend) -> Any:
         above.append(at)
         at = at.inner
     above.append(at)
-    while not (found := [k for k, t in enumerate(above) if _same(source, t)]):
+    while not (shared := [k for k, t in enumerate(above) if _same(source, t)]):
         if not isinstance(source, TapeBackend):
             return None
         if array.tracked:
@@ -126,7 +126,7 @@ def carried(array: Any, source: Backend, target: Backend) -> Any:
                 " which the rule does not know: make it an argument"
             )
         array, source = array.value, source.inner
-    for _ in range(found[0]):
+    for _ in range(shared[0]):
         array = Variable(array)
     return array
 
@@ -156,15 +156,15 @@ def _value(x: Array, inner: Backend) -> Any:
 # ---- functions with rules --------------------------------------------------------------------------------------------
 
 
-class Watch(tracing.Capture):
+class StorageWatch(tracing.ArrayCapture):
     """Notes the storages that are read; what is done with them is the capture's before it."""
 
-    def __init__(self, before: tracing.Capture) -> None:
+    def __init__(self, before: tracing.ArrayCapture) -> None:
         super().__init__(before.outer, before.inner, before.reads)
         self.before = before
         self.seen: dict[int, weakref.ref[Storage]] = {}
 
-    def _note(self, cell: Storage) -> tracing.Capture:
+    def _note(self, cell: Storage) -> tracing.ArrayCapture:
         self.seen.setdefault(id(cell), weakref.ref(cell))
         assert self.before is not None
         return self.before
@@ -193,7 +193,7 @@ def cells_of(fn: Callable[[], Any], known: Any = (), by_value: bool = False) -> 
     before = tracing.now.capture
     if before is None:
         return []
-    watch = Watch(before)
+    watch = StorageWatch(before)
     tracing.now.capture = watch
     try:
         fn()
@@ -203,9 +203,9 @@ def cells_of(fn: Callable[[], Any], known: Any = (), by_value: bool = False) -> 
     finally:
         tracing.now.capture = before
     before.checks += watch.checks
-    given = {id(x._cell) for x in optree.tree_leaves(known) if isinstance(x, Array)}
+    from_outside = {id(x._cell) for x in optree.tree_leaves(known) if isinstance(x, Array)}
     alive = [cell for ref in watch.seen.values() if (cell := ref()) is not None]  # those made inside are gone
-    return [cell for cell in alive if id(cell) not in given]
+    return [cell for cell in alive if id(cell) not in from_outside]
 
 
 def custom_vjp(
@@ -239,28 +239,28 @@ def custom_vjp(
     def backwards(
         inner: Backend, values: Sequence[Any], results: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any | None]:
-        with closed.placed(inner, values) as given:
+        with closed.placed(inner, values) as inside:
             out, ct = closed.returned(results, inner), closed.returned(cotangents, inner)
-            found = backward(given, out, ct)
+            pulled_back = backward(inside, out, ct)
             cast = []
-            for g, v in zip(found, values, strict=True):
+            for g, v in zip(pulled_back, values, strict=True):
                 dtype = inner.dtype_of(v)
                 cast.append(_cotangent(_value(g, inner), dtype, inner) if g is not None else None)
             return cast
 
     def forwards(inner: Backend, values: Sequence[Any], results: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         assert forward is not None
-        with closed.placed(inner, values) as given:
+        with closed.placed(inner, values) as inside:
             moved = [Array(Storage(t, inner)) for t in tangents]
             n = len(closed.places)
-            out = forward(given, closed.returned(results, inner), moved[:n], moved[n:])
+            out = forward(inside, closed.returned(results, inner), moved[:n], moved[n:])
             return [_value(x, inner) for x in optree.tree_leaves(out)]
 
     with xp.scope():
         values = [x._value() for x in arrays]
         results = xp.custom_vjp(closed, backwards, None if forward is None else forwards, *values)
-        given = iter(results)
-        leaves = [made(next(given), xp) if c is None else c for c in closed.constants]
+        inside = iter(results)
+        leaves = [made(next(inside), xp) if c is None else c for c in closed.constants]
     return optree.tree_unflatten(closed.structure, leaves)
 
 
@@ -282,8 +282,8 @@ def pulled(
     results, pullback = xp.vjp(run, *[values[k] for k in smooth])
     leaves: list[Any] = optree.tree_leaves(cotangent)
     seeds = [_cotangent(_value(c, xp), xp.dtype_of(r), xp) for c, r in zip(leaves, results, strict=True)]
-    found = dict(zip(smooth, pullback(seeds), strict=True))
-    return [Array(Storage(found[k], xp)) if k in found else None for k in range(len(values))]
+    cotangents = dict(zip(smooth, pullback(seeds), strict=True))
+    return [Array(Storage(cotangents[k], xp)) if k in cotangents else None for k in range(len(values))]
 
 
 def moved(
@@ -296,9 +296,9 @@ def moved(
     """Inside a rule: the tangent of `fn(*args)`."""
     closed = Closed("a rule", fn, args, cells)
     xp, values, smooth = _inside(closed)
-    given = [_value(t, xp) for t in (*tangents, *of_cells)]
+    directions = [_value(t, xp) for t in (*tangents, *of_cells)]
     run = _of_smooth(closed, values, smooth)
-    _, out = xp.jvp(run, [values[k] for k in smooth], [given[k] for k in smooth])
+    _, out = xp.jvp(run, [values[k] for k in smooth], [directions[k] for k in smooth])
     return closed.returned(out, xp)
 
 
@@ -313,7 +313,7 @@ def _of_smooth(closed: Closed, values: Sequence[Any], smooth: Sequence[int]) -> 
     """As a function of those arrays alone that have derivatives."""
 
     def run(inner: Backend, *some: Any) -> tuple[Any, ...]:
-        given = dict(zip(smooth, some, strict=True))
-        return closed(inner, *[given[k] if k in given else inner.lifted(v) for k, v in enumerate(values)])
+        replaced = dict(zip(smooth, some, strict=True))
+        return closed(inner, *[replaced[k] if k in replaced else inner.lifted(v) for k, v in enumerate(values)])
 
     return run

@@ -15,7 +15,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
 
 
-class Run:
+class ArrayFunction:
     """`fn(*args)` as (backend, *arrays) -> arrays, some leaves of the arguments being replaced.
 
     Results are those of `fn`, then the storages from outside that it has written, then those inputs that it has

@@ -11,7 +11,7 @@ import numpy as np
 import optree
 
 from tensorgraft.frontends.array_api.core.array import Array, made
-from tensorgraft.frontends.array_api.transforms.functional import Run
+from tensorgraft.frontends.array_api.transforms.functional import ArrayFunction
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -24,7 +24,7 @@ def value_and_grad(
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         which = _which(argnums, args, name)
-        run = Run(name, functools.partial(fn, **kwargs) if kwargs else fn, args, which)
+        run = ArrayFunction(name, functools.partial(fn, **kwargs) if kwargs else fn, args, which)
         _check_inexact(name, run.inputs)
         xp = run.outer
         results, pullback = xp.vjp(run, *run.values())
@@ -38,9 +38,9 @@ def value_and_grad(
         with xp.scope():
             seeds = [xp.zeros_like(r) for r in results]
             seeds[0] = xp.ones_like(results[0])
-            found = pullback(seeds)
+            gradients = pullback(seeds)
         run.finish(results)
-        return out, _like(args, which, argnums, found, xp)
+        return out, _like(args, which, argnums, gradients, xp)
 
     return wrapped
 
@@ -50,14 +50,14 @@ def grad(fn: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False)
 
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        out, found = both(*args, **kwargs)
-        return (found, out[1]) if has_aux else found
+        out, gradients = both(*args, **kwargs)
+        return (gradients, out[1]) if has_aux else gradients
 
     return wrapped
 
 
 def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
-    run = Run("vjp", fn, primals, range(len(primals)))
+    run = ArrayFunction("vjp", fn, primals, range(len(primals)))
     _check_inexact("vjp", run.inputs)
     xp = run.outer
     results, pullback = xp.vjp(run, *run.values())
@@ -65,30 +65,32 @@ def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tup
     shapes, structure = optree.tree_flatten(out)
 
     def pulled_back(cotangents: Any) -> tuple[Any, ...]:
-        given, found_structure = optree.tree_flatten(cotangents)
+        leaves, found_structure = optree.tree_flatten(cotangents)
         if found_structure != structure or any(
-            not isinstance(c, Array) or c.shape != r.shape for c, r in zip(given, shapes, strict=True)
+            not isinstance(c, Array) or c.shape != r.shape for c, r in zip(leaves, shapes, strict=True)
             if isinstance(r, Array)
         ):  # fmt: skip
-            raise ValueError(f"vjp: the cotangents must look like the results, {_show(shapes)}, got {_show(given)}")
+            raise ValueError(f"vjp: the cotangents must look like the results, {_show(shapes)}, got {_show(leaves)}")
         with xp.scope():
-            seeds = [xp.astype(c._value(), r.dtype) for c, r in zip(given, shapes, strict=True) if isinstance(r, Array)]
-            found = pullback([*seeds, *(xp.zeros_like(r) for r in results[run.count :])])
-        return _like(primals, range(len(primals)), list(range(len(primals))), found, xp)
+            seeds = [
+                xp.astype(c._value(), r.dtype) for c, r in zip(leaves, shapes, strict=True) if isinstance(r, Array)
+            ]
+            gradients = pullback([*seeds, *(xp.zeros_like(r) for r in results[run.count :])])
+        return _like(primals, range(len(primals)), list(range(len(primals))), gradients, xp)
 
     return out, pulled_back
 
 
 def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    run = Run("jvp", fn, primals, range(len(primals)))
+    run = ArrayFunction("jvp", fn, primals, range(len(primals)))
     _check_inexact("jvp", run.inputs)
     moved_by: Any = tuple(tangents)
-    given: list[Any] = optree.tree_leaves(moved_by)
-    if [getattr(t, "shape", None) for t in given] != [x.shape for x in run.inputs]:
-        raise ValueError(f"jvp: the tangents must look like the primals, {_show(run.inputs)}, got {_show(given)}")
+    directions: list[Any] = optree.tree_leaves(moved_by)
+    if [getattr(t, "shape", None) for t in directions] != [x.shape for x in run.inputs]:
+        raise ValueError(f"jvp: the tangents must look like the primals, {_show(run.inputs)}, got {_show(directions)}")
     xp = run.outer
     with xp.scope():
-        moved = [xp.astype(t._value(), x.dtype) for t, x in zip(given, run.inputs, strict=True)]
+        moved = [xp.astype(t._value(), x.dtype) for t, x in zip(directions, run.inputs, strict=True)]
     results, out = xp.jvp(run, run.values(), moved)
     return run.finish(results), run.returned(out[: run.count])
 
@@ -100,7 +102,7 @@ def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_ax
         if len(axes) != len(args):
             raise ValueError(f"vmap: in_axes has {len(axes)} entries for {len(args)} arguments")
         which = [k for k, axis in enumerate(axes) if axis is not None]
-        run = Run("vmap", fn, args, which)
+        run = ArrayFunction("vmap", fn, args, which)
         owners = [axis for k in which for _ in optree.tree_leaves(args[k]) if (axis := axes[k]) is not None]
         for x, axis in zip(run.inputs, owners, strict=True):
             if not -x.ndim <= axis < x.ndim:
@@ -130,7 +132,7 @@ def jacobian(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]
     @functools.wraps(fn)
     def wrapped(*args: Any) -> Any:
         which = _which(argnums, args, "jacobian")
-        run = Run("jacobian", fn, args, which)
+        run = ArrayFunction("jacobian", fn, args, which)
         _check_inexact("jacobian", run.inputs)
         xp = run.outer
         results, pullback = xp.vjp(run, *run.values())
@@ -148,8 +150,8 @@ def jacobian(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]
                 def row(_: Backend, seed: Any, k: int = k, others: list[Any] = others) -> tuple[Any, ...]:
                     return pullback([*others[:k], seed, *others[k + 1 :]])
 
-                found = xp.vmap(row, basis) if n else tuple(xp.zeros((0, *x.shape), x.dtype) for x in run.inputs)
-                shaped = [xp.reshape(v, (*r.shape, *x.shape)) for v, x in zip(found, run.inputs, strict=True)]
+                gradients = xp.vmap(row, basis) if n else tuple(xp.zeros((0, *x.shape), x.dtype) for x in run.inputs)
+                shaped = [xp.reshape(v, (*r.shape, *x.shape)) for v, x in zip(gradients, run.inputs, strict=True)]
                 rows.append(_like(args, which, argnums, shaped, xp))
         return optree.tree_unflatten(structure, rows)
 

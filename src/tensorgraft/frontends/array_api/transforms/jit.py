@@ -12,30 +12,30 @@ from typing import Any
 
 import optree
 
+from tensorgraft.compiled.surroundings import Surroundings, roots
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.checks import stacked
 from tensorgraft.frontends.array_api.core.devices import default
 from tensorgraft.frontends.array_api.core.traced_numbers import DTYPES, Number, Use, is_input, stand_for
 from tensorgraft.frontends.array_api.transforms.jit_calls import (
-    Argument,
+    ArgumentStorage,
+    ArrayTrace,
     Constant,
     Given,
     New,
     NumberInput,
-    Outside,
+    OutsideStorage,
     Place,
     Result,
-    Trace,
     Value,
     View,
     exact,
 )
-from tensorgraft.frontends.array_api.transforms.jit_keys import Call, reached
+from tensorgraft.frontends.array_api.transforms.jit_keys import CallKey, reached
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
-from tensorgraft.transforms.surroundings import Surroundings, roots
 
 _MOST_TRACES = 32
 _RECENT = 4
@@ -50,8 +50,8 @@ class Jitted:
     def __init__(self, fn: Callable[..., Any]) -> None:
         functools.update_wrapper(self, fn, updated=())
         self.fn = fn
-        self.traces: dict[Any, list[Trace]] = {}
-        self._recent: list[tuple[Call, Backend, list[Trace]]] = []  # of the traces, those of the last calls
+        self.traces: dict[Any, list[ArrayTrace]] = {}
+        self._recent: list[tuple[CallKey, Backend, list[ArrayTrace]]] = []  # of the traces, those of the last calls
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -62,7 +62,7 @@ class Jitted:
         given: Any = (args, kwargs)
         leaves: list[Any]
         leaves, structure = optree.tree_flatten(given)
-        call = Call(leaves, structure, reached(self.fn))
+        call = CallKey(leaves, structure, reached(self.fn))
         found = None
         for recent in self._recent:
             if recent[0].is_as(call):
@@ -79,14 +79,14 @@ class Jitted:
         trace = self._traced_anew(xp, leaves, structure, known)
         return trace(xp, leaves)
 
-    def _found(self, call: Call, leaves: list[Any]) -> tuple[Call, Backend, list[Trace]]:
+    def _found(self, call: CallKey, leaves: list[Any]) -> tuple[CallKey, Backend, list[ArrayTrace]]:
         xp = self._backend(leaves, call)
         found = call, xp, self.traces.setdefault(call.key(xp), []) if xp.traces else []
         if call.backend is not None:  # else the default device's, which may be another next time
             self._recent = [found, *self._recent[: _RECENT - 1]]
         return found
 
-    def _traced_anew(self, xp: Backend, leaves: list[Any], structure: Any, known: list[Trace]) -> Trace:
+    def _traced_anew(self, xp: Backend, leaves: list[Any], structure: Any, known: list[ArrayTrace]) -> ArrayTrace:
         known[:] = [t for t in known if all(ref() is not None for ref in t.outside)]
         if sum(map(len, self.traces.values())) >= _MOST_TRACES:
             raise RuntimeError(
@@ -97,7 +97,7 @@ class Jitted:
         known.append(trace)
         return trace
 
-    def _traced(self, xp: Backend, leaves: list[Any], structure: Any) -> Trace:
+    def _traced(self, xp: Backend, leaves: list[Any], structure: Any) -> ArrayTrace:
         uses: dict[int, Use] = {}
         try:
             return self._trace(xp, leaves, structure, uses)
@@ -111,14 +111,14 @@ class Jitted:
     def _name(self) -> str:
         return getattr(self.fn, "__qualname__", type(self.fn).__name__)
 
-    def _backend(self, leaves: Sequence[Any], call: Call) -> Backend:
+    def _backend(self, leaves: Sequence[Any], call: CallKey) -> Backend:
         found = [x._cells()[0].backend for x in (*leaves, *call.surroundings) if isinstance(x, Array)]
         if any(xp is not found[0] for xp in found[1:]):
             places = ", ".join(dict.fromkeys(str(x.device) for x in leaves if isinstance(x, Array)))
             raise ValueError(f"tg.jit of {self._name}: one program is for one device, but its arrays are on {places}")
         return found[0] if found else default().backend
 
-    def _trace(self, xp: Backend, leaves: list[Any], structure: Any, uses: dict[int, Use] | None) -> Trace:
+    def _trace(self, xp: Backend, leaves: list[Any], structure: Any, uses: dict[int, Use] | None) -> ArrayTrace:
         """`uses` is filled with what was done with each number; None: all of them are constants."""
         argument = {id(x._cell): i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Array)}
         given = {id(x): i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Array)}
@@ -132,7 +132,7 @@ class Jitted:
 
         def place(cell: Storage) -> Place:
             i = argument.get(id(cell))
-            return Outside(cell) if i is None else Argument(i)
+            return OutsideStorage(cell) if i is None else ArgumentStorage(i)
 
         def traced() -> list[Any]:
             with tracing.capturing(xp, xp, True, "jit", self.fn) as capture:
@@ -194,7 +194,7 @@ class Jitted:
         # a check that fails leaves everything as it was
         donated = [] if seen["checks"] else [positions[id(a)] for a, _ in seen["written"] if id(a) in positions]
         known = {**seen["constants"], **seen["sources"]}
-        return Trace(
+        return ArrayTrace(
             run=policy.counting(program.compile(donated), notes),
             inputs=[known.get(id(a)) or Constant(a) for a in program.captured],
             written=[where for _, where in seen["written"]],

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
+from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.checks import unless
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage
-from tensorgraft.transforms.surroundings import Surroundings
 
 
-class Argument(NamedTuple):
+class ArgumentStorage(NamedTuple):
     """A storage: that of an argument."""
 
     at: int  # which leaf
@@ -27,7 +27,7 @@ class Argument(NamedTuple):
         return cell
 
 
-class Outside(NamedTuple):
+class OutsideStorage(NamedTuple):
     """A storage that is no argument's."""
 
     storage: Storage
@@ -49,8 +49,8 @@ class Constant(NamedTuple):
     array: Any
 
 
-Place = Argument | Outside
-Source = Argument | Outside | NumberInput | Constant
+Place = ArgumentStorage | OutsideStorage
+Source = ArgumentStorage | OutsideStorage | NumberInput | Constant
 
 
 class New(NamedTuple):
@@ -83,7 +83,7 @@ Result = New | View | Given | Value
 
 
 @dataclass
-class Trace:
+class ArrayTrace:
     """A traced program, and what it reads and writes."""
 
     run: Callable[..., tuple[Any, ...]]
@@ -101,8 +101,8 @@ class Trace:
     def __post_init__(self) -> None:
         """What a call needs of all that, in the order in which it needs it."""
         self._arrays = [s.array if isinstance(s, Constant) else None for s in self.inputs]
-        self._arguments = [(k, s.at) for k, s in enumerate(self.inputs) if isinstance(s, Argument)]
-        self._outside = [(k, s.storage) for k, s in enumerate(self.inputs) if isinstance(s, Outside)]
+        self._arguments = [(k, s.at) for k, s in enumerate(self.inputs) if isinstance(s, ArgumentStorage)]
+        self._outside = [(k, s.storage) for k, s in enumerate(self.inputs) if isinstance(s, OutsideStorage)]
         self._numbers = [(k, s.at, s.dtype) for k, s in enumerate(self.inputs) if isinstance(s, NumberInput)]
         self._takes = [(k, s) for k in getattr(self.run, "takes", ()) if isinstance(s := self.inputs[k], Place)]
         self._only = None if self.written or self.checks else _all_new(self.results)

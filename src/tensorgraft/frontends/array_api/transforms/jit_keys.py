@@ -8,11 +8,11 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.surroundings import OfAnother
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.traced_numbers import is_input
 from tensorgraft.hub.backend import Backend
-from tensorgraft.transforms.arrays import framework_of
-from tensorgraft.transforms.surroundings import OfAnother
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _NUMBERS = (float, complex)  # any of which is an input
@@ -38,7 +38,7 @@ def reached(fn: Callable[..., Any]) -> list[Any]:
     return found + [known[name] for name in code.co_names if name in known]
 
 
-class Call:
+class CallKey:
     """What of a call must not change: the structure of its arguments, shapes, dtypes and views of arrays, which of them
     share memory, everything that is neither array nor number, and what the function reaches."""
 
@@ -71,7 +71,7 @@ class Call:
         self.marks = marks
         self.sharing = list(map(cells.index, cells)) if len(set(cells)) < len(cells) else None
 
-    def is_as(self, other: Call) -> bool:
+    def is_as(self, other: CallKey) -> bool:
         """Quickly, and never wrongly, True: the same objects around, equal arguments."""
         return (
             self.backend is other.backend

@@ -1,1 +1,33 @@
 """The rules of JAX's primitives, by area. Importing a module registers its rules."""
+
+from tensorgraft.frontends.jax.rules import (
+    callbacks,
+    control,
+    elementwise,
+    fft,
+    indexing,
+    linalg,
+    random,
+    reduction,
+    scatter,
+    selecting,
+    sorting,
+    structural,
+    windowed,
+)
+
+__all__ = [
+    "callbacks",
+    "control",
+    "elementwise",
+    "fft",
+    "indexing",
+    "linalg",
+    "random",
+    "reduction",
+    "scatter",
+    "selecting",
+    "sorting",
+    "structural",
+    "windowed",
+]

@@ -28,39 +28,20 @@ def _signed_of(dtype: np.dtype) -> np.dtype:
     return np.dtype(f"i{dtype.itemsize}")
 
 
-# ---- shifts: by no less than the width, zeros or signs are left ------------------------------------------------------
+# ---- shifts: the hub's, of a dtype with or without a sign ------------------------------------------------------------
 
 
-def _count(xp: Backend, x: Array, y: Array) -> tuple[Array, Array]:
-    """(whether the count is less than the width, the count or 0)."""
-    width = 8 * xp.dtype_of(x).itemsize
-    count = xp.astype(y, unsigned_of(xp.dtype_of(y)))
-    fits = xp.less(count, width)
-    return fits, xp.astype(xp.where(fits, count, xp.zeros_like(count)), xp.dtype_of(x))
+def _shift(name: str, method: str, of: Callable[[np.dtype], np.dtype]) -> None:
+    @rule(name)
+    def shift(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
+        dtype = xp.dtype_of(x)
+        moved = getattr(xp, method)(*(xp.astype(v, of(dtype)) for v in (x, y)))
+        return xp.astype(moved, dtype)
 
 
-@rule("shift_left")
-def shift_left(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
-    fits, count = _count(xp, x, y)
-    return xp.where(fits, xp.bitwise_left_shift(x, count), xp.zeros_like(x))
-
-
-@rule("shift_right_logical")
-def shift_right_logical(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
-    dtype = xp.dtype_of(x)
-    fits, count = _count(xp, x, y)
-    whole = xp.astype(x, unsigned_of(dtype))
-    shifted = xp.bitwise_right_shift(whole, xp.astype(count, unsigned_of(dtype)))
-    return xp.astype(xp.where(fits, shifted, xp.zeros_like(shifted)), dtype)
-
-
-@rule("shift_right_arithmetic")
-def shift_right_arithmetic(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
-    dtype = xp.dtype_of(x)
-    signed = _signed_of(dtype)
-    fits, count = _count(xp, x, y)
-    count = xp.where(fits, xp.astype(count, signed), xp.full((), 8 * dtype.itemsize - 1, signed))
-    return xp.astype(xp.bitwise_right_shift(xp.astype(x, signed), count), dtype)
+_shift("shift_left", "bitwise_left_shift", unsigned_of)
+_shift("shift_right_logical", "bitwise_right_shift", unsigned_of)
+_shift("shift_right_arithmetic", "bitwise_right_shift", _signed_of)
 
 
 # ---- counting --------------------------------------------------------------------------------------------------------

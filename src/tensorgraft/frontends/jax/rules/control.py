@@ -8,19 +8,13 @@ from typing import Any
 import optree
 from jax.extend import core
 
+from tensorgraft.frontends.jax.evaluate import evaluator
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.rule import rule, without_rule
-from tensorgraft.frontends.jax.rules import callbacks  # noqa: F401  (it registers rules)
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
 Array = Any
-
-
-def _evaluator(xp: Backend, closed: core.ClosedJaxpr) -> Callable[..., list[Array]]:
-    from tensorgraft.frontends.jax.evaluate import evaluator  # it imports this module for its rules
-
-    return evaluator(xp, closed)
 
 
 def _flat(values: Sequence[Any]) -> tuple[list[Array], Any]:
@@ -42,7 +36,7 @@ def while_(
     only the elements for which it does."""
     split = cond_nconsts + body_nconsts
     asked, used, init = operands[:cond_nconsts], operands[cond_nconsts:split], operands[split:]
-    condition, body = _evaluator(xp, cond_jaxpr), _evaluator(xp, body_jaxpr)
+    condition, body = evaluator(xp, cond_jaxpr), evaluator(xp, body_jaxpr)
     leaves, tree = _flat(init)
     batch = cond_jaxpr.out_avals[0].shape
 
@@ -68,7 +62,7 @@ def cond(xp: Backend, which: Array, *operands: Array, branches: Sequence[core.Cl
 
     def branch(i: int) -> Callable[[], list[Array]]:
         def run() -> list[Array]:
-            leaves, tree = _flat(_evaluator(xp, branches[i])(*operands))
+            leaves, tree = _flat(evaluator(xp, branches[i])(*operands))
             trees.append(tree)
             return leaves
 
@@ -99,7 +93,7 @@ def scan(
     split = num_consts + num_carry
     used = operands[:num_consts]
     if not any(isinstance(x, Keys) for x in operands) and not any(is_key_dtype(a.dtype) for a in jaxpr.out_avals):
-        whole = _evaluator(xp, jaxpr)
+        whole = evaluator(xp, jaxpr)
 
         def plain(carry: Sequence[Array], x: Sequence[Array]) -> tuple[list[Array], list[Array]]:
             made = whole(*used, *carry, *x)
@@ -110,7 +104,7 @@ def scan(
         return [*carry, *ys]
     init, carry_tree = _flat(operands[num_consts:split])
     xs, x_tree = _flat(operands[split:])
-    step = _evaluator(xp, jaxpr)
+    step = evaluator(xp, jaxpr)
     y_trees: list[Any] = []
 
     def body(carry: list[Array], x: list[Array]) -> tuple[list[Array], list[Array]]:

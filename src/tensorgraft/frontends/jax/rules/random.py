@@ -14,6 +14,7 @@ import numpy as np
 from jax._src.random import prng
 from jax.extend import core
 
+from tensorgraft.frontends.jax.evaluate import evaluate
 from tensorgraft.frontends.jax.keys import Keys
 from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.frontends.jax.rules import generators  # noqa: F401  (it registers rules)
@@ -147,8 +148,6 @@ def _folded(data: Any, number: Any, impl: Any) -> Any:
 
 def _on_data(xp: Backend, function: Callable[..., Any], *operands: Array, **params: Any) -> Array:
     """A function of JAX of the data of keys."""
-    from tensorgraft.frontends.jax.evaluate import evaluate  # it imports this module for its rules
-
     specs = tuple((xp.shape(x), xp.dtype_of(x)) for x in operands)
     return evaluate(xp, _traced(function, tuple(params.items()), specs), *operands)[0]
 

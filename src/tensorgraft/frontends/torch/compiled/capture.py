@@ -61,7 +61,7 @@ class Feed:
         return value
 
 
-class Leaf:
+class GradientLeaf:
     """A tensor that a backward pass inside gives a gradient. One made inside is gone when the function has ended."""
 
     def __init__(self, tensor: torch.Tensor, reset: bool) -> None:
@@ -100,7 +100,7 @@ class Capture:
     touched: list[Touched] = field(default_factory=list)
     feeds: list[Feed] = field(default_factory=list)
     born: list[weakref.ref[Storage]] = field(default_factory=list)
-    leaves: dict[int, Leaf] = field(default_factory=dict)
+    leaves: dict[int, GradientLeaf] = field(default_factory=dict)
     draws: dict[int, tuple[RandomState, Array, int]] = field(default_factory=dict)
     reset: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = field(default_factory=dict)  # by `zero_grad`
     bases: dict[int, Array] = field(default_factory=dict)  # the words with which a random state began, by its id
@@ -135,7 +135,7 @@ class Capture:
                 if self.recomputation is not None:
                     self.recomputation.reads(cell)
                 continue
-            if cell.backend.wraps and cell.backend.inner is self.backend:
+            if cell.backend.compound and cell.backend.inner is self.backend:
                 cell.capture = self
                 self.quantized.append(cell)
                 self.touch(codes.parts(cell))
@@ -152,7 +152,7 @@ class Capture:
             stand_in = self.backend.stand_in(original)
             cell.array = stand_in
             self.touched.append(Touched(cell, original, stand_in))
-            if self.recomputation is not None and not isinstance(cell, codes.Part):
+            if self.recomputation is not None and not isinstance(cell, codes.QuantizedPart):
                 self.recomputation.reads(cell)
 
     def created(self, cell: Storage, place: Place | None = None) -> None:
@@ -296,7 +296,7 @@ class Capture:
         for leaf in leaves:
             known = self.leaves.get(id(leaf))
             if known is None or not known.same(leaf):
-                self.leaves[id(leaf)] = Leaf(leaf, id(leaf) in self.reset)
+                self.leaves[id(leaf)] = GradientLeaf(leaf, id(leaf) in self.reset)
 
     def forget_leaves(self) -> None:
         """When the function has ended: leaves that were made inside are gone."""

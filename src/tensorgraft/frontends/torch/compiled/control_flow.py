@@ -8,7 +8,6 @@ what a loop keeps for its backward pass is its carries.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,7 +40,7 @@ def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -
     xp = cell_of(pred).backend
     predicate = xp.reshape(_read(pred), ())
     try:
-        made = xp.cond(predicate, *[lambda *arrays, b=b: b.values(arrays) for b in branches], *map(_read, tensors))
+        outputs = xp.cond(predicate, *[lambda *arrays, b=b: b.values(arrays) for b in branches], *map(_read, tensors))
     except TypeError:
         seen = [b.described for b in branches]
         raise RuntimeError(f"torch.cond: the branches return {seen[0]} and {seen[1]}, which must be alike") from None
@@ -51,7 +50,7 @@ def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -
             f"torch.cond: the branches return {branches[0].structure} and {branches[1].structure}, which must be alike"
         )
     slot, n = slot_of_backend(xp), len(tensors)
-    results = [from_array(a, slot) for a in made]
+    results = [from_array(a, slot) for a in outputs]
     smooth = [t for t in tensors if differentiable(t)]
     outer = list({id(t): t for b in branches for t in b.captured.values()}.values())
     which = [i for i, t in enumerate(results) if differentiable(t)]
@@ -62,9 +61,9 @@ def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -
     def backward(saved: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[Tensor]:
         pred, *operands = saved
         dy = [zeros() if (c := cotangents[i]) is None else c for i, zeros in zip(which, like, strict=True)]
-        sides = [lambda *given, b=b: pulled_back(b.flat, given[:n], given[n:], outer) for b in branches]
-        given = [*operands, *dy]
-        return _branch(pred, [Body(side, given, None) for side in sides], given)[0]
+        sides = [lambda *inputs, b=b: pulled_back(b.flat, inputs[:n], inputs[n:], outer) for b in branches]
+        inputs = [*operands, *dy]
+        return _branch(pred, [Body(side, inputs, None) for side in sides], inputs)[0]
 
     return with_history(results, [pred, *tensors], [*smooth, *outer], backward), structure
 
@@ -89,11 +88,11 @@ def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried
     condition, body = Body(cond_fn, leaves, spec), Body(body_fn, leaves, spec)
     xp = cell_of(next(t for t in leaves if on_device(t))).backend
     with torch.no_grad():
-        made = xp.while_loop(
+        outputs = xp.while_loop(
             lambda arrays: xp.reshape(condition.values(arrays)[0], ()), body.values, [_read(t) for t in leaves]
         )
     slot = slot_of_backend(xp)
-    return tuple(tree_unflatten([from_array(a, slot) for a in made], spec))
+    return tuple(tree_unflatten([from_array(a, slot) for a in outputs], spec))
 
 
 def scan(
@@ -115,18 +114,18 @@ def scan(
         return [*tree_leaves(after), *flat]
 
     y_spec: list[TreeSpec | None] = [None]
-    made = run(step, carry, slices, reverse)
-    ys = tree_unflatten(made[n:], y_spec[0])  # type: ignore[arg-type]
-    return tree_unflatten(made[:n], carry_spec), tree_map(lambda y: y.movedim(0, dim) if dim < y.ndim else y, ys)
+    outputs = run(step, carry, slices, reverse)
+    ys = tree_unflatten(outputs[n:], y_spec[0])  # type: ignore[arg-type]
+    return tree_unflatten(outputs[:n], carry_spec), tree_map(lambda y: y.movedim(0, dim) if dim < y.ndim else y, ys)
 
 
 def _loop(step: Callable[..., list[Tensor]], carry: list[Tensor], xs: Sequence[Tensor], reverse: bool) -> list[Tensor]:
     n, length = len(carry), xs[0].shape[0]
     rows = []
     for i in reversed(range(length)) if reverse else range(length):
-        made = step(carry, [x[i] for x in xs])
-        carry = made[:n]
-        rows.append(made[n:])
+        outputs = step(carry, [x[i] for x in xs])
+        carry = outputs[:n]
+        rows.append(outputs[n:])
     rows = rows[::-1] if reverse else rows
     return [*carry, *(torch.stack(column) for column in zip(*rows, strict=True))]
 
@@ -155,14 +154,14 @@ def compiled_scan(
     keeps = torch.is_grad_enabled()  # the carries, for the backward pass
 
     def forward(carried: list[Array], x: list[Array]) -> tuple[list[Array], list[Array]]:
-        made = body.values([*carried, *x, *arrays[n + m :]])
-        for before, after in zip(carried, made, strict=False):
+        outputs = body.values([*carried, *x, *arrays[n + m :]])
+        for before, after in zip(carried, outputs, strict=False):
             if (xp.shape(before), xp.dtype_of(before)) != (xp.shape(after), xp.dtype_of(after)):
                 raise RuntimeError(
                     f"scan: combine_fn takes a carry of shape {xp.shape(before)} and dtype {xp.dtype_of(before)}, and"
                     f" returns one of shape {xp.shape(after)} and dtype {xp.dtype_of(after)}"
                 )
-        return made[:n], [*made[n:], *(carried if keeps else ())]
+        return outputs[:n], [*outputs[n:], *(carried if keeps else ())]
 
     last, stacked = xp.scan(forward, arrays[:n], arrays[n : n + m], length=length, reverse=reverse)
     results = [from_array(a, slot) for a in (*last, *stacked)]
@@ -189,19 +188,19 @@ def compiled_scan(
 
         def back(state: Sequence[Tensor], row: Sequence[Tensor], *constant: Tensor) -> list[Tensor]:
             d_carry, sums, d_row = state[:at_carry], state[at_carry:], row[n + m :]
-            given = [*d_carry, *d_row[:n_rows]]
-            found = pulled_back(flat_step, [*row[: n + m], *constant], given, outer)
+            inputs = [*d_carry, *d_row[:n_rows]]
+            gradients = pulled_back(flat_step, [*row[: n + m], *constant], inputs, outer)
             for place, i in enumerate(i for i in smooth if i < n):
                 if i in extra:
-                    found[place] = found[place] + d_row[extra[i]]
-            more = [a + b for a, b in zip(sums, found[at_row:], strict=True)]
-            return [*found[:at_carry], *more, *found[at_carry:at_row]]
+                    gradients[place] = gradients[place] + d_row[extra[i]]
+            more = [a + b for a, b in zip(sums, gradients[at_row:], strict=True)]
+            return [*gradients[:at_carry], *more, *gradients[at_carry:at_row]]
 
         first = [*(dy[i] for i in which if i < n), *map(torch.zeros_like, fixed)]
         along = [*saved[: n + m], *(dy[i] for i in rows)]
-        found = compiled_scan(back, first, along, not reverse, constant)
-        sums, d_xs = found[at_carry : len(first)], found[len(first) : len(first) + at_row - at_carry]
-        return [*found[:at_carry], *d_xs, *sums]
+        gradients = compiled_scan(back, first, along, not reverse, constant)
+        sums, d_xs = gradients[at_carry : len(first)], gradients[len(first) : len(first) + at_row - at_carry]
+        return [*gradients[:at_carry], *d_xs, *sums]
 
     ends = [*(operands[i] for i in smooth), *outer]
     return with_history(results, [*kept, *xs, *constants], ends, backward)[:first_kept]
@@ -220,17 +219,11 @@ def associative_scan(
     return original(combine_fn, xs, dim, reverse, "generic" if ours else combine_mode)
 
 
-def install() -> None:
-    """Wrap the functions under all names that PyTorch has for them."""
-    import torch._higher_order_ops as package
+def _wrapper(ours: Callable[..., Any]) -> Callable[[Any], Any]:
+    return lambda original: functools.wraps(original)(functools.partial(ours, original))
 
-    for ours in (cond, while_loop, scan, associative_scan):
-        name = ours.__name__
-        original = getattr(package, name)
-        wrapped = functools.wraps(original)(functools.partial(ours, original))
-        for owner in (package, sys.modules[f"{package.__name__}.{name}"], torch):
-            if getattr(owner, name, None) is original:
-                setattr(owner, name, wrapped)
+
+WRAPPERS = {ours.__name__: _wrapper(ours) for ours in (cond, while_loop, scan, associative_scan)}
 
 
 def _ours(leaves: Sequence[Any]) -> bool:

@@ -17,6 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
+from tensorgraft.compiled.explanation import Explanation, Fallback, Input, OperatorUse, Traced
 from tensorgraft.frontends.torch.compiled.capture import Capture
 from tensorgraft.frontends.torch.compiled.home import home_of
 from tensorgraft.frontends.torch.compiled.host import OnlyTheHost
@@ -32,7 +33,6 @@ from tensorgraft.frontends.torch.dispatch.outcome import to_meta
 from tensorgraft.hub.analysis import Analysis, Cost
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
-from tensorgraft.transforms.explain import Explanation, Fallback, Input, Operator, Traced
 
 Tensor = torch.Tensor
 
@@ -225,7 +225,7 @@ class _Watch:
 
     backend: Backend
     numbers: dict[Any, int] = field(default_factory=dict)  # label of (operator, place, backward)
-    calls: list[Operator] = field(default_factory=list)  # by label
+    calls: list[OperatorUse] = field(default_factory=list)  # by label
     lines: dict[int, Place | None] = field(default_factory=dict)  # of the nodes of autograd, by sequence number
     fallen: dict[Any, Fallback] = field(default_factory=dict)
     versions: list[tuple[weakref.ref[Tensor], int]] = field(default_factory=list)  # of written tensors, before
@@ -254,7 +254,7 @@ class _Watch:
         n = self.numbers.setdefault(key, len(self.calls))
         if n == len(self.calls):
             name = schema.short_name(func)
-            self.calls.append(Operator(name, _where(place), source_line(place), node is not None))
+            self.calls.append(OperatorUse(name, _where(place), source_line(place), node is not None))
         self.calls[n].calls += 1
         return str(n)
 
@@ -287,7 +287,7 @@ class _Watch:
                 if device == "cpu":
                     raise
 
-    def operators(self, costs: dict[str, Cost]) -> list[Operator]:
+    def operators(self, costs: dict[str, Cost]) -> list[OperatorUse]:
         for label, cost in costs.items():
             if label:
                 one = self.calls[int(label)]

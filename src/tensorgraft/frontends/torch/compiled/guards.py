@@ -11,11 +11,13 @@ import functools
 import types
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
 
+from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.surroundings import OfAnother, Surroundings
 from tensorgraft.frontends.torch.compiled.host import LookGuard, ValueGuard
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped
 from tensorgraft.frontends.torch.compiled.sources import storages_of
@@ -24,10 +26,8 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located import here
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.device import scripted
-from tensorgraft.frontends.torch.dispatch.plan import sharing
+from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.precision import policy
-from tensorgraft.transforms.arrays import framework_of
-from tensorgraft.transforms.surroundings import OfAnother, Surroundings
 
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
@@ -41,7 +41,7 @@ def leaf_key(leaf: Any) -> Any:
         if leaf.device.type != TYPE:
             return leaf.device.type, *geometry
         cell = cell_of(leaf)
-        array = cell.array.kind if cell.backend.wraps else (cell.array.shape, cell.array.dtype)
+        array = cell.array.kind if cell.backend.compound else (cell.array.shape, cell.array.dtype)
         return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), array
     if isinstance(leaf, int | float | complex | str | bytes | type(None) | torch.dtype | torch.device):
         return type(leaf), leaf
@@ -63,16 +63,20 @@ def shared_arguments(leaves: Sequence[Any]) -> tuple[int, ...]:
     return sharing([cell_of(t) for t in leaves if isinstance(t, Tensor) and t.device.type == TYPE])
 
 
+_autocast = torch._C._is_any_autocast_enabled
+_deterministic = torch._C._get_deterministic_algorithms
+
+
 def modes() -> tuple[Any, ...]:
     """Modes of PyTorch: others trace again."""
-    cast = torch.is_autocast_enabled(TYPE)
+    cast = _autocast() and torch.is_autocast_enabled(TYPE)
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         torch.get_default_dtype(),
         cast and (torch.get_autocast_dtype(TYPE), torch.is_autocast_cache_enabled()),
         policy(),
-        torch.are_deterministic_algorithms_enabled(),
+        _deterministic(),
     )
 
 
@@ -180,10 +184,13 @@ class Guards:
         self.gradients = [(get, leaf_key(before)) for get, before in gradients if before is not None]
         self.host = list(host)
         self.surroundings = surroundings if surroundings else None
+        self._more = bool(self.optimizers or self.without or self.gradients or self.surroundings or self.host)
 
     def hold(self, leaves: Sequence[Any]) -> bool:
         if not (self.modules.hold() and self.attributes.hold()):
             return False
+        if not self._more:
+            return True
         for stepped in self.optimizers:
             if not stepped.holds():
                 return False
@@ -223,6 +230,11 @@ class Guards:
         return "nothing that has a name"
 
 
+_requires_grad_of = attrgetter("requires_grad")
+_END = object()  # after the last of what modules hold: one more, or one less, stands in its place
+_ENDS = (_END, _END)
+
+
 class Modules:
     """Modules keep their submodules, parameters and buffers, these their storages, and no hooks are added."""
 
@@ -237,10 +249,11 @@ class Modules:
         self._full = [scripted.values_of(table) for table in tables if table]
         self._empty += [table for table in tables if not table]
         self._held = list(chain.from_iterable(self._full))
+        self._until_end = [*self._held, _END]
         self._modules = modules
         self._training = [scripted.attributes_of(m) for m in modules]
         self._modes = [d["training"] for d in self._training]
-        self._scripted = [d for d in self._training if isinstance(d, scripted.Attributes)]
+        self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
         found = {id(t): t for t in self._held if isinstance(t, Tensor)}
         self._tensors = list(found.values())
         self._requires_grad = [t.requires_grad for t in self._tensors]
@@ -250,18 +263,17 @@ class Modules:
         self._storages = storages_of(self._ours)
 
     def hold(self) -> bool:
-        if any(self._empty) or sum(map(len, self._full)) != len(self._held):
-            return False
-        if not all(map(is_, chain.from_iterable(self._full), self._held)):
+        if any(self._empty) or not all(map(is_, chain(chain.from_iterable(self._full), _ENDS), self._until_end)):
             return False
         if [d["training"] for d in self._training] != self._modes:
             return False
         for d in self._scripted:
             if not d.hold():
                 return False
-        if [t.requires_grad for t in self._tensors] != self._requires_grad:
-            return False
-        return storages_of(self._ours) == self._storages
+        return (
+            list(map(_requires_grad_of, self._tensors)) == self._requires_grad
+            and storages_of(self._ours) == self._storages
+        )
 
     def broken(self, names: dict[int, str]) -> str:
         """What does not hold any more, in words."""

@@ -91,7 +91,7 @@ class Gone(Live):
 class Computed(Live):
     """A result of a step."""
 
-    def __init__(self, step: Step, k: int) -> None:
+    def __init__(self, step: HostStep, k: int) -> None:
         self._step, self._k = step, k
         self.of_argument = step.of_argument
 
@@ -99,7 +99,7 @@ class Computed(Live):
         return self._step()[self._k]
 
 
-class Step:
+class HostStep:
     """A call of an operator by the host, made again once for each call of the function."""
 
     def __init__(self, func: Callable[..., Any], args: Any, kwargs: Any, of_argument: bool) -> None:
@@ -261,7 +261,7 @@ class HostWatch(TorchDispatchMode):
         for known, live in list(self.capture.fed_tensors.values()):
             if memory is not None and _memory(known) == memory:
                 view = functools.partial(_seen_as, t.dtype, t.size(), t.stride(), int(t.storage_offset()))
-                return (self._feed(t, Computed(Step(view, (live,), {}, live.of_argument), 0)),)
+                return (self._feed(t, Computed(HostStep(view, (live,), {}, live.of_argument), 0)),)
         return None
 
     def _feed(self, t: Tensor, live: Live) -> Live:
@@ -284,7 +284,7 @@ class HostWatch(TorchDispatchMode):
 
         with _disable_current_modes():
             args, kwargs = tree_map(held, (args, kwargs))
-        step = Step(func, args, kwargs, any(one.of_argument for one in live.values()))
+        step = HostStep(func, args, kwargs, any(one.of_argument for one in live.values()))
         for k, t in enumerate(made):
             if id(t) not in self.capture.fed_tensors:
                 self._feed(t, Computed(step, k))

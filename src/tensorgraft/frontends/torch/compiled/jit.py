@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import torch.autograd.forward_ad as forward_ad
 
+from tensorgraft.compiled.surroundings import Surroundings, roots
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled import recurring
 from tensorgraft.frontends.torch.compiled.capture import Capture, Feed, active
@@ -37,13 +38,13 @@ from tensorgraft.frontends.torch.compiled.optimizers import Stepped, optimizers_
 from tensorgraft.frontends.torch.compiled.replay import usable
 from tensorgraft.frontends.torch.compiled.retraces import History
 from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
-from tensorgraft.frontends.torch.compiled.sources import Inputs, Source, Storages
+from tensorgraft.frontends.torch.compiled.sources import ProgramInputs, Source, Storages
 from tensorgraft.frontends.torch.compiled.tape import Tape, record
 from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
 from tensorgraft.frontends.torch.compiled.watch import Schedule, watching
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.attributes import Attributes, Reads, noting
-from tensorgraft.frontends.torch.core.codes import Part, apart, count, kind_of
+from tensorgraft.frontends.torch.core.codes import QuantizedPart, apart, count, kind_of
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located import here, refused
 from tensorgraft.frontends.torch.core.metadata import Metadata
@@ -51,13 +52,12 @@ from tensorgraft.frontends.torch.core.places import program_place
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Structure, flatten, flatten_call, unflatten_call
 from tensorgraft.frontends.torch.core.values import ROUNDS, ValueGuards, Values, too_many
-from tensorgraft.frontends.torch.dispatch.plan import sharing
+from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.tiers import When
 from tensorgraft.importing import uncollected
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
-from tensorgraft.transforms.jit import When
-from tensorgraft.transforms.surroundings import Surroundings, roots
 
 Array = Any
 Tensor = torch.Tensor
@@ -93,6 +93,7 @@ class Compiled:
         self.traces: dict[Any, list[Trace]] = {}
         # the same traces by a key that is made faster, with the objects that it knows by identity
         self._quick: dict[Any, tuple[list[Any], Sequence[Trace | CpuCall]]] = {}
+        self._last: tuple[Any, tuple[list[Any], Sequence[Trace | CpuCall]] | None] = None, None  # most calls' key
         self._reached = Reached(fn)
         self._cpu: OnCpu | None = None
         self.history = History(fn, self._reached)
@@ -114,13 +115,18 @@ class Compiled:
             return self.fn(*args, **kwargs)
         leaves, structure = flatten_call(args, kwargs)
         objects = self._reached.now()
-        quick = (structure, *modes(), *map(id, objects), *_quick_keys(leaves))
-        known = self._quick.get(quick)
+        quick = [structure, *modes(), *map(id, objects)]
+        _add_quick_keys(quick, leaves)
+        before, known = self._last
+        if quick != before:  # to compare takes half of what it takes to look up
+            known = self._quick.get(tuple(quick))
+            if known is not None:
+                self._last = quick, known
         if known is not None:
             for found in known[1]:
                 if found.guards.hold(leaves):
                     return found(leaves)
-        return self._first_call(quick, leaves, structure, objects)
+        return self._first_call(tuple(quick), leaves, structure, objects)
 
     def _first_call(self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
         """A call for which no trace is at hand."""
@@ -345,7 +351,7 @@ class Compiled:
 
         def source(cell: Storage) -> Source:
             """How to find at a later call what this storage was at the traced one."""
-            if isinstance(cell, Part):
+            if isinstance(cell, QuantizedPart):
                 i = argument_of.get(id(cell.owner))
                 return Source(cell if i is None else None, i, part=cell)
             i, get_leaf = argument_of.get(id(cell)), gradient_of.get(id(cell))
@@ -418,7 +424,9 @@ class Compiled:
         kept = [
             (k + i, part) for c in survivors if (k := number[id(c)]) not in claimed for i, part in enumerate(apart([c]))
         ]
-        inputs = Inputs([sources.get(id(a)) or fed.get(id(a), a) for a in program.captured], donated, capture.backend)
+        inputs = ProgramInputs(
+            [sources.get(id(a)) or fed.get(id(a), a) for a in program.captured], donated, capture.backend
+        )
         if capture.values is not None and capture.values.answers:
             guards = ValueGuards(guards, capture.values, program, inputs, capture.backend)  # type: ignore[assignment]
         return Trace(
@@ -441,9 +449,8 @@ class Compiled:
         )
 
 
-def _quick_keys(leaves: Sequence[Any]) -> list[Any]:
-    """`leaf_key` of all arguments, and which of them share a storage."""
-    keys: list[Any] = []
+def _add_quick_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
+    """Add `leaf_key` of all arguments, and which of them share a storage."""
     cells: list[Storage] = []
     for t in leaves:
         kind = t.__class__
@@ -454,7 +461,7 @@ def _quick_keys(leaves: Sequence[Any]) -> list[Any]:
                 keys.append(leaf_key(t))
                 continue
             a = cell.array
-            if cell.backend.wraps:
+            if cell.backend.compound:
                 keys += (cell.array.kind,)
             keys += (cell.backend, t.dtype, t.shape, t.stride(), t.storage_offset(), t.requires_grad, t.is_leaf)
             keys += (t.is_conj(), t.is_neg(), a.shape, a.dtype)
@@ -465,7 +472,6 @@ def _quick_keys(leaves: Sequence[Any]) -> list[Any]:
                 cells.append(cell_of(t))
     if len(cells) > 1:
         keys.append(None if len(set(cells)) == len(cells) else sharing(cells))
-    return keys
 
 
 def _array_of(sources: dict[int, Any], fed: dict[int, Feed], key: int) -> Callable[[Sequence[Any]], Array]:

@@ -16,11 +16,10 @@ from tensorgraft.frontends.torch.core import devices, state
 from tensorgraft.frontends.torch.core.devices import Slot
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded import Figures, RecordedBackend
-from tensorgraft.hub.tiers import tiered
+from tensorgraft.hub.tiers import When, tiered
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.storage import Storage
-from tensorgraft.transforms.jit import When
 
 _active: list[RecordedBackend] = []
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tensorgraft.frontends.torch.compiled.inductor import device_of, inline_when_called
+from tensorgraft.frontends.torch.compiled.in_dynamo import device_of
 from tensorgraft.frontends.torch.core.devices import slot_of
 from tensorgraft.frontends.torch.core.trees import Structure, unflatten_call
+from tensorgraft.frontends.torch_entry import patches
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.compiled.jit import Report
@@ -46,15 +47,13 @@ class OnCpu:
         # Dynamo keeps what it compiles by code object, and leaves out those in files of ours
         code = call.__code__.replace(co_name=self._report.name.rpartition(".")[2], co_filename="<tg.jit>")
         own = types.FunctionType(code, call.__globals__, code.co_name, None, call.__closure__)
-        inline_when_called()
+        patches.apply("compile")
         optimized: Callable[..., Any] = torch._dynamo.optimize(self._graph)(own)
         return optimized
 
     def _graph(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """The backend for Dynamo."""
         from torch._dynamo.backends.registry import lookup_backend
-
-        from tensorgraft.frontends.torch.graph.dynamo import tensorgraft
 
         self._report.traces += 1
         self._report.operations.append(sum(node.op.startswith("call_") for node in module.graph.nodes))
@@ -63,7 +62,7 @@ class OnCpu:
             own = slot_of(None).backend.dynamo
             if own is not None and device_of(module, inputs) is None:
                 return lookup_backend(own)(module, list(inputs))
-            return tensorgraft(module, inputs)
+            return lookup_backend("tensorgraft")(module, list(inputs))
         except Exception as error:
             warnings.warn(
                 f"a part of {self._report.name} is not compiled by tg.jit, and run by PyTorch: {error}",

@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tensorgraft.frontends.torch.compiled.retraces import Call, History
+from tensorgraft.frontends.torch.compiled.retraces import History, NamedKey
 from tensorgraft.frontends.torch.core.places import program_place
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend
-from tensorgraft.transforms.jit import When
+from tensorgraft.hub.tiers import When
 
 _MOST = 4096  # signatures that are counted
 _MANY = 4  # signatures that ran cold: so many are not the last batch of an epoch, and one of another kind
@@ -62,7 +62,7 @@ class Recurring:
         self._counts = Counts()
         self._warned = False
 
-    def waits(self, backend: Backend, signature: Any, programs: int, most: int, call: Callable[[], Call]) -> bool:
+    def waits(self, backend: Backend, signature: Any, programs: int, most: int, call: Callable[[], NamedKey]) -> bool:
         """Count a call that there is no program for: whether it is to run cold. `programs`: how many there are, of at
         most `most`; `call`: gives what history keeps of it."""
         if self.when == "first":

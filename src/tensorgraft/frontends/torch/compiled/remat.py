@@ -59,7 +59,7 @@ def _recomputed(recompute: Callable[..., None], *args: Any) -> None:
         return recompute(*args)
 
 
-class _Frame(checkpoint._CheckpointFrame):
+class CheckpointFrame(checkpoint._CheckpointFrame):
     """One call of a checkpointed function, without reentrant autograd."""
 
     def __init__(self, recompute_fn: Callable[..., None], *rest: Any) -> None:
@@ -71,7 +71,7 @@ class _Frame(checkpoint._CheckpointFrame):
             state.now.capture.checkpoints.append(weakref.ref(self))
 
 
-def _without_reentrance(original: Callable[..., Any]) -> Callable[..., Any]:
+def without_reentrance(original: Callable[..., Any]) -> staticmethod[..., Any]:
     """The reentrant variant inside a compiled function: the same results and gradients by the other one, whose graph
     can be followed by a backward pass outside."""
 
@@ -86,10 +86,4 @@ def _without_reentrance(original: Callable[..., Any]) -> Callable[..., Any]:
             function, *args, use_reentrant=False, preserve_rng_state=preserve_rng_state, early_stop=False
         )
 
-    return apply
-
-
-def install() -> None:
-    checkpoint._CheckpointFrame = _Frame  # type: ignore[misc, assignment]
-    function = checkpoint.CheckpointFunction
-    function.apply = staticmethod(_without_reentrance(function.apply))  # type: ignore[method-assign]
+    return staticmethod(apply)

@@ -40,16 +40,16 @@ class Backward:
     roots: list[int]  # the gradients that its tape begins at
     leaves: dict[int, int] = field(default_factory=dict)  # places of the leaves and then of the cotangents, by identity
 
-    def __call__(self, given: Sequence[Array]) -> tuple[list[Array | None], list[Array]]:
-        inputs = [source(given) for source in self.inputs]
+    def __call__(self, arrays: Sequence[Array]) -> tuple[list[Array | None], list[Array]]:
+        inputs = [source(arrays) for source in self.inputs]
         outputs = self.run(*inputs)
-        made = iter(outputs)
-        gradients = [next(made) if used else None for used in self.used]
-        for cell, array in zip(self.written, made, strict=False):
+        remaining = iter(outputs)
+        gradients = [next(remaining) if used else None for used in self.used]
+        for cell, array in zip(self.written, remaining, strict=False):
             cell.array = array
         for source, n in self.draws:
             source.offset += n
-        return gradients, [] if self.tape is None else self.tape.residuals(inputs, outputs, given)
+        return gradients, [] if self.tape is None else self.tape.residuals(inputs, outputs, arrays)
 
     def end(self, leaf: Tensor, ends: Sequence[Tensor], cotangents: Sequence[Tensor]) -> Tensor:
         """What a leaf of the tape is at a call: one of the tape before, a cotangent, or a tensor that a node of the
@@ -62,44 +62,42 @@ def trace_backward(
     tape: Tape, backend: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], differentiable: bool
 ) -> tuple[Backward, Tape | None]:
     """The backward program of a tape, and where it is to be differentiated its own tape."""
-    from tensorgraft.frontends.torch.compiled.tape import taped
-
     capture = Capture(backend)
     slot = slot_of_backend(backend)
-    given = [backend.stand_in(a) for a in (*residuals, *cotangents)]
-    places = {id(a): k for k, a in enumerate(given)}
+    stand_ins = [backend.stand_in(a) for a in (*residuals, *cotangents)]
+    places = {id(a): k for k, a in enumerate(stand_ins)}
     seen: dict[str, Any] = {"tape": None, "roots": [], "leaves": {}}
 
     def traced() -> list[Array]:
         with active(capture):
-            dy = [from_array(a, slot) for a in given[len(residuals) :]]
+            dy = [from_array(a, slot) for a in stand_ins[len(residuals) :]]
             first_node = torch.autograd._get_sequence_nr()
             if differentiable:
                 dy = [t.requires_grad_() for t in dy]
                 seen["leaves"] = {id(t): k for k, t in enumerate((*tape.leaves, *dy))}
             with torch.set_grad_enabled(differentiable):
-                found = tape.walk(capture, given[: len(residuals)], dy, differentiable)
+                gradients = tape.walk(capture, stand_ins[: len(residuals)], dy, differentiable)
                 # a gradient may be a cotangent itself
-                found = [g.view_as(g) if g is not None and g.is_leaf and g.requires_grad else g for g in found]
-            seen["used"] = [g is not None for g in found]
-            seen["roots"] = [i for i, g in enumerate(found) if g is not None and g.requires_grad]
+                gradients = [g.view_as(g) if g is not None and g.is_leaf and g.requires_grad else g for g in gradients]
+            seen["used"] = [g is not None for g in gradients]
+            seen["roots"] = [i for i, g in enumerate(gradients) if g is not None and g.requires_grad]
             if seen["roots"]:
-                seen["tape"] = taped([found[i] for i in seen["roots"]], first_node, capture, tape)
-            made = [_array(g) for g in found if g is not None]
+                seen["tape"] = tape.following([gradients[i] for i in seen["roots"]], first_node, capture)
+            outputs = [_array(g) for g in gradients if g is not None]
             seen["written"] = [t for t in capture.touched if t.cell.array is not t.stand_in]
-            made += [t.cell.array for t in seen["written"]]
-            del found, dy
+            outputs += [t.cell.array for t in seen["written"]]
+            del gradients, dy
             replayed = {id(codes.owner(cell)) for t in tape.chain() for cell, _ in t.replayed}  # as before again
             survivors = codes.apart([cell for cell in capture.survivors() if id(cell) not in replayed])
-            known = {id(a) for a in made}
+            known = {id(a) for a in outputs}
             seen["kept"] = [cell for cell in survivors if id(cell.array) not in known]
-            made += [c.array for c in seen["kept"]]
-            seen["made"] = made
+            outputs += [c.array for c in seen["kept"]]
+            seen["made"] = outputs
             if seen["tape"] is None:
-                return made
+                return outputs
             seen["tape"].keep(capture, survivors)
             seen["inputs"] = {**dict.fromkeys(places), **dict.fromkeys(usable(capture, seen["written"]))}
-            return made + seen["tape"].outputs(set(seen["inputs"]), made)
+            return outputs + seen["tape"].outputs(set(seen["inputs"]), outputs)
 
     try:
         with policy.noted() as notes:
@@ -164,9 +162,9 @@ def _source(
 ) -> Callable[[Sequence[Array]], Array]:
     """What an input of a backward program is at a call."""
     if (k := places.get(key)) is not None:
-        return lambda given: given[k]
+        return lambda arrays: arrays[k]
     if (cell := cells.get(key)) is not None:
-        return lambda given: cell.array
+        return lambda arrays: cell.array
     if (feed := feeds.get(key)) is not None:
-        return lambda given: feed.take()
-    return lambda given: array
+        return lambda arrays: feed.take()
+    return lambda arrays: array

@@ -31,7 +31,7 @@ _FOLLOW_SHAPE = ("strides", "offset", "array inside")  # not told where the shap
 
 
 @dataclass
-class Call:
+class NamedKey:
     """The parts of the key of a trace, by the program's names for them."""
 
     parts: dict[str, dict[str, Any]]  # of each part its properties; "" where it has but one
@@ -43,10 +43,10 @@ class History:
 
     fn: Callable[..., Any]
     reach: Reached
-    calls: list[Call] = field(default_factory=list)
-    cold: list[Call] = field(default_factory=list)  # the first that ran uncompiled (`recurring`)
+    calls: list[NamedKey] = field(default_factory=list)
+    cold: list[NamedKey] = field(default_factory=list)  # the first that ran uncompiled (`recurring`)
 
-    def call(self, leaves: Sequence[Any], structure: Structure, backend: Any) -> Call:
+    def call(self, leaves: Sequence[Any], structure: Structure, backend: Any) -> NamedKey:
         parts = {"arguments": {"": str(structure)}, "device": {"": backend.name}}
         parts |= {name: {"": value} for name, value in zip(_MODES, modes(), strict=True)}
         for name, value in zip(self.reach.names(), self.reach.now(), strict=True):
@@ -57,9 +57,9 @@ class History:
             if isinstance(leaf, Tensor) and leaf.device.type == TYPE:
                 other = first.setdefault(id(cell_of(leaf)), name)
                 parts[f"argument {name}"]["memory"] = "its own" if other == name else f"that of {other}"
-        return Call(parts)
+        return NamedKey(parts)
 
-    def why(self, call: Call, known: Sequence[Guards], leaves: Sequence[Any]) -> list[str]:
+    def why(self, call: NamedKey, known: Sequence[Guards], leaves: Sequence[Any]) -> list[str]:
         """What is new in a call. `known`: guards of the traces that have its key."""
         if known:
             return [known[-1].broken(leaves, self.names(leaves))]
@@ -71,7 +71,7 @@ class History:
         roots = [("", self.fn), *((f"argument {i}", leaf) for i, leaf in enumerate(leaves))]
         return {id(value): name for name, value in reversed(list(reached(roots))) if name}
 
-    def too_many(self, name: str, most: int, call: Call, why: Sequence[str], place: Place | None) -> str:
+    def too_many(self, name: str, most: int, call: NamedKey, why: Sequence[str], place: Place | None) -> str:
         lines = [f"{_where(name, place)} would be traced again: tg.jit has compiled {name} {most} times."]
         lines += ["What keeps changing:", *(self._changing([*self.calls, call]) or [f"  {text}" for text in why[:3]])]
         return "\n".join(
@@ -98,7 +98,7 @@ class History:
             ]
         )
 
-    def _changing(self, calls: Sequence[Call]) -> list[str]:
+    def _changing(self, calls: Sequence[NamedKey]) -> list[str]:
         """The parts that change most among calls, a line for each."""
         found = [(part, values) for part in calls[-1].parts if len(values := _values(part, calls)) > 1]
         lines = []
@@ -112,7 +112,7 @@ def _where(name: str, place: Place | None) -> str:
     return name if place is None else f"{os.path.basename(place[0])}:{place[1]}: `{source_line(place)}`"
 
 
-def _values(part: str, calls: Sequence[Call]) -> list[str]:
+def _values(part: str, calls: Sequence[NamedKey]) -> list[str]:
     """What a part has been, in words."""
     found = [c.parts[part] for c in calls if part in c.parts]
     varying = [p for p in found[0] if any(f.get(p) != found[0][p] for f in found)]
@@ -132,7 +132,7 @@ class _Other:
         return f"another {self.kind}"
 
 
-def differences(before: Call, after: Call) -> tuple[int, list[str]]:
+def differences(before: NamedKey, after: NamedKey) -> tuple[int, list[str]]:
     """How many, and in words, one for each part."""
     count, found = 0, []
     for name in dict.fromkeys((*after.parts, *before.parts)):
@@ -183,7 +183,7 @@ def _properties(leaf: Any) -> dict[str, Any]:
     if leaf.device.type == TYPE:
         cell = cell_of(leaf)
         array = cell.array
-        found["array inside"] = f"{array.scheme if cell.backend.wraps else array.dtype} {tuple(array.shape)}"
+        found["array inside"] = f"{array.scheme if cell.backend.compound else array.dtype} {tuple(array.shape)}"
     return found
 
 

@@ -11,7 +11,7 @@ import torch
 
 from tensorgraft.frontends.torch.compiled.capture import Feed
 from tensorgraft.frontends.torch.compiled.host import calling
-from tensorgraft.frontends.torch.core.codes import Part
+from tensorgraft.frontends.torch.core.codes import QuantizedPart
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
@@ -27,14 +27,14 @@ class Source:
     cell: Storage | None = None
     argument: int | None = None
     leaf: Callable[[Sequence[Any]], Tensor] | None = None
-    part: Part | None = None  # of an argument that is quantised
+    part: QuantizedPart | None = None  # of an argument that is quantised
 
     def __call__(self, leaves: Sequence[Any]) -> Storage:
         if self.cell is not None:
             return self.cell
         if self.argument is not None:
             cell = cell_of(leaves[self.argument])
-            return cell if self.part is None else Part(cell, self.part.number, self.part.kind)
+            return cell if self.part is None else QuantizedPart(cell, self.part.number, self.part.kind)
         assert self.leaf is not None
         gradient = self.leaf(leaves).grad
         assert gradient is not None
@@ -88,7 +88,7 @@ def storages_of(tensors: Sequence[Tensor]) -> list[torch.UntypedStorage]:
 _storage_of = Tensor.untyped_storage
 
 
-class Inputs:
+class ProgramInputs:
     """The arrays that a program takes: of storages, fed by the host, or constant. Those of storages that the program
     writes may be donated to it."""
 
@@ -103,6 +103,7 @@ class Inputs:
             ]
         )
         self._donated = list(donated)
+        self._plain = not self._feeds and not self._donated
 
     @property
     def fed(self) -> bool:
@@ -111,6 +112,8 @@ class Inputs:
 
     def __call__(self, leaves: Sequence[Any]) -> list[Array]:
         arrays = self._storages.arrays(leaves)
+        if self._plain:
+            return arrays
         for k, feed in self._feeds:
             arrays[k] = feed.take()
         if self._donated:
@@ -135,7 +138,7 @@ class Inputs:
 
 
 def _held() -> int:
-    """The count that `Inputs` sees of an array which only its storage holds."""
+    """The count that `ProgramInputs` sees of an array which only its storage holds."""
     cells = [Storage(object(), None)]  # type: ignore[arg-type]
     arrays = [cell.array for cell in cells]
     given = [arrays[k] for k in (0,)]

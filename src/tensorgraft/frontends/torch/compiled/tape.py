@@ -156,6 +156,10 @@ class Tape:
 
     # ---- backward -------------------------------------------------------------------------------------------------
 
+    def following(self, roots: list[Tensor], first_node: int, capture: Capture) -> Tape | None:
+        """The tape of what a walk of this one has computed."""
+        return taped(roots, first_node, capture, self)
+
     def chain(self) -> Iterator[Tape]:
         """This tape and those before it."""
         yield self

@@ -12,7 +12,7 @@ import torch
 
 from tensorgraft.frontends.torch.compiled.guards import Guards
 from tensorgraft.frontends.torch.compiled.host import calling
-from tensorgraft.frontends.torch.compiled.sources import Inputs, Storages
+from tensorgraft.frontends.torch.compiled.sources import ProgramInputs, Storages
 from tensorgraft.frontends.torch.compiled.tape import Tape
 from tensorgraft.frontends.torch.compiled.watch import Schedule
 from tensorgraft.frontends.torch.core import codes, state
@@ -57,7 +57,7 @@ class Trace:
 
     backend: Backend
     run: Callable[..., tuple[Array, ...]]
-    inputs: Inputs
+    inputs: ProgramInputs
     donated: list[int]  # positions of inputs
     written: Storages
     kept: list[tuple[int, Storage]]  # survivors that something else than results and gradients holds on to
@@ -92,8 +92,10 @@ class Trace:
     def __call__(self, leaves: Sequence[Any], first: bool = False) -> Any:
         if self.plainly is not None:
             made = self.run(*self.inputs(leaves))
-            flat: list[Any] = [make(made[k]) for make, k in self.plainly]
-            return flat[0] if self.structure is None else unflatten(self.structure, flat)
+            if self.structure is None:
+                make, k = self.plainly[0]
+                return make(made[k])
+            return unflatten(self.structure, [make(made[k]) for make, k in self.plainly])
         return self._settled(leaves, first)
 
     def _settled(self, leaves: Sequence[Any], first: bool) -> Any:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft.transforms.surroundings import Surroundings, is_of_program
+from tensorgraft.compiled.surroundings import Surroundings, is_of_program
 
 _SCALARS = frozenset(
     {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, torch.memory_format}

@@ -11,7 +11,7 @@ from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.storage import Storage
 
 
-class Part(Storage):
+class QuantizedPart(Storage):
     """Codes, scales or zero points of a quantised storage, whichever they are at the time."""
 
     __slots__ = ("kind", "number", "owner")
@@ -44,23 +44,23 @@ class Part(Storage):
         self.owner.array = whole.with_parts(tuple(parts))
 
 
-def parts(cell: Storage) -> list[Part]:
-    return [Part(cell, k, cell.array.kind) for k in range(len(cell.array.parts))]
+def parts(cell: Storage) -> list[QuantizedPart]:
+    return [QuantizedPart(cell, k, cell.array.kind) for k in range(len(cell.array.parts))]
 
 
 def apart(cells: Sequence[Storage]) -> list[Storage]:
     """Storages, with the parts of those that are quantised in their place."""
-    return [part for cell in cells for part in (parts(cell) if cell.backend.wraps else (cell,))]
+    return [part for cell in cells for part in (parts(cell) if cell.backend.compound else (cell,))]
 
 
 def owner(cell: Storage) -> Storage:
     """The storage itself; of a part, the one that it is of."""
-    return cell.owner if isinstance(cell, Part) else cell
+    return cell.owner if isinstance(cell, QuantizedPart) else cell
 
 
 def kind_of(cell: Storage) -> Any:
     """What `storage` needs beside the arrays of a storage: None unless it is quantised."""
-    return cell.array.kind if cell.backend.wraps else None
+    return cell.array.kind if cell.backend.compound else None
 
 
 def count(kind: Any) -> int:
@@ -78,4 +78,4 @@ def storage(arrays: Sequence[Any], kind: Any, backend: Backend) -> Storage:
 def plain(backend: Backend) -> Backend:
     """The backend that computes for one that knows of quantised arrays."""
     wrapper: Any = backend
-    return wrapper.inner if backend.wraps else backend
+    return wrapper.inner if backend.compound else backend

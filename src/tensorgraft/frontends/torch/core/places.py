@@ -12,13 +12,13 @@ from types import FrameType
 
 import torch
 
-import tensorgraft
+from tensorgraft.compiled import places
 
 Place = tuple[str, int]  # file, line
 
 # frames of these are not the program's
 _BELOW = [spec.origin for name in ("jax", "jaxlib", "tensorflow") if (spec := importlib.util.find_spec(name))]
-_LIBRARIES = tuple(str(Path(file).parent) + os.sep for file in (torch.__file__, tensorgraft.__file__, *_BELOW) if file)
+_LIBRARIES = (places.OURS, *(str(Path(file).parent) + os.sep for file in (torch.__file__, *_BELOW) if file))
 _STANDARD = str(Path(os.__file__).parent) + os.sep
 
 

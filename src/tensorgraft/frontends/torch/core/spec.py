@@ -51,7 +51,7 @@ class Spec:
         if not self.positions or state.now.capture is not None:
             return None
         cell = getattr(args[0].untyped_storage(), "cell", None) if isinstance(args[0], torch.Tensor) else None
-        if cell is not None and cell.backend.wraps:
+        if cell is not None and cell.backend.compound:
             return None
         return self.moves(*args, **kwargs)
 

@@ -174,7 +174,7 @@ def to_array(t: torch.Tensor, codes: bool = False) -> Array:
     with xp.scope():
         seen = anywhere.look if state.now.capture is None else read
         array = seen(xp, cell.array, geometry_of(t))
-        if xp.wraps and not codes:
+        if xp.compound and not codes:
             array, xp = xp.dense(array), xp.inner
         if t.is_conj():  # a view whose conjugation, or negation, is still to be done
             array = xp.conj(array)

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from tensorgraft.compiled.places import place_of
+from tensorgraft.compiled.ways import in_extent
 from tensorgraft.errors import ShapeError, TracedValueError
-from tensorgraft.frontends.array_api.core.places import place_of
-from tensorgraft.frontends.array_api.core.ways import in_extent
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.located import Ways, here, ways_out, where
 from tensorgraft.frontends.torch.core.places import program_frame, program_place, source_line

@@ -23,7 +23,7 @@ from tensorgraft.hub.backend import Backend
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.compiled.guards import Guards
-    from tensorgraft.frontends.torch.compiled.sources import Inputs
+    from tensorgraft.frontends.torch.compiled.sources import ProgramInputs
 
 Array = Any
 _MOST = 1024  # in one trace
@@ -94,7 +94,7 @@ class Values:
 class ValueGuards:
     """The guards of a trace, and that the answers are still the same."""
 
-    def __init__(self, guards: Guards, values: Values, program: Any, inputs: Inputs, backend: Backend) -> None:
+    def __init__(self, guards: Guards, values: Values, program: Any, inputs: ProgramInputs, backend: Backend) -> None:
         self._guards, self._inputs, self._backend = guards, inputs, backend
         self._answers = values.answers
         whole, n = program.compile(), len(values.answers)

@@ -124,8 +124,8 @@ class Patches(contextlib.ExitStack):
 
 
 @contextlib.contextmanager
-def as_accelerator(on: str) -> Iterator[None]:
-    """The backend `on` (as in `tg.device(on)`) is CUDA to what runs inside.
+def as_accelerator(on: str, jit: Callable[..., Any]) -> Iterator[None]:
+    """The backend `on` (as in `tg.device(on)`) is CUDA to what runs inside, and `torch.compile` of a function is `jit`.
 
     Raises BackendNotAvailableError for a backend that is unknown or not installed.
     """
@@ -140,7 +140,7 @@ def as_accelerator(on: str) -> Iterator[None]:
         _translate_moves(patches, visible)
         _translate_contexts(patches, visible)
         _translate_autocast(patches)
-        patches.set(torch, "compile", compile_)
+        patches.set(torch, "compile", _compile(jit))
         patches.set(torch.nn.Module, "compile", lambda self, *args, **kwargs: None)
         cuda_api.install(patches, visible)
         yield
@@ -308,16 +308,17 @@ def _translate_autocast(patches: Patches) -> None:
             patches.wrap(owner, name, typed(keyword, 0))
 
 
-def compile_(model: Any = None, **options: Any) -> Any:
-    """`torch.compile` while a script runs on a backend: a function is compiled by `tg.jit`.
+def _compile(jit: Callable[..., Any]) -> Callable[..., Any]:
+    def compile(model: Any = None, **options: Any) -> Any:
+        """`torch.compile` while a script runs on a backend: a function is compiled by `tg.jit`.
 
-    A module, or a method of one, is returned as it is: its gradients are asked for later, outside of what would be
-    compiled. Compiling is a wish that changes no result.
-    """
-    if model is None:
-        return functools.partial(compile_, **options)
-    if isinstance(getattr(model, "__self__", model), torch.nn.Module):
-        return model
-    import tensorgraft
+        A module, or a method of one, is returned as it is: its gradients are asked for later, outside of what would be
+        compiled. Compiling is a wish that changes no result.
+        """
+        if model is None:
+            return functools.partial(compile, **options)
+        if isinstance(getattr(model, "__self__", model), torch.nn.Module):
+            return model
+        return jit(model)
 
-    return tensorgraft.jit(model)
+    return compile

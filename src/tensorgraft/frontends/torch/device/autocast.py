@@ -245,7 +245,15 @@ def _follow(region: Region) -> torch.autocast:
     )
 
 
-def _fast_path(original: Callable[[], bool]) -> Callable[[], bool]:
+def clear_cache(original: Callable[[], None]) -> Callable[[], None]:
+    def clear_autocast_cache() -> None:  # which the outermost region of any device calls at its end
+        clear_casts()
+        original()
+
+    return clear_autocast_cache
+
+
+def fast_path(original: Callable[[], bool]) -> Callable[[], bool]:
     """`nn.MultiheadAttention` and `nn.TransformerEncoderLayer` have fused operators for evaluation, without rows in
     CUDA's table, and leave them alone where CUDA's autocast is enabled. The CPU's table has one."""
 
@@ -257,15 +265,6 @@ def _fast_path(original: Callable[[], bool]) -> Callable[[], bool]:
 
 def install() -> None:
     """Register the kernels of the default policy, and follow `tg.autocast` and `tg.autocast_policy`."""
-    original = torch.clear_autocast_cache
-
-    def clear_autocast_cache() -> None:  # which the outermost region of any device calls at its end
-        clear_casts()
-        original()
-
-    torch.clear_autocast_cache = clear_autocast_cache
-    mha = torch.backends.mha
-    mha.get_fastpath_enabled = _fast_path(mha.get_fastpath_enabled)
     precision.followers.append(_follow)
     precision.on_policies.append(serve)
     serve(precision.policies_in_use(), only=True)

@@ -19,11 +19,9 @@ from tensorgraft.frontends.torch.device.scripted import put_back
 Undo = Callable[[], object]
 
 
-def install() -> None:
-    original = torch.nn.Module.load_state_dict
-
+def load_state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def load_state_dict(self: torch.nn.Module, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def load(self: torch.nn.Module, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         if state.now.capture is not None or not _on_the_device(self):
             return original(self, state_dict, *args, **kwargs)
         undo = _snapshot(self, state_dict)
@@ -34,7 +32,7 @@ def install() -> None:
                 step()
             raise
 
-    torch.nn.Module.load_state_dict = load_state_dict  # type: ignore[method-assign]
+    return load
 
 
 def _on_the_device(module: torch.nn.Module) -> bool:

@@ -87,8 +87,8 @@ def _moved(grads: Any) -> None:
     )
 
 
-def install() -> None:
-    inherited: Any = torch._C.TensorBase.data
+def data(inherited: Any) -> property:
+    """`Tensor.data`."""
 
     def assign(self: torch.Tensor, value: torch.Tensor) -> None:
         if not (isinstance(value, torch.Tensor) and exchangeable(self, value)):
@@ -98,11 +98,10 @@ def install() -> None:
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
         exchange(self, value)
 
-    torch.Tensor.data = property(inherited.__get__, assign, doc=inherited.__doc__)  # type: ignore[assignment]
-    torch._has_compatible_shallow_copy_type = _compatible(torch._has_compatible_shallow_copy_type)
+    return property(inherited.__get__, assign, doc=inherited.__doc__)
 
 
-def _compatible(original: Callable[..., bool]) -> Callable[..., bool]:
+def compatible(original: Callable[..., bool]) -> Callable[..., bool]:
     # *args: Dynamo compares the signature with that of its own version of the function
     def has_compatible_shallow_copy_type(*args: Any, **kwargs: Any) -> bool:
         return original(*args, **kwargs) or exchangeable(*args, *kwargs.values())

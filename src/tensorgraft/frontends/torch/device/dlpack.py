@@ -35,11 +35,8 @@ def exported(t: torch.Tensor) -> Any:
     return numpy_to_cpu(xp.to_numpy(array)) if xp.mutable else xp.settled(array)
 
 
-def install() -> None:
-    tensor: Any = torch.Tensor
-    original_export, original_device = tensor.__dlpack__, tensor.__dlpack_device__
-
-    @functools.wraps(original_export)
+def export(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
     def __dlpack__(
         self: torch.Tensor,
         *,
@@ -49,33 +46,34 @@ def install() -> None:
         copy: bool | None = None,
     ) -> Any:
         if self.device.type != TYPE:
-            return original_export(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+            return original(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
         options: dict[str, Any] = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
         if stream not in (None, -1):
             options["stream"] = stream
         return exported(self).__dlpack__(**{name: v for name, v in options.items() if v is not None})
 
-    @functools.wraps(original_device)
+    return __dlpack__
+
+
+def export_device(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
     def __dlpack_device__(self: torch.Tensor) -> tuple[Any, int]:
         if self.device.type != TYPE:
-            return original_device(self)
+            return original(self)
         return exported(self.detach()).__dlpack_device__()
 
-    tensor.__dlpack__, tensor.__dlpack_device__ = __dlpack__, __dlpack_device__
-    for owner in (torch, torch.utils.dlpack):
-        owner.to_dlpack = _to_dlpack(owner.to_dlpack)  # type: ignore[attr-defined]
-        owner.from_dlpack = _from_dlpack(owner.from_dlpack)  # type: ignore[attr-defined]
+    return __dlpack_device__
 
 
-def _to_dlpack(original: Callable[..., Any]) -> Callable[..., Any]:
-    def to_dlpack(tensor: torch.Tensor) -> Any:
+def to_dlpack(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(tensor: torch.Tensor) -> Any:
         return tensor.__dlpack__() if tensor.device.type == TYPE else original(tensor)
 
-    return functools.wraps(original)(to_dlpack)
+    return functools.wraps(original)(call)
 
 
-def _from_dlpack(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> torch.Tensor:
+def from_dlpack(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def call(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> torch.Tensor:
         if device is None or torch.device(device).type != TYPE:
             return original(ext_tensor, device=device, copy=copy)
         slot = slot_of(device)
@@ -94,4 +92,4 @@ def _from_dlpack(original: Callable[..., torch.Tensor]) -> Callable[..., torch.T
         cell_of(t).shared = not copy
         return t
 
-    return functools.wraps(original)(from_dlpack)
+    return functools.wraps(original)(call)

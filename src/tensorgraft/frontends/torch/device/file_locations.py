@@ -29,12 +29,6 @@ class Location(str):
     """A tag out of a file's record."""
 
 
-def install() -> None:
-    s: Any = torch.serialization
-    s._save, s._legacy_save = _save(s._save), _legacy_save(s._legacy_save)
-    s._load, s._legacy_load = _load(s._load), _legacy_load(s._legacy_load)
-
-
 def named(device: torch.device) -> str:
     """What a file says of a device of ours; `tensorgraft run` puts another function here."""
     return str(device)
@@ -224,3 +218,6 @@ def _legacy_locations(f: Any, pickle_module: Any, options: dict[str, Any]) -> di
         return {}
     finally:
         f.seek(start)
+
+
+FILES = {"_save": _save, "_legacy_save": _legacy_save, "_load": _load, "_legacy_load": _legacy_load}

@@ -44,5 +44,5 @@ def _refusal(name: str) -> Any:
     return scope
 
 
-def install() -> None:
+def register() -> None:
     os.register_at_fork(after_in_child=_after_fork)

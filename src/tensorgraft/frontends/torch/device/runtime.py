@@ -17,6 +17,7 @@ from torch.utils._device import DeviceContext, _device_constructors
 from tensorgraft.frontends.torch.core import devices
 from tensorgraft.frontends.torch.core.tensors import TO_NUMPY
 from tensorgraft.frontends.torch.device import module, scripted
+from tensorgraft.frontends.torch_entry import patches
 
 
 def nested_stats(device: Any = None) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def nested_stats(device: Any = None) -> dict[str, Any]:
     return nested
 
 
-ACCELERATOR: dict[str, Callable[..., Any]] = {
+_ANSWERS: dict[str, Callable[..., Any]] = {
     "getDeviceIndex": module.current_device,
     "setDeviceIndex": module.set_device,
     "exchangeDevice": module.exchange_device,
@@ -47,76 +48,63 @@ ACCELERATOR: dict[str, Callable[..., Any]] = {
 }
 
 
+def _instead(ours: Callable[..., Any]) -> Callable[[Any], Callable[..., Any]]:
+    return lambda original: ours
+
+
+ACCELERATOR = {f"_accelerator_{name}": _instead(ours) for name, ours in _ANSWERS.items()}
+
+
 def install() -> None:
-    for name, function in ACCELERATOR.items():
-        name = f"_accelerator_{name}"
-        if hasattr(torch._C, name):  # those that this PyTorch has
-            setattr(torch._C, name, function)
     devices.on_change.append(_follow_current)
-    DeviceContext.__init__ = _context(DeviceContext.__init__)  # type: ignore[method-assign]
-    capturing = _capturing(torch.cuda.is_current_stream_capturing)
-    torch.cuda.is_current_stream_capturing = torch.cuda.graphs.is_current_stream_capturing = capturing
-    torch.Tensor.pin_memory = _pin_memory(torch.Tensor.pin_memory)  # type: ignore[method-assign]
 
 
-def _capturing(original: Callable[[], bool]) -> Callable[[], bool]:
+def capturing(original: Callable[[], bool]) -> Callable[[], bool]:
     """Libraries ask this before they ask a tensor for its value (transformers, of its masks): the capture of a CUDA
     graph is to them what a trace of `tg.jit` is here."""
     return functools.wraps(original)(lambda: module.is_current_stream_capturing() or original())
 
 
-def _pin_memory(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def pin_memory(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """A backend needs no pinned memory: the tensor itself, wherever PyTorch would pin for the device."""
 
-    def pin_memory(self: torch.Tensor, device: Any = None) -> torch.Tensor:
+    def call(self: torch.Tensor, device: Any = None) -> torch.Tensor:
         if device is not None and torch.device(device).type != devices.TYPE:
             return original(self, device)
         return self
 
-    return functools.wraps(original)(pin_memory)
+    return functools.wraps(original)(call)
 
 
 # ---- the current device ----------------------------------------------------------------------------------------------
 
-# Functions in which C++ makes index 0 of "graft" without an index.
-_RESOLVED = {torch: ("tensor", "as_tensor", "asarray"), torch.Tensor: ("to",)}
 _following: weakref.WeakSet[DeviceContext] = weakref.WeakSet()  # default devices without an index
 _WITHOUT_INDEX = torch.device("privateuseone")  # which has its name only once the device is registered
-_replaced: list[tuple[Any, str, Callable[..., Any], Callable[..., Any]]] = []  # (owner, name, original, ours)
 
 
 def _follow_current(index: int) -> None:
     """While another device than index 0 is the current one, say its index where C++ would put 0."""
     for context in _following:
         _follow(context)
-    if bool(index) == bool(_replaced):
-        return
     if not index:
-        while _replaced:
-            owner, name, original, ours = _replaced.pop()
-            if vars(owner)[name] is ours:  # else somebody has put back theirs
-                setattr(owner, name, original)
+        patches.undo("index")
         return
     # PyTorch looks a call up in this set to give it the default device. It is filled when it is first asked for, with
     # what `torch.tensor` is then, and needs the originals.
     _device_constructors()
-    for owner, names in _RESOLVED.items():
-        for name in names:
-            original = getattr(owner, name)
-            ours = _resolving(original)
-            scripted.stand_for(ours, original)
-            _replaced.append((owner, name, original, ours))
-            setattr(owner, name, ours)
+    patches.apply("index")
 
 
 @functools.cache  # they are never dropped: whoever has one keeps it, and so does TorchScript's table
-def _resolving(original: Callable[..., Any]) -> Callable[..., Any]:
+def resolving(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if "device" in kwargs:
             kwargs["device"] = _resolved(kwargs["device"])
         return original(*(_resolved(a) if isinstance(a, str | torch.device) else a for a in args), **kwargs)
 
-    return functools.wraps(original)(call)
+    ours = functools.wraps(original)(call)
+    scripted.stand_for(ours, original)
+    return ours
 
 
 def _resolved(device: Any) -> Any:
@@ -125,9 +113,11 @@ def _resolved(device: Any) -> Any:
     return device
 
 
-def _context(original: Callable[..., None]) -> Callable[..., None]:
+def context(original: Callable[..., None]) -> Callable[..., None]:
     """A default device without an index is whatever device is the current one when a tensor is made. (No property:
     Dynamo reads the attribute.)"""
+    before = (torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack()))
+    _following.update(mode for mode in before if isinstance(mode, DeviceContext) and mode.device == _WITHOUT_INDEX)
 
     def __init__(self: DeviceContext, device: Any) -> None:
         original(self, device)

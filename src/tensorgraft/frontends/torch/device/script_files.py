@@ -31,14 +31,6 @@ _WRITTEN = re.compile(r"\.data/|version$|byteorder$")  # records that the writer
 translate: Callable[[Any], Any] | None = None
 
 
-def install() -> None:
-    owners: tuple[Any, ...] = (torch.jit.RecursiveScriptModule, torch.jit.ScriptModule, torch.jit.ScriptFunction)
-    for owner in owners:
-        owner.save = _save(owner.save)
-        owner.save_to_buffer = _save_to_buffer(owner.save_to_buffer)
-    torch.jit.load = torch.jit._serialization.load = _load(torch.jit.load)
-
-
 def _save(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def save(self: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
@@ -61,9 +53,12 @@ def _save_to_buffer(original: Callable[..., bytes]) -> Callable[..., bytes]:
     return save_to_buffer
 
 
-def _load(original: Callable[..., Any]) -> Callable[..., Any]:
+SAVING = {"save": _save, "save_to_buffer": _save_to_buffer}
+
+
+def load(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def call(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         if translate is not None:
             map_location = translate(map_location)
         if isinstance(f, str | os.PathLike):
@@ -80,7 +75,7 @@ def _load(original: Callable[..., Any]) -> Callable[..., Any]:
             content = _placed(reader, map_location) or content
         return original(f if content is None else io.BytesIO(content), map_location, *args, **kwargs)
 
-    return load
+    return call
 
 
 def _portable(source: Any) -> bytes | None:

@@ -32,13 +32,10 @@ _now = _Thread()
 
 
 def install() -> None:
-    ScriptModule._apply = _apply(ScriptModule._apply)  # type: ignore[method-assign]
-    for kind in (torch._C.ScriptMethod, torch.jit.ScriptFunction):
-        kind.__call__ = _telling(kind.__call__)  # type: ignore[method-assign]
     conversion.on_exchange.append(_follow)
 
 
-def _telling(original: Callable[..., Any]) -> Callable[..., Any]:
+def telling(original: Callable[..., Any]) -> Callable[..., Any]:
     """A call of TorchScript, which makes errors of its own of those of kernels, of some without their text."""
 
     @functools.wraps(original)
@@ -77,7 +74,7 @@ def stand_for(ours: Any, original: Any) -> Callable[[], Any]:
     return lambda: table.pop(id(ours), None)
 
 
-def _apply(original: Callable[..., Any]) -> Callable[..., Any]:
+def apply(original: Callable[..., Any]) -> Callable[..., Any]:
     """`Module._apply`, behind `to` and `half`: of a parameter that several modules have, each has what it became."""
 
     @functools.wraps(original)
@@ -161,7 +158,7 @@ def _plain(value: Any) -> bool:
     return all(map(is_plain, value)) if isinstance(value, list) else is_plain(value)
 
 
-class Attributes:
+class ScriptAttributes:
     """The plain attributes of a `ScriptModule`, which its code reads unseen."""
 
     def __init__(self, module: Any) -> None:
@@ -181,4 +178,4 @@ class Attributes:
 
 
 def attributes_of(module: torch.nn.Module) -> Any:
-    return Attributes(module) if isinstance(module, ScriptModule) else module.__dict__
+    return ScriptAttributes(module) if isinstance(module, ScriptModule) else module.__dict__

@@ -15,17 +15,15 @@ import torch
 import torch.multiprocessing.reductions as reductions
 
 from tensorgraft.frontends.torch.core.devices import TYPE
-from tensorgraft.frontends.torch.device import file_locations, storages
+from tensorgraft.frontends.torch.device import storages
 
 
-def install() -> None:
-    file_locations.install()
-    torch._utils._rebuild_tensor = _rebuild(torch._utils._rebuild_tensor)
+def register_sending() -> None:
     # Between processes: a copy, since the memory of a backend cannot be shared.
     ForkingPickler.register(torch.UntypedStorage, _reduce(reductions.reduce_storage))
 
 
-def _rebuild(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def rebuild(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     def _rebuild_tensor(storage: Any, *args: Any) -> torch.Tensor:
         if storage._untyped_storage.device.type == TYPE and hasattr(storage._untyped_storage, "cell"):
             storages.reinterpret(storage._untyped_storage, storage.dtype)

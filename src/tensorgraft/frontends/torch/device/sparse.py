@@ -70,9 +70,14 @@ def install() -> None:
         op = schema.overload(name)
         assert op is not None, name
         aten.impl(name, _entry(op, None, _CPU), "PrivateUse1")
-    # C++ and Python ask there whether it is CUDA
-    torch.Tensor.new = _of_sparse(_new, torch.Tensor.new)  # type: ignore[method-assign]
-    torch.Tensor.__reduce_ex__ = _of_sparse(_reduced, torch.Tensor.__reduce_ex__)  # type: ignore[method-assign]
+
+
+def new(original: Callable[..., Any]) -> Callable[..., Any]:
+    return _of_sparse(_new, original)
+
+
+def reduce(original: Callable[..., Any]) -> Callable[..., Any]:
+    return _of_sparse(_reduced, original)
 
 
 def _of_sparse(method: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:

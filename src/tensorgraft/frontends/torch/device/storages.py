@@ -19,7 +19,7 @@ from tensorgraft.frontends.torch.core.tensors import attach, cell_of, empty_cell
 from tensorgraft.storage import Storage
 
 UntypedStorage = torch.UntypedStorage
-METHODS: dict[str, Callable[..., Any]] = {}  # name -> what serves storages of ours
+METHODS: dict[str, Callable[[Any], Any]] = {}  # name -> (PyTorch's method -> it, with ours for storages of ours)
 
 # Addresses are made up: they tell storages apart and lie apart as the storages' sizes say, so that tools which compare
 # them, or look for overlaps, find what they would find on another device. They are outside of what a processor can
@@ -29,25 +29,15 @@ _ALIGNMENT = 512
 _address_lock = threading.Lock()
 
 
-def install() -> None:
-    """Put our methods in front of PyTorch's."""
-    for name, method in METHODS.items():
-        setattr(UntypedStorage, name, _in_front(getattr(UntypedStorage, name), method))
-    UntypedStorage.copy_ = _copy(UntypedStorage.copy_)  # type: ignore[method-assign]
-    torch.Tensor.data_ptr = _tensor_data_ptr(torch.Tensor.data_ptr)  # type: ignore[method-assign]
-    torch.Tensor.new = _tensor_new(torch.Tensor.new)  # type: ignore[method-assign, assignment]
-    torch.Tensor.new_tensor = _tensor_new_tensor(torch.Tensor.new_tensor)  # type: ignore[method-assign]
-
-
 def method(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        METHODS.update(dict.fromkeys(names, fn))
+        METHODS.update(dict.fromkeys(names, functools.partial(_in_front, fn)))
         return fn
 
     return register
 
 
-def _in_front(original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+def _in_front(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(self: UntypedStorage, *args: Any, **kwargs: Any) -> Any:
         return (ours if self.device.type == TYPE else original)(self, *args, **kwargs)
@@ -109,7 +99,7 @@ def address(self: UntypedStorage) -> int:
     return found
 
 
-def _tensor_data_ptr(original: Callable[..., int]) -> Callable[..., int]:
+def tensor_data_ptr(original: Callable[..., int]) -> Callable[..., int]:
     def data_ptr(self: torch.Tensor) -> int:
         if self.device.type != TYPE or not torch._C._has_storage(self):
             return original(self)
@@ -129,7 +119,7 @@ def new(self: UntypedStorage) -> UntypedStorage:
     return UntypedStorage(0, device=self.device)
 
 
-def _tensor_new(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def tensor_new(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """`x.new(...)`, which C++ makes on index 0."""
 
     def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -147,7 +137,7 @@ def _tensor_new(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
     return functools.wraps(original)(new)
 
 
-def _tensor_new_tensor(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def tensor_new_tensor(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """`x.new_tensor(...)`, likewise."""
 
     def new_tensor(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -178,7 +168,7 @@ def deepcopy(self: UntypedStorage, memo: dict[Any, Any]) -> UntypedStorage:
     return seen[self._cdata]
 
 
-def _copy(original: Callable[..., Any]) -> Callable[..., Any]:
+def copying(original: Callable[..., Any]) -> Callable[..., Any]:
     """`copy_`: either side may be on the device."""
 
     def copy_(self: UntypedStorage, source: Any, non_blocking: bool | None = None) -> UntypedStorage:

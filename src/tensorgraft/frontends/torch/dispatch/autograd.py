@@ -10,6 +10,7 @@ An operator with a kernel has its own derivative formula, where on the CPU those
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,8 +26,6 @@ _library = Library("aten", "IMPL")
 
 
 def install() -> None:
-    _wrap_engine()
-    _wrap_forward_mode()
     for key in ("AutogradPrivateUse1", "PrivateUse1"):
         _library.impl("tensor_split.tensor_indices_or_sections", _tensor_split, key)
         _library.impl("ctc_loss.Tensor", _ctc_loss, key)
@@ -44,12 +43,11 @@ def _ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: 
     return torch.ops.aten.ctc_loss.Tensor.decompose(log_probs, targets, input_lengths, target_lengths, *args, **kwargs)
 
 
-def _wrap_engine() -> None:
-    """Wrap `torch.autograd.graph._engine_run_backward`, under both names that PyTorch calls it by."""
-    original = torch.autograd.graph._engine_run_backward
+def run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.autograd.graph._engine_run_backward`."""
     disabled = torch.autograd.set_multithreading_enabled
 
-    def run_backward(
+    def _engine_run_backward(
         t_outputs: Any, grads: Any, keep_graph: bool, create_graph: bool, *args: Any, **kwargs: Any
     ) -> Any:
         if any(isinstance(t, torch.Tensor) and t.device.type == TYPE for t in t_outputs):
@@ -67,29 +65,34 @@ def _wrap_engine() -> None:
                 raise error
         return original(t_outputs, grads, keep_graph, create_graph, *args, **kwargs)
 
-    torch.autograd.graph._engine_run_backward = run_backward
-    torch.autograd._engine_run_backward = run_backward
+    return _engine_run_backward
 
 
-def _wrap_forward_mode() -> None:
-    """While there are dual tensors of ours, `linear` is taken apart."""
-    make_dual, exit_dual_level = forward_ad.make_dual, forward_ad.exit_dual_level
-    taken_apart: list[Library] = []
+_taken_apart: list[Library] = []  # `linear`, while there are dual tensors of ours
 
-    def make(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
-        if not taken_apart and tensor.device.type == TYPE:
+
+def _make_dual(original: Callable[..., Any]) -> Callable[..., Any]:
+    def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
+        if not _taken_apart and tensor.device.type == TYPE:
             library = Library("aten", "IMPL")
-            taken_apart.append(library)
+            _taken_apart.append(library)
             with warned.ignored():  # PyTorch notes the first kernel in a process that replaces another
                 library.impl("linear", torch.ops.aten.linear.default.decompose, "AutogradPrivateUse1")
-        return make_dual(tensor, tangent, level=level)
+        return original(tensor, tangent, level=level)
 
-    def leave(*, level: int | None = None) -> None:
-        exit_dual_level(level=level)
-        while taken_apart:
-            taken_apart.pop()._destroy()
+    return make_dual
 
-    forward_ad.make_dual, forward_ad.exit_dual_level = make, leave
+
+def _exit_dual_level(original: Callable[..., None]) -> Callable[..., None]:
+    def exit_dual_level(*, level: int | None = None) -> None:
+        original(level=level)
+        while _taken_apart:
+            _taken_apart.pop()._destroy()
+
+    return exit_dual_level
+
+
+FORWARD_MODE = {"make_dual": _make_dual, "exit_dual_level": _exit_dual_level}
 
 
 def _double_backward() -> None:

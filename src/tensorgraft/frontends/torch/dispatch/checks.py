@@ -8,9 +8,8 @@ written. Inside `tg.jit` there is nobody to raise, so nothing is checked.
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,16 +41,19 @@ def require(xp: Backend, *requirements: tuple[Array, str]) -> None:
     check(xp, xp.stack([xp.all(held) for held, _ in requirements]), judge)
 
 
-@contextlib.contextmanager
-def collected() -> Iterator[list[tuple[Array, Judge]]]:
+class collected:
     """The checks of arrays without values that are asked for inside."""
-    before = getattr(_local, "pending", None)
-    pending: list[Any] = []
-    _local.pending = pending
-    try:
-        yield pending
-    finally:
-        _local.pending = before
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> list[tuple[Array, Judge]]:
+        self._before = getattr(_local, "pending", None)
+        pending: list[tuple[Array, Judge]] = []
+        _local.pending = pending
+        return pending
+
+    def __exit__(self, *_: object) -> None:
+        _local.pending = self._before
 
 
 def settle(xp: Backend, arrays: Sequence[Array], judges: Sequence[Judge]) -> None:

@@ -40,9 +40,14 @@ _CPU = torch.device("cpu")
 _MOST = 4096  # signatures of an operator
 # whose kernels on the CPU give fewer digits than ours, or leave a part of the result as the memory was
 _PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm"})
+_autocast = torch._C._is_any_autocast_enabled  # half a microsecond less than to ask for a device's
 _has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
 # what is called instead of an operator that has no kernel on the CPU, or (zeros without memory) one of another kind
-_INSTEAD: dict[str, Callable[..., Any]] = {"linear_backward": linear_backward, "_efficientzerotensor": torch.zeros}
+_INSTEAD: dict[str, Callable[..., Any]] = {
+    "linear_backward": linear_backward,
+    "_efficientzerotensor": torch.zeros,
+    "assign": torch.ops.aten.copy_.default._op,
+}
 
 plans: Counter[str] = Counter()  # made for backends that compile
 _operators: list[ColdOperator] = []
@@ -50,7 +55,11 @@ _operators: list[ColdOperator] = []
 
 def tier_counts() -> tuple[Counter[str], Counter[str]]:
     """(of each operator, the calls that the cold tier computed; the plans that were made for a backend that
-    compiles)."""
+    compiles). Raises nothing.
+
+    >>> import tensorgraft as tg
+    >>> computed, plans = tg.torch.tier_counts()
+    """
     cold: Counter[str] = Counter()
     for operator in _operators:
         if operator.calls:
@@ -58,7 +67,7 @@ def tier_counts() -> tuple[Counter[str], Counter[str]]:
     return cold, Counter(plans)
 
 
-class Signature:
+class ColdSignature:
     """Calls of an operator that look the same."""
 
     __slots__ = ("heat", "make", "plan", "slot", "written")
@@ -81,10 +90,10 @@ class ColdOperator:
         self.name = operator.name
         self.calls = 0
         self._operator, self._returned, self._draw = operator, returned, draw
-        self._signatures: dict[Any, Signature] = {}
+        self._signatures: dict[Any, ColdSignature] = {}
         instead, meta = _INSTEAD.get(operator.name), operator.spec.meta
         self._run = _lying(instead, meta) if instead and callable(meta) else instead or operator.op._op
-        self._out = operator.kind == "out" or torch.Tag.out in operator.op.tags
+        self._out = torch.Tag.out in operator.op.tags
         sig = operator.signature
         places = [sig.positional.index(n) for n in operator.writes if n in sig.positional]
         # of an operator that does nothing but write arguments, which; of such a call nothing has to be known
@@ -117,11 +126,21 @@ class ColdOperator:
                 return MISS
             if len(self._signatures) >= _MOST:
                 self._signatures.clear()
-            known = self._signatures[key] = Signature(self._written(args, kwargs), slot_of_backend(backend))
+            known = self._signatures[key] = ColdSignature(self._written(args, kwargs), slot_of_backend(backend))
         if self._on_cpu:
             made = self._computed(known, cells, args, kwargs)
+            calls = self._operator.calls
+            if made is not MISS and key not in calls and len(calls) < _MOST:  # where the next call finds it first
+                calls[key] = known
         else:
             made = self._programmed(known, cells, inputs, args, kwargs)
+        if made is not MISS:
+            self.calls += 1
+        return made
+
+    def again(self, known: ColdSignature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call whose signature CPU PyTorch has computed before."""
+        made = self._computed(known, cells, args, kwargs)
         if made is not MISS:
             self.calls += 1
         return made
@@ -157,11 +176,13 @@ class ColdOperator:
         if any(cell.backend is not backend for cell in cells):
             return MISS
         self.calls += 1
-        return self._computed(Signature(self._written(args, kwargs), slot_of_backend(backend)), cells, args, kwargs)
+        return self._computed(ColdSignature(self._written(args, kwargs), slot_of_backend(backend)), cells, args, kwargs)
 
     # ---- CPU PyTorch's kernel --------------------------------------------------------------------------------------
 
-    def _computed(self, known: Signature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _computed(
+        self, known: ColdSignature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         try:
             for at in known.written:
                 own(cells[at])
@@ -178,8 +199,9 @@ class ColdOperator:
         if made is MISS:
             return MISS
         if self._returned is not None:
-            if self._out:
-                self._resize(args, kwargs, outs)
+            for high, low in outs if self._out else ():
+                if high.size() != low.size():
+                    _resized(high, low)
             return self._returned(args, kwargs)
         if known.make is not None:
             return known.make(made)
@@ -191,7 +213,7 @@ class ColdOperator:
 
     def _run_on_cpu(self, lowered: list[Any], named: dict[str, Any]) -> Any:
         try:
-            if torch.is_autocast_enabled("cpu"):
+            if _autocast() and torch.is_autocast_enabled("cpu"):
                 with torch._C._DisableAutocast():
                     return self._run(*lowered, **named)
             return self._run(*lowered, **named)
@@ -213,37 +235,30 @@ class ColdOperator:
 
     def _separate(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], lowered: list[Any], named: dict[str, Any]
-    ) -> tuple[list[Any], dict[str, Any], list[Tensor]]:
+    ) -> tuple[list[Any], dict[str, Any], list[tuple[Tensor, Tensor]]]:
         """The arguments with tensors that CPU PyTorch may resize for those that are written, wherever these are given;
-        these tensors."""
-        sig = self._operator.signature
-        high, low = sig.bind(args, kwargs), sig.bind(tuple(lowered), named)
-        written = [name for name in sig.written if isinstance(low[name], Tensor)]
-        outs = {id(high[n]): low[n].as_strided(low[n].size(), low[n].stride()) for n in written}
+        each written tensor and what stands for it."""
+        outs = {}
+        for name in self._operator.signature.written:
+            low = named.get(name)
+            if isinstance(low, Tensor):  # one without elements gets memory that is nobody else's
+                apart = low.as_strided(low.size(), low.stride()) if low.numel() else torch.empty_like(low)
+                outs[id(kwargs[name])] = kwargs[name], apart
 
         def separate(a: Any, b: Any) -> Any:
             if isinstance(a, list | tuple):
                 return [separate(x, y) for x, y in zip(a, b, strict=True)]
-            return outs.get(id(a), b)
+            found = outs.get(id(a))
+            return b if found is None else found[1]
 
         positional = [separate(a, b) for a, b in zip(args, lowered, strict=True)]
-        by_name = {n: separate(kwargs[n], b) for n, b in named.items()}
-        return positional, by_name, [outs[id(high[n])] for n in written]
-
-    def _resize(self, args: tuple[Any, ...], kwargs: dict[str, Any], outs: list[Tensor]) -> None:
-        """CPU PyTorch has resized what stands for `out=` tensors: these get storages of their new sizes."""
-        bound = self._operator.signature.bind(args, kwargs)
-        written = [bound[name] for name in self._operator.signature.written if isinstance(bound[name], Tensor)]
-        for high, low in zip(written, outs, strict=True):
-            if high.size() != low.size():
-                fresh = copied(slot_of_backend(cell_of(high).backend), low)
-                set_storage(high, fresh.untyped_storage(), 0, tuple(fresh.shape), fresh.stride())
+        return positional, {n: separate(kwargs[n], b) for n, b in named.items()}, list(outs.values())
 
     # ---- a program on the cold backend -----------------------------------------------------------------------------
 
     def _programmed(
         self,
-        known: Signature,
+        known: ColdSignature,
         cells: list[Storage],
         inputs: list[Any],
         args: tuple[Any, ...],
@@ -321,6 +336,12 @@ def _lying(compute: Callable[..., Any], meta: Callable[..., Any]) -> Callable[..
         return [a if a is None or a.stride() == b.stride() else b.copy_(a) for a, b in zip(made, like, strict=True)]
 
     return run
+
+
+def _resized(high: Tensor, low: Tensor) -> None:
+    """CPU PyTorch has resized `low`, which stands for an `out=` tensor: that gets a storage of its new size."""
+    fresh = (copied if high.numel() or not _fills(low) else hosted)(slot_of_backend(cell_of(high).backend), low)
+    set_storage(high, fresh.untyped_storage(), 0, tuple(fresh.shape), fresh.stride())
 
 
 def _fills(made: Tensor) -> bool:

@@ -20,7 +20,8 @@ from tensorgraft.frontends.torch.core.values import looked_up
 from tensorgraft.frontends.torch.dispatch.outcome import abstract_call, describe, resize_out
 from tensorgraft.frontends.torch.dispatch.outline import Leaf, held_arguments
 from tensorgraft.frontends.torch.dispatch.overlap import check_overlap
-from tensorgraft.frontends.torch.dispatch.plan import backend_of, lay_out, meta_of, slot_of_call
+from tensorgraft.frontends.torch.dispatch.plan import backend_of, slot_of_call
+from tensorgraft.frontends.torch.dispatch.program import lay_out, meta_of
 from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_out_dtypes
 from tensorgraft.storage import Storage
 

@@ -1,4 +1,8 @@
-"""PyTorch's decompositions as kernels: run on tensors around traced arrays, so that a plan compiles them as a whole."""
+"""PyTorch's decompositions as kernels: run on tensors around traced arrays, so that a plan compiles them as a whole.
+
+Where nothing compiles (NumPy) a plan has the decomposition recorded, once, and runs the operations of the hub that it
+came down to: PyTorch's Python takes tens of times as long as they do.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import optree
 import torch
 
 from tensorgraft.frontends.torch.core import codes, schema, state
-from tensorgraft.frontends.torch.core.devices import slot_of_backend
+from tensorgraft.frontends.torch.core.devices import recording_slot, slot_of_backend
 from tensorgraft.frontends.torch.core.nested import map_nested
 from tensorgraft.frontends.torch.core.spec import Spec
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, from_array, to_array
+from tensorgraft.frontends.torch.dispatch import checks
+from tensorgraft.hub.abstract import ShapeDtype
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.recorded.tracing import program_backend, record
 
 
 @contextlib.contextmanager
@@ -72,3 +80,49 @@ def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> S
             )
 
     return Spec(fn, decomposed=True, uncompiled=random)
+
+
+class Replayed:
+    """The kernel of a decomposition for one plan, whose calls differ in the values of arrays alone."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self._fn = fn
+        self._run: Callable[..., Any] | None = None
+
+    def __call__(self, xp: Backend, *args: Any, **kwargs: Any) -> Any:
+        if self._run is None:
+            self._run = self._recorded(xp, args, kwargs)
+        return self._run(xp, *args, **kwargs)
+
+    def _recorded(self, xp: Backend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+        """What asks for values, or cannot be done at all, is left to the call itself, which says so."""
+        structure: Any = None
+        judges: list[Any] = []
+
+        def arrays_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+            call: Any = (args, kwargs)
+            return [a for a in optree.tree_leaves(call) if xp.is_array(a)]
+
+        def run(recorder: Any, *arrays: Any) -> list[Any]:
+            nonlocal structure
+            given = iter(arrays)
+            call: Any = (args, kwargs)
+            positional, named = optree.tree_map(lambda a: next(given) if xp.is_array(a) else a, call)
+            with checks.collected() as pending:
+                made, structure = optree.tree_flatten(self._fn(recorder, *positional, **named))
+            judges.extend(judge for _, judge in pending)
+            return [*made, *(seen for seen, _ in pending)]
+
+        recording_slot(program_backend())
+        try:
+            program = record(run, [ShapeDtype(xp.shape(a), xp.dtype_of(a)) for a in arrays_in(args, kwargs)])
+        except Exception:
+            return self._fn
+
+        def replay(xp: Backend, *args: Any, **kwargs: Any) -> Any:
+            made = program(xp, *arrays_in(args, kwargs))
+            if judges:
+                checks.settle(xp, made, judges)
+            return optree.tree_unflatten(structure, made[: structure.num_leaves])
+
+        return replay

@@ -20,12 +20,13 @@ from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, cpu_to_numpy, stored
 from tensorgraft.frontends.torch.dispatch import checks, fallback
-from tensorgraft.frontends.torch.dispatch.cold import MISS, ColdOperator
+from tensorgraft.frontends.torch.dispatch.cold import MISS, ColdOperator, ColdSignature
 from tensorgraft.frontends.torch.dispatch.cold import plans as compiled_plans
 from tensorgraft.frontends.torch.dispatch.concrete import run_concrete
 from tensorgraft.frontends.torch.dispatch.offsets import sited, without_offsets
 from tensorgraft.frontends.torch.dispatch.overlap import relation
-from tensorgraft.frontends.torch.dispatch.plan import Plan, device_error, make_plan, sharing, uncompiled
+from tensorgraft.frontends.torch.dispatch.plan import Plan, device_error, make_plan, uncompiled
+from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.frontends.torch.dispatch.refusals import ABOUT_DTYPES, NO_KERNEL, refuse
 from tensorgraft.hub.tiers import tiered
 from tensorgraft.quantization.backend import common
@@ -113,14 +114,21 @@ def entry(operator: Operator) -> Callable[..., Any]:
             key.append(backend)
             full = tuple(key)
             known: Any = calls.get(full)
+            if known.__class__ is ColdSignature:
+                if now.capture is None and tiered() and not backend.records:
+                    made = cold.again(known, cells, args, kwargs)
+                    if made is not MISS:
+                        return made
+                known = None
             if known is None:
-                if now.capture is None:
+                if now.capture is None and (backend is None or backend.cold is not None):
                     made = cold(full, backend, cells, inputs, args, kwargs)
                     if made is not MISS:
                         return made
                 apart = now.capture is not None or (backend is not None and backend.records)
                 table = recorded if apart else calls
-                known = table.get(full)
+                if apart:
+                    known = table.get(full)
                 if known is None:
                     if len(table) >= _MOST_CALLS:
                         table.clear()
@@ -169,6 +177,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
             plan = plans[full] = make_plan(operator, args, kwargs, forms)
             if plan.slot.backend.compiles:
                 compiled_plans[operator.name] += 1
+        else:  # hot ones are asked for whenever `calls` was cleared: those that nobody asks for are the first to go
+            plans[full] = plans.pop(full, plan)
         if offsets and not spec.uncompiled:
             return plan, list(map(plan.slot.backend.place, offsets))
         return plan, offsets
@@ -188,8 +198,11 @@ def entry(operator: Operator) -> Callable[..., Any]:
             now.capture.loops.issued(operator.name)
             now.capture.touch(cells)
         try:
-            with warned.remembered():  # what compiles it may import libraries
+            if plan.familiar:
                 arrays = plan.run(*[c.array for c in cells], *inputs)
+            else:
+                with warned.remembered():  # what compiles it may import libraries
+                    arrays = plan.run(*[c.array for c in cells], *inputs)
         except NoQuantizedRuleError:
             raise
         except (NotImplementedError, RecursionError):  # the backend cannot; a decomposition comes down to itself

@@ -38,12 +38,23 @@ class NoKernelError(TracedValueError):
 
 
 def fallbacks() -> dict[str, int]:
-    """How often each operator has run on the CPU for want of a kernel, by name."""
+    """How often each operator has run on the CPU for want of a kernel, by name. Raises nothing.
+
+    >>> import tensorgraft as tg
+    >>> sum(tg.torch.fallbacks().values()) >= 0
+    True
+    """
     return dict(_counts)
 
 
 def set_fallback(mode: str) -> None:
-    """ "warn" (once for each operator; the default) or "error": raise FallbackError instead of running on the CPU."""
+    """What happens where the device has no kernel of an operator: "warn" (once for each operator; the default), and run
+    it on the CPU, or "error": FallbackError. Raises ValueError for another mode.
+
+    >>> import tensorgraft as tg
+    >>> tg.torch.set_fallback("error")
+    >>> tg.torch.set_fallback("warn")
+    """
     global _forbidden
     if mode not in ("warn", "error"):
         raise ValueError(f"set_fallback takes 'warn' or 'error', not {mode!r}")
@@ -57,14 +68,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         from torch._decomp import decomposition_table
 
     return decomposition_table
-
-
-def boxed(op: schema.Overload, *args: Any, **kwargs: Any) -> Any:
-    """What the dispatcher calls for an operator that has neither a kernel nor a composite."""
-    from tensorgraft.frontends.torch import setup
-
-    entry = setup.late_entry(op)
-    return entry(*args, **kwargs) if entry is not None else on_cpu(op, args, kwargs)
 
 
 def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -30,7 +30,7 @@ def sited(cell: Storage, offset: Any) -> Any:
     """What stands for an offset that is not 0 in the key of a call: itself where the plan is to know it, else with
     what its form depends on."""
     xp = cell.backend
-    if _now.capture is not None or xp.wraps:
+    if _now.capture is not None or xp.compound:
         return offset
     try:
         array = array_set(cell)
@@ -49,7 +49,7 @@ def without_offsets(
     reduced: list[Any] = []
     forms: list[Form | None] = []
     offsets: list[int] = []
-    quantized = any(cell.backend.wraps for cell in cells)
+    quantized = any(cell.backend.compound for cell in cells)
     for part in key:
         if part.__class__ is tuple and len(part) == 4 and part[0].__class__ is torch.dtype:
             dtype, shape, strides, site = part

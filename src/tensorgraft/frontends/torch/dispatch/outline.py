@@ -39,6 +39,7 @@ class Outline:
     promoted: frozenset[str]
     positional: list[str]  # arguments of the kernel
     named: list[str]
+    fetches: Any = None  # how a program makes the kernel's arguments (`program`)
     made: torch.dtype | None = None  # of an elementwise operator, whose result has the sizes and strides of `pointwise`
 
 
@@ -83,8 +84,8 @@ def pointwise(tensors: Sequence[Tensor]) -> tuple[Shape, Shape] | None:
             return shape, strides
     else:
         try:
-            shape = tuple(torch.broadcast_shapes(*(t.size() for t in tensors)))
-        except RuntimeError:
+            shape = np.broadcast_shapes(*[t.size() for t in tensors])
+        except ValueError:
             return None
     if 0 in shape or 1 in shape:  # strides along such axes are anything
         return None

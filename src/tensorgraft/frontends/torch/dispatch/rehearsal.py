@@ -22,6 +22,8 @@ _VALUES = torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch
 with torch.inference_mode(False):
     _MEMORY = torch.zeros(1 << 19, dtype=torch.uint8, device="cpu")  # nobody writes to it
     _ONE = torch.zeros(1, dtype=torch.float32, device="cpu")
+_APART = ("_foreach_", "cat", "stack")  # the result is no larger than the operands together
+_PLAIN = frozenset({int, float, bool, type(None), str, torch.dtype})
 _zeros: dict[torch.dtype, Tensor] = {torch.uint8: _MEMORY}
 
 
@@ -37,15 +39,15 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         raise Unasked
     fresh: dict[int, Tensor] | None = {} if operator.writes else None
     sizes: list[torch.Size] = []
-    made: list[Any] = []
     try:
         positional = [_stand_in(a, fresh, sizes) for a in args]
-        named = {name: _stand_in(a, fresh, sizes) for name, a in kwargs.items()}
-        if not sizes or _is_large(operator, [size.numel() for size in sizes], sizes):
+        named = {name: _stand_in(a, fresh, sizes) for name, a in kwargs.items()} if kwargs else kwargs
+        if not sizes or _is_large(operator, sizes):
             raise Unasked
+        made: list[Any] = []
 
         def call(_: float) -> float:
-            made.append(operator.op(*positional, **named))
+            made.append(operator.op._op(*positional, **named))
             return 0.0
 
         with torch._C._DisableAutocast(), warned.heard():
@@ -64,10 +66,11 @@ def _can_be(operator: Operator) -> bool:
     return here and not any(tag in operator.op.tags for tag in _VALUES)
 
 
-def _is_large(operator: Operator, elements: list[int], sizes: list[torch.Size]) -> bool:
+def _is_large(operator: Operator, sizes: list[torch.Size]) -> bool:
+    elements = [size.numel() for size in sizes]
     if sum(elements) > _MOST:
         return True
-    if len(elements) == 1 or operator.writes or operator.name.startswith("_foreach_"):
+    if len(elements) == 1 or operator.writes or operator.name.startswith(_APART):
         return False
     if operator.spec.promotion is not None and sizes.count(sizes[0]) == len(sizes):
         return False
@@ -76,6 +79,8 @@ def _is_large(operator: Operator, elements: list[int], sizes: list[torch.Size]) 
 
 
 def _stand_in(a: Any, fresh: dict[int, Tensor] | None, sizes: list[torch.Size]) -> Any:
+    if a.__class__ in _PLAIN:
+        return a
     if isinstance(a, Tensor):
         sizes.append(a.size())
         if fresh is None:

@@ -12,6 +12,7 @@ from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.core.schema import Signature
 from tensorgraft.frontends.torch.core.tensors import (
+    MOST_AXES,
     attach,
     cell_of,
     from_array,
@@ -22,11 +23,14 @@ from tensorgraft.frontends.torch.core.tensors import (
 from tensorgraft.frontends.torch.core.traced_values import asked_for_value
 from tensorgraft.frontends.torch.core.values import looked_up
 from tensorgraft.frontends.torch.dispatch.memory import computed, from_cpu, tier, to_cpu
-from tensorgraft.storage import Storage, contiguous_strides
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage, contiguous_strides, is_dense
 
 Tensor = torch.Tensor
 DIRECT: dict[str, Callable[..., Any]] = {}  # registered as they are, without a plan
 kernels: dict[str, Callable[..., Any]] = {}  # of the operators of our own, for where nothing lies between
+# a class of backends -> how a tensor of their arrays goes to another device, where that is more than its numbers
+movers: dict[type[Backend], Callable[[Tensor, torch.device], Tensor]] = {}
 
 
 def direct(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -51,7 +55,8 @@ def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
         copy_(torch.ops.aten._neg_view(target), torch.ops.aten._neg_view(source))
         return target
     if source.device == target.device:
-        return torch.ops.graft.assign(target, source)
+        lazy = source.is_conj() or source.is_neg()
+        return torch.ops.graft.assign(target, source) if lazy else kernels["assign"](target, source)
     torch.broadcast_shapes(source.size(), target.size())  # raises where they do not fit
     if source.device.type == TYPE:
         _touch(source)
@@ -62,7 +67,7 @@ def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     if source.device.type != "cpu":
         source = source.cpu()
     slot = slot_at(target.device.index)
-    return torch.ops.graft.assign(target, from_cpu(source, slot))
+    return kernels["assign"](target, from_cpu(source, slot))
 
 
 def resolving(clone: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -132,11 +137,9 @@ def _to_copy(
         return convert(x, dtype, memory_format or torch.preserve_format)
     if x.device.type == TYPE:
         cell = cell_of(x)
-        if cell.backend.wraps and cell.array.dtype == numpy_dtype(x.dtype) and device.type in (TYPE, "cpu"):
-            # quantised, and so it is there; not the bits of its numbers
-            from tensorgraft.frontends.torch.quantized import tensors as quantized
-
-            there = quantized.moved(x, device)
+        move = movers.get(type(cell.backend))
+        if move is not None and cell.array.dtype == numpy_dtype(x.dtype) and device.type in (TYPE, "cpu"):
+            there = move(x, device)  # quantised, and so it is there; not the bits of its numbers
             return there if dtype == x.dtype else there.to(dtype)
         _touch(x)
         host = to_cpu(x)
@@ -226,31 +229,41 @@ def new_empty(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype
     slot = slot_of(device)
     xp = slot.backend
     n = 1 + sum((d - 1) * s for d, s in zip(size, stride, strict=True)) if 0 not in size else 0
+    rows = _rows(size, stride, n)
     if tier(xp):
         numpy_dtype(dtype)  # raises for dtypes that no backend has
-        zeros = torch.zeros(n, dtype=dtype, device="cpu")
+        zeros = torch.zeros(rows, dtype=dtype, device="cpu")
         return attach(Storage(None, xp, zeros), slot, dtype, size, stride, n * dtype.itemsize)
-    array = zeros_array(xp, n, dtype)
-    cell = state.created(Storage(array, xp))
+    cell = state.created(Storage(zeros_array(xp, rows, dtype), xp))
     return attach(cell, slot, dtype, size, stride, n * dtype.itemsize)
 
 
-def zeros_array(xp: Any, n: int, dtype: torch.dtype) -> Any:
+def _rows(size: tuple[int, ...], stride: tuple[int, ...], n: int) -> tuple[int, ...]:
+    """The shape of an array of `n` elements for a storage in which a tensor lies so: its own, axes as they lie. What is
+    written there needs no other shape; between two shapes XLA computes a value twice."""
+    if not n or len(size) > MOST_AXES or not is_dense(size, stride):
+        return (n,)
+    if stride == contiguous_strides(size):
+        return size
+    return tuple(size[d] for d in sorted(range(len(size)), key=lambda d: (-stride[d], d)))
+
+
+def zeros_array(xp: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
     """Zeros; on backends with immutable arrays one array serves all storages."""
-    key = (id(xp), n, dtype)
+    key = (id(xp), shape, dtype)
     found = _zeros.get(key)
     if found is None:
         with xp.scope():
-            found = xp.zeros((n,), numpy_dtype(dtype))
+            found = xp.zeros(shape, numpy_dtype(dtype))
         # by its type: a backend whose arrays can be written may say otherwise of itself while it records a program
-        if n <= _FEW and not (type(xp).mutable or xp.is_traced(found)):
+        if math.prod(shape) <= _FEW and not (type(xp).mutable or xp.is_traced(found)):
             if len(_zeros) >= 1024:
                 _zeros.clear()
             _zeros[key] = found
     return found
 
 
-_zeros: dict[tuple[int, int, torch.dtype], Any] = {}
+_zeros: dict[tuple[int, tuple[int, ...], torch.dtype], Any] = {}
 _FEW = 1 << 12  # elements of an array that may be kept
 
 

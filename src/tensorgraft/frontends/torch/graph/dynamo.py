@@ -13,9 +13,9 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import GraphModule
 
-from tensorgraft.frontends.torch.compiled.inductor import device_of
+from tensorgraft.frontends.torch.compiled.in_dynamo import device_of
 from tensorgraft.frontends.torch.core.devices import slot_named, slot_of
-from tensorgraft.frontends.torch.graph.graph import Graph
+from tensorgraft.frontends.torch.graph.graph import TorchGraph
 
 OPTIONS = ("device",)
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -41,8 +41,8 @@ def tensorgraft(
     name = (options or {}).get("device")
     slot = slot_of(device_of(module, inputs)) if name is None else slot_named(name)
 
-    def compiler(graph: GraphModule, inputs: Sequence[Any]) -> Graph:
-        return Graph(graph, slot)
+    def compiler(graph: GraphModule, inputs: Sequence[Any]) -> TorchGraph:
+        return TorchGraph(graph, slot)
 
     capture = aot_autograd(fw_compiler=compiler, bw_compiler=compiler, partition_fn=min_cut_rematerialization_partition)
     return capture(module, inputs)

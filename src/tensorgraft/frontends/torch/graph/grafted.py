@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tensorgraft.frontends.torch.core.devices import TYPE, recording_slot, slot_named
-from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, numpy_dtype, to_array
+from tensorgraft.frontends.torch.core.devices import recording_slot, slot_named
 from tensorgraft.frontends.torch.graph import exported
-from tensorgraft.frontends.torch.graph.pure_function import PureFunction
+from tensorgraft.frontends.torch.graph.grafted_program import GraftedFunction
+from tensorgraft.frontends.torch.graph.pure_function import PureFunction, state_of
 from tensorgraft.frontends.torch.quantized import tensors as quantized
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.tracing import program_backend
@@ -25,7 +25,7 @@ Tensor = torch.Tensor
 Arrays = Mapping[str, Array]
 
 
-class Grafted(NamedTuple):
+class GraftedModule(NamedTuple):
     """A module as a pure function.
 
     `out, buffers = apply(params, buffers, *args, key=None, **kwargs)`: arrays for tensors, and the module's own results
@@ -42,20 +42,18 @@ def graft_module(module: Any, onto: str) -> Any:
     module itself is left as it is, and is asked for its modes at each call."""
     slot = slot_named(onto)
     xp = slot.backend
-    if xp.name not in ("jax", "tensorflow", "numpy"):
+    if xp.grafted_as is None:
         raise TypeError(f"tg.graft takes a torch.nn.Module onto 'jax', 'tensorflow' or 'numpy', not onto {onto!r}")
     if exported.is_exported(module):
-        device = recording_slot(program_backend()).device if xp.name == "numpy" else slot.device
+        device = recording_slot(program_backend()).device if xp.grafted_as == "program" else slot.device
         module = exported.on_device(module, device)
     _make_dense(module, onto)
-    if xp.name == "numpy":
-        from tensorgraft.frontends.torch.graph.grafted_program import GraftedFunction
-
+    if xp.grafted_as == "program":
         return GraftedFunction(module, xp)
     with xp.scope():
         params, buffers = state_of(module, xp)
-    if xp.name == "jax":
-        return Grafted(PureFunction(module, xp), params, buffers)
+    if xp.grafted_as == "function":
+        return GraftedModule(PureFunction(module, xp), params, buffers)
     return _native_module(module, xp, params, buffers)
 
 
@@ -86,19 +84,3 @@ def _native_module(module: torch.nn.Module, xp: Backend, params: dict[str, Array
     trained = {name: a for name, a in params.items() if name in learnt}
     fixed = {name: a for name, a in {**params, **buffers}.items() if name not in learnt}
     return xp.module(call, trained, fixed, stateful=True, name=type(module).__name__)
-
-
-def state_of(module: torch.nn.Module, xp: Backend) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Parameters and buffers as arrays of the backend, whose scope it is, in the user's configuration."""
-
-    def out_of(t: Tensor) -> Array:
-        dtype = xp.native_dtype(numpy_dtype(t.dtype))
-        with xp.scope():
-            if t.device.type == TYPE and cell_of(t).backend is xp:
-                return xp.astype(to_array(t.detach()), dtype)
-            return xp.astype(xp.asarray(cpu_to_numpy(t.detach().cpu())), dtype)
-
-    return (
-        {name: out_of(p) for name, p in module.named_parameters()},
-        {name: out_of(b) for name, b in module.named_buffers()},
-    )

@@ -13,10 +13,9 @@ from torch.utils._pytree import SUPPORTED_NODES
 
 from tensorgraft.frontends.torch.compiled.guards import surroundings
 from tensorgraft.frontends.torch.core.devices import recording_slot
-from tensorgraft.frontends.torch.graph.grafted import state_of
-from tensorgraft.frontends.torch.graph.pure_function import PureFunction
+from tensorgraft.frontends.torch.graph.pure_function import PureFunction, state_of
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.recorded.function import SEED, Function, Recorded, Signature, specs_of
+from tensorgraft.hub.recorded.function import SEED, CallSignature, Function, Recorded, specs_of
 from tensorgraft.hub.recorded.structure import apart, together
 from tensorgraft.hub.recorded.tracing import program_backend, record
 
@@ -38,7 +37,7 @@ class GraftedFunction(Function):
         self._pure = PureFunction(module, program_backend(), "seed=... (an int, or two integers)")
         self._modes: tuple[Any, ...] = ()
 
-    def recorded(self, signature: Signature) -> Recorded:
+    def recorded(self, signature: CallSignature) -> Recorded:
         modes = (tuple(m.training for m in self.module.modules()), surroundings(self.module))
         if modes != self._modes:  # other programs, of which one is saved for each signature
             self.programs.clear()
@@ -49,7 +48,7 @@ class GraftedFunction(Function):
             found = self.programs[signature] = self._record(signature)
         return found
 
-    def _record(self, signature: Signature) -> Recorded:
+    def _record(self, signature: CallSignature) -> Recorded:
         results: Any = None
 
         def run(xp: Backend, *arrays: Array) -> list[Array]:

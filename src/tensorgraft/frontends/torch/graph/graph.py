@@ -26,7 +26,7 @@ _UNKNOWN = object()
 
 
 @dataclass
-class Step:
+class GraphStep:
     """A piece, or a node for PyTorch; where its inputs and results are among the values of a call."""
 
     run: Any
@@ -35,7 +35,7 @@ class Step:
     effects: bool  # it may have some: it runs once in a call
 
 
-class Graph:
+class TorchGraph:
     """Called with the list of its inputs, which it empties (the convention that AOTAutograd calls boxed)."""
 
     def __init__(self, module: GraphModule, slot: Slot) -> None:
@@ -86,7 +86,7 @@ class Graph:
         self._left_out.update(dict.fromkeys(alike, name))
         self._steps = self._parted()
 
-    def _parted(self) -> list[Step]:
+    def _parted(self) -> list[GraphStep]:
         """Pieces run at even times, PyTorch's nodes between them at odd ones, each as early as it can."""
         time: dict[Node, int] = {}
         groups: dict[int, list[Node]] = {}
@@ -110,7 +110,7 @@ class Graph:
                 steps.append(self._piece(nodes, modules))
         return steps
 
-    def _piece(self, nodes: list[Node], modules: set[Node]) -> Step:
+    def _piece(self, nodes: list[Node], modules: set[Node]) -> GraphStep:
         inside = set(nodes)
         functions = [n for n in self._nodes if n in modules and any(user in inside for user in n.users)]
         used = {n for node in nodes for n in node.all_input_nodes}
@@ -118,9 +118,9 @@ class Graph:
         outputs = [n for n in nodes if any(user not in inside for user in n.users)]
         numbered = [(self._at[n], n) for n in (*functions, *nodes)]
         piece = Piece(self.module, self.slot, numbered, inputs, outputs, self.random)
-        return Step(piece, [self._at[n] for n in inputs], [self._at[n] for n in outputs], False)
+        return GraphStep(piece, [self._at[n] for n in inputs], [self._at[n] for n in outputs], False)
 
-    def _for_pytorch(self, node: Node) -> Step:
+    def _for_pytorch(self, node: Node) -> GraphStep:
         inputs = node.all_input_nodes
         place = {n: k for k, n in enumerate(inputs)}
         modules = {n: attribute_of(self.module, n) for n in inputs if n.op == "get_attr"}
@@ -136,4 +136,4 @@ class Graph:
             with torch.no_grad(), torch._C._DisableAutocast():
                 return [node.target(*args, **kwargs)]  # type: ignore[operator]
 
-        return Step(run, [self._at[n] for n in inputs], [self._at[node]], True)
+        return GraphStep(run, [self._at[n] for n in inputs], [self._at[node]], True)

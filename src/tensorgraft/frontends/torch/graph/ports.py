@@ -65,10 +65,10 @@ def entrance(example: Tensor, slot: Slot) -> Entrance:
     else:
         take = lambda t: cpu_to_numpy(arranged(lazily(t.detach())))  # noqa: E731
     kept = isinstance(example, torch.nn.Parameter)
-    return Entrance(Kept(take, slot) if kept else take, metadata, lazily)
+    return Entrance(KeptParameter(take, slot) if kept else take, metadata, lazily)
 
 
-class Kept:
+class KeptParameter:
     """What takes a parameter, which comes again at every call: one array, as long as it is over the same memory (what
     the program writes there, the array sees). Nothing is kept of a copy, nor beyond the parameter's life."""
 

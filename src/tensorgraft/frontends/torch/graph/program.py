@@ -52,7 +52,7 @@ class Piece:
         self.done = _last_uses([node for _, node in nodes], set(outputs))
         # what is not the same at every call: Dynamo's guards stand for the rest
         self._varying = [i for i, node in enumerate(inputs) if _varies(node)]
-        self._programs: dict[Any, Program] = {}
+        self._programs: dict[Any, FxProgram] = {}
         # PyTorch can compute it as well: no random numbers, which are the backend's, nor branches and loops
         self._plain = not random and not any(n.op == "get_attr" for _, n in nodes)
         self._cold = Counts()
@@ -64,7 +64,7 @@ class Piece:
         if program is None and self._plain and self._cold.waits(self.slot.backend, key, len(self._programs)):
             return self._by_pytorch(values)
         if program is None:
-            program = self._programs[key] = Program(self, values)
+            program = self._programs[key] = FxProgram(self, values)
             if len(self._programs) == _MANY and self.slot.backend.compiles:
                 warnings.warn(
                     f"a graph of torch.compile has been compiled for {_MANY} different sizes or numbers, each of which"
@@ -87,8 +87,8 @@ class Piece:
         return [environment[node] for node in self.outputs]
 
     def _described(self, values: Sequence[Any]) -> str:
-        given = (values[i] for i in self._varying)
-        return ", ".join(str(tuple(v.shape) if isinstance(v, Tensor) else v) for v in given)
+        shown = (values[i] for i in self._varying)
+        return ", ".join(str(tuple(v.shape) if isinstance(v, Tensor) else v) for v in shown)
 
 
 def _varies(node: Node) -> bool:
@@ -102,7 +102,7 @@ def _look(value: Any) -> Any:
     return (value.shape, value.stride()) if isinstance(value, Tensor) else (type(value), value)
 
 
-class Program:
+class FxProgram:
     """A piece for inputs that look like `values`."""
 
     def __init__(self, piece: Piece, values: Sequence[Any]) -> None:
@@ -123,8 +123,8 @@ class Program:
         arrays = [take(values[i]) for i, take in self._takes]
         if self.piece.random:
             arrays.append(seed)
-        made = self._run(*arrays)
-        tensors = [give(array) for give, array in zip(self._gives, made, strict=True)]
+        arrays_out = self._run(*arrays)
+        tensors = [give(array) for give, array in zip(self._gives, arrays_out, strict=True)]
         return [leave(tensors, values) for leave in self._exits]
 
     def _traced(self, *arrays: Array) -> tuple[Array, ...]:
@@ -134,10 +134,10 @@ class Program:
             # autograd has done its part, and so has autocast: both are in the graph
             with active(capture), torch.no_grad(), torch._C._DisableAutocast():
                 environment: dict[Node, Any] = {piece.inputs[i]: value for i, value in self.numbers.items()}
-                given: dict[Storage, int] = {}  # which input a storage is
+                inputs: dict[Storage, int] = {}  # which input a storage is
                 for (i, port), array in zip(self.entrances.items(), arrays, strict=False):
                     cell = state.created(Storage(array, self.backend))
-                    given[cell] = i
+                    inputs[cell] = i
                     environment[piece.inputs[i]] = port.tensor(cell)
                 for number, node in piece.nodes:
                     capture.begin(number)
@@ -147,11 +147,11 @@ class Program:
                         environment[node] = call_node(node, environment, piece.slot)
                     for used in piece.done.get(node, ()):
                         del environment[used]
-                return self._leave([environment[node] for node in piece.outputs], given)
+                return self._leave([environment[node] for node in piece.outputs], inputs)
         finally:
             capture.restore()
 
-    def _leave(self, results: list[Any], given: dict[Storage, int]) -> tuple[Array, ...]:
+    def _leave(self, results: list[Any], inputs: dict[Storage, int]) -> tuple[Array, ...]:
         """The arrays that the program returns; how the results are found in them."""
         cells: list[Storage] = []
         self._gives, self._exits = [], []
@@ -160,7 +160,7 @@ class Program:
                 self._exits.append(_constant(result))
                 continue
             cell = cell_of(result)
-            at = given.get(cell)
+            at = inputs.get(cell)
             if at is not None:
                 port = self.entrances[at]
                 self._exits.append(_of_input(at, port.lazily, view_of(result, port.metadata)))
@@ -174,15 +174,15 @@ class Program:
 
 
 def _constant(value: Any) -> Exit:
-    return lambda made, values: value
+    return lambda results, values: value
 
 
 def _of_input(at: int, plain: Callable[[Tensor], Tensor], view: Callable[[Tensor], Tensor]) -> Exit:
-    return lambda made, values: view(plain(values[at].detach()))
+    return lambda results, values: view(plain(values[at].detach()))
 
 
 def _of_result(k: int, view: Callable[[Tensor], Tensor]) -> Exit:
-    return lambda made, values: view(made[k])
+    return lambda results, values: view(results[k])
 
 
 def _whole(xp: Any, cell: Storage) -> Metadata:
@@ -197,8 +197,8 @@ def _last_uses(nodes: list[Node], kept: set[Node]) -> dict[Node, list[Node]]:
     for node in nodes:
         for used in node.all_input_nodes:
             last[used] = node
-    found: dict[Node, list[Node]] = {}
+    after: dict[Node, list[Node]] = {}
     for used, node in last.items():
         if used not in kept:
-            found.setdefault(node, []).append(used)
-    return found
+            after.setdefault(node, []).append(used)
+    return after

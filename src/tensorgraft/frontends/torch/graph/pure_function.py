@@ -20,7 +20,7 @@ from tensorgraft.frontends.torch.compiled.guards import surroundings
 from tensorgraft.frontends.torch.compiled.tape import Tape, record
 from tensorgraft.frontends.torch.compiled.watch import HostWatch
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
-from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, numpy_dtype, to_array
+from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
 from tensorgraft.frontends.torch.graph.pure import PureCapture
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -38,7 +38,7 @@ class PureFunction:
         self.module, self.xp, self.seeding = module, xp, seeding
         self.parameters = {name: (numpy_dtype(p.dtype), p.requires_grad) for name, p in module.named_parameters()}
         self.buffers = {name: numpy_dtype(b.dtype) for name, b in module.named_buffers()}
-        self._known: dict[Any, Signature] = {}
+        self._known: dict[Any, PureSignature] = {}
 
     def __call__(
         self, params: Arrays, buffers: Arrays, /, *args: Any, key: Any = None, **kwargs: Any
@@ -52,9 +52,9 @@ class PureFunction:
         self, params: Arrays, buffers: Arrays, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any
     ) -> tuple[Any, dict[str, Array]]:
         """(results, the buffers that the module has written)"""
-        for given, expected, what in ((params, self.parameters, "params"), (buffers, self.buffers, "buffers")):
-            if given.keys() != expected.keys():
-                missing, unknown = sorted(expected.keys() - given.keys()), sorted(given.keys() - expected.keys())
+        for passed, expected, what in ((params, self.parameters, "params"), (buffers, self.buffers, "buffers")):
+            if passed.keys() != expected.keys():
+                missing, unknown = sorted(expected.keys() - passed.keys()), sorted(passed.keys() - expected.keys())
                 raise ValueError(
                     f"{what} of {type(self.module).__name__} do not fit: missing {missing}, unknown {unknown}"
                 )
@@ -86,10 +86,10 @@ class PureFunction:
             str(xp.native_dtype(dtypes.int64)),
             *map(self._described, arrays),
         )
-        found = self._known.get(signature)
-        if found is None:
-            found = self._known[signature] = Signature(self, leaves, places, structure, key is not None)
-        return found(arrays)
+        function = self._known.get(signature)
+        if function is None:
+            function = self._known[signature] = PureSignature(self, leaves, places, structure, key is not None)
+        return function(arrays)
 
     def _described(self, a: Array) -> tuple[Any, ...]:
         if isinstance(a, np.ndarray):
@@ -104,7 +104,7 @@ class PureFunction:
         return tuple(shape), self.xp.dtype_of(a)
 
 
-class Signature:
+class PureSignature:
     """The module's call with arguments that look the same."""
 
     def __init__(
@@ -112,19 +112,19 @@ class Signature:
     ) -> None:
         self.owner, self.places, self.structure, self.keyed = owner, places, structure, keyed
         self.leaves = [None if i in places else leaf for i, leaf in enumerate(leaves)]
-        self.run: Run | None = None  # the last one that was traced: what is no array in it
-        self.taped: Run | None = None
+        self.run: PureRun | None = None  # the last one that was traced: what is no array in it
+        self.taped: PureRun | None = None
         self.native = owner.xp.native_function(self._primal, self._forward, self._backward)
 
     def __call__(self, arrays: Sequence[Array]) -> tuple[Any, dict[str, Array]]:
-        made = list(self.native(*arrays))
+        outputs = list(self.native(*arrays))
         run = self.taped or self.run
         assert run is not None
         n = len(run.where)
         flat = list(run.flat)
-        for i, array in zip(run.where, made[:n], strict=True):
+        for i, array in zip(run.where, outputs[:n], strict=True):
             flat[i] = array
-        return plain(tree_unflatten(flat, run.structure)), dict(zip(run.written, made[n:], strict=True))
+        return plain(tree_unflatten(flat, run.structure)), dict(zip(run.written, outputs[n:], strict=True))
 
     def _primal(self, *arrays: Array) -> list[Array]:
         with torch.no_grad():
@@ -140,28 +140,28 @@ class Signature:
         """`cotangents` are those of the results that are inexact, transposed, where PyTorch's are conjugated."""
         run, xp = self.taped, self.owner.xp
         assert run is not None
-        found: list[Array | None] = [None] * len(run.given_dtypes)
+        pulled: list[Array | None] = [None] * len(run.given_dtypes)
         if run.tape is None:
-            return found
-        given = [xp.astype(a, dtype) for a, dtype in zip(residuals, run.residual_dtypes, strict=True)]
+            return pulled
+        converted = [xp.astype(a, dtype) for a, dtype in zip(residuals, run.residual_dtypes, strict=True)]
         dy = [_conjugate(xp, xp.astype(cotangents[k], dtype)) for k, dtype in run.roots]
         capture = PureCapture(xp, None, self.owner.seeding)
         try:
             # what runs again in the backward pass (checkpoints) looks for the parameters in the module
             with active(capture), _reparametrize_module(self.owner.module, run.state):
                 slot = slot_of_backend(xp)
-                gradients = run.tape.walk(capture, given, [from_array(a, slot) for a in dy])
+                gradients = run.tape.walk(capture, converted, [from_array(a, slot) for a in dy])
                 arrays = [None if g is None else to_array(g) for g in gradients]
         finally:
             capture.restore()
         for end, gradient in zip(run.ends, arrays, strict=True):
             if end is not None and gradient is not None:
-                found[end] = _conjugate(xp, xp.astype(gradient, run.given_dtypes[end]))
-        return found
+                pulled[end] = _conjugate(xp, xp.astype(gradient, run.given_dtypes[end]))
+        return pulled
 
 
 @dataclass
-class Run:
+class PureRun:
     """What a traced call of the module was, other than its arrays."""
 
     given_dtypes: list[np.dtype]  # of the arguments
@@ -176,7 +176,7 @@ class Run:
     state: dict[str, Tensor]  # parameters and buffers
 
 
-def run(call: Signature, arrays: Sequence[Array], taped: bool) -> tuple[Run, list[Array], list[Array]]:
+def run(call: PureSignature, arrays: Sequence[Array], taped: bool) -> tuple[PureRun, list[Array], list[Array]]:
     """Call the module on tensors around arrays: (what it was, results and buffers afterwards, residuals)."""
     xp = call.owner.xp
     capture = PureCapture(xp, arrays[-1] if call.keyed else None, call.owner.seeding)
@@ -188,8 +188,8 @@ def run(call: Signature, arrays: Sequence[Array], taped: bool) -> tuple[Run, lis
 
 
 def _run(
-    call: Signature, arrays: Sequence[Array], taped: bool, capture: PureCapture
-) -> tuple[Run, list[Array], list[Array]]:
+    call: PureSignature, arrays: Sequence[Array], taped: bool, capture: PureCapture
+) -> tuple[PureRun, list[Array], list[Array]]:
     owner = call.owner
     xp = owner.xp
     slot = slot_of_backend(xp)
@@ -207,14 +207,14 @@ def _run(
     state = {name: tensor(k, *about) for k, (name, about) in enumerate(owner.parameters.items())}
     for name, dtype in owner.buffers.items():
         state[name] = tensor(len(state), dtype, False)
-    given = list(call.leaves)
+    leaves = list(call.leaves)
     first_node = torch.autograd._get_sequence_nr()
     widened = xp.native_dtype(dtypes.int64) != dtypes.int64  # the user has no int64 to give
     for k, i in enumerate(call.places, start=len(state)):
         narrow = widened and xp.dtype_of(arrays[k]) == dtypes.int32
         t = tensor(k, dtypes.int64 if narrow else None, True)
-        given[i] = t.clone() if t.requires_grad else t  # the module may write it
-    args, kwargs = tree_unflatten(given, call.structure)
+        leaves[i] = t.clone() if t.requires_grad else t  # the module may write it
+    args, kwargs = tree_unflatten(leaves, call.structure)
 
     before = {name: (state[name], cell_of(state[name]).array) for name in owner.buffers}
     flat, structure = tree_flatten(functional_call(owner.module, state, args, kwargs))
@@ -228,7 +228,7 @@ def _run(
     if tape is not None:
         tape.keep(capture, capture.survivors())
         residuals = list(tape.arrays)
-    made = Run(
+    run = PureRun(
         given_dtypes=[xp.dtype_of(a) for a in arrays],
         structure=structure,
         flat=[None if i in set(where) else o for i, o in enumerate(flat)],
@@ -242,7 +242,7 @@ def _run(
     )
     if tape is not None:
         tape.locate({}, [])
-    return made, results, residuals
+    return run, results, residuals
 
 
 def plain(o: Any) -> Any:
@@ -264,3 +264,19 @@ def _is_hashable(x: Any) -> bool:
 
 def _conjugate(xp: Backend, a: Array) -> Array:
     return xp.conj(a) if dtypes.is_complex(xp.dtype_of(a)) else a
+
+
+def state_of(module: torch.nn.Module, xp: Backend) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Parameters and buffers as arrays of the backend, whose scope it is, in the user's configuration."""
+
+    def out_of(t: Tensor) -> Array:
+        dtype = xp.native_dtype(numpy_dtype(t.dtype))
+        with xp.scope():
+            if t.device.type == TYPE and cell_of(t).backend is xp:
+                return xp.astype(to_array(t.detach()), dtype)
+            return xp.astype(xp.asarray(cpu_to_numpy(t.detach().cpu())), dtype)
+
+    return (
+        {name: out_of(p) for name, p in module.named_parameters()},
+        {name: out_of(b) for name, b in module.named_buffers()},
+    )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from tensorgraft.frontends.torch.dispatch.plan import as_dtype
+from tensorgraft.frontends.torch.dispatch.program import as_dtype
 from tensorgraft.hub import dtypes
 
 Array = Any
@@ -39,3 +39,9 @@ def at_least_1d(xp: Any, x: Array) -> Array:
 def scalar_name(dtype: torch.dtype) -> str:
     """ATen's word for a dtype in its messages: "Float", "ComplexDouble"."""
     return torch.empty(0, dtype=dtype, device="cpu").type().removeprefix("torch.").removesuffix("Tensor")
+
+
+def gradients(xp: Any, fn: Callable[..., Array], primals: Sequence[Array], grad: Array) -> tuple[Array, ...]:
+    """What a backward operator gives, derived from its forward one: the cotangents of `primals` where `fn(backend,
+    *primals)` has the cotangent `grad`. What `fn` reads from outside is to be `lifted`."""
+    return xp.vjp(lambda inner, *xs: (fn(inner, *xs),), *primals)[1]((grad,))

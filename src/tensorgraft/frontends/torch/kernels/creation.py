@@ -60,7 +60,31 @@ def _counted(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **_: Any
     return {"count": count} if whole and count > 0 else None
 
 
-@kernel("arange.start_step", positions=("start", "end"), moves=_counted)
+def _range(start: Any, end: Any, step: Any = 1, *, out: Any = None, dtype: Any = None, **_: Any) -> Any:
+    """The sizes of a range. PyTorch's own meta function is in Python, and imports its compiler: a second of CPU. Raises
+    ValueError for what may be no range: CPU PyTorch has a word for it."""
+    import torch
+
+    if any(n.__class__ not in (int, float) for n in (start, end, step)) or not math.isfinite(start + end + step):
+        raise ValueError
+    if not step or (end - start) * step < 0:
+        raise ValueError
+    integers = all(n.__class__ is int for n in (start, end, step))
+    if out is not None:
+        dtype = out.dtype
+    elif dtype is None:
+        dtype = torch.int64 if integers else torch.get_default_dtype()
+    if dtype.is_complex or dtype == torch.bool:
+        raise ValueError
+    if dtype == torch.int64 and not integers:
+        start, end, step, integers = int(start), int(end), int(step), True
+        if not step:
+            raise ValueError
+    n = -((start - end) // step) if integers else math.ceil((end - start) / step)
+    return torch.empty(n, dtype=dtype, device="meta") if out is None else out.resize_(n)
+
+
+@kernel("arange.start_step", positions=("start", "end"), moves=_counted, meta=_range)
 def _arange(
     xp: Any, start: Any, end: Any, step: Any = 1, dtype: np.dtype | None = None, count: int | None = None
 ) -> Array:
@@ -115,16 +139,6 @@ def _logspace(xp: Any, start: Any, end: Any, steps: int, base: float = 10.0, dty
     return xp.astype(xp.pow(xp.full_like(exponents, base), exponents), dtype)
 
 
-@kernel("eye")
-def _eye(xp: Any, n: int, dtype: np.dtype | None = None) -> Array:
-    return xp.eye(n, n, dtype or _default(xp))
-
-
-@kernel("eye.m")
-def _eye_m(xp: Any, n: int, m: int, dtype: np.dtype | None = None) -> Array:
-    return xp.eye(n, m, dtype or _default(xp))
-
-
 @kernel("scalar_tensor", dynamic=("s",))
 def _scalar_tensor(xp: Any, s: Any, dtype: np.dtype | None = None) -> Array:
     dtype = dtype or _default(xp)
@@ -134,15 +148,3 @@ def _scalar_tensor(xp: Any, s: Any, dtype: np.dtype | None = None) -> Array:
 @kernel("_efficientzerotensor")
 def _zero_tensor(xp: Any, size: list[int], dtype: np.dtype | None = None) -> Array:
     return xp.zeros(tuple(size), dtype or _default(xp))
-
-
-def _triangle(lower: bool) -> Any:
-    def indices(xp: Any, row: int, col: int, offset: int = 0, dtype: np.dtype | None = None) -> Array:
-        mask = np.tri(row, col, offset, dtype=bool) if lower else ~np.tri(row, col, offset - 1, dtype=bool)
-        return xp.asarray(np.stack(np.nonzero(mask)).astype(dtype or dtypes.int64))
-
-    return indices
-
-
-kernel("tril_indices")(_triangle(True))
-kernel("triu_indices")(_triangle(False))

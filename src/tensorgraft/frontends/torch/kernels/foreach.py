@@ -17,7 +17,7 @@ from torch._prims_common import elementwise_dtypes
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.spec import PROMOTION, SPECS, Spec, kernel
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, numpy_dtype
-from tensorgraft.frontends.torch.dispatch.plan import as_dtype
+from tensorgraft.frontends.torch.dispatch.program import as_dtype
 from tensorgraft.hub import dtypes
 
 Array = Any

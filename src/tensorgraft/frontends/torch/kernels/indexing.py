@@ -50,7 +50,7 @@ def _check_mask(xp: Any, x: Array, mask: Array, at: int, axis: int) -> None:
 
 def _positions(xp: Any, x: Array, indices: Indices) -> list[tuple[int, Array]]:
     """(axis, int64 indices in bounds) of an index; masks are expanded, so they must have values."""
-    found: list[tuple[int, Array]] = []
+    places: list[tuple[int, Array]] = []
     axis, shape = 0, xp.shape(x)
     for at, index in enumerate(indices):
         if index is None:
@@ -61,16 +61,16 @@ def _positions(xp: Any, x: Array, indices: Indices) -> list[tuple[int, Array]]:
             if not xp.ndim(mask):  # x[True] has a new first axis: not an ATen index
                 raise NotImplementedError("a mask without axes")
             for where in xp.nonzero(mask):
-                found.append((axis, where))
+                places.append((axis, where))
                 axis += 1
         else:
             n = shape[axis]
             if not n and xp.size(index):
                 raise IndexError("index is out of bounds for dimension with size 0")
             # ATen counts the axes that are indexed
-            found.append((axis, within(xp, index, n, out_of_bounds(IndexError, len(found), n), wrap=True)))
+            places.append((axis, within(xp, index, n, out_of_bounds(IndexError, len(places), n), wrap=True)))
             axis += 1
-    return found
+    return places
 
 
 def _front(axes: Sequence[int], n: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -97,13 +97,13 @@ def _common_shape(xp: Any, arrays: Sequence[Array]) -> tuple[int, ...]:
 
 
 def _index(xp: Any, x: Array, indices: Indices) -> Array:
-    found = _positions(xp, x, indices)
-    if not found:
+    places = _positions(xp, x, indices)
+    if not places:
         return x
-    if len(found) == 1:
-        axis, index = found[0]
+    if len(places) == 1:
+        axis, index = places[0]
         return xp.take(x, index, axis)
-    axes, arrays = zip(*found, strict=True)
+    axes, arrays = zip(*places, strict=True)
     order, rest = _front(axes, xp.ndim(x))
     k = len(_common_shape(xp, arrays))
     return xp.permute_dims(xp.gather(xp.permute_dims(x, order), arrays), _place(axes, k, len(rest)))
@@ -125,11 +125,11 @@ def _expand(xp: Any, values: Array, shape: tuple[int, ...]) -> Array:
         fits = np.broadcast_shapes(xp.shape(values), shape) == shape
     except ValueError:
         fits = False
-    given = xp.shape(values)
-    if not fits and len(given) > len(shape) and all(n == 1 for n in given[: len(given) - len(shape)]):
-        return _expand(xp, xp.reshape(values, given[len(given) - len(shape) :]), shape)
+    extents = xp.shape(values)
+    if not fits and len(extents) > len(shape) and all(n == 1 for n in extents[: len(extents) - len(shape)]):
+        return _expand(xp, xp.reshape(values, extents[len(extents) - len(shape) :]), shape)
     if not fits:
-        raise _value_error(given, shape)
+        raise _value_error(extents, shape)
     return xp.broadcast_to(values, shape)
 
 
@@ -139,12 +139,12 @@ def _put_masked(xp: Any, x: Array, mask: Array, axis: int, values: Array, accumu
     shape, k = xp.shape(x), xp.ndim(mask)
     before, after = shape[:axis], shape[axis + k :]
     mask = xp.astype(mask, dtypes.bool_)
-    original = given = xp.shape(values)
-    while len(given) > len(before) + 1 + len(after) and given[0] == 1:
-        given = given[1:]
-    values = xp.reshape(values, given)
-    along = len(given) - len(after) - 1  # the axis of `values` that runs over the true elements
-    rows = given[along] if along >= 0 else 1
+    original = extents = xp.shape(values)
+    while len(extents) > len(before) + 1 + len(after) and extents[0] == 1:
+        extents = extents[1:]
+    values = xp.reshape(values, extents)
+    along = len(extents) - len(after) - 1  # the axis of `values` that runs over the true elements
+    rows = extents[along] if along >= 0 else 1
     if rows != 1:
         flat = xp.astype(xp.reshape(mask, (xp.size(mask),)), dtypes.int64)
 
@@ -157,10 +157,10 @@ def _put_masked(xp: Any, x: Array, mask: Array, axis: int, values: Array, accumu
             return x
         at = xp.clip(xp.subtract(xp.cumsum(flat, axis=0), 1), 0, rows - 1)
         values = xp.take(values, at, along)
-        given = (*given[:along], *xp.shape(mask), *given[along + 1 :])
+        extents = (*extents[:along], *xp.shape(mask), *extents[along + 1 :])
     elif along >= 0:
-        given = (*given[:along], *(1,) * k, *given[along + 1 :])
-    values = _expand(xp, xp.reshape(values, given), shape)
+        extents = (*extents[:along], *(1,) * k, *extents[along + 1 :])
+    values = _expand(xp, xp.reshape(values, extents), shape)
     mask = xp.reshape(mask, (*(1,) * axis, *xp.shape(mask), *(1,) * len(after)))
     return xp.where(mask, xp.add(x, values) if accumulate else values, x)
 
@@ -170,14 +170,14 @@ def _index_put(xp: Any, x: Array, indices: Indices, values: Array, accumulate: b
         if xp.ndim(values):
             raise NotImplementedError("values of another dtype")
         values = xp.astype(values, xp.dtype_of(x))
-    given = [(at, i) for at, i in enumerate(indices) if i is not None]
-    if len(given) == 1 and _is_mask(xp, given[0][1]) and xp.ndim(given[0][1]):
-        at, mask = given[0]
+    present = [(at, i) for at, i in enumerate(indices) if i is not None]
+    if len(present) == 1 and _is_mask(xp, present[0][1]) and xp.ndim(present[0][1]):
+        at, mask = present[0]
         return _put_masked(xp, x, mask, at, values, accumulate)
-    found = _positions(xp, x, indices)
-    if not found:
+    places = _positions(xp, x, indices)
+    if not places:
         return xp.add(x, values) if accumulate else _expand(xp, values, xp.shape(x))
-    axes, arrays = zip(*found, strict=True)
+    axes, arrays = zip(*places, strict=True)
     order, rest = _front(axes, xp.ndim(x))
     lead, shape = _common_shape(xp, arrays), xp.shape(x)
     place = _place(axes, len(lead), len(rest))

@@ -23,10 +23,6 @@ def summable(xp: Any, x: Array, dtype: np.dtype | None) -> Array:
     return wide(xp, x if dtype is None else xp.astype(x, dtype))
 
 
-def _drop_nan(xp: Any, x: Array) -> Array:
-    return xp.where(xp.isnan(x), xp.zeros_like(x), x) if dtypes.is_inexact(xp.dtype_of(x)) else x
-
-
 @kernel("sum")
 def _sum_all(xp: Any, x: Array, dtype: np.dtype | None = None) -> Array:
     return xp.sum(summable(xp, x, dtype))
@@ -36,11 +32,6 @@ def _sum_all(xp: Any, x: Array, dtype: np.dtype | None = None) -> Array:
 def _sum(xp: Any, x: Array, dim: Dim, keepdim: bool = False, dtype: np.dtype | None = None) -> Array:
     x = summable(xp, x, dtype)
     return xp.sum(x, axis=axes_of(dim, xp.ndim(x)), keepdims=keepdim)
-
-
-@kernel("nansum")
-def _nansum(xp: Any, x: Array, dim: Dim = None, keepdim: bool = False, dtype: np.dtype | None = None) -> Array:
-    return _sum(xp, _drop_nan(xp, x), dim, keepdim, dtype)
 
 
 @kernel("mean")
@@ -74,12 +65,6 @@ def _logical(method: str, *names: str) -> None:
 
 _logical("any", "any", "any.dim", "any.dims")
 _logical("all", "all", "all.dim", "all.dims")
-
-
-@kernel("count_nonzero.dim_IntList", "count_nonzero")
-def _count_nonzero(xp: Any, x: Array, dim: Dim = None) -> Array:
-    true = xp.astype(xp.astype(x, dtypes.bool_), dtypes.int64)
-    return xp.sum(true, axis=axes_of(dim, xp.ndim(x)))
 
 
 # ---- the greatest and the least --------------------------------------------------------------------------------------
@@ -139,16 +124,6 @@ for _method in ("max", "min"):
     kernel(_method)(_best(_method))
     kernel(f"{_method}.dim")(_best_along(_method))
     kernel(f"arg{_method}")(_position(f"arg{_method}"))
-
-
-@kernel("aminmax")
-def _aminmax(xp: Any, x: Array, dim: int | None = None, keepdim: bool = False) -> tuple[Array, Array]:
-    if dim is None and not xp.size(x):
-        raise RuntimeError(
-            "aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity."
-        )
-    axes = axes_of(dim, xp.ndim(x))
-    return xp.min(x, axis=axes, keepdims=keepdim), xp.max(x, axis=axes, keepdims=keepdim)
 
 
 # ---- moments and norms -----------------------------------------------------------------------------------------------
@@ -223,29 +198,3 @@ def _vector_norm(
     x = x if dtype is None else xp.astype(x, dtype)
     axes = axes_of(dim, xp.ndim(x))
     return vector_norm(xp, x, ord, axes, keepdim)
-
-
-def _norm(
-    xp: Any, x: Array, p: float | None, dim: Dim = (), keepdim: bool = False, dtype: np.dtype | None = None
-) -> Array:
-    return _vector_norm(xp, x, 2 if p is None else p, dim, keepdim, dtype)
-
-
-kernel("norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype")(_norm)
-
-
-@kernel("norm.Scalar")
-def _norm_all(xp: Any, x: Array, p: float = 2) -> Array:
-    return _norm(xp, x, p)
-
-
-@kernel("norm.ScalarOpt_dtype")
-def _norm_all_dtype(xp: Any, x: Array, p: float | None, dtype: np.dtype) -> Array:
-    return _norm(xp, x, p, dtype=dtype)
-
-
-@kernel("trace")
-def _trace(xp: Any, x: Array) -> Array:
-    if xp.ndim(x) != 2:
-        raise RuntimeError("trace: expected a matrix")
-    return _sum_all(xp, xp.diagonal(x))

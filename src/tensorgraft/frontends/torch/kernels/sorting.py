@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorgraft.frontends.torch.core.spec import PROMOTION, kernel
+from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import at_least_1d
 from tensorgraft.hub import dtypes
 
@@ -181,21 +181,3 @@ def _bucketize(xp: Any, x: Array, boundaries: Array, out_int32: bool = False, ri
 def _bucketize_scalar(xp: Any, x: Any, boundaries: Array, out_int32: bool = False, right: bool = False) -> Array:
     _check_boundaries(xp, boundaries)
     return _searchsorted(xp, boundaries, _as_array(xp, x, boundaries), out_int32, right)
-
-
-def _isin(xp: Any, x: Array, test: Array, assume_unique: bool = False, invert: bool = False) -> Array:
-    n = xp.size(test)
-    if not n:
-        return xp.full(xp.shape(x), invert, dtypes.bool_)
-    if dtypes.is_bool(xp.dtype_of(x)):
-        x, test = xp.astype(x, dtypes.uint8), xp.astype(test, dtypes.uint8)
-    (ordered,) = xp.sort((xp.reshape(test, (n,)),))
-    flat = xp.reshape(x, (xp.size(x),))
-    at = xp.clip(xp.searchsorted(ordered, flat), 0, n - 1)
-    found = xp.reshape(xp.equal(xp.take(ordered, at, 0), flat), xp.shape(x))
-    return xp.logical_not(found) if invert else found
-
-
-kernel("isin.Tensor_Tensor", promotion=PROMOTION.DEFAULT, promote=("elements", "test_elements"))(_isin)
-kernel("isin.Tensor_Scalar", promotion=PROMOTION.DEFAULT, promote=("elements", "test_element"))(_isin)
-kernel("isin.Scalar_Tensor", promotion=PROMOTION.DEFAULT, promote=("element", "test_elements"))(_isin)

@@ -1,4 +1,7 @@
-"""Adam whose moments are kept in bytes, in blocks that share a scale."""
+"""Adam whose moments are kept in bytes, in blocks that share a scale.
+
+Built on `quantization.moments`, as operators of its own that it registers; nothing of the core imports it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.library import Library
 
+from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.spec import Spec
 from tensorgraft.frontends.torch.core.tensors import on_device
+from tensorgraft.frontends.torch.dispatch.entry import entry
 from tensorgraft.hub import registry
 from tensorgraft.quantization import moments
 
@@ -222,3 +228,12 @@ def _pieces(weights: Tensor, grad: Tensor, kept: list[Tensor], phases: list[int]
 
 def _wide(p: Tensor) -> torch.dtype:
     return torch.promote_types(p.dtype, torch.float32)
+
+
+_library = Library("graft", "FRAGMENT")  # the operators live as long
+for _schema in SCHEMAS:
+    _library.define(_schema)
+    _name = _schema.partition("(")[0]
+    _packet, _, _overload = _name.partition(".")
+    _op = getattr(getattr(torch.ops.graft, _packet), _overload or "default")
+    _library.impl(_name, entry(Operator(_op, KERNEL)), "PrivateUse1")

@@ -59,11 +59,13 @@ class QuantizedTensor(Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
     __slots__ = ()
 
+    _run: Callable[[Any, Any, dict[str, Any]], Any]  # an operator, as `operators` says
+
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        return operators.run(func, args, kwargs or {})
+        return cls._run(func, args, kwargs or {})
 
     # ---- what C++ would read from memory -----------------------------------------------------------------------------
 
@@ -212,8 +214,6 @@ def dense_of(t: Tensor, name: str) -> Tensor:
         )
     return t.detach().resolve_conj().resolve_neg()
 
-
-from tensorgraft.frontends.torch.quantized import operators  # noqa: E402  (it needs the names above)
 
 __all__ = [
     "ELSEWHERE",

@@ -23,9 +23,12 @@ from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import whole
 
 
-def install() -> None:
-    torch.Tensor.__reduce_ex__ = _reduce(torch.Tensor.__reduce_ex__)  # type: ignore[method-assign]
-    torch.serialization.add_safe_globals([rebuild])
+def register_safe() -> None:
+    earlier = "tensorgraft.frontends.torch.quantized_files.rebuild"
+    torch.serialization.add_safe_globals([rebuild, (rebuild, earlier)])
+
+
+def register_sending() -> None:
     for cls in (torch.Tensor, torch.nn.Parameter, quantized_cpu.QuantizedTensor):
         ForkingPickler.register(cls, _sent)
 
@@ -53,7 +56,7 @@ def _received(device: str, parts: list[Any], *rest: Any) -> torch.Tensor:
     return rebuild(device, made, *rest)
 
 
-def _reduce(original: Callable[..., Any]) -> Callable[..., Any]:
+def reduce(original: Callable[..., Any]) -> Callable[..., Any]:
     def __reduce_ex__(self: torch.Tensor, protocol: Any) -> Any:
         if self.device.type not in ("graft", "cpu") or not is_quantized(self):
             return original(self, protocol)

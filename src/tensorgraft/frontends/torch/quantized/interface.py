@@ -13,13 +13,7 @@ from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.quantized.tensors import dequantize, is_quantized
 
 
-def install() -> None:
-    torch.Tensor.__repr__ = _repr(torch.Tensor.__repr__)  # type: ignore[method-assign, assignment]
-    optimizer = torch.optim.Optimizer
-    optimizer.add_param_group = _add_param_group(optimizer.add_param_group)  # type: ignore[method-assign]
-
-
-def _repr(original: Callable[..., str]) -> Callable[..., str]:
+def repr_of(original: Callable[..., str]) -> Callable[..., str]:
     """With the scheme; printing is not counted as an operation that makes dense."""
 
     def printed(self: Any, *, tensor_contents: Any = None) -> str:
@@ -32,7 +26,7 @@ def _repr(original: Callable[..., str]) -> Callable[..., str]:
     return functools.wraps(original)(printed)
 
 
-def _add_param_group(original: Callable[..., None]) -> Callable[..., None]:
+def refusing(original: Callable[..., None]) -> Callable[..., None]:
     def add_param_group(self: torch.optim.Optimizer, param_group: dict[str, Any]) -> None:
         given = param_group.get("params") if isinstance(param_group, dict) else None
         if isinstance(given, torch.Tensor):

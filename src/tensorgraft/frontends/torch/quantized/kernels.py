@@ -18,7 +18,7 @@ from tensorgraft.frontends.torch.core.nested import flatten, map_nested
 from tensorgraft.frontends.torch.core.spec import SPECS
 from tensorgraft.frontends.torch.core.tensors import numpy_dtype
 from tensorgraft.frontends.torch.dispatch.outcome import describe, to_meta
-from tensorgraft.frontends.torch.dispatch.plan import lay_out
+from tensorgraft.frontends.torch.dispatch.program import lay_out
 from tensorgraft.frontends.torch.quantized import cpu
 from tensorgraft.frontends.torch.quantized.numbers import copied, on_numbers, outside, same_device
 from tensorgraft.quantization import policy
@@ -40,7 +40,7 @@ ON_CODES = (
 )
 
 
-class Plan:
+class QuantizedPlan:
     """What is known of calls whose arguments look alike."""
 
     def __init__(self, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
@@ -57,7 +57,7 @@ class Plan:
         self.used = False
 
 
-_plans: dict[Any, Plan] = {}
+_plans: dict[Any, QuantizedPlan] = {}
 
 
 def on_codes(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -70,13 +70,13 @@ def on_codes(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         known = _look(tuple(kwargs.values()), key, arrays) and known
         key.append(tuple(kwargs))
     if not known:
-        return _computed(Plan(func, args, kwargs), func, args, kwargs)
+        return _computed(QuantizedPlan(func, args, kwargs), func, args, kwargs)
     full = tuple(key)
     plan = _plans.get(full)
     if plan is None:
         if len(_plans) >= 4096:
             _plans.clear()
-        plan = _plans[full] = Plan(func, args, kwargs)
+        plan = _plans[full] = QuantizedPlan(func, args, kwargs)
     if plan.run is None:
         if not plan.recordable or not plan.used:
             plan.used = True
@@ -139,7 +139,7 @@ def _outcome(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 # ---- operation by operation ------------------------------------------------------------------------------------------
 
 
-def _computed(plan: Plan, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def _computed(plan: QuantizedPlan, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if not plan.computes:
         return on_numbers(func, args, kwargs)
     xp = cpu.backend()
@@ -154,7 +154,7 @@ def _computed(plan: Plan, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return tensors[0] if plan.structure is None else plan.structure(tensors)
 
 
-def _kernel(plan: Plan, xp: Any, func: Any, args: Any, kwargs: dict[str, Any]) -> list[Any]:
+def _kernel(plan: QuantizedPlan, xp: Any, func: Any, args: Any, kwargs: dict[str, Any]) -> list[Any]:
     options = {n: a for n, a in kwargs.items() if n not in schema.PLACEMENT}
     made = SPECS[schema.short_name(func)].fn(xp, *args, **options)
     pairs = zip(flatten(made), plan.results or (), strict=True)
@@ -183,7 +183,7 @@ def _array(a: Any) -> Any:
 # ---- recorded --------------------------------------------------------------------------------------------------------
 
 
-def _record(plan: Plan, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+def _record(plan: QuantizedPlan, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
     xp: Any = cpu.recording()
     given: list[Tensor] = []
 

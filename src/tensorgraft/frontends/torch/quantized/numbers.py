@@ -128,28 +128,6 @@ def traced(args: Any) -> bool:
 # ---- copies ----------------------------------------------------------------------------------------------------------
 
 
-def _to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """`.to(...)`: of another floating-point dtype, and on a device of ours, the same codes."""
-    t, options = args[0], dict(kwargs)
-    device = torch.device(options.pop("device", None) or "cpu")
-    dtype = options.pop("dtype", None) or t.dtype
-    if device.type == "meta":
-        return torch.empty_strided(t.size(), t.stride(), dtype=dtype, device="meta")
-    if device.type == "graft":
-        from tensorgraft.frontends.torch.quantized import tensors as quantized
-
-        there = quantized.moved(t, device)
-        return there if dtype == t.dtype else there.to(dtype)
-    if device.type != "cpu":
-        return on_numbers(func, args, kwargs)
-    xp = cpu.backend()
-    with outside(xp, args):
-        q = xp.astype(cpu.array_of(t), numpy_dtype(dtype))
-    if not isinstance(q, Quantized):
-        return q.clone(memory_format=options.get("memory_format") or torch.contiguous_format)
-    return _aten.clone(cpu.made(q), memory_format=options.get("memory_format"))
-
-
 def _copy_(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     target, source = args[0], args[1]
     if not isinstance(target, cpu.QuantizedTensor):
@@ -178,7 +156,6 @@ def _item(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 COPIES: dict[str, Callable[[Any, Any, dict[str, Any]], Any]] = {
-    "_to_copy": _to_copy,
     "copy_": _copy_,
     "_local_scalar_dense": _item,
 }

@@ -17,10 +17,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.nested import flatten
-from tensorgraft.frontends.torch.core.tensors import set_storage
+from tensorgraft.frontends.torch.core.tensors import numpy_dtype, set_storage
 from tensorgraft.frontends.torch.quantized import cpu
 from tensorgraft.frontends.torch.quantized.kernels import ON_CODES, on_codes
-from tensorgraft.frontends.torch.quantized.numbers import COPIES, on_numbers
+from tensorgraft.frontends.torch.quantized.numbers import COPIES, on_numbers, outside
+from tensorgraft.frontends.torch.quantized.tensors import moved
+from tensorgraft.quantization.quantized import Quantized
 
 Tensor = torch.Tensor
 Handler = Callable[[Any, Any, dict[str, Any]], Any]
@@ -43,6 +45,8 @@ _handlers: dict[Any, Handler] = {}
 
 def _handler(func: Any) -> Handler:
     name = schema.short_name(func) if func.namespace == "aten" else ""
+    if name == "_to_copy":
+        return _to_copy
     if name in COPIES:
         return COPIES[name]
     if name in ON_CODES:
@@ -160,6 +164,26 @@ def _stack(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return torch.cat([t.unsqueeze(bound["dim"]) for t in bound["tensors"]], bound["dim"])
 
 
+def _to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`.to(...)`: of another floating-point dtype, and on a device of ours, the same codes."""
+    t, options = args[0], dict(kwargs)
+    device = torch.device(options.pop("device", None) or "cpu")
+    dtype = options.pop("dtype", None) or t.dtype
+    if device.type == "meta":
+        return torch.empty_strided(t.size(), t.stride(), dtype=dtype, device="meta")
+    if device.type == "graft":
+        there = moved(t, device)
+        return there if dtype == t.dtype else there.to(dtype)
+    if device.type != "cpu":
+        return on_numbers(func, args, kwargs)
+    xp = cpu.backend()
+    with outside(xp, args):
+        q = xp.astype(cpu.array_of(t), numpy_dtype(dtype))
+    if not isinstance(q, Quantized):
+        return q.clone(memory_format=options.get("memory_format") or torch.contiguous_format)
+    return torch.ops.aten.clone(cpu.made(q), memory_format=options.get("memory_format"))
+
+
 def _like(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """What asks for shape and dtype alone."""
     t = args[0]
@@ -169,3 +193,6 @@ def _like(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def _taken_apart(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     made = func.decompose(*args, **kwargs)
     return on_numbers(func, args, kwargs) if made is NotImplemented else made
+
+
+cpu.QuantizedTensor._run = staticmethod(run)

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.modules.conv import _ConvNd
 
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at, slot_of
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, attach, cell_of, cpu_to_numpy, from_array, to_array
+from tensorgraft.frontends.torch.dispatch import transfer
 from tensorgraft.frontends.torch.quantized import cpu as quantized_cpu
+from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
-from tensorgraft.quantization.backend import quantizing
-from tensorgraft.quantization.calibration import Method, Weight
+from tensorgraft.quantization.backend import QuantizingBackend, quantizing
 from tensorgraft.quantization.encode import encode
-from tensorgraft.quantization.models import nothing_fits
-from tensorgraft.quantization.quantized import Quantized, anew
+from tensorgraft.quantization.quantized import Quantized, anew, dense
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Storage, contiguous_strides, is_dense
 
@@ -108,10 +105,44 @@ def attached(
     return attach(cell, place, dtype, size, stride, math.prod(q.base) * dtype.itemsize, offset)
 
 
-def fake_quantize(t: torch.Tensor, scheme: Scheme) -> torch.Tensor:
-    from tensorgraft.frontends.torch.quantized import training as quantized_training
+class StraightThrough(torch.autograd.Function):
+    """A rounding, which has the derivative 1."""
 
-    return quantized_training.fake_quantize(t, scheme)
+    @staticmethod
+    def forward(x: torch.Tensor, rounding: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return rounding(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> Any:
+        return g, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: torch.Tensor, _: None) -> torch.Tensor:
+        return tangent.clone()  # an output's tangent is no view of an input's
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: torch.Tensor, rounding: Any) -> Any:
+        return torch.stack([StraightThrough.apply(row, rounding) for row in x.unbind(in_dims[0])]), 0
+
+
+def straight_through(t: torch.Tensor, rounding: Callable[[Backend, Any], Any]) -> torch.Tensor:
+    """A rounding of hub arrays."""
+
+    def run(t: torch.Tensor) -> torch.Tensor:
+        place, array = read(t, "fake_quantize")
+        with place.backend.scope():
+            return tensor_at(place, rounding(place.backend, array))
+
+    return StraightThrough.apply(t, run)
+
+
+def fake_quantize(t: torch.Tensor, scheme: Scheme) -> torch.Tensor:
+    """See `tg.quantization.fake_quantize`."""
+    return straight_through(t, lambda xp, x: dense(xp, encode(xp, x, scheme, "fake_quantize")))
 
 
 def is_quantized(t: torch.Tensor) -> bool:
@@ -119,7 +150,7 @@ def is_quantized(t: torch.Tensor) -> bool:
     t = _inside_of(t)
     if t.device.type != TYPE:
         return isinstance(t, quantized_cpu.QuantizedTensor)
-    return not t.is_sparse and cell_of(t).backend.wraps
+    return not t.is_sparse and cell_of(t).backend.compound
 
 
 def array_of(t: torch.Tensor) -> Quantized:
@@ -136,19 +167,21 @@ def _inside_of(t: torch.Tensor) -> torch.Tensor:
 
 
 def install() -> None:
-    """`t.is_graft_quantized`, for programs that must not import tensorgraft; `t.nbytes` of what is really kept."""
-    torch.Tensor.is_graft_quantized = property(is_quantized)  # type: ignore[attr-defined]
-    logical = torch.Tensor.nbytes
-
-    def nbytes(t: torch.Tensor) -> int:
-        return kept(t) if is_quantized(t) else logical.__get__(t)  # type: ignore[attr-defined]
-
-    torch.Tensor.nbytes = property(nbytes)  # type: ignore[assignment]
-    for name in ("numpy", "tolist"):  # C++ copies to the CPU, and reads memory there
-        setattr(torch.Tensor, name, _of_numbers(getattr(torch.Tensor, name)))
+    transfer.movers[QuantizingBackend] = moved
 
 
-def _of_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
+# ---- what a tensor has of it (`torch_entry.patches`) -----------------------------------------------------------------
+
+
+def quantized_property(original: object) -> property:
+    return property(is_quantized)
+
+
+def nbytes_property(original: Any) -> property:
+    return property(lambda t: kept(t) if is_quantized(t) else original.__get__(t))
+
+
+def of_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
     def method(t: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         return original(dequantize(t) if is_quantized(t) else t, *args, **kwargs)
 
@@ -160,87 +193,3 @@ def kept(t: torch.Tensor) -> int:
     cell = cell_of(t)
     xp = cell.backend
     return sum(math.prod(xp.shape(a)) * xp.dtype_of(a).itemsize for a in cell.array.parts)
-
-
-def quantize_module(
-    model: torch.nn.Module,
-    choose: Callable[[str], Scheme | None],
-    wanted: Callable[[str, torch.nn.Module], bool] | None,
-    method: Method,
-) -> torch.nn.Module:
-    """See `tg.quantize_`. Tied weights stay tied."""
-    wanted = wanted or (lambda _, module: isinstance(module, torch.nn.Linear))
-    names = []
-    known: dict[int, str] = {}  # by the identity of the parameter
-    weights: dict[str, Weight] = {}
-    for name, module in model.named_modules():
-        weight = module._parameters.get("weight")
-        if weight is None or weight.dim() < 2:
-            continue
-        names.append(name)
-        scheme = choose(name) if wanted(name, module) else None
-        if scheme is None or id(weight) in known:
-            continue
-        if weight.device.type not in (TYPE, "cpu"):
-            raise ValueError(f"quantize_: {name or 'the model'} is on {weight.device}: {quantized_cpu.ELSEWHERE}")
-        if isinstance(module, _ConvNd) and (scheme.is_static or method.rounding != "nearest"):
-            raise ValueError(
-                f"quantize_: {name or 'the model'} is a {type(module).__name__}: what goes into convolutions is neither"
-                f" measured nor rounded: take int8_per_channel for it, and rounding='nearest', or leave it out"
-            )
-        known[id(weight)] = full = f"{name}.weight" if name else "weight"
-        place, array = read(weight, "quantize_")
-        weights[full] = Weight(place.backend, array, of_module(scheme, module))
-    if not weights:
-        raise nothing_fits(names)
-    stage = _Stage(model, known)
-    try:
-        return stage.show(method.quantized(weights, stage))
-    except BaseException:
-        stage.show({})
-        raise
-
-
-def of_module(scheme: Scheme, module: torch.nn.Module) -> Scheme:
-    """Of convolutions groups run along the channels that come in, and channels are those that come out."""
-    if not isinstance(module, _ConvNd):
-        return scheme
-    if scheme.granularity == "group":
-        axes = module.weight.dim() - (not module.transposed)
-        return replace(scheme, granularity="block", block=(scheme.group, *(1,) * (axes - 1)))
-    return replace(scheme, axis=1) if scheme.granularity == "channel" and module.transposed else scheme
-
-
-class _Stage:
-    """A module with quantised parameters in the places of some, under whatever names it has them."""
-
-    def __init__(self, model: torch.nn.Module, known: Mapping[int, str]) -> None:
-        self.model = model
-        self.places = [
-            (module, key, p, known[id(p)])
-            for module in model.modules()
-            for key, p in module._parameters.items()
-            if p is not None and id(p) in known
-        ]
-
-    def show(self, arrays: Mapping[str, Quantized]) -> torch.nn.Module:
-        made: dict[str, torch.nn.Parameter] = {}
-        for module, key, p, name in self.places:
-            if name in arrays and name not in made:
-                made[name] = torch.nn.Parameter(tensor_at(place_of(p.device), arrays[name]), requires_grad=False)
-            module._parameters[key] = made.get(name, p)
-        return self.model
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        modes = [(module, module.training) for module in self.model.modules()]
-        fused = torch.backends.mha.get_fastpath_enabled()  # one operator for a layer, whose products nobody sees
-        try:
-            torch.backends.mha.set_fastpath_enabled(False)
-            self.model.eval()
-            with torch.no_grad():
-                yield
-        finally:
-            torch.backends.mha.set_fastpath_enabled(fused)
-            for module, training in modes:
-                module.training = training

@@ -1,4 +1,7 @@
-"""Tensors that torchao has quantised, as quantised tensors of ours: the same codes, scales and zero points."""
+"""Tensors that torchao has quantised, as quantised tensors of ours: the same codes, scales and zero points.
+
+Built on `tensors` and `torchao_formats`, and on torchao itself; nothing of the core imports it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tensorgraft.frontends.torch.core.devices import slot_of
 from tensorgraft.frontends.torch.core.tensors import cpu_to_numpy, numpy_dtype
 from tensorgraft.frontends.torch.quantized import torchao_inputs
 from tensorgraft.frontends.torch.quantized.tensors import Place, attached, place_of
-from tensorgraft.frontends.torch.quantized.torchao_formats import Format, is_dense, is_torchao, read
+from tensorgraft.frontends.torch.quantized.torchao_formats import TorchaoFormat, is_dense, is_torchao, read
 from tensorgraft.quantization.quantized import Quantized, check_numbers
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import contiguous_strides, whole
@@ -123,7 +126,7 @@ def _host(t: torch.Tensor) -> np.ndarray:
     return np.ascontiguousarray(cpu_to_numpy(t.cpu()))
 
 
-def _scheme(f: Format, activation: str | None) -> Scheme:
+def _scheme(f: TorchaoFormat, activation: str | None) -> Scheme:
     shape, grid = tuple(f.codes.shape), tuple(f.scale.shape)
     block = tuple(n // max(g, 1) for n, g in zip(shape, grid, strict=True))
     single = [axis for axis, b in enumerate(block) if b == 1 and shape[axis] != 1]

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-Reader = Callable[[Any], "Format"]
+Reader = Callable[[Any], "TorchaoFormat"]
 
 
-class Format(NamedTuple):
+class TorchaoFormat(NamedTuple):
     """A tensor taken apart: (codes - zeros) * scales, or codes * scales + zeros if these are offsets."""
 
     codes: torch.Tensor  # of the tensor's shape, or flat; unpacked
@@ -42,7 +42,7 @@ def is_dense(t: Any) -> bool:
     return not _DENSE.isdisjoint(_names(t))
 
 
-def read(t: Any) -> Format:
+def read(t: Any) -> TorchaoFormat:
     """Raises TypeError for a class, or a variant of one, that does not keep codes, scales and zero points."""
     names = _names(t)
     if not names:
@@ -85,7 +85,7 @@ _FLOATS = {torch.float8_e4m3fn: "float8_e4m3", torch.float8_e5m2: "float8_e5m2"}
 
 
 @_reads("Int8Tensor", "IntxUnpackedToInt8Tensor", "Float8Tensor")
-def _plain(t: Any) -> Format:
+def _plain(t: Any) -> TorchaoFormat:
     """Codes of the tensor's shape, in bytes, and scales for blocks of `block_size`."""
     codes, block = t.qdata, tuple(t.block_size or t.shape)
     encoding = _FLOATS.get(codes.dtype) or str(getattr(t, "target_dtype", codes.dtype)).removeprefix("torch.")
@@ -95,16 +95,16 @@ def _plain(t: Any) -> Format:
     zero = getattr(t, "zero_point", None)
     if zero is not None and (zero.numel() == 0 or not bool(zero.any())):
         zero = None
-    return Format(codes, t.scale.reshape(grid), encoding, None if zero is None else zero.reshape(grid))
+    return TorchaoFormat(codes, t.scale.reshape(grid), encoding, None if zero is None else zero.reshape(grid))
 
 
 @_reads("Int8QuantizedTrainingLinearWeight")
-def _training(t: Any) -> Format:
-    return Format(t.int_data, t.scale.reshape(-1, 1), "int8")
+def _training(t: Any) -> TorchaoFormat:
+    return TorchaoFormat(t.int_data, t.scale.reshape(-1, 1), "int8")
 
 
 @_reads("NVFP4Tensor", "MXTensor")
-def _microscaled(t: Any) -> Format:
+def _microscaled(t: Any) -> TorchaoFormat:
     """Runs of 16 or 32 along the last axis, whose scales are floats of 8 bits, and may lie in tiles."""
     if t.qdata.stride(-2) < t.qdata.stride(-1) and t.qdata.dim() > 1:
         raise _other(t, "is transposed: take the tensor of which it is a view")
@@ -117,7 +117,7 @@ def _microscaled(t: Any) -> Format:
     else:
         codes, encoding = t.qdata, {"fp6_e2m3": "float6_e2m3", "fp6_e3m2": "float6_e3m2"}[str(kind)]
     if hasattr(t, "get_hp_scales"):
-        return Format(codes, t.get_hp_scales().reshape(grid), encoding)
+        return TorchaoFormat(codes, t.get_hp_scales().reshape(grid), encoding)
     scale = t.scale
     if t.is_swizzled_scales:
         from torchao.prototype.mx_formats.utils import from_blocked
@@ -125,21 +125,21 @@ def _microscaled(t: Any) -> Format:
         scale = from_blocked(scale, math.prod(grid[:-1]), grid[-1])
     exponents = scale.contiguous().view(torch.uint8).reshape(grid).int()
     values = torch.ldexp(torch.ones(grid, device=exponents.device), exponents - 127)
-    return Format(codes, torch.where(exponents == 255, math.nan, values), encoding)
+    return TorchaoFormat(codes, torch.where(exponents == 255, math.nan, values), encoding)
 
 
 @_reads("NF4Tensor")
-def _normal_float(t: Any) -> Format:
+def _normal_float(t: Any) -> TorchaoFormat:
     """Runs of `block_size` of the flattened tensor, whose scales are quantised, too."""
     codes = _nibbles(t.quantized_data, low_first=False)
     scale = t.dequantize_scalers(t.quantized_scalers, t.quantization_factor, t.scaler_block_size)
     if t.shape and t.shape[-1] % t.block_size == 0:
         codes, scale = codes.reshape(t.shape), scale.reshape(*t.shape[:-1], -1)
-    return Format(codes, scale, "table", table=tuple(t.nf4.float().tolist()))
+    return TorchaoFormat(codes, scale, "table", table=tuple(t.nf4.float().tolist()))
 
 
 @_reads("CodebookQuantizedTensor")
-def _codebook(t: Any) -> Format:
+def _codebook(t: Any) -> TorchaoFormat:
     """Codes that are places in a table, which k-means has found."""
     if not hasattr(t, "scales"):
         raise _other(t, "has a table for each group")
@@ -147,11 +147,11 @@ def _codebook(t: Any) -> Format:
         raise _other(t, f"has a table of {len(t.codebook)} blocks of {tuple(t.codebook.shape[1:])} numbers")
     codes = t.codes.get_plain() if hasattr(t.codes, "get_plain") else t.codes
     scale = t.scales.squeeze(-1).broadcast_to(*codes.shape[:-1], t.scales.shape[-2])
-    return Format(codes.to(torch.uint8), scale, "table", table=tuple(t.codebook.float().flatten().tolist()))
+    return TorchaoFormat(codes.to(torch.uint8), scale, "table", table=tuple(t.codebook.float().flatten().tolist()))
 
 
 @_reads("Int4OpaqueTensor")
-def _opaque(t: Any) -> Format:
+def _opaque(t: Any) -> TorchaoFormat:
     """Codes that only a product of PyTorch's knows the order of: the product with 1, of scales 1 and offsets 0, gives
     them."""
     if t.act_mapping_type is not None:
@@ -165,7 +165,7 @@ def _opaque(t: Any) -> Format:
     ]
     codes = torch.cat(columns).t().to(torch.int8)
     scale, zero = numbers.transpose(0, 1).unbind(-1)
-    return Format(codes, scale[:n], "int4", zero[:n], offset=True)
+    return TorchaoFormat(codes, scale[:n], "int4", zero[:n], offset=True)
 
 
 def _nibbles(packed: torch.Tensor, low_first: bool) -> torch.Tensor:

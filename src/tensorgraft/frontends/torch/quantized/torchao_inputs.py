@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tensorgraft.frontends.torch.quantized.training import StraightThrough
+from tensorgraft.frontends.torch.quantized.tensors import StraightThrough
 
 _ARRAYS = ("act_pre_scale", "act_quant_scale", "act_quant_zero_point")
 

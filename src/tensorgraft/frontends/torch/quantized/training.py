@@ -1,4 +1,7 @@
-"""Quantisation-aware training of modules: weights as parametrisations that round, straight-through."""
+"""Quantisation-aware training of modules: weights as parametrisations that round, straight-through.
+
+Built on `tensors` and `models`; nothing of the core imports it.
+"""
 
 from __future__ import annotations
 
@@ -10,53 +13,17 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from tensorgraft.frontends.torch.quantized.cpu import ELSEWHERE
-from tensorgraft.frontends.torch.quantized.tensors import is_quantized, of_module, quantize, read, tensor_at
+from tensorgraft.frontends.torch.quantized.models import of_module
+from tensorgraft.frontends.torch.quantized.tensors import (
+    fake_quantize,
+    is_quantized,
+    quantize,
+    straight_through,
+)
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.activations import by_row
-from tensorgraft.quantization.encode import encode
-from tensorgraft.quantization.models import nothing_fits
-from tensorgraft.quantization.quantized import dense
+from tensorgraft.quantization.calibration import nothing_fits
 from tensorgraft.quantization.scheme import Scheme
-
-
-class StraightThrough(torch.autograd.Function):
-    """A rounding, which has the derivative 1."""
-
-    @staticmethod
-    def forward(x: torch.Tensor, rounding: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        return rounding(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, g: torch.Tensor) -> Any:
-        return g, None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: torch.Tensor, _: None) -> torch.Tensor:
-        return tangent.clone()  # an output's tangent is no view of an input's
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, x: torch.Tensor, rounding: Any) -> Any:
-        return torch.stack([StraightThrough.apply(row, rounding) for row in x.unbind(in_dims[0])]), 0
-
-
-def _straight_through(t: torch.Tensor, rounding: Callable[[Backend, Any], Any]) -> torch.Tensor:
-    """A rounding of hub arrays."""
-
-    def run(t: torch.Tensor) -> torch.Tensor:
-        place, array = read(t, "fake_quantize")
-        with place.backend.scope():
-            return tensor_at(place, rounding(place.backend, array))
-
-    return StraightThrough.apply(t, run)
-
-
-def fake_quantize(t: torch.Tensor, scheme: Scheme) -> torch.Tensor:
-    """See `tg.quantization.fake_quantize`."""
-    return _straight_through(t, lambda xp, x: dense(xp, encode(xp, x, scheme, "fake_quantize")))
 
 
 def _rows(xp: Backend, x: Any) -> Any:
@@ -65,7 +32,7 @@ def _rows(xp: Backend, x: Any) -> Any:
 
 
 def _rounds_input(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (_straight_through(args[0], _rows), *args[1:])
+    return (straight_through(args[0], _rows), *args[1:])
 
 
 class FakeQuantize(nn.Module):

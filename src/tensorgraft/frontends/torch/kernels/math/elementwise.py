@@ -95,12 +95,6 @@ _unary(
     {
         "isnan": lambda xp, x: xp.isnan(x) if _inexact(xp, x) else xp.full(xp.shape(x), False, dtypes.bool_),
         "isinf": lambda xp, x: xp.isinf(x) if _inexact(xp, x) else xp.full(xp.shape(x), False, dtypes.bool_),
-        "isposinf": lambda xp, x: (
-            xp.equal(x, math.inf) if _inexact(xp, x) else xp.full(xp.shape(x), False, dtypes.bool_)
-        ),
-        "isneginf": lambda xp, x: (
-            xp.equal(x, -math.inf) if _inexact(xp, x) else xp.full(xp.shape(x), False, dtypes.bool_)
-        ),
         "logical_not": lambda xp, x: xp.logical_not(xp.astype(x, dtypes.bool_)),
         "signbit": lambda xp, x: _signbit(xp, x),
     },
@@ -127,38 +121,6 @@ def _signbit(xp: Any, x: Array) -> Array:
 
 def _angle(xp: Any, x: Array) -> Array:
     return xp.angle(x)
-
-
-@kernel("round.decimals", promotion=DEFAULT)
-def _round_decimals(xp: Any, x: Array, decimals: int = 0) -> Array:
-    if not _inexact(xp, x):
-        return x
-    scale = 10.0 ** abs(decimals)
-    if decimals >= 0:
-        return xp.divide(xp.round(xp.multiply(x, scale)), scale)
-    return xp.multiply(xp.round(xp.divide(x, scale)), scale)
-
-
-@kernel("nan_to_num", promotion=DEFAULT)
-def _nan_to_num(
-    xp: Any, x: Array, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
-) -> Array:
-    dtype = xp.dtype_of(x)
-    if not _inexact(xp, x):
-        return x
-    if dtypes.is_complex(dtype):
-        return xp.complex(*(_nan_to_num(xp, part(x), nan, posinf, neginf) for part in (xp.real, xp.imag)))
-    info = dtypes.finfo(dtype)
-    out = xp.where(xp.isnan(x), xp.full_like(x, nan or 0.0), x)
-    out = xp.where(xp.equal(x, math.inf), xp.full_like(x, float(info.max) if posinf is None else posinf), out)
-    return xp.where(xp.equal(x, -math.inf), xp.full_like(x, float(info.min) if neginf is None else neginf), out)
-
-
-@kernel("logit", promotion=FLOAT)
-def _logit(xp: Any, x: Array, eps: float | None = None) -> Array:
-    if eps is not None:
-        x = xp.clip(x, eps, 1 - eps)
-    return xp.log(xp.divide(x, xp.subtract(1, x)))
 
 
 # ---- of several --------------------------------------------------------------------------------------------------
@@ -260,38 +222,10 @@ _binary(
 )
 
 
-def _shift(method: str) -> Callable[..., Any]:
-    """Shifts by the width or more (or by a negative number) empty the number, as on CPU PyTorch."""
-
-    def fn(xp: Any, x: Array, y: Array) -> Array:
-        dtype = xp.dtype_of(x)
-        bits = dtype.itemsize * 8
-        inside = xp.less(y, bits)
-        if dtype.kind == "i":
-            inside = xp.logical_and(inside, xp.greater_equal(y, 0))
-        safe = xp.where(inside, y, xp.zeros_like(y))
-        if method == "bitwise_left_shift":
-            return xp.where(inside, xp.bitwise_left_shift(x, safe), xp.zeros_like(x))
-        last = xp.full_like(y, bits - 1)
-        if dtype.kind == "i":
-            return xp.bitwise_right_shift(x, xp.where(inside, y, last))
-        return xp.where(inside, xp.bitwise_right_shift(x, safe), xp.zeros_like(x))
-
-    return fn
-
-
 for _side in ("left", "right"):
     _ops = [f"bitwise_{_side}_shift.{o}" for o in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")]
     _ops += [f"__{_side[0]}shift__.{o}" for o in ("Tensor", "Scalar")]
-    _binary({" ".join(_ops): _shift(f"bitwise_{_side}_shift")}, DEFAULT)
-
-
-def _remainder(xp: Any, x: Array, y: Array) -> Array:
-    if dtypes.is_integer(xp.dtype_of(x)):
-        return xp.remainder(x, y)
-    r = xp.fmod(x, y)
-    off = xp.logical_and(xp.not_equal(r, 0), xp.not_equal(xp.less(r, 0), xp.less(y, 0)))
-    return xp.where(off, xp.add(r, y), r)
+    _binary({" ".join(_ops): f"bitwise_{_side}_shift"}, DEFAULT)
 
 
 def _zero(number: Any) -> bool:
@@ -320,7 +254,7 @@ def _division(fn: Callable[[Any, Array, Array], Array]) -> Callable[..., Array]:
 
 
 for _names, _fn in {
-    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": _remainder,
+    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": lambda xp, x, y: xp.remainder(x, y),
     "fmod.Tensor fmod.Scalar": lambda xp, x, y: xp.fmod(x, y),
     "floor_divide floor_divide.Scalar": lambda xp, x, y: xp.floor_divide(x, y),
 }.items():
@@ -345,26 +279,12 @@ def _rounded_division(promotion: PROMOTION, *names: str) -> None:
 _rounded_division(DEFAULT, "div.Tensor_mode", "div.Scalar_mode")
 
 
-@kernel("pow.Tensor_Tensor", promotion=PROMOTION.BOOL_TO_LONG, promote=("self", "exponent"))
-def _pow_tensors(xp: Any, x: Array, y: Array) -> Array:
-    return _general_pow(xp, x, y)
-
-
-@kernel("pow.Scalar", promotion=PROMOTION.BOOL_TO_LONG, promote=("self", "exponent"))
-def _pow_base(xp: Any, x: Array, y: Array) -> Array:
-    return _general_pow(xp, x, y)
-
-
-def _general_pow(xp: Any, x: Array, y: Array) -> Array:
-    dtype = xp.dtype_of(x)
-    if dtype.kind == "i":  # negative exponents: 1 / x ** -y in integers
-        power = xp.pow(x, xp.maximum(y, 0))
-        odd = xp.not_equal(xp.bitwise_and(y, 1), 0)
-        minus_one = xp.where(odd, xp.full_like(power, -1), xp.full_like(power, 1))
-        inverse = xp.where(xp.equal(x, 1), xp.full_like(power, 1), xp.zeros_like(power))
-        inverse = xp.where(xp.equal(x, -1), minus_one, inverse)
-        return xp.where(xp.less(y, 0), inverse, power)
+def _pow(xp: Any, x: Array, y: Array) -> Array:
     return xp.pow(x, y)
+
+
+POWER = {"promotion": PROMOTION.BOOL_TO_LONG, "promote": ("self", "exponent")}
+kernel("pow.Tensor_Tensor", "pow.Scalar", **POWER)(_pow)
 
 
 def _check_exponent(x: Any, exponent: Any, **_: Any) -> None:
@@ -382,17 +302,9 @@ def _uncommon(x: Any, exponent: Any, **_: Any) -> dict[str, Any] | None:
 _COMMON = frozenset({-2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4})
 
 
-@kernel(
-    "pow.Tensor_Scalar",
-    "pow_.Scalar",
-    positions=("exponent",),
-    moves=_uncommon,
-    promotion=PROMOTION.BOOL_TO_LONG,
-    promote=("self", "exponent"),
-    check=_check_exponent,
+kernel("pow.Tensor_Scalar", "pow_.Scalar", positions=("exponent",), moves=_uncommon, check=_check_exponent, **POWER)(
+    _pow
 )
-def _pow_exponent(xp: Any, x: Array, y: Array) -> Array:
-    return _general_pow(xp, x, y)
 
 
 @kernel("lerp.Scalar", dynamic=("weight",), promotion=DEFAULT, promote=("self", "end"))

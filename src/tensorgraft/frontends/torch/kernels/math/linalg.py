@@ -245,12 +245,3 @@ def _matrix_exp(xp: Any, a: Array) -> Array:
         return xp.where(go, xp.matmul(x, x), x), xp.subtract(left, 1)
 
     return xp.while_loop(more, squared, (start, squarings))[0]
-
-
-@kernel("linalg_cross")
-def _cross(xp: Any, a: Array, b: Array, dim: int = -1) -> Array:
-    shape = np.broadcast_shapes(xp.shape(a), xp.shape(b))
-    a, b = xp.broadcast_to(a, shape), xp.broadcast_to(b, shape)
-    axis = dim % len(shape)
-    first = xp.multiply(xp.roll(a, -1, axis), xp.roll(b, -2, axis))
-    return xp.subtract(first, xp.multiply(xp.roll(a, -2, axis), xp.roll(b, -1, axis)))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tensorgraft.frontends.torch.core.layouts import column_major
-from tensorgraft.frontends.torch.core.spec import PROMOTION, kernel
+from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import number, wide
 from tensorgraft.hub import dtypes
 
@@ -76,28 +76,11 @@ def _addmm_dtype(xp: Any, x: Array, a: Array, b: Array, out_dtype: np.dtype, bet
     return _plus(xp, x, _product(xp, a, b, out_dtype), beta, alpha)
 
 
-@kernel("_addmm_activation", dynamic=("alpha",))
-def _addmm_activation(
-    xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1, use_gelu: bool = False
-) -> Array:
-    out = _addmm(xp, x, a, b, beta, alpha)
-    if not use_gelu:
-        return xp.maximum(out, 0)
-    from tensorgraft.frontends.torch.kernels.neural.activations import _gelu
-
-    return _gelu(xp, out)
-
-
 @kernel("addbmm", dynamic=("alpha",))
 def _addbmm(xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> Array:
     _same(xp, a, b)
     total = xp.dot_general(a, b, ((0, 2), (0, 1)), dtype=dtypes.accumulator(xp.dtype_of(a)))
     return _plus(xp, x, total, beta, alpha)
-
-
-@kernel("addr", dynamic=("alpha",), promotion=PROMOTION.DEFAULT, promote=("self", "vec1", "vec2"))
-def _addr(xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> Array:
-    return _plus(xp, x, xp.multiply(xp.expand_dims(a, 1), b), beta, alpha)
 
 
 @kernel("_int_mm")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from tensorgraft.frontends.torch.core.spec import kernel
@@ -10,30 +9,6 @@ from tensorgraft.frontends.torch.kernels.math.elementwise import DEFAULT, like
 from tensorgraft.hub import dtypes
 
 Array = Any
-
-
-def _tanh_gelu(xp: Any, x: Array) -> tuple[Array, Array]:
-    inner = xp.multiply(xp.add(x, xp.multiply(xp.multiply(xp.multiply(x, x), x), 0.044715)), math.sqrt(2 / math.pi))
-    return inner, xp.tanh(inner)
-
-
-@kernel("gelu", promotion=DEFAULT)
-def _gelu(xp: Any, x: Array, approximate: str = "none") -> Array:
-    if approximate == "tanh":
-        return xp.multiply(xp.multiply(x, 0.5), xp.add(_tanh_gelu(xp, x)[1], 1))
-    return xp.multiply(xp.multiply(x, 0.5), xp.add(xp.erf(xp.multiply(x, math.sqrt(0.5))), 1))
-
-
-@kernel("gelu_backward", promotion=DEFAULT)
-def _gelu_backward(xp: Any, grad: Array, x: Array, approximate: str = "none") -> Array:
-    if approximate == "tanh":
-        _, t = _tanh_gelu(xp, x)
-        slope = xp.multiply(xp.add(xp.multiply(xp.multiply(x, x), 3 * 0.044715), 1), math.sqrt(2 / math.pi))
-        right = xp.multiply(xp.multiply(xp.multiply(x, 0.5), xp.subtract(1, xp.multiply(t, t))), slope)
-        return xp.multiply(grad, xp.add(xp.multiply(xp.add(t, 1), 0.5), right))
-    cdf = xp.multiply(xp.add(xp.erf(xp.multiply(x, math.sqrt(0.5))), 1), 0.5)
-    pdf = xp.multiply(xp.exp(xp.multiply(xp.multiply(x, x), -0.5)), 1 / math.sqrt(2 * math.pi))
-    return xp.multiply(grad, xp.add(cdf, xp.multiply(x, pdf)))
 
 
 @kernel("silu", promotion=DEFAULT)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.frontends.torch.kernels.common import gradients, wide
 from tensorgraft.frontends.torch.kernels.neural.pooling import each, intervals, output_extent
 from tensorgraft.hub import dtypes
 
@@ -136,18 +137,8 @@ def _adaptive_avg(d: int) -> Any:
 
 def _adaptive_avg_backward(d: int) -> Any:
     def backward(xp: Any, grad: Array, x: Array) -> Array:
-        wide = xp.astype(grad, dtypes.accumulator(xp.dtype_of(grad)))
-        for axis in range(xp.ndim(x) - d, xp.ndim(x)):
-            shape, n = xp.shape(wide), xp.shape(x)[axis]
-            out = shape[axis]
-            if out and n % out == 0:
-                spread = xp.expand_dims(xp.divide(wide, n // out), axis + 1)
-                spread = xp.broadcast_to(spread, (*shape[: axis + 1], n // out, *shape[axis + 1 :]))
-                wide = xp.reshape(spread, (*shape[:axis], n, *shape[axis + 1 :]))
-            else:
-                means = xp.asarray(_adaptive_means(n, out, xp.dtype_of(wide)))
-                wide = xp.moveaxis(xp.dot_general(wide, means, ((axis,), (0,))), -1, axis)
-        return wide
+        pool = _adaptive_avg(d)
+        return gradients(xp, lambda inner, v: pool(inner, v, xp.shape(grad)[-d:]), (wide(xp, x),), wide(xp, grad))[0]
 
     return backward
 

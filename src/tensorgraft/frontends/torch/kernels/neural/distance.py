@@ -1,4 +1,4 @@
-"""Distances between rows, and rows scaled to a norm."""
+"""Distances between rows."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.torch.core.spec import kernel
-from tensorgraft.frontends.torch.kernels.common import wide
 from tensorgraft.frontends.torch.kernels.reduction import vector_norm
-from tensorgraft.hub import dtypes
 
 Array = Any
 
@@ -84,15 +82,3 @@ def _pdist_backward(xp: Any, grad: Array, x: Array, p: float, pdist: Array) -> A
     part = xp.multiply(xp.expand_dims(grad, 1), _slope(xp, gap, p, xp.expand_dims(pdist, 1)))
     out = xp.scatter(xp.zeros_like(x), (i,), part, mode="add")
     return xp.scatter(out, (j,), xp.negative(part), mode="add")
-
-
-@kernel("renorm")
-def _renorm(xp: Any, x: Array, p: float, dim: int, maxnorm: float) -> Array:
-    axis = dim % xp.ndim(x)
-    dtype = xp.dtype_of(x)
-    others = tuple(a for a in range(xp.ndim(x)) if a != axis)
-    norm = vector_norm(xp, x, p, others, True)
-    scale = xp.where(xp.greater(norm, maxnorm), xp.divide(maxnorm, xp.add(norm, 1e-7)), xp.ones_like(norm))
-    if dtypes.is_complex(dtype):
-        scale = xp.complex(scale, xp.zeros_like(scale))
-    return xp.multiply(wide(xp, x), scale)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.frontends.torch.kernels.common import gradients, wide
 from tensorgraft.hub import dtypes
 
 Array = Any
@@ -165,13 +166,13 @@ def _forwards(rule: Rule, d: int, aligned: bool) -> Any:
         tables = _tables(xp, rule, xp.shape(x)[-d:], output_size, rest, aligned, dtype)
         copies = all(t.weights is None for t in tables)
         whole = dtypes.is_integer(dtype) and not copies  # uint8
-        wide = x if copies else xp.astype(x, dtypes.int32 if whole else dtypes.accumulator(dtype))
+        out = x if copies else xp.astype(x, dtypes.int32 if whole else dtypes.accumulator(dtype))
         for axis, taps in reversed(list(zip(range(xp.ndim(x) - d, xp.ndim(x)), tables, strict=True))):
             if not whole:
-                wide = _read(xp, wide, axis, taps)
+                out = _read(xp, out, axis, taps)
             elif taps.places.shape[1] != xp.shape(x)[axis]:
-                wide = _read_fixed(xp, wide, axis, taps)
-        return wide
+                out = _read_fixed(xp, out, axis, taps)
+        return out
 
     return fn
 
@@ -179,12 +180,12 @@ def _forwards(rule: Rule, d: int, aligned: bool) -> Any:
 def _backwards(rule: Rule, d: int, aligned: bool) -> Any:
     def fn(xp: Any, grad: Array, output_size: Sequence[int], input_size: Sequence[int], *rest: Any) -> Array:
         dtype = xp.dtype_of(grad)
-        wide = xp.astype(grad, dtypes.accumulator(dtype)) if dtypes.is_floating(dtype) else grad
+        out = wide(xp, grad) if dtypes.is_floating(dtype) else grad
         tables = _tables(xp, rule, input_size[-d:], output_size, rest, aligned, dtype)
         for axis, taps in zip(range(xp.ndim(grad) - d, xp.ndim(grad)), tables, strict=True):
-            matrix = xp.asarray(taps.matrix(input_size[axis]).astype(xp.dtype_of(wide)))
-            wide = xp.moveaxis(xp.dot_general(wide, matrix, ((axis,), (0,))), -1, axis)
-        return wide
+            matrix = xp.asarray(taps.matrix(input_size[axis]).astype(xp.dtype_of(out)))
+            out = xp.moveaxis(xp.dot_general(out, matrix, ((axis,), (0,))), -1, axis)
+        return out
 
     return fn
 
@@ -214,15 +215,9 @@ def _pad(places: Callable[[int, int, int], np.ndarray], d: int) -> tuple[Any, An
         return x
 
     def backward(xp: Any, grad: Array, x: Array, padding: Sequence[int]) -> Array:
-        dtype = xp.dtype_of(grad)
-        wide = xp.astype(grad, dtypes.accumulator(dtype))
-        for k in range(d):
-            axis = xp.ndim(x) - 1 - k
-            at = xp.asarray(places(xp.shape(x)[axis], *padding[2 * k : 2 * k + 2]))
-            moved = xp.moveaxis(wide, axis, 0)
-            zeros = xp.zeros((xp.shape(x)[axis], *xp.shape(moved)[1:]), xp.dtype_of(wide))
-            wide = xp.moveaxis(xp.scatter(zeros, (at,), moved, mode="add"), 0, axis)
-        return wide
+        grad = wide(xp, grad)
+        primal = xp.zeros(xp.shape(x), xp.dtype_of(grad))
+        return gradients(xp, lambda inner, v: forward(inner, v, padding), (primal,), grad)[0]
 
     return forward, backward
 

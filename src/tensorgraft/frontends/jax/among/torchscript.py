@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tensorgraft.frontends.jax.among_tensors import AmongTensors
+if TYPE_CHECKING:
+    from tensorgraft.frontends.jax.among.tensors import AmongTensors
 
 Tensor = torch.Tensor
 
@@ -37,7 +38,7 @@ def traced(function: AmongTensors, args: tuple[Any, ...], kwargs: dict[str, Any]
     return call.restored(graph([t.detach().expand(s).reshape(s) for t, s in zip(tensors, shapes, strict=True)]))
 
 
-class Call:
+class ScriptCall:
     """A function as one of the tensors among its arguments."""
 
     def __init__(self, function: AmongTensors, leaves: Sequence[Any], structure: Any) -> None:
@@ -61,7 +62,7 @@ class Call:
 
 
 _PROCESS = uuid.uuid4().hex
-_calls: dict[str, Call] = {}  # for ever: a trace keeps the name alone
+_calls: dict[str, ScriptCall] = {}  # for ever: a trace keeps the name alone
 _names: dict[Any, str] = {}
 
 
@@ -72,7 +73,7 @@ def _name_of(function: AmongTensors, leaves: Sequence[Any], structure: Any) -> s
     name = _names.get(key)
     if name is None:
         name = _names[key] = f"{function.name} {len(_calls)} of process {_PROCESS}"
-        _calls[name] = Call(function, leaves, structure)
+        _calls[name] = ScriptCall(function, leaves, structure)
     return name
 
 

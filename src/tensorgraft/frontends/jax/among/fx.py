@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import torch
 
-from tensorgraft.frontends.jax.among_tensors import AmongTensors
+if TYPE_CHECKING:
+    from tensorgraft.frontends.jax.among.tensors import AmongTensors
 
 
 def node(function: AmongTensors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.fx.Proxy:

@@ -1,4 +1,7 @@
-"""Quantisation-aware training: weights are rounded in the forward pass, and rounding has the derivative 1."""
+"""Quantisation-aware training: weights are rounded in the forward pass, and rounding has the derivative 1.
+
+Built on quantised arrays of each front end; nothing of the core imports it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from typing import Any
 
 import optree
 
-from tensorgraft.quantization.models import Filter, Schemes, chooser, wanted_by
-from tensorgraft.quantization.public import front_end
+from tensorgraft.arrays import framework_of
+from tensorgraft.quantization.api.arrays import front_end
+from tensorgraft.quantization.api.models import Filter, Schemes, chooser, wanted_by
 from tensorgraft.quantization.scheme import Scheme, scheme_of
 
 
@@ -70,8 +74,7 @@ def _of(name: str, model: Any) -> Any:
         from tensorgraft.frontends.torch.quantized import training as modules
 
         return modules
-    arrays = sys.modules.get("tensorgraft.frontends.array_api.core.array")
-    if arrays is not None and any(isinstance(x, arrays.Array) for x in optree.tree_leaves(model)):
+    if any(framework_of(x) == "tensorgraft" for x in optree.tree_leaves(model)):
         from tensorgraft.frontends.array_api.extensions import quantized_training as trees
 
         return trees

@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.places import OURS
 from tensorgraft.errors import TracedValueError
-from tensorgraft.transforms.arrays import framework_of
 
 _SCALARS = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _MOST = 4096  # objects, and elements of one container: what lies beyond is not looked at
 _LARGEST = 1 << 24  # bytes of an array that are compared at every call
 _LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 def same(a: Any, b: Any) -> bool:
@@ -268,7 +268,7 @@ def _names(code: types.CodeType) -> Iterable[str]:
 
 
 def _in_library(file: str) -> bool:
-    return file.startswith("<frozen") or file.startswith((*_LIBRARIES, _OWN))
+    return file.startswith("<frozen") or file.startswith((*_LIBRARIES, OURS))
 
 
 def is_of_program(value: Any) -> bool:

@@ -57,23 +57,28 @@ def quantize_(
     and roundings, where nothing fits the filter, where a scheme needs batches and there are none or no weight is
     reached by them; TypeError for a model that is none of these. What the model raises passes through. In every case
     the model has the weights that it had.
+
+    >>> import tensorgraft as tg, torch
+    >>> model = tg.quantize_(torch.nn.Sequential(torch.nn.Linear(32, 4)), "int8_per_channel")
+    >>> tg.quantization.is_quantized(model[0].weight), model(torch.ones(1, 32)).shape
+    (True, torch.Size([1, 4]))
     """
     choose = chooser(scheme)
     wanted = wanted_by(filter)
     method = Method(observer, calibrate, activation_observer, rounding, damping)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
-        from tensorgraft.frontends.torch.quantized import tensors
+        from tensorgraft.frontends.torch.quantized import models
 
-        return tensors.quantize_module(model, choose, wanted, method)
+        return models.quantize_module(model, choose, wanted, method)
     jax = sys.modules.get("jax")
     if jax is not None and any(isinstance(x, jax.Array) for x in jax.tree.leaves(model)):
-        from tensorgraft.frontends.jax import quantized_models
+        from tensorgraft.frontends.jax import quantized_models as of_jax
 
-        return quantized_models.quantize_tree(model, choose, wanted, method)
-    from tensorgraft.frontends.array_api.extensions import quantized
+        return of_jax.quantize_tree(model, choose, wanted, method)
+    from tensorgraft.frontends.array_api.extensions import quantized_models
 
-    return quantized.quantize_tree(model, choose, wanted, method)
+    return quantized_models.quantize_tree(model, choose, wanted, method)
 
 
 def wanted_by(filter: Filter) -> Callable[[str, Any], bool] | None:
@@ -100,8 +105,3 @@ def chooser(scheme: Schemes) -> Callable[[str], Scheme | None]:
         return next((s for pattern, s in patterns if fnmatch.fnmatchcase(name, pattern)), None)
 
     return choose
-
-
-def nothing_fits(names: list[str], name: str = "quantize_") -> ValueError:
-    shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-    return ValueError(f"{name}: no weight fits the filter and the patterns of the schemes; there are {shown or 'none'}")

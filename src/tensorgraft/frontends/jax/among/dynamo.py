@@ -6,11 +6,12 @@ what is around. Imported by what Dynamo traces: `torch._dynamo` is needed by nob
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tensorgraft.frontends.jax.among_tensors import AmongTensors
+if TYPE_CHECKING:
+    from tensorgraft.frontends.jax.among.tensors import AmongTensors
 
 
 @torch._dynamo.disable

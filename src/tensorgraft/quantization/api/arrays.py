@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from tensorgraft.arrays import framework_of
+from tensorgraft.quantization.input_ranges import range_of
 from tensorgraft.quantization.scheme import Scheme, scheme_of
 
 
@@ -34,6 +39,11 @@ def quantize(
 
     Raises ValueError for an unknown scheme or observer, a shape that does not divide into its groups, NaN or infinite
     values, and inputs that are missing or not asked for; TypeError for what is no floating-point array.
+
+    >>> import tensorgraft as tg, tensorgraft.array_api as xp
+    >>> q = tg.quantize(xp.ones((2, 32), dtype="float32", device="numpy"), "int8_per_channel")
+    >>> q.shape, str(q.dtype)
+    ((2, 32), 'float32')
     """
     found = scheme_of(scheme)
     front = front_end(x)
@@ -48,13 +58,18 @@ def quantize(
         )
     if not found.is_static:
         return front.quantize(x, found, observer)
-    from tensorgraft.quantization.input_ranges import measured
-
     return front.quantize(x, found, observer, measured(inputs, found, activation_observer))
 
 
 def dequantize(q: Any) -> Any:
-    """The numbers that a quantised array or tensor stands for, dense; what is not quantised, as it is."""
+    """The numbers that a quantised array or tensor stands for, dense, in its shape and dtype; what is not quantised, as
+    it is. Raises nothing.
+
+    >>> import tensorgraft as tg, tensorgraft.array_api as xp
+    >>> q = tg.quantize(xp.asarray([[1.0, -1.0]], device="numpy"), "int8_per_tensor")
+    >>> tg.quantization.is_quantized(q), tg.dequantize(q).shape
+    (True, (1, 2))
+    """
     front = front_end(q)
     return q if front is None or not front.is_quantized(q) else front.dequantize(q)
 
@@ -80,24 +95,50 @@ def from_torchao(x: Any, device: Any = None) -> Any:
 
 
 def is_quantized(x: Any) -> bool:
+    """`x` is a quantised array or tensor of any front end. Raises nothing."""
     front = front_end(x)
     return front is not None and front.is_quantized(x)
 
 
+def measured(inputs: Any, scheme: Scheme, observer: str) -> tuple[np.ndarray, ...]:
+    """float32 scalars: the scale and, if so, the zero point for an array or an iterable of arrays."""
+    found = range_of(scheme, observer)
+    assert found is not None
+    for x in numbers_of(inputs, "quantize"):
+        found.update(x)
+    return tuple(x for x in found.found() if x is not None)
+
+
+def numbers_of(inputs: Any, name: str, k: int | None = None) -> Iterator[np.ndarray]:
+    """An array, or an iterable of them, as float arrays of the host; where `k` is given, (rows, k). Raises ValueError
+    for other shapes, numbers that are not finite, and where there are none."""
+    rows = 0
+    for n, batch in enumerate((inputs,) if hasattr(inputs, "shape") else inputs):
+        front = front_end(batch)
+        x = np.asarray(batch if front is None else front.host(batch))
+        x = x if x.dtype == np.float32 else x.astype(np.float64)
+        if k is not None and (x.ndim < 1 or x.shape[-1] != k):
+            raise ValueError(f"{name}: inputs of the weight have the shape (..., {k}), batch {n} has {x.shape}")
+        if not np.isfinite(x).all():
+            raise ValueError(f"{name}: batch {n} of the inputs, of shape {x.shape}, has NaN or infinite values")
+        rows += x.size
+        yield x if k is None else x.reshape(-1, k)
+    if not rows:
+        raise ValueError(f"{name}: there are no inputs")
+
+
 def front_end(x: Any) -> Any:
     """The module of the front end whose array this is."""
-    arrays = sys.modules.get("tensorgraft.frontends.array_api.core.array")
-    if arrays is not None and isinstance(x, arrays.Array):
+    framework = framework_of(x)
+    if framework == "tensorgraft":
         from tensorgraft.frontends.array_api.extensions import quantized
 
         return quantized
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(x, torch.Tensor) and x.device.type in ("graft", "cpu"):
+    if framework == "torch" and x.device.type in ("graft", "cpu"):
         from tensorgraft.frontends.torch.quantized import tensors
 
         return tensors
-    jax = sys.modules.get("jax")
-    if jax is not None and (isinstance(x, jax.Array) or _is_of_jax(x)):
+    if framework == "jax" or _is_of_jax(x):
         from tensorgraft.frontends.jax import quantized as jax_arrays
 
         return jax_arrays

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from tensorgraft.transforms.explain import Explanation, Input
+    from tensorgraft.compiled.explanation import Explanation, Input
 
 _MOST_ROWS = 10
 _LARGE = 1024  # bytes of a constant that is worth a row of its own

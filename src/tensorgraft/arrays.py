@@ -14,8 +14,10 @@ _NUMBERS = (bool, int, float, complex)
 
 def framework_of(x: Any) -> str | None:
     """Whose array `x` is: "tensorgraft" (an `Array`), "numpy", "jax", "torch", "tensorflow"; None for what is none."""
-    if isinstance(x, np.ndarray | np.generic):
+    if isinstance(x, _NUMPY):
         return "numpy"
+    if isinstance(x, _OURS):
+        return "tensorgraft"
     for name, module, names in _FRAMEWORKS:
         home = sys.modules.get(module)
         for attribute in names if home is not None else ():
@@ -25,8 +27,16 @@ def framework_of(x: Any) -> str | None:
     return None
 
 
+def ours(kind: type) -> type:
+    """A decorator: the class of arrays of a front end of ours."""
+    global _OURS
+    _OURS = (*_OURS, kind)
+    return kind
+
+
+_NUMPY = (np.ndarray, np.generic)
+_OURS: tuple[type, ...] = ()
 _FRAMEWORKS = (
-    ("tensorgraft", "tensorgraft.frontends.array_api.core.array", ("Array",)),
     ("jax", "jax", ("Array",)),
     ("torch", "torch", ("Tensor",)),
     ("tensorflow", "tensorflow", ("Tensor", "Variable")),
@@ -35,7 +45,12 @@ _FRAMEWORKS = (
 
 def is_array(x: Any) -> bool:
     """`x` is an array of any framework: a `tensorgraft.array_api.Array`, `numpy.ndarray` (or one of its scalars),
-    `jax.Array`, `torch.Tensor`, `tf.Tensor` or `tf.Variable`; traced ones too."""
+    `jax.Array`, `torch.Tensor`, `tf.Tensor` or `tf.Variable`; traced ones too.
+
+    >>> import numpy as np, tensorgraft as tg
+    >>> tg.transforms.is_array(np.ones(2)), tg.transforms.is_array([1.0, 1.0])
+    (True, False)
+    """
     return framework_of(x) is not None
 
 

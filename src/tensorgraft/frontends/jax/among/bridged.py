@@ -12,13 +12,14 @@ import torch
 from jax.extend import core
 
 from tensorgraft.errors import DerivativeError
-from tensorgraft.frontends.jax.calls import Call, Trace, Traces
+from tensorgraft.frontends.jax.calls import JaxCall, JaxTrace, Traces
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects
 from tensorgraft.frontends.jax.program import derivative_of_jax
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
+from tensorgraft.hub import registry
 
 Array = Any
 Tensor = torch.Tensor
@@ -36,9 +37,9 @@ class Bridged:
     ) -> tuple[Any, Mapping[int, Tensor]]:
         """(the results, what has become of values of held objects). Raises TypeError for static arguments that are not
         hashable, RuntimeError for tensors on several devices."""
-        call = Call(args, kwargs, _operand, held, values)
+        call = JaxCall(args, kwargs, _operand, held, values)
         family = self._traces.family(call, self.name, "a tensor")
-        trace, program = family.get(call, lambda trace: (trace, Program(_of_words(trace))))
+        trace, program = family.get(call, lambda trace: (trace, BridgedProgram(_of_words(trace))))
         place = _place([x for x in call.slots if isinstance(x, Tensor)], self.name)
         tensors = []
         for i in trace.inputs:
@@ -65,14 +66,14 @@ def _operand(x: Any) -> tuple[Any, tuple[Any, ...]] | None:
     return x, (x.shape, jax.dtypes.canonicalize_dtype(x.dtype))
 
 
-def _of_words(trace: Trace) -> Callable[..., list[Array]]:
+def _of_words(trace: JaxTrace) -> Callable[..., list[Array]]:
     """The jaxpr as a function, of the words of keys in their place."""
     run = core.jaxpr_as_fun(trace.closed)
     keyed = {k: a.dtype._impl.name for k, a in enumerate(trace.closed.in_avals) if is_key_dtype(a.dtype)}
 
     def flat(*arrays: Array) -> list[Array]:
-        given = [jax.random.wrap_key_data(x, impl=keyed[k]) if k in keyed else x for k, x in enumerate(arrays)]
-        return [jax.random.key_data(y) if is_key_dtype(y.dtype) else y for y in run(*given)]
+        operands = [jax.random.wrap_key_data(x, impl=keyed[k]) if k in keyed else x for k, x in enumerate(arrays)]
+        return [jax.random.key_data(y) if is_key_dtype(y.dtype) else y for y in run(*operands)]
 
     return flat
 
@@ -82,12 +83,12 @@ def _held_by_jax(t: Tensor, dtype: Any) -> Array:
     return jax.random.wrap_key_data(x, impl=dtype._impl.name) if is_key_dtype(dtype) else x
 
 
-class Program:
+class BridgedProgram:
     """A function of arrays, compiled, with its derivatives."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
-        self._derivatives: dict[tuple[int, ...], Program] = {}
+        self._derivatives: dict[tuple[int, ...], BridgedProgram] = {}
         self._run = jax.jit(self._results)
         self._forward = jax.jit(self._with_pullback, static_argnums=0)
         self._backward = jax.jit(lambda pullback, cotangents: pullback(cotangents))
@@ -102,10 +103,10 @@ class Program:
         """(results, a function of the cotangents of those that have one) for the arguments `wanted`."""
 
         def smooth(*some: Array) -> tuple[list[Array], tuple[Array, ...]]:
-            given = list(arrays)
+            replaced = list(arrays)
             for i, x in zip(wanted, some, strict=True):
-                given[i] = x
-            results = self._results(*given)
+                replaced[i] = x
+            results = self._results(*replaced)
             return [r for r in results if jnp.issubdtype(r.dtype, jnp.inexact)], results
 
         _, pullback, results = jax.vjp(smooth, *[arrays[i] for i in wanted], has_aux=True)
@@ -122,36 +123,36 @@ class Program:
         with derivative_of_jax("backward"):
             return self._backward(pullback, list(cotangents))
 
-    def derivative(self, wanted: tuple[int, ...], count: int) -> Program:
+    def derivative(self, wanted: tuple[int, ...], count: int) -> BridgedProgram:
         """(the `count` arguments, then cotangents) -> cotangents of the arguments `wanted`."""
         known = self._derivatives.get(wanted)
         if known is not None:
             return known
 
-        def pulled_back(*given: Array) -> tuple[Array, ...]:
+        def pulled_back(*operands: Array) -> tuple[Array, ...]:
             with derivative_of_jax("backward"):
-                _, pullback = self._with_pullback(wanted, *given[:count])
-                return pullback(list(given[count:]))
+                _, pullback = self._with_pullback(wanted, *operands[:count])
+                return pullback(list(operands[count:]))
 
-        self._derivatives[wanted] = Program(pulled_back)
+        self._derivatives[wanted] = BridgedProgram(pulled_back)
         return self._derivatives[wanted]
 
 
 class _Call(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, program: Program, place: Slot | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, program: BridgedProgram, place: Slot | None, *tensors: Tensor) -> tuple[Tensor, ...]:
         arrays = [_into_jax(t) for t in tensors]
         wanted = tuple(i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed)
         ctx.program, ctx.place, ctx.wanted, ctx.pullback = program, place, wanted, None
         ctx.save_for_backward(*tensors)
         if wanted and state.now.capture is None:
             try:
-                made, ctx.pullback = program.forward(wanted, arrays)
+                outputs, ctx.pullback = program.forward(wanted, arrays)
             except DerivativeError:  # a derivative that is missing counts where it is asked for
-                made = program.results(arrays)
+                outputs = program.results(arrays)
         else:
-            made = program.results(arrays)
-        results = tuple(_out_of_jax(a, place) for a in made)
+            outputs = program.results(arrays)
+        results = tuple(_out_of_jax(a, place) for a in outputs)
         ctx.smooth = [t.dtype.is_floating_point or t.dtype.is_complex for t in results]
         ctx.mark_non_differentiable(*(t for t, smooth in zip(results, ctx.smooth, strict=True) if not smooth))
         return results
@@ -159,14 +160,14 @@ class _Call(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         tensors = ctx.saved_tensors
-        given = [g for g, smooth in zip(gradients, ctx.smooth, strict=True) if smooth]
+        cotangents = [g for g, smooth in zip(gradients, ctx.smooth, strict=True) if smooth]
         if ctx.pullback is None or torch.is_grad_enabled():  # in a trace, or to be differentiated again
-            found = ctx.program.derivative(ctx.wanted, len(tensors))([*tensors, *given], ctx.place)
+            derivatives = ctx.program.derivative(ctx.wanted, len(tensors))([*tensors, *cotangents], ctx.place)
         else:
-            made = ctx.program.backward(ctx.pullback, [_into_jax(g) for g in given])
-            found = [_out_of_jax(a, ctx.place) for a in made]
+            pulled = ctx.program.backward(ctx.pullback, [_into_jax(g) for g in cotangents])
+            derivatives = [_out_of_jax(a, ctx.place) for a in pulled]
         out: list[Tensor | None] = [None] * len(tensors)
-        for i, g in zip(ctx.wanted, found, strict=True):
+        for i, g in zip(ctx.wanted, derivatives, strict=True):
             out[i] = g.to(tensors[i].dtype)  # JAX may compute in 32 bits what PyTorch has in 64
         return None, None, *out
 
@@ -182,7 +183,7 @@ def _place(tensors: Sequence[Tensor], name: str) -> Slot | None:
     if device.type == "cpu":
         return None
     slot = slot_at(device.index) if device.type == TYPE else None
-    if slot is None or slot.name.partition(":")[0] != "jax":
+    if slot is None or registry.lookup(registry.parse(slot.name)[0]).requires != "jax":
         where = slot.name if slot is not None else str(device)
         raise RuntimeError(
             f"{name} is computed by JAX, and takes tensors on the CPU or on tg.device('jax'), not on {where}"

@@ -11,9 +11,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-import tensorgraft
-
-_OURS = str(Path(tensorgraft.__file__).parent) + os.sep
+OURS = str(Path(__file__).parents[1]) + os.sep
 
 
 class Place(NamedTuple):
@@ -50,13 +48,13 @@ class Place(NamedTuple):
 
 def program_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame, from `frame` outwards, that is not tensorgraft's own."""
-    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+    while frame is not None and frame.f_code.co_filename.startswith(OURS):
         frame = frame.f_back
     return frame
 
 
 def is_ours(file: str) -> bool:
-    return file.startswith(_OURS)
+    return file.startswith(OURS)
 
 
 def place_of(frame: FrameType) -> Place:

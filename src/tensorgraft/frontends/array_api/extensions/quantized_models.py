@@ -1,0 +1,57 @@
+"""`tg.quantize_` of pytrees of arrays.
+
+Built on `quantized` and `quantization.calibration`; nothing of the core imports it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import optree
+
+from tensorgraft.frontends.array_api.core.array import Array
+from tensorgraft.frontends.array_api.extensions.quantized import is_quantized, of_parts
+from tensorgraft.quantization.calibration import Method, Weight, nothing_fits
+from tensorgraft.quantization.quantized import Quantized
+from tensorgraft.quantization.scheme import Scheme
+
+
+def quantize_tree(
+    model: Any, choose: Callable[[str], Scheme | None], wanted: Callable[[str, Array], bool] | None, method: Method
+) -> Any:
+    """See `tg.quantize_`."""
+    wanted = wanted or (lambda name, x: x.ndim == 2 and name.rpartition(".")[2] == "weight")
+    paths, leaves, structure = optree.tree_flatten_with_path(model, is_leaf=is_quantized)
+    names = [".".join(map(str, path)) for path in paths]
+    weights = {}
+    for name, x in zip(names, leaves, strict=True):
+        if not isinstance(x, Array) or is_quantized(x) or not wanted(name, x):
+            continue
+        scheme = choose(name)
+        if scheme is not None:
+            weights[name] = Weight(x._cell.backend, x._value(), scheme)
+    if not weights:
+        raise nothing_fits([n for n, x in zip(names, leaves, strict=True) if isinstance(x, Array)])
+    stage = _Stage(names, leaves, structure)
+    return stage.show(method.quantized(weights, stage))
+
+
+class _Stage:
+    """A pytree with quantised arrays in the places of some."""
+
+    def __init__(self, names: list[str], leaves: list[Any], structure: Any) -> None:
+        self.names, self.leaves, self.structure = names, leaves, structure
+
+    def show(self, arrays: Mapping[str, Quantized]) -> Any:
+        made = []
+        for name, x in zip(self.names, self.leaves, strict=True):
+            if name in arrays:
+                with x._cell.backend.scope():
+                    x = of_parts(x._cell.backend, arrays[name])
+            made.append(x)
+        return optree.tree_unflatten(self.structure, made)
+
+    def running(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()

@@ -1,0 +1,1 @@
+"""JAX programs among the tensors and tracers of other frameworks."""

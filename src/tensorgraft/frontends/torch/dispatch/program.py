@@ -1,0 +1,257 @@
+"""The program of a plan: what an operator call reads, computes and writes, as one function of arrays.
+
+What it does at each argument is settled when it is made, so that a backend that does not compile has little left to do
+at a call. It closes over geometries and numbers, never over tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from tensorgraft.anywhere import Form
+from tensorgraft.frontends.torch.core.nested import flatten, map_nested
+from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of, geometry_of, numpy_dtype
+from tensorgraft.frontends.torch.dispatch import checks
+from tensorgraft.frontends.torch.dispatch.decomposed import Replayed
+from tensorgraft.frontends.torch.dispatch.offsets import Reach, reaches_of
+from tensorgraft.frontends.torch.dispatch.order import Step, write_step, write_steps
+from tensorgraft.frontends.torch.dispatch.outcome import Result, Structure, describe
+from tensorgraft.frontends.torch.dispatch.outline import Leaf, Outline, leaves
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense, write
+
+if TYPE_CHECKING:
+    from tensorgraft.frontends.torch.dispatch.plan import Plan
+
+Array = Any
+Tensor = torch.Tensor
+# an argument of the kernel, of (the backend, the reaches of the tensors, arrays and offsets, inputs)
+Fetch = Callable[[Backend, Sequence[Reach], Sequence[Any], Sequence[Any]], Any]
+
+
+def sharing(cells: Sequence[Storage]) -> tuple[int, ...]:
+    """Of each tensor, the number of the first one with the same storage."""
+    first: dict[int, int] = {}
+    return tuple(first.setdefault(id(c), k) for k, c in enumerate(cells))
+
+
+def make_program(
+    xp: Backend,
+    plan: Plan,
+    operator: Operator,
+    tensors: list[Tensor],
+    forms: Sequence[Form | None],
+    outline: Outline,
+    moved: dict[str, Any],
+) -> Callable[..., tuple[Array, ...]]:
+    """(the storages' arrays, the offsets that are operands, the inputs) -> (the written storages' new arrays, then the
+    results)."""
+    spec = operator.spec
+    whole = xp.compiles or xp.compound or spec.uncompiled or not spec.decomposed
+    fn = spec.fn if whole else Replayed(spec.fn)
+    targets, dtype = outline.targets, outline.dtype
+    geometries = [geometry_of(t) for t in tensors]
+    reaches, ahead = reaches_of(geometries, forms)
+    if outline.fetches is None:
+        outline.fetches = _fetches(outline, geometries)
+    positional, named = outline.fetches
+    fixed = dict(moved)
+    if spec.contiguous:
+        fixed["contiguous"] = tensors[0].is_contiguous()
+    if operator.dtype_of_out:
+        fixed["dtype"] = geometries[targets[0].index].dtype
+    random = spec.random
+
+    def computed(arrays: Sequence[Any], inputs: Sequence[Any]) -> Any:
+        """What the kernel makes, and the arrays that wait for a check."""
+        options = {n: part(xp, reaches, arrays, inputs) for n, part in named} | fixed if named or fixed else {}
+        if random:
+            options["key"] = _key(xp, inputs[-1])
+        with checks.collected() as pending:
+            made = fn(xp, *[part(xp, reaches, arrays, inputs) for part in positional], **options)
+        plan.judges = tuple([judge for _, judge in pending]) if pending else ()
+        if plan.results is None:  # PyTorch has no meta function: the kernel's own arrays say it
+            plan.results, plan.structure = _describe_arrays(xp, made, len(targets))
+        return made, [seen for seen, _ in pending]
+
+    layers: list[Callable[[Array], Array] | None] = []  # what lays each result out; None: it is undefined
+
+    def laid(new: list[Any]) -> list[Array]:
+        assert plan.results is not None
+        if len(layers) != len(plan.results):
+            layers[:] = [None if r is None else _layer(xp, r) for r in plan.results]
+        return [layer(o) for o, layer in zip(new, layers, strict=True) if layer is not None]
+
+    if not targets:
+
+        def pure(*flat: Any) -> tuple[Array, ...]:
+            made, seen = computed(flat[:ahead], flat[ahead:])
+            return (*laid(list(flatten(made)) if isinstance(made, list | tuple) else [made]), *seen)
+
+        return pure
+
+    first = sharing([cell_of(t) for t in tensors])
+    orders = _orders(operator, geometries, first, outline.held, targets, dtype)
+    rounds = max((len(order) for order in orders if order is not None), default=1)
+    aims = [(leaf.index, first[leaf.index], geometries[leaf.index], order)
+            for leaf, order in zip(targets, orders, strict=False)]  # fmt: skip
+
+    def writing(*flat: Any) -> tuple[Array, ...]:
+        arrays, inputs = list(flat[:ahead]), flat[ahead:]
+        made, seen = None, []
+        for turn in range(rounds):
+            made, seen = computed(arrays, inputs)
+            for (index, at, geometry, order), value in zip(aims, flatten(made), strict=False):
+                if value is not None and turn < (1 if order is None else len(order)):
+                    value = xp.astype(value, geometry.dtype)
+                    if xp.shape(value) != geometry.shape:
+                        value = xp.broadcast_to(value, geometry.shape)
+                    if order is None:
+                        arrays[at] = reaches[index].write(xp, arrays[at], value, arrays)
+                    else:
+                        arrays[at] = write_step(xp, arrays[at], geometry, value, order[turn])
+        new = laid(list(flatten(made))[len(aims) :])
+        return (*[arrays[at] for _, at, _, _ in aims], *new, *seen)
+
+    return writing
+
+
+def _fetches(outline: Outline, geometries: Sequence[Geometry]) -> tuple[list[Fetch], list[tuple[str, Fetch]]]:
+    """How the arguments of the kernel are made, by position and by name. The sizes of `geometries` do not matter."""
+    dtypes = [geometry.dtype for geometry in geometries]
+
+    def fetch(name: str) -> Fetch:
+        to = outline.dtype if name in outline.promoted else None
+        a = outline.held[name]
+        if not isinstance(a, list):  # lists of ATen do not nest
+            return _fetch(a, dtypes, to)
+        parts = [_fetch(x, dtypes, to) for x in a]
+        return lambda *given: [part(*given) for part in parts]
+
+    return [fetch(n) for n in outline.positional], [(n, fetch(n)) for n in outline.named]
+
+
+def _fetch(a: Any, dtypes: Sequence[np.dtype], to: np.dtype | None) -> Fetch:
+    """`dtypes`: of the call's tensors; `to`: the one to which this argument is converted."""
+    if isinstance(a, Leaf):
+        at = a.index
+        if not a.tensor:
+            return lambda xp, reaches, arrays, inputs: _given(xp, inputs[at], to)
+        if to is None:
+            return lambda xp, reaches, arrays, inputs: reaches[at].read(xp, arrays[at], arrays)
+        other = to
+
+        def read(xp: Backend, reaches: Sequence[Reach], arrays: Sequence[Any], inputs: Sequence[Any]) -> Array:
+            array = reaches[at].read(xp, arrays[at], arrays)
+            return array if dtypes[at] == other and not xp.compound else xp.astype(array, other)
+
+        return read
+    if isinstance(a, torch.dtype):
+        a = numpy_dtype(a)
+    if to is not None and isinstance(a, int | float | complex):
+        return lambda xp, reaches, arrays, inputs: as_dtype(xp, a, to)
+    return lambda xp, reaches, arrays, inputs: a
+
+
+def _given(xp: Backend, v: Any, dtype: np.dtype | None) -> Any:
+    if dtype is not None:
+        return as_dtype(xp, v, dtype)
+    return xp.asarray(v) if isinstance(v, np.ndarray) else v
+
+
+def _orders(
+    operator: Operator,
+    geometries: list[Geometry],
+    first: tuple[int, ...],
+    held: dict[str, Any],
+    targets: list[Leaf],
+    dtype: np.dtype,
+) -> list[list[Step] | None]:
+    """Of each written tensor, in which steps; None: at once."""
+    if not targets:
+        return []
+    hidden = operator.writes if operator.kind == "out" else ()
+    seen = {first[leaf.index] for name, a in held.items() if name not in hidden for leaf in leaves(a) if leaf.tensor}
+    orders = []
+    for leaf in targets:
+        target = geometries[leaf.index]
+        others = [g for k, g in enumerate(geometries) if k != leaf.index]
+        # where PyTorch computes in another dtype it reads everything first
+        apart = operator.spec.promotion is not None and dtype != target.dtype
+        orders.append(write_steps(operator, target, others, first[leaf.index] in seen and not apart))
+    return orders
+
+
+_EXACT = frozenset({dtypes.float32, dtypes.float64})  # what rounds a number of Python once, as NumPy does
+
+
+def as_dtype(xp: Backend, v: Any, dtype: np.dtype) -> Array:
+    """A number, a host array or an array of the backend as an array of a dtype; integers wrap as in C. A number is a
+    constant that a compiler sees (an exponent of 3 is two products), where a host array is an input."""
+    if v.__class__ is float and dtype in _EXACT:
+        return xp.full((), v, dtype)
+    if isinstance(v, int | float | complex):
+        return xp.full((), np.asarray(v).astype(dtype).item(), dtype)
+    if isinstance(v, np.ndarray):
+        return xp.asarray(v.astype(dtype))
+    return xp.astype(v, dtype)
+
+
+def _key(xp: Backend, words: Any) -> Array:
+    """The Threefry key of a draw: its seed, with its number folded in."""
+    words = xp.asarray(words) if isinstance(words, np.ndarray) else words
+    high, low = (xp.reshape(xp.slice(words, (i,), (i + 1,), (1,)), ()) for i in (2, 3))
+    return xp.fold_in(xp.slice(words, (0,), (2,), (1,)), high, low)
+
+
+def meta_of(xp: Backend, a: Any) -> Any:
+    return torch.empty(xp.shape(a), dtype=FROM_NUMPY[xp.dtype_of(a)], device="meta") if xp.is_array(a) else a
+
+
+def _describe_arrays(xp: Backend, made: Any, written: int) -> tuple[list[Result], Structure | None]:
+    parts = list(made) if isinstance(made, list | tuple) else [made]
+    meta = partial(map_nested, partial(meta_of, xp))
+    if not isinstance(made, list | tuple):
+        results, structure = describe(meta(made))
+    else:
+        kind = tuple if isinstance(made, tuple) else list
+        results, structure = describe(kind(meta(x) for x in parts[written:]))
+    return results or [], structure
+
+
+def lay_out(xp: Backend, array: Array, result: Result) -> Array:
+    """A result as its new storage keeps it: of the right dtype, its axes ordered by falling stride, zeros in gaps."""
+    assert result is not None
+    return _layer(xp, result)(array)
+
+
+def _layer(xp: Backend, result: tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]) -> Callable[[Array], Array]:
+    dtype, size, stride, nbytes = result
+    to = numpy_dtype(dtype)
+    order: tuple[int, ...] = ()
+    dense, moves = True, False
+    if stride != contiguous_strides(size):
+        dense = is_dense(size, stride)
+        order = tuple(sorted(range(len(size)), key=lambda d: (-stride[d], d)))
+        moves = order != tuple(range(len(size))) and math.prod(size) > 1
+
+    def layer(array: Array) -> Array:
+        array = xp.astype(array, to)
+        if xp.shape(array) != size:
+            array = xp.broadcast_to(array, size)
+        if not dense:
+            room = xp.zeros((nbytes // to.itemsize,), to)
+            return write(xp, room, Geometry(size, stride, 0, to), array)
+        if moves:
+            array = xp.permute_dims(array, order)
+        return xp.own(array) if xp.mutable else array
+
+    return layer

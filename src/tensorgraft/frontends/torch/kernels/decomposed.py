@@ -1,0 +1,12 @@
+"""Operators that PyTorch's decompositions compute, although a composite of PyTorch's would come before these: one that
+makes a result and calls the form with `out=`, or computes part by part.
+
+What has neither a kernel nor a composite is decomposed where it is called (`setup.late_entry`).
+"""
+
+DECOMPOSED = """
+    _addmm_activation addr aminmax count_nonzero eye eye.m gelu gelu_backward huber_loss_backward isin.Scalar_Tensor
+    isin.Tensor_Scalar isin.Tensor_Tensor isneginf isposinf linalg_cross mse_loss nan_to_num nll_loss_backward
+    norm.Scalar norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype norm.ScalarOpt_dtype renorm round.decimals
+    smooth_l1_loss smooth_l1_loss_backward
+"""

@@ -1,0 +1,104 @@
+"""`tg.quantize_` of PyTorch's modules.
+
+Built on `tensors` and `quantization.calibration`; nothing of the core imports it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import torch
+from torch.nn.modules.conv import _ConvNd
+
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.quantized import cpu as quantized_cpu
+from tensorgraft.frontends.torch.quantized.tensors import place_of, read, tensor_at
+from tensorgraft.quantization.calibration import Method, Weight, nothing_fits
+from tensorgraft.quantization.quantized import Quantized
+from tensorgraft.quantization.scheme import Scheme
+
+
+def quantize_module(
+    model: torch.nn.Module,
+    choose: Callable[[str], Scheme | None],
+    wanted: Callable[[str, torch.nn.Module], bool] | None,
+    method: Method,
+) -> torch.nn.Module:
+    """See `tg.quantize_`. Tied weights stay tied."""
+    wanted = wanted or (lambda _, module: isinstance(module, torch.nn.Linear))
+    names = []
+    known: dict[int, str] = {}  # by the identity of the parameter
+    weights: dict[str, Weight] = {}
+    for name, module in model.named_modules():
+        weight = module._parameters.get("weight")
+        if weight is None or weight.dim() < 2:
+            continue
+        names.append(name)
+        scheme = choose(name) if wanted(name, module) else None
+        if scheme is None or id(weight) in known:
+            continue
+        if weight.device.type not in (TYPE, "cpu"):
+            raise ValueError(f"quantize_: {name or 'the model'} is on {weight.device}: {quantized_cpu.ELSEWHERE}")
+        if isinstance(module, _ConvNd) and (scheme.is_static or method.rounding != "nearest"):
+            raise ValueError(
+                f"quantize_: {name or 'the model'} is a {type(module).__name__}: what goes into convolutions is neither"
+                f" measured nor rounded: take int8_per_channel for it, and rounding='nearest', or leave it out"
+            )
+        known[id(weight)] = full = f"{name}.weight" if name else "weight"
+        place, array = read(weight, "quantize_")
+        weights[full] = Weight(place.backend, array, of_module(scheme, module))
+    if not weights:
+        raise nothing_fits(names)
+    stage = _Stage(model, known)
+    try:
+        return stage.show(method.quantized(weights, stage))
+    except BaseException:
+        stage.show({})
+        raise
+
+
+def of_module(scheme: Scheme, module: torch.nn.Module) -> Scheme:
+    """Of convolutions groups run along the channels that come in, and channels are those that come out."""
+    if not isinstance(module, _ConvNd):
+        return scheme
+    if scheme.granularity == "group":
+        axes = module.weight.dim() - (not module.transposed)
+        return replace(scheme, granularity="block", block=(scheme.group, *(1,) * (axes - 1)))
+    return replace(scheme, axis=1) if scheme.granularity == "channel" and module.transposed else scheme
+
+
+class _Stage:
+    """A module with quantised parameters in the places of some, under whatever names it has them."""
+
+    def __init__(self, model: torch.nn.Module, known: Mapping[int, str]) -> None:
+        self.model = model
+        self.places = [
+            (module, key, p, known[id(p)])
+            for module in model.modules()
+            for key, p in module._parameters.items()
+            if p is not None and id(p) in known
+        ]
+
+    def show(self, arrays: Mapping[str, Quantized]) -> torch.nn.Module:
+        made: dict[str, torch.nn.Parameter] = {}
+        for module, key, p, name in self.places:
+            if name in arrays and name not in made:
+                made[name] = torch.nn.Parameter(tensor_at(place_of(p.device), arrays[name]), requires_grad=False)
+            module._parameters[key] = made.get(name, p)
+        return self.model
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        modes = [(module, module.training) for module in self.model.modules()]
+        fused = torch.backends.mha.get_fastpath_enabled()  # one operator for a layer, whose products nobody sees
+        try:
+            torch.backends.mha.set_fastpath_enabled(False)
+            self.model.eval()
+            with torch.no_grad():
+                yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fused)
+            for module, training in modes:
+                module.training = training

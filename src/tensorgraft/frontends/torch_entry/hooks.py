@@ -1,0 +1,16 @@
+"""All that waits for the first touch of the device."""
+
+from __future__ import annotations
+
+import functools
+
+from tensorgraft.frontends.torch_entry import fallback, loading, patches
+from tensorgraft.hub import foreign
+
+
+@functools.cache
+def register() -> None:
+    """Give PyTorch the device, which loads the front end when it is used. Does nothing the second time."""
+    patches.apply("import")
+    fallback.install()
+    foreign.reads(loading.TYPE, lambda device: loading.part("core.devices").slot_of(device).name)

@@ -1,0 +1,60 @@
+"""Whether the PyTorch front end is there, and how it comes: by its package's name, which who starts it says."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from tensorgraft import warned
+from tensorgraft.importing import uncollected
+
+TYPE = "graft"
+
+_package = ""
+_loaded = False
+_afterwards: list[Callable[[], object]] = []
+
+
+def of(package: str) -> None:
+    """The front end is this package. It installs itself when it is imported."""
+    global _package
+    _package = package
+
+
+def loaded() -> bool:
+    return _loaded
+
+
+def load() -> None:
+    """Import the front end, which installs itself; once. (While that happens, in the same thread, nothing.)"""
+    if not _loaded:
+        # what is imported changes filters: Python would show the program's warnings again
+        with uncollected(), warned.remembered():
+            importlib.import_module(_package)
+
+
+def part(name: str) -> Any:
+    """A module of the front end."""
+    return importlib.import_module(f"{_package}.{name}")
+
+
+def when_loaded(function: Callable[[], object]) -> None:
+    """Call `function` once the front end is there."""
+    if _loaded:
+        function()
+    else:
+        _afterwards.append(function)
+
+
+def finish() -> None:
+    """The front end is there: it says so at the end of its import."""
+    global _loaded
+    _loaded = True
+    while _afterwards:
+        _afterwards.pop(0)()
+
+
+def names_the_device(x: object) -> bool:
+    """A `torch.device` of ours, or the name of one."""
+    return (x if isinstance(x, str) else str(getattr(x, "type", ""))).partition(":")[0] == TYPE

@@ -1,0 +1,138 @@
+"""A change to PyTorch for the whole process, how it is made and how it is taken back. (`patches` has the table.)"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Literal
+
+from tensorgraft.frontends.torch_entry import loading
+from tensorgraft.frontends.torch_entry.waiting import loading_first
+
+# at `import torch`, the first use of the device, the first `torch.compile`; while another index than 0 is current
+At = Literal["import", "use", "compile", "index"]
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A change that is made to PyTorch for the whole process."""
+
+    name: str  # of what is changed
+    by: str = field(repr=False)  # module and name of ours
+    why: str
+    at: At = "use"
+    since: str = "2.9"  # the first version of PyTorch that needs it, of those that tensorgraft runs on
+    until: str = ""  # what would make it needless
+    also: tuple[str, ...] = field(default=(), repr=False)  # other names of the same
+    waits: bool = field(default=False, repr=False)  # loads the front end when it is called, and goes at the first use
+    registers: bool = field(default=False, repr=False)  # `by` is called, and nothing replaced
+    adds: bool = field(default=False, repr=False)  # PyTorch has no such name
+
+    @property
+    def applied(self) -> bool:
+        """It is in force now."""
+        return self in (_waiting if self.waits else _applied)
+
+
+_MISSING: Any = object()
+Change = tuple[Any, str, Any, Any]  # (owner, attribute, what the owner itself had, ours)
+
+_applied: dict[Patch, list[Change]] = {}  # what is in force
+_waiting: dict[Patch, list[Change]] = {}  # what waits for the first use
+_gone: set[Patch] = set()  # what has waited, and PyTorch's own is back
+
+
+def apply(rows: Iterable[Patch]) -> None:
+    """Make the changes that are not made yet, in order."""
+    held: dict[int, tuple[Any, Any]] = {}  # functions of modules, which programs may have imported by name
+    for row in rows:
+        if row.applied:
+            continue
+        if row.registers:
+            _ours(row)()
+            _applied[row] = []
+            continue
+        owner, name = located(row.name)
+        original = getattr(owner, name, _MISSING)
+        if original is _MISSING and not row.adds:
+            continue  # this version of PyTorch has none
+        changes = _make(row, owner, name, original)
+        if row.waits:
+            _waiting[row] = changes
+            continue
+        _applied[row] = changes
+        if isinstance(owner, ModuleType) and not name.startswith("_") and row.at != "index":
+            held[id(original)] = original, changes[0][3]
+    if held:
+        _exchange(held)
+
+
+def undo(rows: Sequence[Patch]) -> None:
+    """Take changes back, but for those that somebody has put theirs around."""
+    for row in reversed(rows):
+        for change in _applied.pop(row, []):
+            _put_back(*change)
+
+
+def step_aside() -> None:
+    """The front end takes over from what waited for it."""
+    while _waiting:
+        row, changes = _waiting.popitem()
+        if sum(_put_back(*change) for change in changes) == len(changes):
+            _gone.add(row)
+
+
+def _ours(row: Patch) -> Any:
+    """The function, class or table that a row names."""
+    module, _, name = row.by.rpartition(".")
+    here = row.at == "import"
+    home = importlib.import_module(f"{__package__}.{module}") if here else loading.part(module)
+    return getattr(home, name)
+
+
+def _make(row: Patch, owner: Any, name: str, original: Any) -> list[Change]:
+    ours = _ours(row)
+    if row.waits:
+        value = loading_first(original, ours, lambda: getattr(owner, name) if row in _gone else original)
+    else:
+        factory = ours[name] if isinstance(ours, dict) else ours
+        value = factory if isinstance(factory, type) else factory(original)
+    changes = []
+    for place, attribute in [(owner, name), *map(located, row.also)]:
+        if getattr(place, attribute, None) is original or place is owner:
+            changes.append((place, attribute, vars(place).get(attribute, _MISSING), value))
+            setattr(place, attribute, value)
+    return changes
+
+
+def _put_back(owner: Any, name: str, own: Any, ours: Any) -> bool:
+    if vars(owner).get(name) is not ours:
+        return False
+    if own is _MISSING:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, own)
+    return True
+
+
+def located(name: str) -> tuple[Any, str]:
+    """The object that has what a row names, and the attribute."""
+    *parts, attribute = name.split(".")
+    n = next((n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in sys.modules), 1)
+    owner: Any = importlib.import_module(".".join(parts[:n]))
+    for i, part in enumerate(parts[n:], n):
+        owner = getattr(owner, part) if hasattr(owner, part) else importlib.import_module(".".join(parts[: i + 1]))
+    return owner, attribute
+
+
+def _exchange(held: dict[int, tuple[Any, Any]]) -> None:
+    """Put ours where programs have imported PyTorch's by name (`from torch import cond`)."""
+    for name, module in [*sys.modules.items()]:
+        if name.partition(".")[0] in ("torch", "tensorgraft") or not isinstance(module, ModuleType):
+            continue
+        for key, value in [*vars(module).items()]:
+            if id(value) in held and held[id(value)][0] is value:
+                setattr(module, key, held[id(value)][1])

@@ -1,0 +1,94 @@
+"""Programs: what a backend compiles, traces and records."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tensorgraft.hub.analysis import Analysis
+from tensorgraft.hub.primitive import primitive
+
+Array = Any
+
+
+class TracedProgram(Protocol):
+    """What `Backend.trace` saw."""
+
+    captured: list[Array]  # the arrays from outside that the program reads, each once
+
+    @property
+    def size(self) -> int:
+        """How many operations the program has."""
+
+    def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
+        """(the captured arrays, in order, or others of their shapes and dtypes) -> the results.
+
+        `donate`: positions whose memory may be reused. Where that asks that nobody else holds the arrays, the function
+        has `takes`, these positions, and `take(list of arrays)`, which takes them out of the list; on an exception they
+        are in it again.
+        """
+
+    def analyse(self, donate: Sequence[int] = ()) -> Analysis:
+        """What the program has in it, and what it needs once it is compiled (which is done here)."""
+
+
+class Compiler:
+    """Compiled functions, traces, and what backends that record are told."""
+
+    name: str
+    compiles = False  # `compile` makes something faster than the function itself
+    records = False  # operations are recorded and compiled together: see `hub.recorded.backend`
+    dynamo: str | None = None  # the backend of `torch.compile` that computes on this framework's own arrays
+
+    @primitive
+    def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
+        """`fn` (arrays and Python scalars in flat positional arguments -> a flat tuple of arrays), compiled once per
+        shapes and dtypes. `donate`: positions whose memory may be reused. The identity where nothing compiles."""
+        raise NotImplementedError
+
+    def is_tracing(self) -> bool:
+        """A program is being traced: what is computed now belongs to it, also where the operands have values."""
+        return False
+
+    # ---- backends that trace only ----------------------------------------------------------------------------------
+
+    @property
+    def traces(self) -> bool:
+        """`trace` makes programs of functions: backends that compile do, and some that compile nothing smaller."""
+        return self.compiles
+
+    def trace(self, fn: Callable[[], Sequence[Array]], /) -> TracedProgram:
+        """Run `fn` once on stand-ins for what it computes; the arrays that it takes from outside are found out."""
+        raise TypeError(f"the backend {self.name} does not trace")
+
+    def eagerly(self) -> contextlib.AbstractContextManager[None]:
+        """Inside `trace`: the context in which operations on known values are computed at once."""
+        raise TypeError(f"the backend {self.name} does not trace")
+
+    def labelled(self, label: str, /) -> contextlib.AbstractContextManager[None]:
+        """Inside `trace`: the context whose operations `Program.analyse` counts under this label, where it counts so
+        finely."""
+        return contextlib.nullcontext()
+
+    def stand_in(self, x: Array, /) -> Array:
+        """Another object for the same array, without a copy: `trace` tells captured arrays apart by identity."""
+        raise TypeError(f"the backend {self.name} does not trace")
+
+    def eval_shape(self, fn: Callable[..., Any], /, *operands: Any) -> tuple[tuple[tuple[int, ...], np.dtype], ...]:
+        """Shapes and dtypes of what `fn`, a `compile`d function, returns for operands given as (shape, dtype) or as
+        Python scalars. Raises what `fn` raises while it is traced."""
+        raise TypeError(f"the backend {self.name} does not trace")
+
+    # ---- backends that record only ---------------------------------------------------------------------------------
+
+    def recurs(self, operation: Any, /) -> bool:
+        """Of a backend that records, where it has a cold tier: whether the operation that comes next is to be recorded,
+        since what it is part of has come back, or to be computed cold. It is hashable, and is counted."""
+        raise NotImplementedError
+
+    def asked(self) -> None:
+        """Tell a backend that records that a value is asked for."""
+        return None

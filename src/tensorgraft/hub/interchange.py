@@ -1,0 +1,186 @@
+"""What a backend shares with the users of its framework: memory, native functions, modules, programs in files."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.primitive import primitive
+
+if TYPE_CHECKING:
+    from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+
+class Differentiable(Protocol):
+    """A function of flat arrays, in operations of the hub, whose derivatives are its own.
+
+    Cotangents are transposed, not conjugated, and those of the results that are inexact, in order; `wanted` are
+    positions of inexact arguments.
+    """
+
+    def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
+        """The results."""
+
+    def forward(
+        self, xp: Backend, arrays: Sequence[Array], wanted: tuple[int, ...]
+    ) -> tuple[Sequence[Array], Sequence[Array]]:
+        """The results, and what `backward` needs."""
+
+    def backward(
+        self, xp: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], wanted: tuple[int, ...]
+    ) -> Sequence[Array]:
+        """The cotangents of the wanted arguments."""
+
+    def pullback(self, wanted: tuple[int, ...]) -> Differentiable:
+        """(arguments, cotangents) -> the cotangents of the wanted arguments: to be differentiated again."""
+
+    def pushforward(self, wanted: tuple[int, ...]) -> Differentiable:
+        """(arguments, tangents of the wanted ones) -> the tangents of the inexact results."""
+
+    def batched(self, axes: tuple[int | None, ...], size: int) -> Differentiable:
+        """Of arguments with one more axis, of `size`, where `axes` says one; results have theirs in front."""
+
+
+class HoldingProgram:
+    """A program of another framework as a callable, and the arrays that it holds, by name."""
+
+    def __init__(self, call: Callable[..., Any], state: dict[str, Array], stateful: bool) -> None:
+        self.state, self._call, self._stateful = state, call, stateful
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        made = self._call(self.state, *args, **kwargs)
+        if not self._stateful:
+            return made
+        results, written = made
+        self.state.update(written)
+        return results
+
+
+class Exported(Protocol):
+    """A function of flat arrays, of whose shapes some extents are unknown, as a program of StableHLO."""
+
+    @property
+    def module(self) -> bytes:
+        """Serialised, as `jax.export` has it."""
+
+    @property
+    def version(self) -> int:
+        """Of the calling convention."""
+
+    @property
+    def reads(self) -> Sequence[int]:
+        """Positions of the arguments that the program takes."""
+
+    @property
+    def results(self) -> Sequence[tuple[tuple[int | None, ...], np.dtype]]:
+        """Shapes and dtypes."""
+
+    def pullback(self, wanted: tuple[int, ...]) -> Exported:
+        """As that of `Differentiable`."""
+
+
+class Interchange:
+    """Native callables of a framework's own users, and their arrays."""
+
+    name: str
+    # What a module of PyTorch becomes for the framework's users: a pure function and its state, a module of the
+    # framework's own (`module`), a recorded program; None: nothing
+    grafted_as: Literal["function", "module", "program"] | None = None
+    modules_have_modes = False  # those that `module` makes say themselves whether they are trained
+
+    @primitive
+    def from_dlpack(self, x: Any, /) -> Array:
+        """An array over the memory of any object with `__dlpack__`, without a copy where possible."""
+        raise NotImplementedError
+
+    def native_dtype(self, dtype: np.dtype, /) -> np.dtype:
+        """What the framework has for a dtype in the user's configuration (JAX narrows 64-bit types by default)."""
+        return dtype
+
+    def seed_words(self, key: Any, /) -> Array:
+        """uint32 (2,): the seed that a random key of the framework stands for. Here: an int, or two integers."""
+        if isinstance(key, int | np.integer):
+            return self.asarray(np.array([int(key) >> 32 & 0xFFFFFFFF, int(key) & 0xFFFFFFFF], np.uint32))
+        words = self.asarray(np.array(key)) if isinstance(key, list | tuple) else self.operand(key)
+        if words is None or self.shape(words) != (2,) or not dtypes.is_integer(self.dtype_of(words)):
+            raise TypeError(f"a seed is an int, or an array of two integers, not {key!r}")
+        return self.astype(words, dtypes.uint32)
+
+    def in_trace(self) -> bool:
+        """The framework's own tracer follows what is computed here: new arrays belong to it, older ones do not."""
+        return False
+
+    def native_scope(self) -> contextlib.AbstractContextManager[None]:
+        """`scope` for functions that the framework's users call: what follows their operations follows these, too."""
+        return self.scope()
+
+    def native_function(
+        self,
+        primal: Callable[..., Sequence[Array]],
+        forward: Callable[..., tuple[Sequence[Array], Sequence[Array]]],
+        backward: Callable[[Sequence[Array], Sequence[Array]], Sequence[Array | None]],
+        /,
+    ) -> Callable[..., tuple[Array, ...]]:
+        """A function of the framework out of three functions of arrays in hub operations; its users may compile,
+        differentiate and batch it.
+
+        Arguments:
+            primal: arrays -> results.
+            forward: arrays -> results and residuals, where it is differentiated.
+            backward: residuals, cotangents of the inexact results -> cotangents of the arguments, None for zero;
+                transposed, not conjugated.
+        """
+        raise TypeError(f"the backend {self.name} makes no native functions")
+
+    def differentiable(self, function: Differentiable, /) -> Callable[..., tuple[Array, ...]]:
+        """A function of the framework with the derivatives of `function`."""
+        xp: Any = self
+        known: list[bool] = []  # which arguments have a derivative: one function is for one signature
+
+        def wanted() -> tuple[int, ...]:
+            return tuple(i for i, smooth in enumerate(known) if smooth)
+
+        def forward(*arrays: Array) -> tuple[Sequence[Array], Sequence[Array]]:
+            known[:] = [dtypes.is_inexact(self.dtype_of(a)) for a in arrays]
+            return function.forward(xp, arrays, wanted())
+
+        def backward(residuals: Sequence[Array], cotangents: Sequence[Array]) -> Sequence[Array | None]:
+            found = iter(function.backward(xp, residuals, cotangents, wanted()))
+            return [next(found) if smooth else None for smooth in known]
+
+        return self.native_function(lambda *arrays: function.primal(xp, arrays), forward, backward)
+
+    def exported(self, function: Exported, /) -> Callable[..., tuple[Array, ...]]:
+        """A function of the framework that runs a program of StableHLO, with its derivatives."""
+        raise TypeError(f"the backend {self.name} runs no programs of StableHLO")
+
+    def module(
+        self,
+        call: Callable[..., Any],
+        parameters: dict[str, Array],
+        constants: dict[str, Array],
+        /,
+        stateful: bool = False,
+        name: str | None = None,
+        described: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+    ) -> Any:
+        """A callable object of the framework's own kind of module, `call(arrays by name, *args, **kwargs)`: it holds
+        the arrays under names with dots, of which the parameters are to be trained. Where it is `stateful`, `call`
+        gives results and, by name, what the arrays become. `described`: class and fields, for those to see who print
+        it, of what is in it. Here: a plain callable, whose `state` has the arrays."""
+        return HoldingProgram(call, {**parameters, **constants}, stateful)
+
+    def detached(self, x: Array, /) -> Array:
+        """`x` without the history by which its framework would differentiate it."""
+        return x
+
+    def operand(self, x: Any, /) -> Array | None:
+        """What users of the framework hand over as an array, as an array; None for anything else."""
+        return x if self.is_array(x) else None

@@ -1,0 +1,118 @@
+"""What a recorded program is made of: calls on variables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.errors import TracedValueError
+
+Array = Any
+Tree = Any  # a Var, or tuples and lists of them
+
+
+class Var:
+    """An array of a program: its shape and dtype, and its values if it is a constant."""
+
+    __slots__ = ("__weakref__", "dtype", "shape", "value")
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, value: np.ndarray | None = None) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.value = value
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def known(self) -> np.ndarray:
+        """The values of a constant. Raises TracedValueError for what a program computes."""
+        if self.value is None:
+            raise TracedValueError(
+                f"the values of a {self.dtype} array of shape {self.shape} are asked for while a program is being"
+                " recorded, and are known only when it runs.\nUse the array itself (where, cond, while_loop instead of"
+                " Python's if and while), or take this step out of the recorded function."
+            )
+        return self.value
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.known(), dtype=dtype)
+
+    def __bool__(self) -> bool:
+        return bool(self.known())
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+    __repr__ = __str__
+
+
+@dataclass(eq=False)
+class Call:
+    """`outcome = xp.method(*args, **kwargs)`; arguments are Vars, Blocks, static values, or containers of them."""
+
+    method: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outcome: Tree
+
+
+@dataclass(eq=False)
+class Block:
+    """A function: what it takes, does and returns. One that is an argument of a call sees the Vars around the call."""
+
+    parameters: tuple[Tree, ...]
+    calls: list[Call]
+    result: Tree
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """What is in tuples, lists and dictionaries."""
+    if type(tree) in (tuple, list):
+        for x in tree:
+            yield from leaves(x)
+    elif type(tree) is dict:
+        yield from leaves(list(tree.values()))
+    else:
+        yield tree
+
+
+def variables(tree: Any) -> Iterator[Var]:
+    """The Vars in a tree; those that its blocks take from around them, too."""
+    for x in leaves(tree):
+        if type(x) is Var:
+            yield x
+        elif type(x) is Block:
+            yield from free(x)
+
+
+def free(block: Block) -> Iterator[Var]:
+    """The Vars that a block uses and does not make."""
+    own = set(variables(block.parameters))
+    for call in block.calls:
+        yield from (v for v in variables([call.args, call.kwargs]) if v not in own)
+        own.update(variables(call.outcome))
+    yield from (v for v in variables(block.result) if v not in own)
+
+
+def pruned(block: Block) -> Block:
+    """Without calls whose results nobody uses (all operations are pure)."""
+    needed = set(variables(block.result))
+    kept = []
+    for call in reversed(block.calls):
+        if needed.isdisjoint(variables(call.outcome)):
+            continue
+        for x in leaves(call.args):
+            if type(x) is Block:
+                x.calls = pruned(x).calls
+        needed.update(variables([call.args, call.kwargs]))
+        kept.append(call)
+    return Block(block.parameters, kept[::-1], block.result)

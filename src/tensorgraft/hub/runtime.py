@@ -1,0 +1,154 @@
+"""Arrays in the memory of a device, and the device."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tensorgraft.hub.primitive import primitive
+
+if TYPE_CHECKING:
+    from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+
+class Runtime:
+    """Arrays, memory, devices, synchronisation."""
+
+    name: str  # as in `tg.device(name)`
+    index: int
+    platform: str | None
+    mutable = False  # arrays can be written in place, and views of them are views
+    compound = False  # an array may be several of another backend, codes and scales: see `quantization.backend`
+    cold: Backend | None = None  # computes on this one's memory, and needs no compiler: see `hub.tiers`
+
+    # ---- arrays ----------------------------------------------------------------------------------------------------
+
+    @primitive
+    def is_array(self, x: Any, /) -> bool:
+        raise NotImplementedError
+
+    @primitive
+    def is_traced(self, x: Array, /) -> bool:
+        """`x` stands for a value that a trace has not computed yet."""
+        raise NotImplementedError
+
+    @primitive
+    def shape(self, x: Array, /) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    def dtype_of(self, *operands: Any) -> np.dtype:
+        """The dtype of the first operand that is an array."""
+        for x in operands:
+            dtype = getattr(x, "dtype", None)
+            if dtype is not None:
+                return np.dtype(dtype)
+        raise TypeError("no operand is an array")
+
+    def signature(self, x: Array, /) -> Hashable:
+        """Equal for two arrays of this backend if, and only if, their shapes and dtypes are; quickly told."""
+        return self.shape(x), self.dtype_of(x)
+
+    @primitive
+    def asarray(self, x: np.ndarray, /) -> Array:
+        """A host array, moved to this backend's device. May share memory only where the backend never writes it."""
+        raise NotImplementedError
+
+    @primitive
+    def to_numpy(self, x: Array, /) -> np.ndarray:
+        """The values on the host; possibly a read-only view. Raises `TracedValueError` inside a trace."""
+        raise NotImplementedError
+
+    def settled(self, x: Array, /) -> Array:
+        """`x` as an array of the framework itself."""
+        return x
+
+    def lifted(self, x: Array, /) -> Array:
+        """An array of the backend that this one computes on, as an array of this one; else `x`."""
+        return x
+
+    def when_known(self, x: Array, judge: Callable[[np.ndarray], None], /) -> None:
+        """Call `judge`, which raises where something is wrong, with the values of `x` as soon as they are known."""
+        judge(self.to_numpy(x))
+
+    # ---- devices ---------------------------------------------------------------------------------------------------
+
+    @primitive
+    def scope(self) -> contextlib.AbstractContextManager[None]:
+        """The context in which this backend's operations are to be called (JAX: 64-bit types allowed, its device the
+        default; NumPy: floating-point warnings off). Compiled functions enter it by themselves."""
+        raise NotImplementedError
+
+    @primitive
+    def synchronize(self) -> None:
+        """Wait until everything that was asked for is computed."""
+        raise NotImplementedError
+
+    @primitive
+    def memory_stats(self) -> dict[str, int]:
+        """`allocated` and `peak` bytes where the framework tells them, else an empty dictionary."""
+        raise NotImplementedError
+
+    @primitive
+    def device_name(self) -> str:
+        """What a person calls the device, for example "NVIDIA H200" or "CPU"."""
+        raise NotImplementedError
+
+    @classmethod
+    def device_count(cls) -> int:
+        """How many devices this backend has; `Backend(index)` is one of them."""
+        return 1
+
+    def place(self, n: int, /) -> Any:
+        """An index as an argument of compiled functions, for many calls: what costs the least to hand over."""
+        return n
+
+    def observe(self, fn: Callable[[np.ndarray], None], x: Array, /) -> None:
+        """Call `fn` with the numbers of `x`: now, or, where a program is being traced, whenever it has computed them
+        (`synchronize` waits for that). Raises TypeError where such a program calls nobody."""
+        if self.is_traced(x):
+            raise TypeError(f"a compiled program of {self.name} does not tell what it computes on the way")
+        fn(self.to_numpy(x))
+
+    # ---- the memory of the host, which a cold tier computes on -----------------------------------------------------
+
+    def over_memory(self, x: np.ndarray, /) -> Array | None:
+        """An array over the memory of a host array, which the host may write later and read what is new; None where
+        that cannot be (another device's memory, or memory that does not suit)."""
+        return None
+
+    def lend(self, x: Array, /) -> Any | None:
+        """Where there is a cold tier: an object with `__dlpack__` over the host's memory in which `x` lies, row-major
+        and computed, which nobody may write. None for what is traced or lies elsewhere."""
+        return None
+
+    def adopt(self, x: np.ndarray, /) -> Array:
+        """An array of a host array that nobody writes any more: its memory as it is, where that suits. Enters `scope`
+        by itself, and has values also where a program is being traced."""
+        with self.scope():
+            return self.asarray(x)
+
+    # ---- mutable backends only -------------------------------------------------------------------------------------
+
+    def strided_view(
+        self, x: Array, /, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, dtype: np.dtype
+    ) -> Array:
+        """A view of the memory of the contiguous array `x`; strides and offset in elements of `dtype`."""
+        raise TypeError(f"arrays of the backend {self.name} have no views")
+
+    def assign(self, view: Array, value: Array, /) -> None:
+        """Write `value` into a view; they may overlap."""
+        raise TypeError(f"arrays of the backend {self.name} cannot be written")
+
+    def memory(self, x: Array, /) -> tuple[Array, tuple[int, ...], int] | None:
+        """(a one-dimensional contiguous array over the memory in which `x` lies, strides and offset of `x` in it, in
+        elements); None where the memory cannot be written, or has no such strides."""
+        raise TypeError(f"arrays of the backend {self.name} have no memory of their own")
+
+    def own(self, x: Array, /) -> Array:
+        """`x` itself if it is row-major and no other array shares its memory, else a copy."""
+        return x

@@ -1,0 +1,79 @@
+"""`Wrapper`: a backend that computes on another one.
+
+What becomes of each method is said once: operations are what the wrapper makes of them, and of the other parts every
+method stands in one of three lists. A method that is new to `Backend` and stands in none is an error of the import.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.compiler import Compiler
+from tensorgraft.hub.interchange import Interchange
+from tensorgraft.hub.operations import operations
+from tensorgraft.hub.runtime import Runtime
+
+FORWARDED = frozenset({"scope", "synchronize", "memory_stats", "device_name", "native_dtype"})  # to the one inside
+WRITTEN = frozenset(  # by each wrapper: its arrays are its own
+    {"is_array", "is_traced", "shape", "dtype_of", "asarray", "to_numpy", "from_dlpack", "compile"}
+)
+# In terms of the others, or what a backend refuses that cannot do it; a wrapper that can writes them.
+INHERITED = frozenset({
+    "adopt", "asked", "assign", "detached", "device_count", "differentiable", "eagerly", "eval_shape", "exported",
+    "in_trace", "is_tracing", "labelled", "lend", "lifted", "memory", "module", "native_function", "native_scope",
+    "observe", "operand", "over_memory", "own", "place", "recurs", "seed_words", "settled", "signature",
+    "stand_in", "strided_view", "trace", "traces", "when_known"
+})  # fmt: skip
+
+
+def _parts() -> set[str]:
+    public = {name: f for part in (Runtime, Compiler, Interchange) for name, f in vars(part).items() if name[0] != "_"}
+    return {name for name, f in public.items() if callable(f) or isinstance(f, property | classmethod)}
+
+
+if unsaid := _parts() ^ (FORWARDED | WRITTEN | INHERITED):
+    raise TypeError(f"tensorgraft.hub.wrapper does not say what becomes of {', '.join(sorted(unsaid))}")
+
+
+class Wrapper(Backend):
+    """Computes on the backend `inner`.
+
+    class MyOperations(Wrapper, operation=lambda name, declared: a method, or None: the hub's own)
+    """
+
+    def __init__(self, inner: Backend) -> None:
+        self.inner = inner
+        self.name, self.grafted_as, self.modules_have_modes = inner.name, inner.grafted_as, inner.modules_have_modes
+        super().__init__(inner.index, inner.platform)
+
+    def __init_subclass__(
+        cls, operation: Callable[[str, Callable[..., Any]], Callable[..., Any] | None] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init_subclass__(**kwargs)
+        if operation is None:
+            return
+        for name, declared in operations().items():
+            method = operation(name, declared)
+            if method is not None:
+                method.__name__ = name
+                setattr(cls, name, method)
+
+    def scope(self) -> contextlib.AbstractContextManager[None]:
+        return self.inner.scope()
+
+    def synchronize(self) -> None:
+        self.inner.synchronize()
+
+    def memory_stats(self) -> dict[str, int]:
+        return self.inner.memory_stats()
+
+    def device_name(self) -> str:
+        return self.inner.device_name()
+
+    def native_dtype(self, dtype: np.dtype, /) -> np.dtype:
+        return self.inner.native_dtype(dtype)

@@ -1,0 +1,53 @@
+"""GPTQ of one weight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.quantization.api.arrays import front_end, numbers_of
+from tensorgraft.quantization.input_ranges import range_of, with_range
+from tensorgraft.quantization.rounding import Moments, check_damping, rounded
+from tensorgraft.quantization.scheme import Scheme, scheme_of
+from tensorgraft.quantization.watching import Product
+
+
+def gptq(
+    w: Any,
+    inputs: Any,
+    scheme: str | Scheme,
+    *,
+    damping: float = 0.01,
+    observer: str = "minmax",
+    activation_observer: str = "minmax",
+) -> Any:
+    """A weight quantised so that `x @ w.T` changes least, in the mean square, for the `inputs` x.
+
+    Arguments:
+        w: (N, K), an array of `tensorgraft.array_api` or a `torch.Tensor`: the weight of a Linear.
+        inputs: (..., K), or an iterable of such: what goes into it.
+        scheme, observer, activation_observer: as `tg.quantize` takes them.
+        damping: of the mean of the diagonal of x.T @ x, what is added to it.
+
+    Returns what `tg.quantize` returns. Of a whole model: `tg.quantize_(..., rounding="gptq")`.
+
+    Raises ValueError for other shapes, inputs or weights that are not finite, and where there are no inputs; else as
+    `tg.quantize` does.
+    """
+    found, front = scheme_of(scheme), front_end(w)
+    if front is None:
+        raise TypeError(
+            f"gptq: expected an array of tensorgraft.array_api or a tensor on the CPU or tg.device(...), got a"
+            f" {type(w).__module__}.{type(w).__qualname__}"
+        )
+    if len(w.shape) != 2:
+        raise ValueError(f"gptq: the weight of a Linear has the shape (N, K), got {tuple(w.shape)}")
+    check_damping("gptq", damping)
+    host = front.host(w)
+    moments, limits = Moments(host.shape), range_of(found, activation_observer)
+    for x in numbers_of(inputs, "gptq", host.shape[1]):
+        moments.update(Product(x, 1, np.arange(host.shape[1])))
+        if limits is not None:
+            limits.update(x)
+    return front.placed(with_range(rounded(host, moments, found, damping, observer), limits), w)

@@ -1,0 +1,242 @@
+"""`adam8bit`: Adam on moments of one byte a number, as a pure function of pytrees in the style of Optax.
+
+Built on `quantization.moments`; nothing of the core imports it.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import optree
+
+from tensorgraft.arrays import framework_of, is_inexact_array
+from tensorgraft.hub import dtypes, registry
+from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization import moments
+
+Array = Any
+
+
+class GradientTransformation(NamedTuple):
+    """`init(params) -> state` and `update(updates, state, params) -> (updates, state)`, as Optax has it."""
+
+    init: Callable[[Any], Any]
+    update: Callable[..., tuple[Any, Any]]
+
+
+class Moment(NamedTuple):
+    """A moment in bytes: uint8 codes (blocks, 256) and float32 scales (blocks, 1)."""
+
+    codes: Array
+    scale: Array
+
+
+class Adam8bitState(NamedTuple):
+    """`count`: int32 (), the steps so far. `mu`, `nu`: trees like the parameters, of the first moments and of the roots
+    of the second ones (of small parameters, which are not kept in bytes, of the second ones themselves)."""
+
+    count: Array
+    mu: Any
+    nu: Any
+
+
+def adam8bit(
+    learning_rate: Any,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    *,
+    weight_decay: float = 0.0,
+    smallest: int = moments.SMALLEST,
+    seed: int = 0,
+) -> GradientTransformation:
+    """Adam, and AdamW, with both moments in 8 bits: about a quarter of the memory of `optax.adam`'s state, and the
+    numbers of `tg.quantization.Adam8bit` (see there, and `tensorgraft.quantization.moments`).
+
+    For pytrees of `tensorgraft.array_api` arrays on one device (a `tg.Module`), and of native arrays: those of JAX make
+    it a transformation that `optax.chain` takes. Eager, in `tg.jit` and in `jax.jit`; the state is a pytree of arrays.
+
+    Arguments:
+        learning_rate: a number, an array (), or a schedule: a function of the steps so far, int32 ().
+        b1, b2, eps: as `optax.adam` takes them.
+        weight_decay: as `optax.adamw` takes it; `update` needs the parameters then.
+        smallest: arrays of fewer elements keep their moments as they are (float32; of float64 ones, float64).
+        seed: of the roundings; the same one gives the same numbers.
+
+    Returns `(init, update)`. Leaves of the parameters that are no floating-point arrays have no state, and None for an
+    update.
+
+    Raises ValueError for numbers out of range; `update` raises ValueError for updates that are not like the parameters
+    of `init`.
+    """
+    for name, value in (("eps", eps), ("weight_decay", weight_decay)):
+        if not value >= 0.0:
+            raise ValueError(f"adam8bit: {name} is {value}: it is to be 0 or more")
+    for name, value in (("b1", b1), ("b2", b2)):
+        if not 0.0 <= value < 1.0:
+            raise ValueError(f"adam8bit: {name} is {value}: it is to be at least 0 and less than 1")
+    if isinstance(learning_rate, float | int) and not learning_rate >= 0.0:
+        raise ValueError(f"adam8bit: learning_rate is {learning_rate}: it is to be 0 or more")
+    settings = moments.Settings(float(b1), float(b2), float(eps), float(weight_decay))
+    smallest, seed = operator.index(smallest), operator.index(seed)
+
+    def init(params: Any) -> Adam8bitState:
+        leaves, structure = _flatten(params)
+        inexact = [x for x in leaves if _is_floating(x)]
+        if not inexact:
+            raise ValueError("adam8bit: there is no floating-point array among the parameters")
+        here = _Place(inexact)
+        mu: list[Any] = []
+        nu: list[Any] = []
+        with here.backend.scope():
+            for x in leaves:
+                if not _is_floating(x):
+                    mu.append(None)
+                    nu.append(None)
+                    continue
+                value = here.value(x)
+                shape, dtype = here.backend.shape(value), here.backend.dtype_of(value)
+                kept = [here.array(a) for a in moments.empty(here.backend, shape, dtype, smallest)]
+                mu.append(kept[0] if len(kept) == 2 else Moment(*kept[:2]))
+                nu.append(kept[1] if len(kept) == 2 else Moment(*kept[2:]))
+            count = here.array(here.backend.zeros((), dtypes.int32))
+        return Adam8bitState(count, structure.unflatten(mu), structure.unflatten(nu))
+
+    def update(updates: Any, state: Adam8bitState, params: Any = None) -> tuple[Any, Adam8bitState]:
+        leaves, structure = _flatten(updates)
+        if weight_decay and params is None:
+            raise ValueError("adam8bit: weights decay, so update(updates, state, params) needs the parameters")
+        mu, nu = (_as_in(structure, tree) for tree in (state.mu, state.nu))
+        weights = _as_in(structure, params) if weight_decay else [None] * len(leaves)
+        for g, m in zip(leaves, mu, strict=True):
+            _check(g, m)
+        rate = learning_rate(state.count) if callable(learning_rate) else learning_rate
+        kept = [[y for x in pair for y in (x if isinstance(x, Moment) else (x,))] for pair in zip(mu, nu, strict=True)]
+        given = [*leaves, *(w for w in weights if w is not None), *(x for own in kept for x in own), state.count]
+        traced_rate = not isinstance(rate, float | int)
+        if traced_rate and framework_of(rate) in (None, "numpy") and framework_of(state.count) != "numpy":
+            rate, traced_rate = float(rate), False
+        here = _Place([*given, rate] if traced_rate else given)
+        run = _program(here.backend, settings, tuple(map(len, kept)), bool(weight_decay), seed)
+        with here.backend.scope():
+            values = [*map(here.value, given), here.value(rate) if traced_rate else float(rate)]
+            made = [here.array(a) for a in run(*values)]
+        changes, count, rest = made[: len(leaves)], made[len(leaves)], iter(made[len(leaves) + 1 :])
+        new: tuple[list[Any], list[Any]] = ([], [])
+        for m in mu:
+            for side in new:
+                side.append(Moment(next(rest), next(rest)) if isinstance(m, Moment) else next(rest))
+        state = Adam8bitState(count, structure.unflatten(new[0]), structure.unflatten(new[1]))
+        return structure.unflatten(changes), state
+
+    return GradientTransformation(init, update)
+
+
+@functools.lru_cache(maxsize=64)
+def _program(
+    xp: Backend, settings: moments.Settings, each: tuple[int, ...], decays: bool, seed: int
+) -> Callable[..., tuple[Array, ...]]:
+    """A step of all parameters, compiled where the backend compiles: of their gradients, themselves if they decay, the
+    moments that belong to each, the steps so far and the learning rate."""
+
+    def step(*flat: Array) -> tuple[Array, ...]:
+        given, n = iter(flat), len(each)
+        grads = [next(given) for _ in range(n)]
+        weights = [next(given) if decays else None for _ in range(n)]
+        kept = [[next(given) for _ in range(m)] for m in each]
+        count, rate = xp.add(next(given), 1), next(given)
+        changes: list[Array] = []
+        new: list[Array] = []
+        for i, (g, w, own) in enumerate(zip(grads, weights, kept, strict=True)):
+            phases = (moments.phase(seed, i, 0), moments.phase(seed, i, 1))
+            change, made = moments.step(xp, g, w, own, count, rate, settings, phases)
+            changes.append(xp.astype(change, xp.dtype_of(g)))
+            new.extend(made)
+        return (*changes, count, *new)
+
+    compiled = xp.compile(step)
+
+    def run(*flat: Array) -> tuple[Array, ...]:
+        return (step if any(xp.is_array(x) and xp.is_traced(x) for x in flat) else compiled)(*flat)
+
+    return run
+
+
+# ---- arrays and trees of any kind ------------------------------------------------------------------------------------
+
+
+class _Place:
+    """Where arrays of one framework are: their backend, and how they become its arrays and back."""
+
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        frameworks = dict.fromkeys(map(framework_of, arrays))
+        if len(frameworks) != 1:
+            raise TypeError(f"adam8bit: arrays of one kind are expected, got {', '.join(map(str, frameworks))}")
+        (name,) = frameworks
+        self.ours = name == "tensorgraft"
+        if self.ours:
+            from tensorgraft.frontends.array_api.core import calls
+
+            self.backend = calls.backend_of("adam8bit", *arrays)
+            if self.backend.compound:
+                raise TypeError("adam8bit: quantised arrays are not trained: train dense ones, see prepare_qat_")
+            self._made = calls.made
+            return
+        where = str(name)
+        if name == "torch":
+            device = arrays[0].device
+            if device.type == "graft":
+                raise TypeError("adam8bit: tensors on tg.device(...) are trained by tg.quantization.Adam8bit")
+            where = "torch" if device.type == "cpu" else f"torch:{device.type}:{device.index or 0}"
+        self.backend = registry.get(where)
+
+    def value(self, x: Any) -> Array:
+        return x._value() if self.ours else x
+
+    def array(self, value: Array) -> Any:
+        return self._made(value, self.backend) if self.ours else value
+
+
+def _is_floating(x: Any) -> bool:
+    if not is_inexact_array(x):
+        return False
+    if "complex" in str(x.dtype):
+        raise TypeError(f"adam8bit: parameters of {x.dtype}, shape {tuple(x.shape)}: real ones are expected")
+    return True
+
+
+def _flatten(tree: Any) -> tuple[list[Any], Any]:
+    """By JAX's rules where there are arrays of JAX in the tree: classes may be registered there alone."""
+    jax = sys.modules.get("jax")
+    if jax is not None and hasattr(jax, "tree"):
+        leaves, structure = jax.tree.flatten(tree)
+        if any(isinstance(x, jax.Array) for x in leaves):
+            return leaves, structure
+    found, spec = optree.tree_flatten(tree)
+    return list(found), spec
+
+
+def _as_in(structure: Any, tree: Any) -> list[Any]:
+    try:
+        return list(structure.flatten_up_to(tree))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"adam8bit: the updates are no tree like the parameters of init: {error}") from None
+
+
+def _check(g: Any, moment: Any) -> None:
+    """A gradient and its first moment belong together."""
+    shape = tuple(g.shape) if hasattr(g, "shape") else None
+    if isinstance(moment, Moment) and shape is not None:
+        size = functools.reduce(operator.mul, shape, 1)
+        if -(-size // moments.BLOCK) == moment.codes.shape[0]:
+            return
+    elif moment is not None and shape == tuple(moment.shape):
+        return
+    kept = "none" if moment is None else f"{Moment.__name__ if isinstance(moment, Moment) else tuple(moment.shape)}"
+    raise ValueError(
+        f"adam8bit: an update of shape {shape} does not fit its moments ({kept}): init with its parameters"
+    )
