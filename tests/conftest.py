@@ -3,6 +3,7 @@ conformance run."""
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TENSORGRAFT_TORCH_COMPILER", "none")  # Inductor takes seconds for each program
@@ -37,10 +38,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Collector(config))
 
 
+_OF_BACKENDS = tuple(str(Path(__file__).parent / folder) + os.sep for folder in ("backends", "hub"))
+
+
 @pytest.fixture(autouse=True)
 def _eager(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Tests run in the default mode, tiered; those marked `compiled` are of what JAX itself computes."""
-    if request.node.get_closest_marker("compiled") is None:
+    """Tests run in the default mode, tiered; those of the backends, and those marked `compiled`, are of what JAX itself
+    computes."""
+    if not str(request.node.path).startswith(_OF_BACKENDS) and request.node.get_closest_marker("compiled") is None:
         yield
         return
     from tensorgraft.hub import tiers

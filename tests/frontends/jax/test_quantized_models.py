@@ -187,7 +187,9 @@ def test_measured_models() -> None:
 
     nearest = error(scheme="int4_per_group_32")
     assert error(scheme="int4_per_group_32", rounding="gptq", calibrate=run) < nearest / 2
-    assert error(scheme="int8_static", calibrate=run) == error(scheme="int8_static", calibrate=list(x))
+    # what was measured in one compiled program, and row by row: XLA rounds the two each in its own way
+    by_rows = error(scheme="int8_static", calibrate=list(x))
+    assert error(scheme="int8_static", calibrate=run) == pytest.approx(by_rows, rel=1e-6)
     assert error(scheme="int8_static", calibrate=run) < nearest / 10
 
 

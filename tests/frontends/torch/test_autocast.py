@@ -594,6 +594,7 @@ def test_a_program_casts_a_weight_once_and_keeps_it_to_itself(jax_device):
     assert sizes[0] == sizes[1] - 2
 
 
+@pytest.mark.compiled
 def test_other_surroundings_trace_again(jax_device):
     x = W.to(jax_device)
     run = tg.jit(lambda x: torch.einsum("ij,ij->ij", x, x))

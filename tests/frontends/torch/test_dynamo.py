@@ -217,6 +217,7 @@ def test_marked_dimensions_and_sizes_as_results(device):
         same(run(x), fn(x))
 
 
+@pytest.mark.compiled
 def test_many_sizes_are_worth_a_word():
     run = compiled(lambda x: x * 2, "jax", dynamic=True)
     for n in range(2, 17):

@@ -13,6 +13,8 @@ import torch
 import tensorgraft as tg
 import tensorgraft.array_api as xp
 
+pytestmark = pytest.mark.compiled  # what is traced, and when, is counted
+
 DEVICE = tg.device("jax")
 SCALE = 2.0
 
@@ -244,3 +246,23 @@ def test_each_call_goes_where_its_arguments_are():
         if isinstance(x, torch.Tensor):
             assert out.device == x.device
     assert float(double(xp.asarray(6.0, device="numpy"))) == 12
+
+
+ASKS = {
+    "item": lambda x: x.reshape(-1)[0].item() if x.dim() else x.item(),
+    "tolist": lambda x: x.tolist(),
+    "cpu": lambda x: x.cpu() + 1,
+    "numpy": lambda x: x.numpy(force=True),
+}
+
+
+@pytest.mark.parametrize("ask", ASKS)
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("shape", [(), (3,)], ids=str)
+def test_an_argument_has_no_value_whatever_the_array_of_its_storage(backend, shape, ask):
+    """Also where the storage's array is just what the tensor sees: it is another one at the next call."""
+    device = tg.device(backend)
+    made = tg.jit(lambda x: x * 2)(torch.ones(shape, device=device))
+    for x in (made, torch.ones(shape, device=device), torch.ones(shape).to(device)):
+        with pytest.raises(tg.TracedValueError):
+            tg.jit(ASKS[ask])(x)

@@ -11,6 +11,8 @@ from torch.utils import _pytree
 
 import tensorgraft as tg
 
+pytestmark = pytest.mark.compiled  # what is traced, and when, is counted
+
 pytest.importorskip("jax")
 
 

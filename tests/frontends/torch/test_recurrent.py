@@ -142,6 +142,7 @@ def test_under_jit():
         torch.testing.assert_close(g.cpu(), e.cpu(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize("name", MODULES)
 def test_a_compiled_layer_is_one_loop(name):

@@ -9,6 +9,8 @@ from torch import nn
 import tensorgraft as tg
 from tensorgraft.frontends.torch.compiled import jit
 
+pytestmark = pytest.mark.compiled  # what is traced, and when, is counted
+
 HERE = Path(__file__).name
 scale = 2.0
 

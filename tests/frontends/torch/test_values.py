@@ -6,6 +6,8 @@ from torch import nn
 
 import tensorgraft as tg
 
+pytestmark = pytest.mark.compiled  # what is traced, and when, is counted
+
 DEVICE = "jax"
 
 

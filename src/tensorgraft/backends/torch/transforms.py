@@ -12,12 +12,13 @@ import torch
 from tensorgraft.backends.torch.custom import custom_function
 from tensorgraft.backends.torch.operators import followed
 from tensorgraft.backends.torch.recorder import StandIn
+from tensorgraft.hub.tape import ByTape
 from tensorgraft.hub.transforms import Backward, Forward, transposed
 
 Array = Any
 
 
-class TorchTransforms:
+class TorchTransforms(ByTape):
     mutable: bool
     by_tape = False  # inside of a rule: a derivative by `torch.func` in a backward pass of `torch.func` has no level
 
@@ -39,7 +40,7 @@ class TorchTransforms:
         self, fn: Callable[..., Any], /, *primals: Array
     ) -> tuple[tuple[Array, ...], Callable[[Sequence[Array]], tuple[Array, ...]]]:
         if self.by_tape or _recorded(primals):
-            return super().vjp(fn, *primals)  # type: ignore[misc]
+            return super().vjp(fn, *primals)
         made: Any = torch.func.vjp(self._smooth(fn), *primals, has_aux=True)
         _, pullback, results = made
 
@@ -54,7 +55,7 @@ class TorchTransforms:
         self, fn: Callable[..., Any], primals: Sequence[Array], tangents: Sequence[Array], /
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         if self.by_tape or _recorded(primals):
-            return super().jvp(fn, primals, tangents)  # type: ignore[misc]
+            return super().jvp(fn, primals, tangents)
         made: Any = torch.func.jvp(self._smooth(fn), tuple(primals), tuple(tangents), has_aux=True)
         _, moved, results = made
         rest = iter(moved)
@@ -62,14 +63,14 @@ class TorchTransforms:
 
     def vmap(self, fn: Callable[..., Any], /, *arrays: Array) -> tuple[Array, ...]:
         if _recorded(arrays):
-            return super().vmap(fn, *arrays)  # type: ignore[misc]
+            return super().vmap(fn, *arrays)
         return torch.func.vmap(lambda *xs: tuple(fn(self.immutable, *xs)))(*arrays)
 
     def custom_vjp(
         self, fn: Callable[..., Any], backward: Backward, forward: Forward | None = None, /, *arrays: Array
     ) -> tuple[Array, ...]:
         if _recorded(arrays):  # derivatives of a record are the tape's
-            return super().custom_vjp(fn, backward, forward, *arrays)  # type: ignore[misc]
+            return super().custom_vjp(fn, backward, forward, *arrays)
         if not any(map(followed, arrays)):
             return tuple([r.clone() if any(r is x for x in arrays) else r for r in fn(self.immutable, *arrays)])
         return custom_function(self.immutable, self.ruled, fn, backward, forward or transposed(backward))(*arrays)

@@ -95,7 +95,8 @@ def _of_python(obj: Any, dtype: np.dtype | None, target: Backend | None) -> Arra
     if leaves and not isinstance(obj, SCALARS):
         return _stacked(obj, dtype or result_type(*leaves), target or backend_of("asarray", *leaves))
     xp = target or default().backend
-    if isinstance(obj, Number) and (x := obj.array(xp)) is not None:
+    if isinstance(obj, Number) and (inside := obj.inside(xp)) is not None:
+        x = made(inside, xp)
         return x if dtype is None or (kind(dtype) != "c" and x.dtype.kind == "c") else astype(x, dtype)
     if isinstance(obj, SCALARS):
         inferred = default_dtype(obj)
@@ -205,10 +206,10 @@ def _filled(name: str, shape: Shape, value: Any, dtype: np.dtype, device: Any) -
     if isinstance(value, complex) and kind(dtype) != "c":
         raise TypeError(f"{name}: {value} is no value of {dtype}")
     xp = tracing.home(resolve(device).backend)
-    filler = value.array(xp) if isinstance(value, Number) else None
+    filler = value.inside(xp) if isinstance(value, Number) else None
     with xp.scope():
         if filler is not None:
-            return made(xp.copy(xp.broadcast_to(xp.astype(filler._value(), dtype), extents)), xp)
+            return made(xp.copy(xp.broadcast_to(xp.astype(filler, dtype), extents)), xp)
         return made(xp.full(extents, value, dtype), xp)
 
 

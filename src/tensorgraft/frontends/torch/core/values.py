@@ -15,10 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.places import program_place
+from tensorgraft.frontends.torch.core.tensors import to_array
 from tensorgraft.hub.backend import Backend
 
 if TYPE_CHECKING:
@@ -127,6 +129,17 @@ def too_many() -> TracedValueError:
         f"more than {_MOST} values are asked for, or in more than {ROUNDS} traces there was always another one: decide"
         " outside, or by torch.where"
     )
+
+
+def array_now(t: torch.Tensor, codes: bool = False) -> Array:
+    """`to_array`, of which values are to be asked for. While a function is traced an array from outside has values,
+    which are others at the next call: it is given as the trace has it."""
+    array, capture = to_array(t, codes), state.now.capture
+    if capture is not None and any(array is one.stand_in for one in capture.touched):
+        xp = capture.backend
+        with xp.scope():
+            return xp.copy(array)
+    return array
 
 
 def looked_up(xp: Backend, array: Array) -> np.ndarray | None:

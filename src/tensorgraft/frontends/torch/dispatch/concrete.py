@@ -14,9 +14,9 @@ from tensorgraft.frontends.torch.core.devices import TYPE, Slot
 from tensorgraft.frontends.torch.core.layouts import LAYOUTS, Rule
 from tensorgraft.frontends.torch.core.nested import flatten, map_nested, tensors_in
 from tensorgraft.frontends.torch.core.operator import Operator
-from tensorgraft.frontends.torch.core.tensors import attach, cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
+from tensorgraft.frontends.torch.core.tensors import attach, cell_of, cpu_to_numpy, from_array, numpy_dtype
 from tensorgraft.frontends.torch.core.traced_values import asked_for_shape
-from tensorgraft.frontends.torch.core.values import looked_up
+from tensorgraft.frontends.torch.core.values import array_now, looked_up
 from tensorgraft.frontends.torch.dispatch.outcome import abstract_call, describe, resize_out
 from tensorgraft.frontends.torch.dispatch.outline import Leaf, held_arguments
 from tensorgraft.frontends.torch.dispatch.overlap import check_overlap
@@ -44,13 +44,9 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     state.touch(*map(cell_of, tensors))
 
     capture = state.now.capture
-    # an array from outside is there while a function is traced, and is another one at the next call
-    outside = set() if capture is None else {id(t.stand_in) for t in capture.touched}
 
     def known(t: Tensor) -> Any:
-        array = to_array(t, codes=True)
-        if id(array) in outside:
-            array = xp.copy(array)  # as the trace has it
+        array = array_now(t, codes=True)
         values = looked_up(xp, array)
         return array if values is None else xp.asarray(values)
 

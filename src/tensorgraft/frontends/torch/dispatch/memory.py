@@ -18,9 +18,8 @@ from tensorgraft.frontends.torch.core.tensors import (
     cpu_to_numpy,
     numpy_dtype,
     numpy_to_cpu,
-    to_array,
 )
-from tensorgraft.frontends.torch.core.values import looked_up
+from tensorgraft.frontends.torch.core.values import array_now, looked_up
 from tensorgraft.frontends.torch.dispatch import absent_layouts
 from tensorgraft.frontends.torch.dispatch.outcome import describe
 from tensorgraft.hub import tiers
@@ -141,7 +140,7 @@ def to_cpu(t: torch.Tensor) -> torch.Tensor:
         return few.as_strided(t.size(), t.stride()) if is_dense(tuple(t.size()), t.stride()) else few.reshape(t.size())
     source = computed(t)
     if source is None:
-        xp, array = cell_of(t).backend, to_array(t)
+        xp, array = cell_of(t).backend, array_now(t)
         host = looked_up(xp, array)
         host = xp.to_numpy(array) if host is None else host
         source = numpy_to_cpu(np.ascontiguousarray(host).reshape(tuple(t.size())))

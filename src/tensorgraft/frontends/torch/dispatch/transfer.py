@@ -18,10 +18,9 @@ from tensorgraft.frontends.torch.core.tensors import (
     from_array,
     numpy_dtype,
     set_storage,
-    to_array,
 )
 from tensorgraft.frontends.torch.core.traced_values import asked_for_value
-from tensorgraft.frontends.torch.core.values import looked_up
+from tensorgraft.frontends.torch.core.values import array_now, looked_up
 from tensorgraft.frontends.torch.dispatch.memory import computed, from_cpu, tier, to_cpu
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, contiguous_strides, is_dense
@@ -160,7 +159,7 @@ def item(x: Tensor) -> Any:
         return held.item()
     _touch(x)
     cell = cell_of(x)
-    array = to_array(x)
+    array = array_now(x)
     if cell.backend.is_traced(array):
         known = looked_up(cell.backend, array)
         if known is None:
