@@ -21,7 +21,7 @@ test: $(STAMP)
 test-all: export JAX_PLATFORMS = cpu
 test-all: export TENSORGRAFT_EAGER = compiled
 test-all: $(STAMP)
-	$(BIN)/python -m pytest --conformance=full --backends=jax,numpy,torch,tensorflow $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --slow --conformance=full --backends=jax,numpy,torch,tensorflow $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check

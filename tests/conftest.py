@@ -28,6 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--modes", default="", help="these modes alone (forward,backward,...)")
     group.addoption("--dtypes", default="", help="these dtypes alone")
     group.addoption("--samples", type=int, default=3, help="samples of each operator")
+    parser.addoption("--slow", action="store_true", help="those marked slow, too (make test-all)")
     group.addoption("--cpu-limit", type=int, default=120, help="seconds of CPU time for a case")
 
 
@@ -36,6 +37,13 @@ def pytest_configure(config: pytest.Config) -> None:
         from tests.conformance.collector import Collector
 
         config.pluginmanager.register(Collector(config))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--slow"):
+        for item in items:
+            if item.get_closest_marker("slow") is not None:
+                item.add_marker(pytest.mark.skip(reason="slow: make test-all"))
 
 
 _OF_BACKENDS = tuple(str(Path(__file__).parent / folder) + os.sep for folder in ("backends", "hub"))

@@ -6,11 +6,11 @@ import pytest
 from ecosystem import functions, scripts
 
 SCRIPTS = [
-    ("trainer", "numpy"),
+    pytest.param("trainer", "numpy", marks=pytest.mark.slow),
     ("accelerate_loop", "jax"),
-    ("lightning_fit", "numpy"),
-    ("peft_reload", "numpy"),
-    ("diffusers_unet", "numpy"),
+    pytest.param("lightning_fit", "numpy", marks=pytest.mark.slow),
+    pytest.param("peft_reload", "numpy", marks=pytest.mark.slow),
+    pytest.param("diffusers_unet", "numpy", marks=pytest.mark.slow),
     ("torchmetrics_loop", "numpy"),
     ("torchscript_model", "jax"),
     ("safetensors_files", "jax"),
@@ -49,6 +49,6 @@ def test_functions(area: str, name: str, backend: str, cases: list[str]) -> None
 def test_every_program_has_its_row() -> None:
     """What a newcomer adds to `ecosystem/programs` runs in `make test`, too, or says here why not."""
     left_out = {"generate", "trl_sft"}  # 25 s and more each
-    assert {name for name, _ in SCRIPTS} | left_out == set(scripts.names())
+    assert {getattr(row, "values", row)[0] for row in SCRIPTS} | left_out == set(scripts.names())
     for area in ("jax", "arrays"):
         assert {name for a, name, *_ in FUNCTIONS if a == area} == set(functions.names(area))

@@ -114,6 +114,12 @@ def test_fori(backend):
     assert float(tg.jit(tg.grad(lambda x: power(x, 4)))(array(2.0, backend))) == 38.0
 
 
+@pytest.mark.parametrize("bounds", [(0.5, 3), (0, 2.0), (0, "three")], ids=str)
+def test_bounds_of_fori_are_integers(bounds):
+    with pytest.raises(TypeError, match="fori_loop: bounds are ints"):
+        fori_loop(*bounds, lambda i, s: s, xp.ones(2))
+
+
 def test_a_loop_over_an_argument_is_one(backend):
     steps = []
 

@@ -174,7 +174,8 @@ class _Run:
         try:
             with w.xp.scope():
                 q = rounded(w.xp.to_numpy(w.array), moments, w.scheme, method.damping, method.observer)
-                return q.with_parts([w.xp.asarray(part) for part in q.parts])
+                # the range of what comes in is measured, and comes later
+                return q.with_parts([None if part is None else w.xp.asarray(part) for part in q.parts])
         except ValueError as error:
             raise ValueError(f"quantize_: {name}: {error}") from None
 

@@ -107,6 +107,13 @@ def test_gptq(name):
     assert sqnr(good, i, want) > sqnr(nearest, i, want) + 0.5
 
 
+def test_gptq_of_a_scheme_whose_inputs_are_measured():
+    model, batches, i, want = setting("cpu")
+    quantize_(model, {"up": "int8_static", "*": None}, calibrate=batches, rounding="gptq")
+    assert model.up.weight.is_graft_quantized
+    assert sqnr(model, i, want) > 30
+
+
 def test_gptq_is_of_inputs_from_quantised_layers():
     model, batches, _, _ = setting("numpy", batches=4)
     quantize_(

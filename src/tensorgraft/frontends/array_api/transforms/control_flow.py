@@ -14,6 +14,7 @@ from tensorgraft.frontends.array_api.core.calls import SCALARS
 from tensorgraft.frontends.array_api.core.checks import Repeated
 from tensorgraft.frontends.array_api.standard import creation, manipulation
 from tensorgraft.frontends.array_api.transforms.custom import _array, _here, _value
+from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
 _INT = np.dtype("int64")
@@ -162,6 +163,13 @@ def fori_loop(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any)
     def step(pair: tuple[Array, Any]) -> tuple[Array, Any]:
         return pair[0] + 1, body(*pair)
 
+    for bound in (start, stop):
+        integer = isinstance(bound, Array) and bound.ndim == 0 and dtypes.is_integer(bound.dtype)
+        if not integer and not isinstance(bound, int):
+            given = f"{bound.dtype}{list(bound.shape)}" if isinstance(bound, Array) else repr(bound)
+            raise TypeError(f"fori_loop: bounds are ints, or integer arrays of no dimension, not {given}")
+    if not isinstance(stop, Array):
+        stop = creation.asarray(stop, dtype=start.dtype, device=start.device)
     first = start if isinstance(start, Array) else creation.asarray(start, dtype=stop.dtype, device=stop.device)
     return while_loop(lambda pair: pair[0] < stop, step, (first, init))[1]
 
