@@ -20,9 +20,19 @@ _ARENA_MAX, _MMAP_THRESHOLD, _TRIM_THRESHOLD = -8, -3, -1
 _VARIABLES = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
 
 
+def _threads() -> int:
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return 1
+
+
 @functools.cache
 def install() -> None:
-    """For all of the process, before XLA has threads."""
+    """For all of the process, before XLA has threads; where others have begun before, their arenas stay, and XLA's
+    threads would get those: then nothing is set."""
+    if _threads() > 1:
+        return
     if any(name in os.environ for name in _VARIABLES) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
         return
     with contextlib.suppress(OSError, AttributeError, TypeError):  # the C library is not glibc
