@@ -82,7 +82,7 @@ def measure() -> list[Row]:
         row("import tensorgraft", "tensorgraft", ("import numpy", least["numpy"]), 0.05),
         row("import torch where tensorgraft is installed", "torch, installed", torch, 0.05),
         row("tensorgraft run, an empty script", "run", torch, 0.5),
-        row("tensorgraft run, a first gradient", "first", ("python", least["first, natively"]), 0.5),
+        row("tensorgraft run, a first gradient", "first", ("python", least["first, natively"]), 1.5),
         row("tensorgraft run, no such script", "run missing", nothing, 0.3),
         row("tensorgraft doctor", "doctor", nothing, 3.0),
     ]
