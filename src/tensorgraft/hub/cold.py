@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tensorgraft.hub import tiers
-from tensorgraft.hub.attention import Attention
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.control_flow import ControlFlow
 from tensorgraft.hub.operations import operations
+from tensorgraft.hub.operations.attention import Attention
+from tensorgraft.hub.operations.control_flow import ControlFlow
 
 Array = Any
 B = TypeVar("B", bound=type[Backend])

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.coded import spread
+from tensorgraft.hub.operations.coded import spread
 from tensorgraft.quantization.encodings import Encoding
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Geometry, contiguous_strides, read, same_strides, whole

@@ -16,8 +16,9 @@ from tensorgraft.frontends.array_api.core.devices import resolve
 from tensorgraft.frontends.array_api.core.promotion import checked, kind
 from tensorgraft.frontends.array_api.core.taking import take
 from tensorgraft.frontends.array_api.core.traced_numbers import Number
-from tensorgraft.hub import cold, dtypes, samplers
+from tensorgraft.hub import cold, dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.operations import samplers
 from tensorgraft.storage import Storage
 
 Shape = int | tuple[int, ...]

@@ -26,8 +26,9 @@ from tensorgraft.frontends.array_api.core.calls import (
 )
 from tensorgraft.frontends.array_api.core.promotion import kind
 from tensorgraft.frontends.array_api.core.traced_numbers import Number, plain
-from tensorgraft.hub import cold, dtypes, elementwise
+from tensorgraft.hub import cold, dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.operations import elementwise
 from tensorgraft.storage import Storage
 
 Kernel = Callable[..., Any]  # (the backend, its arrays of one dtype) -> an array of it
