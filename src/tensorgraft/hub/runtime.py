@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,16 @@ if TYPE_CHECKING:
     from tensorgraft.hub.backend import Backend
 
 Array = Any
+
+
+def processes_here() -> int:
+    """How many processes of one program run on this machine, as `torchrun` says in `$LOCAL_WORLD_SIZE`; else 1.
+
+    A process takes the device whose number it has among them. Of a machine without accelerators the CPU counts as so
+    many devices, each of which computes on all of it.
+    """
+    said = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(said)) if said.isdigit() else 1
 
 
 class Runtime:
@@ -100,7 +111,8 @@ class Runtime:
 
     @classmethod
     def device_count(cls) -> int:
-        """How many devices this backend has; `Backend(index)` is one of them."""
+        """How many devices this backend has; `Backend(index)` is one of them. A machine without accelerators has
+        `processes_here()`."""
         return 1
 
     def place(self, n: int, /) -> Any:

@@ -23,6 +23,7 @@ from tensorgraft.backends.numpy.sorting import NumpySorting
 from tensorgraft.backends.numpy.windowed import NumpyWindowed
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.dlpack import from_dlpack
+from tensorgraft.hub.runtime import processes_here
 from tensorgraft.hub.tape import ByTape
 
 Array = Any
@@ -73,10 +74,15 @@ class NumpyBackend(
     compiles = False
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:
-        if index or platform not in (None, "cpu"):
+        if not 0 <= index < (count := self.device_count()) or platform not in (None, "cpu"):
             asked = ":".join(map(str, filter(None, ("numpy", platform, str(index)))))
-            raise ValueError(f"{asked!r} is no device: NumPy has one, 'numpy' (or 'numpy:cpu:0')")
+            has = "one, 'numpy' (or 'numpy:cpu:0')" if count == 1 else f"{count}, one for each process"
+            raise ValueError(f"{asked!r} is no device: NumPy has {has}")
         super().__init__(index, platform)
+
+    @classmethod
+    def device_count(cls) -> int:
+        return processes_here()
 
     def is_array(self, x: Any, /) -> bool:
         return isinstance(x, np.ndarray | np.generic)

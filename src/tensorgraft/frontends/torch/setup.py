@@ -95,7 +95,7 @@ def install() -> None:
     _libraries["aten"] = Library("aten", "IMPL")
     _libraries["_"] = Library("_", "IMPL")
     from tensorgraft.frontends.torch.compiled import attention, recurrent
-    from tensorgraft.frontends.torch.device import autocast, batching, module, runtime, scripted, sparse
+    from tensorgraft.frontends.torch.device import autocast, batching, collectives, module, runtime, scripted, sparse
     from tensorgraft.frontends.torch.dispatch import absent_layouts, autograd
     from tensorgraft.frontends.torch.graph import inductor
     from tensorgraft.frontends.torch.quantized import operators  # noqa: F401  (those of quantised tensors of the CPU)
@@ -109,6 +109,7 @@ def install() -> None:
         autocast,
         autograd,
         batching,
+        collectives,
         inductor,
         recurrent,
         runtime,

@@ -124,3 +124,22 @@ def register() -> None:
 
 def allow_for_uninitialized() -> None:
     torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.graft)  # type: ignore[attr-defined]
+
+
+def register_process_groups() -> None:
+    """`init_process_group("graft")`, and what a program gets that asks for the backend of the accelerator: gloo, for
+    tensors on the CPU and, by way of copies (`device/collectives.py`), for those on the device."""
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_gloo_available():
+        distributed.Backend.register_backend(TYPE, _process_group, extended_api=True, devices=["cpu", TYPE])
+
+
+def _process_group(options: Any, _: Any) -> Any:
+    from torch.distributed import ProcessGroupGloo
+
+    group = ProcessGroupGloo(options.store, options.group_rank, options.group_size, timeout=options.timeout)
+    group.options.global_ranks_in_group = options.global_ranks_in_group
+    group.options.group_name = options.group_id
+    group._set_sequence_number_for_group()
+    return group

@@ -61,6 +61,13 @@ TABLE: list[Patch] = [
         at="import",
         registers=True,
     ),
+    Patch(
+        "torch.distributed.Backend.GRAFT",
+        "device.register_process_groups",
+        'collectives, by PyTorch\'s own registration: `init_process_group("graft")` may come before all else',
+        at="import",
+        registers=True,
+    ),
     *_each(
         "torch",
         "Generator Event Stream",
@@ -179,6 +186,21 @@ TABLE: list[Patch] = [
         "make_dual exit_dual_level",
         "dispatch.autograd.FORWARD_MODE",
         "PyTorch's derivative of `linear` as one operator knows no forward mode",
+    ),
+    Patch(
+        "torch.distributed.Reducer",
+        "device.collectives.reducer",
+        "C++ reduces the map of unused parameters by way of pinned memory, which no Python device has",
+    ),
+    Patch(
+        "torch.distributed.Backend.__new__",
+        "device.collectives.backend",
+        "without a name PyTorch makes a group for the accelerator alone, whose barrier is one of the CPU",
+    ),
+    Patch(
+        "torch.distributed.device_mesh.DeviceMesh.__init__",
+        "device.collectives.mesh",
+        "DTensor has rules for the operators that `linear` is of, and none for its derivative as one operator",
     ),
     # ---- moves, checkpoints, control flow, exchange
     Patch(

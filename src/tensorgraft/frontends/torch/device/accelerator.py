@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.utils._device
 
 from tensorgraft.frontends.torch.core import devices
@@ -44,6 +46,7 @@ DEVICE_TYPES = {
     torch.amp: {"is_autocast_available": "device_type"},
 }
 
+_OF_CUDA = re.compile(r"\b(nccl|cuda)\b")
 CURRENT = object()  # "cuda" without an index: whatever device is the current one then
 
 
@@ -140,6 +143,7 @@ def as_accelerator(on: str, jit: Callable[..., Any]) -> Iterator[None]:
         _translate_moves(patches, visible)
         _translate_contexts(patches, visible)
         _translate_autocast(patches)
+        _translate_groups(patches, visible)
         patches.set(torch, "compile", _compile(jit))
         patches.set(torch.nn.Module, "compile", lambda self, *args, **kwargs: None)
         cuda_api.install(patches, visible)
@@ -306,6 +310,35 @@ def _translate_autocast(patches: Patches) -> None:
     for owner, names in DEVICE_TYPES.items():
         for name, keyword in names.items():
             patches.wrap(owner, name, typed(keyword, 0))
+
+
+def _translate_groups(patches: Patches, visible: Visible) -> None:
+    """Process groups of NCCL, which programs ask for by its name, and meshes of CUDA devices."""
+    if not dist.is_available():
+        return
+
+    def backend(original: Callable[..., Any]) -> Callable[..., Any]:
+        """ "nccl", "cpu:gloo,cuda:nccl" """
+        return lambda cls, name: original(cls, _OF_CUDA.sub(TYPE, name.lower()) if isinstance(name, str) else name)
+
+    def init(original: Callable[..., Any]) -> Callable[..., Any]:
+        def init_process_group(*args: Any, **kwargs: Any) -> None:
+            if "device_id" in kwargs:
+                kwargs["device_id"] = visible.translate(kwargs["device_id"])
+            original(*args, **kwargs)
+
+        return init_process_group
+
+    def mesh(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, device_type, *args, **kwargs: original(
+            self, TYPE if device_type == "cuda" else device_type, *args, **kwargs
+        )
+
+    patches.wrap(dist.Backend, "__new__", backend)
+    patches.wrap(dist.device_mesh.DeviceMesh, "__init__", mesh)
+    for owner in (dist, dist.distributed_c10d):
+        patches.set(owner, "is_nccl_available", lambda: True)
+        patches.wrap(owner, "init_process_group", init)
 
 
 def _compile(jit: Callable[..., Any]) -> Callable[..., Any]:

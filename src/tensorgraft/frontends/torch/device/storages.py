@@ -16,6 +16,7 @@ import torch
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, empty_cell, numpy_dtype, set_storage
+from tensorgraft.hub import dtypes
 from tensorgraft.storage import Storage
 
 UntypedStorage = torch.UntypedStorage
@@ -269,13 +270,38 @@ def byteswap(self: UntypedStorage, elem_size: int) -> None:
 # ---- size and sharing ------------------------------------------------------------------------------------------------
 
 
+class Released(UntypedStorage):
+    """The class of a storage whose memory has been given back, until it is asked for again (as FSDP does with gathered
+    parameters): tensors still look at it, and C++ goes on knowing its size."""
+
+    def nbytes(self) -> int:
+        return 0
+
+    size = __len__ = nbytes
+
+    @property
+    def cell(self) -> Storage:
+        raise RuntimeError(
+            f"the storage has been released (resize_(0)): resize_({UntypedStorage.nbytes(self)}) gives it memory again,"
+            " before tensors over it are used"
+        )
+
+
 @method("resize_")
 def resize_(self: UntypedStorage, size: int) -> UntypedStorage:
-    if size != self.nbytes():
+    """To nothing, and back to what it was; what is in it then is zeros."""
+    whole = UntypedStorage.nbytes(self)
+    if size not in (0, whole):
         raise RuntimeError(
-            f"Trying to resize storage that is not resizable (a storage on the device {TYPE!r} keeps its size:"
-            " resize_ a tensor, which gets a new storage)"
+            f"Trying to resize a storage of {whole} bytes to {size}: a storage on the device {TYPE!r} can be resized to"
+            " 0 bytes and back (resize_ a tensor, which gets a new storage)"
         )
+    if size != self.nbytes():
+        cell = vars(self)["cell"] if size else cell_of(as_bytes(self))
+        state.touch(cell)
+        with cell.backend.scope():
+            cell.array = cell.backend.zeros((size,), dtypes.uint8)
+        self.__class__ = UntypedStorage if size else Released
     return self
 
 

@@ -1,0 +1,202 @@
+"""`torch.distributed` for tensors of the device: every collective, derived from its schema.
+
+PyTorch's process groups call operators of the dispatcher (`c10d::allreduce_`, ...): `torch.distributed`'s functions,
+functional collectives, `DistributedDataParallel`'s reducer, FSDP and DTensor alike. Each has a kernel here that does
+what the group's backend for the CPU (gloo) does, on copies, and brings back what was written when somebody waits.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import optree
+import torch
+import torch.distributed as dist
+from torch.library import Library
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tensorgraft import warned
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.schema import Overload
+from tensorgraft.frontends.torch.core.tensors import on_device
+
+# every operator of PyTorch's that takes a process group
+COLLECTIVES = """
+    _allgather_base_ _reduce_scatter_base_ allgather_ allgather_coalesced_ allgather_into_tensor_coalesced_ allreduce_
+    allreduce_coalesced_ alltoall_ alltoall_base_ barrier broadcast_ gather_ monitored_barrier_ recv_ recv_any_source_
+    reduce_ reduce_scatter_ reduce_scatter_tensor_coalesced_ scatter_ send
+"""
+_library, _aten = Library("c10d", "IMPL"), Library("aten", "IMPL")
+_READ_ALONE = {"send", "barrier", "monitored_barrier_"}  # of those whose tensors are not called output
+# C++ asks a work's Python object, and does not keep it. Who keeps a work without waiting for it at once is the program,
+# which has the object itself; C++ alone keeps those of functional collectives, until somebody waits for them.
+_works: deque[TransferredWork] = deque(maxlen=1 << 12)
+_pending: set[TransferredWork] = set()
+_MANY = 256
+
+
+class TransferredWork(dist.Work):
+    """The handle of a collective on copies: what it has written is in the tensors once somebody has waited."""
+
+    def __init__(self, inner: dist.Work, written: list[tuple[torch.Tensor, torch.Tensor]], result: list[torch.Tensor]):
+        super().__init__()
+        self._inner, self._written, self._result = inner, written, result
+        if len(_pending) > _MANY:  # of messages sent, for which nobody waits
+            _pending.difference_update([w for w in _pending if not w._written and w._inner.is_completed()])
+        _pending.add(self)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Raises what gloo raises: the other process is gone, the time is over."""
+        if self in _pending:
+            done = self._inner.wait() if timeout is None or not timeout else self._inner.wait(timeout)
+            with torch.no_grad():
+                for tensor, copy in self._written:
+                    tensor.copy_(copy)
+            self._written = []
+            _pending.discard(self)
+            _works.append(self)
+            return done
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether `wait` would not wait."""
+        return self not in _pending or self._inner.is_completed()
+
+    def is_success(self) -> bool:
+        return self._inner.is_success()
+
+    def exception(self) -> Any:
+        return self._inner.exception()
+
+    def source_rank(self) -> int:
+        return self._inner._source_rank()
+
+    def _source_rank(self) -> int:
+        return self._inner._source_rank()
+
+    def result(self) -> list[torch.Tensor]:
+        self.wait()
+        return self._result
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """Of the tensors, done: C++ (the reducer of `DistributedDataParallel`) waits for it without calling `wait`."""
+        self.wait()
+        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        future.set_result(self._result)
+        return future
+
+
+def install() -> None:
+    """Give the collectives of every process group kernels for the device."""
+    if dist.is_available():
+        for name in COLLECTIVES.split():
+            if (packet := getattr(torch.ops.c10d, name, None)) is not None:
+                _library.impl(name, _kernel(packet.default), "PrivateUse1")
+
+
+def _kernel(op: Overload) -> Callable[..., Any]:
+    names = [argument.name for argument in op._schema.arguments]
+    name = op._schema.name.partition("::")[2]
+    outputs = [n for n in names if n.startswith("output")] or ([] if name in _READ_ALONE else ["tensors"])
+
+    def collective(*args: Any, **kwargs: Any) -> Any:
+        if state.now.capture is not None:
+            raise TracedValueError(
+                f"torch.distributed's {name.strip('_')} inside a compiled function: the processes meet outside of"
+                " compiled programs. Compile what is before and after it, or take arrays that are spread over the"
+                " devices of one mesh (tg.parallel)"
+            )
+        bound = dict(zip(names, args, strict=False)) | kwargs
+        written: list[tuple[torch.Tensor, torch.Tensor]] = []
+        lowered: dict[str, Any] = {}
+        for n, value in bound.items():
+            pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+            lowered[n] = value if isinstance(value, torch.ScriptObject) else _on_host(value, pairs)
+            if n in outputs:
+                written += pairs
+        outcome = op(**lowered)
+        result = bound[outputs[0]] if outputs else []
+        if outcome is None:
+            return None
+        work = outcome[-1] if isinstance(outcome, tuple) else outcome
+        tensors: Any = result
+        leaves: list[Any] = optree.tree_leaves(tensors)
+        boxed = TransferredWork(dist.Work.unbox(work), written, leaves).boxed()
+        return (result, boxed) if isinstance(outcome, tuple) else boxed
+
+    return collective
+
+
+def _on_host(value: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
+    """Copies on the CPU of the tensors of ours in an argument; each, with its copy, goes to `pairs`."""
+
+    def copied(t: Any) -> Any:
+        if not isinstance(t, torch.Tensor) or not on_device(t):
+            return t
+        copy = t.detach().cpu().contiguous()  # gloo takes memory in its order, whatever the strides
+        pairs.append((t.detach(), copy))
+        return copy
+
+    return optree.tree_map(copied, value, none_is_leaf=True)
+
+
+class _MapOnHost(TorchDispatchMode):
+    """The reducer's map of unused parameters is made on the CPU: it is brought there through pinned memory, which a
+    device of Python's has none of, and gloo reduces it on the CPU in any case."""
+
+    def __torch_dispatch__(self, func: Overload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.aten.empty.memory_format and kwargs.get("dtype") == torch.int32:
+            kwargs = kwargs | {"device": torch.device("cpu")}
+        return func(*args, **kwargs)
+
+
+def reducer(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.distributed.Reducer`, that of `DistributedDataParallel`."""
+
+    @functools.wraps(original, updated=())
+    def Reducer(params: Any, *args: Any, **kwargs: Any) -> Any:
+        if not any(on_device(p) for p in params):
+            return original(params, *args, **kwargs)
+        with _MapOnHost():
+            return original(params, *args, **kwargs)
+
+    return Reducer
+
+
+def mesh(original: Callable[..., None]) -> Callable[..., None]:
+    """`DeviceMesh.__init__`: tensors that are spread over a mesh know the operators that `linear` is of on the CPU."""
+
+    @functools.wraps(original)
+    def __init__(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        if device_type == TYPE:
+            with warned.ignored():  # PyTorch notes the first kernel in a process that replaces another
+                _linear_in_parts()
+        original(self, device_type, *args, **kwargs)
+
+    return __init__
+
+
+@functools.cache
+def _linear_in_parts() -> None:
+    _aten.impl("linear", torch.ops.aten.linear.default.decompose, "AutogradPrivateUse1")
+
+
+def backend(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`Backend(name)`, through which all names of backends go: none, where the device is the accelerator, means it."""
+
+    @functools.wraps(original)
+    def __new__(cls: Any, name: str) -> Any:
+        unsaid = name == dist.Backend.UNDEFINED and torch._C._get_accelerator().type == TYPE
+        return original(cls, TYPE if unsaid else name)
+
+    return __new__

@@ -1,0 +1,288 @@
+"""What `test_distributed.py` runs in each of several processes: PyTorch's distributed interface on a device, beside the
+same on the CPU in the same process group. Arguments: the backend, a folder; the result of rank 0 is in result.json."""
+
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+import torch.distributed.checkpoint as checkpoint
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+import tensorgraft as tg
+
+DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.int16, torch.bool, torch.complex64]
+OPS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"]
+
+
+def numbers(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(100 * seed + dist.get_rank())
+    return torch.randint(0, 5, shape, generator=generator).to(dtype)
+
+
+# ---- collectives: functions of a way to make tensors, which return the tensors that they wrote ----------------------
+
+
+def all_reduce(make: Any, op: Any, group: Any) -> Any:
+    x = make(3, 2)
+    dist.all_reduce(x, op, group)
+    return x
+
+
+def all_reduce_view(make: Any, op: Any, group: Any) -> Any:
+    base = make(4, 6)
+    work = dist.all_reduce(base[1:3], op, group, async_op=True)
+    work.wait()
+    return base
+
+
+def reduce(make: Any, op: Any, group: Any) -> Any:
+    x = make(3)
+    dist.reduce(x, group=group, group_dst=0, op=op)
+    return x if dist.get_rank(group) == 0 else None
+
+
+def reduce_scatter(make: Any, op: Any, group: Any) -> Any:
+    out = make(2)
+    dist.reduce_scatter(out, [make(2, seed=i) for i in range(dist.get_world_size(group))], op, group)
+    return out
+
+
+def reduce_scatter_tensor(make: Any, op: Any, group: Any) -> Any:
+    out = make(2)
+    dist.reduce_scatter_tensor(out, make(2 * dist.get_world_size(group)), op, group)
+    return out
+
+
+REDUCTIONS = [all_reduce, all_reduce_view, reduce, reduce_scatter, reduce_scatter_tensor]
+
+
+def broadcast(make: Any, group: Any) -> Any:
+    x = make(3)
+    dist.broadcast(x, group=group, group_src=1)
+    return x
+
+
+def all_gather(make: Any, group: Any) -> Any:
+    outs = [make(2, 2) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(outs, make(2, 2, seed=1), group)
+    return outs
+
+
+def all_gather_into_tensor(make: Any, group: Any) -> Any:
+    out = make(2 * dist.get_world_size(group), 3)
+    dist.all_gather_into_tensor(out, make(2, 3, seed=1), group)
+    return out
+
+
+def all_gather_in_place(make: Any, group: Any) -> Any:
+    out = make(2 * dist.get_world_size(group), 3)
+    rank = dist.get_rank(group)
+    dist.all_gather_into_tensor(out, out[2 * rank : 2 * rank + 2], group)
+    return out
+
+
+def gather(make: Any, group: Any) -> Any:
+    first = dist.get_rank(group) == 0
+    outs = [make(2) for _ in range(dist.get_world_size(group))] if first else None
+    dist.gather(make(2, seed=1), outs, group=group, group_dst=0)
+    return outs
+
+
+def scatter(make: Any, group: Any) -> Any:
+    first = dist.get_rank(group) == 0
+    out = make(2)
+    dist.scatter(
+        out, [make(2, seed=i) for i in range(dist.get_world_size(group))] if first else None, group=group, group_src=0
+    )
+    return out
+
+
+def all_to_all(make: Any, group: Any) -> Any:
+    n = dist.get_world_size(group)
+    outs = [make(2) for _ in range(n)]
+    dist.all_to_all(outs, [make(2, seed=i) for i in range(n)], group)
+    return outs
+
+
+def all_to_all_single(make: Any, group: Any) -> Any:
+    n, rank = dist.get_world_size(group), dist.get_rank(group)
+    out = make(n * (rank + 1))
+    dist.all_to_all_single(out, make(sum(range(1, n + 1))), [rank + 1] * n, list(range(1, n + 1)), group)
+    return out
+
+
+def exchange(make: Any, group: Any) -> Any:
+    """Everybody receives before it sends: handles have to be lazy."""
+    n, rank = dist.get_world_size(group), dist.get_rank(group)
+    out = make(2)
+    received = dist.irecv(out, group=group, group_src=(rank - 1) % n)
+    sent = dist.isend(make(2, seed=1), group=group, group_dst=(rank + 1) % n)
+    received.wait()
+    sent.wait()
+    return out
+
+
+MOVES = [
+    broadcast,
+    all_gather,
+    all_gather_into_tensor,
+    all_gather_in_place,
+    gather,
+    scatter,
+    all_to_all,
+    all_to_all_single,
+    exchange,
+]
+
+
+def same_collectives(device: torch.device, group: Any) -> dict[str, str]:
+    """What differs from the CPU, by name of the case."""
+    different = {}
+    cases = [(f, (getattr(dist.ReduceOp, op),), op) for f, op in itertools.product(REDUCTIONS, OPS)]
+    for (fn, rest, op), dtype in itertools.product([*cases, *[(f, (), "") for f in MOVES]], DTYPES):
+        outcomes = [_outcome(fn, on, dtype, rest, group) for on in (torch.device("cpu"), device)]
+        if outcomes[0] != outcomes[1]:
+            different[f"{fn.__name__} {op} {dtype}"] = f"{outcomes[0]} {outcomes[1]}"
+    return different
+
+
+def _outcome(fn: Any, device: torch.device, dtype: torch.dtype, rest: Any, group: Any) -> Any:
+    def make(*shape: int, seed: int = 0) -> torch.Tensor:
+        return numbers(*shape, dtype=dtype, seed=seed).to(device)
+
+    try:
+        out = fn(make, *rest, group)
+    except (RuntimeError, ValueError) as error:
+        return type(error).__name__
+    tensors = out if isinstance(out, list) else [] if out is None else [out]
+    assert all(t.device == device for t in tensors)
+    return [(str(t.dtype), t.tolist()) for t in tensors]
+
+
+# ---- what is built on them -------------------------------------------------------------------------------------------
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def batches(device: torch.device, split: bool = True) -> Any:
+    for i in range(3):
+        torch.manual_seed(10 * i + (dist.get_rank() if split else 0))
+        yield torch.randn(6, 4).to(device)
+
+
+def trained(module: nn.Module, device: torch.device, split: bool = True) -> list[float]:
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.05, foreach=split)
+    losses = []
+    for x in batches(device, split):
+        loss = module(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        if split:
+            nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def data_parallel(device: torch.device) -> list[float]:
+    ddp = DistributedDataParallel(model().to(device), bucket_cap_mb=0.0001)
+    with ddp.no_sync():
+        ddp(next(batches(device))).sum().backward()
+    return trained(ddp, device)
+
+
+def unused_parameters(device: torch.device) -> list[float]:
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = model(), nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.used(x)
+
+    return trained(DistributedDataParallel(Half().to(device), find_unused_parameters=True), device)
+
+
+def fully_sharded(device: torch.device) -> list[float]:
+    whole = model().to(device)
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    for i in (0, 3, 5):
+        fully_shard(whole[i], mesh=mesh)
+    fully_shard(whole, mesh=mesh)
+    return trained(whole, device)
+
+
+def tensor_parallel(device: torch.device) -> list[float]:
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    whole = model().to(device)
+    del whole[1]
+    plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    return trained(parallelize_module(whole, mesh, plan), device, split=False)
+
+
+def tensors(device: torch.device) -> list[Any]:
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    x = distribute_tensor(torch.arange(24.0).reshape(8, 3).to(device), mesh, [Shard(0)])
+    y = (x @ x.T).softmax(-1).redistribute(mesh, [Shard(1)])
+    summed = functional.all_reduce(torch.full((2,), float(dist.get_rank() + 1), device=device), "sum", dist.group.WORLD)
+    return [
+        y.full_tensor().tolist(),
+        y.to_local().shape,
+        x.redistribute(mesh, [Replicate()]).sum().item(),
+        summed.tolist(),
+    ]
+
+
+def checkpoints(device: torch.device, folder: Path) -> list[Any]:
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    value = torch.arange(16.0).reshape(8, 2)
+    state: dict[str, Any] = {"x": distribute_tensor(value.to(device), mesh, [Shard(0)]), "step": 3}
+    path = folder / f"checkpoint-{device.type}"
+    checkpoint.save(state, checkpoint_id=path)
+    into: dict[str, Any] = {"x": distribute_tensor(torch.zeros(8, 2).to(device), mesh, [Shard(1)]), "step": 0}
+    checkpoint.load(into, checkpoint_id=path)
+    assert isinstance(into["x"], DTensor) and into["x"].placements == (Shard(1),)
+    return [into["x"].full_tensor().tolist(), into["step"]]
+
+
+def objects(device: torch.device) -> list[Any]:
+    out: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(out, {"rank": dist.get_rank()})
+    sent = [{"of": 0}] if dist.get_rank() == 0 else [None]
+    dist.broadcast_object_list(sent, src=0, device=device)
+    dist.barrier()
+    return [out, sent]
+
+
+def main(backend: str, folder: Path) -> None:
+    dist.init_process_group("graft")
+    device = tg.device(backend)
+    cpu = torch.device("cpu")
+    some = dist.new_group([0, 1])
+    groups = [dist.group.WORLD] if dist.get_world_size() == 2 else [dist.group.WORLD, some]
+    result: dict[str, Any] = {"backend": dist.get_backend(), "collectives": {}}
+    for group in groups:
+        if dist.get_rank(group) >= 0:
+            result["collectives"].update(same_collectives(device, group))
+    for fn in (data_parallel, unused_parameters, fully_sharded, tensor_parallel, tensors, objects):
+        result[fn.__name__] = [fn(cpu), fn(device)]
+    result["checkpoints"] = [checkpoints(cpu, folder), checkpoints(device, folder)]
+    (folder / f"result-{dist.get_rank()}.json").write_text(json.dumps(result))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
