@@ -52,6 +52,9 @@ def run(
             show_default=False,
         ),
     ] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Start so many processes of the script, as torchrun does; this machine's alone.")
+    ] = 1,
     jit_report: Annotated[bool, typer.Option("--jit-report", help="Say at the end what was compiled.")] = False,
     strict_fallbacks: Annotated[
         bool, typer.Option("--strict-fallbacks", help="An operator that would run on the CPU is an error.")
@@ -70,6 +73,13 @@ def run(
 
     if (status := refusal(program, module)) is not None:  # before anything slow
         raise typer.Exit(status)
+    if processes > 1:
+        from tensorgraft.cli.processes import launch
+
+        flags = {"-m": module, "--lazy": lazy, "--jit-report": jit_report, "--strict-fallbacks": strict_fallbacks}
+        flags |= {"--compile-cache": compile_cache is True, "--no-compile-cache": compile_cache is False}
+        options = ["--on", on, *(["--eager", eager] if eager else []), *(name for name, said in flags.items() if said)]
+        raise typer.Exit(launch(processes, [*options, *program]))
     from tensorgraft.cli.run import run_program
 
     raise typer.Exit(

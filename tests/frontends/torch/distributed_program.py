@@ -267,6 +267,21 @@ def objects(device: torch.device) -> list[Any]:
     return [out, sent]
 
 
+def compiled(device: torch.device) -> bool:
+    """A collective cannot be in a compiled function, and says so."""
+
+    @tg.jit
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        dist.all_reduce(x)
+        return x
+
+    try:
+        fn(torch.ones(2, device=device))
+    except tg.TracedValueError as error:
+        return "allreduce inside a compiled function" in str(error)
+    return False
+
+
 def main(backend: str, folder: Path) -> None:
     dist.init_process_group("graft")
     device = tg.device(backend)
@@ -280,6 +295,7 @@ def main(backend: str, folder: Path) -> None:
     for fn in (data_parallel, unused_parameters, fully_sharded, tensor_parallel, tensors, objects):
         result[fn.__name__] = [fn(cpu), fn(device)]
     result["checkpoints"] = [checkpoints(cpu, folder), checkpoints(device, folder)]
+    result["compiled"] = compiled(device)
     (folder / f"result-{dist.get_rank()}.json").write_text(json.dumps(result))
     dist.destroy_process_group()
 

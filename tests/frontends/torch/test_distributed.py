@@ -1,0 +1,158 @@
+"""`torch.distributed` on the device: in two processes, beside the same with gloo on the CPU."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.distributed import Backend
+
+import tensorgraft as tg
+from tensorgraft.frontends.torch.device.collectives import COLLECTIVES
+
+HERE = Path(__file__).parent
+LAUNCHED = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+
+
+def start(arguments: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = os.environ | {"OMP_NUM_THREADS": "1"} | environment
+    return subprocess.run(
+        [sys.executable, *arguments], env=variables, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_every_collective_has_a_kernel() -> None:
+    schemas = torch._C._jit_get_all_schemas()
+    taking_groups = {
+        s.name.removeprefix("c10d::")
+        for s in schemas
+        if s.name.startswith("c10d::") and any(a.name == "process_group" for a in s.arguments)
+    }
+    assert taking_groups == {*COLLECTIVES.split()}
+
+
+def test_backend_is_registered() -> None:
+    assert Backend.default_device_backend_map["graft"] == "graft" and Backend("GRAFT") == "graft"
+
+
+@pytest.mark.parametrize(
+    ("backend", "processes"),
+    [
+        ("jax", 2),
+        pytest.param("numpy", 3, marks=pytest.mark.slow),
+        pytest.param("torch", 2, marks=pytest.mark.slow),
+        pytest.param("tensorflow", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_distributed(backend: str, processes: int, tmp_path: Path) -> None:
+    """Collectives over dtypes, operations and groups, DDP, FSDP2, DTensor, tensor parallelism and checkpoints."""
+    program = str(HERE / "distributed_program.py")
+    done = start([*LAUNCHED, str(processes), program, backend, str(tmp_path)])
+    assert done.returncode == 0, done.stderr[-4000:]
+    for rank in range(processes):
+        result: dict[str, Any] = json.loads((tmp_path / f"result-{rank}.json").read_text())
+        assert result.pop("backend") == "graft"
+        assert result.pop("collectives") == {}
+        assert result.pop("compiled")
+        assert len(result) == 7
+        for name, (on_cpu, on_device) in result.items():
+            _assert_close(on_cpu, on_device, name)
+
+
+def _assert_close(a: Any, b: Any, name: str) -> None:
+    if isinstance(a, list):
+        assert len(a) == len(b), name
+        for x, y in zip(a, b, strict=True):
+            _assert_close(x, y, name)
+    elif isinstance(a, float):
+        np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-7, err_msg=name)
+    else:
+        assert a == b, name
+
+
+SCRIPT = """
+import os, sys
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+dist.init_process_group(backend="nccl", device_id=torch.device("cuda", rank))
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(32, 5), torch.randint(0, 3, (32,)))
+model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3)).to(rank)
+model = DDP(model, device_ids=[rank])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+for x, y in DataLoader(data, batch_size=4, sampler=DistributedSampler(data, shuffle=False)):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x.cuda()), y.to(rank)).backward()
+    optimizer.step()
+print(next(model.parameters()).is_cuda, dist.get_world_size())
+print("sum", sum(p.double().abs().sum().item() for p in model.parameters()))
+if len(sys.argv) > 1 and rank == 1:
+    os.kill(os.getpid(), int(sys.argv[1])) if sys.argv[1] != "0" else sys.exit("rank 1 is broken")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def _reference() -> float:
+    torch.manual_seed(0)
+    x, y = torch.randn(32, 5), torch.randint(0, 3, (32,))
+    model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for i in range(0, 32, 8):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x[i : i + 8]), y[i : i + 8]).backward()
+        optimizer.step()
+    return sum(p.double().abs().sum().item() for p in model.parameters())
+
+
+def test_script_for_nccl(tmp_path: Path) -> None:
+    """A script for several GPUs, unmodified: two processes follow one with the whole batch."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    done = start(["-m", "tensorgraft", "run", "--on", "numpy", "--processes", "2", str(script)])
+    assert done.returncode == 0, done.stderr[-4000:]
+    first, second = done.stdout.splitlines()  # of the first process alone
+    assert first == "True 2"
+    np.testing.assert_allclose(float(second.split()[1]), _reference(), rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "code"), [("0", 1), ("9", 137)])
+def test_process_that_ends(how: str, code: int, tmp_path: Path) -> None:
+    """The others end too, and the launcher says which one it was."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    done = start(["-m", "tensorgraft", "run", "--on", "numpy", "--processes", "2", str(script), how])
+    assert done.returncode == code
+    assert re.search(r"Root Cause.*rank +: 1 ", done.stderr, re.DOTALL)
+    assert how == "9" or "[default1]:rank 1 is broken" in done.stderr
+
+
+@pytest.mark.parametrize("backend", ["jax", "numpy"])
+def test_released_storage(backend: str) -> None:
+    """What FSDP does with gathered parameters: memory is given back, and comes again."""
+    x = torch.arange(6.0, device=tg.device(backend))
+    view, storage = x[2:4], x.untyped_storage()
+    assert storage.resize_(0) is storage and storage.size() == storage.nbytes() == len(storage) == 0
+    for use in (lambda: x + 1, lambda: view.fill_(1.0), lambda: x.cpu(), lambda: view.clone()):
+        with pytest.raises(RuntimeError, match=r"released \(resize_\(0\)\): resize_\(24\)"):
+            use()
+    storage.resize_(24)
+    x.zero_()
+    view.fill_(3.0)
+    assert x.tolist() == [0, 0, 3, 3, 0, 0] and storage.nbytes() == 24
+    with pytest.raises(RuntimeError, match="of 24 bytes to 32"):
+        storage.resize_(32)
