@@ -11,7 +11,8 @@ from typing import Any, get_args
 import optree
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.surroundings import OfAnother, roots, walk
+from tensorgraft.compiled.reach import roots, walk
+from tensorgraft.compiled.surroundings import OfAnother
 from tensorgraft.hub.tiers import When
 
 

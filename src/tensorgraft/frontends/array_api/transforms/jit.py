@@ -12,7 +12,8 @@ from typing import Any
 
 import optree
 
-from tensorgraft.compiled.surroundings import Surroundings, roots
+from tensorgraft.compiled.reach import roots
+from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.checks import stacked

@@ -18,18 +18,18 @@ import numpy as np
 import torch
 import torch.autograd.forward_ad as forward_ad
 
-from tensorgraft.compiled.surroundings import Surroundings, roots
+from tensorgraft.compiled.reach import Reached, roots
+from tensorgraft.compiled.surroundings import Surroundings
+from tensorgraft.compiled.values import keys_of
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled import recurring
 from tensorgraft.frontends.torch.compiled.capture import Capture, Feed, active
 from tensorgraft.frontends.torch.compiled.guards import (
     Guards,
-    Reached,
     getter_of,
     leaf_key,
     modes,
     shared_arguments,
-    value_keys,
 )
 from tensorgraft.frontends.torch.compiled.home import home_of
 from tensorgraft.frontends.torch.compiled.host import Argument, OnlyTheHost, on_host
@@ -194,7 +194,7 @@ class Compiled:
         return self.history.why(self.history.call(leaves, structure, backend), guards, leaves)
 
     def _key(self, backend: Backend, leaves: Sequence[Any], structure: Structure, objects: list[Any]) -> Any:
-        return structure, backend, *modes(), value_keys(objects), *map(leaf_key, leaves), shared_arguments(leaves)
+        return structure, backend, *modes(), keys_of(objects), *map(leaf_key, leaves), shared_arguments(leaves)
 
     def _trace(self, backend: Backend, leaves: list[Any], structure: Structure, on_device: bool = True) -> Trace:
         """`on_device`: the function is known to use the device. Raises OnlyTheHost where it turns out not to."""

@@ -12,11 +12,11 @@ import optree
 import torch
 from torch.utils import _pytree
 
-from tensorgraft.frontends.torch.compiled.guards import Guards, Reached, modes
-from tensorgraft.frontends.torch.compiled.reach import reached
-from tensorgraft.frontends.torch.core.attributes import is_plain
+from tensorgraft.compiled.reach import Reached, objects_behind
+from tensorgraft.compiled.values import is_plain
+from tensorgraft.frontends.torch.compiled.guards import Guards, modes
 from tensorgraft.frontends.torch.core.devices import TYPE
-from tensorgraft.frontends.torch.core.places import Place, source_line
+from tensorgraft.frontends.torch.core.places import Place, in_library, source_line
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Structure, unflatten_call
 
@@ -69,7 +69,7 @@ class History:
     def names(self, leaves: Sequence[Any]) -> dict[int, str]:
         """The program's names for objects, by id."""
         roots = [("", self.fn), *((f"argument {i}", leaf) for i, leaf in enumerate(leaves))]
-        return {id(value): name for name, value in reversed(list(reached(roots))) if name}
+        return {id(value): name for name, value in reversed(list(objects_behind(roots, in_library))) if name}
 
     def too_many(self, name: str, most: int, call: NamedKey, why: Sequence[str], place: Place | None) -> str:
         lines = [f"{_where(name, place)} would be traced again: tg.jit has compiled {name} {most} times."]
