@@ -59,7 +59,7 @@ def value_needed(frame: FrameType | None, x: TracedArray, how: str) -> TracedVal
         return _error(ShapeError, frame, f"{name} now", name, x, [_static(name, x), _of_slice(node, name)])
     name = _asked(frame, node, x, "its argument")
     if how == "index" and short_name(node) == "range":
-        start = _text(node.args[0]) if len(node.args) > 1 else "0"  # type: ignore[union-attr]
+        start = _text(node.args[0]) if len(node.args) > 1 else "0"
         loops = [
             ("loop by value", f"tg.transforms.fori_loop({start}, {name}, step, state)"),
             ("bound and mask", f"for i in range(n): state = where(i < {name}, step(i, state), state)"),

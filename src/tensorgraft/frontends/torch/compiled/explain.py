@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from tensorgraft.compiled.explanation import Explanation, Fallback, Input, OperatorUse, Traced
@@ -27,6 +26,7 @@ from tensorgraft.frontends.torch.compiled.snapshot import unchanged
 from tensorgraft.frontends.torch.compiled.trace import Trace
 from tensorgraft.frontends.torch.core import schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
+from tensorgraft.frontends.torch.core.modes import OwnMode
 from tensorgraft.frontends.torch.core.places import Place, in_library, program_place, source_line
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, numpy_dtype
 from tensorgraft.frontends.torch.dispatch.outcome import to_meta
@@ -295,7 +295,7 @@ class _Watch:
         return sorted(self.calls, key=lambda one: (-one.flops, -one.bytes))
 
 
-class Labels(TorchDispatchMode):
+class Labels(OwnMode):
     def __init__(self, watch: _Watch) -> None:
         super().__init__()
         self.watch = watch

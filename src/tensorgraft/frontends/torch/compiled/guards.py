@@ -18,13 +18,11 @@ from tensorgraft.compiled.surroundings import OfAnother, Surroundings
 from tensorgraft.compiled.values import exact, is_plain, keys_of
 from tensorgraft.frontends.torch.compiled.host import LookGuard, ValueGuard
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped
-from tensorgraft.frontends.torch.compiled.sources import storages_of
 from tensorgraft.frontends.torch.core.attributes import Attributes
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located import here
-from tensorgraft.frontends.torch.core.tensors import cell_of
+from tensorgraft.frontends.torch.core.tensors import cell_of, storages_of
 from tensorgraft.frontends.torch.device import scripted
-from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.precision import policy
 
 Tensor = torch.Tensor
@@ -54,11 +52,6 @@ def leaf_key(leaf: Any) -> Any:
             " of them"
         ) from None
     return type(leaf), leaf
-
-
-def shared_arguments(leaves: Sequence[Any]) -> tuple[int, ...]:
-    """Which arguments share a storage."""
-    return sharing([cell_of(t) for t in leaves if isinstance(t, Tensor) and t.device.type == TYPE])
 
 
 _autocast = torch._C._is_any_autocast_enabled
