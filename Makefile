@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CONSTRAINTS ?= constraints.txt
 CONFORMANCE ?= ../shared/conformance
-PYTEST_ARGS ?= -n auto --dist loadgroup
+PYTEST_ARGS ?= -n auto --dist worksteal
 
 .PHONY: demo test test-all lint format bench conformance ecosystem harness setup clean
 

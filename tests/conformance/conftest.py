@@ -114,4 +114,6 @@ def _drop_programs() -> None:
     for plans in all_plans:
         plans.clear()
     jax.clear_caches()
+    gc.unfreeze()
     gc.collect()
+    gc.freeze()
