@@ -62,9 +62,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _beside_the_sample(table: list[pytest.Function]) -> list[pytest.Function]:
     """The cases of a test that say nothing new: each value of each parameter is in a case before them, in an order
     that is the same everywhere and mixes the parameters."""
-    beside, known = [], set[tuple[str, int]]()
+    beside, known = [], set[tuple[int, str]]()
     for case in sorted(table, key=lambda case: zlib.crc32(case.name.encode())):
-        values = set(case.callspec.indices.items()) if hasattr(case, "callspec") else set()
+        values = set(enumerate(case.callspec._idlist)) if hasattr(case, "callspec") else set()
         if values <= known and known:
             beside.append(case)
         known |= values
@@ -77,8 +77,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _collector() -> Iterator[None]:
-    """Collections of garbage go through what the module's tests make, not through the 17,000 tests, five frameworks and
-    all programs compiled before: a quarter of the time."""
+    """Collections of garbage, and whoever looks through all objects, go through what the module's tests make; not through
+    thousands of tests, four frameworks and all programs compiled before, which takes seconds each time."""
     yield
     _spared()
 

@@ -14,6 +14,8 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 import tensorgraft as tg
 import tensorgraft.frontends.torch
 
+pytestmark = pytest.mark.sampled
+
 graft = torch.get_device_module("graft")
 DTYPES = [
     torch.bool,

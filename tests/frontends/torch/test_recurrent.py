@@ -11,6 +11,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_s
 import tensorgraft as tg
 import tensorgraft.frontends.torch as front
 
+pytestmark = pytest.mark.sampled
+
 MODULES = {
     "rnn": lambda: nn.RNN(4, 5, 2),
     "rnn of relu": lambda: nn.RNN(4, 5, nonlinearity="relu", bidirectional=True),
