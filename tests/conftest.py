@@ -77,8 +77,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _collector() -> Iterator[None]:
-    """Collections of garbage, and whoever looks through all objects, go through what the module's tests make; not through
-    thousands of tests, four frameworks and all programs compiled before, which takes seconds each time."""
+    """Collections of garbage, and whoever looks through all objects, go through what the module's tests make; not
+    through thousands of tests, four frameworks and all programs compiled before, which takes seconds each time."""
     yield
     _spared()
 

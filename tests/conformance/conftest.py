@@ -49,7 +49,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def untraced() -> Iterator[None]:
-    """PyTorch seeds for each sample, each time keeping a formatted stack for three devices that are not there, and reads
+    """PyTorch seeds for each sample, each time keeping a formatted stack for three absent devices, and reads
     the source of every frame for each list of samples. That took more than half of the time."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (torch.cuda.random, torch.xpu.random, torch.mtia):
