@@ -57,7 +57,7 @@ def test_numbers_are_devices_of_the_default_backend_first(monkeypatch):
     from tensorgraft.backends.jax import JaxBackend
     from tensorgraft.frontends.torch.core import devices
 
-    monkeypatch.setattr(JaxBackend, "device_count", lambda: 3)
+    monkeypatch.setattr(JaxBackend, "device_count", staticmethod(lambda: 3))
     for first, used, names in (
         ("jax", "jax", ["jax", "jax:1", "jax:2", "numpy"]),  # in use, so that it can be counted
         ("jax", None, ["jax", "numpy"]),
