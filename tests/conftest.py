@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     tables: dict[tuple[Path, str], list[pytest.Function]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("slow") is not None:
+        if _is_slow(item):
             item.add_marker(pytest.mark.skip(reason="slow: make test-all"))
         elif item.get_closest_marker("sampled") is not None and isinstance(item, pytest.Function):
             tables[item.path, item.nodeid.partition("[")[0]].append(item)
@@ -57,6 +57,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         dropped = set(left_out)
         items[:] = [item for item in items if item not in dropped]
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    ids = item.callspec._idlist if hasattr(item, "callspec") else ()
+    with_these = [name for marker in item.iter_markers("slow_with") for name in marker.args]
+    return item.get_closest_marker("slow") is not None or not set(ids).isdisjoint(with_these)
 
 
 def _beside_the_sample(table: list[pytest.Function]) -> list[pytest.Function]:

@@ -16,6 +16,7 @@ from ecosystem.compare import Differs, apart
 pytest.importorskip("torchmetrics")
 
 
+@pytest.mark.slow
 def test_doctests_of_torchmetrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suites, "OUT", tmp_path)
     suite = suites.SUITES["torchmetrics"]
