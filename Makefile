@@ -5,7 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CONSTRAINTS ?= constraints.txt
 CONFORMANCE ?= ../shared/conformance
-PYTEST_ARGS ?= -n auto --dist loadgroup
+PYTEST_ARGS ?= -n auto --dist worksteal
+
+# What a test's processes import is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all lint format bench conformance ecosystem harness setup clean
 
