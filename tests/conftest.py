@@ -9,7 +9,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TENSORGRAFT_TORCH_COMPILER", "none")  # Inductor takes seconds for each program
 os.environ.setdefault("TENSORGRAFT_CACHE", "0")  # what is tested is compiled here and now
 # XLA's optimisations are not what is tested; compiling is the time
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+)
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance", "PyTorch's own databases on every backend (tests/conformance)")
     group.addoption("--conformance", choices=["sample", "full"], default="sample", help="how many of the cases")
     group.addoption("--of-thousand", type=int, help="how many of a thousand cases are in the sample")
-    group.addoption("--backends", default="jax,numpy", help="on which backends")
+    group.addoption("--backends", default="jax,numpy,torch,tensorflow", help="on which backends")
     group.addoption("--modes", default="", help="these modes alone (forward,backward,...)")
     group.addoption("--dtypes", default="", help="these dtypes alone")
     group.addoption("--samples", type=int, default=3, help="samples of each operator")
