@@ -16,7 +16,7 @@ from tests.hub.checks import ABSTRACT, BACKENDS, assert_close, backend, shapes, 
 from tests.hub.draw import Draw
 
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.elementwise import BINARY, COMPARISONS, kinds_of
+from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, kinds_of
 from tensorgraft.hub.primitive import primitives
 
 EXAMPLES = 10

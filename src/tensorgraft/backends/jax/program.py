@@ -10,7 +10,7 @@ import jax
 
 from tensorgraft import warned
 from tensorgraft.backends.jax.analysis import analyse
-from tensorgraft.backends.jax.turned import turned_before
+from tensorgraft.backends.jax.products import turned_before
 from tensorgraft.hub.analysis import Analysis
 from tensorgraft.importing import uncollected
 

@@ -95,9 +95,9 @@ class Grafted:
         """A signature with a derivative, which the loop that runs to a number has when that is known."""
         before = family.fixed, dict(family.made)
         family.fix_all(call)
-        found: GraftedSignature = family.get(call, self._signature)
-        if found.program is not None and found.program.has_derivative():
-            return found
+        trace: GraftedSignature = family.get(call, self._signature)
+        if trace.program is not None and trace.program.has_derivative():
+            return trace
         family.fixed, family.made = before
         if signature.program is not None:
             signature.program.has_numbers = False

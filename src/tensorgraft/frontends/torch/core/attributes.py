@@ -82,8 +82,8 @@ class Reads:
         elif name in getattr(owner, "__dict__", ()) and is_of_program(owner):
             known[name] = value
             self._surroundings.add(f"{type(owner).__name__}.{name}", value)
-            for found in self._surroundings.new_objects():
-                watch_class(type(found))
+            for obj in self._surroundings.new_objects():
+                watch_class(type(obj))
 
     def modules(self) -> list[torch.nn.Module]:
         return [owner for owner in self.owners.values() if isinstance(owner, torch.nn.Module)]
