@@ -62,6 +62,7 @@ class CallKey:
                     several = True
                 marks.append(x._geometry)
                 marks.append(told(cell.array))
+                marks.append(cell.placement)
                 cells.append(id(cell))
             elif x.__class__ in _NUMBERS:
                 marks.append(x.__class__)

@@ -22,6 +22,7 @@ from tensorgraft.frontends.torch.compiled.host import LookGuard, ValueGuard
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped
 from tensorgraft.frontends.torch.compiled.sources import storages_of
 from tensorgraft.frontends.torch.core.attributes import Attributes, is_plain
+from tensorgraft.frontends.torch.core import placed
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located import here
 from tensorgraft.frontends.torch.core.tensors import cell_of
@@ -42,7 +43,7 @@ def leaf_key(leaf: Any) -> Any:
             return leaf.device.type, *geometry
         cell = cell_of(leaf)
         array = cell.array.kind if cell.backend.compound else (cell.array.shape, cell.array.dtype)
-        return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), array
+        return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), array, cell.placement
     if isinstance(leaf, int | float | complex | str | bytes | type(None) | torch.dtype | torch.device):
         return type(leaf), leaf
     if framework_of(leaf) == "tensorgraft":
@@ -77,6 +78,7 @@ def modes() -> tuple[Any, ...]:
         cast and (torch.get_autocast_dtype(TYPE), torch.is_autocast_cache_enabled()),
         policy(),
         _deterministic(),
+        placed.moves,
     )
 
 
