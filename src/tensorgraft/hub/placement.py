@@ -104,7 +104,7 @@ def placement(mesh: Mesh, spec: Sequence[Any], ndim: int, what: str) -> Placemen
     used = [name for names in entries for name in names]
     for name in used:
         if name not in mesh.extents:
-            raise ValueError(f"{what}: spec {tuple(spec)!r} names the axis {name!r}, the {mesh} has it not")
+            raise ValueError(f"{what}: spec {tuple(spec)!r} names the axis {name!r}, which the {mesh} does not have")
         if used.count(name) > 1:
             raise ValueError(f"{what}: spec {tuple(spec)!r} splits along {name!r} twice: an axis splits one dimension")
     return Placement(mesh, (*entries, *((),) * (ndim - len(entries))))

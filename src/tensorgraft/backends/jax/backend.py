@@ -195,7 +195,7 @@ class JaxBackend(
                 try:
                     return (kept.jitted or kept.renewed())(*args)
                 except (NotSmall, ValueError) as error:
-                    return kept.fully(error)(*args)
+                    return kept.fully(error, args)(*args)
 
         compiled = False
 
@@ -250,7 +250,7 @@ class JaxBackend(
 
     def memory_stats(self) -> dict[str, int]:
         stats = self.device.memory_stats() or {}
-        names = {"allocated": "bytes_in_use", "peak": "peak_bytes_in_use"}
+        names = {"allocated": "bytes_in_use", "peak": "peak_bytes_in_use", "limit": "bytes_limit"}
         return {ours: stats[theirs] for ours, theirs in names.items() if theirs in stats}
 
     def device_name(self) -> str:

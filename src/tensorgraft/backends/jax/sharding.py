@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 from jax import lax
 from jax.experimental import mesh_utils
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
+from tensorgraft.backends.jax.meshes import placement_of, sharding_of
 from tensorgraft.backends.jax.operation import Tracer, is_tracing
-from tensorgraft.hub.placement import Mesh, Placement
+from tensorgraft.hub.placement import Placement
 
 Array = Any
-
-
-@functools.lru_cache(maxsize=256)
-def mesh_of(mesh: Mesh, platform: str) -> jax.sharding.Mesh:
-    by_id = {d.id: d for d in jax.devices(platform)}
-    return jax.sharding.Mesh(np.array([by_id[i] for i in mesh.ids]).reshape(mesh.shape), mesh.names)
-
-
-@functools.lru_cache(maxsize=4096)
-def sharding_of(placement: Placement, platform: str) -> NamedSharding:
-    entries = [names[0] if len(names) == 1 else names or None for names in placement.spec]
-    return NamedSharding(mesh_of(placement.mesh, platform), PartitionSpec(*entries))
-
-
-@functools.lru_cache(maxsize=4096)
-def placement_of(sharding: NamedSharding, ndim: int, backend: str) -> Placement:
-    there = sharding.mesh
-    ids = tuple(d.id for d in there.devices.flat)
-    mesh = Mesh(tuple(there.devices.shape), tuple(map(str, there.axis_names)), backend, ids)
-    entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in sharding.spec]
-    return Placement(mesh, tuple([*entries, *[()] * (ndim - len(entries))]))
 
 
 class JaxSharding:

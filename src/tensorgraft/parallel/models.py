@@ -1,0 +1,101 @@
+"""`tg.parallel.shard_`: the weights of a model, by their names."""
+
+from __future__ import annotations
+
+import fnmatch
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tensorgraft.arrays import framework_of
+from tensorgraft.hub.placement import Mesh, Placement
+from tensorgraft.parallel.meshes import Spec, placement_of
+from tensorgraft.parallel.placing import note_mesh
+from tensorgraft.parallel.plans import Output, Plan, Rule
+
+
+def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
+    """Spread the weights of a model over a mesh: all of them or, on an error, none.
+
+    Parameters stay the objects that they are: tied ones stay tied, optimizers made before keep them, and the state that
+    such optimizers have, and will have, lies as the parameters do; so do gradients. A step, `load_state_dict`, any
+    write does not move them. Functions of `tg.jit` are traced again.
+
+    Arguments:
+        model: a `torch.nn.Module` on the mesh's device; or a pytree of `tensorgraft.array_api` or JAX arrays (a
+            `tg.Module`, an Equinox model, parameters of Flax), of which a new one is returned.
+        mesh: `tg.parallel.mesh(...)`.
+        plan: a mapping of patterns of names (`fnmatch`: "*.mlp.*") to specs as `tg.parallel.shard` takes them, to
+            functions (name, shape, mesh) -> spec, or to `Output(spec)` for what a submodule of that name gives; the
+            first pattern that fits a name counts. Or one that `data_parallel`, `fully_sharded`, `tensor_parallel` or
+            `sequence_parallel` makes. What nothing fits (buffers, too) is whole on every device. Names of a pytree are
+            those of its paths, with dots.
+
+    Returns the model.
+
+    Raises ValueError for a pattern that fits no name, specs that do not fit (see `shard`), a parameter that is not on
+    the mesh's device or only a part of its storage, one whose names have two specs; TypeError for a model that is
+    neither.
+
+    >>> import tensorgraft as tg, torch
+    >>> model = torch.nn.Linear(4, 2).to(tg.device("jax"))
+    >>> mesh = tg.parallel.mesh(1, "model", device="jax")
+    >>> model = tg.parallel.shard_(model, mesh, {"weight": (None, "model")})
+    >>> tg.parallel.placement(model.weight).spec
+    ((), ('model',))
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        from tensorgraft.parallel import modules
+
+        made = modules.shard_module(model, mesh, plan)
+    else:
+        made = _shard_tree(model, mesh, plan)
+    note_mesh(mesh)
+    return made
+
+
+def specs_by_name(names: Sequence[str], plan: Plan, others: Sequence[str] = ()) -> Callable[[str], Any]:
+    """The entry of a plan for a name; None for none. `others`: names of what is no array, but may have an output.
+
+    Raises ValueError for a pattern that fits none, TypeError for a plan that is no mapping."""
+    if not isinstance(plan, Mapping):
+        raise TypeError(f"shard_: plan is a mapping of patterns of names to specs, not {plan!r}")
+    for pattern, entry in plan.items():
+        among = others if isinstance(entry, Output) else names
+        if not fnmatch.filter(among, pattern):
+            some = ", ".join(map(repr, list(among)[:6]))
+            what = "submodule" if isinstance(entry, Output) else "parameter"
+            raise ValueError(f"shard_: the pattern {pattern!r} of plan fits no {what}; there are {some or 'none'}, ...")
+
+    def entry_of(name: str) -> Any:
+        fitting = (e for p, e in plan.items() if fnmatch.fnmatchcase(name, p) and not isinstance(e, Output))
+        return next(fitting, None)
+
+    return entry_of
+
+
+def resolved(entry: Spec | Rule, name: str, shape: tuple[int, ...], mesh: Mesh) -> Placement:
+    """The placement that an entry of a plan means for an array."""
+    spec = entry(name, shape, mesh) if callable(entry) else entry
+    return placement_of(() if spec is None else spec, mesh, shape, f"shard_: {name}")
+
+
+def _shard_tree(tree: Any, mesh: Mesh, plan: Plan) -> Any:
+    from tensorgraft.parallel import trees
+
+    leaves, structure = trees.flatten(tree)
+    arrays = {name: x for name, x in leaves if framework_of(x) in ("jax", "tensorgraft")}
+    if not arrays:
+        raise TypeError(
+            f"shard_: expected a torch.nn.Module or a pytree of arrays of tensorgraft.array_api or JAX, got a"
+            f" {type(tree).__module__}.{type(tree).__qualname__}"
+        )
+    entry_of = specs_by_name(list(arrays), plan)
+    found = {name: resolved(entry_of(name), name, tuple(x.shape), mesh) for name, x in arrays.items()}
+
+    def made() -> Iterator[Any]:
+        for name, x in leaves:
+            yield trees.shard(x, mesh, found[name]) if name in found else x
+
+    return structure(list(made()))
