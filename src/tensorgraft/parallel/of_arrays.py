@@ -37,11 +37,11 @@ def mesh_of(x: Array) -> Mesh | None:
 def placement(x: Array) -> Placement | None:
     xp = x._cell.backend
     with xp.scope():
-        return xp.placement(xp.settled(x._value()))
+        return xp.placement(x._value())
 
 
 def bytes_by_device(x: Array) -> tuple[int, dict[int, int]]:
     cell: Storage = x._cell
-    return id(cell), cell.backend.bytes_by_device(cell.backend.settled(cell.array))
+    return id(cell), cell.backend.bytes_by_device(cell.array)
 
 

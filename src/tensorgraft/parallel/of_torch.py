@@ -52,14 +52,13 @@ def placement(x: Tensor) -> Placement | None:
         return None
     if state.now.capture is not None:
         raise TracedValueError("placement: where a tensor lies is not known while a function is compiled")
-    xp = cell_of(x).backend
-    return xp.placement(xp.settled(to_array(x.detach())))
+    return cell_of(x).backend.placement(to_array(x.detach()))
 
 
 def bytes_by_device(x: Tensor) -> tuple[int, dict[int, int]]:
     if x.device.type != TYPE:
         return x.untyped_storage().data_ptr(), {}
     cell = cell_of(x)
-    return id(cell), cell.backend.bytes_by_device(cell.backend.settled(cell.array))
+    return id(cell), cell.backend.bytes_by_device(cell.array)
 
 
