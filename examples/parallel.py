@@ -27,15 +27,16 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "pytorch"))
 
-import digits
-import gpt
-import torch
-from rich.console import Console
-from rich.table import Column, Table
-from torch import Tensor, nn
-from torch.nn import functional as F
+# after what JAX reads when it starts
+import digits  # noqa: E402
+import gpt  # noqa: E402
+import torch  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.table import Column, Table  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
 
-import tensorgraft as tg
+import tensorgraft as tg  # noqa: E402
 
 CURVES_WITHIN = 1e-5
 MEMORY_WITHIN = 0.15
@@ -81,7 +82,7 @@ def gpt_work() -> Work:
     return Work(model, batches(), {f"blocks.*.{name}": spec for name, spec in layer.items()}, 1e-3)
 
 
-WORKS: dict[str, tuple[Callable[[], Work], int]] = {"digits": (digits_work, 40), "gpt": (gpt_work, 30)}
+WORKS: dict[str, tuple[Callable[[], Work], int]] = {"digits": (digits_work, 25), "gpt": (gpt_work, 15)}
 # name -> (shape of the mesh, names of its axes, the plan of a work)
 PLACEMENTS: dict[str, tuple[tuple[int, ...], tuple[str, ...], Callable[[Work], dict[str, Any]]]] = {
     "data 8": ((8,), ("data",), lambda work: tg.parallel.data_parallel()),

@@ -73,9 +73,10 @@ class Placed(Storage):
     __slots__ = ()
 
     def _set(self, array: Array) -> None:
-        put_array(self, self.backend.constrain(array, self.placement))  # type: ignore[arg-type]
+        assert self.placement is not None
+        put_array(self, self.backend.constrain(array, self.placement))
 
-    array = property(array_set, _set)  # type: ignore[assignment]
+    array = property(array_set, _set)
 
 
 def pin(cell: Storage, array: Array, placement: Placement) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tensorgraft.hub import registry
 from tensorgraft.hub.placement import Mesh
+from tensorgraft.parallel.matching import resolved, specs_by_name
 from tensorgraft.parallel.models import shard_
 from tensorgraft.parallel.plans import data_parallel, fully_sharded, tensor_parallel
 
@@ -80,8 +81,6 @@ def auto(module: Any, mesh: Mesh, memory: int | None = None) -> Choice:
 
 def _share(module: Any, mesh: Mesh, plan: dict[str, Any]) -> int:
     """Bytes of the parameters on one device."""
-    from tensorgraft.parallel.models import resolved, specs_by_name
-
     named = dict(module.named_parameters())
     entry_of = specs_by_name(list(named), plan)
     sizes = 0

@@ -110,7 +110,9 @@ def _by_names(spec: Spec, mesh: Mesh, ndim: int, what: str) -> Sequence[Any]:
         if kind == "Replicate":
             continue
         if kind != "Shard":
-            raise TypeError(f"{what}: {word!r} is no placement of values that are there: Shard(dim) and Replicate() are")
+            raise TypeError(
+                f"{what}: {word!r} is no placement of values that are there: Shard(dim) and Replicate() are"
+            )
         if not -ndim <= word.dim < ndim:
             raise ValueError(f"{what}: {word!r} of an array with {ndim} dimensions")
         by_dim[word.dim % ndim] += (name,)

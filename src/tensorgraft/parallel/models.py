@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import fnmatch
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.hub.placement import Mesh, Placement
-from tensorgraft.parallel.meshes import Spec, placement_of
+from tensorgraft.hub.placement import Mesh
+from tensorgraft.parallel.matching import resolved, specs_by_name
 from tensorgraft.parallel.placing import note_mesh
-from tensorgraft.parallel.plans import Output, Plan, Rule
+from tensorgraft.parallel.plans import Plan
 
 
 def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
@@ -53,32 +52,6 @@ def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
         made = _shard_tree(model, mesh, plan)
     note_mesh(mesh)
     return made
-
-
-def specs_by_name(names: Sequence[str], plan: Plan, others: Sequence[str] = ()) -> Callable[[str], Any]:
-    """The entry of a plan for a name; None for none. `others`: names of what is no array, but may have an output.
-
-    Raises ValueError for a pattern that fits none, TypeError for a plan that is no mapping."""
-    if not isinstance(plan, Mapping):
-        raise TypeError(f"shard_: plan is a mapping of patterns of names to specs, not {plan!r}")
-    for pattern, entry in plan.items():
-        among = others if isinstance(entry, Output) else names
-        if not fnmatch.filter(among, pattern):
-            some = ", ".join(map(repr, list(among)[:6]))
-            what = "submodule" if isinstance(entry, Output) else "parameter"
-            raise ValueError(f"shard_: the pattern {pattern!r} of plan fits no {what}; there are {some or 'none'}, ...")
-
-    def entry_of(name: str) -> Any:
-        fitting = (e for p, e in plan.items() if fnmatch.fnmatchcase(name, p) and not isinstance(e, Output))
-        return next(fitting, None)
-
-    return entry_of
-
-
-def resolved(entry: Spec | Rule, name: str, shape: tuple[int, ...], mesh: Mesh) -> Placement:
-    """The placement that an entry of a plan means for an array."""
-    spec = entry(name, shape, mesh) if callable(entry) else entry
-    return placement_of(() if spec is None else spec, mesh, shape, f"shard_: {name}")
 
 
 def _shard_tree(tree: Any, mesh: Mesh, plan: Plan) -> Any:

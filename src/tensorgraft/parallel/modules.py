@@ -12,8 +12,8 @@ import torch
 from tensorgraft.frontends.torch.core import placed
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.hub.placement import Mesh, Placement, placement
+from tensorgraft.parallel.matching import resolved, specs_by_name
 from tensorgraft.parallel.meshes import placement_of
-from tensorgraft.parallel.models import resolved, specs_by_name
 from tensorgraft.parallel.of_torch import check_device, constrain
 from tensorgraft.parallel.plans import Output, Plan
 

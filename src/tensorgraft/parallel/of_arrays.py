@@ -10,8 +10,8 @@ from tensorgraft.storage import Storage, pin
 def _check(name: str, x: Array, mesh: Mesh) -> None:
     if x._cell.backend.name != mesh.backend:
         raise ValueError(
-            f"{name}: an array of shape {x.shape} is on {x.device}, the {mesh} is another device: x.to_device(...) moves"
-            " it"
+            f"{name}: an array of shape {x.shape} is on {x.device}, the {mesh} is another device:"
+            " x.to_device(...) moves it"
         )
 
 
@@ -43,5 +43,3 @@ def placement(x: Array) -> Placement | None:
 def bytes_by_device(x: Array) -> tuple[int, dict[int, int]]:
     cell: Storage = x._cell
     return id(cell), cell.backend.bytes_by_device(cell.array)
-
-

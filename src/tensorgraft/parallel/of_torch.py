@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from tensorgraft.devices import device
@@ -21,8 +19,8 @@ def check_device(name: str, x: Tensor, mesh: Mesh) -> None:
     """Raises ValueError for a tensor that is not on the device of a mesh."""
     if x.device != device(mesh.backend):
         raise ValueError(
-            f"{name}: a tensor of shape {tuple(x.shape)} is on {x.device}, the {mesh} is {device(mesh.backend)}: move it"
-            f" there first (.to(tg.device({mesh.backend!r})))"
+            f"{name}: a tensor of shape {tuple(x.shape)} is on {x.device}, the {mesh} is {device(mesh.backend)}:"
+            f" move it there first (.to(tg.device({mesh.backend!r})))"
         )
 
 
@@ -60,5 +58,3 @@ def bytes_by_device(x: Tensor) -> tuple[int, dict[int, int]]:
         return x.untyped_storage().data_ptr(), {}
     cell = cell_of(x)
     return id(cell), cell.backend.bytes_by_device(cell.array)
-
-

@@ -40,7 +40,7 @@ def shard(x: Any, mesh: Mesh, spec: Spec) -> Any:
 
 
 def replicate(x: Any, mesh: Mesh) -> Any:
-    """`shard(x, mesh, ())`: all of it on every device."""
+    """`shard(x, mesh, ())`: all of it on every device. Raises as `shard` does."""
     return _each("replicate", x, lambda front, a: front.shard(a, mesh, placement_of((), mesh, a.shape, "replicate")))
 
 
@@ -95,7 +95,9 @@ def placement(x: Any) -> Placement | None:
 
 def bytes_by_device(x: Any) -> dict[int, int]:
     """How many bytes each device holds, by its number, of an array, a pytree of arrays, or of a `torch.nn.Module`'s
-    parameters, buffers and gradients, each storage once: what is there, not what should be."""
+    parameters, buffers and gradients, each storage once: what is there, not what should be.
+
+    Raises TracedValueError inside a compiled function."""
     total: dict[int, int] = {}
     seen: set[int] = set()
     torch = sys.modules.get("torch")

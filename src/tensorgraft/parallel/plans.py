@@ -25,7 +25,8 @@ class Output:
 
 
 def data_parallel() -> dict[str, Any]:
-    """Every device has the whole model, and a part of the batch (`tg.parallel.shard_batch`)."""
+    """Every device has the whole model, and a part of the batch (`tg.parallel.shard_batch`).
+    Raises nothing."""
     return {}
 
 
@@ -36,6 +37,8 @@ def fully_sharded(*axes: str, smallest: int = 0) -> dict[str, Any]:
     Arguments:
         axes: of the mesh, over all of which parameters are split; by default all that it has.
         smallest: parameters of fewer elements stay whole.
+
+    Returns a plan. Raises nothing; `shard_` raises ValueError for an axis that the mesh has not.
     """
 
     def rule(name: str, shape: tuple[int, ...], mesh: Mesh) -> Any:

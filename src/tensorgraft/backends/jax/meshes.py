@@ -31,14 +31,14 @@ def placement_of(sharding: NamedSharding, ndim: int, backend: str) -> Placement:
     ids = tuple(d.id for d in there.devices.flat)
     mesh = Mesh(tuple(there.devices.shape), tuple(map(str, there.axis_names)), backend, ids)
     entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in sharding.spec]
-    return Placement(mesh, tuple([*entries, *[()] * (ndim - len(entries))]))
+    return Placement(mesh, (*entries, *[()] * (ndim - len(entries))))
 
 
 def on_several_meshes(error: Exception, args: Sequence[Any]) -> ValueError | None:
     """What to say instead of an error of JAX for arrays that lie on different devices; None for other errors."""
     if "incompatible devices" not in str(error):
         return None
-    found = {}
+    found: dict[str, str] = {}
     for x in jax.tree.leaves(list(args)):
         sharding = getattr(x, "sharding", None)
         if isinstance(sharding, NamedSharding):

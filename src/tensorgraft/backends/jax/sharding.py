@@ -27,7 +27,12 @@ class JaxSharding:
         sharding = sharding_of(placement, self.device.platform)
         if isinstance(x, Tracer):
             return lax.with_sharding_constraint(x, sharding)
-        if x.sharding == sharding or x.sharding.is_equivalent_to(sharding, x.ndim):
+        here = x.sharding
+        if here is sharding or (
+            isinstance(here, NamedSharding)
+            and here.mesh == sharding.mesh
+            and (here.spec == sharding.spec or here.is_equivalent_to(sharding, x.ndim))
+        ):
             return x
         return lax.with_sharding_constraint(x, sharding) if is_tracing() else jax.device_put(x, sharding)
 

@@ -21,8 +21,8 @@ from tensorgraft.compiled.surroundings import OfAnother, Surroundings
 from tensorgraft.frontends.torch.compiled.host import LookGuard, ValueGuard
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped
 from tensorgraft.frontends.torch.compiled.sources import storages_of
-from tensorgraft.frontends.torch.core.attributes import Attributes, is_plain
 from tensorgraft.frontends.torch.core import placed
+from tensorgraft.frontends.torch.core.attributes import Attributes, is_plain
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located import here
 from tensorgraft.frontends.torch.core.tensors import cell_of

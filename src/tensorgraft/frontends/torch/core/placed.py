@@ -5,8 +5,6 @@ A placement is the storage's: every tensor on it, views and tied parameters too,
 
 from __future__ import annotations
 
-from typing import Any
-
 import weakref
 
 import torch

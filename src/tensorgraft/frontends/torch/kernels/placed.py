@@ -50,11 +50,11 @@ class _Constrain(torch.autograd.Function):
         ctx.number = inputs[1]
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return _Constrain.apply(gradient, ctx.number), None
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:  # type: ignore[override]
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
         return _Constrain.apply(tangent, ctx.number)
 
     @staticmethod
