@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from benchmarks import networks
@@ -45,7 +46,9 @@ def by_hand(state: dict[str, np.ndarray], shardings: dict[str, NamedSharding]) -
 
     def loss_of(params: Any, inputs: Any, targets: Any) -> Any:
         outputs, _ = apply(params, {}, inputs, True)
-        return optax.softmax_cross_entropy_with_integer_labels(outputs, targets).mean()
+        kept = targets != -100  # PyTorch's meaning of a mean: of the targets that are not to be ignored
+        losses = optax.softmax_cross_entropy_with_integer_labels(outputs, jnp.where(kept, targets, 0))
+        return jnp.where(kept, losses, 0).sum() / kept.sum()
 
     def step(params: Any, moments: Any, inputs: Any, targets: Any) -> Any:
         loss, grads = jax.value_and_grad(loss_of)(params, inputs, targets)

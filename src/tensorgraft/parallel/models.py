@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.hub.placement import Mesh
 from tensorgraft.parallel.matching import resolved, specs_by_name
 from tensorgraft.parallel.placing import note_mesh
-from tensorgraft.parallel.plans import Plan
+from tensorgraft.parallel.plans import Output, Plan
 
 
 def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
@@ -64,6 +64,8 @@ def _shard_tree(tree: Any, mesh: Mesh, plan: Plan) -> Any:
             f"shard_: expected a torch.nn.Module or a pytree of arrays of tensorgraft.array_api or JAX, got a"
             f" {type(tree).__module__}.{type(tree).__qualname__}"
         )
+    if isinstance(plan, Mapping):  # of batches: trees have no outputs
+        plan = {p: entry for p, entry in plan.items() if not (isinstance(entry, Output) and entry.batch)}
     entry_of = specs_by_name(list(arrays), plan)
     found = {name: resolved(entry_of(name), name, tuple(x.shape), mesh) for name, x in arrays.items()}
 

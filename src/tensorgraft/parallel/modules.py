@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import gc
+import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +17,7 @@ from tensorgraft.hub.placement import Mesh, Placement, placement
 from tensorgraft.parallel.matching import resolved, specs_by_name
 from tensorgraft.parallel.meshes import placement_of
 from tensorgraft.parallel.of_torch import check_device, constrain
-from tensorgraft.parallel.plans import Output, Plan
+from tensorgraft.parallel.plans import EVERY_AXIS, Output, Plan
 
 Tensor = torch.Tensor
 
@@ -23,7 +25,7 @@ Tensor = torch.Tensor
 def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Module:
     """See `tg.parallel.shard_`."""
     named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    parts = {name: part for name, part in model.named_modules() if name}
+    parts = dict(model.named_modules())
     entry_of = specs_by_name([name for name, _ in named], plan, list(parts))
     chosen: dict[int, tuple[str, Tensor, Placement]] = {}  # by the identity of the tensor
     for name, t in named:
@@ -43,13 +45,18 @@ def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Mod
                for part in (parts[n] for n in fnmatch.filter(parts, pattern))]  # fmt: skip
     for _, entry in outputs:
         placement(mesh, entry.spec, len(entry.spec), "shard_: Output")
+        placement(mesh, (_batch_axes(entry, mesh),), 1, "shard_: Output")
     for _, t, found in chosen.values():
         _place(t, found)
     _place_states(chosen, mesh)
-    for part, entry in outputs:
-        part.register_forward_hook(_constraining(mesh, entry.spec))
+    for hooked in _hooks.pop(model, []):  # of a plan before
+        hooked.remove()
+    _hooks[model] = [part.register_forward_hook(_constraining(mesh, entry)) for part, entry in outputs]
     placed.moved()
     return model
+
+
+_hooks: weakref.WeakKeyDictionary[torch.nn.Module, list[Any]] = weakref.WeakKeyDictionary()
 
 
 def _place(t: Tensor, where: Placement) -> None:
@@ -73,10 +80,25 @@ def _place_states(chosen: dict[int, tuple[str, Tensor, Placement]], mesh: Mesh) 
                     placed.place(value, where)
 
 
-def _constraining(mesh: Mesh, spec: tuple[Any, ...]) -> Callable[..., Any]:
+def _batch_axes(entry: Output, mesh: Mesh) -> tuple[str, ...]:
+    return mesh.names if entry.batch == (EVERY_AXIS,) else entry.batch
+
+
+def _constraining(mesh: Mesh, entry: Output) -> Callable[..., Any]:
+    axes = _batch_axes(entry, mesh)
+    parts = math.prod(mesh.extents[name] for name in axes)
+
     def hook(module: torch.nn.Module, args: Any, out: Any) -> Any:
-        if not isinstance(out, Tensor) or out.dim() != len(spec) or out.device.type != TYPE:
+        if not isinstance(out, Tensor) or out.device.type != TYPE or not out.dim():
             return out
-        return constrain(out, placement_of(spec, mesh, tuple(out.shape), f"the output of {type(module).__name__}"))
+        if axes:
+            given = next((x for x in args if isinstance(x, Tensor) and x.dim() > 1), None)
+            if given is None or out.dim() < 2 or len(given) != len(out) or len(out) % parts:
+                return out
+            return constrain(out, placement(mesh, (axes,), out.dim(), "shard_"))
+        if out.dim() != len(entry.spec):
+            return out
+        what = f"the output of {type(module).__name__}"
+        return constrain(out, placement_of(entry.spec, mesh, tuple(out.shape), what))
 
     return hook

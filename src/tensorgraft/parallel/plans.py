@@ -11,6 +11,7 @@ from tensorgraft.hub.placement import Mesh
 
 Rule = Callable[[str, tuple[int, ...], Mesh], Any]  # (name, shape, mesh) -> spec
 Plan = Mapping[str, Any]
+EVERY_AXIS = "*"  # in `Output.batch`: all axes of the mesh
 
 
 @dataclass(frozen=True)
@@ -18,10 +19,13 @@ class Output:
     """In a plan, of a submodule: what it gives lies so (`tg.parallel.constrain` of its tensors of as many dimensions).
 
     Arguments:
-        spec: as for `tg.parallel.shard`.
+        spec: as for `tg.parallel.shard`; () for what `batch` says alone.
+        batch: axes of the mesh: of a tensor of any number of dimensions the first is split along them, where it is as
+            long as that of what the submodule was given, and divides.
     """
 
-    spec: tuple[Any, ...]
+    spec: tuple[Any, ...] = ()
+    batch: tuple[str, ...] = ()
 
 
 def data_parallel() -> dict[str, Any]:
@@ -32,7 +36,8 @@ def data_parallel() -> dict[str, Any]:
 
 def fully_sharded(*axes: str, smallest: int = 0) -> dict[str, Any]:
     """Every parameter, its gradient and its optimizer's state in pieces, whole only while it is used (ZeRO-3,
-    Rajbhandari et al., arXiv 1910.02054): the largest dimension that divides is split.
+    Rajbhandari et al., arXiv 1910.02054): the largest dimension that divides is split. What submodules give stays split
+    by its batch, so that it is weights that are gathered.
 
     Arguments:
         axes: of the mesh, over all of which parameters are split; by default all that it has.
@@ -50,7 +55,8 @@ def fully_sharded(*axes: str, smallest: int = 0) -> dict[str, Any]:
         dim = max(fitting, key=lambda d: shape[d])
         return (None,) * dim + (tuple(names),)
 
-    return {"*": rule}
+    # two patterns that fit every name: one of parameters, one of submodules
+    return {"*": rule, "**": Output(batch=axes or (EVERY_AXIS,))}
 
 
 # The parts of PyTorch's own layers, each split so that one sum over the axis ends a block (Shoeybi et al., Megatron-LM,
