@@ -62,11 +62,12 @@ TABLE: list[Patch] = [
         registers=True,
     ),
     Patch(
-        "torch.distributed.Backend.GRAFT",
+        "torch.distributed",
         "device.register_process_groups",
         'collectives, by PyTorch\'s own registration: `init_process_group("graft")` may come before all else',
         at="import",
         registers=True,
+        also=("torch.distributed.distributed_c10d.Backend.GRAFT",),
     ),
     *_each(
         "torch",
@@ -193,7 +194,7 @@ TABLE: list[Patch] = [
         "C++ reduces the map of unused parameters by way of pinned memory, which no Python device has",
     ),
     Patch(
-        "torch.distributed.Backend.__new__",
+        "torch.distributed.distributed_c10d.Backend.__new__",
         "device.collectives.backend",
         "without a name PyTorch makes a group for the accelerator alone, whose barrier is one of the CPU",
     ),
