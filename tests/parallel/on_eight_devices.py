@@ -4,6 +4,8 @@ import contextlib
 import copy
 import functools
 import io
+import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -318,6 +320,22 @@ def test_programs_of_one_device_and_of_many_take_turns():
 def test_devices_are_counted():
     assert torch.accelerator.device_count() == torch.graft.device_count() == 8
     assert torch.ones(2, device="graft:1").device == tg.device("jax:1")
+
+
+def test_the_page():
+    """The steps of docs/parallel.md, one after the other."""
+    page = Path(__file__).parents[2] / "docs" / "parallel.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        for number, block in enumerate(blocks):
+            exec(compile(block, f"{page}, block {number}", "exec"), names)
+            assert number == 0 or np.isfinite(names.get("loss", 0.0))
+    assert names["loss"] < names["before"]
+    held = names["held"]
+    assert len(held) == 8 and max(held.values()) < 0.2 * sum(held.values())
+    assert names["exchanged"] > 0 and "tensor_parallel" not in names["choice"].why
+    assert "('data', 'model')" in printed.getvalue() and torch.is_tensor(names["weights"]["0.weight"])
 
 
 def refused(error, words, fn, *args):
