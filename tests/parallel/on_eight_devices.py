@@ -305,7 +305,13 @@ def test_quantised_weights():
     model = nn.Linear(32, 8).to(DEVICE)
     tg.quantize_(model, "int8_per_channel")
     x = matrix(8, 32).to(DEVICE)
-    assert torch.allclose(model(parallel.shard(x, MESH, ("data",))).cpu(), model(x).cpu(), atol=1e-6)
+    wanted = model(x).cpu()
+    assert torch.allclose(model(parallel.shard(x, MESH, ("data",))).cpu(), wanted, atol=1e-6)
+    before = sum(parallel.bytes_by_device(model.weight).values())
+    parallel.shard_(model, MESH, {"weight": ("data", "model")})
+    assert spec(model.weight) == (("data",), ("model",)) and tg.quantization.is_quantized(model.weight)
+    assert max(parallel.bytes_by_device(model.weight).values()) < before / 4
+    assert torch.allclose(model(parallel.shard(x, MESH, ("data",))).cpu(), wanted, atol=1e-6)
 
 
 def test_programs_of_one_device_and_of_many_take_turns():
