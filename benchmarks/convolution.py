@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.measure import Row, interleaved
 
 from tensorgraft.backends.jax import JaxBackend
-from tensorgraft.hub.windowed import Windowed
+from tensorgraft.hub.operations.windowed import Windowed
 
 LAYERS = ((8, 64, 64, 16, 3, 1), (8, 128, 128, 8, 3, 1), (8, 256, 256, 4, 3, 1), (8, 256, 512, 4, 3, 2),
           (8, 512, 512, 2, 3, 1), (8, 256, 512, 4, 1, 2), (1, 512, 512, 7, 3, 1))  # fmt: skip

@@ -12,7 +12,7 @@ from tests.hub import references as ref
 from tests.hub.draw import Draw
 
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.elementwise import kinds_of
+from tensorgraft.hub.operations.elementwise import kinds_of
 
 FLOATS = (dtypes.float32, dtypes.float64)
 LAPACK = (*FLOATS, *dtypes.COMPLEX)

@@ -10,8 +10,8 @@ from tests.hub.cases import FLOATS, LAYOUT, Case, of
 from tests.hub.draw import Draw
 
 from tensorgraft.hub import dtypes, registry
-from tensorgraft.hub.factorisations import Factorisations
-from tensorgraft.hub.random import Random
+from tensorgraft.hub.operations.factorisations import Factorisations
+from tensorgraft.hub.operations.random import Random
 from tensorgraft.quantization.encodings import ENCODINGS
 
 FLOAT = (dtypes.float32, dtypes.bfloat16, dtypes.float64)

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.special as sp
 from tests.hub.draw import Draw
 
-from tensorgraft.hub.elementwise import BINARY, COMPARISONS, ELEMENTWISE
+from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, ELEMENTWISE
 
 
 # Those that NumPy calls something else, or does not have. Operands are float64, complex128, or integers as they are.

@@ -12,7 +12,7 @@ from tests.hub.checks import ABSTRACT, BACKENDS, backend, shapes, to_host
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract import ShapeDtype
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.random import Random
+from tensorgraft.hub.operations.random import Random
 
 KEY = np.array([0x243F6A88, 7], np.uint32)
 # Random123's known answers (kat_vectors) of threefry2x32 with 20 rounds: key, counter, result

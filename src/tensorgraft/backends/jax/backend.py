@@ -17,7 +17,7 @@ from jax.core import ShapedArray
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
-from tensorgraft.backends.jax import cache, forking, memory, native
+from tensorgraft.backends.jax import cache, native, process
 from tensorgraft.backends.jax.analysis import label_scope
 from tensorgraft.backends.jax.coded import JaxCoded
 from tensorgraft.backends.jax.control_flow import JaxControlFlow
@@ -43,8 +43,8 @@ from tensorgraft.importing import uncollected
 Array = Any
 
 
-forking.install()  # before JAX starts
-memory.install()
+process.mind_forks()  # before JAX starts
+process.keep_memory()
 
 _to_device = KeptProgram(lambda x: x)  # the fastest way that JAX has to move a host array, once it is compiled
 

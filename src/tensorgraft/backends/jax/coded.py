@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.coded import Coded, Coding
+from tensorgraft.hub.operations.coded import Coded, Coding
 
 Array = Any
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tensorgraft.backends.jax.byte_products import byte_product
 from tensorgraft.backends.jax.operation import operation
+from tensorgraft.backends.jax.products import byte_product
 from tensorgraft.hub import dtypes
 
 Array = Any

@@ -11,7 +11,7 @@ from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
 from tensorgraft.backends.jax.analysis import analyse
-from tensorgraft.backends.jax.turned import turned_before
+from tensorgraft.backends.jax.products import turned_before
 from tensorgraft.hub.analysis import Analysis
 from tensorgraft.importing import uncollected
 

@@ -13,7 +13,7 @@ from jax import lax
 from tensorgraft.backends.jax.elementwise import _astype
 from tensorgraft.backends.jax.indexing import _take
 from tensorgraft.backends.jax.operation import Tracer, broadcast_to, is_common, is_tracing, operation, with_one_dtype
-from tensorgraft.hub.shape import ShapeOps
+from tensorgraft.hub.operations.shape import ShapeOps
 
 Array = Any
 Shape = tuple[int, ...]

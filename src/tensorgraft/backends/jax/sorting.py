@@ -13,7 +13,7 @@ from jax import lax
 
 from tensorgraft.backends.jax.operation import operation
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.sorting import Sorting
+from tensorgraft.hub.operations.sorting import Sorting
 
 Array = Any
 

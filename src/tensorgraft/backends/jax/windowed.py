@@ -13,7 +13,7 @@ from tensorgraft.backends.jax import patches
 from tensorgraft.backends.jax.linalg import full_precision
 from tensorgraft.backends.jax.operation import operation
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.windowed import Windowed
+from tensorgraft.hub.operations.windowed import Windowed
 
 Array = Any
 Ints = tuple[int, ...]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.coded import Coded, Coding
+from tensorgraft.hub.operations.coded import Coded, Coding
 
 Array = Any
 

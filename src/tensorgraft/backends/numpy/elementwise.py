@@ -10,7 +10,7 @@ import numpy as np
 from tensorgraft.backends.numpy import special
 from tensorgraft.backends.numpy.precision import NARROW, pair, widened
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.elementwise import BINARY, COMPARISONS, ELEMENTWISE, PREDICATES, UNARY
+from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, ELEMENTWISE, PREDICATES, UNARY
 
 Array = Any
 

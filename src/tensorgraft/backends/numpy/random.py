@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.hub.random import _PARITY, _ROTATIONS
+from tensorgraft.hub.operations.random import _PARITY, _ROTATIONS
 
 Array = Any
 

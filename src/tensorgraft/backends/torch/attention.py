@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tensorgraft.backends.torch import arrays
-from tensorgraft.hub.attention import Attention
+from tensorgraft.hub.operations.attention import Attention
 
 Array = Any
 Tensor = torch.Tensor

@@ -12,7 +12,7 @@ import torch
 
 from tensorgraft.backends.torch.operators import LIBRARY, followed
 from tensorgraft.backends.torch.precision import torch_dtype
-from tensorgraft.hub.coded import Coded, Coding, spread
+from tensorgraft.hub.operations.coded import Coded, Coding, spread
 
 Array = Any
 Tensor = torch.Tensor
@@ -126,7 +126,7 @@ def _coded_matmul(
     axis: int,
     result: torch.dtype,
 ) -> Tensor:
-    """See `hub.coded.Coded.coded_matmul`."""
+    """See `hub.operations.coded.Coded.coded_matmul`."""
     m, groups, dtype = x.shape[0], scale.shape[1], x.dtype
     by_row = axis == 1 and groups == 1 and zero is None  # scales of results
     codes = codes.contiguous()

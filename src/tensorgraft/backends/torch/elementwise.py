@@ -26,7 +26,7 @@ from tensorgraft.backends.torch.precision import (
 )
 from tensorgraft.backends.torch.recorder import StandIn
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.elementwise import BINARY, COMPARISONS, PREDICATES, UNARY
+from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, PREDICATES, UNARY
 
 Array = Any
 Tensor = torch.Tensor

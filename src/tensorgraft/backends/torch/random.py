@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft.hub.random import _PARITY, _ROTATIONS
+from tensorgraft.hub.operations.random import _PARITY, _ROTATIONS
 
 Array = Any
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.elementwise import kinds_of
+from tensorgraft.hub.operations.elementwise import kinds_of
 
 Shape = tuple[int, ...]
 

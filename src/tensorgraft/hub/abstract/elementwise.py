@@ -17,7 +17,7 @@ from tensorgraft.hub.abstract.array import (
     check_kinds,
     fail,
 )
-from tensorgraft.hub.elementwise import BINARY, COMPARISONS, ELEMENTWISE, PREDICATES, UNARY, kinds_of
+from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, ELEMENTWISE, PREDICATES, UNARY, kinds_of
 
 # Python scalar -> the kinds of dtype it can take (Array API, "Mixing arrays with Python scalars")
 _TAKES = {bool: "bifc", int: "ifc", float: "fc", complex: "c"}

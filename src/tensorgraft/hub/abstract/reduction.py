@@ -8,7 +8,7 @@ from typing import Any
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract.array import ShapeDtype, axes_of, axis_of, check, check_kinds, fail
 
-# name -> kinds of dtype, as in `hub.elementwise`
+# name -> kinds of dtype, as in `hub.operations.elementwise`
 KINDS = {
     **dict.fromkeys(("sum", "prod", "cumsum", "cumprod"), "ifc"),
     **dict.fromkeys(("max", "min", "cummax", "cummin", "argmax", "argmin"), "bif"),

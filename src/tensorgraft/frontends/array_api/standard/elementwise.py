@@ -26,8 +26,9 @@ from tensorgraft.frontends.array_api.core.calls import (
 )
 from tensorgraft.frontends.array_api.core.promotion import kind
 from tensorgraft.frontends.array_api.core.traced_numbers import Number, plain
-from tensorgraft.hub import cold, dtypes, elementwise
+from tensorgraft.hub import cold, dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.operations import elementwise
 from tensorgraft.storage import Storage
 
 Kernel = Callable[..., Any]  # (the backend, its arrays of one dtype) -> an array of it
@@ -150,8 +151,8 @@ def _composite(name: str) -> Kernel:
 def _run(xp: Backend, name: str, kernel: Kernel, *values: Any) -> Any:
     """A kernel of several hub operations is one program where the backend compiles, unless it is traced already."""
     if xp.compiles and not any(map(xp.is_traced, values)):
-        made = cold.attempt(xp, (name, kernel), kernel, values)
-        return _program(xp, name, kernel)(*values)[0] if made is None else made[0]
+        out = cold.attempt(xp, (name, kernel), kernel, values)
+        return _program(xp, name, kernel)(*values)[0] if out is None else out[0]
     return kernel(xp, *values)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.factorisations import Factorisations
+from tensorgraft.hub.operations.factorisations import Factorisations
 from tensorgraft.hub.primitive import primitive
 
 Array = Any

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tensorgraft.hub.attention import Attention
-from tensorgraft.hub.coded import Coded
-from tensorgraft.hub.control_flow import ControlFlow
-from tensorgraft.hub.elementwise import Elementwise
-from tensorgraft.hub.fft import FFT
-from tensorgraft.hub.indexing import Indexing
-from tensorgraft.hub.linalg import LinearAlgebra
-from tensorgraft.hub.random import Random
-from tensorgraft.hub.reduction import Reduction
-from tensorgraft.hub.shape import ShapeOps
-from tensorgraft.hub.sorting import Sorting
-from tensorgraft.hub.windowed import Windowed
+from tensorgraft.hub.operations.attention import Attention
+from tensorgraft.hub.operations.coded import Coded
+from tensorgraft.hub.operations.control_flow import ControlFlow
+from tensorgraft.hub.operations.elementwise import Elementwise
+from tensorgraft.hub.operations.fft import FFT
+from tensorgraft.hub.operations.indexing import Indexing
+from tensorgraft.hub.operations.linalg import LinearAlgebra
+from tensorgraft.hub.operations.random import Random
+from tensorgraft.hub.operations.reduction import Reduction
+from tensorgraft.hub.operations.shape import ShapeOps
+from tensorgraft.hub.operations.sorting import Sorting
+from tensorgraft.hub.operations.windowed import Windowed
 
 
 class Operations(
