@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tensorgraft.devices import device
 from tensorgraft.frontends.torch.core import placed
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.hub.placement import Mesh, Placement, placement
@@ -86,10 +87,10 @@ def _batch_axes(entry: Output, mesh: Mesh) -> tuple[str, ...]:
 
 def _constraining(mesh: Mesh, entry: Output) -> Callable[..., Any]:
     axes = _batch_axes(entry, mesh)
-    parts = math.prod(mesh.extents[name] for name in axes)
+    parts, here = math.prod(mesh.extents[name] for name in axes), device(mesh.backend)
 
     def hook(module: torch.nn.Module, args: Any, out: Any) -> Any:
-        if not isinstance(out, Tensor) or out.device.type != TYPE or not out.dim():
+        if not isinstance(out, Tensor) or out.device != here or not out.dim():  # elsewhere while it is recorded
             return out
         if axes:
             given = next((x for x in args if isinstance(x, Tensor) and x.dim() > 1), None)
