@@ -169,7 +169,10 @@ class Taping(_Operations):
     # ---- control flow ------------------------------------------------------------------------------
 
     def constrain(self, x: Variable, placement: Placement, /) -> Variable:
-        return self.apply("constrain", (x, placement), {})
+        xp, value = self.inner, self.inner.constrain(x.value, placement)
+        if not x.tracked or not dtypes.is_inexact(xp.dtype_of(value)):
+            return Variable(value)
+        return Variable(value, TapeNode([x], lambda g: [lambda: xp.constrain(g[0], placement)], 1))
 
     def cond(self, predicate: Variable, true_fn: Any, false_fn: Any, /, *operands: Any) -> Any:
         if not self.is_traced(predicate):

@@ -88,7 +88,6 @@ RULES: dict[str, Callable[..., Any]] = {
     "pad": _pad,
     "slice": _slice,
     "slice_update": _slice_update,
-    "constrain": lambda xp, y, g, x, placement: [lambda: xp.constrain(g, placement)],
     "flip": lambda xp, y, g, x, axes: [lambda: xp.flip(g, axes)],
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
