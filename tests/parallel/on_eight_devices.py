@@ -174,6 +174,13 @@ def test_values_leave_whole(tmp_path):
     assert torch.equal(torch.load(tmp_path / "x.pt").cpu(), matrix(8, 8))
     with pytest.raises(BufferError, match="unsharded"):
         torch.from_dlpack(x)
+    model = parallel.shard_(nn.Sequential(nn.Linear(8, 8)).to(DEVICE), LINE, parallel.fully_sharded())
+    torch.save(model, tmp_path / "model.pt")
+    loaded = torch.load(tmp_path / "model.pt", weights_only=False)
+    y = parallel.shard_batch(matrix(8, 8), LINE)
+    with pytest.raises(ValueError, match="operands lie on different meshes"):
+        model(x)
+    assert torch.equal(loaded(y).cpu(), model(y).cpu()) and parallel.placement(loaded[0].weight) is None
 
 
 def test_writes_stay():
@@ -382,4 +389,4 @@ def test_bad_input():
     a, b = parallel.shard(x, MESH, ("data",)), parallel.shard(x, small, ("data",))
     for with_mode in ("tiered", "compiled"):
         with tg.eager(with_mode):
-            refused(ValueError, "operands lie on different devices", torch.add, a, b)
+            refused(ValueError, "operands lie on different meshes", torch.add, a, b)
