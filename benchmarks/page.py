@@ -39,6 +39,7 @@ AREAS = {
     "quantized": "Quantised products",
     "optimizers": "Optimizers of 8 bits",
     "trace": "Estimates of traces",
+    "parallel": "Eight simulated devices",
 }
 
 

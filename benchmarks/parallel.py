@@ -8,7 +8,7 @@ import os
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -35,9 +35,39 @@ PLACEMENTS: dict[str, tuple[Any, dict[str, Any]]] = {
 CHECKED, CALLS, ROUNDS = 4, 4, 8
 
 
-def by_hand(state: dict[str, np.ndarray], shardings: dict[str, NamedSharding]) -> tuple[list[Any], Callable[..., Any]]:
-    """What a step holds, placed, and the step: what it gives lies as what it takes, and so do gradients."""
-    apply, optimizer = hand.NETWORKS["GPT-2"]
+def gpt(params: Any, tokens: Any, batched: Callable[[Any], Any]) -> Any:
+    """`networks_by_hand.gpt`, with `batched` of what embeddings, layers and normalisations give."""
+
+    def linear(x: Any, name: str) -> Any:
+        return batched(hand.linear(x, name, params))
+
+    def norm(x: Any, name: str) -> Any:
+        return batched(hand.layer_norm(x, name, params))
+
+    batch, length = tokens.shape
+    x = batched(params["token.weight"][tokens]) + params["position.weight"][:length]
+    mask = jnp.tril(jnp.ones((length, length), bool))
+    for i in range(SIZES["layers"]):
+        name = f"blocks.{i}"
+        parts = jnp.split(linear(norm(x, f"{name}.norm1"), f"{name}.qkv"), 3, -1)
+        q, k, v = (part.reshape(batch, length, SIZES["heads"], -1).transpose(0, 2, 1, 3) for part in parts)
+        scores = jnp.where(mask, q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5, -jnp.inf)
+        x = x + linear((jax.nn.softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(x.shape), f"{name}.out")
+        h = jax.nn.gelu(linear(norm(x, f"{name}.norm2"), f"{name}.up"), approximate=False)
+        x = batched(x + linear(h, f"{name}.down"))
+    return batched(norm(x, "norm") @ params["token.weight"].T)
+
+
+def by_hand(
+    state: dict[str, np.ndarray], shardings: dict[str, NamedSharding], rows: NamedSharding | None
+) -> tuple[list[Any], Callable[..., Any]]:
+    """What a step holds, placed, and the step: what it gives lies as what it takes, and so do gradients. `rows`: how
+    activations lie, where the program says so."""
+    optimizer = hand.ADAMW
+
+    def batched(x: Any) -> Any:
+        return x if rows is None else jax.lax.with_sharding_constraint(x, rows)
+
     params = {name: jax.device_put(x, shardings[name]) for name, x in hand.load(state)[0].items()}
     mesh = next(iter(shardings.values())).mesh
     held = [params, jax.tree.map(lambda x: x, optimizer.init(params))]
@@ -45,7 +75,7 @@ def by_hand(state: dict[str, np.ndarray], shardings: dict[str, NamedSharding]) -
     held = jax.device_put(held, where)
 
     def loss_of(params: Any, inputs: Any, targets: Any) -> Any:
-        outputs, _ = apply(params, {}, inputs, True)
+        outputs = gpt(params, inputs, batched)
         kept = targets != -100  # PyTorch's meaning of a mean: of the targets that are not to be ignored
         losses = optax.softmax_cross_entropy_with_integer_labels(outputs, jnp.where(kept, targets, 0))
         return jnp.where(kept, losses, 0).sum() / kept.sum()
@@ -71,8 +101,8 @@ def compare(name: str) -> list[Row]:
     tg.parallel.shard_(work.model, mesh, plan)
     placed = {n: tg.parallel.placement(p) for n, p in work.model.named_parameters()}
     shardings = {n: sharding_of(p, "cpu") for n, p in placed.items() if p is not None}
-    held, theirs = by_hand(state, shardings)
     rows = NamedSharding(next(iter(shardings.values())).mesh, PartitionSpec("data"))
+    held, theirs = by_hand(state, shardings, rows if "**" in plan else None)
     batch = [jax.device_put(x, rows) for x in (inputs, targets)]
     text = theirs.lower(*held, *batch).compile().as_text()
 
@@ -108,5 +138,6 @@ def compare(name: str) -> list[Row]:
     return found
 
 
-def rows() -> list[Row]:
-    return [row for name in PLACEMENTS for row in compare(name)]
+def measure() -> Iterator[Row]:
+    for name in PLACEMENTS:
+        yield from compare(name)

@@ -68,6 +68,14 @@ class Placement:
         """That of an array whose dimension i is the dimension `axes[i]` of this one's."""
         return Placement(self.mesh, tuple(self.spec[a] for a in axes))
 
+    def fitted(self, shape: Sequence[int]) -> Placement:
+        """That of an array which belongs to this one's, of another shape (scales, codes that are packed into one
+        dimension): the same axes where they divide, else whole."""
+        spec = self.spec if len(shape) == len(self.spec) else (tuple(n for names in self.spec for n in names),)
+        spec = (*spec, *((),) * (len(shape) - len(spec)))
+        like = Placement(self.mesh, spec[: len(shape)])
+        return Placement(self.mesh, tuple(() if n % like.parts(d) else spec[d] for d, n in enumerate(shape)))
+
     def check(self, shape: Sequence[int], what: str) -> None:
         """Raises ValueError for a dimension that does not divide; `what` is the array's name in the message."""
         for dim, n in enumerate(shape):

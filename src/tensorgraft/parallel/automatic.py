@@ -82,7 +82,7 @@ def auto(module: Any, mesh: Mesh, memory: int | None = None) -> Choice:
 def _share(module: Any, mesh: Mesh, plan: dict[str, Any]) -> int:
     """Bytes of the parameters on one device."""
     named = dict(module.named_parameters())
-    entry_of = specs_by_name(list(named), plan)
+    entry_of = specs_by_name(list(named), plan, [name for name, _ in module.named_modules()])
     sizes = 0
     for name, p in named.items():
         shape = tuple(p.shape)

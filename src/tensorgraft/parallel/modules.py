@@ -6,11 +6,11 @@ import fnmatch
 import gc
 import math
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from tensorgraft.devices import device
 from tensorgraft.frontends.torch.core import placed
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.hub.placement import Mesh, Placement, placement
@@ -51,7 +51,7 @@ def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Mod
     _place_states(chosen, mesh)
     for hooked in _hooks.pop(model, []):  # of a plan before
         hooked.remove()
-    _hooks[model] = [part.register_forward_hook(_constraining(mesh, entry)) for part, entry in outputs]
+    _hooks[model] = [part.register_forward_hook(OutputHook(mesh, entry)) for part, entry in outputs]
     placed.moved()
     return model
 
@@ -84,21 +84,23 @@ def _batch_axes(entry: Output, mesh: Mesh) -> tuple[str, ...]:
     return mesh.names if entry.batch == (EVERY_AXIS,) else entry.batch
 
 
-def _constraining(mesh: Mesh, entry: Output) -> Callable[..., Any]:
-    axes = _batch_axes(entry, mesh)
-    parts = math.prod(mesh.extents[name] for name in axes)
+class OutputHook:
+    """What a submodule gives lies as a plan says. (A class, so that a module with such hooks can be pickled.)"""
 
-    def hook(module: torch.nn.Module, args: Any, out: Any) -> Any:
-        if not isinstance(out, Tensor) or out.device.type != TYPE or not out.dim():
-            return out
-        if axes:
+    def __init__(self, mesh: Mesh, entry: Output) -> None:
+        self.mesh, self.spec, self.axes = mesh, entry.spec, _batch_axes(entry, mesh)
+
+    def __call__(self, module: torch.nn.Module, args: Any, out: Any) -> Any:
+        mesh = self.mesh
+        if not isinstance(out, Tensor) or out.device != device(mesh.backend) or not out.dim():
+            return out  # elsewhere while it is recorded
+        if self.axes:
             given = next((x for x in args if isinstance(x, Tensor) and x.dim() > 1), None)
+            parts = math.prod(mesh.extents[name] for name in self.axes)
             if given is None or out.dim() < 2 or len(given) != len(out) or len(out) % parts:
                 return out
-            return constrain(out, placement(mesh, (axes,), out.dim(), "shard_"))
-        if out.dim() != len(entry.spec):
+            return constrain(out, placement(mesh, (self.axes,), out.dim(), "shard_"))
+        if out.dim() != len(self.spec):
             return out
         what = f"the output of {type(module).__name__}"
-        return constrain(out, placement_of(entry.spec, mesh, tuple(out.shape), what))
-
-    return hook
+        return constrain(out, placement_of(self.spec, mesh, tuple(out.shape), what))

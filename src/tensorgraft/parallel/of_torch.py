@@ -50,7 +50,7 @@ def placement(x: Tensor) -> Placement | None:
         return None
     if state.now.capture is not None:
         raise TracedValueError("placement: where a tensor lies is not known while a function is compiled")
-    return cell_of(x).backend.placement(to_array(x.detach()))
+    return cell_of(x).backend.placement(to_array(x.detach(), codes=True))
 
 
 def bytes_by_device(x: Tensor) -> tuple[int, dict[int, int]]:

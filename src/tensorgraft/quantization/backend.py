@@ -15,6 +15,7 @@ import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.tape import ByTape
 from tensorgraft.hub.wrapper import Wrapper
 from tensorgraft.quantization import convolutions, policy, products, trained, views
@@ -203,6 +204,22 @@ class QuantizingBackend(_Operations):
             return program(args)
 
         return run
+
+    def constrain(self, x: Array, placement: Placement, /) -> Array:
+        if not isinstance(x, Quantized):
+            return self.inner.constrain(x, placement)
+        parts = [self.inner.constrain(a, placement.fitted(self.inner.shape(a))) for a in x.parts]
+        return x.with_parts(parts)
+
+    def placement(self, x: Array, /) -> Placement | None:
+        return self.inner.placement(x.codes if isinstance(x, Quantized) else x)
+
+    def bytes_by_device(self, x: Array, /) -> dict[int, int]:
+        total: dict[int, int] = {}
+        for part in x.parts if isinstance(x, Quantized) else (x,):
+            for device, n in self.inner.bytes_by_device(part).items():
+                total[device] = total.get(device, 0) + n
+        return total
 
     def cond(self, *args: Any) -> Any:
         return self.inner.cond(*args)

@@ -100,8 +100,9 @@ class JaxIndexing:
         return self._along(x, indices, axis=axis)
 
     def put_along_axis(self, x: Array, indices: Array, updates: Array, axis: int, mode: str = "set") -> Array:
-        whole = x.shape and all(d == axis % len(x.shape) or n == indices.shape[d] for d, n in enumerate(x.shape))
-        if not whole:
+        # one of each row (classes): many are slower so on a CPU than with all their indices written out
+        wanted = tuple(1 if d == axis % len(x.shape) else n for d, n in enumerate(x.shape))
+        if not x.shape or indices.shape != wanted:
             return super().put_along_axis(x, indices, updates, axis, mode)  # type: ignore[misc]
         return self._onto(x, indices, updates, axis=axis, mode=mode)
 

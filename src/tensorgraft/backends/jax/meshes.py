@@ -35,8 +35,9 @@ def placement_of(sharding: NamedSharding, ndim: int, backend: str) -> Placement:
 
 
 def on_several_meshes(error: Exception, args: Sequence[Any]) -> ValueError | None:
-    """What to say instead of an error of JAX for arrays that lie on different devices; None for other errors."""
-    if "incompatible devices" not in str(error):
+    """What to say instead of an error of JAX for arrays that lie on different devices, or on meshes whose axes do not
+    go together; None for other errors."""
+    if "incompatible devices" not in str(error) and type(error).__name__ != "IndivisibleError":
         return None
     found: dict[str, str] = {}
     for x in jax.tree.leaves(list(args)):
@@ -47,7 +48,9 @@ def on_several_meshes(error: Exception, args: Sequence[Any]) -> ValueError | Non
             where = "on one device" if sharding is not None else ""
         if where:
             found.setdefault(where, f"{x.dtype}{list(x.shape)} {where}")
+    if len(found) < 2:
+        return None
     return ValueError(
-        f"operands lie on different devices: {'; '.join(found.values())}. Place them on one mesh: tg.parallel.shard(x,"
+        f"operands lie on different meshes: {'; '.join(found.values())}. Place them on one mesh: tg.parallel.shard(x,"
         " mesh, spec), or tg.parallel.replicate(x, mesh)"
     )

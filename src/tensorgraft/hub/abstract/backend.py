@@ -62,6 +62,9 @@ class AbstractBackend(_Rules):
     def to_numpy(self, x: ShapeDtype, /) -> np.ndarray:
         raise TracedValueError(f"{x} has a shape and a dtype, but no values")
 
+    def constrain(self, x: ShapeDtype, placement: Any, /) -> ShapeDtype:
+        return x
+
     def from_dlpack(self, x: Any, /) -> ShapeDtype:
         return self.asarray(np.from_dlpack(x))
 

@@ -14,6 +14,7 @@ import optree
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.tape import elementwise, indexing, linalg, reduction, shape, windowed
 from tensorgraft.hub.wrapper import Wrapper
 
@@ -166,6 +167,12 @@ class Taping(_Operations):
         )
 
     # ---- control flow ------------------------------------------------------------------------------
+
+    def constrain(self, x: Variable, placement: Placement, /) -> Variable:
+        xp, value = self.inner, self.inner.constrain(x.value, placement)
+        if not x.tracked or not dtypes.is_inexact(xp.dtype_of(value)):
+            return Variable(value)
+        return Variable(value, TapeNode([x], lambda g: [lambda: xp.constrain(g[0], placement)], 1))
 
     def cond(self, predicate: Variable, true_fn: Any, false_fn: Any, /, *operands: Any) -> Any:
         if not self.is_traced(predicate):
