@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance", "PyTorch's own databases on every backend (tests/conformance)")
     group.addoption("--conformance", choices=["sample", "full"], default="sample", help="how many of the cases")
     group.addoption("--of-thousand", type=int, help="how many of a thousand cases are in the sample")
-    group.addoption("--backends", default="jax,numpy", help="on which backends")
+    group.addoption("--backends", default="jax,numpy,torch,tensorflow", help="on which backends")
     group.addoption("--modes", default="", help="these modes alone (forward,backward,...)")
     group.addoption("--dtypes", default="", help="these dtypes alone")
     group.addoption("--samples", type=int, default=3, help="samples of each operator")
