@@ -80,6 +80,7 @@ def _beside_the_sample(table: list[pytest.Function]) -> list[pytest.Function]:
 
 
 def pytest_collection_finish() -> None:
+    gc.set_threshold(700, 10, 100)
     _spared()
 
 

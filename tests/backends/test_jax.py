@@ -541,6 +541,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted as Linux counts them")
+@pytest.mark.slow
 def test_intermediate_results_are_not_mapped_anew_at_each_call() -> None:
     """In a process of one thread. Not in each: where glibc has put small blocks between large ones it asks for more."""
     alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

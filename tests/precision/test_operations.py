@@ -12,6 +12,8 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.precision.operations import BY_ARGUMENTS, OPERATORS
 from tensorgraft.precision.policies import LOWER, POLICIES, PROMOTE
 
+pytestmark = pytest.mark.sampled
+
 F32, F64, F16, BF16 = dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16
 _draw = np.random.default_rng(0)
 

@@ -12,6 +12,8 @@ import tensorgraft.array_api as xp
 from tensorgraft.quantization.input_ranges import InputRange
 from tensorgraft.quantization.scheme import scheme_of
 
+pytestmark = pytest.mark.sampled
+
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((24, 64)).astype(np.float32)
 X = (RNG.standard_normal((40, 64)) + 0.7).astype(np.float32)

@@ -9,6 +9,8 @@ import tensorgraft.array_api as xp
 from tensorgraft.hub import registry
 from tensorgraft.transforms import cond, error_if, filter_checkpoint, scan, while_loop
 
+pytestmark = pytest.mark.sampled
+
 BACKENDS = [name for name in ("numpy", "jax", "torch", "tensorflow") if name in registry.backends()]
 ON = pytest.mark.parametrize("backend", BACKENDS)
 

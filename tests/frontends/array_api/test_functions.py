@@ -10,6 +10,8 @@ import pytest
 
 import tensorgraft.array_api as xp
 
+pytestmark = pytest.mark.sampled
+
 rng = np.random.default_rng(0)
 X = rng.normal(size=(3, 4))
 Y = rng.normal(size=(3, 4))

@@ -101,6 +101,7 @@ def test_layers_that_vmap_made_are_quantised_one_by_one(transformer: Any, quanti
         assert np.array_equal(made[i].dequantize(), alone.dequantize())
 
 
+@pytest.mark.slow
 def test_what_is_not_quantised_is_trained(quantised: Any) -> None:
     gradient = eqx.filter_grad(loss)(quantised, TOKENS)
     expected = eqx.filter_grad(loss)(dense(quantised), TOKENS)

@@ -245,12 +245,15 @@ def test_queries():
 
 
 def test_flags_are_harmless():
+    x = torch.linspace(-1, 1, 6).reshape(2, 3).cuda()
+    values = (x @ x.t()).tolist()
     before = torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.allow_tf32
     torch.backends.cudnn.benchmark = True
     torch.backends.cuda.matmul.allow_tf32 = True
-    torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.allow_tf32 = before
     torch.cuda.nvtx.range_push("step")
+    assert (x @ x.t()).tolist() == values
     torch.cuda.nvtx.range_pop()
+    torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def test_seeds():

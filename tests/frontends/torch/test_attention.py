@@ -9,6 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tensorgraft as tg
 
+pytestmark = pytest.mark.sampled
+
 FUSED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 SEEN = torch.rand(5, 6, generator=torch.Generator().manual_seed(0)) > 0.4
 SEEN[2] = False  # a query that sees no key

@@ -14,6 +14,8 @@ from torch.utils.checkpoint import checkpoint
 import tensorgraft as tg
 from tensorgraft.frontends.torch.core.operator import all_plans
 
+pytestmark = pytest.mark.sampled
+
 BACKENDS = ["numpy", "jax"]
 F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float16
 

@@ -9,6 +9,8 @@ from torch.utils.checkpoint import checkpoint
 
 import tensorgraft as tg
 
+pytestmark = pytest.mark.sampled
+
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
 W = torch.linspace(0.5, 2, 8).reshape(4, 2)
 

@@ -16,6 +16,8 @@ from torch.utils.checkpoint import (
 
 import tensorgraft as tg
 
+pytestmark = pytest.mark.sampled
+
 
 class Block(nn.Module):
     def __init__(self, width, p):

@@ -8,6 +8,8 @@ from torch.func import jacfwd, jacrev, jvp, vmap
 
 import tensorgraft as tg
 
+pytestmark = pytest.mark.sampled
+
 X = torch.linspace(-2, 2, 24).reshape(4, 6)
 W = torch.linspace(0.5, 2, 18).reshape(3, 6)
 Z = torch.complex(X, X.flip(0))

@@ -11,6 +11,8 @@ from torch import nn
 import tensorgraft as tg
 import tensorgraft.frontends.torch as front
 
+pytestmark = pytest.mark.sampled
+
 CASES = {}
 
 

@@ -14,6 +14,8 @@ from torch.nn.utils import parametrizations, parametrize
 import tensorgraft as tg
 from tensorgraft.frontends.torch import fallbacks
 
+pytestmark = pytest.mark.sampled
+
 VOCABULARY, WIDTH = 17, 8
 
 

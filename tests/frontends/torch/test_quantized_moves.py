@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader, default_collate
 
 import tensorgraft as tg
 
+pytestmark = pytest.mark.sampled
+
 PLACES = ["cpu", "numpy", "torch", "jax", "tensorflow"]
 on_each = pytest.mark.parametrize("place", PLACES)
 SCHEMES = ["int4_per_group_32", "uint4_asymmetric_per_group_32", "int8_dynamic", "float8_e4m3"]

@@ -11,6 +11,8 @@ from torch.testing import assert_close
 import tensorgraft as tg
 import tensorgraft.frontends.torch as front
 
+pytestmark = pytest.mark.sampled
+
 aten = torch.ops.aten
 CASES = {}
 

@@ -11,6 +11,8 @@ import torch
 
 import tensorgraft as tg
 
+pytestmark = pytest.mark.sampled
+
 DEVICES = [name for name in ("numpy", "jax") if name in tg.backends()]
 
 

@@ -13,6 +13,8 @@ from torch import nn
 import tensorgraft as tg
 import tensorgraft.frontends.torch
 
+pytestmark = pytest.mark.sampled
+
 LOCATIONS = {
     "none": lambda device: (None, device),
     "cpu": lambda device: ("cpu", torch.device("cpu")),

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import tensorgraft as tg
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*lazily.*")
+pytestmark = [pytest.mark.sampled, pytest.mark.filterwarnings("ignore:.*lazily.*")]
 
 
 @pytest.fixture(params=["jax", "numpy"])
