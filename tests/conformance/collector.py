@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance import page
+from tests.conformance import page, ran
 
 OFTEN = 200  # cases after which a run writes what it has found: one that is ended leaves that
 RESULTS = Path(__file__).parents[2] / "out" / "conformance"
@@ -17,7 +17,7 @@ RESULTS = Path(__file__).parents[2] / "out" / "conformance"
 class Collector:
     def __init__(self, config: pytest.Config) -> None:
         self.kept = config.getoption("--conformance") == "full" or config.getoption("--of-thousand") is not None
-        self.found: dict[str, page.Results] = defaultdict(dict)
+        self.found: dict[str, ran.Results] = defaultdict(dict)
         self.seen = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -104,7 +104,26 @@ def _of_parts(name: str, combine: str) -> Fn:
     return _by_kind(predicate, c=lambda x: joined(predicate(real(x)), predicate(imag(x))))
 
 
-_PLAIN = "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Sin Sinh Tan Tanh Exp Expm1 Log Log1p Sqrt Rsqrt Erfc Lgamma"
+def _principal(fn: Fn) -> Fn:
+    """A complex function of an operand that XLA knows nothing of: it would take log(exp(z)) for z, sqrt(z * z) for |z|
+    and exp(z) ** p for exp(z * p), as for real numbers. In a graph, one part is multiplied by a 1 that is an input."""
+
+    def hidden(x: Array, *rest: Array) -> Array:
+        if is_symbolic(x):
+            with tf.init_scope():
+                one = tf.constant(1, TF[dtypes.real_dtype(dtype_of(x))])
+            x = make_complex(raw.Mul(x=real(x), y=one), imag(x))
+        return fn(x, *rest)
+
+    return hidden
+
+
+_PLAIN = "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Sin Sinh Tan Tanh Exp Expm1 Log1p Erfc Lgamma"
+_BRANCHED = {
+    **{name.lower(): _unary(name) for name in ("Log", "Sqrt", "Rsqrt")},
+    "log2": special.log2,
+    "log10": special.log10,
+}
 UNARY: dict[str, Fn] = {
     "abs": _by_kind(_unary("Abs"), u=lambda x: x, c=_modulus),
     "sign": _by_kind(_unary("Sign"), u=lambda x: cast(raw.NotEqual(x=x, y=_like(x, 0)), dtype_of(x))),
@@ -123,12 +142,11 @@ UNARY: dict[str, Fn] = {
     "signbit": special.signbit,
     "logical_not": _unary("LogicalNot"),
     **{name.lower(): in_float32(_unary(name)) for name in _PLAIN.split()},
+    **{name: in_float32(_by_kind(fn, c=_principal(fn))) for name, fn in _BRANCHED.items()},
     "erf": in_float32(special.erf),
     "erf_inv": in_float32(special.erf_inv),
     "bessel_i0e": in_float32(_unary("BesselI0e")),
     "bessel_i1e": in_float32(_unary("BesselI1e")),
-    "log2": in_float32(special.log2),
-    "log10": in_float32(special.log10),
     "digamma": in_float32(special.digamma),
 }
 
@@ -255,6 +273,7 @@ BINARY: dict[str, Fn] = {
     "pow": _by_kind(
         in_float32(_binary("Pow")),
         i=through({**dict.fromkeys((dtypes.uint8, dtypes.uint16, dtypes.uint32), dtypes.int64)}, _integer_power),
+        c=_principal(_binary("Pow")),
     ),
     "atan2": in_float32(lambda y, x: raw.Atan2(y=y, x=x)),
     "nextafter": special.nextafter,

@@ -55,7 +55,7 @@ class Jitted(TracedFunction):
                 if cell.backend is not backend:
                     keys.append(backend := cell.backend)
                     told = backend.signature
-                keys += (x._geometry, told(cell.array))
+                keys += (x._geometry, told(cell.array), cell.placement)
                 cells.append(id(cell))
             elif x.__class__ in _NUMBERS:
                 keys.append(x.__class__)

@@ -254,7 +254,7 @@ class _Watch:
         n = self.numbers.setdefault(key, len(self.calls))
         if n == len(self.calls):
             name = schema.short_name(func)
-            self.calls.append(OperatorUse(name, _where(place), source_line(place), node is not None))
+            self.calls.append(OperatorUse(name, _where(place), source_line(place), node is not None, label=str(n)))
         self.calls[n].calls += 1
         return str(n)
 

@@ -18,6 +18,7 @@ from tensorgraft.compiled.surroundings import OfAnother, Surroundings
 from tensorgraft.compiled.values import exact, is_plain, keys_of
 from tensorgraft.frontends.torch.compiled.host import LookGuard, ValueGuard
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped
+from tensorgraft.frontends.torch.core import placed
 from tensorgraft.frontends.torch.core.attributes import Attributes
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located import here
@@ -38,7 +39,7 @@ def leaf_key(leaf: Any) -> Any:
             return leaf.device.type, *geometry
         cell = cell_of(leaf)
         array = cell.array.kind if cell.backend.compound else (cell.array.shape, cell.array.dtype)
-        return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), array
+        return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), array, cell.placement
     if is_plain(leaf):
         return exact(leaf)
     if framework_of(leaf) == "tensorgraft":
@@ -69,6 +70,7 @@ def modes() -> tuple[Any, ...]:
         cast and (torch.get_autocast_dtype(TYPE), torch.is_autocast_cache_enabled()),
         policy(),
         _deterministic(),
+        placed.moves,
     )
 
 

@@ -78,7 +78,7 @@ def add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
             if cell.backend.compound:
                 keys += (cell.array.kind,)
             keys += (cell.backend, t.dtype, t.shape, t.stride(), t.storage_offset(), t.requires_grad, t.is_leaf)
-            keys += (t.is_conj(), t.is_neg(), a.shape, a.dtype)
+            keys += (t.is_conj(), t.is_neg(), a.shape, a.dtype, cell.placement)
             cells.append(cell)
         else:
             keys.append(leaf_key(t))

@@ -21,7 +21,10 @@ from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Structure, unflatten_call
 
 Tensor = torch.Tensor
-_MODES = ("grad mode", "inference mode", "default dtype", "autocast", "autocast policy", "deterministic algorithms")
+_MODES = (
+    *("grad mode", "inference mode", "default dtype", "autocast", "autocast policy", "deterministic algorithms"),
+    "placements over a mesh",
+)
 _SHOWN = 4  # values of one argument in a message
 _WAYS_OUT = (
     "  a number that changes:  pass it as a tensor on the device",
