@@ -59,6 +59,7 @@ class Storages:
         self._cell_of = cell_of
         self._fixed: list[Any] = [source.cell or nobody for source in sources]
         self._arguments = [(k, s.argument) for k, s in enumerate(sources) if s.argument is not None]
+        self._only = [i for _, i in self._arguments] if len(self._arguments) == len(sources) else None
         self._others = [(k, s.find) for k, s in enumerate(sources) if s.find is not None]
 
     def __len__(self) -> int:
@@ -76,7 +77,10 @@ class Storages:
 
     def arrays(self, leaves: Leaves) -> list[Array]:
         """What is in them."""
-        arrays, cell_of = [cell.array for cell in self._fixed], self._cell_of
+        cell_of = self._cell_of
+        if self._only is not None:
+            return [cell_of(leaves[i]).array for i in self._only]
+        arrays = [cell.array for cell in self._fixed]
         for k, i in self._arguments:
             arrays[k] = cell_of(leaves[i]).array
         for k, find in self._others:
@@ -114,7 +118,8 @@ class ProgramInputs:
             cell_of,
         )
         self._donated = list(donated)
-        self._plain = not self._feeds and not self._numbers and not self._donated
+        plain = not self._feeds and not self._numbers and not self._donated
+        self.arrays: Callable[[Leaves], list[Array]] = self._storages.arrays if plain else self
 
     @property
     def fed(self) -> bool:
@@ -123,8 +128,6 @@ class ProgramInputs:
 
     def __call__(self, leaves: Leaves) -> list[Array]:
         arrays = self._storages.arrays(leaves)
-        if self._plain:
-            return arrays
         for k, feed in self._feeds:
             arrays[k] = feed.take()
         for k, i, dtype in self._numbers:

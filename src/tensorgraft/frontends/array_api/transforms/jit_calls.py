@@ -74,7 +74,7 @@ class ArrayTrace:
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         xp = self.backend
-        arrays = self.inputs.run(self.run, leaves) if self._takes else self.run(*self.inputs(leaves))
+        arrays = self.inputs.run(self.run, leaves) if self._takes else self.run(*self.inputs.arrays(leaves))
         if self._only is not None:
             out = [Array(Storage(a, xp), geometry) for a, geometry in zip(arrays, self._only, strict=True)]
             return optree.tree_unflatten(self.structure, out)

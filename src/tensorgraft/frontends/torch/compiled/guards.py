@@ -55,7 +55,8 @@ def leaf_key(leaf: Any) -> Any:
     return type(leaf), leaf
 
 
-_autocast = torch._C._is_any_autocast_enabled
+_autocast, _grad, _inference = torch._C._is_any_autocast_enabled, torch.is_grad_enabled, torch.is_inference_mode_enabled
+_default_dtype = torch.get_default_dtype
 _deterministic = torch._C._get_deterministic_algorithms
 
 
@@ -63,9 +64,9 @@ def modes() -> tuple[Any, ...]:
     """Modes of PyTorch: others trace again."""
     cast = _autocast() and torch.is_autocast_enabled(TYPE)
     return (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        torch.get_default_dtype(),
+        _grad(),
+        _inference(),
+        _default_dtype(),
         cast and (torch.get_autocast_dtype(TYPE), torch.is_autocast_cache_enabled()),
         policy(),
         _deterministic(),

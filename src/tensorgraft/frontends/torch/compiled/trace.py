@@ -91,7 +91,7 @@ class Trace:
 
     def __call__(self, leaves: Sequence[Any], first: bool = False) -> Any:
         if self.plainly is not None:
-            made = self.run(*self.inputs(leaves))
+            made = self.run(*self.inputs.arrays(leaves))
             if self.structure is None:
                 make, k = self.plainly[0]
                 return make(made[k])
