@@ -1,4 +1,4 @@
-"""What was run, for docs/conformance.md: one row for each database, mode and dtype of a backend, in `runs/BACKEND.json`.
+"""What was run, for docs/conformance.md: a row for each database, mode and dtype of a backend, in `runs/BACKEND.json`.
 
 The rows of a run take the place of those before that had no more cases; so runs of one backend, or of one mode, at a
 time and in several checkouts come together.
