@@ -5,12 +5,19 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CONSTRAINTS ?= constraints.txt
 CONFORMANCE ?= ../shared/conformance
-PYTEST_ARGS ?= -n auto --dist loadgroup
+PYTEST_ARGS ?= -n auto --dist worksteal
 
-.PHONY: demo test test-all lint format bench conformance ecosystem harness setup clean
+# What a test's processes import is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo demo-parallel test test-all lint format bench conformance ecosystem harness setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
+
+# One device against eight simulated ones, placed in several ways.
+demo-parallel: $(STAMP)
+	$(BIN)/python examples/parallel.py
 
 # The tests compare with CPU PyTorch: JAX too computes on the CPU, whatever else there is.
 test: export JAX_PLATFORMS = cpu

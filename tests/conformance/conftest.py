@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.testing._internal.common_utils
+import torch.testing._internal.opinfo.core
 from tests.conformance import cases
 
 import tensorgraft as tg
@@ -44,6 +45,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             marks += [pytest.mark.xfail(reason=reason)] if reason else []
             marked.append(pytest.param(case, id=f"{case.mode}-{case.dtype}-{case.name}-{backend}", marks=marks))
     metafunc.parametrize("case", marked)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def untraced() -> Iterator[None]:
+    """PyTorch seeds for each sample, each time keeping a formatted stack for three absent devices, and reads
+    the source of every frame for each list of samples. That took more than half of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (torch.cuda.random, torch.xpu.random, torch.mtia):
+            patch.setattr(module, "_lazy_call", lambda call, **options: None)
+        for module in (torch.testing._internal.common_utils, torch.testing._internal.opinfo.core):
+            patch.setattr(module, "extract_test_fn", lambda: None)  # that of a unittest, which there is none of
+        yield
 
 
 @pytest.fixture
@@ -124,4 +137,6 @@ def _drop_programs() -> None:
     for plans in all_plans:
         plans.clear()
     jax.clear_caches()
+    gc.unfreeze()
     gc.collect()
+    gc.freeze()

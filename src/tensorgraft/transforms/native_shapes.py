@@ -104,8 +104,8 @@ def _asked(error: Exception, sized: bool) -> TracedValueError:
     """What to say of PyTorch's `error`: a value was asked for, or (`sized`) the shape of a result depends on values."""
     import torch
 
+    from tensorgraft.compiled.asked import in_extent
     from tensorgraft.compiled.places import Place, is_ours
-    from tensorgraft.compiled.ways import in_extent
 
     library, place, at = str(Path(torch.__file__).parent), None, error.__traceback__
     while at is not None:

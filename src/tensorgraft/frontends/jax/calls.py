@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax._src.lax.lax import _convert_element_type
 
+from tensorgraft.compiled.values import exact
 from tensorgraft.frontends.jax import looks, writes
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects, ObjectsAfter, flatten, is_object
@@ -313,13 +314,6 @@ class Family:
         self.fixed = frozenset(call.numbers)
         self.made.clear()
         return True
-
-
-def exact(x: Any) -> Any:
-    """Equal for the same number only: zeros have signs, and NaN is itself."""
-    if type(x) is complex:
-        return x.real.hex(), x.imag.hex()
-    return x.hex() if type(x) is float else x
 
 
 def is_arraylike(x: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from tensorgraft.compiled.function import compiles_by
 from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.jax.calls import Family, Flat, JaxCall, JaxTrace, Traces
 from tensorgraft.frontends.jax.keys import is_key_dtype
@@ -134,6 +136,9 @@ class Grafted:
 
 def _again(kind: type[Grafted], fn: Callable[..., Any], onto: str, compiled: bool) -> Grafted:
     return kind(fn, registry.get(onto), compiled, onto)
+
+
+compiles_by(Grafted, operator.methodcaller("compiled"))
 
 
 class GraftedSignature:

@@ -12,6 +12,7 @@ import numpy as np
 import optree
 
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.recorded.graph import Figures, Graph, Node
 from tensorgraft.hub.recorded.pieces import Pieces
 from tensorgraft.hub.tape import ByTape
@@ -276,6 +277,12 @@ class RecordedBackend(_Operations):
 
     def to_numpy(self, x: Array, /) -> np.ndarray:
         return self.inner.to_numpy(self.settled(x))
+
+    def placement(self, x: Array, /) -> Placement | None:
+        return self.inner.placement(self.settled(x))
+
+    def bytes_by_device(self, x: Array, /) -> dict[int, int]:
+        return self.inner.bytes_by_device(self.settled(x))
 
     def synchronize(self) -> None:
         self.end_of_piece()

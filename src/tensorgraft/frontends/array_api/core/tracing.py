@@ -93,7 +93,7 @@ class ArrayCapture:
             inside = self.inner.copy(array) if self.inner.mutable else array
         self.lent.append(Lent(weakref.ref(cell), array, cell.backend, cell.capture, inside))
         self.insides.add(id(inside))
-        cell.array, cell.backend, cell.capture = inside, self.inner, self
+        cell.backend, cell.array, cell.capture = self.inner, inside, self
 
     def reading(self, cell: Storage) -> None:
         if self.reads:
@@ -149,7 +149,7 @@ class ArrayCapture:
         for lent in reversed(self.lent):
             cell = lent.cell()
             if cell is not None:
-                cell.array, cell.backend, cell.capture = lent.array, lent.backend, lent.capture
+                cell.backend, cell.array, cell.capture = lent.backend, lent.array, lent.capture
         for ref in self.made:
             if (cell := ref()) is not None:
                 cell.capture = None

@@ -24,8 +24,8 @@ from tensorgraft.frontends.torch.core.tensors import to_array
 from tensorgraft.hub.backend import Backend
 
 if TYPE_CHECKING:
+    from tensorgraft.compiled.program import ProgramInputs
     from tensorgraft.frontends.torch.compiled.guards import Guards
-    from tensorgraft.frontends.torch.compiled.sources import ProgramInputs
 
 Array = Any
 _MOST = 1024  # in one trace

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core import placed, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.core.schema import Signature
 from tensorgraft.frontends.torch.core.tensors import (
@@ -327,7 +327,10 @@ def zeros_like(
     if layout not in (None, torch.strided):
         return torch.zeros(x.size(), dtype=dtype or x.dtype, layout=layout, device=device or x.device)
     new = torch.empty_like(x, dtype=dtype, device=device, memory_format=memory_format)
-    return new if new.device.type == TYPE else new.zero_()
+    if new.device.type != TYPE:
+        return new.zero_()
+    placed.follow(new, x)
+    return new
 
 
 @direct("new_zeros")
