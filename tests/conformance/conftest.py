@@ -70,16 +70,6 @@ def samples(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(autouse=True)
-def spared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half the time of a run: PyTorch notes each seed for devices that are not there, with the stack as text; and its
-    samples look through the stack for a `unittest.TestCase`."""
-    for absent in (torch.cuda, torch.xpu, torch.mtia):
-        if not absent.is_available():
-            monkeypatch.setattr(absent, "manual_seed_all", lambda seed: None)
-    monkeypatch.setattr(torch.testing._internal.common_utils, "extract_test_fn", lambda: None)
-
-
-@pytest.fixture(autouse=True)
 def limited(request: pytest.FixtureRequest) -> Iterator[None]:
     """A limit in CPU time, so that a busy machine makes no failures; and one of memory between cases."""
     limit = request.config.getoption("--cpu-limit")
