@@ -5,12 +5,19 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CONSTRAINTS ?= constraints.txt
 CONFORMANCE ?= ../shared/conformance
-PYTEST_ARGS ?= -n auto --dist loadgroup
+PYTEST_ARGS ?= -n auto --dist worksteal
 
-.PHONY: demo test test-all lint format bench conformance ecosystem harness setup clean
+# What a test's processes import is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo demo-parallel test test-all lint format bench conformance ecosystem harness setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
+
+# One device against eight simulated ones, placed in several ways.
+demo-parallel: $(STAMP)
+	$(BIN)/python examples/parallel.py
 
 # The tests compare with CPU PyTorch: JAX too computes on the CPU, whatever else there is.
 test: export JAX_PLATFORMS = cpu
@@ -21,7 +28,7 @@ test: $(STAMP)
 test-all: export JAX_PLATFORMS = cpu
 test-all: export TENSORGRAFT_EAGER = compiled
 test-all: $(STAMP)
-	$(BIN)/python -m pytest --slow --conformance=full --backends=jax,numpy,torch,tensorflow $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --slow --conformance=full $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check
@@ -36,10 +43,10 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.run --plot out/benchmarks.png --page docs/benchmarks.md
 
 # PyTorch's own test databases, and primitives in every dtype, on every backend, whole; `make test` runs a sample.
-# Writes docs/conformance.md.
+# Writes docs/conformance.md. Hours; CONFORMANCE_ARGS="--backends=numpy" for a part of it: what was run before stays.
 conformance: export JAX_PLATFORMS = cpu
 conformance: $(STAMP)
-	$(BIN)/python -m pytest tests/conformance tests/hub/test_primitives.py --conformance=full -q --no-header --tb=no -r fE $(PYTEST_ARGS); \
+	$(BIN)/python -m pytest tests/conformance tests/hub/test_primitives.py --conformance=full -q --no-header --tb=no -r fE $(PYTEST_ARGS) $(CONFORMANCE_ARGS); \
 	  status=$$?; $(BIN)/python -m tests.conformance.page; exit $$status
 
 # Other people's programs and test suites, unmodified, natively and on devices. Writes docs/ecosystem.md; hours on JAX.

@@ -1,15 +1,20 @@
 """What all tests share: JAX on the CPU, programs on PyTorch uncompiled, repeatable hypothesis runs, the options of the
 conformance run."""
 
+import gc
 import os
+import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TENSORGRAFT_TORCH_COMPILER", "none")  # Inductor takes seconds for each program
 os.environ.setdefault("TENSORGRAFT_CACHE", "0")  # what is tested is compiled here and now
-# XLA's optimisations are not what is tested; compiling is the time
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+# XLA's optimisations are not what is tested; compiling is the time (`backends/jax/effort.py`)
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+)
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("conformance", "PyTorch's own databases on every backend (tests/conformance)")
     group.addoption("--conformance", choices=["sample", "full"], default="sample", help="how many of the cases")
     group.addoption("--of-thousand", type=int, help="how many of a thousand cases are in the sample")
-    group.addoption("--backends", default="jax,numpy", help="on which backends")
+    group.addoption("--backends", default="jax,numpy,torch,tensorflow", help="on which backends")
     group.addoption("--modes", default="", help="these modes alone (forward,backward,...)")
     group.addoption("--dtypes", default="", help="these dtypes alone")
     group.addoption("--samples", type=int, default=3, help="samples of each operator")
@@ -39,11 +44,56 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Collector(config))
 
 
+@pytest.hookimpl(trylast=True)  # after -k
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--slow"):
-        for item in items:
-            if item.get_closest_marker("slow") is not None:
-                item.add_marker(pytest.mark.skip(reason="slow: make test-all"))
+    if config.getoption("--slow"):
+        return
+    tables: dict[tuple[Path, str], list[pytest.Function]] = defaultdict(list)
+    for item in items:
+        if _is_slow(item):
+            item.add_marker(pytest.mark.skip(reason="slow: make test-all"))
+        elif item.get_closest_marker("sampled") is not None and isinstance(item, pytest.Function):
+            tables[item.path, item.nodeid.partition("[")[0]].append(item)
+    left_out = [item for table in tables.values() for item in _beside_the_sample(table)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        dropped = set(left_out)
+        items[:] = [item for item in items if item not in dropped]
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    ids = item.callspec._idlist if hasattr(item, "callspec") else ()
+    with_these = [name for marker in item.iter_markers("slow_with") for name in marker.args]
+    return item.get_closest_marker("slow") is not None or not set(ids).isdisjoint(with_these)
+
+
+def _beside_the_sample(table: list[pytest.Function]) -> list[pytest.Function]:
+    """The cases of a test that say nothing new: each value of each parameter is in a case before them, in an order
+    that is the same everywhere and mixes the parameters."""
+    beside, known = [], set[tuple[int, str]]()
+    for case in sorted(table, key=lambda case: zlib.crc32(case.name.encode())):
+        values = set(enumerate(case.callspec._idlist)) if hasattr(case, "callspec") else set()
+        if values <= known and known:
+            beside.append(case)
+        known |= values
+    return beside
+
+
+def pytest_collection_finish() -> None:
+    _spared()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _collector() -> Iterator[None]:
+    """Collections of garbage, and whoever looks through all objects, go through what the module's tests make; not
+    through thousands of tests, four frameworks and all programs compiled before, which takes seconds each time."""
+    yield
+    _spared()
+
+
+def _spared() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 _OF_BACKENDS = tuple(str(Path(__file__).parent / folder) + os.sep for folder in ("backends", "hub"))

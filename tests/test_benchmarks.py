@@ -28,6 +28,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("name", SMALL)
+@pytest.mark.slow_with("public gpt")
 def test_by_hand_learns_as_pytorch_does(name: str) -> None:
     work = SMALL[name]()
     known: dict[int, np.ndarray] = {}
@@ -85,6 +86,7 @@ def tiered():
 @pytest.mark.usefixtures("tiered")
 @pytest.mark.filterwarnings("ignore")  # those of libraries are not ours
 @pytest.mark.parametrize("name", unmodified.NAMES)
+@pytest.mark.slow_with("trainer")
 def test_scripts_print_on_the_device_what_they_print_natively(name: str, monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", [name, *ARGS[name].split()])
     printed = []

@@ -14,6 +14,7 @@ NAMESPACES = {
     "quantization": tg.quantization,
     "transforms": tg.transforms,
     "operators": tg.operators,
+    "parallel": tg.parallel,
     "nn": tg.nn,
     "random": tg.random,
     "precision": tg.precision,

@@ -58,6 +58,7 @@ _MODULES = {
     "backends": "tensorgraft.backends",
     "nn": "tensorgraft.nn",
     "operators": "tensorgraft.operators",
+    "parallel": "tensorgraft.parallel",
     "precision": "tensorgraft.precision",
     "quantization": "tensorgraft.quantization",
     "random": "tensorgraft.random",
@@ -98,6 +99,7 @@ __all__ = [
     "load",
     "nn",
     "operators",
+    "parallel",
     "precision",
     "random",
     "scan",
@@ -114,7 +116,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from tensorgraft import array_api, backends, nn, operators, precision, random, transforms
+    from tensorgraft import array_api, backends, nn, operators, parallel, precision, random, transforms
     from tensorgraft.devices import device, from_backend_array, set_default_device, to_backend_array
     from tensorgraft.errors import (
         BackendNotAvailableError,

@@ -73,9 +73,9 @@ def look(xp: Backend, array: Array, geometry: Geometry) -> Array:
     """`storage.read` of an array that has values, by a program that serves every offset of the form."""
     if not geometry.offset or xp.mutable or xp.compound or xp.is_traced(array):
         return storage.read(xp, array, geometry)
-    made = cold.attempt(xp, ("look", geometry), lambda host, lent: storage.read(host, lent, geometry), (array,))
-    if made is not None:
-        return made[0]
+    out = cold.attempt(xp, ("look", geometry), lambda host, lent: storage.read(host, lent, geometry), (array,))
+    if out is not None:
+        return out[0]
     form = form_of(*geometry, tuple(xp.shape(array)), xp.dtype_of(array))
     return _reader(xp, geometry._replace(offset=0), form)(array, xp.place(geometry.offset))[0]
 

@@ -22,6 +22,7 @@ from tensorgraft import boxes
 from tensorgraft.boxes import contiguous_strides
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.placement import Placement
 
 Array = Any
 Shape = tuple[int, ...]
@@ -38,13 +39,14 @@ class Storage:
     written in place, and becomes the array when somebody asks for it. An array that is set is the truth.
     """
 
-    __slots__ = ("__weakref__", "array", "backend", "capture", "cold", "shared")
+    __slots__ = ("__weakref__", "array", "backend", "capture", "cold", "placement", "shared")
 
     def __init__(self, array: Array, backend: Backend, cold: Any = None) -> None:
         if cold is None:
             self.array = array
         self.cold = cold
         self.backend = backend
+        self.placement: Placement | None = None  # that of `Placed`
         self.capture: Any = None  # the trace that knows of it (front ends)
         self.shared = False  # its memory is known outside (DLPack, a caller's own array): never to be donated
 
@@ -62,6 +64,30 @@ class Storage:
 
 
 array_set = vars(Storage)["array"].__get__  # of a storage, its array where that is set; raises AttributeError
+put_array = vars(Storage)["array"].__set__  # of a storage and an array, which is in its place already
+
+
+class Placed(Storage):
+    """A storage whose array stays spread over a mesh as `placement` says, whatever is written: `pin` makes one."""
+
+    __slots__ = ()
+
+    def _set(self, array: Array) -> None:
+        assert self.placement is not None
+        put_array(self, self.backend.constrain(array, self.placement))
+
+    array = property(array_set, _set)
+
+
+def pin(cell: Storage, array: Array, placement: Placement) -> None:
+    """Put `array`, which has the storage's elements in any shape, into it, and keep it placed so from now on.
+
+    Raises ValueError, before anything is changed, where the backend cannot."""
+    with cell.backend.scope():
+        array = cell.backend.constrain(array, placement)
+    cell.placement, cell.cold = placement, None
+    cell.__class__ = Placed
+    put_array(cell, array)
 
 
 class Geometry(NamedTuple):

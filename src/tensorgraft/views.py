@@ -83,17 +83,17 @@ def size_of(shape: Shape) -> int:
 
 def shape_with(shape: Sequence[int], size: int) -> Shape:
     """A shape in which one extent may be -1. Raises ValueError where it cannot hold `size` elements."""
-    found = [operator.index(n) for n in shape]
-    if found.count(-1) > 1 or any(n < -1 for n in found):
-        raise ValueError(f"{tuple(found)} is no shape: at most one extent is -1")
-    if -1 in found:
-        known = math.prod(n for n in found if n != -1)
+    extents = [operator.index(n) for n in shape]
+    if extents.count(-1) > 1 or any(n < -1 for n in extents):
+        raise ValueError(f"{tuple(extents)} is no shape: at most one extent is -1")
+    if -1 in extents:
+        known = math.prod(n for n in extents if n != -1)
         if not known or size % known:
-            raise ValueError(f"{size} elements do not fill the shape {tuple(found)}")
-        found[found.index(-1)] = size // known
-    if math.prod(found) != size:
-        raise ValueError(f"{size} elements do not fill the shape {tuple(found)}")
-    return tuple(found)
+            raise ValueError(f"{size} elements do not fill the shape {tuple(extents)}")
+        extents[extents.index(-1)] = size // known
+    if math.prod(extents) != size:
+        raise ValueError(f"{size} elements do not fill the shape {tuple(extents)}")
+    return tuple(extents)
 
 
 def indexed(g: Geometry, key: Sequence[Any]) -> Geometry:

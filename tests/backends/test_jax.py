@@ -24,6 +24,8 @@ from tensorgraft.backends.numpy import NumpyBackend
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend, dtypes
 
+pytestmark = pytest.mark.sampled
+
 xp = JaxBackend()
 
 

@@ -90,6 +90,30 @@ def test_what_xla_has_not_is_remembered() -> None:
     assert len(seen) == 1
 
 
+BRANCHES = {
+    "log of exp": lambda z: xp.log(xp.exp(z)),
+    "log of product": lambda z: xp.log(xp.multiply(xp.exp(z), xp.exp(z))),
+    "log of power": lambda z: xp.log(xp.pow(z, 2.5)),
+    "log10 of exp": lambda z: xp.log10(xp.exp(z)),
+    "log2 of exp": lambda z: xp.log2(xp.exp(z)),
+    "sqrt of square": lambda z: xp.sqrt(xp.multiply(z, z)),
+    "rsqrt of square": lambda z: xp.rsqrt(xp.multiply(z, z)),
+    "power of exp": lambda z: xp.pow(xp.exp(z), 1.5),
+    "power of square": lambda z: xp.pow(xp.multiply(z, z), 0.5),
+    "power of power": lambda z: xp.pow(xp.pow(z, 2.5), 1.5),
+    "log": xp.log,
+    "sqrt": xp.sqrt,
+}
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_complex_functions_have_their_principal_branch_in_a_program(name: str) -> None:
+    """XLA would undo log by exp, which is right for real numbers alone."""
+    z = xp.asarray(np.array([0.5 + 4j, -0.5 - 4j, 3 + 1000j, -2 + 0.5j, -4 + 0j, 4 + 0j], np.complex128))
+    [found] = xp.compile(lambda z: (BRANCHES[name](z),))(z)
+    np.testing.assert_allclose(host(found), host(BRANCHES[name](z)), rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_nan_wins(compiled: bool) -> None:
     x, y = np.array([np.nan, 1, 2, np.nan]), np.array([1, np.nan, 1, 0])

@@ -17,6 +17,8 @@ torch = pytest.importorskip("torch")
 coded = pytest.importorskip("tensorgraft.backends.torch.coded")
 operators = pytest.importorskip("tensorgraft.backends.torch.operators")
 
+pytestmark = pytest.mark.sampled
+
 SCHEMES = (
     "int8_per_channel", "int8_per_tensor", "int8_asymmetric_per_group_16", "int8_per_block_16x16", "int4_per_group_32",
     "int4_per_channel", "uint4_per_group_32", "int2_per_group_32", "int1_per_channel", "int5_per_group_8", "nf4",

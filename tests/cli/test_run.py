@@ -3,6 +3,7 @@
 import pytest
 
 BACKENDS = ["numpy", "jax"]
+slow_with = pytest.mark.slow_with  # a process each, which imports PyTorch
 
 
 def lines(result):
@@ -87,7 +88,9 @@ def test_classes_of_the_script_can_be_saved_and_found_at_exit(tensorgraft, scrip
         ("import os; os._exit(3)", 3, ""),
         ("1 / 0", 1, None),
     ],
+    ids=["exit", "7", "a word", "an interrupt", "at once", "an error"],
 )
+@slow_with("exit", "7", "at once", "an error")
 def test_exit_code(tensorgraft, script, ending, code, said):
     result = tensorgraft("run", "--on", "numpy", script(ending))
     assert result.returncode == code
@@ -122,15 +125,17 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("text", FAILURES.values(), ids=FAILURES)
-def test_traceback_is_the_one_python_prints(tensorgraft, python, script, text):
-    path = script(text)
+@pytest.mark.parametrize("name", FAILURES)
+@slow_with("in a function", "chained", "syntax")
+def test_traceback_is_the_one_python_prints(tensorgraft, python, script, name):
+    path = script(FAILURES[name])
     result = tensorgraft("run", "--on", "numpy", path)
     assert result.returncode == 1
     assert result.stderr == python(path).stderr
 
 
 @pytest.mark.parametrize("on", BACKENDS)
+@slow_with("numpy")
 def test_traceback_of_an_operator_shows_no_frame_of_ours(tensorgraft, script, on):
     path = script(
         """
@@ -224,6 +229,7 @@ def test_fallbacks_are_named_at_the_end(tensorgraft, script):
 
 
 @pytest.mark.parametrize("on", BACKENDS)
+@slow_with("numpy")
 def test_what_is_left_on_the_cpu_stays_there(tensorgraft, script, on):
     path = script(
         """
@@ -273,6 +279,7 @@ QUIET = """
 
 
 @pytest.mark.parametrize("on", BACKENDS)
+@slow_with("numpy")
 def test_nothing_is_said_but_what_the_program_says(tensorgraft, script, on):
     """Warnings once for each place, whatever is compiled in between; workers of a loader fork without a word."""
     result = tensorgraft("run", "--on", on, script(QUIET))
@@ -309,6 +316,7 @@ def test_lazy_mode_prints_the_same(tensorgraft, script):
     assert "run as 2 programs 6 times" in recorded.stderr
 
 
+@pytest.mark.slow
 def test_the_jit_report_tells_why(tensorgraft, script):
     path = script(
         """

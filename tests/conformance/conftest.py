@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.testing._internal.common_utils
+import torch.testing._internal.opinfo.core
 from tests.conformance import cases
 
 import tensorgraft as tg
@@ -46,6 +47,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("case", marked)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def untraced() -> Iterator[None]:
+    """PyTorch seeds for each sample, each time keeping a formatted stack for three absent devices, and reads
+    the source of every frame for each list of samples. That took more than half of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (torch.cuda.random, torch.xpu.random, torch.mtia):
+            patch.setattr(module, "_lazy_call", lambda call, **options: None)
+        for module in (torch.testing._internal.common_utils, torch.testing._internal.opinfo.core):
+            patch.setattr(module, "extract_test_fn", lambda: None)  # that of a unittest, which there is none of
+        yield
+
+
 @pytest.fixture
 def device(case: cases.Case) -> torch.device:
     return tg.device(case.backend)
@@ -54,6 +67,16 @@ def device(case: cases.Case) -> torch.device:
 @pytest.fixture
 def samples(request: pytest.FixtureRequest) -> int:
     return request.config.getoption("--samples")
+
+
+@pytest.fixture(autouse=True)
+def spared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half the time of a run: PyTorch notes each seed for devices that are not there, with the stack as text; and its
+    samples look through the stack for a `unittest.TestCase`."""
+    for absent in (torch.cuda, torch.xpu, torch.mtia):
+        if not absent.is_available():
+            monkeypatch.setattr(absent, "manual_seed_all", lambda seed: None)
+    monkeypatch.setattr(torch.testing._internal.common_utils, "extract_test_fn", lambda: None)
 
 
 @pytest.fixture(autouse=True)
@@ -114,4 +137,6 @@ def _drop_programs() -> None:
     for plans in all_plans:
         plans.clear()
     jax.clear_caches()
+    gc.unfreeze()
     gc.collect()
+    gc.freeze()

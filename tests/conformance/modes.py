@@ -50,6 +50,7 @@ def method(op: Any, sample: Any, move: Move) -> None:
 
 def _call(op: Any, fn: Callable[..., Any], sample: Any, move: Move) -> None:
     arguments = (sample.input, sample.args, sample.kwargs)
+    _strided_only(arguments)
     there = move(arguments)
     expected = on_cpu(fn, arguments)
     actual = fn(there[0], *there[1], **there[2])
@@ -80,14 +81,19 @@ def judge(op: Any, sample: Any, fn: Callable[..., Any], expected: Any, actual: A
 
 def on_cpu(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """The CPU's result. Raises Skip where it raises, and for sparse arguments."""
+    _strided_only(arguments)
     x, args, kwargs = arguments
-    if any(isinstance(t, Tensor) and t.layout is not torch.strided for t in tree_leaves(arguments)):
-        raise Skip("sparse")
     torch.manual_seed(0)
     try:
         return fn(x, *args, **kwargs)
     except Exception as error:
         raise Skip(f"the CPU raises {type(error).__name__}") from None
+
+
+def _strided_only(arguments: Any) -> None:
+    """Before anything is moved: compressed layouts cannot be."""
+    if any(isinstance(t, Tensor) and t.layout is not torch.strided for t in tree_leaves(arguments)):
+        raise Skip("sparse")
 
 
 class _Drawing(TorchDispatchMode):
@@ -150,6 +156,7 @@ def _by_index(op: Any, sample: Any, result: Any) -> Any:
 def inplace(op: Any, sample: Any, move: Move) -> None:
     if sample.broadcasts_input or not isinstance(sample.input, Tensor):
         raise Skip("no in-place form")
+    _strided_only((sample.input, sample.args, sample.kwargs))
     variants = [v for v in (op.get_inplace(), op.get_inplace_operator()) if v is not None]
     for fn in variants:
         arguments = Move(torch.device("cpu"))((sample.input, sample.args, sample.kwargs))
@@ -264,8 +271,7 @@ def error(op: Any, sample: Any, move: Move) -> None:
     """`sample` is an ErrorInput: the device raises what the CPU raises."""
     wrong = sample.sample_input
     arguments = (wrong.input, wrong.args, wrong.kwargs)
-    if any(isinstance(t, Tensor) and t.layout is not torch.strided for t in tree_leaves(arguments)):
-        raise Skip("sparse")
+    _strided_only(arguments)
     x, args, kwargs = move(arguments)
     try:
         op.op(arguments[0], *arguments[1], **arguments[2])

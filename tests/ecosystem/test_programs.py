@@ -5,28 +5,29 @@ from __future__ import annotations
 import pytest
 from ecosystem import functions, scripts
 
+SLOW = pytest.mark.slow  # what the others show, too, and takes longer
 SCRIPTS = [
-    pytest.param("trainer", "numpy", marks=pytest.mark.slow),
-    ("accelerate_loop", "jax"),
-    pytest.param("lightning_fit", "numpy", marks=pytest.mark.slow),
-    pytest.param("peft_reload", "numpy", marks=pytest.mark.slow),
-    pytest.param("diffusers_unet", "numpy", marks=pytest.mark.slow),
-    ("torchmetrics_loop", "numpy"),
+    pytest.param("trainer", "numpy", marks=SLOW),
+    pytest.param("accelerate_loop", "jax", marks=SLOW),
+    pytest.param("lightning_fit", "numpy", marks=SLOW),
+    pytest.param("peft_reload", "numpy", marks=SLOW),
+    pytest.param("diffusers_unet", "numpy", marks=SLOW),
+    pytest.param("torchmetrics_loop", "numpy", marks=SLOW),
     ("torchscript_model", "jax"),
     ("safetensors_files", "jax"),
     ("gaussian_process", "numpy"),
 ]
 FUNCTIONS = [
     ("jax", "flax_linen", "numpy", ["train", "decoder gradient"]),
-    ("jax", "flax_nnx", "torch", ["train"]),
+    pytest.param("jax", "flax_nnx", "torch", ["train"], marks=SLOW),
     ("jax", "haiku_net", "numpy", ["gradient", "lstm"]),
     ("jax", "equinox_model", "torch", ["train"]),
     ("jax", "diffrax_solve", "numpy", ["adaptive"]),
     ("jax", "optimistix_solve", "torch", ["root", "least squares"]),
-    ("jax", "numpyro_model", "numpy", ["potential"]),
-    ("jax", "blackjax_sampler", "tensorflow", ["mala"]),
+    pytest.param("jax", "numpyro_model", "numpy", ["potential"], marks=SLOW),
+    pytest.param("jax", "blackjax_sampler", "tensorflow", ["mala"], marks=SLOW),
     ("arrays", "scikit_learn", "torch", []),
-    ("arrays", "xarray_labels", "tensorflow", []),
+    pytest.param("arrays", "xarray_labels", "tensorflow", [], marks=SLOW),
     ("arrays", "array_api_extra", "jax", ["pad", "nunique", "at"]),
     ("arrays", "scipy_functions", "numpy", []),
     ("arrays", "einops_patterns", "tensorflow", []),
@@ -47,8 +48,10 @@ def test_functions(area: str, name: str, backend: str, cases: list[str]) -> None
 
 
 def test_every_program_has_its_row() -> None:
-    """What a newcomer adds to `ecosystem/programs` runs in `make test`, too, or says here why not."""
+    """What a newcomer adds to `ecosystem/programs` runs in `make test`, too (or, marked slow, in `make test-all`), or
+    says here why not."""
     left_out = {"generate", "trl_sft"}  # 25 s and more each
     assert {getattr(row, "values", row)[0] for row in SCRIPTS} | left_out == set(scripts.names())
+    rows = [getattr(row, "values", row) for row in FUNCTIONS]
     for area in ("jax", "arrays"):
-        assert {name for a, name, *_ in FUNCTIONS if a == area} == set(functions.names(area))
+        assert {name for a, name, *_ in rows if a == area} == set(functions.names(area))

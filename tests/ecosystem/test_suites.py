@@ -13,10 +13,10 @@ import pytest
 from ecosystem import suites
 from ecosystem.compare import Differs, apart
 
-pytest.importorskip("torchmetrics")
 
-
+@pytest.mark.slow
 def test_doctests_of_torchmetrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torchmetrics")
     monkeypatch.setattr(suites, "OUT", tmp_path)
     suite = suites.SUITES["torchmetrics"]
     native = list(suites.passed(suites.run(suite, None, every=12)))

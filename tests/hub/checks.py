@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +15,7 @@ import optree
 from tensorgraft.hub import dtypes, registry
 from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.operations.elementwise import kinds_of
 
 ABSTRACT = AbstractBackend()
 
@@ -30,6 +34,15 @@ BACKENDS = [name for name in registry.backends() if _usable(name)]
 @functools.cache
 def backend(name: str) -> Backend:
     return registry.get(name)
+
+
+def one_of_each_kind(of: str, dtypes: Iterable[np.dtype]) -> list[np.dtype]:
+    """What `make test` has of the dtypes of a row, which `of` names: a floating one, an integer, a complex one, bool;
+    of each kind another one for other backends and operations. `make conformance` and `make test-all` have them all."""
+    kinds: dict[str, list[np.dtype]] = defaultdict(list)
+    for dtype in dtypes:
+        kinds[kinds_of(dtype)].append(dtype)
+    return [kind[zlib.crc32(f"{of} {letter}".encode()) % len(kind)] for letter, kind in kinds.items()]
 
 
 def to_backend(xp: Backend, tree: Any) -> Any:

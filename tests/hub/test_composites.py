@@ -4,13 +4,22 @@ against the composite that it replaces. The operations are rows of `composite_ca
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.hub.cases import units
-from tests.hub.checks import ABSTRACT, BACKENDS, assert_close, backend, shapes, to_backend, to_host, wide
+from tests.hub.checks import (
+    ABSTRACT,
+    BACKENDS,
+    assert_close,
+    backend,
+    one_of_each_kind,
+    shapes,
+    to_backend,
+    to_host,
+    wide,
+)
 from tests.hub.composite_cases import COMPOSITES, ELSEWHERE
 from tests.hub.draw import Draw
 
@@ -21,14 +30,19 @@ EXAMPLES = 20
 COMPILED_EXAMPLES = 1  # a composite compiles several operations
 
 
-def rows(keep: Callable[[type[Backend], str], bool]) -> list[Any]:
-    return [
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "dtype" not in metafunc.fixturenames:
+        return
+    whole = metafunc.config.getoption("--slow")
+    rows = [
         pytest.param(name, key, dtype, id=f"{name}-{key}-{dtype}")
         for name in BACKENDS
         for key, case in COMPOSITES.items()
-        if keep(type(backend(name)), key)
-        for dtype in case.dtypes[: 2 if type(backend(name)).compiles else None]
+        if metafunc.function is test_composite or overridden(type(backend(name)), key)
+        for some in [case.dtypes[: 2 if type(backend(name)).compiles else None]]
+        for dtype in (some if whole else one_of_each_kind(f"{name} {key}", some))
     ]
+    metafunc.parametrize(("name", "key", "dtype"), rows)
 
 
 def draws(xp: Backend, key: str, dtype: np.dtype) -> list[Any]:
@@ -40,7 +54,6 @@ def leaves(result: Any) -> list[Any]:
     return list(result) if isinstance(result, tuple | list) else [result]
 
 
-@pytest.mark.parametrize(("name", "key", "dtype"), rows(lambda cls, key: True))
 def test_composite(name: str, key: str, dtype: np.dtype) -> None:
     xp, case = backend(name), COMPOSITES[key]
     for arguments in draws(xp, key, dtype):
@@ -57,7 +70,6 @@ def overridden(cls: type[Backend], key: str) -> bool:
     return getattr(cls, key) is not getattr(Backend, key)
 
 
-@pytest.mark.parametrize(("name", "key", "dtype"), rows(overridden))
 def test_override_agrees_with_its_composite(name: str, key: str, dtype: np.dtype) -> None:
     xp = backend(name)
     for arguments in draws(xp, key, dtype):

@@ -70,8 +70,9 @@ LAYERS = {
     "transforms": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api",
     "nn": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "operators": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
-    "()": " ".join(["errors hub precision quantization() random devices updates transforms nn operators array_api",
-                    "backends() frontends.torch frontends.array_api.extensions"]),
+    "parallel": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} devices",
+    "()": " ".join(["errors hub precision quantization() random devices updates transforms nn operators parallel",
+                    "array_api backends() frontends.torch frontends.array_api.extensions"]),
     "cli": "errors importing hub frontends.torch_entry frontends.torch.device frontends.torch array_api transforms ()",
     "__main__": "cli",
 }  # fmt: skip
@@ -81,6 +82,7 @@ ENTRY_POINTS = {"hub.registry": "backends"}
 
 # What is built on the core and what nothing in it imports: other packages hand out its names, and no more.
 OPTIONAL = [
+    "parallel",
     "operators",
     "nn",
     "quantization.api",

@@ -5,30 +5,31 @@ from __future__ import annotations
 
 import functools
 import random
-import zlib
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.hub.cases import CASES, ELSEWHERE, Case, operation, units
-from tests.hub.checks import ABSTRACT, BACKENDS, assert_close, backend, shapes, to_backend, to_host, wide
+from tests.hub.checks import (
+    ABSTRACT,
+    BACKENDS,
+    assert_close,
+    backend,
+    one_of_each_kind,
+    shapes,
+    to_backend,
+    to_host,
+    wide,
+)
 from tests.hub.draw import Draw
 
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, COMPOSITES, kinds_of
+from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, COMPOSITES
 from tensorgraft.hub.primitive import primitives
 
 EXAMPLES = 10
 COMPILED_EXAMPLES = 2  # where every new shape is compiled anew
-JAX_ONE_OF = 3
-
-
-def sampled(key: str, dtypes: tuple[np.dtype, ...]) -> list[np.dtype]:
-    """Of the dtypes of a primitive one of each kind, and a third of the others: XLA compiles each, which takes the time
-    of ten others. `make conformance` has them all."""
-    first = {kinds_of(dtype): dtype for dtype in reversed(dtypes)}
-    return [d for d in dtypes if d in first.values() or zlib.crc32(f"{key} {d}".encode()) % JAX_ONE_OF == 0]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -39,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         pytest.param(name, key, dtype, id=f"{name}-{key}-{dtype}")
         for name in BACKENDS
         for key, case in CASES.items()
-        for dtype in (case.dtypes if whole or name != "jax" else sampled(key, case.dtypes))
+        for dtype in (case.dtypes if whole else one_of_each_kind(f"{name} {key}", case.dtypes))
     ]
     metafunc.parametrize(("name", "key", "dtype"), rows)
 

@@ -74,6 +74,7 @@ def classifier(n, key, activation):
 
 
 @ON
+@pytest.mark.slow_with("numpy", "jax")
 def test_digits(backend):
     batches = digits()
 
@@ -143,6 +144,7 @@ class TheirBlock(eqx.Module):
 
 
 @ON
+@pytest.mark.slow_with("torch", "tensorflow")
 def test_transformer(backend, tmp_path):
     words, size, length = 7, 8, 6
     mask = np.tril(np.ones((length, length), bool))

@@ -20,6 +20,8 @@ from tensorgraft.operators import (
     trace,
 )
 
+pytestmark = pytest.mark.sampled
+
 ON = pytest.mark.parametrize("backend", registry.backends())
 PSD = ("positive_semidefinite",)
 TRACE = ("hutchinson", "hutch++", "na_hutch++", "nystrom++", "xtrace", "xnystrace", "slq")

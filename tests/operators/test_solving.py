@@ -162,6 +162,7 @@ def numeric(loss, m, v, step=1e-6):
 
 
 @ON
+@pytest.mark.slow_with("jax", "tensorflow")
 def test_second_derivatives_and_batches(backend):
     """Of a solution by conjugate gradients: the rules call the solver, whose derivative is a rule."""
     s, b = S[:3, :3], real(3)
@@ -257,6 +258,7 @@ def test_solvers_are_chosen(backend):
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.slow_with("torch")
 def test_preconditioners(backend):
     """They save steps, and leave the solution and its gradient."""
     d = np.geomspace(1, 1e4, 40)

@@ -7,6 +7,8 @@ import tensorgraft as tg
 import tensorgraft.array_api as xp
 from tensorgraft.hub import registry
 
+pytestmark = pytest.mark.sampled
+
 BACKENDS = ["numpy", "torch", "jax", "tensorflow"]
 SCHEMES = ["int8_per_channel", "int8_dynamic", "int4_per_group_32", "float8_e4m3", "nf4_per_group_32"]
 PRODUCTS = {

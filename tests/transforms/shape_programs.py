@@ -22,12 +22,12 @@ def f(x, k):
     return samples
 """,
         """\
-ShapeError: rademacher(shape=(8, k)) needs k now, but k is a traced int32 scalar.
-  k became traced in maximum        k = xp.maximum(k, 1)       demo.py:8   <- here
+ShapeError: demo.py:9: `samples = rademacher(key(0), (8, k))` needs k now, for the shape of rademacher(), but k is \
+a traced int32 scalar.
+  k became traced in demo.py:8: `k = xp.maximum(k, 1)`
 Inside {name} an array has no value yet.
-  keep it static:    k = min(max(k, 1), n)
-  bound and mask:    samples = rademacher(key(0), (8, n)) * (arange(n) < k)
-  (the first with k passed as a Python int: each value is compiled)""",
+  keep it static:  make k of Python ints, with min and max, and pass those: each value is compiled
+  bound and mask:  a size n that is always enough, and a mask of what counts: arange(n) < k""",
     ),
     "bounded shape": (
         """\
@@ -36,12 +36,11 @@ def f(x, k):
     return xp.ones((k, 3))
 """,
         """\
-ShapeError: ones(shape=(k, 3)) needs k now, but k is a traced int32 scalar.
-  k became traced in clip        k = xp.clip(k, 1, max=x.shape[0])       demo.py:7   <- here
+ShapeError: demo.py:8: `return xp.ones((k, 3))` needs k now, for the shape of ones(), but k is a traced int32 scalar.
+  k became traced in demo.py:7: `k = xp.clip(k, 1, max=x.shape[0])`
 Inside {name} an array has no value yet.
-  keep it static:    k = min(max(k, 1), x.shape[0])
-  bound and mask:    ones((x.shape[0], 3)) * (arange(x.shape[0]) < k)[:, None]
-  (the first with k passed as a Python int: each value is compiled)""",
+  keep it static:  make k of Python ints, with min and max, and pass those: each value is compiled
+  bound and mask:  a size n that is always enough, and a mask of what counts: arange(n) < k""",
     ),
     "argument": (
         """\
@@ -49,11 +48,11 @@ def f(x, k):
     return xp.zeros(k)
 """,
         """\
-ShapeError: zeros(shape=k) needs k now, but k is a traced int32 scalar.
-  k became traced as an argument of f        def f(x, k):       demo.py:6   <- here
+ShapeError: demo.py:7: `return xp.zeros(k)` needs k now, for the shape of zeros(), but k is a traced int32 scalar.
+  k became traced as an argument of f, demo.py:6
 Inside {name} an array has no value yet.
-  keep it static:    pass k as a Python int: each value is compiled
-  bound and mask:    zeros(n) * (arange(n) < k), where k <= n""",
+  keep it static:  pass k as a Python int: each value is compiled
+  bound and mask:  a size n that is always enough, and a mask of what counts: arange(n) < k""",
     ),
     "extent of values": (
         """\
@@ -62,11 +61,11 @@ def f(x, k):
     return xp.zeros((k,))
 """,
         """\
-ShapeError: zeros(shape=(k,)) needs k now, but k is a traced int64 scalar.
-  k became traced in astype        k = xp.astype(xp.sum(x), xp.int64)       demo.py:7   <- here
+ShapeError: demo.py:8: `return xp.zeros((k,))` needs k now, for the shape of zeros(), but k is a traced int64 scalar.
+  k became traced in demo.py:7: `k = xp.astype(xp.sum(x), xp.int64)`
 Inside {name} an array has no value yet.
-  know it before:    compute k outside, and pass it as a Python int: each value is compiled
-  bound and mask:    zeros((n,)) * (arange(n) < k), where k <= n""",
+  keep it static:  make k of Python ints, with min and max, and pass those: each value is compiled
+  bound and mask:  a size n that is always enough, and a mask of what counts: arange(n) < k""",
     ),
     "shape by name": (
         """\
@@ -75,12 +74,12 @@ def f(x, k):
     return xp.reshape(x, size)
 """,
         """\
-ShapeError: reshape(shape=(2, size[1])) needs size[1] now, but size[1] is a traced int32 scalar.
-  size[1] became traced in +        size = (2, k + 1)       demo.py:7   <- here
+ShapeError: demo.py:8: `return xp.reshape(x, size)` needs size[1] now, for the shape of reshape(), but size[1] is a \
+traced int32 scalar.
+  size[1] became traced in demo.py:7: `size = (2, k + 1)`
 Inside {name} an array has no value yet.
-  keep it static:    k + 1 in its place, of Python ints
-  bound and mask:    a size that is always enough, and a mask of what counts
-  (the first with k passed as a Python int: each value is compiled)""",
+  keep it static:  make size[1] of Python ints, with min and max, and pass those: each value is compiled
+  bound and mask:  a size n that is always enough, and a mask of what counts: arange(n) < size[1]""",
     ),
     "slice": (
         """\
@@ -89,11 +88,11 @@ def f(x, k):
     return y
 """,
         """\
-ShapeError: x[:k] needs k now, but k is a traced int32 scalar.
-  k became traced as an argument of f        def f(x, k):       demo.py:6   <- here
+ShapeError: demo.py:7: `y = x[:k]` needs k now, but k is a traced int32 scalar.
+  k became traced as an argument of f, demo.py:6
 Inside {name} an array has no value yet.
-  keep it static:    pass k as a Python int: each value is compiled
-  bound and mask:    y = x * (arange(x.shape[0]) < k)""",
+  keep it static:  pass k as a Python int: each value is compiled
+  bound and mask:  by axis 0: x * (arange(x.shape[0]) < k)""",
     ),
     "window": (
         """\
@@ -101,11 +100,11 @@ def f(x, k):
     return x[k : k + 2]
 """,
         """\
-ShapeError: x[k:k + 2] needs k now, but k is a traced int32 scalar.
-  k became traced as an argument of f        def f(x, k):       demo.py:6   <- here
+ShapeError: demo.py:7: `return x[k : k + 2]` needs k now, but k is a traced int32 scalar.
+  k became traced as an argument of f, demo.py:6
 Inside {name} an array has no value yet.
-  keep it static:     pass k as a Python int: each value is compiled
-  keep the length:    take(x, k + arange(length), axis=0)""",
+  keep it static:   pass k as a Python int: each value is compiled
+  keep the length:  take(x, k + arange(length), axis=0)""",
     ),
     "count": (
         """\
@@ -115,12 +114,12 @@ def f(x, k):
     return x
 """,
         """\
-ShapeError: range(k) needs k now, but k is a traced int32 scalar.
-  k became traced as an argument of f        def f(x, k):       demo.py:6   <- here
+ShapeError: demo.py:7: `for _ in range(k):` needs k now, but k is a traced int32 scalar.
+  k became traced as an argument of f, demo.py:6
 Inside {name} an array has no value yet.
-  keep it static:    pass k as a Python int: each value is compiled
-  loop by value:     tg.transforms.fori_loop(0, k, step, state)
-  bound and mask:    for i in range(n): state = where(i < k, step(i, state), state)""",
+  keep it static:  pass k as a Python int: each value is compiled
+  loop by value:   tg.transforms.fori_loop(0, k, step, state)
+  bound and mask:  for i in range(n): state = where(i < k, step(i, state), state)""",
     ),
     "condition": (
         """\
@@ -130,12 +129,12 @@ def f(x, k):
     return -x
 """,
         """\
-TracedValueError: if k > 2 needs its condition now, but k > 2 is a traced bool scalar.
-  k > 2 became traced in >        if k > 2:       demo.py:7   <- here
+TracedValueError: demo.py:7: `if k > 2:` needs its condition now, but k > 2 is a traced bool scalar.
+  k > 2 became traced in demo.py:7: `if k > 2:`
 Inside {name} an array has no value yet.
-  choose by value:    where(k > 2, a, b)
-  branch by value:    tg.transforms.cond(k > 2, f, g, *operands)
-  decide outside:     pass a Python bool: each is compiled""",
+  choose by value:  where(k > 2, a, b)
+  branch by value:  tg.transforms.cond(k > 2, f, g, *operands)
+  decide outside:   pass a Python bool: each is compiled""",
     ),
     "loop": (
         """\
@@ -145,11 +144,12 @@ def f(x, k):
     return x
 """,
         """\
-TracedValueError: while sum(x) > 1.0 needs its condition now, but sum(x) > 1.0 is a traced bool scalar.
-  sum(x) > 1.0 became traced in >        while xp.sum(x) > 1.0:       demo.py:7   <- here
+TracedValueError: demo.py:7: `while xp.sum(x) > 1.0:` needs its condition now, but xp.sum(x) > 1.0 is a traced bool \
+scalar.
+  xp.sum(x) > 1.0 became traced in demo.py:7: `while xp.sum(x) > 1.0:`
 Inside {name} an array has no value yet.
-  loop by value:     tg.transforms.while_loop(condition, step, state)
-  bound and mask:    for _ in range(n): state = where(sum(x) > 1.0, step(state), state)""",
+  loop by value:   tg.transforms.while_loop(condition, step, state)
+  bound and mask:  for _ in range(n): state = where(xp.sum(x) > 1.0, step(state), state)""",
     ),
     "assertion": (
         """\
@@ -158,10 +158,11 @@ def f(x, k):
     return x
 """,
         """\
-TracedValueError: assert all(x > 0) needs its condition now, but all(x > 0) is a traced bool scalar.
-  all(x > 0) became traced in all        assert xp.all(x > 0)       demo.py:7   <- here
+TracedValueError: demo.py:7: `assert xp.all(x > 0)` needs its condition now, but xp.all(x > 0) is a traced bool \
+scalar.
+  xp.all(x > 0) became traced in demo.py:7: `assert xp.all(x > 0)`
 Inside {name} an array has no value yet.
-  check it later:    x = tg.transforms.error_if(x, ~all(x > 0), message)""",
+  check it later:  x = tg.transforms.error_if(x, ~(xp.all(x > 0)), message)""",
     ),
     "number": (
         """\
@@ -169,12 +170,13 @@ def f(x, k):
     return x * float(xp.mean(x))
 """,
         """\
-TracedValueError: float(mean(x)) needs the value of mean(x) now, but mean(x) is a traced float64 scalar.
-  mean(x) became traced in mean        return x * float(xp.mean(x))       demo.py:7   <- here
+TracedValueError: demo.py:7: `return x * float(xp.mean(x))` needs the value of xp.mean(x) now, but xp.mean(x) is a \
+traced float64 scalar.
+  xp.mean(x) became traced in demo.py:7: `return x * float(xp.mean(x))`
 Inside {name} an array has no value yet.
-  stay an array:       use it itself in the place of its value
-  look at it later:    return it, and ask for its value outside
-  know it before:      pass it as a Python number: each value is compiled""",
+  stay an array:     use it itself in the place of its value
+  look at it later:  return it, and ask for its value outside
+  know it before:    pass it as a Python number: each value is compiled""",
     ),
     "item": (
         """\
@@ -182,12 +184,12 @@ def f(x, k):
     return x * k.item()
 """,
         """\
-TracedValueError: k.item() needs the value of k now, but k is a traced int32 scalar.
-  k became traced as an argument of f        def f(x, k):       demo.py:6   <- here
+TracedValueError: demo.py:7: `return x * k.item()` needs the value of k now, but k is a traced int32 scalar.
+  k became traced as an argument of f, demo.py:6
 Inside {name} an array has no value yet.
-  stay an array:       use it itself in the place of its value
-  look at it later:    return it, and ask for its value outside
-  know it before:      pass it as a Python number: each value is compiled""",
+  stay an array:     use it itself in the place of its value
+  look at it later:  return it, and ask for its value outside
+  know it before:    pass it as a Python number: each value is compiled""",
     ),
     "number for a shape": (
         """\
@@ -196,12 +198,11 @@ def f(x, k):
     return xp.zeros((2, int(k)))
 """,
         """\
-ShapeError: int(k) needs the value of k now, but k is a traced int32 scalar.
-  k became traced in minimum        k = xp.minimum(k, x.shape[0])       demo.py:7   <- here
+ShapeError: demo.py:8: `return xp.zeros((2, int(k)))` needs the value of k now, but k is a traced int32 scalar.
+  k became traced in demo.py:7: `k = xp.minimum(k, x.shape[0])`
 Inside {name} an array has no value yet.
-  keep it static:    k = min(k, x.shape[0])
-  bound and mask:    a size that is always enough, and a mask of what counts
-  (the first with k passed as a Python int: each value is compiled)""",
+  keep it static:  make k of Python ints, with min and max, and pass those: each value is compiled
+  bound and mask:  a size n that is always enough, and a mask of what counts: arange(n) < k""",
     ),
     "python's max": (
         """\
@@ -209,11 +210,11 @@ def f(x, k):
     return x * max(k, 1)
 """,
         """\
-TracedValueError: max(k, 1) needs its condition now, but what decides is a traced bool scalar.
-  what decides became traced in max        return x * max(k, 1)       demo.py:7   <- here
+TracedValueError: demo.py:7: `return x * max(k, 1)` needs its condition now, but what decides is a traced bool scalar.
+  what decides became traced in demo.py:7: `return x * max(k, 1)`
 Inside {name} an array has no value yet.
-  stay an array:     maximum(k, 1)
-  keep it static:    max(k, 1) of Python numbers""",
+  stay an array:   maximum(k, 1)
+  keep it static:  max(k, 1) of Python numbers""",
     ),
     "mask": (
         """\
@@ -221,12 +222,12 @@ def f(x, k):
     return x[x > 2]
 """,
         """\
-ShapeError: x[x > 2] needs the values of x > 2 now, for the shape of its result, but x > 2 is a traced bool array of \
-shape (4,).
-  x > 2 became traced in >        return x[x > 2]       demo.py:7   <- here
+ShapeError: demo.py:7: `return x[x > 2]` needs the values of x > 2 now, for the shape of its result, but x > 2 is a \
+traced bool array of shape (4,).
+  x > 2 became traced in demo.py:7: `return x[x > 2]`
 Inside {name} an array has no value yet.
-  keep the shape:    where(x > 2, x, 0)
-  do it outside:     before the call, and pass the result""",
+  keep the shape:  where(x > 2, x, 0)
+  do it outside:   before the call, and pass the result""",
     ),
     "positions": (
         """\
@@ -235,11 +236,11 @@ def f(x, k):
     return at
 """,
         """\
-ShapeError: nonzero(x) needs the values of x now, for the shape of its result, but x is a traced float64 array of \
-shape (4,).
-  x became traced as an argument of f        def f(x, k):       demo.py:6   <- here
+ShapeError: demo.py:7: `(at,) = xp.nonzero(x)` needs the values of x now, for the shape of its result, but x is a \
+traced float64 array of shape (4,).
+  x became traced as an argument of f, demo.py:6
 Inside {name} an array has no value yet.
-  keep the shape:    a mask of what counts, instead of positions
-  do it outside:     before the call, and pass the result""",
+  keep the shape:  a mask of what counts, instead of positions
+  do it outside:   before the call, and pass the result""",
     ),
 }

@@ -61,15 +61,13 @@ def test_words(name: str, device: str, tmp_path: Path) -> None:
 
 
 def test_ways_out_work(device: str, tmp_path: Path) -> None:
-    """Those of the first program, as they are written in its error."""
+    """Those of the first program."""
     text = PROGRAMS["shape"][0]
-    lines = PROGRAMS["shape"][1].splitlines()
-    static, masked = (line.split(":    ")[1] for line in lines[3:5])
     x = xp.asarray([1.0, 2.0, 3.0, 4.0])
-    one = program(text.replace("k = xp.maximum(k, 1)", static), tmp_path)
+    one = program(text.replace("xp.maximum(k, 1)", "min(max(k, 1), n)"), tmp_path)
     assert tg.jit(one)(x, 3).shape == (8, 3) and tg.jit(one)(x, 9).shape == (8, 4)
-    masked = masked.replace("arange", "xp.arange")
-    two = program(text.replace("samples = rademacher(key(0), (8, k))", masked), tmp_path)
+    masked = "rademacher(key(0), (8, n)) * (xp.arange(n) < k)"
+    two = program(text.replace("rademacher(key(0), (8, k))", masked), tmp_path)
     found = np.asarray(tg.jit(two)(x, xp.asarray(3)))
     assert found.shape == (8, 4) and not found[:, 3].any() and found[:, :3].all()
 
@@ -94,8 +92,9 @@ def test_batches(backend: str) -> None:
         return v if v > 2 else -v
 
     text = error_of(lambda: tg.vmap(f)(xp.asarray([1.0, 3.0], device=backend)))
-    assert text.splitlines()[0] == (
-        "TracedValueError: v if v > 2 else -v needs its condition now, but v > 2 is a traced bool scalar."
+    assert text.splitlines()[0].startswith("TracedValueError: test_shapes.py:")
+    assert text.splitlines()[0].endswith(
+        "`return v if v > 2 else -v` needs its condition now, but v > 2 is a traced bool scalar."
     )
     assert text.splitlines()[2] == "Inside vmap an array has no value yet."
 

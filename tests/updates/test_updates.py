@@ -9,6 +9,8 @@ from tests.updates.cells import BACKENDS, PLACES, WAYS, expected, ours
 import tensorgraft as tg
 import tensorgraft.array_api as xp
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("way", WAYS)

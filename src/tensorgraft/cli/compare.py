@@ -79,21 +79,21 @@ def compare(
     with tempfile.TemporaryDirectory() as folder:
         for k, backend in enumerate(on):
             with console.status(f"{target} on {backend}"):
-                made, found = (
+                outcome, value = (
                     _script(target, arguments, backend)
                     if script
                     else _function(target, backend, repeat, Path(folder) / str(k))
                 )
-            outcomes.append(made)
-            values.append(found)
-    for made, found in zip(outcomes, values, strict=True):
-        if made.error is None and outcomes[0].error is None:
-            made.results = _difference(values[0], found, "r/")
-            made.gradients = _difference(values[0], found, "g/")
+            outcomes.append(outcome)
+            values.append(value)
+    for outcome, value in zip(outcomes, values, strict=True):
+        if outcome.error is None and outcomes[0].error is None:
+            outcome.results = _difference(values[0], value, "r/")
+            outcome.gradients = _difference(values[0], value, "g/")
     console.print(_table(target, outcomes, tolerance))
-    for made in outcomes:
-        if made.error is not None:
-            console.print(f"{made.backend}: {made.error}", style="red", markup=False, highlight=False)
+    for outcome in outcomes:
+        if outcome.error is not None:
+            console.print(f"{outcome.backend}: {outcome.error}", style="red", markup=False, highlight=False)
     if out is not None:
         rows = [{**asdict(o), "median": o.median, "spread": o.spread} for o in outcomes]
         text = json.dumps({"program": target, "tolerance": tolerance, "outcomes": rows}, indent=1)
@@ -142,14 +142,14 @@ def _last_line(text: str) -> str:
     return lines[-1] if lines else "the process ended without a word"
 
 
-def _difference(reference: dict[str, np.ndarray], found: dict[str, np.ndarray], kind: str) -> float | None:
+def _difference(reference: dict[str, np.ndarray], values: dict[str, np.ndarray], kind: str) -> float | None:
     """The largest difference, relative to the largest value of its array; inf where shapes or names differ."""
     names = {k for k in reference if k.startswith(kind)}
-    if names != {k for k in found if k.startswith(kind)}:
+    if names != {k for k in values if k.startswith(kind)}:
         return float("inf")
     worst = 0.0 if names else None
     for name in names:
-        a, b = reference[name], found[name]
+        a, b = reference[name], values[name]
         if a.shape != b.shape:
             return float("inf")
         if not a.size:

@@ -75,10 +75,10 @@ def _state(package: str, here: bool, command: str) -> tuple[str, str]:
     """(the package and its version, what installs one that serves)"""
     if not here:
         return f"[dim]{escape(package)}[/dim]", escape(command)
-    found, least = version(package), _least(package)
-    if found and least and _parts(found) < _parts(least):
-        return f"[red]{escape(package)} {found}[/red], needs {least}", escape(command)
-    return f"{escape(package)} {found}", ""
+    installed, least = version(package), _least(package)
+    if installed and least and _parts(installed) < _parts(least):
+        return f"[red]{escape(package)} {installed}[/red], needs {least}", escape(command)
+    return f"{escape(package)} {installed}", ""
 
 
 def _least(package: str) -> str:
@@ -87,8 +87,8 @@ def _least(package: str) -> str:
         wanted = importlib.metadata.requires("tensorgraft") or []
     except importlib.metadata.PackageNotFoundError:
         return ""
-    found = (re.match(rf"{re.escape(package)}>=([\d.]+)", requirement) for requirement in wanted)
-    return next((match[1] for match in found if match), "")
+    matches = (re.match(rf"{re.escape(package)}>=([\d.]+)", requirement) for requirement in wanted)
+    return next((match[1] for match in matches if match), "")
 
 
 def _parts(text: str) -> list[int]:

@@ -98,12 +98,12 @@ def peak() -> int:
 
 def main() -> None:
     target, backend, repeat, out = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
-    found = load(target)(device_of(backend))
-    step, args = found if isinstance(found, tuple) and len(found) == 2 and callable(found[0]) else (found, ())
+    subject = load(target)(device_of(backend))
+    step, args = subject if isinstance(subject, tuple) and len(subject) == 2 and callable(subject[0]) else (subject, ())
     if not callable(step):
         raise TypeError(
             f"{target} is to return (step, args), a function that is measured and its arguments; it returned a"
-            f" {type(found).__qualname__}"
+            f" {type(subject).__qualname__}"
         )
     synchronize(backend)
     before = peak()

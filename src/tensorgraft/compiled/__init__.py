@@ -1,1 +1,1 @@
-"""What compiled functions of every front end share: the places of a program, what it reads around it, explanations."""
+"""What compiled functions of every front end share: calls, inputs of programs, what they reach, guards, words."""

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorgraft.hub.analysis import Analysis
+from tensorgraft.hub.analysis import Analysis, Collective
 
 
 @dataclass
@@ -33,6 +33,7 @@ class OperatorUse:
     calls: int = 0
     flops: float = 0.0
     bytes: float = 0.0
+    label: str = ""  # in the program
 
 
 @dataclass
@@ -69,6 +70,11 @@ class Explanation:
     calls: int = 0
     cold: int = 0  # of the calls, those that ran uncompiled: with signatures that had not come back yet
     this_call: list[str] = field(default_factory=list)  # what is new in it; [] where it would run what is compiled
+
+    def exchanges(self) -> list[tuple[Collective, OperatorUse | None]]:
+        """Where several devices compute: what they exchange, and the operator that asks for it, where it is known."""
+        by_label = {o.label: o for o in self.operators if o.label}
+        return [(one, by_label.get(one.label)) for one in self.program.collectives]
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -37,6 +37,8 @@ def rendered(e: Explanation) -> Group:
         rows = [(f.name, str(f.calls), f.place) for f in e.fallbacks]
         note = "without a kernel: on the CPU eagerly, refused by tg.jit"
         parts.append(_table(note, rows, "operator", Column("calls", justify="right"), "line"))
+    if e.program.collectives:
+        parts.append(_collectives(e))
     if e.program.costs:
         parts.append(_operators(e))
     return Group(*parts)
@@ -99,6 +101,21 @@ def _constants(found: list[Input]) -> Group:
     found = sorted(found, key=lambda i: -i.bytes)
     rows = [(size(i.bytes), f"{i.dtype} {i.shape}", i.name) for i in found[:_MOST_ROWS]]
     return _table("the largest constants", rows, Column("bytes", justify="right"), "array", "first read")
+
+
+def _collectives(e: Explanation) -> Group:
+    """What devices exchange, by the line that asks for it."""
+    total: dict[tuple[str, str, str, str], list[int]] = {}
+    for one, use in e.exchanges():
+        name = "" if use is None else f"{use.name} (backward)" if use.backward else use.name
+        key = (one.kind, name, use.place if use else "", _short(use.source) if use else "")
+        total.setdefault(key, []).append(one.bytes)
+    found = sorted(total.items(), key=lambda item: -sum(item[1]))
+    rows = [(kind, str(len(n)), size(sum(n)), *rest) for (kind, *rest), n in found[:_MOST_ROWS]]
+    every = size(sum(c.bytes for c in e.program.collectives))
+    right = [Column(name, justify="right") for name in ("times", "bytes")]
+    title = f"between devices: {len(e.program.collectives)} collectives, {every} on each"
+    return _table(title, rows, "kind", *right, "operator", "line", "")
 
 
 def _operators(e: Explanation) -> Group:

@@ -8,14 +8,10 @@ changes while it is traced is not looked at any more.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import os
 import sys
-import sysconfig
 import types
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 from operator import is_
 from typing import Any
@@ -23,38 +19,11 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.places import OURS
+from tensorgraft.compiled.reach import Held, in_library, walk
+from tensorgraft.compiled.values import is_plain, same
 from tensorgraft.errors import TracedValueError
 
-_SCALARS = frozenset({bool, int, float, complex, str, bytes, type(None)})
-_MOST = 4096  # objects, and elements of one container: what lies beyond is not looked at
 _LARGEST = 1 << 24  # bytes of an array that are compared at every call
-_LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-
-
-def same(a: Any, b: Any) -> bool:
-    """The same object, or equal plain values: zeros have signs, and NaN is itself."""
-    if a is b:
-        return True
-    if type(a) is not type(b) or type(a) not in _SCALARS:
-        return False
-    if isinstance(a, float):
-        return a.hex() == b.hex()
-    return repr(a) == repr(b) if isinstance(a, complex) else bool(a == b)
-
-
-class Held:
-    """A container, and what was in it."""
-
-    def __init__(self, name: str, of: Any, now: Callable[[], list[Any]], names: list[str] | None = None) -> None:
-        self.name, self.of, self.now, self.names = name, of, now, names
-        self.before = now()
-
-    def holds(self) -> bool:
-        now = self.now()
-        if len(now) != len(self.before):
-            return False
-        return all(map(is_, now, self.before)) or all(map(same, now, self.before))
 
 
 class Contents:
@@ -74,40 +43,6 @@ class Contents:
 
     def holds(self) -> bool:
         return _bits(_on_host(self.of, self._framework)) == self._values
-
-
-Named = tuple[str, Any]
-
-
-def roots(fn: Callable[..., Any]) -> list[Named]:
-    """What a function reaches at once, and the program's names for it."""
-    held = _held("", fn)
-    if held is None:
-        return [(type(fn).__name__, fn)]
-    return list(zip(held.names or (), held.before, strict=True))
-
-
-def walk(
-    roots: Iterable[Named], seen: dict[int, Any] | None = None, modules: bool = False
-) -> Iterator[tuple[str, Any, Held | None]]:
-    """What is behind values, the nearest first: (the program's name, a value, what is in it), each once. `modules`:
-    those of PyTorch are looked into, too."""
-    seen = {} if seen is None else seen
-    queue = deque(roots)
-    while queue and len(seen) < _MOST:
-        name, value = queue.popleft()
-        if type(value) in _SCALARS or isinstance(value, _CLOSED) or id(value) in seen:
-            continue
-        seen[id(value)] = value
-        held = None if framework_of(value) is not None else _held(name, value)
-        if held is None and modules:
-            held = _of_module(name, value)
-        if held is not None and len(held.before) > _MOST:
-            continue
-        yield name, value, held
-        if held is not None:
-            names = held.names or [f"[{k}]" for k in range(len(held.before))]
-            queue.extend((f"{name}{key}", child) for key, child in zip(names, held.before, strict=True))
 
 
 class OfAnother(TypeError):
@@ -197,78 +132,12 @@ def _which(held: Held) -> str:
     now = held.now()
     for name, a, b in zip(held.names or (), held.before, now, strict=False):
         if not same(a, b):
-            plain = type(a) in _SCALARS and type(b) in _SCALARS
+            plain = is_plain(a) and is_plain(b)
             return f"{held.name}{name} was {a!r} and is {b!r}" if plain else f"{held.name}{name} is another object"
     return f"{held.name} has other elements"
 
 
 _FIXED = (tuple, frozenset, functools.partial, types.MethodType)  # what is in them cannot change
-_CLOSED = (types.ModuleType, type, types.BuiltinFunctionType, types.GenericAlias)
-
-
-def _held(name: str, value: Any) -> Held | None:
-    """What is in a container, or around a function of the program; None for anything else."""
-    if isinstance(value, dict | Mapping):
-        keys = [f"[{key!r}]" if isinstance(key, str | int) else "[...]" for key in list(value)]
-        return Held(name, value, lambda: [*value, *value.values()], [f" key {k}" for k in keys] + keys)
-    if isinstance(value, list | tuple | deque | set | frozenset):
-        return Held(name, value, lambda: list(value))
-    if dataclasses.is_dataclass(value) or isinstance(value, types.SimpleNamespace):
-        names = [f.name for f in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else [*vars(value)]
-        return Held(name, value, lambda: [getattr(value, n, None) for n in names], [f".{n}" for n in names])
-    if isinstance(value, types.FunctionType) and not _in_library(value.__code__.co_filename):
-        return _around(value)
-    if isinstance(value, types.MethodType):
-        return Held(name, value, lambda: [value.__func__, value.__self__], ["", "self"])
-    if isinstance(value, functools.partial):
-        names = ["", *(f"args[{k}]" for k in range(len(value.args))), *value.keywords]
-        return Held(name, value, lambda: [value.func, *value.args, *value.keywords.values()], names)
-    if (wrapped := getattr(value, "__wrapped__", None)) is not None and _is_compiled(value):
-        return Held(name, value, lambda: [wrapped], [""])
-    return None
-
-
-def _of_module(name: str, value: Any) -> Held | None:
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(value, torch.nn.Module):
-        return None
-    tables = (value._parameters, value._buffers, value._modules)
-    names = [f".{key}" for table in tables for key in table]
-    return Held(name, value, lambda: [v for table in tables for v in table.values()], names)
-
-
-def _is_compiled(value: Any) -> bool:
-    """A function that something of ours has made of one of the program's."""
-    return type(value).__module__.startswith("tensorgraft.")
-
-
-def _around(fn: types.FunctionType) -> Held:
-    """The variables of a function that are not its own, and its defaults."""
-    tables = fn.__globals__
-    names = [n for n in dict.fromkeys(_names(fn.__code__)) if n in tables]
-    cells = fn.__closure__ or ()
-
-    def now() -> list[Any]:
-        return [*map(tables.get, names), *map(_content, cells), *(fn.__defaults__ or ())]
-
-    defaults = [f"default {k}" for k in range(len(fn.__defaults__ or ()))]
-    return Held("", fn, now, [*names, *fn.__code__.co_freevars, *defaults])
-
-
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # a variable that is not bound yet
-        return None
-
-
-def _names(code: types.CodeType) -> Iterable[str]:
-    inner = (c for c in code.co_consts if isinstance(c, types.CodeType))
-    return chain(code.co_names, chain.from_iterable(map(_names, inner)))
-
-
-def _in_library(file: str) -> bool:
-    return file.startswith("<frozen") or file.startswith((*_LIBRARIES, OURS))
 
 
 def is_of_program(value: Any) -> bool:
@@ -276,7 +145,7 @@ def is_of_program(value: Any) -> bool:
     if not type(value).__flags__ & 1 << 9 or callable(getattr(value, "__torch_function__", None)):
         return False
     home = sys.modules.get(type(value).__module__)
-    return not _in_library(getattr(home, "__file__", None) or "")
+    return not in_library(getattr(home, "__file__", None) or "")
 
 
 # ---- arrays ----------------------------------------------------------------------------------------------------------

@@ -30,6 +30,15 @@ class Memory:
     peak: int = 0
 
 
+@dataclass(frozen=True)
+class Collective:
+    """Of a compiled program on several devices: a step in which they exchange numbers."""
+
+    kind: str  # "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"
+    bytes: int  # of its result on one device
+    label: str  # of the operation that asks for it (`Backend.labelled`); "" where that is not known
+
+
 @dataclass
 class Analysis:
     """Of `Program.analyse`. What the backend does not tell is None."""
@@ -44,3 +53,4 @@ class Analysis:
     flops: float | None = None
     bytes: float | None = None  # that the compiled program reads and writes
     memory: Memory | None = None
+    collectives: list[Collective] = field(default_factory=list)  # those in bodies of loops once

@@ -59,7 +59,7 @@ def attempt(
         heat = _heats[signature] = tiers.Heat()
     lent = _Lent(xp, host)
     try:
-        given = [lent.of(x) for x in args]
+        lent_args = [lent.of(x) for x in args]
         named = {name: lent.of(x) for name, x in kwargs.items()} if kwargs else {}
     except _Unsuited:
         return None
@@ -68,11 +68,11 @@ def attempt(
         return None
     try:
         with host.scope():
-            made = program(host, *given, **named)
+            out = program(host, *lent_args, **named)
     except Exception:  # the backend's own error counts, if it raises one
         _heats[signature] = _HOT
         return None
-    return (lent.back(made),)
+    return (lent.back(out),)
 
 
 _HOT = tiers.Heat()  # of what has done its work, or is refused by the cold backend
@@ -156,9 +156,9 @@ def _operation(name: str, hot: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(hot)
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         if state.mode == "tiered":
-            made = attempt(self, name, program, args, kwargs)
-            if made is not None:
-                return made[0]
+            out = attempt(self, name, program, args, kwargs)
+            if out is not None:
+                return out[0]
         return hot(self, *args, **kwargs)
 
     return method

@@ -43,9 +43,9 @@ def root() -> Path | None:
         return _chosen
     if os.environ.get("TENSORGRAFT_CACHE", "").lower() in ("0", "off", "false", "no"):
         return None
-    given = os.environ.get("TENSORGRAFT_CACHE_DIR")
-    if given:
-        return Path(given).expanduser().absolute()
+    folder = os.environ.get("TENSORGRAFT_CACHE_DIR")
+    if folder:
+        return Path(folder).expanduser().absolute()
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA")
         return Path(local) / "tensorgraft" / "cache" if local else None
@@ -103,12 +103,12 @@ def contents(base: Path) -> tuple[int, int]:
 
 def prune(base: Path, limit: int = LIMIT) -> None:
     """Where there are more than `limit` bytes, delete what was not used for longest, down to three quarters of it."""
-    found = sorted(_files(base), key=lambda item: max(item[1].st_atime, item[1].st_mtime))
-    excess = sum(stat.st_size for _, stat in found) - limit
+    entries = sorted(_files(base), key=lambda item: max(item[1].st_atime, item[1].st_mtime))
+    excess = sum(stat.st_size for _, stat in entries) - limit
     if excess <= 0:
         return
     excess += limit // 4
-    for path, stat in found:
+    for path, stat in entries:
         if excess <= 0:
             return
         path.unlink(missing_ok=True)

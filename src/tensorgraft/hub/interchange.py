@@ -55,10 +55,10 @@ class HoldingProgram:
         self.state, self._call, self._stateful = state, call, stateful
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        made = self._call(self.state, *args, **kwargs)
+        outputs = self._call(self.state, *args, **kwargs)
         if not self._stateful:
-            return made
-        results, written = made
+            return outputs
+        results, written = outputs
         self.state.update(written)
         return results
 
@@ -152,8 +152,8 @@ class Interchange:
             return function.forward(xp, arrays, wanted())
 
         def backward(residuals: Sequence[Array], cotangents: Sequence[Array]) -> Sequence[Array | None]:
-            found = iter(function.backward(xp, residuals, cotangents, wanted()))
-            return [next(found) if smooth else None for smooth in known]
+            gradients = iter(function.backward(xp, residuals, cotangents, wanted()))
+            return [next(gradients) if smooth else None for smooth in known]
 
         return self.native_function(lambda *arrays: function.primal(xp, arrays), forward, backward)
 

@@ -22,20 +22,20 @@ def told(method: F) -> F:
 
 def primitives(cls: type) -> dict[str, Callable[..., Any]]:
     """The primitives that `cls` inherits or declares, by name."""
-    found = {}
+    methods = {}
     for base in reversed(cls.__mro__):
         for name, member in vars(base).items():
             if getattr(member, "is_primitive", False):
-                found[name] = member
-    return found
+                methods[name] = member
+    return methods
 
 
 def composites(cls: type) -> dict[str, Callable[..., Any]]:
     """The composites of the hub (public methods that are no primitives), by name."""
-    found: dict[str, Callable[..., Any]] = {}
+    methods: dict[str, Callable[..., Any]] = {}
     for base in cls.__mro__:
         if base.__module__.startswith(__package__):
             for name, member in vars(base).items():
                 if not name.startswith("_") and callable(member) and not getattr(member, "is_primitive", False):
-                    found.setdefault(name, member)
-    return found
+                    methods.setdefault(name, member)
+    return methods

@@ -50,11 +50,11 @@ def known() -> dict[str, BackendInfo]:
     """Every backend that is registered, installed or not, by name."""
     entries = {name: value for name, (value, _) in BUILT_IN.items()}
     entries.update({point.name: point.value for point in entry_points(GROUP)})
-    found = {}
+    names = {}
     for name, entry in entries.items():
         requires = BUILT_IN.get(name, ("", entry.partition(":")[0].partition(".")[0]))[1]
-        found[name] = BackendInfo(name, entry, requires, importlib.util.find_spec(requires) is not None)
-    return found
+        names[name] = BackendInfo(name, entry, requires, importlib.util.find_spec(requires) is not None)
+    return names
 
 
 def backends() -> list[str]:

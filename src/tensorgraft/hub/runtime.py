@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.primitive import primitive
 
 if TYPE_CHECKING:
@@ -102,6 +104,19 @@ class Runtime:
     def device_count(cls) -> int:
         """How many devices this backend has; `Backend(index)` is one of them."""
         return 1
+
+    def mesh_ids(self, count: int, /) -> tuple[int, ...] | None:
+        """Numbers of `count` devices over which arrays can be spread, neighbours next to each other; None where there
+        are not so many. Here: the one device."""
+        return (self.index,) if count == 1 else None
+
+    def placement(self, x: Array, /) -> Placement | None:
+        """Where the pieces of `x` lie; None for an array that is not spread over a mesh, or is being traced."""
+        return None
+
+    def bytes_by_device(self, x: Array, /) -> dict[int, int]:
+        """How many bytes of `x` each device holds, by its number."""
+        return {self.index: math.prod(self.shape(x)) * self.dtype_of(x).itemsize}
 
     def place(self, n: int, /) -> Any:
         """An index as an argument of compiled functions, for many calls: what costs the least to hand over."""

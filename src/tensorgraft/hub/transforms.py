@@ -42,8 +42,8 @@ class Transforms:
         """
         n = self.shape(arrays[0])[0]
         rows = [tuple(self.unstack(x)) for x in arrays]
-        made = [tuple(fn(self, *(row[i] for row in rows))) for i in range(n)]
-        return tuple(self.stack(list(column)) for column in zip(*made, strict=True))
+        rows_out = [tuple(fn(self, *(row[i] for row in rows))) for i in range(n)]
+        return tuple(self.stack(list(column)) for column in zip(*rows_out, strict=True))
 
     def custom_vjp(
         self, fn: Function, backward: Backward, forward: Forward | None = None, /, *arrays: Array
@@ -74,9 +74,9 @@ def transposed(backward: Backward) -> Forward:
         def run(inner: Any, *cotangents: Array) -> list[Array]:
             known = dict(zip(smooth, cotangents, strict=True))
             seeds = [known[k] if k in known else inner.zeros_like(inner.lifted(r)) for k, r in enumerate(results)]
-            given, made = ([inner.lifted(x) for x in xs] for xs in (arguments, results))
-            found = backward(inner, given, made, seeds)
-            return [inner.zeros_like(given[k]) if (g := found[k]) is None else g for k in inexact]
+            ins, outs = ([inner.lifted(x) for x in xs] for xs in (arguments, results))
+            gradients = backward(inner, ins, outs, seeds)
+            return [inner.zeros_like(ins[k]) if (g := gradients[k]) is None else g for k in inexact]
 
         _, pullback = xp.vjp(run, *[xp.zeros_like(results[k]) for k in smooth])
         moved = dict(zip(smooth, pullback([tangents[k] for k in inexact]), strict=True))

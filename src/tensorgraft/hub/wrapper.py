@@ -18,16 +18,18 @@ from tensorgraft.hub.interchange import Interchange
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.runtime import Runtime
 
-FORWARDED = frozenset({"scope", "synchronize", "memory_stats", "device_name", "native_dtype"})  # to the one inside
+FORWARDED = frozenset(  # to the one inside
+    {"scope", "synchronize", "memory_stats", "device_name", "native_dtype", "mesh_ids"}
+)
 WRITTEN = frozenset(  # by each wrapper: its arrays are its own
     {"is_array", "is_traced", "shape", "dtype_of", "asarray", "to_numpy", "from_dlpack", "compile"}
 )
 # In terms of the others, or what a backend refuses that cannot do it; a wrapper that can writes them.
 INHERITED = frozenset({
-    "adopt", "asked", "assign", "detached", "device_count", "differentiable", "eagerly", "eval_shape", "exported",
-    "in_trace", "is_tracing", "labelled", "lend", "lifted", "memory", "module", "native_function", "native_scope",
-    "observe", "operand", "over_memory", "own", "place", "recurs", "seed_words", "settled", "signature",
-    "stand_in", "strided_view", "trace", "traces", "when_known"
+    "adopt", "asked", "assign", "bytes_by_device", "detached", "device_count", "differentiable", "eagerly",
+    "eval_shape", "exported", "in_trace", "is_tracing", "labelled", "lend", "lifted", "memory", "module",
+    "native_function", "native_scope", "observe", "operand", "over_memory", "own", "place", "placement", "recurs",
+    "seed_words", "settled", "signature", "stand_in", "strided_view", "trace", "traces", "when_known",
 })  # fmt: skip
 
 
@@ -77,3 +79,6 @@ class Wrapper(Backend):
 
     def native_dtype(self, dtype: np.dtype, /) -> np.dtype:
         return self.inner.native_dtype(dtype)
+
+    def mesh_ids(self, count: int, /) -> tuple[int, ...] | None:
+        return self.inner.mesh_ids(count)

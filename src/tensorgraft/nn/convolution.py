@@ -101,10 +101,10 @@ def _padding(padding: Padding, n: int) -> str | tuple[tuple[int, int], ...]:
         if padding.upper() not in ("SAME", "SAME_LOWER", "VALID"):
             raise ValueError(f"Conv: padding is SAME, SAME_LOWER or VALID, or numbers, not {padding!r}")
         return padding.upper()
-    given: Any = (padding,) * n if isinstance(padding, int) else tuple(padding)
-    if len(given) != n:
+    pads: Any = (padding,) * n if isinstance(padding, int) else tuple(padding)
+    if len(pads) != n:
         raise ValueError(f"Conv: padding is an int, {n} ints or {n} pairs, not {padding}")
-    return tuple((p, p) if isinstance(p, int) else (p[0], p[1]) for p in given)
+    return tuple((p, p) if isinstance(p, int) else (p[0], p[1]) for p in pads)
 
 
 class Conv1d(Conv):

@@ -35,7 +35,7 @@ def several(name: str, x: int | Sequence[int], n: int) -> tuple[int, ...]:
     """One int for each of `n` axes. Raises ValueError for another number of them."""
     if isinstance(x, int):
         return (x,) * n
-    found = tuple(x)
-    if len(found) != n:
-        raise ValueError(f"{name}: expected an int or {n} of them, got {found}")
-    return found
+    numbers = tuple(x)
+    if len(numbers) != n:
+        raise ValueError(f"{name}: expected an int or {n} of them, got {numbers}")
+    return numbers

@@ -44,10 +44,10 @@ class GRUCell(Module):
         self.input_size, self.hidden_size, self.use_bias = input_size, hidden_size, use_bias
 
     def __call__(self, input: Array, hidden: Array, *, key: Array | None = None) -> Array:
-        given = xp.matmul(input, self.weight_ih.mT)
+        from_input = xp.matmul(input, self.weight_ih.mT)
         if self.bias is not None:
-            given = given + self.bias
-        i_reset, i_update, i_new = _parts(given, 3)
+            from_input = from_input + self.bias
+        i_reset, i_update, i_new = _parts(from_input, 3)
         h_reset, h_update, h_new = _parts(xp.matmul(hidden, self.weight_hh.mT), 3)
         reset, update = sigmoid(i_reset + h_reset), sigmoid(i_update + h_update)
         if self.bias_n is not None:

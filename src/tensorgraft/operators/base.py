@@ -154,14 +154,14 @@ class LinearOperator(ABC, _Arithmetic):
     def diagonal(self) -> Array:
         """(n,): the diagonal of the matrix, of which some columns at a time are computed."""
         n = min(self.shape)
-        found = []
+        pieces = []
         for at in range(0, n, _COLUMNS):
             k = min(_COLUMNS, n - at)
             columns = xp.eye(self.in_size, k, k=-at, dtype=self._in.dtype, device=self.device)
-            found.append(xp.linalg.diagonal(self.mm_flat(columns)[at : at + k, :]))
-        if not found:
+            pieces.append(xp.linalg.diagonal(self.mm_flat(columns)[at : at + k, :]))
+        if not pieces:
             return xp.zeros((0,), dtype=self.dtype, device=self.device)
-        return found[0] if len(found) == 1 else xp.concat(found)
+        return pieces[0] if len(pieces) == 1 else xp.concat(pieces)
 
 
 def _flatten(operator: LinearOperator) -> tuple[list[Any], Any, tuple[str, ...]]:
@@ -178,7 +178,7 @@ def _flatten(operator: LinearOperator) -> tuple[list[Any], Any, tuple[str, ...]]
 
 def _unflatten(cls: type[LinearOperator], about: Any, children: Iterable[Any]) -> LinearOperator:
     names, rest = about
-    made = object.__new__(cls)
+    instance = object.__new__(cls)
     for name, value in (*zip(names, children, strict=True), *rest):
-        setattr(made, name, value)
-    return made
+        setattr(instance, name, value)
+    return instance

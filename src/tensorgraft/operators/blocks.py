@@ -121,13 +121,13 @@ class BlockDiagonalLinearOperator(Composed):
 
     def by_blocks(self, x: Array, apply: Apply) -> Array:
         """`apply` of each block to its rows of columns (n, k)."""
-        found, at = [], 0
+        pieces, at = [], 0
         for part in self.operators:
             n = part.in_size if apply is _applied else part.out_size
-            found.append(apply(part, x[at : at + n, :]))
+            pieces.append(apply(part, x[at : at + n, :]))
             at += n
-        dtype = xp.result_type(*found)
-        return xp.concat([xp.astype(v, dtype, copy=False) for v in found], axis=0)
+        dtype = xp.result_type(*pieces)
+        return xp.concat([xp.astype(v, dtype, copy=False) for v in pieces], axis=0)
 
     @property
     def T(self) -> LinearOperator:
@@ -153,10 +153,10 @@ def _assembled(rows: Sequence[Sequence[Any]], shapes: Sequence[tuple[int, int]])
     """A matrix of blocks, None for zeros; `shapes`: (the height of row i, the width of column i)."""
     known = [b for row in rows for b in row if b is not None]
     dtype, device = xp.result_type(*known), known[0].device
-    made = []
+    pieces = []
     for i, row in enumerate(rows):
         height = shapes[i][0]
-        made.append(
+        pieces.append(
             xp.concat(
                 [
                     xp.zeros((height, shapes[j][1]), dtype=dtype, device=device) if b is None else xp.astype(b, dtype)
@@ -165,7 +165,7 @@ def _assembled(rows: Sequence[Sequence[Any]], shapes: Sequence[tuple[int, int]])
                 axis=1,
             )
         )
-    return xp.concat(made, axis=0)
+    return xp.concat(pieces, axis=0)
 
 
 class BlockLinearOperator(LinearOperator):
@@ -246,9 +246,9 @@ class BlockLinearOperator(LinearOperator):
         return _assembled(rows, list(zip(*padded, strict=True)))
 
 
-def _one(name: str, verb: str, found: Sequence[Structure]) -> None:
-    if not found:
+def _one(name: str, verb: str, structures: Sequence[Structure]) -> None:
+    if not structures:
         raise ValueError(f"{name} has no operator: what it {verb} is not known")
-    for s in found[1:]:
-        if not _alike(s, found[0]):
-            raise ValueError(f"{name}: an operator {verb} {found[0]}, another one {s}")
+    for s in structures[1:]:
+        if not _alike(s, structures[0]):
+            raise ValueError(f"{name}: an operator {verb} {structures[0]}, another one {s}")

@@ -45,11 +45,11 @@ class InverseLinearOperator(Reversed):
     def _flat(self, x: Array) -> Array:
         if not x.shape[1]:
             return xp.zeros((self.out_size, 0), dtype=self.dtype, device=self.device)
-        found, error, converged, steps = solve_columns(self.operator, x, self.solver)
+        columns, error, converged, steps = solve_columns(self.operator, x, self.solver)
         if self.throw:
-            solution = Solution(found, xp.max(error), xp.all(converged), steps, self.solver.name)
+            solution = Solution(columns, xp.max(error), xp.all(converged), steps, self.solver.name)
             refuse(solution, self.solver, self.operator)
-        return found
+        return columns
 
     @property
     def T(self) -> LinearOperator:

@@ -68,9 +68,9 @@ class Iterative(LinearSolver):
         return operator.shape[1], operator.shape[0]
 
     def _with(self, inverse: LinearOperator) -> LinearSolver:
-        made = object.__new__(type(self))
-        made.__dict__.update(vars(self), preconditioner=inverse)
-        return made
+        instance = object.__new__(type(self))
+        instance.__dict__.update(vars(self), preconditioner=inverse)
+        return instance
 
     def transposed(self) -> LinearSolver:
         return self if self.preconditioner is None else self._with(self.preconditioner.T)

@@ -79,14 +79,14 @@ class LowRankLinearOperator(LinearOperator):
 
     @property
     def _tags(self) -> Iterable[str]:
-        found = set(self._given)
+        tags = set(self._given)
         if self.v is None:
             base = None if self.base is None else self.base.tags
             if self.s is None and (base is None or "positive_semidefinite" in base):
-                found.add("positive_semidefinite")
+                tags.add("positive_semidefinite")
             if (self.s is None or not dtypes.is_complex(self.s.dtype)) and (base is None or "hermitian" in base):
-                found.add("hermitian")
-        return found
+                tags.add("hermitian")
+        return tags
 
     def mv(self, x: Any, /) -> Array:
         (v,) = self._in.checked("LowRankLinearOperator.mv", x)

@@ -32,9 +32,9 @@ class Bidiagonal(Iterative):
         return self if self.preconditioner is None else self._with_none()
 
     def _with_none(self) -> Any:
-        made = object.__new__(type(self))
-        made.__dict__.update(vars(self), preconditioner=None)
-        return made
+        instance = object.__new__(type(self))
+        instance.__dict__.update(vars(self), preconditioner=None)
+        return instance
 
     def _forward(self, operator: LinearOperator, x: Array) -> Array:
         return applied(operator, self._precondition(x))

@@ -69,10 +69,10 @@ def _flatten(solver: LinearSolver) -> tuple[list[Any], Any, tuple[str, ...]]:
 
 def _unflatten(cls: type[LinearSolver], about: Any, children: Iterable[Any]) -> LinearSolver:
     names, rest = about
-    made = object.__new__(cls)
+    instance = object.__new__(cls)
     for name, value in (*zip(names, children, strict=True), *rest):
-        setattr(made, name, value)
-    return made
+        setattr(instance, name, value)
+    return instance
 
 
 def finite(x: Array) -> Array:
@@ -188,9 +188,9 @@ class LU(LinearSolver):
         self.of_transpose = False  # by the factors of A^T, which a gradient has in common with what it is of
 
     def transposed(self) -> LinearSolver:
-        made = LU()
-        made.of_transpose = not self.of_transpose
-        return made
+        turned = LU()
+        turned.of_transpose = not self.of_transpose
+        return turned
 
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
         matrix = (operator.T if self.of_transpose else operator).as_matrix()

@@ -100,13 +100,13 @@ def linear_solve(
     for x in leaves:
         if not dtypes.is_inexact(x.dtype):
             raise TypeError(f"linear_solve: the right-hand side is of {x.dtype}: astype(b, {operator.dtype})")
-    found = as_solver(solver, operator, options)
+    method = as_solver(solver, operator, options)
     column = xp.expand_dims(operator._out.ravel(leaves), axis=1)
-    x, error, converged, steps = solve_columns(operator, column, found)
+    x, error, converged, steps = solve_columns(operator, column, method)
     value = operator._in.unravel(x[:, 0])
-    solution = Solution(value, error[0], converged[0], steps, found.name)
+    solution = Solution(value, error[0], converged[0], steps, method.name)
     if throw:
-        refuse(solution, found, operator)
+        refuse(solution, method, operator)
     return solution
 
 
@@ -156,13 +156,13 @@ def solve_columns(operator: LinearOperator, b: Array, solver: LinearSolver) -> t
 
 
 def _solve(operator: LinearOperator, b: Array, solver: LinearSolver) -> tuple[Array, Array, Array, Array]:
-    found: Solved = solver.solve(operator, b)
-    x = xp.astype(found.x, b.dtype, copy=False)
+    solved: Solved = solver.solve(operator, b)
+    x = xp.astype(solved.x, b.dtype, copy=False)
     error = dense.norms(b - operator.mm_flat(x))
-    steps = found.steps
+    steps = solved.steps
     if not isinstance(steps, Array):
         steps = xp.full((), steps, dtype=xp.int64, device=b.device)
-    return x, error, found.converged, steps
+    return x, error, solved.converged, steps
 
 
 def _solution(operator: LinearOperator, b: Array, solver: LinearSolver) -> Array:

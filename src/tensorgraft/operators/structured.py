@@ -63,8 +63,8 @@ class Structured(LinearSolver):
         solver = chosen(operator)
         if isinstance(solver, Structured):
             return self._solved(operator, b)
-        found = solver.solve(operator, b)
-        return xp.where(found.converged, found.x, xp.full_like(found.x, float("nan")))
+        solved = solver.solve(operator, b)
+        return xp.where(solved.converged, solved.x, xp.full_like(solved.x, float("nan")))
 
     def _solved(self, operator: LinearOperator, b: Array) -> Array:
         if "unitary" in operator.tags:

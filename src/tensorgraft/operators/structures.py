@@ -50,8 +50,8 @@ class Structure:
     # ---- vectors -----------------------------------------------------------------------------------------------------
 
     def zeros(self, device: Any, trailing: tuple[int, ...] = ()) -> Any:
-        made = [xp.zeros((*s.shape, *trailing), dtype=s.dtype, device=device) for s in self.leaves]
-        return optree.tree_unflatten(self.tree, made)
+        leaves = [xp.zeros((*s.shape, *trailing), dtype=s.dtype, device=device) for s in self.leaves]
+        return optree.tree_unflatten(self.tree, leaves)
 
     def checked(self, name: str, x: Any, columns: bool = False) -> list[Array]:
         """The leaves of a vector (`columns`: of several, along a trailing axis). Raises TypeError, ValueError."""
@@ -92,14 +92,14 @@ class Structure:
         the complex one."""
         tail = x.shape[1:]
         is_complex = dtypes.is_complex(x.dtype)
-        made, at = [], 0
+        leaves, at = [], 0
         for s in self.leaves:
             part = x if len(self.leaves) == 1 else x[at : at + s.size, ...]
             dtype = dtypes.complex_dtype(s.dtype) if is_complex and not dtypes.is_complex(s.dtype) else s.dtype
             part = xp.astype(part, dtype, copy=False)
-            made.append(part if len(s.shape) == 1 else xp.reshape(part, (*s.shape, *tail)))
+            leaves.append(part if len(s.shape) == 1 else xp.reshape(part, (*s.shape, *tail)))
             at += s.size
-        return optree.tree_unflatten(self.tree, made)
+        return optree.tree_unflatten(self.tree, leaves)
 
 
 class Memo:
@@ -148,7 +148,7 @@ def given(name: str, spec: Any) -> Structure:
     """Of a pytree of (shape, dtype) pairs, `ShapeDtype`s or arrays. Raises TypeError for other leaves."""
     leaves: list[Any]
     leaves, tree = optree.tree_flatten(spec, is_leaf=_is_pair)
-    found = []
+    leaf_specs = []
     for x in leaves:
         if _is_pair(x):
             x = ShapeDtype(tuple(x[0]), np.dtype(x[1]) if not isinstance(x[1], np.dtype) else x[1])
@@ -156,12 +156,12 @@ def given(name: str, spec: Any) -> Structure:
             raise TypeError(
                 f"{name}: a structure is a pytree of (shape, dtype) pairs such as ((3, 4), 'float64'), got {x!r}"
             )
-        found.append(ShapeDtype(tuple(x.shape), np.dtype(x.dtype)))
-        if not dtypes.is_inexact(found[-1].dtype):
-            raise TypeError(f"{name}: linear operators are of floating-point or complex numbers, got {found[-1]}")
-    if not found:
+        leaf_specs.append(ShapeDtype(tuple(x.shape), np.dtype(x.dtype)))
+        if not dtypes.is_inexact(leaf_specs[-1].dtype):
+            raise TypeError(f"{name}: linear operators are of floating-point or complex numbers, got {leaf_specs[-1]}")
+    if not leaf_specs:
         raise TypeError(f"{name}: a structure has at least one array, got {spec!r}")
-    return Structure(found, tree)
+    return Structure(leaf_specs, tree)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -176,6 +176,6 @@ def device_of(spec: Any, device: Any) -> Device:
         places = {str(v.device): v.device for v in optree.tree_leaves(spec) if isinstance(v, Array)}
         if len(places) > 1:
             raise ValueError(f"the arrays that describe a structure are on several devices ({', '.join(places)})")
-        for found in places.values():
-            return found
+        for place in places.values():
+            return place
     return resolve(device)

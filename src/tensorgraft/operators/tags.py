@@ -52,28 +52,28 @@ def closed(tags: Iterable[str], dtype: np.dtype, shape: tuple[int, int] | None =
     """
     if isinstance(tags, str):
         tags = (tags,)
-    found = set(tags)
-    unknown = sorted(str(t) for t in found if t not in RULES)
+    closure = set(tags)
+    unknown = sorted(str(t) for t in closure if t not in RULES)
     if unknown:
         raise ValueError(f"{name}: unknown tags {', '.join(unknown)}: expected some of {', '.join(RULES)}")
     if shape is not None and shape[0] != shape[1]:
-        wrong = sorted(t for t in found if RULES[t].square)
+        wrong = sorted(t for t in closure if RULES[t].square)
         if wrong:
             raise ValueError(
                 f"{name}: an operator of shape {shape} is not square, so it cannot be {', '.join(wrong)}: drop the tag"
             )
     real = np.dtype(dtype).kind != "c"
     while True:
-        more = {t for tag in found for t in RULES[tag].implies}
-        if real and "symmetric" in found:
+        more = {t for tag in closure for t in RULES[tag].implies}
+        if real and "symmetric" in closure:
             more.add("hermitian")
-        if real and "hermitian" in found:
+        if real and "hermitian" in closure:
             more.add("symmetric")
-        if {"lower_triangular", "upper_triangular"} <= found:
+        if {"lower_triangular", "upper_triangular"} <= closure:
             more.add("diagonal")
-        if more <= found:
-            return frozenset(found)
-        found |= more
+        if more <= closure:
+            return frozenset(closure)
+        closure |= more
 
 
 def of_transpose(tags: Tags) -> Tags:
@@ -87,21 +87,21 @@ def of_sum(parts: Sequence[Tags]) -> Tags:
 
 def of_product(parts: Sequence[Tags]) -> Tags:
     common = _common(parts)
-    found = {t for t in common if RULES[t].product}
+    kept = {t for t in common if RULES[t].product}
     if "unit_diagonal" in common and any(t in common for t in _TRIANGULAR):
-        found.add("unit_diagonal")
+        kept.add("unit_diagonal")
     if all("tridiagonal" in p for p in parts) and sum("diagonal" not in p for p in parts) <= 1:
-        found.add("tridiagonal")
-    return frozenset(found)
+        kept.add("tridiagonal")
+    return frozenset(kept)
 
 
 def of_kronecker(parts: Sequence[Tags]) -> Tags:
-    found = {t for t in _common(parts) if RULES[t].kronecker}
+    kept = {t for t in _common(parts) if RULES[t].kronecker}
     signs = [p & {"positive_semidefinite", "negative_semidefinite"} for p in parts]
     if all(signs):  # each factor has a sign: the product of the signs
         odd = sum("positive_semidefinite" not in s for s in signs) % 2
-        found.add("negative_semidefinite" if odd else "positive_semidefinite")
-    return frozenset(found)
+        kept.add("negative_semidefinite" if odd else "positive_semidefinite")
+    return frozenset(kept)
 
 
 def of_blocks(parts: Sequence[Tags]) -> Tags:
@@ -110,12 +110,12 @@ def of_blocks(parts: Sequence[Tags]) -> Tags:
 
 
 def of_inverse(tags: Tags) -> Tags:
-    found = {t for t in tags if RULES[t].inverse}
+    kept = {t for t in tags if RULES[t].inverse}
     if "unit_diagonal" in tags and any(t in tags for t in _TRIANGULAR):
-        found.add("unit_diagonal")
+        kept.add("unit_diagonal")
     if "diagonal" in tags:
-        found.add("tridiagonal")
-    return frozenset(found)
+        kept.add("tridiagonal")
+    return frozenset(kept)
 
 
 def of_scaled(tags: Tags, scalar: Any) -> Tags:
@@ -128,14 +128,14 @@ def of_scaled(tags: Tags, scalar: Any) -> Tags:
         sign = (value >= 0) - (value < 0) if real else None
         if scalar == 1:
             return tags
-    found = set()
+    tags_kept = set()
     for t in tags:
         kept = RULES[t].scaled
         if kept == "any" or (kept == "real" and real) or (kept == "positive" and sign == 1):
-            found.add(t)
+            tags_kept.add(t)
         elif kept == "positive" and sign == -1:
-            found.add(RULES[t].negated)
-    return frozenset(found)
+            tags_kept.add(RULES[t].negated)
+    return frozenset(tags_kept)
 
 
 def _common(parts: Sequence[Tags]) -> Tags:

@@ -126,10 +126,10 @@ class Casting:
         return self.inner.astype(x, dtype) if self._eligible(x) else x
 
     def _widest(self, args: Sequence[Any]) -> np.dtype:
-        found = {self.inner.dtype_of(x) for x in _flat(args) if self._eligible(x)}
-        if dtypes.float32 in found:
+        dtypes_met = {self.inner.dtype_of(x) for x in _flat(args) if self._eligible(x)}
+        if dtypes.float32 in dtypes_met:
             return dtypes.float32
-        if found - {self.low}:
+        if dtypes_met - {self.low}:
             raise RuntimeError(UNEXPECTED)
         return self.low
 

@@ -199,12 +199,12 @@ def _as_dtype(dtype: Any) -> np.dtype:
     try:
         if type(dtype).__module__ == "torch":
             return np.dtype(str(dtype).removeprefix("torch."))
-        found = np.dtype(getattr(dtype, "as_numpy_dtype", dtype))  # TensorFlow's name for it
+        resolved = np.dtype(getattr(dtype, "as_numpy_dtype", dtype))  # TensorFlow's name for it
     except TypeError:
-        found = None
-    if found is None or found.kind == "O":
+        resolved = None
+    if resolved is None or resolved.kind == "O":
         raise TypeError(
             f"tg.autocast takes a dtype (bfloat16, float16), not {dtype!r}; the decorator is written with parentheses,"
             " @tg.autocast()"
         )
-    return found
+    return resolved

@@ -73,7 +73,7 @@ class Method:
 
     def quantized(self, weights: Mapping[str, Weight], stage: Stage) -> dict[str, Quantized]:
         """All weights, quantised on their backends. The stage is left with whatever it showed last."""
-        made = {name: self._nearest(name, w) for name, w in weights.items()}
+        rounded = {name: self._nearest(name, w) for name, w in weights.items()}
         asking = [name for name, w in weights.items() if w.scheme.is_static or self.rounding == "gptq"]
         if not asking and self.calibrate is not None:
             raise ValueError(
@@ -81,7 +81,7 @@ class Method:
                 f"{self.rounding!r} need no inputs. int8_static does, and rounding='gptq'"
             )
         if not asking:
-            return made
+            return rounded
         if self.calibrate is None:
             name = asking[0]
             why = "rounding='gptq'" if self.rounding == "gptq" else str(weights[name].scheme)
@@ -90,7 +90,7 @@ class Method:
                 " of the model (tensors, or tuples or dictionaries of its arguments)"
             )
         run = _Run(self, weights, stage)
-        return made | (run.gptq(asking) if self.rounding == "gptq" else run.ranges(asking, made))
+        return rounded | (run.gptq(asking) if self.rounding == "gptq" else run.ranges(asking, rounded))
 
     def _nearest(self, name: str, w: Weight) -> Quantized:
         try:
@@ -103,40 +103,42 @@ class Method:
 class _Run:
     def __init__(self, method: Method, weights: Mapping[str, Weight], stage: Stage) -> None:
         self.method, self.weights, self.stage = method, weights, stage
-        given = method.calibrate
-        self.batches = given if callable(given) else [given] if hasattr(given, "shape") else list(given)
-        if not callable(given) and not self.batches:
+        calibrate = method.calibrate
+        self.batches = (
+            calibrate if callable(calibrate) else [calibrate] if hasattr(calibrate, "shape") else list(calibrate)
+        )
+        if not callable(calibrate) and not self.batches:
             raise ValueError(
                 "quantize_: calibrate has no batches: give inputs of the model, or a function that runs it"
             )
 
-    def ranges(self, names: Iterable[str], made: Mapping[str, Quantized]) -> dict[str, Quantized]:
+    def ranges(self, names: Iterable[str], weights: Mapping[str, Quantized]) -> dict[str, Quantized]:
         """Fixed ranges of what multiplies weights, measured in the model as it is."""
         watches = {name: self._watch(name) for name in names}
         self._measure({}, watches)
-        return {name: self._with_range(made[name], watch) for name, watch in watches.items()}
+        return {name: self._with_range(weights[name], watch) for name, watch in watches.items()}
 
     def gptq(self, names: Iterable[str]) -> dict[str, Quantized]:
         """One weight after the other, in the order in which the model comes to them, by what they are multiplied by
         when those before them are quantised. Weights that are multiplied by the same have their turn together."""
         first = {name: self._watch(name, _Digest()) for name in names}
         order = self._measure({}, first)
-        made: dict[str, Quantized] = {}
+        rounded: dict[str, Quantized] = {}
         while order:
             name = order[0]
             group = [n for n in order if first[n].sink.value == first[name].sink.value]
             leader = self._watch(name, Moments(self.weights[name].array.shape))
-            self._measure(made, {name: leader})
+            self._measure(rounded, {name: leader})
             for n in group:
-                made[n] = self._with_range(self._rounded(n, leader.sink), leader)
+                rounded[n] = self._with_range(self._rounded(n, leader.sink), leader)
             order = [n for n in order if n not in group]
-        return made
+        return rounded
 
     def _watch(self, name: str, sink: Any = None) -> _Watch:
         scheme = self.weights[name].scheme
         asymmetric = scheme.activation == "int8_static_asymmetric"
-        found = InputRange(self.method.activation_observer, asymmetric) if scheme.is_static else None
-        return _Watch(name, found, sink)
+        observed = InputRange(self.method.activation_observer, asymmetric) if scheme.is_static else None
+        return _Watch(name, observed, sink)
 
     def _measure(self, shown: Mapping[str, Quantized], watches: Mapping[str, _Watch]) -> list[str]:
         """Run all batches. Returns the names of what is watched in the order in which it was reached."""
@@ -192,8 +194,8 @@ class _Watch:
     """What notes the products of a weight: their range, and what else is asked for. Faults are told after the run: what
     is raised inside of it the model may catch."""
 
-    def __init__(self, name: str, found: InputRange | None, sink: Any) -> None:
-        self.name, self.range, self.sink = name, found, sink
+    def __init__(self, name: str, observed: InputRange | None, sink: Any) -> None:
+        self.name, self.range, self.sink = name, observed, sink
         self.count = 0
         self.fault = ""
 
@@ -245,9 +247,9 @@ class _Digest:
 
     def update(self, product: Product) -> None:
         columns = None if product.columns is None else product.columns.tobytes()
-        found = hashlib.blake2b(repr((product.inputs.shape, product.axis, columns)).encode())
-        found.update(np.ascontiguousarray(product.inputs).data)
-        self.value += int.from_bytes(found.digest(), "big")
+        digest = hashlib.blake2b(repr((product.inputs.shape, product.axis, columns)).encode())
+        digest.update(np.ascontiguousarray(product.inputs).data)
+        self.value += int.from_bytes(digest.digest(), "big")
 
 
 def _called(model: Callable[..., Any], batch: Any) -> None:

@@ -42,9 +42,9 @@ def encode(
     if zero is not None:
         what = f"{name}: the {dtype} tensor of shape {shape}"
         _check_finite(xp, xp.isfinite(scale), what, "values further from each other than float32 has numbers")
-    made = with_ranges(xp, x, scheme, scale, zero)
+    encoded = with_ranges(xp, x, scheme, scale, zero)
     kept = dict(zip(("input_scale", "input_zero"), map(xp.asarray, inputs), strict=False))
-    return replace(made, **kept) if kept else made
+    return replace(encoded, **kept) if kept else encoded
 
 
 def _check_finite(xp: Backend, holds: Array, what: str, problem: str) -> None:
@@ -66,5 +66,5 @@ def same_ranges(xp: Backend, x: Array, like: Quantized) -> Quantized:
         return replace(like, codes=values, base=xp.shape(values), geometry=whole(xp.shape(values), dtype))
     grid = xp.shape(like.scale)
     block = tuple(max(n, 1) // max(s, 1) for n, s in zip(xp.shape(values), grid, strict=True))
-    made = with_ranges(xp, values, scheme, *ranges(xp, values, scheme, block))
-    return replace(made, input_scale=like.input_scale, input_zero=like.input_zero)
+    encoded = with_ranges(xp, values, scheme, *ranges(xp, values, scheme, block))
+    return replace(encoded, input_scale=like.input_scale, input_zero=like.input_zero)

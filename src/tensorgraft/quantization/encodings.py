@@ -108,12 +108,12 @@ class Encoding:
             flat = xp.pad(flat, 0, [(0, rest, 0)])
         lanes = xp.reshape(flat, ((n + rest) // self.packed, self.packed))
         mask = (1 << self.bits) - 1
-        found = None
+        packed = None
         for lane in range(self.packed):
             part = xp.bitwise_and(xp.squeeze(xp.take_slice(lanes, 1, lane, lane + 1), 1), mask)
             part = part if not lane else xp.bitwise_left_shift(part, xp.full((), lane * self.bits, dtypes.uint8))
-            found = part if found is None else xp.bitwise_or(found, part)
-        return found
+            packed = part if packed is None else xp.bitwise_or(packed, part)
+        return packed
 
     def unpack(self, xp: Backend, packed: Array, shape: tuple[int, ...]) -> Array:
         """The codes of a `shape`, in `dtype`."""

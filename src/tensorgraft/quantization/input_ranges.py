@@ -64,11 +64,11 @@ def range_of(scheme: Scheme, observer: str) -> InputRange | None:
     return InputRange(observer, scheme.parts[-1] == "input_zero") if scheme.is_static else None
 
 
-def with_range(q: Quantized, found: InputRange | None) -> Quantized:
+def with_range(q: Quantized, observed: InputRange | None) -> Quantized:
     """`q`, of NumPy's arrays, with a range that was found."""
-    if found is None:
+    if observed is None:
         return q
-    scale, zero = found.found()
+    scale, zero = observed.found()
     return replace(q, input_scale=scale, input_zero=zero)
 
 

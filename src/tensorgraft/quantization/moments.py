@@ -77,9 +77,9 @@ def empty(xp: Backend, shape: tuple[int, ...], dtype: Any, smallest: int) -> tup
         return tuple(xp.zeros(shape, wide(dtype)) for _ in range(2))
     blocks = -(-size // BLOCK)
     return tuple(
-        made
+        array
         for _ in range(2)
-        for made in (xp.zeros((blocks, BLOCK), dtypes.uint8), xp.zeros((blocks, 1), dtypes.float32))
+        for array in (xp.zeros((blocks, BLOCK), dtypes.uint8), xp.zeros((blocks, 1), dtypes.float32))
     )
 
 
@@ -211,8 +211,8 @@ def _int32(xp: Backend, value: int) -> Array:
 def _decode(xp: Backend, codes: Array, scale: Array, form: MomentFormat, shape: tuple[int, ...]) -> Array:
     """float32 values of a shape."""
     kept = xp.shape(codes)
-    found = xp.astype(codes, dtypes.int32)
-    codes = xp.bitwise_and(found, 127) if form.signed else found
+    level = xp.astype(codes, dtypes.int32)
+    codes = xp.bitwise_and(level, 127) if form.signed else level
     bits = xp.bitwise_left_shift(codes, _int32(xp, form.cut))
     bits = xp.minimum(
         xp.minimum(xp.multiply(bits, 2), xp.add(bits, 4 * _OCTAVE)),
@@ -220,7 +220,7 @@ def _decode(xp: Backend, codes: Array, scale: Array, form: MomentFormat, shape: 
     )
     x = xp.multiply(_same_bits(xp, xp.add(bits, _BITS_OF_LEAST), dtypes.float32), scale)
     if form.signed:
-        x = xp.where(xp.equal(codes, 0), 0.0, xp.where(xp.greater(found, 127), xp.negative(x), x))
+        x = xp.where(xp.equal(codes, 0), 0.0, xp.where(xp.greater(level, 127), xp.negative(x), x))
     size, n = kept[0] * kept[1], 1
     for extent in shape:
         n *= extent

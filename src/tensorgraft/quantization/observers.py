@@ -21,8 +21,8 @@ _SHARES = tuple(np.linspace(1.0, 0.2, 41)[1:].tolist())  # of the whole range, t
 
 def percentile_of(observer: str, argument: str = "observer") -> float | None:
     """99.9 of "percentile", 98.5 of "percentile_98.5", None of "minmax" and "mse". Raises ValueError for others."""
-    found = _PERCENTILE.fullmatch(observer) if isinstance(observer, str) else None
-    if found is not None and 50.0 < (percent := float(found[1] or 99.9)) <= 100.0:
+    match = _PERCENTILE.fullmatch(observer) if isinstance(observer, str) else None
+    if match is not None and 50.0 < (percent := float(match[1] or 99.9)) <= 100.0:
         return percent
     if observer not in ("minmax", "mse"):
         raise ValueError(
@@ -53,9 +53,9 @@ def observed(
     best, least = scale, error(scale)
     for share in _SHARES:
         tried = xp.multiply(scale, share)
-        found = error(tried)
-        better = xp.less(found, least)
-        best, least = xp.where(better, tried, best), xp.where(better, found, least)
+        errors = error(tried)
+        better = xp.less(errors, least)
+        best, least = xp.where(better, tried, best), xp.where(better, errors, least)
     return best, zero
 
 

@@ -51,9 +51,9 @@ def _program(
 def _product(xp: Backend, a: Any, b: Any, contract: Axes, batch: Axes, dtype: np.dtype | None) -> Array:
     result = dtype or (a.dtype if isinstance(a, Quantized) else xp.dtype_of(a))
     for which, (q, other) in enumerate(((a, b), (b, a))):
-        found = _of_matrix(xp, q, other, which, contract, batch, result)
-        if found is not None:
-            return found
+        out = _of_matrix(xp, q, other, which, contract, batch, result)
+        if out is not None:
+            return out
         if isinstance(q, Quantized) and not isinstance(other, Quantized) and _constant(xp, q, contract[which]):
             q, contract, batch = _as_it_lies(q, which, contract, batch)
             return _scaled(xp, q, other, which, contract, batch, result)
@@ -88,11 +88,11 @@ def _of_matrix(
 
 def _constant(xp: Backend, q: Quantized, axes: Sequence[int]) -> bool:
     """One scale for all that is added up, and codes that are what they mean."""
-    found = axes_of(q)
-    if found is None or q.zero is not None or q.encoding.kind in ("table", "dense"):
+    varying = axes_of(q)
+    if varying is None or q.zero is not None or q.encoding.kind in ("table", "dense"):
         return False
     grid = xp.shape(q.scale)
-    along = [found[0][i].base for i in axes]
+    along = [varying[0][i].base for i in axes]
     return all(base is None or grid[base] == 1 for base in along)
 
 
@@ -160,11 +160,11 @@ def _scaled(
             return [of_weights(inner, other, inner.lifted(codes), inner.lifted(scale))]
 
         _, pullback = xp.vjp(product, other)
-        found = pullback([cotangents[0]])[0]
+        slope = pullback([cotangents[0]])[0]
         if inputs:
             inside = in_range(xp, other, *(inputs if len(inputs) > 1 else (inputs[0], None)))
-            found = xp.where(inside, found, xp.zeros_like(found))
-        return [found, None, None, *(None for _ in inputs)]
+            slope = xp.where(inside, slope, xp.zeros_like(slope))
+        return [slope, None, None, *(None for _ in inputs)]
 
     if q.scheme.activation and xp.dtype_of(other) != dtypes.float64:
         inputs = [x for x in (q.input_scale, q.input_zero) if x is not None]

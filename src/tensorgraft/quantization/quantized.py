@@ -126,21 +126,21 @@ def axes_of(q: Quantized) -> tuple[list[Axis], list[int]] | None:
     for stride in strides:
         index, rest = divmod(rest, stride)
         at.append(index)
-    found, used = [], set()
+    axes, used = [], set()
     for n, stride in zip(g.shape, g.strides, strict=True):
         if n == 1 or not stride:
-            found.append(Axis(None, 0, 1, n))
+            axes.append(Axis(None, 0, 1, n))
             continue
         for axis, (extent, unit) in enumerate(zip(q.base, strides, strict=True)):
             step = stride // unit
             last = at[axis] + (n - 1) * step
             if extent > 1 and not stride % unit and 0 <= last < extent and axis not in used:
                 used.add(axis)
-                found.append(Axis(axis, at[axis], step, n))
+                axes.append(Axis(axis, at[axis], step, n))
                 break
         else:
             return None
-    return found, at
+    return axes, at
 
 
 class Seen(NamedTuple):
@@ -155,12 +155,12 @@ def seen(xp: Backend, q: Quantized) -> Seen:
     """The codes that a view shows, not packed, and their scales; an extent of 1 where they are the same along an axis
     of the base."""
     codes = q.encoding.unpack(xp, q.codes, q.base)
-    found = axes_of(q)
-    if found is None:
+    axes_seen = axes_of(q)
+    if axes_seen is None:
         g = q.geometry
         full = [None if s is None else xp.broadcast_to(spread(xp, s, q.base), q.base) for s in (q.scale, q.zero)]
         return Seen(*(None if a is None else read_of(xp, a, g) for a in (codes, *full)))
-    axes, at = found
+    axes, at = axes_seen
     codes = _along(xp, codes, axes, at)
     scale, zero = (None if s is None else _along(xp, spread(xp, s, q.base), axes, at) for s in (q.scale, q.zero))
     return Seen(codes, scale, zero)
@@ -240,11 +240,11 @@ def _along(xp: Backend, x: Array, axes: list[Axis], at: list[int]) -> Array:
 
 def _gathered(xp: Backend, scale: Array, q: Quantized) -> Array:
     """Scales of a view with as few of them as its geometry plainly allows: blocks that it keeps whole."""
-    found = axes_of(q)
-    if found is None:
+    axes = axes_of(q)
+    if axes is None:
         return scale
     base_blocks = blocks(xp, q.scale, q.base)
-    for axis, a in enumerate(found[0]):
+    for axis, a in enumerate(axes[0]):
         n = xp.shape(scale)[axis]
         block = 1 if a.base is None else base_blocks[a.base]
         if n > 1 and block > 1 and abs(a.step) == 1:

@@ -81,7 +81,7 @@ def _rounded(
     rows, columns = block
     left = w.astype(np.float64)
     upper = _inverse_root(moments, damping)
-    found = np.zeros((n, k), codes.dtype)
+    levels = np.zeros((n, k), codes.dtype)
     scales: list[Any] = []
     zeros: list[Any] = []
     for start in range(0, k, _TOGETHER):
@@ -99,12 +99,12 @@ def _rounded(
                 wide = np.repeat(scale[:, 0], rows)
                 middle = 0.0 if zero is None else np.repeat(zero[:, 0], rows) * (-1.0 / wide if scheme.offset else 1.0)
             code = codes.encode(xp, (left[:, i] / wide + middle).astype(np.float32))
-            found[:, i] = code
+            levels[:, i] = code
             value = (codes.decode(xp, code).astype(np.float64) - middle) * wide
             errors[:, i - start] = (left[:, i] - value) / upper[i, i]
             left[:, i:stop] -= errors[:, i - start, None] * upper[i, i:stop]
         left[:, stop:] -= errors @ upper[start:stop, stop:]
-    return found, np.concatenate(scales, 1), None if zeros[0] is None else np.concatenate(zeros, 1)
+    return levels, np.concatenate(scales, 1), None if zeros[0] is None else np.concatenate(zeros, 1)
 
 
 def _inverse_root(moments: np.ndarray, damping: float) -> np.ndarray:

@@ -105,15 +105,15 @@ class Scheme:
         block = (self.group,) if self.granularity == "group" else self.block
         if len(block) > len(shape):
             raise ValueError(f"{self}: a tensor of shape {shape} has fewer axes than the blocks {block}")
-        found = (1,) * (len(shape) - len(block)) + block
-        for axis, (n, b) in enumerate(zip(shape, found, strict=True)):
+        full = (1,) * (len(shape) - len(block)) + block
+        for axis, (n, b) in enumerate(zip(shape, full, strict=True)):
             if n % b:
                 near = [d for d in range(min(b, n), 0, -1) if n % d == 0][:1]
                 raise ValueError(
                     f"a tensor of shape {shape} does not divide into groups of {b} along axis {axis}, which has {n}"
                     f" elements: use a group of {near[0] if near else 1}, or granularity='channel'"
                 )
-        return found
+        return full
 
     def __str__(self) -> str:
         extra = {"group": f"_{self.group}", "block": "_" + "x".join(map(str, self.block))}.get(self.granularity, "")
@@ -139,21 +139,21 @@ def scheme_of(name: str | Scheme) -> Scheme:
     """
     if isinstance(name, Scheme):
         return name
-    found = _NAME.fullmatch(name) if isinstance(name, str) else None
-    if found is None:
+    match = _NAME.fullmatch(name) if isinstance(name, str) else None
+    if match is None:
         raise ValueError(
             f"unknown scheme {name!r}: write an encoding ({', '.join(ENCODINGS)}), then _asymmetric, _offset,"
             " _dynamic, _static or _static_asymmetric if so, then _per_tensor, _per_channel, _per_group_32 or"
             " _per_block_16x16; for example int4_per_group_32"
         )
-    encoding = found["encoding"]
-    granularity = (found["granularity"] or ("group_64" if encoding == "nf4" else "channel")).partition("_")[0]
+    encoding = match["encoding"]
+    granularity = (match["granularity"] or ("group_64" if encoding == "nf4" else "channel")).partition("_")[0]
     return Scheme(
         encoding,
         granularity,
-        group=int(found["group"] or (64 if encoding == "nf4" else 32)),
-        block=(int(found["rows"]), int(found["columns"])) if found["rows"] else (),
-        symmetric=not found["zero"] and not encoding.startswith("uint"),
-        activation=_ACTIVATIONS[found["activation"] or ""],
-        offset=found["zero"] == "_offset",
+        group=int(match["group"] or (64 if encoding == "nf4" else 32)),
+        block=(int(match["rows"]), int(match["columns"])) if match["rows"] else (),
+        symmetric=not match["zero"] and not encoding.startswith("uint"),
+        activation=_ACTIVATIONS[match["activation"] or ""],
+        offset=match["zero"] == "_offset",
     )

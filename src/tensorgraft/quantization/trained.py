@@ -50,7 +50,7 @@ class Training(Scheme):
 
     def numbers(self, xp: Backend, q: Quantized) -> Array:
         """What it is quantised to, dense; for the derivative, the view that it is of the weight."""
-        (found,) = xp.custom_vjp(
+        (rounded,) = xp.custom_vjp(
             lambda inner, weight: (dense(inner, become(inner, q, weight)),),
             lambda inner, arguments, results, cotangents: [
                 inner.vjp(lambda level, weight: (_seen(level, weight, q),), arguments[0])[1]([cotangents[0]])[0]
@@ -58,7 +58,7 @@ class Training(Scheme):
             None,
             q.codes,
         )
-        return found
+        return rounded
 
     def __str__(self) -> str:
         return f"{self.target}, in training"
@@ -87,8 +87,8 @@ def _rounded(xp: Backend, q: Quantized, weight: Array) -> Quantized:
 
 def _seen(xp: Backend, weight: Array, q: Quantized) -> Array:
     """What is seen of the dense weight."""
-    found = read_of(xp, weight, q.geometry)
-    return found if xp.dtype_of(found) == q.dtype else xp.astype(found, q.dtype)
+    view = read_of(xp, weight, q.geometry)
+    return view if xp.dtype_of(view) == q.dtype else xp.astype(view, q.dtype)
 
 
 def holds(x: Any) -> bool:
@@ -108,9 +108,9 @@ def applied(
     if name in _VIEWS and (name != "reshape" or views.reshaped(args[0].geometry, tuple(args[1])) is not None):
         assert rule is not None
         return rule(xp, *args, **kwargs)
-    given: Any = (tuple(args), kwargs)
+    call_args: Any = (tuple(args), kwargs)
     leaves: list[Any]
-    leaves, tree = optree.tree_flatten(given)
+    leaves, tree = optree.tree_flatten(call_args)
     leaves = [dense(xp, x) if isinstance(x, Quantized) and not is_trained(x) else x for x in leaves]
     places = [i for i, x in enumerate(leaves) if is_trained(x) or xp.is_array(x)]
     arrays = [x.codes if is_trained(x := leaves[i]) else x for i in places]
@@ -121,9 +121,9 @@ def applied(
         for i, x in zip(places, operands, strict=True):
             filled[i] = x
         positional, named = optree.tree_unflatten(tree, filled)
-        made = getattr(level, name)(*positional, **named)
-        single[:] = [not isinstance(made, list | tuple)]
-        out = [made] if single[0] else made
+        result = getattr(level, name)(*positional, **named)
+        single[:] = [not isinstance(result, list | tuple)]
+        out = [result] if single[0] else result
         return tuple([dense(of, x) if isinstance(x, Quantized) else x for x in out])
 
     def quantised(level: Backend, *values: Array) -> tuple[Array, ...]:
@@ -151,9 +151,9 @@ def applied(
             return call(inner, inner, operands)
 
         _, pullback = level.vjp(run, *[at[k] for k in smooth])
-        found = dict(zip(smooth, pullback(list(cotangents)), strict=True))
-        return [found.get(k) for k in range(len(at))]
+        slopes = dict(zip(smooth, pullback(list(cotangents)), strict=True))
+        return [slopes.get(k) for k in range(len(at))]
 
     policy.served(name)
-    made = xp.custom_vjp(quantised, pulled, None, *arrays)
-    return made[0] if single[0] else list(made)
+    result = xp.custom_vjp(quantised, pulled, None, *arrays)
+    return result[0] if single[0] else list(result)

@@ -29,12 +29,12 @@ def rule(name: str) -> Callable[[Rule], Rule]:
 
 @rule("reshape")
 def reshape(xp: Backend, q: Quantized, shape: tuple[int, ...]) -> Quantized:
-    found = views.reshaped(q.geometry, tuple(shape))
-    if found is None:
+    geometry = views.reshaped(q.geometry, tuple(shape))
+    if geometry is None:
         q = anew(xp, q)
-        found = views.reshaped(q.geometry, tuple(shape))
-        assert found is not None
-    return q.seen(found)
+        geometry = views.reshaped(q.geometry, tuple(shape))
+        assert geometry is not None
+    return q.seen(geometry)
 
 
 @rule("permute_dims")
@@ -72,19 +72,19 @@ def gather(xp: Backend, q: Quantized, indices: Sequence[Array]) -> Quantized | N
     codes = xp.broadcast_to(codes, q.shape)
     n = len(indices)
     picked = xp.gather(codes, indices)
-    found: list[Array | None] = []
+    starts: list[Array | None] = []
     for s in (scale, zero):
         if s is None:
-            found.append(None)
+            starts.append(None)
             continue
         at = tuple(xp.zeros_like(i) if xp.shape(s)[axis] == 1 else i for axis, i in enumerate(indices))
-        found.append(_in_blocks(xp, xp.gather(s, at), xp.shape(picked), _kept(xp, q, n)))
+        starts.append(_in_blocks(xp, xp.gather(s, at), xp.shape(picked), _kept(xp, q, n)))
     shape = xp.shape(picked)
     return replace(
         q,
         codes=q.encoding.pack(xp, picked),
-        scale=found[0],
-        zero=found[1],
+        scale=starts[0],
+        zero=starts[1],
         base=shape,
         geometry=whole(shape, q.dtype),
     )
@@ -105,19 +105,19 @@ def dynamic_slice(xp: Backend, q: Quantized, start: Sequence[Array], sizes: Sequ
         along = xp.add(xp.iota(sizes[axis], dtypes.int32), first)
         wide = xp.reshape(along, tuple(sizes[a] if a == axis else 1 for a in cut))
         indices.append(xp.broadcast_to(wide, tuple(sizes[a] for a in cut)))
-    found = gather(xp, permute_dims(xp, q, order), indices)
-    if found is None:
+    gathered = gather(xp, permute_dims(xp, q, order), indices)
+    if gathered is None:
         return None
-    return permute_dims(xp, found, tuple(order.index(axis) for axis in range(len(order))))
+    return permute_dims(xp, gathered, tuple(order.index(axis) for axis in range(len(order))))
 
 
 def _kept(xp: Backend, q: Quantized, n: int) -> tuple[int, ...]:
     """How many elements share a scale along the axes of a view after the first `n`, as far as a view keeps that."""
-    found = axes_of(q)
-    assert found is not None
+    axes = axes_of(q)
+    assert axes is not None
     sizes = blocks(xp, q.scale, q.base)
     kept = []
-    for a in found[0][n:]:
+    for a in axes[0][n:]:
         size = 1 if a.base is None else sizes[a.base]
         first = min(a.start, a.start + (a.extent - 1) * a.step)
         kept.append(math.gcd(first, a.extent, size) if abs(a.step) == 1 else 1)

@@ -78,8 +78,8 @@ def notice(xp: Backend, q: Any, other: Array, own: Sequence[int], theirs: Sequen
     if not isinstance(q, Quantized) or not isinstance(q.scheme, Watching):
         return
     other = dense(xp, other) if isinstance(other, Quantized) else other
-    found, watch = axes_of(q), q.scheme.watch
-    at = None if found is None or len(own) != 1 else found[0][own[0]]
+    axes, watch = axes_of(q), q.scheme.watch
+    at = None if axes is None or len(own) != 1 else axes[0][own[0]]
     axis, columns = None, None
     if at is not None and at.base is not None:
         axis, columns = at.base, at.start + at.step * np.arange(at.extent)

@@ -41,14 +41,14 @@ def _kind(annotation: Any, module: str) -> type | None:
         if head is None:
             return None
         names = head.group(1).split(".")
-        found: Any = vars(sys.modules.get(module, types)).get(names[0])
+        kind: Any = vars(sys.modules.get(module, types)).get(names[0])
         for name in names[1:]:
-            found = getattr(found, name, None)
-        if found is None and names[-1] in ("AbstractVar", "AbstractClassVar"):  # imported where the class is, locally
-            found = _Var if names[-1] == "AbstractVar" else _ClassVar
+            kind = getattr(kind, name, None)
+        if kind is None and names[-1] in ("AbstractVar", "AbstractClassVar"):  # imported where the class is, locally
+            kind = _Var if names[-1] == "AbstractVar" else _ClassVar
     else:
-        found = getattr(annotation, "__origin__", None)
-    return found if isinstance(found, type) and issubclass(found, _Var) else None
+        kind = getattr(annotation, "__origin__", None)
+    return kind if isinstance(kind, type) and issubclass(kind, _Var) else None
 
 
 def collect(cls: type) -> dict[str, type]:

@@ -45,16 +45,20 @@ def custom_vjp(fn: Callable[..., Any], backward: Callable[[Any, Any, Any], Any])
 
         cells = custom.cells_of(lambda: fn(*args), args, by_value=True)
 
-        def rule(given: tuple[Any, ...], out: Any, cotangent: Any) -> list[Any]:
-            found = backward(given, out, cotangent)
-            if not isinstance(found, tuple | list) or len(found) != len(given):
-                seen = f"{len(found)}" if isinstance(found, tuple | list) else f"a {type(found).__qualname__}"
+        def rule(residuals: tuple[Any, ...], out: Any, cotangent: Any) -> list[Any]:
+            cotangents = backward(residuals, out, cotangent)
+            if not isinstance(cotangents, tuple | list) or len(cotangents) != len(residuals):
+                seen = (
+                    f"{len(cotangents)}"
+                    if isinstance(cotangents, tuple | list)
+                    else f"a {type(cotangents).__qualname__}"
+                )
                 raise TypeError(
                     f"custom_vjp: the rule of {_name(fn)} returns a tuple of cotangents, one for each of the"
-                    f" {len(given)} arguments, got {seen}"
+                    f" {len(residuals)} arguments, got {seen}"
                 )
             flat: list[Any] = []
-            for k, (g, x) in enumerate(zip(found, given, strict=True)):
+            for k, (g, x) in enumerate(zip(cotangents, residuals, strict=True)):
                 leaves, structure = optree.tree_flatten(x)
                 try:
                     parts = [None] * len(leaves) if g is None else structure.flatten_up_to(g)

@@ -19,21 +19,21 @@ class _Checkpoint(WrappedFunction):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from tensorgraft.frontends.array_api.transforms import custom
 
-        given = adopted((self.fn, args, kwargs))
-        cells = custom.cells_of(lambda: _call(*given), given)
+        call = adopted((self.fn, args, kwargs))
+        cells = custom.cells_of(lambda: _call(*call), call)
 
-        def backward(given: Any, out: Any, cotangent: Any) -> Any:
-            with _apart(given, cells, cotangent) as again:
+        def backward(call: Any, out: Any, cotangent: Any) -> Any:
+            with _apart(call, cells, cotangent) as again:
                 return custom.pulled(_call, again, cotangent, cells)
 
-        def forward(given: Any, out: Any, tangents: Sequence[Any], of_cells: Sequence[Any]) -> Any:
-            return custom.moved(_call, given, tangents, cells, of_cells)
+        def forward(call: Any, out: Any, tangents: Sequence[Any], of_cells: Sequence[Any]) -> Any:
+            return custom.moved(_call, call, tangents, cells, of_cells)
 
-        return custom.custom_vjp("filter_checkpoint", _call, given, backward, forward, cells)
+        return custom.custom_vjp("filter_checkpoint", _call, call, backward, forward, cells)
 
 
 @contextlib.contextmanager
-def _apart(given: Any, cells: Sequence[Any], after: Any) -> Iterator[Any]:
+def _apart(call: Any, cells: Sequence[Any], after: Any) -> Iterator[Any]:
     """The arguments, and what the cells hold, as values that a compiler takes for others: it would find that everything
     was computed before, and keep it."""
     from tensorgraft.frontends.array_api.core.array import Array
@@ -41,7 +41,7 @@ def _apart(given: Any, cells: Sequence[Any], after: Any) -> Iterator[Any]:
 
     last = next((x for x in optree.tree_leaves(after) if isinstance(x, Array)), None)
     if last is None:
-        yield given
+        yield call
         return
 
     def other(cell: Any, value: Any) -> Any:
@@ -53,7 +53,7 @@ def _apart(given: Any, cells: Sequence[Any], after: Any) -> Iterator[Any]:
         cell.array = other(cell, cell.array)
     try:
         yield optree.tree_map(
-            lambda x: Array(Storage(other(x._cell, x._value()), x._cell.backend)) if isinstance(x, Array) else x, given
+            lambda x: Array(Storage(other(x._cell, x._value()), x._cell.backend)) if isinstance(x, Array) else x, call
         )
     finally:
         for cell, array in zip(cells, before, strict=True):

@@ -87,7 +87,7 @@ def filter_jvp(fn: Callable[..., Any], primals: Any, tangents: Any, **kwargs: An
     has no derivative. So are the tangents that are returned. Raises ValueError for tangents of another structure."""
     primals, tangents, kwargs = adopted((tuple(primals), tuple(tangents), kwargs))
     leaves, structure = optree.tree_flatten(primals)
-    given = _like(leaves, structure, tangents, "filter_jvp: the tangents", "primals")
+    seeds = _like(leaves, structure, tangents, "filter_jvp: the tangents", "primals")
     where = [k for k, x in enumerate(leaves) if is_inexact_array(x)]
 
     def run(*moving: Any) -> Any:
@@ -99,28 +99,28 @@ def filter_jvp(fn: Callable[..., Any], primals: Any, tangents: Any, **kwargs: An
     if not where:
         out = run()
         return out, optree.tree_map(lambda x: None, out)
-    out, moved = jvp(run, tuple(leaves[k] for k in where), tuple(given[k] for k in where))
+    out, moved = jvp(run, tuple(leaves[k] for k in where), tuple(seeds[k] for k in where))
     return out, filter(moved, is_inexact_array)
 
 
-def _like(leaves: list[Any], structure: Any, given: Any, what: str, whose: str) -> list[Any]:
+def _like(leaves: list[Any], structure: Any, tree: Any, what: str, whose: str) -> list[Any]:
     """For each leaf what is given in its place: zeros for None, which may stand for a part of the tree, and for what
     has no derivative."""
-    found: list[Any] = []
+    matched: list[Any] = []
 
     def below(v: Any, part: Any) -> None:
         if v is not None and not optree.tree_structure(part).is_leaf():
             raise ValueError(f"expected a pytree like {optree.tree_structure(part)}, got a {type(v).__qualname__}")
-        found.extend([v] * optree.tree_structure(part).num_leaves)
+        matched.extend([v] * optree.tree_structure(part).num_leaves)
 
     try:
-        optree.tree_map_(below, given, optree.tree_unflatten(structure, leaves), is_leaf=lambda v: v is None)
+        optree.tree_map_(below, tree, optree.tree_unflatten(structure, leaves), is_leaf=lambda v: v is None)
     except ValueError as error:
         raise ValueError(f"{what} must have the structure of the {whose} ({looks(leaves)}): {error}") from None
-    for x, v in zip(leaves, found, strict=True):
+    for x, v in zip(leaves, matched, strict=True):
         if is_inexact_array(x) and v is not None and getattr(v, "shape", None) != x.shape:
             raise ValueError(f"{what} must look like the {whose}: {looks(v)} is given for {looks(x)}")
-    return [_zero(x) if v is None or not is_inexact_array(x) else v for x, v in zip(leaves, found, strict=True)]
+    return [_zero(x) if v is None or not is_inexact_array(x) else v for x, v in zip(leaves, matched, strict=True)]
 
 
 def _zero(x: Any) -> Any:
@@ -146,8 +146,8 @@ class _Jacobian(WrappedFunction):
             out = run(moving)[0] if self.has_aux else run(moving)
             return out if self.name == "filter_hessian" else filter(out, is_inexact_array)
 
-        found = _TRANSFORMS[self.name](result)(moving)
-        return (found, run(moving)[1]) if self.has_aux else found
+        jacobian = _TRANSFORMS[self.name](result)(moving)
+        return (jacobian, run(moving)[1]) if self.has_aux else jacobian
 
 
 def _forward(fn: Callable[..., Any]) -> Callable[..., Any]:

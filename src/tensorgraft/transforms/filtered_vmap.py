@@ -38,7 +38,7 @@ class _IfArray:
 
 def _axes(name: str, spec: Any, tree: Any) -> list[int | None]:
     """The axis of each leaf of a tree, of which the specification is a prefix."""
-    found: list[int | None] = []
+    axes: list[int | None] = []
 
     def below(axis: Any, part: Any) -> None:
         for x in optree.tree_leaves(part):
@@ -47,13 +47,13 @@ def _axes(name: str, spec: Any, tree: Any) -> list[int | None]:
                 raise TypeError(f"filter_vmap: {name} has ints, None and functions to these, not {a!r}")
             if a is not None and not is_array(x):
                 raise TypeError(f"filter_vmap: {name} is {a} for a {type(x).__qualname__}, which has no axes")
-            found.append(a)
+            axes.append(a)
 
     try:
         optree.tree_map_(below, spec, tree, is_leaf=lambda x: x is None)
     except ValueError as error:
         raise ValueError(f"filter_vmap: {name} is no prefix of what it is for: {error}") from None
-    return found
+    return axes
 
 
 class _Vmap(WrappedFunction):

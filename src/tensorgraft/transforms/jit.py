@@ -11,7 +11,9 @@ from typing import Any, get_args
 import optree
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.surroundings import OfAnother, roots, walk
+from tensorgraft.compiled.function import own_compiled
+from tensorgraft.compiled.reach import roots, walk
+from tensorgraft.compiled.surroundings import OfAnother
 from tensorgraft.hub.tiers import When
 
 
@@ -55,12 +57,8 @@ def jit(
         return functools.partial(jit, guard_values=guard_values, compile=compile)
     if compile not in get_args(When):
         raise ValueError(f"tg.jit(fn, compile=...) is 'first' or 'recurring', not {compile!r}")
-    if "tensorgraft.frontends.jax.grafted" in sys.modules:
-        from tensorgraft.frontends.jax.grafted import Grafted
-
-        if isinstance(fn, Grafted):
-            return fn.compiled()
-    return Jit(fn, guard_values, compile)
+    own = own_compiled(fn)
+    return Jit(fn, guard_values, compile) if own is None else own
 
 
 class Jit:

@@ -41,7 +41,7 @@ def of_jax(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
     leaves, structure = jax.tree.flatten((fn, tuple(args), kwargs))
     at = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array | jax.ShapeDtypeStruct | np.ndarray | ShapeDtype)]
-    given = [
+    specs = [
         jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, ShapeDtype) else x for x in (leaves[i] for i in at)
     ]
     seen: dict[str, Any] = {}
@@ -53,23 +53,23 @@ def of_jax(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
             inside[i] = x
         function, positional, named = jax.tree.unflatten(structure, inside)
         try:
-            made = function(*positional, **named)
+            result = function(*positional, **named)
         except Exception as error:
             raise looks.Failed(error) from error
-        out, seen["structure"] = jax.tree.flatten(made)
+        out, seen["structure"] = jax.tree.flatten(result)
         seen["static"] = [None if isinstance(x, jax.Array | np.ndarray) else x for x in out]
         return [x for x in out if isinstance(x, jax.Array | np.ndarray)]
 
     failed = None
     try:
-        found = iter(jax.eval_shape(flat, *given))
+        remaining = iter(jax.eval_shape(flat, *specs))
     except looks.Failed as error:
         failed = error
     if failed is not None:
         looks.raise_(failed, "filter_eval_shape", fn)
     shapes = []
     for x in seen["static"]:
-        shapes.append(ShapeDtype(tuple((like := next(found)).shape), like.dtype) if x is None else x)
+        shapes.append(ShapeDtype(tuple((like := next(remaining)).shape), like.dtype) if x is None else x)
     return jax.tree.unflatten(seen["structure"], shapes)
 
 
@@ -90,9 +90,9 @@ def of_torch(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         return x
 
     with mode:
-        given, named = tree_map(fake, (tuple(args), kwargs))
+        fakes, named = tree_map(fake, (tuple(args), kwargs))
         try:
-            out = fn(*given, **named)
+            out = fn(*fakes, **named)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise _asked(error, isinstance(error, DynamicOutputShapeException)) from None
     return tree_map(
@@ -104,8 +104,8 @@ def _asked(error: Exception, sized: bool) -> TracedValueError:
     """What to say of PyTorch's `error`: a value was asked for, or (`sized`) the shape of a result depends on values."""
     import torch
 
+    from tensorgraft.compiled.asked import in_extent
     from tensorgraft.compiled.places import Place, is_ours
-    from tensorgraft.compiled.ways import in_extent
 
     library, place, at = str(Path(torch.__file__).parent), None, error.__traceback__
     while at is not None:

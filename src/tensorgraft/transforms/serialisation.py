@@ -85,9 +85,9 @@ def tree_deserialise_leaves(
     slots = _slots("tree_deserialise_leaves", like, _or_abstract(filter_spec), is_leaf)
     with open(path, "rb") as file:
         held = file.read()
-    found = dict(safetensors.deserialize(held))
+    tensors = dict(safetensors.deserialize(held))
     pairs = _pairs(path)
-    stored = {name: _stored(spec, name in pairs) for name, spec in found.items()}
+    stored = {name: _stored(spec, name in pairs) for name, spec in tensors.items()}
     wrong = [f"{s.name}: is not in the file" for s in slots if s.name not in stored]
     wrong += [f"{name}: is not in the tree" for name in stored.keys() - {s.name for s in slots}]
     for s in slots:
@@ -100,7 +100,7 @@ def tree_deserialise_leaves(
         raise ValueError(f"tree_deserialise_leaves: {os.fspath(path)} does not hold this tree:\n  {lines}")
     new = {}
     for s in slots:
-        values = np.frombuffer(found[s.name]["data"], s.dtype).reshape(s.shape).copy()
+        values = np.frombuffer(tensors[s.name]["data"], s.dtype).reshape(s.shape).copy()
         new[s.name] = _placed(values, s.leaf)
     leaves, structure = optree.tree_flatten(like, is_leaf=is_leaf)
     names = [_name(p) for p in optree.tree_paths(like, is_leaf=is_leaf)]
@@ -174,10 +174,10 @@ def _placed(values: np.ndarray, like: Any) -> Any:
         return sys.modules["jax"].device_put(values, like.sharding)
     if framework == "torch":
         torch = sys.modules["torch"]
-        made = asarray(values, device="torch").native.to(like.device)
+        tensor = asarray(values, device="torch").native.to(like.device)
         if isinstance(like, torch.nn.Parameter):
-            return torch.nn.Parameter(made, requires_grad=like.requires_grad)
-        return made.requires_grad_(like.requires_grad)
+            return torch.nn.Parameter(tensor, requires_grad=like.requires_grad)
+        return tensor.requires_grad_(like.requires_grad)
     if framework == "tensorflow":
         tf = sys.modules["tensorflow"]
         if isinstance(like, tf.Variable):

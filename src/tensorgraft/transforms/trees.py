@@ -57,17 +57,17 @@ def tree_at(
     leaves, structure = optree.tree_flatten(tree, is_leaf=is_leaf)
     marked = optree.tree_unflatten(structure, [_Leaf(x) for x in leaves])
     try:
-        found = where(marked)
+        pointed = where(marked)
     except (TypeError, ValueError) as error:
         if "_Leaf" in str(error):
             raise ValueError(f"tree_at: where is to pick nodes, and not to compute with leaves: {error}") from None
         raise
     nodes = _nodes(marked)
-    single = id(found) in nodes
-    picked: Sequence[Any] = [found] if single else found
+    single = id(pointed) in nodes
+    picked: Sequence[Any] = [pointed] if single else pointed
     if not isinstance(picked, list | tuple):
         raise ValueError(
-            f"tree_at: where picked a {type(found).__qualname__} that is no node of the tree; static fields, and None"
+            f"tree_at: where picked a {type(pointed).__qualname__} that is no node of the tree; static fields, and None"
             " without is_leaf=lambda x: x is None, are none"
         )
     places: dict[int, int] = {}
@@ -113,15 +113,15 @@ def _plain(marked: Any) -> Any:
 
 def _nodes(tree: Any) -> set[int]:
     """Of all nodes, leaves included, that have an identity."""
-    found: set[int] = set()
+    seen: set[int] = set()
 
     def visit(x: Any) -> bool:
         if x is not None:
-            found.add(id(x))
+            seen.add(id(x))
         return False
 
     optree.tree_flatten(tree, is_leaf=visit)
-    return found
+    return seen
 
 
 def tree_equal(*trees: Any, typematch: bool = False, rtol: float = 0.0, atol: float = 0.0) -> Any:

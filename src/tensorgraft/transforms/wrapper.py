@@ -40,8 +40,8 @@ class WrappedFunction(Module):
 
 def name_of(fn: Any) -> str:
     """What a function is called in messages."""
-    found = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None)
-    return found if isinstance(found, str) else type(fn).__qualname__
+    name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None)
+    return name if isinstance(name, str) else type(fn).__qualname__
 
 
 def adopted(tree: Any) -> Any:

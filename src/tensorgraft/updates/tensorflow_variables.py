@@ -20,8 +20,8 @@ _SCATTER = {
 def _fitting(x: tf.Variable, value: Any, keep_dtype: bool = True) -> tf.Tensor:
     number = isinstance(value, bool | int | float | complex)
     if not keep_dtype:
-        given = value.dtype.as_numpy_dtype if isinstance(value, tf.Tensor | tf.Variable) else np.asarray(value).dtype
-        check_dtype(value if number else np.dtype(given), np.dtype(x.dtype.as_numpy_dtype))
+        dtype = value.dtype.as_numpy_dtype if isinstance(value, tf.Tensor | tf.Variable) else np.asarray(value).dtype
+        check_dtype(value if number else np.dtype(dtype), np.dtype(x.dtype.as_numpy_dtype))
     value = tf.convert_to_tensor(value)
     if value.dtype.is_complex and not x.dtype.is_complex:
         value = tf.math.real(value)
@@ -38,17 +38,17 @@ def scatter(x: tf.Variable, index: Any, value: Any, mode: str) -> None:
     value = _fitting(x, value)
     places = _places(tuple(x.shape), index)
     check_shape(tuple(value.shape), tuple(places.shape))
-    given = tf.reshape(tf.broadcast_to(value, places.shape), (-1,))
+    values = tf.reshape(tf.broadcast_to(value, places.shape), (-1,))
     flat = tf.reshape(x, (-1,))
     at = tf.reshape(places, (-1, 1))
     if mode == "multiply":
         count = flat.shape[0]
-        factors = tf.math.unsorted_segment_prod(given, at[:, 0], count)
+        factors = tf.math.unsorted_segment_prod(values, at[:, 0], count)
         touched = tf.scatter_nd(at, tf.ones_like(at[:, 0]), (count,)) > 0
-        made = tf.where(touched, flat * factors, flat)
+        updated = tf.where(touched, flat * factors, flat)
     else:
-        made = _SCATTER[mode](flat, at, given)
-    x.assign(tf.reshape(made, x.shape))
+        updated = _SCATTER[mode](flat, at, values)
+    x.assign(tf.reshape(updated, x.shape))
 
 
 def _places(shape: tuple[int, ...], index: Any) -> tf.Tensor:

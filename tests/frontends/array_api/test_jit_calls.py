@@ -141,3 +141,24 @@ def test_an_array_that_somebody_else_holds_is_not_given_away():
         step(x)
         np.testing.assert_array_equal(np.asarray(held), np.full(1000, k))
         np.testing.assert_array_equal(np.asarray(x), np.full(1000, k + 1))
+
+
+def test_what_is_held_without_its_array_knowing_is_not_given_away_either():
+    @tg.jit
+    def step(x):
+        x += 1
+
+    x = array(np.zeros(4)) * 1
+    step(x)
+    held = x._cell.array
+    step(x)
+    np.testing.assert_array_equal(np.asarray(held), np.ones(4))
+    np.testing.assert_array_equal(np.asarray(x), np.full(4, 2))
+
+
+def test_zeros_that_a_function_reaches_have_signs():
+    sign = 0.0
+    f = tg.jit(lambda x: xp.copysign(x, sign))
+    assert f(array([1])).tolist() == [1]
+    sign = -0.0
+    assert f(array([1])).tolist() == [-1]

@@ -14,6 +14,7 @@ PROGRAM = Path(__file__).with_name("program_of_libraries.py")
 
 
 @pytest.mark.parametrize("device", BACKENDS)
+@pytest.mark.slow_with("jax", "tensorflow")
 def test_libraries(device: str) -> None:
     for library in ("scipy", "sklearn", "einops"):
         pytest.importorskip(library)

@@ -122,14 +122,18 @@ def test_a_missing_derivative_is_missed_where_it_is_asked_for(fn):
 
 
 ASKS = {
-    "shape": (lambda x, k: jnp.zeros((k, 3)), tg.ShapeError, "zeros(shape=(k, 3)) needs k now"),
+    "shape": (lambda x, k: jnp.zeros((k, 3)), tg.ShapeError, "needs k now, for the shape of zeros()"),
     "slice": (lambda x, k: x[:k], tg.ShapeError, "x * (arange(x.shape[0]) < k)"),
     "count": (lambda x, k: sum(x[i] for i in range(k)), tg.ShapeError, "jax.lax.fori_loop(0, k, step, state)"),
     "mask": (lambda x, k: x[x > k], tg.ShapeError, "where(x > k, x, 0)"),
     "nonzero": (lambda x, k: jnp.nonzero(x), tg.ShapeError, "jnp.nonzero(..., size=n)"),
     "argument": (lambda x, k: jnp.arange(k), tg.ShapeError, "pass k as a Python int"),
     "if": (lambda x, k: x if k > 1 else -x, tg.TracedValueError, "jax.lax.cond(k > 1, f, g, *operands)"),
-    "float": (lambda x, k: float(x.sum()), tg.TracedValueError, "float(x.sum()) needs the value of x.sum() now"),
+    "float": (
+        lambda x, k: float(x.sum()),
+        tg.TracedValueError,
+        "needs the value of x.sum() now, but x.sum() is a traced",
+    ),
     "numpy": (lambda x, k: np.asarray(x), tg.TracedValueError, "needs the value of x now"),
 }
 

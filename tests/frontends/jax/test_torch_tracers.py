@@ -72,6 +72,7 @@ X = torch.linspace(-2, 2, 32).reshape(4, 8)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor", "tensorgraft"])
+@pytest.mark.slow_with("inductor")
 def test_compiled_by_pytorch(backend):
     f, model = graft(), Model()
     close(slopes(torch.compile(f, backend=backend, fullgraph=True), X), slopes(f, X))

@@ -48,6 +48,7 @@ def kept(optimizer):
         ({"weight_decay": 0.1, "decoupled_weight_decay": True}, torch.optim.AdamW),
     ],
 )
+@pytest.mark.slow_with("options0-Adam", "options1-Adam")
 def test_the_loss_is_that_of_adam(options, theirs):
     own, _ = curve(torch.device("cpu"), lambda p: Adam8bit(p, 3e-3, **options), 60)
     decay = {"weight_decay": options.get("weight_decay", 0)}
@@ -70,6 +71,7 @@ def test_on_the_device(backend, compiled):
     ]
 
 
+@pytest.mark.slow
 def test_long_runs_on_all_of_the_data_do_not_drift():
     """Averages change by less than half a code a step. With rounding to the nearest it is 0.19."""
     n = 4096

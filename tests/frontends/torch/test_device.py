@@ -14,6 +14,8 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 import tensorgraft as tg
 import tensorgraft.frontends.torch
 
+pytestmark = pytest.mark.sampled
+
 graft = torch.get_device_module("graft")
 DTYPES = [
     torch.bool,
@@ -55,7 +57,7 @@ def test_numbers_are_devices_of_the_default_backend_first(monkeypatch):
     from tensorgraft.backends.jax import JaxBackend
     from tensorgraft.frontends.torch.core import devices
 
-    monkeypatch.setattr(JaxBackend, "device_count", lambda: 3)
+    monkeypatch.setattr(JaxBackend, "device_count", staticmethod(lambda: 3))
     for first, used, names in (
         ("jax", "jax", ["jax", "jax:1", "jax:2", "numpy"]),  # in use, so that it can be counted
         ("jax", None, ["jax", "numpy"]),

@@ -10,6 +10,8 @@ import torch
 import tensorgraft as tg
 from tensorgraft.frontends.torch.dispatch import fallback
 
+pytestmark = pytest.mark.sampled
+
 DEVICES = tg.backends()
 
 

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 
 import tensorgraft as tg
 
+pytestmark = pytest.mark.sampled
+
 DEVICES = tg.backends()
 
 

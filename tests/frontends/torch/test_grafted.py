@@ -81,6 +81,7 @@ def test_the_derivative_is_pytorchs():
     close(jax.grad(lambda x: apply(params, buffers, x)[0].sum())(jnp.asarray(x.detach().numpy())), x.grad)
 
 
+@pytest.mark.slow_with("64-bit")
 def test_tied_weights_integers_structures_and_tokens(x64):
     torch.manual_seed(0)
     module = Tied()
@@ -99,6 +100,7 @@ def test_tied_weights_integers_structures_and_tokens(x64):
     assert index.dtype == (np.int64 if x64 else np.int32)
 
 
+@pytest.mark.slow_with("64-bit")
 def test_batching_and_export():
     torch.manual_seed(0)
     module = convolutional().eval()

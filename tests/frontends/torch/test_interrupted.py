@@ -67,6 +67,7 @@ class Training:
 
 # the first call, and one after which there are gradients and the optimizer's state
 @pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.slow_with("0")
 def test_wherever_it_is_raised(before):
     training = Training()
     run = tg.jit(training.step)

@@ -13,7 +13,7 @@ import torch
 import tensorgraft as tg
 import tensorgraft.array_api as xp
 
-pytestmark = pytest.mark.compiled  # what is traced, and when, is counted
+pytestmark = [pytest.mark.sampled, pytest.mark.compiled]  # what is traced, and when, is counted
 
 DEVICE = tg.device("jax")
 SCALE = 2.0

@@ -254,3 +254,12 @@ def test_an_attribute_that_is_only_written_has_the_value_of_the_call(device):
     for k in (1.0, 2.0, 3.0):
         assert run(torch.full((2,), k, device=device)).tolist() == [3 * k + 1] * 2
         assert (module.state.tolist(), module.last.tolist()) == ([3 * k] * 2, [2 * k] * 2)
+
+
+def test_zeros_among_the_arguments_have_signs_and_nan_is_itself(device):
+    x = torch.ones(2, device=device)
+    sign = tg.jit(lambda x, s: torch.copysign(x, torch.tensor(s, device=x.device)))
+    assert [sign(x, s).tolist() for s in (0.0, -0.0)] == [[1, 1], [-1, -1]]
+    scaled = tg.jit(lambda x, s: x * s)
+    assert scaled(x, float("nan")).isnan().all() and scaled(x, float("nan")).isnan().all()
+    assert scaled.report.traces == 1

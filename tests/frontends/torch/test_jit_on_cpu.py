@@ -9,6 +9,8 @@ from torch import nn
 import tensorgraft as tg
 from tensorgraft.hub import registry
 
+pytestmark = pytest.mark.sampled
+
 BACKENDS = ["jax", "torch", "tensorflow", "numpy"]
 
 

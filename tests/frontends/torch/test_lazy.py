@@ -44,6 +44,7 @@ def _train(model, optimizer, x, y, steps, ask):
 
 @pytest.mark.parametrize("ask", [True, False], ids=["a value a step", "values at the end"])
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW], ids=["sgd", "adamw"])
+@pytest.mark.slow_with("sgd")
 def test_a_training_loop_compiles_once_whatever_the_learning_rate(optimizer, ask):
     model = _model()
     x, y = torch.randn(5, 6), torch.randint(0, 3, (5,))

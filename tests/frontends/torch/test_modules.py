@@ -11,6 +11,8 @@ from torch.nn.utils import fusion, parametrizations, parametrize, prune
 import tensorgraft as tg
 import tensorgraft.frontends.torch as front
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.fixture(params=tg.backends())
 def device(request):

@@ -92,3 +92,32 @@ def test_arrays_inside(device: torch.device) -> None:
     assert (back.device, back.dtype, back.tolist()) == (device, torch.bfloat16, [[1, 2]])
     back[0, 1] = 5  # tensors can be written, TensorFlow's cannot
     assert back.tolist() == [[1, 5]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_eigenvalues_in_another_order_are_those_of_their_vectors(device: torch.device, dtype: torch.dtype) -> None:
+    """And what does not depend on their order has the CPU's gradient."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(4, 5, 5, dtype=dtype, generator=generator)
+    here, there = x.clone().requires_grad_(), x.to(device).requires_grad_()
+    values, vectors = torch.linalg.eig(there)
+    residual = there.to(values.dtype) @ vectors - vectors * values.unsqueeze(-2)
+    assert residual.abs().max() < 1e-12
+    wanted = torch.linalg.eig(here)[0]
+    for a, b in ((values.cpu(), wanted), (torch.linalg.eigvals(there).cpu(), wanted)):
+        distance = (a[..., :, None] - b[..., None, :]).abs()
+        assert distance.amin(-1).max() < 1e-12 and distance.amin(-2).max() < 1e-12
+    for w in (values, wanted):
+        (w**3).abs().sum().backward()
+    torch.testing.assert_close(there.grad.cpu(), here.grad)
+
+
+@pytest.mark.parametrize("mode", ["tiered", "compiled"])
+def test_logsumexp_of_complex_numbers(device: torch.device, mode: str) -> None:
+    """One operator is one program, in which XLA has both the exponential and its logarithm."""
+    from tensorgraft.hub import tiers
+
+    x = torch.tensor([0.5 + 40j, 30 - 2j])
+    with tiers.eager(mode):
+        for t in (x, x[:1]):
+            torch.testing.assert_close(torch.logsumexp(t.to(device), 0).cpu(), torch.logsumexp(t, 0))

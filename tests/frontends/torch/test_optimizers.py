@@ -10,6 +10,8 @@ from torch.optim import lr_scheduler, swa_utils
 
 import tensorgraft as tg
 
+pytestmark = pytest.mark.sampled
+
 CLOSE = {"rtol": 2e-6, "atol": 2e-6}  # step counters are float32, and with them the corrections of the moments
 
 

@@ -8,6 +8,8 @@ import torch
 import tensorgraft as tg
 from tensorgraft.frontends.torch.dispatch.order import overlaps_itself
 
+pytestmark = pytest.mark.sampled
+
 # name -> what is done to a tensor of 12 elements
 PROGRAMS = {
     "itself in place": lambda x: x.add_(x),

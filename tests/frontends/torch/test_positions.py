@@ -8,6 +8,8 @@ import tensorgraft as tg
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.hub import registry
 
+pytestmark = pytest.mark.sampled
+
 _compiled = [0]
 jax.monitoring.register_event_duration_secs_listener(
     lambda name, seconds, **_: _compiled.__setitem__(0, _compiled[0] + ("backend_compile" in name))

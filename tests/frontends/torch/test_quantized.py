@@ -10,6 +10,8 @@ from torch import nn
 
 import tensorgraft as tg
 
+pytestmark = pytest.mark.sampled
+
 BACKENDS = ["numpy", "torch", "jax", "tensorflow", "cpu"]  # "cpu": ordinary tensors of PyTorch
 on_each = pytest.mark.parametrize("backend", BACKENDS)
 

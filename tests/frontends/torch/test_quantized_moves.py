@@ -134,6 +134,7 @@ def _transposed(given, back):
 
 
 @pytest.mark.parametrize("place", ["cpu", "numpy"])
+@pytest.mark.slow_with("cpu")
 def test_other_processes(place):
     context = torch.multiprocessing.get_context("spawn")
     given, back = context.Queue(), context.Queue()

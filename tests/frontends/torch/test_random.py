@@ -16,6 +16,8 @@ from torch import distributions as D
 
 import tensorgraft as tg
 
+pytestmark = pytest.mark.sampled
+
 N = 20_000
 RARE = 1e-3  # a test of fit fails below this probability
 

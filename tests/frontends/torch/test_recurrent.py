@@ -11,6 +11,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_s
 import tensorgraft as tg
 import tensorgraft.frontends.torch as front
 
+pytestmark = pytest.mark.sampled
+
 MODULES = {
     "rnn": lambda: nn.RNN(4, 5, 2),
     "rnn of relu": lambda: nn.RNN(4, 5, nonlinearity="relu", bidirectional=True),
@@ -145,6 +147,7 @@ def test_under_jit():
 @pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize("name", MODULES)
+@pytest.mark.slow_with("lstm without bias", "lstm with dropout", "gru without bias", "rnn of relu")
 def test_a_compiled_layer_is_one_loop(name):
     """The same results and gradients, and a program that does not grow with the sequence."""
     device = tg.device("jax")

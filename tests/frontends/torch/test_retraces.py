@@ -123,7 +123,7 @@ def test_explain_tells_it(device):
 
 
 def test_too_many_traces(device, monkeypatch):
-    monkeypatch.setattr(jit, "_MOST_TRACES", 6)
+    monkeypatch.setattr(jit, "MOST_TRACES", 6)
 
     @tg.jit
     def power(x, n):
@@ -150,7 +150,7 @@ def test_too_many_traces(device, monkeypatch):
 
 
 def test_too_many_traces_for_a_guard(device, monkeypatch):
-    monkeypatch.setattr(jit, "_MOST_TRACES", 3)
+    monkeypatch.setattr(jit, "MOST_TRACES", 3)
     p = nn.Parameter(torch.ones(2, device=device))
     optimizer = torch.optim.SGD([p], lr=0.1, momentum=0.9)
 

@@ -338,6 +338,7 @@ print({t.device.type for t in module.parameters()}, module(x).flatten().tolist()
 """
 
 
+@pytest.mark.slow_with("numpy")
 def test_files_are_read_by_plain_pytorch(device, tmp_path):
     for kind, module in {
         "scripted": torch.jit.script(Straight().eval()).to(device),

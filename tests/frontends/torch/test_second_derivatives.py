@@ -10,6 +10,8 @@ from torch.func import functional_call
 
 import tensorgraft as tg
 
+pytestmark = pytest.mark.sampled
+
 PLACES = ["inside", "outside"]  # of the compiled function
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from tensorgraft.hub.analysis import Analysis, Cost, Memory
+from tensorgraft.hub.analysis import Analysis, Collective, Cost, Memory
 
 # These move values, or make them out of nothing.
 _FREE = re.compile(
@@ -53,7 +53,32 @@ def analyse(jaxpr: Jaxpr, lowered: Any) -> Analysis:
     text = compiled.as_text()
     if text:
         made.compiled_operations, made.kernels = _instructions(text)
+        made.collectives = collectives(text)
     return made
+
+
+_COLLECTIVE = re.compile(
+    r"^\s+(?:ROOT )?%\S+ = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute|"
+    r"collective-broadcast)(?:-start)?\((.*)$",
+    re.MULTILINE,
+)
+_SHAPE = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
+_BITS = re.compile(r"\d+")
+
+
+def collectives(text: str) -> list[Collective]:
+    """Those of an HLO module, in its order."""
+    found = []
+    for results, kind, rest in _COLLECTIVE.findall(text):
+        size = 0
+        for dtype, extents in _SHAPE.findall(results):
+            bits = _BITS.search(dtype)
+            each = max(int(bits[0]) if bits else 8, 8) // 8
+            size += each * math.prod(int(n) for n in extents.split(",") if n)
+        named = re.search(r'op_name="([^"]*)"', rest)
+        labels = _LABEL.findall(named[1]) if named else []
+        found.append(Collective(kind, size, labels[-1] if labels else ""))
+    return found
 
 
 def _instructions(text: str) -> tuple[int, int]:

@@ -31,6 +31,7 @@ from tensorgraft.backends.jax.operation import Tracer, is_common, is_tracing, is
 from tensorgraft.backends.jax.program import JaxProgram
 from tensorgraft.backends.jax.reduction import JaxReduction
 from tensorgraft.backends.jax.shape import JaxShape
+from tensorgraft.backends.jax.sharding import JaxSharding
 from tensorgraft.backends.jax.sorting import JaxSorting
 from tensorgraft.backends.jax.transforms import JaxTransforms
 from tensorgraft.backends.jax.windowed import JaxWindowed
@@ -50,6 +51,7 @@ _to_device = KeptProgram(lambda x: x)  # the fastest way that JAX has to move a 
 
 @with_cold_tier
 class JaxBackend(
+    JaxSharding,
     JaxElementwise,
     JaxReduction,
     JaxShape,
@@ -193,7 +195,7 @@ class JaxBackend(
                 try:
                     return (kept.jitted or kept.renewed())(*args)
                 except (NotSmall, ValueError) as error:
-                    return kept.fully(error)(*args)
+                    return kept.fully(error, args)(*args)
 
         compiled = False
 
@@ -224,7 +226,8 @@ class JaxBackend(
         return label_scope(label)
 
     def stand_in(self, x: Array, /) -> Array:
-        return jax.make_array_from_single_device_arrays(x.shape, x.sharding, [x])
+        pieces = [x] if x.sharding.__class__ is SingleDeviceSharding else [s.data for s in x.addressable_shards]
+        return jax.make_array_from_single_device_arrays(x.shape, x.sharding, pieces, dtype=x.dtype)
 
     def eval_shape(self, fn: Callable[..., Any], /, *operands: Any) -> tuple[tuple[tuple[int, ...], np.dtype], ...]:
         specs = [jax.ShapeDtypeStruct(*x) if isinstance(x, tuple) else x for x in operands]
@@ -247,7 +250,7 @@ class JaxBackend(
 
     def memory_stats(self) -> dict[str, int]:
         stats = self.device.memory_stats() or {}
-        names = {"allocated": "bytes_in_use", "peak": "peak_bytes_in_use"}
+        names = {"allocated": "bytes_in_use", "peak": "peak_bytes_in_use", "limit": "bytes_limit"}
         return {ours: stats[theirs] for ours, theirs in names.items() if theirs in stats}
 
     def device_name(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jax import lax
 
 from tensorgraft.backends.jax.operation import operation
 
@@ -31,6 +32,53 @@ def _take(x: Array, indices: Array, axis: int) -> Array:
     return x.at[(slice(None),) * (axis % len(x.shape)) + (indices,)].get(**_TRUSTED)
 
 
+def _batched(x: Array, indices: Array, axis: int) -> tuple[Any, Any, Array]:
+    """(x and indices with their other axes as batches, dimension numbers' parts, the indices with a last axis): the
+    axes that go along are known to the compiler as such, and partitioned."""
+    axis %= len(x.shape)
+    others = tuple(d for d in range(len(x.shape)) if d != axis)
+    extents = tuple(n if d == axis else indices.shape[d] for d, n in enumerate(x.shape))
+    if extents != x.shape:
+        x = lax.slice(x, (0,) * len(extents), extents)
+    return x, (axis, others), lax.expand_dims(indices, (len(x.shape),))
+
+
+def _take_along(x: Array, indices: Array, axis: int) -> Array:
+    x, (axis, others), at = _batched(x, indices, axis)
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=(),
+        collapsed_slice_dims=(axis,),
+        start_index_map=(axis,),
+        operand_batching_dims=others,
+        start_indices_batching_dims=others,
+    )
+    return lax.gather(x, at, numbers, (1,) * len(x.shape), mode="promise_in_bounds")
+
+
+_COMBINED = {
+    "set": lax.scatter,
+    "add": lax.scatter_add,
+    "multiply": lax.scatter_mul,
+    "min": lax.scatter_min,
+    "max": lax.scatter_max,
+}
+
+
+def _put_along(x: Array, indices: Array, updates: Array, axis: int, mode: str) -> Array:
+    if x.dtype == np.bool_ and mode != "set":
+        wide = _put_along(x.astype(np.uint8), indices, updates.astype(np.uint8), axis, _OF_BOOL.get(mode, mode))
+        return wide.astype(np.bool_)
+    _, (axis, others), at = _batched(x, indices, axis)
+    numbers = lax.ScatterDimensionNumbers(
+        update_window_dims=(),
+        inserted_window_dims=(axis,),
+        scatter_dims_to_operand_dims=(axis,),
+        operand_batching_dims=others,
+        scatter_indices_batching_dims=others,
+    )
+    return _COMBINED[mode](x, at, updates.astype(x.dtype), numbers, mode="promise_in_bounds")
+
+
 _gathered = operation(_gather)
 _scattered = operation(_scatter, ("mode",))
 
@@ -43,6 +91,19 @@ class JaxIndexing:
         return _scattered(self, x, list(indices), updates, mode=mode)
 
     take = operation(_take, ("axis",))
+    _along = operation(_take_along, ("axis",))
+    _onto = operation(_put_along, ("axis", "mode"))
+
+    def take_along_axis(self, x: Array, indices: Array, axis: int) -> Array:
+        if not x.shape:
+            return super().take_along_axis(x, indices, axis)  # type: ignore[misc]
+        return self._along(x, indices, axis=axis)
+
+    def put_along_axis(self, x: Array, indices: Array, updates: Array, axis: int, mode: str = "set") -> Array:
+        whole = x.shape and all(d == axis % len(x.shape) or n == indices.shape[d] for d, n in enumerate(x.shape))
+        if not whole:
+            return super().put_along_axis(x, indices, updates, axis, mode)  # type: ignore[misc]
+        return self._onto(x, indices, updates, axis=axis, mode=mode)
 
     def nonzero(self, x: Array, /) -> tuple[Array, ...]:
         # on the host: jnp.nonzero would be compiled anew for every number of true elements

@@ -13,13 +13,14 @@ import ctypes
 import functools
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 from jax._src import core
 
 from tensorgraft.backends.jax import effort
+from tensorgraft.backends.jax.meshes import on_several_meshes
 
 LEAST = 128  # programs that may always stay: some 200 MB
 MOST = 2048  # that may stay where programs come back
@@ -59,7 +60,7 @@ class KeptProgram:
         try:
             return (self.jitted or self.renewed())(*args, **kwargs)
         except (NotSmall, ValueError) as error:
-            return self.fully(error)(*args, **kwargs)
+            return self.fully(error, args)(*args, **kwargs)
 
     def renewed(self) -> Any:
         """As a new function: what JAX keeps of the one before goes with it."""
@@ -97,8 +98,11 @@ class KeptProgram:
         self.jitted, self._full = first, full
         return first
 
-    def fully(self, error: Exception) -> Any:
-        """From now on with all of XLA's optimisations: one of its signatures is not small, or it is part of a trace."""
+    def fully(self, error: Exception, args: Sequence[Any]) -> Any:
+        """From now on with all of XLA's optimisations: one of its signatures is not small, or it is part of a trace.
+        Raises the error of a call with `args` that came of something else."""
+        if (apart := on_several_meshes(error, args)) is not None:
+            raise apart from None
         full = self._full
         if not self._small or full is None or (core.trace_state_clean() and not isinstance(error, NotSmall)):
             raise error

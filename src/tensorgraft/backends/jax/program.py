@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
 from tensorgraft.backends.jax.analysis import analyse
@@ -57,10 +58,18 @@ class JaxProgram:
                 donate_argnums=tuple(donate),
                 compiler_options=self._options,
             )
-            return analyse(jaxpr, program.lower(*self.captured))
+            return analyse(jaxpr, program.lower(*_anywhere(self.captured)))
 
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
         jaxpr = self._jaxpr
         return self._backend.compile(
             lambda *captured: tuple(jax.core.eval_jaxpr(jaxpr, captured)), donate, self._options
         )
+
+
+def _anywhere(arrays: Sequence[Array]) -> Sequence[Array]:
+    """Where some are spread over a mesh, those on one device are as they are called with: wherever these are."""
+    if all(x.sharding.__class__ is SingleDeviceSharding for x in arrays):
+        return arrays
+    here = [x.sharding.__class__ is SingleDeviceSharding for x in arrays]
+    return [jax.ShapeDtypeStruct(x.shape, x.dtype) if one else x for x, one in zip(arrays, here, strict=True)]

@@ -105,6 +105,27 @@ def _of_parts(name: str, combine: str) -> Fn:
     return _by_kind(predicate, c=lambda x: joined(predicate(real(x)), predicate(imag(x))))
 
 
+def _principal(fn: Fn) -> Fn:
+    """A complex function of an operand that XLA knows nothing of: it would take log(exp(z)) for z, sqrt(z * z) for |z|
+    and exp(z) ** p for exp(z * p), as for real numbers. In a graph, one part is multiplied by a 1 that is an input."""
+
+    def hidden(x: Array, *rest: Array) -> Array:
+        if is_symbolic(x):
+            with tf.init_scope():
+                one = tf.constant(1, TF[dtypes.real_dtype(dtype_of(x))])
+            x = make_complex(raw.Mul(x=real(x), y=one), imag(x))
+        return fn(x, *rest)
+
+    return hidden
+
+
+_BRANCHED = {
+    **{name.lower(): _unary(name) for name in ("Log", "Sqrt", "Rsqrt")},
+    "log2": special.log2,
+    "log10": special.log10,
+}
+
+
 # ---- integers ------------------------------------------------------------------------------------------------------
 
 
@@ -234,6 +255,7 @@ _OTHERS: dict[str, Fn | None] = {
     "isinf": _of_parts("IsInf", "LogicalOr"),
     "isfinite": _of_parts("IsFinite", "LogicalAnd"),
     **{name: getattr(special, name) for name in special.__all__},
+    **{name: _by_kind(fn, c=_principal(fn)) for name, fn in _BRANCHED.items()},
     "add": _by_kind(_binary("AddV2"), b=_binary("LogicalOr")),
     "multiply": _by_kind(_binary("Mul"), b=_binary("LogicalAnd")),
     "subtract": _binary("Sub"),
@@ -242,6 +264,7 @@ _OTHERS: dict[str, Fn | None] = {
     "pow": _by_kind(
         _binary("Pow"),
         i=through({**dict.fromkeys((dtypes.uint8, dtypes.uint16, dtypes.uint32), dtypes.int64)}, _integer_power),
+        c=_principal(_binary("Pow")),
     ),
     "atan2": lambda y, x: raw.Atan2(y=y, x=x),
     "maximum": _extreme("Maximum", "GreaterEqual", "LogicalOr"),

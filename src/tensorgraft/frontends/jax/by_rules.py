@@ -266,7 +266,7 @@ def _cond(values: Sequence[Any], *, branches: Sequence[Any], **_: Any) -> list[A
 
     def branch(closed: Any) -> Callable[..., list[Any]]:
         body = _body(closed)
-        return lambda *given: _all_dense(body(*given), "result of cond")
+        return lambda *operands: _all_dense(body(*operands), "result of cond")
 
     return jax.lax.switch(jax.numpy.asarray(which, np.int32), [branch(b) for b in branches], *operands)
 

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax._src.lax.lax import _convert_element_type
 
+from tensorgraft.compiled.values import exact
 from tensorgraft.frontends.jax import looks, writes
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects, ObjectsAfter, flatten, is_object
@@ -183,7 +184,7 @@ class JaxTrace:
         return arrays
 
     def finish(
-        self, call: JaxCall, made: Sequence[Array], keep: Callable[[Array], Array], into_jax: Callable[..., jax.Array]
+        self, call: JaxCall, arrays: Sequence[Array], keep: Callable[[Array], Array], into_jax: Callable[..., jax.Array]
     ) -> tuple[Any, dict[int, Array]]:
         """(the results, what has become of those values of held objects that were written) of a call, whose other
         objects are written: `keep` and `into_jax` make of an array what an object holds, `into_jax` where it held
@@ -191,7 +192,9 @@ class JaxTrace:
         objects: list[Any] = []
         written: dict[int, Array] = {}
         if self.outcome is not None and call.objects is not None:
-            written = {k: keep(made[r.value]) for k, r in enumerate(self.state) if k < call.held and r.kind == "array"}
+            written = {
+                k: keep(arrays[r.value]) for k, r in enumerate(self.state) if k < call.held and r.kind == "array"
+            }
             state = []
             for k, (kind, x) in enumerate(self.state):
                 was = self.outcome.old[k]
@@ -200,14 +203,14 @@ class JaxTrace:
                 elif kind == "value" or k < call.held:
                     state.append(x)
                 elif was is None:  # held by something that is new
-                    state.append(made[x])
+                    state.append(arrays[x])
                 elif is_arraylike(call.slots[call.count + was]):
-                    state.append(into_jax(made[x], self.closed.out_avals[x].dtype))
+                    state.append(into_jax(arrays[x], self.closed.out_avals[x].dtype))
                 else:
-                    state.append(keep(made[x]))
+                    state.append(keep(arrays[x]))
             if len(call.objects.nodes) > call.leading:
                 objects = call.objects.update(self.outcome, state)
-        of_kind = {"array": made, "object": objects}
+        of_kind = {"array": arrays, "object": objects}
         leaves = [x if kind == "value" else of_kind[kind][x] for kind, x in self.results]
         return jax.tree.unflatten(self.structure, leaves), written
 
@@ -228,16 +231,16 @@ class Traces:
         """Raises TypeError for static arguments that are not hashable."""
         try:
             key = call.key()
-            found = self._families.get(key)
+            known = self._families.get(key)
         except TypeError:
             odd = call.unhashable()
             raise TypeError(
                 f"{name} was given a {type(odd).__qualname__}, which is neither {what} nor hashable: pass arrays,"
                 " numbers, strings, or containers of them"
             ) from None
-        if found is None:
-            found = self._families[key] = Family(self.fn, self.name, call.has_open_extents())
-        return found
+        if known is None:
+            known = self._families[key] = Family(self.fn, self.name, call.has_open_extents())
+        return known
 
 
 class Family:
@@ -252,14 +255,14 @@ class Family:
         """What `make` makes of the trace that is right for a call."""
         while True:
             key = tuple([exact(call.slots[i]) for i in sorted(self.fixed)])
-            found = self.made.get(key)
-            if found is not None:
-                return found
+            kept = self.made.get(key)
+            if kept is not None:
+                return kept
             fixed = self.fixed
             trace = self._trace(call)
             if self.fixed == fixed:
-                found = self.made[key] = make(trace)
-                return found
+                kept = self.made[key] = make(trace)
+                return kept
             self.made.clear()
             self.made[tuple([exact(call.slots[i]) for i in sorted(self.fixed)])] = make(trace)
 
@@ -311,13 +314,6 @@ class Family:
         self.fixed = frozenset(call.numbers)
         self.made.clear()
         return True
-
-
-def exact(x: Any) -> Any:
-    """Equal for the same number only: zeros have signs, and NaN is itself."""
-    if type(x) is complex:
-        return x.real.hex(), x.imag.hex()
-    return x.hex() if type(x) is float else x
 
 
 def is_arraylike(x: Any) -> bool:

@@ -118,8 +118,8 @@ def _program(fn: Callable[[Backend, Quantized], Any], form: Form) -> Callable[..
     def run(*parts: Array) -> Any:
         xp = backend()
         with xp.scope():
-            made = fn(xp, quantized(Codes(parts, form)))
-            return Codes.of(made).parts if isinstance(made, Quantized) else made
+            out = fn(xp, quantized(Codes(parts, form)))
+            return Codes.of(out).parts if isinstance(out, Quantized) else out
 
     return jax.jit(run, inline=True)
 

@@ -37,9 +37,9 @@ def decomposed(equation: Any) -> core.ClosedJaxpr | None:
     for function in (_lowering(primitive), getattr(primitive, "impl", None)):
         if function is None:
             continue
-        found = _traced(function, equation)
-        if found is not None and not _has(found.jaxpr, equation):
-            return found
+        program = _traced(function, equation)
+        if program is not None and not _has(program.jaxpr, equation):
+            return program
     return None
 
 
@@ -53,8 +53,8 @@ def _has(jaxpr: core.Jaxpr, equation: Any) -> bool:
 def _is_alike(one: Any, other: Any) -> bool:
     if one.primitive is not other.primitive or one.params.keys() != other.params.keys():
         return False
-    given = [[(atom.aval.shape, atom.aval.dtype) for atom in e.invars] for e in (one, other)]
-    return given[0] == given[1] and all(_is_equal(one.params[k], other.params[k]) for k in one.params)
+    operands = [[(atom.aval.shape, atom.aval.dtype) for atom in e.invars] for e in (one, other)]
+    return operands[0] == operands[1] and all(_is_equal(one.params[k], other.params[k]) for k in one.params)
 
 
 def _is_equal(x: Any, y: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from tensorgraft.compiled.function import compiles_by
 from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.jax.calls import Family, Flat, JaxCall, JaxTrace, Traces
 from tensorgraft.frontends.jax.keys import is_key_dtype
@@ -95,9 +97,9 @@ class Grafted:
         """A signature with a derivative, which the loop that runs to a number has when that is known."""
         before = family.fixed, dict(family.made)
         family.fix_all(call)
-        found: GraftedSignature = family.get(call, self._signature)
-        if found.program is not None and found.program.has_derivative():
-            return found
+        trace: GraftedSignature = family.get(call, self._signature)
+        if trace.program is not None and trace.program.has_derivative():
+            return trace
         family.fixed, family.made = before
         if signature.program is not None:
             signature.program.has_numbers = False
@@ -134,6 +136,9 @@ class Grafted:
 
 def _again(kind: type[Grafted], fn: Callable[..., Any], onto: str, compiled: bool) -> Grafted:
     return kind(fn, registry.get(onto), compiled, onto)
+
+
+compiles_by(Grafted, operator.methodcaller("compiled"))
 
 
 class GraftedSignature:

@@ -118,7 +118,7 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
         return failed.error
     failed.argument = "an argument of", fn
     origin = failed.origin if failed.origin is not None else failed.argument
-    traced = asked.TracedArray(x, x.dtype, x.shape, origin, False, name)
+    traced = asked.TracedArray(x, x.dtype, x.shape, origin, name)
     where: Any = frame
     said = str(error)
     told: Exception
@@ -178,11 +178,11 @@ def _shape_with(failed: Failed, x: Any) -> Any:
 
 
 def _called(frame: FramePlace) -> str:
+    from tensorgraft.compiled.asked import short_name
     from tensorgraft.compiled.places import place_of
-    from tensorgraft.compiled.ways import short_name
 
     node: Any = place_of(frame).node  # type: ignore[arg-type]
-    return short_name(node.func) if isinstance(node, ast.Call) else "this call"
+    return short_name(node) or "this call"
 
 
 def _of_jax(text: str) -> str:

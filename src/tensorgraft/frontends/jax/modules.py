@@ -88,8 +88,8 @@ class _Applied:
 
     def __call__(self, arrays: Sequence[Array], *args: Any, **kwargs: Any) -> Any:
         leaves, structure = jax.tree.flatten(self.template)
-        given = iter(arrays)
-        filled = [next(given) if isinstance(x, _Hole) else x for x in leaves]
+        remaining = iter(arrays)
+        filled = [next(remaining) if isinstance(x, _Hole) else x for x in leaves]
         program = jax.tree.unflatten(structure, filled)
         with writes.refused(program, program):
             return program(*args, **kwargs)
@@ -141,7 +141,7 @@ def _of_objects(model: Any, method: _Method, xp: Backend, kind: type[Grafted], o
                 f" state of a module of {xp.name}: a variable that is to be grafted holds arrays or numbers"
             )
     specs = [(x.shape, x.dtype) if is_key_dtype(x.dtype) else None for x in state]
-    modes = {path: found for path, node in _nodes(model) if (found := _modes_of(node))}
+    modes = {path: mode for path, node in _nodes(model) if (mode := _modes_of(node))}
     call = _ObjectCall(native, objects.without_objects(), names, specs, modes)
     if not xp.modules_have_modes:
         call.followed = model
@@ -186,7 +186,7 @@ class _ObjectCall:
         if self.followed is not None:
             nodes = dict(_nodes(self.followed)) if self.modes else {}
             now = {path: _modes_of(nodes[path]) for path in self.modes if path in nodes}
-            changed = {path: found for path, found in now.items() if found != self.modes[path]}
+            changed = {path: mode for path, mode in now.items() if mode != self.modes[path]}
         return self._run(changed, arrays, args, kwargs)
 
     def in_modes(self, training: Mapping[str, bool], arrays: Mapping[str, Array], args: Any, kwargs: Any) -> Any:
@@ -209,15 +209,15 @@ class _ObjectCall:
 
     def _in(self, changed: dict[Path, dict[str, Any]]) -> Objects:
         key = tuple((path, *known.items()) for path, known in changed.items())
-        found = self._held.get(key)
-        if found is None:
+        held = self._held.get(key)
+        if held is None:
             (model,) = self._held[()].again()
             nodes = dict(_nodes(model))
             for path, known in changed.items():
                 for name, value in known.items():
                     setattr(nodes[path], name, value)
-            found = self._held[key] = Objects([model]).without_objects()
-        return found
+            held = self._held[key] = Objects([model]).without_objects()
+        return held
 
 
 def _modes_of(node: Any) -> dict[str, Any]:
@@ -245,13 +245,13 @@ def _variables(model: Any) -> Iterator[tuple[Path, Any, list[tuple[Path, Any]]]]
 def _described(model: Any, arrays: Mapping[Path, Any]) -> dict[str, tuple[str, str]]:
     """(class, fields) of everything in a model that has arrays in it, by name."""
     paths = {path[:n]: None for path in arrays for n in range(len(path))}
-    found = {}
+    described = {}
     for path in paths:
         owner, ok = _at(model, path)
         if ok and not isinstance(owner, jax.Array):
             mine = {p[-1]: x for p, x in arrays.items() if p[:-1] == path}
-            found[".".join(map(str, path))] = (type(owner).__name__, ", ".join(_fields(owner, mine)))
-    return found
+            described[".".join(map(str, path))] = (type(owner).__name__, ", ".join(_fields(owner, mine)))
+    return described
 
 
 def _at(owner: Any, path: Path) -> tuple[Any, bool]:

@@ -20,13 +20,13 @@ _known: dict[type, bool] = {}
 def is_object(x: Any) -> bool:
     """A class is registered with nnx when it is made, so that one look at it is enough."""
     kind = type(x)
-    found = _known.get(kind)
-    if found is None:
+    answer = _known.get(kind)
+    if answer is None:
         nnx = sys.modules.get("flax.nnx")
         if nnx is None:
             return False
-        found = _known[kind] = kind in nnx.graphlib.GRAPH_REGISTRY or isinstance(x, nnx.Variable)
-    return found
+        answer = _known[kind] = kind in nnx.graphlib.GRAPH_REGISTRY or isinstance(x, nnx.Variable)
+    return answer
 
 
 def flatten(tree: Any) -> tuple[list[Any], Any]:
@@ -102,8 +102,8 @@ class Objects:
         graphlib = sys.modules["flax.nnx"].graphlib
         held = jax.tree.unflatten(outcome.structure, list(values))
         places = graphlib.IndexMap.from_refmap(self._refs)
-        made = graphlib.unflatten(outcome.graphdef, held, outer_index_outer_ref=places)
-        return list(made[len(self.nodes) :])
+        updated = graphlib.unflatten(outcome.graphdef, held, outer_index_outer_ref=places)
+        return list(updated[len(self.nodes) :])
 
     def without_objects(self) -> Objects:
         """What one needs of it to call a function again."""

@@ -72,10 +72,10 @@ class _Place:
 
     def joined(self, arrays: Mapping[str, Quantized]) -> QuantizedJaxArray:
         with backend().scope():
-            made = [QuantizedJaxArray.of(arrays[name]) for name in self.layers]
+            weights = [QuantizedJaxArray.of(arrays[name]) for name in self.layers]
             if not self.lead:
-                return made[0]
-            return jax.tree.map(lambda *parts: jnp.reshape(jnp.stack(parts), (*self.lead, *parts[0].shape)), *made)
+                return weights[0]
+            return jax.tree.map(lambda *parts: jnp.reshape(jnp.stack(parts), (*self.lead, *parts[0].shape)), *weights)
 
 
 class _Stage:
@@ -87,8 +87,8 @@ class _Stage:
 
     def show(self, arrays: Mapping[str, Quantized]) -> Any:
         shown = {p: p.joined(arrays) for p in set(self.places.values()) if p.layers[0] in arrays}
-        made = [shown.get(self.places[i], x) if i in self.places else x for i, x in enumerate(self.leaves)]
-        return jax.tree.unflatten(self.structure, made)
+        leaves = [shown.get(self.places[i], x) if i in self.places else x for i, x in enumerate(self.leaves)]
+        return jax.tree.unflatten(self.structure, leaves)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:

@@ -108,15 +108,15 @@ def _is_of_every_run(primitive: Any, params: dict[str, Any]) -> bool:
 def _computed(primitive: Any, operands: Sequence[Value], params: dict[str, Any]) -> Any:
     """As `primitive.impl` does it. Raises what that raises."""
     avals = tuple(map(core.typeof, operands))
-    found = _plan_of(primitive, avals, params) if all(map(_is_near, operands)) else None
-    if found is None:
+    plan = _plan_of(primitive, avals, params) if all(map(_is_near, operands)) else None
+    if plan is None:
         return primitive.bind_with_trace(core.eval_trace, operands, avals, params)
-    program, results = found
+    program, results = plan
     host = registry.get("numpy")
     with core.eval_context(), host.scope(), jax.enable_x64(True):  # dtypes are as they are
-        given = [_on_host(host, x, aval.dtype) for x, aval in zip(operands, avals, strict=True)]
-        made = [_array(host, x, aval) for x, aval in zip(program(host, *given), results, strict=True)]
-    return made if primitive.multiple_results else made[0]
+        inputs = [_on_host(host, x, aval.dtype) for x, aval in zip(operands, avals, strict=True)]
+        outputs = [_array(host, x, aval) for x, aval in zip(program(host, *inputs), results, strict=True)]
+    return outputs if primitive.multiple_results else outputs[0]
 
 
 def _is_near(x: Value) -> bool:
@@ -135,23 +135,23 @@ def _on_host(host: Backend, x: Value, dtype: Any) -> Any:
 def _array(host: Backend, x: Any, aval: Any) -> jax.Array:
     if isinstance(x, Keys):
         return prng.PRNGKeyArray(aval.dtype._impl, jax.device_put(np.asarray(x.data(host))))
-    made = jax.device_put(np.asarray(x))
+    placed = jax.device_put(np.asarray(x))
     if not aval.weak_type:
-        return made
+        return placed
     weak: Any = array.ArrayImpl
-    return weak(aval, made.sharding, [made], committed=False, _skip_checks=True)
+    return weak(aval, placed.sharding, [placed], committed=False, _skip_checks=True)
 
 
 def _plan_of(primitive: Any, avals: tuple[Any, ...], params: dict[str, Any]) -> tuple[JaxprPlan, Sequence[Any]] | None:
     """(what computes it on NumPy, what comes out); None where JAX is to compute it."""
     if primitive.name in _BY_JAX:
         return None
-    given = tuple(sorted(params.items()))
+    static = tuple(sorted(params.items()))
     try:
-        hash(given)
+        hash(static)
     except TypeError:
-        return _planned.__wrapped__(primitive, avals, given)
-    return _planned(primitive, avals, given)
+        return _planned.__wrapped__(primitive, avals, static)
+    return _planned(primitive, avals, static)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -68,12 +68,12 @@ _OF_EXTENTS = re.compile(r"extent\d*_\d|_DimExpr|[Ss]ymbolic dim|dimension varia
 
 
 def _where(specs: Sequence[tuple[Extents, Any]]) -> str:
-    found = [
+    places = [
         f"axis {', '.join(str(a) for a, n in enumerate(shape) if n is None)} of an argument of shape {shape}"
         for shape, _ in specs
         if None in shape
     ]
-    return "; ".join(found)
+    return "; ".join(places)
 
 
 def _first_line(error: Exception) -> str:
@@ -88,22 +88,24 @@ class ExportedFunction:
         self.fn, self.specs, self.name = fn, list(specs), name
         self._pullbacks: dict[tuple[int, ...], ExportedFunction] = {}
         # the numbers of keys are arguments, as everywhere in a backend
-        made = export.export(jax.jit(self._on_words), platforms=["cpu"])(*map(_words, self.specs))
-        calls = set(re.findall(r"custom_call @([\w.]+)", str(made.mlir_module()))) - _OF_ANY_COMPILER
+        exported = export.export(jax.jit(self._on_words), platforms=["cpu"])(*map(_words, self.specs))
+        calls = set(re.findall(r"custom_call @([\w.]+)", str(exported.mlir_module()))) - _OF_ANY_COMPILER
         if calls:
             raise NotImplementedError(
                 f"{name} calls {', '.join(sorted(calls))}, a library's routine, which there is for known extents only:"
                 " give them (`tf.TensorSpec((32, 8))`, `keras.Input((8,), batch_size=32)`)"
             )
-        self.module, self.version = made.mlir_module_serialized, made.calling_convention_version
-        self.reads = made.module_kept_var_idx
-        self.results = [(tuple(n if isinstance(n, int) else None for n in a.shape), a.dtype) for a in made.out_avals]
-        self._out = made.out_avals
+        self.module, self.version = exported.mlir_module_serialized, exported.calling_convention_version
+        self.reads = exported.module_kept_var_idx
+        self.results = [
+            (tuple(n if isinstance(n, int) else None for n in a.shape), a.dtype) for a in exported.out_avals
+        ]
+        self._out = exported.out_avals
 
-    def _on_words(self, *given: Any) -> list[Any]:
+    def _on_words(self, *words: Any) -> list[Any]:
         arrays = [
             jax.random.wrap_key_data(x, impl=jax.random.key_impl(_key(s))) if is_key_dtype(s.dtype) else x
-            for x, s in zip(given, self.specs, strict=True)
+            for x, s in zip(words, self.specs, strict=True)
         ]
         return [jax.random.key_data(x) if is_key_dtype(x.dtype) else x for x in self.fn(*arrays)]
 
@@ -111,14 +113,14 @@ class ExportedFunction:
         """(arguments, cotangents of the inexact results) -> the cotangents of the wanted arguments."""
         n = len(self.specs)
 
-        def pulled_back(*given: Any) -> list[Any]:
+        def pulled_back(*words: Any) -> list[Any]:
             def smooth(*some: Any) -> list[Any]:
-                arrays = list(given[:n])
+                arrays = list(words[:n])
                 for i, x in zip(wanted, some, strict=True):
                     arrays[i] = x
                 return [r for r in self.fn(*arrays) if jax.numpy.issubdtype(r.dtype, np.inexact)]
 
-            return list(jax.vjp(smooth, *[given[i] for i in wanted])[1](list(given[n:])))
+            return list(jax.vjp(smooth, *[words[i] for i in wanted])[1](list(words[n:])))
 
         if wanted not in self._pullbacks:
             out = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self._out if np.issubdtype(a.dtype, np.inexact)]

@@ -94,10 +94,11 @@ def install() -> None:
     hooks.register()
     _libraries["aten"] = Library("aten", "IMPL")
     _libraries["_"] = Library("_", "IMPL")
-    from tensorgraft.frontends.torch.compiled import attention, recurrent
+    from tensorgraft.frontends.torch.compiled import recurrent
     from tensorgraft.frontends.torch.device import autocast, batching, module, runtime, scripted, sparse
     from tensorgraft.frontends.torch.dispatch import absent_layouts, autograd
     from tensorgraft.frontends.torch.graph import inductor
+    from tensorgraft.frontends.torch.kernels.neural import fused_attention
     from tensorgraft.frontends.torch.quantized import operators  # noqa: F401  (those of quantised tensors of the CPU)
     from tensorgraft.frontends.torch.quantized import tensors as quantized
 
@@ -105,7 +106,7 @@ def install() -> None:
     parts: list[Any] = [
         quantized,
         absent_layouts,
-        attention,
+        fused_attention,
         autocast,
         autograd,
         batching,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.primitive import primitive
 
 Array = Any
@@ -39,9 +40,23 @@ class ControlFlow:
         """`x`, of which a compiler may not assume that it has seen it before, nor use it before `after` is computed."""
         return x
 
+    def constrain(self, x: Array, placement: Placement, /) -> Array:
+        """`x`, its pieces where the placement says: moved now, or, in a trace, by the compiled program. Here: of
+        backends that compute on one device. Raises ValueError for a mesh of more."""
+        return _on_one_device(self, x, placement)
+
     def host_call(
         self, fn: Callable[..., Sequence[np.ndarray]], operands: Sequence[Array], results: Sequence[Any], /
     ) -> list[Array]:
         """`fn` of the operands on the host, called whenever this is computed; its arrays have the shapes and dtypes of
         `results`. Raises TracedValueError in a trace, unless the framework's programs can call the host."""
         return [self.asarray(np.asarray(x)) for x in fn(*map(self.to_numpy, operands))]
+
+
+def _on_one_device(xp: Any, x: Array, placement: Placement) -> Array:
+    if placement.mesh.size > 1:
+        raise ValueError(
+            f"the backend {xp.name} computes on one device, and this is a {placement.mesh}: use a mesh of one device,"
+            " or arrays of a backend that partitions programs (jax)"
+        )
+    return x

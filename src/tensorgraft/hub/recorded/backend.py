@@ -12,6 +12,7 @@ import numpy as np
 import optree
 
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.recorded.graph import Figures, Graph, Node
 from tensorgraft.hub.recorded.pieces import Pieces
 from tensorgraft.hub.tape import ByTape
@@ -97,11 +98,11 @@ class RecordedBackend(_Operations):
         dynamic = tuple(i for i, x in enumerate(leaves) if isinstance(x, Node | np.ndarray) or self.inner.is_array(x))
         fixed = tuple((type(x), x) for i, x in enumerate(leaves) if i not in dynamic)
         key = (name, structure, dynamic, fixed)
-        found = self._operations.get(key)
-        if found is None:
-            found = self._operations[key] = _Operation(self.inner, name, structure, dynamic, [x for _, x in fixed])
-        made = self._record(found.run, [leaves[i] for i in dynamic])
-        return optree.tree_unflatten(found.outcome, made)
+        known = self._operations.get(key)
+        if known is None:
+            known = self._operations[key] = _Operation(self.inner, name, structure, dynamic, [x for _, x in fixed])
+        nodes = self._record(known.run, [leaves[i] for i in dynamic])
+        return optree.tree_unflatten(known.outcome, nodes)
 
     def at_once(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a method of the inner backend now."""
@@ -109,8 +110,8 @@ class RecordedBackend(_Operations):
         settled: Any = optree.tree_map(lambda x: self.settled(x) if isinstance(x, Node) else x, call)
         args, kwargs = settled
         with self._replay():
-            made = getattr(self.inner, name)(*args, **kwargs)
-        return optree.tree_map(lambda x: self.constant(x) if self.inner.is_array(x) else x, made)
+            out = getattr(self.inner, name)(*args, **kwargs)
+        return optree.tree_map(lambda x: self.constant(x) if self.inner.is_array(x) else x, out)
 
     def _record(self, fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Node, ...]:
         kinds = tuple([_kind(x) for x in args])
@@ -121,12 +122,12 @@ class RecordedBackend(_Operations):
             with self._replay():
                 outcomes = self._outcomes[fn, kinds] = self.inner.eval_shape(fn, *specs)
         with self._lock:
-            made = [Node(self, shape, dtype) for shape, dtype in outcomes]
-            self._graph.add(fn, operands, kinds, made)
+            nodes = [Node(self, shape, dtype) for shape, dtype in outcomes]
+            self._graph.add(fn, operands, kinds, nodes)
             self.figures.operations += 1
             if len(self._graph.calls) >= _MOST_CALLS:
                 self.run()
-        return tuple(made)
+        return tuple(nodes)
 
     def _own(self, x: np.ndarray) -> Any:
         """A host array that the caller may write later."""
@@ -166,8 +167,8 @@ class RecordedBackend(_Operations):
         return self.inner.lend(x)
 
     def adopt(self, x: np.ndarray, /) -> Array:
-        made = self.inner.adopt(x)
-        return made if self.replaying else self.constant(made)
+        array = self.inner.adopt(x)
+        return array if self.replaying else self.constant(array)
 
     # ---- running ---------------------------------------------------------------------------------------------------
 
@@ -266,8 +267,8 @@ class RecordedBackend(_Operations):
         return self.inner.dtype_of(*operands) if self.replaying else super().dtype_of(*operands)
 
     def asarray(self, x: np.ndarray, /) -> Array:
-        made = self.inner.asarray(x)
-        return made if self.replaying else self.constant(made)
+        array = self.inner.asarray(x)
+        return array if self.replaying else self.constant(array)
 
     def from_dlpack(self, x: Any, /) -> Array:
         node = self.constant(self.inner.from_dlpack(x))
@@ -276,6 +277,12 @@ class RecordedBackend(_Operations):
 
     def to_numpy(self, x: Array, /) -> np.ndarray:
         return self.inner.to_numpy(self.settled(x))
+
+    def placement(self, x: Array, /) -> Placement | None:
+        return self.inner.placement(self.settled(x))
+
+    def bytes_by_device(self, x: Array, /) -> dict[int, int]:
+        return self.inner.bytes_by_device(self.settled(x))
 
     def synchronize(self) -> None:
         self.end_of_piece()
@@ -290,11 +297,13 @@ class _Operation:
         self.outcome: Any = None  # the structure of its results
 
         def run(*arrays: Any) -> tuple[Array, ...]:
-            given, rest = iter(arrays), iter(fixed)
-            leaves = [_array(inner, next(given)) if i in dynamic else next(rest) for i in range(structure.num_leaves)]
+            remaining, rest = iter(arrays), iter(fixed)
+            leaves = [
+                _array(inner, next(remaining)) if i in dynamic else next(rest) for i in range(structure.num_leaves)
+            ]
             args, kwargs = optree.tree_unflatten(structure, leaves)
-            made, self.outcome = optree.tree_flatten(getattr(inner, name)(*args, **kwargs))
-            return tuple(made)
+            outputs, self.outcome = optree.tree_flatten(getattr(inner, name)(*args, **kwargs))
+            return tuple(outputs)
 
         self.run = inner.compile(run)
 

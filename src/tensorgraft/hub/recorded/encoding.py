@@ -47,7 +47,7 @@ def write_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 def read_arrays(file: Path, specs: Mapping[str, tuple[str, list[int]]]) -> dict[str, np.ndarray]:
     """The arrays, of these dtypes and shapes. Raises ValueError where the file has others."""
-    found = {}
+    arrays = {}
     with np.load(file, allow_pickle=False) as archive:
         for name, (dtype_name, shape) in specs.items():
             if name not in archive.files:
@@ -58,8 +58,8 @@ def read_arrays(file: Path, specs: Mapping[str, tuple[str, list[int]]]) -> dict[
                 a = a.view(dtype)
             if a.dtype != dtype or list(a.shape) != list(shape):
                 raise ValueError(f"{file}: the array {name!r} is {a.dtype}{list(a.shape)}, not {dtype}{list(shape)}")
-            found[name] = a
-    return found
+            arrays[name] = a
+    return arrays
 
 
 def dtype_named(name: Any) -> np.dtype:
@@ -204,9 +204,9 @@ class _Decoder:
                 raise ValueError(f"{method!r} is no operation")
             if not all(isinstance(name, str) and name.isidentifier() for name in kwargs):
                 raise ValueError(f"{method}: {sorted(kwargs)} are no names of arguments")
-            given = tuple(self.value(a, method) for a in _list(args))
+            operands = tuple(self.value(a, method) for a in _list(args))
             named = {name: self.value(a, method) for name, a in kwargs.items()}
-            calls.append(Call(method, given, named, self.new(outcome)))
+            calls.append(Call(method, operands, named, self.new(outcome)))
         return Block(parameters, calls, self.value(data["result"], ""))
 
     def value(self, x: Any, method: str) -> Any:

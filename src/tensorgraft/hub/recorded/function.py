@@ -88,11 +88,11 @@ class Function:
             if run is None:
                 program = recorded.program
                 run = self._run[signature] = xp.compile(lambda *a: program(xp, *a))
-            made = run(*self._held, *arrays)
+            outputs = run(*self._held, *arrays)
             if xp.mutable:
                 passed = recorded.program.passed
-                made = tuple([xp.copy(a) if i in passed else xp.own(a) for i, a in enumerate(made)])
-            return together(recorded.results, made)
+                outputs = tuple([xp.copy(a) if i in passed else xp.own(a) for i, a in enumerate(outputs)])
+            return together(recorded.results, outputs)
 
     def _operand(self, x: Any) -> Array | None:
         if isinstance(x, np.ndarray | np.generic):
@@ -100,11 +100,11 @@ class Function:
         return self.backend.operand(x)
 
     def recorded(self, signature: CallSignature) -> Recorded:
-        found = self.programs.get(signature)
-        if found is None:
+        program = self.programs.get(signature)
+        if program is None:
             known = "".join(f"\n  {self.__name__}{s}" for s in self.programs)
             raise TypeError(f"{self.__name__}{signature} was not recorded. What was:{known or ' nothing'}")
-        return found
+        return program
 
     def __repr__(self) -> str:
         return f"<{self.__name__} on {self.backend.name}: {len(self.weights)} weights, {len(self.programs)} programs>"
@@ -170,9 +170,9 @@ def _decoded(
 
 
 def _check(template: Template, count: int) -> None:
-    given = iter(range(count))
-    together(template, given)
-    if next(given, None) is not None:
+    numbers = iter(range(count))
+    together(template, numbers)
+    if next(numbers, None) is not None:
         raise ValueError("a program has more arrays than its arguments or results have places")
 
 

@@ -115,9 +115,9 @@ class Graph:
         calls = self.calls
 
         def run(*leaves: Any) -> tuple[Array, ...]:
-            made: list[Array] = []
+            outputs: list[Array] = []
             for fn, refs in calls:
-                made.extend(fn(*[made[r] if r >= 0 else leaves[~r] for r in refs]))
-            return tuple(made[i] for i in wanted)
+                outputs.extend(fn(*[outputs[r] if r >= 0 else leaves[~r] for r in refs]))
+            return tuple(outputs[i] for i in wanted)
 
         return run

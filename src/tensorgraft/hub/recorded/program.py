@@ -50,8 +50,8 @@ class Program:
     @functools.cached_property
     def passed(self) -> frozenset[int]:
         """The positions of results that are arguments or constants, on backends whose arrays may be written."""
-        given = {*self.block.parameters, *self.constants}
-        return frozenset(i for i, v in enumerate(self.block.result) if v in given)
+        inputs = {*self.block.parameters, *self.constants}
+        return frozenset(i for i, v in enumerate(self.block.result) if v in inputs)
 
     @functools.cached_property
     def source(self) -> str:
@@ -82,10 +82,10 @@ class Program:
     def check(self) -> None:
         """Raises ValueError or TypeError where a call does not fit its operands, or the results are other than said:
         for programs that come from files."""
-        made = [ShapeDtype(x.shape, x.dtype) for x in self(AbstractBackend(), *self.inputs)]
-        if made != self.outputs:
+        outcomes = [ShapeDtype(x.shape, x.dtype) for x in self(AbstractBackend(), *self.inputs)]
+        if outcomes != self.outputs:
             raise ValueError(
-                f"the program gives {', '.join(map(str, made))}, and says {', '.join(map(str, self.outputs))}"
+                f"the program gives {', '.join(map(str, outcomes))}, and says {', '.join(map(str, self.outputs))}"
             )
 
     def __str__(self) -> str:

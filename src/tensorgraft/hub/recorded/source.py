@@ -92,9 +92,9 @@ class _Writer:
     def call(self, call: Call) -> None:
         args = [self.value(a) for a in call.args]
         args += [f"{name}={self.value(a)}" for name, a in call.kwargs.items()]
-        made = self.target(call.outcome)
+        target = self.target(call.outcome)
         shapes = ", ".join(map(str, leaves(call.outcome)))
-        self.line(f"{made} = xp.{call.method}({', '.join(args)})  # {shapes}")
+        self.line(f"{target} = xp.{call.method}({', '.join(args)})  # {shapes}")
 
     def value(self, x: Any) -> str:
         if type(x) is Var:

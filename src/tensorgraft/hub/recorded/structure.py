@@ -56,11 +56,11 @@ def apart(tree: Any, as_array: Callable[[Any], Array | None], what: str) -> tupl
 
 def together(template: Template, arrays: Sequence[Array] | Iterator[Array]) -> Any:
     """The tree. Raises ValueError for what is no template."""
-    given = iter(arrays)
+    remaining = iter(arrays)
 
     def build(t: Template) -> Any:
         if t == _ARRAY:
-            return next(given)
+            return next(remaining)
         kind, *parts = t
         if kind == "tuple":
             return tuple(map(build, parts))

@@ -153,15 +153,15 @@ class ProgramBackend(_Recording):
         flat, structure = self._flat(operands)
         blocks, results = [], []
         for fn in (true_fn, false_fn):
-            block, made = self._body(lambda xs, fn=fn: fn(*xs), (flat, structure))
-            block.result, out = self._flat(made)
+            block, outputs = self._body(lambda xs, fn=fn: fn(*xs), (flat, structure))
+            block.result, out = self._flat(outputs)
             block.parameters = block.parameters[0]
             blocks.append(block)
             results.append(_specs(block.result, out))
         predicate = self.variable(predicate)
         self._rules.cond(_spec(predicate), lambda: results[0], lambda: results[1])
-        made = self._append("cond", (predicate, *blocks, *flat), {}, tuple(map(_spec, blocks[0].result)))
-        return optree.tree_unflatten(out, made)
+        outputs = self._append("cond", (predicate, *blocks, *flat), {}, tuple(map(_spec, blocks[0].result)))
+        return optree.tree_unflatten(out, outputs)
 
     def while_loop(self, condition: Callable[[Any], Array], body: Callable[[Any], Any], init: Any, /) -> Any:
         flat, structure = self._flat(init)
@@ -172,8 +172,8 @@ class ProgramBackend(_Recording):
         self._rules.while_loop(
             lambda _: _spec(test.result), lambda _: _specs(step.result, out), _specs(flat, structure)
         )
-        made = self._append("while_loop", (test, step, flat), {}, tuple(map(_spec, flat)))
-        return optree.tree_unflatten(structure, made)
+        outputs = self._append("while_loop", (test, step, flat), {}, tuple(map(_spec, flat)))
+        return optree.tree_unflatten(structure, outputs)
 
     def scan(
         self, body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, /, length: int, reverse: bool = False
@@ -189,10 +189,10 @@ class ProgramBackend(_Recording):
             lambda c, x: (_specs(carry_out, out), ()), _specs(carry, structure), (), length, reverse
         )  # of the carry
         stacked = tuple(ShapeDtype((length, *v.shape), v.dtype) for v in y_out)
-        made = self._append(
+        outputs = self._append(
             "scan", (step, carry, along), {"length": length, "reverse": reverse}, (tuple(map(_spec, carry)), stacked)
         )
-        return optree.tree_unflatten(structure, made[0]), optree.tree_unflatten(y_structure, made[1])
+        return optree.tree_unflatten(structure, outputs[0]), optree.tree_unflatten(y_structure, outputs[1])
 
     # ---- what is known already -------------------------------------------------------------------------------------
 

@@ -85,9 +85,9 @@ class Taping(_Operations):
         leaves, structure = optree.tree_flatten(call)
         values = [x.value if type(x) is Variable else x for x in leaves]
         plain_args, plain_kwargs = optree.tree_unflatten(structure, values)
-        made = getattr(self.inner, name)(*plain_args, **plain_kwargs)
-        several = isinstance(made, tuple)
-        results = list(made) if several else [made]
+        result = getattr(self.inner, name)(*plain_args, **plain_kwargs)
+        several = isinstance(result, tuple)
+        results = list(result) if several else [result]
         tracked = any(type(x) is Variable and x.tracked for x in leaves)
         node = None
         if tracked and any(dtypes.is_inexact(self.inner.dtype_of(r)) for r in results):
@@ -96,7 +96,7 @@ class Taping(_Operations):
                 raise NotImplementedError(f"{name} has no derivative on the backend {self.name}")
             operands = [x if type(x) is Variable and x.tracked else None for x in leaves if self._operand(x)]
             xp = self.inner
-            node = TapeNode(operands, lambda g: rule(xp, made, g if several else g[0], *plain_args, **plain_kwargs),
+            node = TapeNode(operands, lambda g: rule(xp, result, g if several else g[0], *plain_args, **plain_kwargs),
                         len(results))  # fmt: skip
         out = [Variable(r, node if node is not None and dtypes.is_inexact(self.inner.dtype_of(r)) else None, k)
                for k, r in enumerate(results)]  # fmt: skip
@@ -150,18 +150,20 @@ class Taping(_Operations):
     def custom_vjp(self, fn: Any, backward: Any, forward: Any = None, /, *arrays: Variable) -> tuple[Variable, ...]:
         xp = self.inner
         values = [x.value for x in arrays]
-        made = xp.custom_vjp(fn, backward, forward, *values)
-        smooth = [dtypes.is_inexact(xp.dtype_of(r)) for r in made]
+        outputs = xp.custom_vjp(fn, backward, forward, *values)
+        smooth = [dtypes.is_inexact(xp.dtype_of(r)) for r in outputs]
         node = None
         if any(smooth) and any(x.tracked for x in arrays):
 
             def pull(cotangents: list[Array | None]) -> list[Thunk]:
-                given = [xp.zeros_like(r) if g is None else g for g, r in zip(cotangents, made, strict=True)]
-                found = backward(xp, values, made, given)
-                return [None if g is None else functools.partial(_same, g) for g in found]
+                seeds = [xp.zeros_like(r) if g is None else g for g, r in zip(cotangents, outputs, strict=True)]
+                gradients = backward(xp, values, outputs, seeds)
+                return [None if g is None else functools.partial(_same, g) for g in gradients]
 
-            node = TapeNode([x if x.tracked else None for x in arrays], pull, len(made))
-        return tuple([Variable(r, node if s else None, k) for k, (r, s) in enumerate(zip(made, smooth, strict=True))])
+            node = TapeNode([x if x.tracked else None for x in arrays], pull, len(outputs))
+        return tuple(
+            [Variable(r, node if s else None, k) for k, (r, s) in enumerate(zip(outputs, smooth, strict=True))]
+        )
 
     # ---- control flow ------------------------------------------------------------------------------
 

@@ -162,16 +162,16 @@ def _unary_rule(slope: Callable[..., Array]) -> Callable[..., Any]:
 
 def _binary_rule(pair: Pair) -> Callable[..., Any]:
     def rule(xp: Any, y: Array, g: Array, a: Any, b: Any) -> list[Any]:
-        found: list[Any] = []
+        pulls: list[Any] = []
         operands = [_array(xp, v, y) for v in (a, b)]
         for v, slope in zip((a, b), pair, strict=True):
             if not xp.is_array(v):  # a Python scalar is no operand
                 continue
             if slope is None:
-                found.append(None)
+                pulls.append(None)
             else:
-                found.append(lambda v=v, slope=slope: unbroadcast(xp, slope(xp, y, g, *operands), xp.shape(v)))
-        return found
+                pulls.append(lambda v=v, slope=slope: unbroadcast(xp, slope(xp, y, g, *operands), xp.shape(v)))
+        return pulls
 
     return rule
 
@@ -182,12 +182,12 @@ def _array(xp: Any, v: Any, like: Array) -> Array:
 
 def _where(xp: Any, y: Array, g: Array, condition: Array, a: Any, b: Any) -> list[Any]:
     zero = xp.full((), 0, xp.dtype_of(g))
-    found: list[Any] = [None]
+    pulls: list[Any] = [None]
     if xp.is_array(a):
-        found.append(lambda: unbroadcast(xp, xp.where(condition, g, zero), xp.shape(a)))
+        pulls.append(lambda: unbroadcast(xp, xp.where(condition, g, zero), xp.shape(a)))
     if xp.is_array(b):
-        found.append(lambda: unbroadcast(xp, xp.where(condition, zero, g), xp.shape(b)))
-    return found
+        pulls.append(lambda: unbroadcast(xp, xp.where(condition, zero, g), xp.shape(b)))
+    return pulls
 
 
 def _complex(xp: Any, y: Array, g: Array, real: Array, imag: Array) -> list[Any]:

@@ -19,10 +19,10 @@ def _scatter(
 ) -> list[Any]:
     whole = xp.shape(xp.gather(x, indices))  # to which the updates broadcast
 
-    def to_updates(found: Array) -> Array:
+    def to_updates(gathered: Array) -> Array:
         from tensorgraft.hub.tape.elementwise import unbroadcast
 
-        return unbroadcast(xp, found, xp.shape(updates))
+        return unbroadcast(xp, gathered, xp.shape(updates))
 
     def wide() -> Array:
         return xp.broadcast_to(updates, whole)

@@ -73,13 +73,13 @@ def _cumprod(xp: Any, y: Array, g: Array, x: Array, axis: int) -> list[Any]:
 
     def pull() -> Array:
         dtype = xp.dtype_of(x)
-        rows, given = xp.moveaxis(x, axis, -1), xp.moveaxis(g, axis, -1)
+        rows, cotangent = xp.moveaxis(x, axis, -1), xp.moveaxis(g, axis, -1)
         n = xp.shape(rows)[-1]
         lead = xp.shape(rows)[:-1]
         wide = xp.broadcast_to(xp.expand_dims(rows, -2), (*lead, n, n))  # [..., k, i]
         without = xp.where(xp.eye(n, n, dtypes.bool_), xp.full((), 1, dtype), wide)
         products = xp.triu(xp.cumprod(without, axis=len(lead) + 1))  # [..., k, j], j >= k
-        return xp.moveaxis(xp.sum(xp.multiply(products, xp.expand_dims(given, -2)), axis=-1), -1, axis)
+        return xp.moveaxis(xp.sum(xp.multiply(products, xp.expand_dims(cotangent, -2)), axis=-1), -1, axis)
 
     return [pull]
 

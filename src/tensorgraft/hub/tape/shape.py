@@ -20,12 +20,12 @@ def _full(xp: Any, y: Array, g: Array, shape: Shape, value: Any, dtype: np.dtype
 
 
 def _concat(xp: Any, y: Array, g: Array, arrays: Sequence[Array], axis: int) -> list[Any]:
-    found, at = [], 0
+    pulls, at = [], 0
     for x in arrays:
         n = xp.shape(x)[axis % len(xp.shape(x))]
-        found.append(lambda at=at, n=n: xp.take_slice(g, axis, at, at + n))
+        pulls.append(lambda at=at, n=n: xp.take_slice(g, axis, at, at + n))
         at += n
-    return found
+    return pulls
 
 
 def _pad(xp: Any, y: Array, g: Array, x: Array, value: Any, config: Sequence[tuple[int, int, int]]) -> list[Any]:
@@ -34,10 +34,10 @@ def _pad(xp: Any, y: Array, g: Array, x: Array, value: Any, config: Sequence[tup
         shape = xp.shape(cut)
         return xp.slice(cut, (0,) * len(shape), shape, tuple(interior + 1 for *_, interior in config))
 
-    found: list[Any] = [lambda: inside(g)]
+    pulls: list[Any] = [lambda: inside(g)]
     if xp.is_array(value):
-        found.append(lambda: xp.subtract(xp.sum(g), xp.sum(inside(g))))
-    return found
+        pulls.append(lambda: xp.subtract(xp.sum(g), xp.sum(inside(g))))
+    return pulls
 
 
 def _slice(xp: Any, y: Array, g: Array, x: Array, start: Shape, stop: Shape, step: Shape) -> list[Any]:

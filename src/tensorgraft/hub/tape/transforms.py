@@ -110,8 +110,8 @@ def jvp(
     values = tuple(r.value.value for r in results)
     smooth = [k for k, r in enumerate(results) if r.tracked and dtypes.is_inexact(tape.dtype_of(r))]
     seeds = {k: Variable(xp.zeros_like(values[k]), tracked=True) for k in smooth}
-    given = [seeds.get(k) if k in seeds else r.value for k, r in enumerate(results)]
-    pulled = _walk(outer, inputs, results, given)
+    cotangents = [seeds.get(k) if k in seeds else r.value for k, r in enumerate(results)]
+    pulled = _walk(outer, inputs, results, cotangents)
     moved = _walk(xp, [seeds[k] for k in smooth], pulled, list(tangents))
     at = dict(zip(smooth, moved, strict=True))
     return values, tuple(at[k] if k in at else xp.zeros_like(v) for k, v in enumerate(values))

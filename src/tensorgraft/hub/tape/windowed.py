@@ -32,8 +32,8 @@ def _convolution(
         )
 
         def batched() -> Array:
-            found = xp.reshape(of_images(), (batch // batch_groups, batch_groups, c, *spatial))
-            return xp.reshape(xp.swapaxes(found, 0, 1), (batch, c, *spatial))
+            images = xp.reshape(of_images(), (batch // batch_groups, batch_groups, c, *spatial))
+            return xp.reshape(xp.swapaxes(images, 0, 1), (batch, c, *spatial))
 
         return [batched, of_weights]
     n = len(strides)

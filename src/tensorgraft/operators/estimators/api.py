@@ -192,15 +192,15 @@ def frobenius_norm(
     if run.is_exact:
         return run.exact(lambda o: xp.linalg.vector_norm((o if o.in_size <= o.out_size else o.H).as_matrix()))
     if method == "hutchinson":
-        found = run.estimate(SquaredNorms)
+        estimate = run.estimate(SquaredNorms)
     else:
         gram = TaggedLinearOperator(operator.H @ operator, ("positive_semidefinite",))
-        found = trace(gram, method, run.k // 2, rtol=None if rtol is None else 2 * rtol, seed=seed, sampler=sampler,
+        estimate = trace(gram, method, run.k // 2, rtol=None if rtol is None else 2 * rtol, seed=seed, sampler=sampler,
                       test_matrix=test_matrix, progress=progress)  # fmt: skip
-    products = found.products if method == "hutchinson" else 2 * found.products
-    value = xp.sqrt(xp.maximum(found.value, xp.zeros_like(found.value)))
+    products = estimate.products if method == "hutchinson" else 2 * estimate.products
+    value = xp.sqrt(xp.maximum(estimate.value, xp.zeros_like(estimate.value)))
     some = xp.where(value > 0, value, xp.ones_like(value))
-    return Estimate(value, found.standard_error / (2 * some), products, found.method)
+    return Estimate(value, estimate.standard_error / (2 * some), products, estimate.method)
 
 
 class SquaredNorms(Hutchinson):
@@ -286,26 +286,26 @@ class _Run:
         if isinstance(k, bool):
             raise TypeError(f"{self.name}: k is the number of products, an int, got {k}")
         try:
-            found = python.index(k)
+            budget = python.index(k)
         except TypeError:
             raise TypeError(f"{self.name}: k is the number of products, an int, got {k!r}") from None
-        if found < 1:
-            raise ValueError(f"{self.name}: k is the number of products, at least 1, got {found}")
-        if found < least and found < self.n:
-            raise ValueError(f"{self.name}: {self.method!r} needs k of at least {least} products, got {found}")
-        return found
+        if budget < 1:
+            raise ValueError(f"{self.name}: k is the number of products, at least 1, got {budget}")
+        if budget < least and budget < self.n:
+            raise ValueError(f"{self.name}: {self.method!r} needs k of at least {least} products, got {budget}")
+        return budget
 
     def _check_test_matrix(self) -> None:
-        given = self.test_matrix
-        assert given is not None
+        matrix = self.test_matrix
+        assert matrix is not None
         wanted = (self.operator.in_size, self.cls.columns(self.k))
-        if given.shape != wanted:
+        if matrix.shape != wanted:
             raise ValueError(
                 f"{self.name}: {self.method!r} with k = {self.k} takes a test matrix of shape {wanted}, got one of"
-                f" shape {given.shape}"
+                f" shape {matrix.shape}"
             )
-        if not dtypes.is_inexact(given.dtype):
-            self.test_matrix = xp.astype(given, self.operator.dtype)
+        if not dtypes.is_inexact(matrix.dtype):
+            self.test_matrix = xp.astype(matrix, self.operator.dtype)
 
     def exact(self, fn: Callable[[LinearOperator], Array]) -> Estimate:
         value = fn(self.operator)
@@ -335,8 +335,8 @@ class _Run:
 
     def _exact_after(self, problem: Problem) -> Estimate:
         """What n products say exactly, where as many did not reach the tolerance."""
-        found = self.exact(lambda o: xp.sum(o.diagonal()) if self.name == "trace" else o.diagonal())
-        return Estimate(found.value, found.standard_error, problem.products + found.products, "exact")
+        exact = self.exact(lambda o: xp.sum(o.diagonal()) if self.name == "trace" else o.diagonal())
+        return Estimate(exact.value, exact.standard_error, problem.products + exact.products, "exact")
 
 
 def _sign(operator: Any) -> bool:

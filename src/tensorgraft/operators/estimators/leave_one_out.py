@@ -74,8 +74,8 @@ class Basis(GrowingEstimator):
             self.g, self.ag = g, problem.times(g)
 
     def arrays(self) -> list[Array]:
-        found = [self.w, self.q, self.r, self.z, *((self.g, self.ag) if self.g is not None else ())]
-        return [x for x in found if x is not None]
+        parts = [self.w, self.q, self.r, self.z, *((self.g, self.ag) if self.g is not None else ())]
+        return [x for x in parts if x is not None]
 
 
 def directions(r: Array) -> Array:

@@ -51,11 +51,11 @@ class Problem:
     def draw(self, *counts: int) -> tuple[Array, ...]:
         """The next columns, matrices (n, count)."""
         if self.given is not None:
-            found = []
+            draws = []
             for count in counts:
                 start, self._used = self._used, self._used + count
-                found.append(self.given if count == self.given.shape[1] else self.given[:, start : self._used])
-            return tuple(found)
+                draws.append(self.given if count == self.given.shape[1] else self.given[:, start : self._used])
+            return tuple(draws)
         key = key_of(self._seed, self.operator.device)
         if self._blocks:
             key = random.fold_in(key, self._blocks)

@@ -30,8 +30,8 @@ def program(kernel: F) -> F:
             values = [x._value() for x in arrays]
             if any(map(backend.is_traced, values)):
                 return kernel(*arrays, **static)
-            made = _compiled(backend, kernel, tuple(sorted(static.items())))(*values)
-        return tuple(_wrapped(v, backend) for v in made)
+            outputs = _compiled(backend, kernel, tuple(sorted(static.items())))(*values)
+        return tuple(_wrapped(v, backend) for v in outputs)
 
     return run  # type: ignore[return-value]
 

@@ -45,20 +45,20 @@ def quantize(
     >>> q.shape, str(q.dtype)
     ((2, 32), 'float32')
     """
-    found = scheme_of(scheme)
+    resolved = scheme_of(scheme)
     front = front_end(x)
     if front is None:
         raise TypeError(_not_known("quantize", x))
-    if (inputs is not None) != found.is_static:
+    if (inputs is not None) != resolved.is_static:
         raise ValueError(
-            f"quantize: {found} keeps the range of what it is multiplied by: give inputs=, for example a batch of that;"
-            " of a model, give tg.quantize_ calibrate="
-            if found.is_static
-            else f"quantize: inputs are for schemes such as int8_static, and {found} measures none"
+            f"quantize: {resolved} keeps the range of what it is multiplied by: give inputs=, for example a batch of"
+            " that; of a model, give tg.quantize_ calibrate="
+            if resolved.is_static
+            else f"quantize: inputs are for schemes such as int8_static, and {resolved} measures none"
         )
-    if not found.is_static:
-        return front.quantize(x, found, observer)
-    return front.quantize(x, found, observer, measured(inputs, found, activation_observer))
+    if not resolved.is_static:
+        return front.quantize(x, resolved, observer)
+    return front.quantize(x, resolved, observer, measured(inputs, resolved, activation_observer))
 
 
 def dequantize(q: Any) -> Any:
@@ -102,11 +102,11 @@ def is_quantized(x: Any) -> bool:
 
 def measured(inputs: Any, scheme: Scheme, observer: str) -> tuple[np.ndarray, ...]:
     """float32 scalars: the scale and, if so, the zero point for an array or an iterable of arrays."""
-    found = range_of(scheme, observer)
-    assert found is not None
+    input_range = range_of(scheme, observer)
+    assert input_range is not None
     for x in numbers_of(inputs, "quantize"):
-        found.update(x)
-    return tuple(x for x in found.found() if x is not None)
+        input_range.update(x)
+    return tuple(x for x in input_range.found() if x is not None)
 
 
 def numbers_of(inputs: Any, name: str, k: int | None = None) -> Iterator[np.ndarray]:

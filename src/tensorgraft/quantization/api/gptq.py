@@ -35,7 +35,7 @@ def gptq(
     Raises ValueError for other shapes, inputs or weights that are not finite, and where there are no inputs; else as
     `tg.quantize` does.
     """
-    found, front = scheme_of(scheme), front_end(w)
+    resolved, front = scheme_of(scheme), front_end(w)
     if front is None:
         raise TypeError(
             f"gptq: expected an array of tensorgraft.array_api or a tensor on the CPU or tg.device(...), got a"
@@ -45,9 +45,9 @@ def gptq(
         raise ValueError(f"gptq: the weight of a Linear has the shape (N, K), got {tuple(w.shape)}")
     check_damping("gptq", damping)
     host = front.host(w)
-    moments, limits = Moments(host.shape), range_of(found, activation_observer)
+    moments, limits = Moments(host.shape), range_of(resolved, activation_observer)
     for x in numbers_of(inputs, "gptq", host.shape[1]):
         moments.update(Product(x, 1, np.arange(host.shape[1])))
         if limits is not None:
             limits.update(x)
-    return front.placed(with_range(rounded(host, moments, found, damping, observer), limits), w)
+    return front.placed(with_range(rounded(host, moments, resolved, damping, observer), limits), w)

@@ -97,8 +97,8 @@ def wanted_by(filter: Filter) -> Callable[[str, Any], bool] | None:
 def chooser(scheme: Schemes) -> Callable[[str], Scheme | None]:
     """The scheme for a name; None for none."""
     if not isinstance(scheme, Mapping):
-        found = scheme_of(scheme)
-        return lambda name: found
+        resolved = scheme_of(scheme)
+        return lambda name: resolved
     patterns = [(pattern, None if s is None else scheme_of(s)) for pattern, s in scheme.items()]
 
     def choose(name: str) -> Scheme | None:

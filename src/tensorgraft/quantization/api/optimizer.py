@@ -116,16 +116,16 @@ def adam8bit(
             _check(g, m)
         rate = learning_rate(state.count) if callable(learning_rate) else learning_rate
         kept = [[y for x in pair for y in (x if isinstance(x, Moment) else (x,))] for pair in zip(mu, nu, strict=True)]
-        given = [*leaves, *(w for w in weights if w is not None), *(x for own in kept for x in own), state.count]
+        operands = [*leaves, *(w for w in weights if w is not None), *(x for own in kept for x in own), state.count]
         traced_rate = not isinstance(rate, float | int)
         if traced_rate and framework_of(rate) in (None, "numpy") and framework_of(state.count) != "numpy":
             rate, traced_rate = float(rate), False
-        here = _Place([*given, rate] if traced_rate else given)
+        here = _Place([*operands, rate] if traced_rate else operands)
         run = _program(here.backend, settings, tuple(map(len, kept)), bool(weight_decay), seed)
         with here.backend.scope():
-            values = [*map(here.value, given), here.value(rate) if traced_rate else float(rate)]
-            made = [here.array(a) for a in run(*values)]
-        changes, count, rest = made[: len(leaves)], made[len(leaves)], iter(made[len(leaves) + 1 :])
+            values = [*map(here.value, operands), here.value(rate) if traced_rate else float(rate)]
+            outputs = [here.array(a) for a in run(*values)]
+        changes, count, rest = outputs[: len(leaves)], outputs[len(leaves)], iter(outputs[len(leaves) + 1 :])
         new: tuple[list[Any], list[Any]] = ([], [])
         for m in mu:
             for side in new:
@@ -144,18 +144,18 @@ def _program(
     moments that belong to each, the steps so far and the learning rate."""
 
     def step(*flat: Array) -> tuple[Array, ...]:
-        given, n = iter(flat), len(each)
-        grads = [next(given) for _ in range(n)]
-        weights = [next(given) if decays else None for _ in range(n)]
-        kept = [[next(given) for _ in range(m)] for m in each]
-        count, rate = xp.add(next(given), 1), next(given)
+        remaining, n = iter(flat), len(each)
+        grads = [next(remaining) for _ in range(n)]
+        weights = [next(remaining) if decays else None for _ in range(n)]
+        kept = [[next(remaining) for _ in range(m)] for m in each]
+        count, rate = xp.add(next(remaining), 1), next(remaining)
         changes: list[Array] = []
         new: list[Array] = []
         for i, (g, w, own) in enumerate(zip(grads, weights, kept, strict=True)):
             phases = (moments.phase(seed, i, 0), moments.phase(seed, i, 1))
-            change, made = moments.step(xp, g, w, own, count, rate, settings, phases)
+            change, moved = moments.step(xp, g, w, own, count, rate, settings, phases)
             changes.append(xp.astype(change, xp.dtype_of(g)))
-            new.extend(made)
+            new.extend(moved)
         return (*changes, count, *new)
 
     compiled = xp.compile(step)
@@ -216,8 +216,8 @@ def _flatten(tree: Any) -> tuple[list[Any], Any]:
         leaves, structure = jax.tree.flatten(tree)
         if any(isinstance(x, jax.Array) for x in leaves):
             return leaves, structure
-    found, spec = optree.tree_flatten(tree)
-    return list(found), spec
+    flat, spec = optree.tree_flatten(tree)
+    return list(flat), spec
 
 
 def _as_in(structure: Any, tree: Any) -> list[Any]:

@@ -28,13 +28,13 @@ def fake_quantize(x: Any, scheme: str | Scheme) -> Any:
 
     Raises as `tg.quantize` does.
     """
-    found, front = scheme_of(scheme), front_end(x)
+    resolved, front = scheme_of(scheme), front_end(x)
     if front is None:
         raise TypeError(
             f"fake_quantize: expected an array of tensorgraft.array_api or a tensor on the CPU or tg.device(...), got a"
             f" {type(x).__module__}.{type(x).__qualname__}"
         )
-    return front.fake_quantize(x, found)
+    return front.fake_quantize(x, resolved)
 
 
 def prepare_qat_(model: Any, scheme: Schemes, *, filter: Filter = None) -> Any:

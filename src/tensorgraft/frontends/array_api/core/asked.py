@@ -9,16 +9,13 @@ from tensorgraft.compiled import asked
 from tensorgraft.compiled.places import program_frame
 from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.array_api.core import tracing
-from tensorgraft.frontends.array_api.core.devices import default
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.array_api.core.array import Array
 
 
 def _traced(x: Array) -> asked.TracedArray:
-    return asked.TracedArray(
-        x, x.dtype, x.shape, tracing.origin_of(x._cell), x.device != default(), tracing.name_of_trace()
-    )
+    return asked.TracedArray(x, x.dtype, x.shape, tracing.origin_of(x._cell), tracing.name_of_trace())
 
 
 def value_needed(x: Array, how: str) -> TracedValueError:

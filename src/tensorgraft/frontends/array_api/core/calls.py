@@ -47,16 +47,16 @@ def backend_of(name: str, *operands: Any) -> Backend:
 
     Raises TypeError where none is an array, or one is something else; ValueError where they are on several devices.
     """
-    found = None
+    chosen = None
     for x in operands:
         if isinstance(x, Array):
             xp = x._cell.backend
-            if found is None:
-                found = xp
-            elif xp is not found:
-                both = common(found, xp)
+            if chosen is None:
+                chosen = xp
+            elif xp is not chosen:
+                both = common(chosen, xp)
                 if both is not None:
-                    found = both
+                    chosen = both
                     continue
                 arrays = [o for o in operands if isinstance(o, Array)]
                 if tracing.join(*[cell for o in arrays for cell in o._cells()]):
@@ -65,9 +65,9 @@ def backend_of(name: str, *operands: Any) -> Backend:
                 raise ValueError(f"{name}: the arrays are on several devices ({places}): move them with to_device")
         elif not isinstance(x, SCALARS):
             not_an_array(name, x)
-    if found is None:
+    if chosen is None:
         raise TypeError(f"{name}({show(operands)}): expected an array among the operands")
-    return found
+    return chosen
 
 
 def accepted(kinds: str, *operands: Any) -> tuple[Any, ...]:
@@ -187,21 +187,21 @@ def axes_of(name: str, x: Array, axis: Axis, ndim: int | None = None) -> tuple[i
 def shape_of(name: str, shape: Any) -> tuple[int, ...]:
     """A shape, or the extent of a one-dimensional one. Raises TypeError, ValueError for a negative extent, ShapeError
     for one that is being traced."""
-    found = extents_of(name, shape)
-    if any(n < 0 for n in found):
-        raise ValueError(f"{name}: the shape {found} has a negative extent")
-    return found
+    extents = extents_of(name, shape)
+    if any(n < 0 for n in extents):
+        raise ValueError(f"{name}: the shape {extents} has a negative extent")
+    return extents
 
 
 def extents_of(name: str, shape: Any) -> tuple[int, ...]:
     """The ints of a shape, negative ones too. Raises TypeError, ShapeError."""
-    given = shape if isinstance(shape, tuple | list) else (shape,)
+    sizes = shape if isinstance(shape, tuple | list) else (shape,)
     try:
-        return tuple([operator.index(n) for n in given])
+        return tuple([operator.index(n) for n in sizes])
     except TypeError:
         raise TypeError(f"{name}: expected a shape, an int or a tuple of ints, got {shape!r}") from None
     except TracedValueError:
-        traced = next(n for n in given if isinstance(n, Array) and not is_known(n))
+        traced = next(n for n in sizes if isinstance(n, Array) and not is_known(n))
     raise asked.shape_needed(name, shape, traced)
 
 

@@ -18,7 +18,7 @@ def check(xp: Backend, flag: Any, message: str) -> None:
     """Raise CheckError where any element of `flag`, a bool array of the backend, is true; call it in its scope."""
     flag = xp.any(flag) if xp.shape(flag) else flag
     if not xp.is_traced(flag):
-        xp.when_known(flag, lambda found: unless(found, [message]))
+        xp.when_known(flag, lambda value: unless(value, [message]))
         return
     capture = tracing.now.capture
     while capture is not None and capture.inner is not xp:

@@ -20,9 +20,9 @@ class Device:
     @functools.cached_property
     def backend(self) -> Backend:
         """Its framework is imported here."""
-        found = registry.get(self.name)
-        _of_backend.setdefault(found, self)
-        return found
+        held = registry.get(self.name)
+        _of_backend.setdefault(held, self)
+        return held
 
     def __eq__(self, other: object) -> bool:
         return self.name == (other.name if isinstance(other, Device) else other)
@@ -57,12 +57,12 @@ def named(name: str) -> Device:
 def known() -> tuple[Device, ...]:
     """The devices of all installed backends; those beyond the first of frameworks that are imported already, for no
     framework is imported to be counted."""
-    found = []
+    devices = []
     for name in registry.backends():
-        found.append(named(name))
+        devices.append(named(name))
         if registry.lookup(name).requires in sys.modules:
-            found += [named(f"{name}:{i}") for i in range(1, registry.device_count(name))]
-    return tuple(found)
+            devices += [named(f"{name}:{i}") for i in range(1, registry.device_count(name))]
+    return tuple(devices)
 
 
 def default() -> Device:
@@ -72,12 +72,12 @@ def default() -> Device:
 
 def device_of(backend: Backend) -> Device:
     """The device whose arrays a backend makes."""
-    found = _of_backend.get(backend)
-    if found is None:
+    device = _of_backend.get(backend)
+    if device is None:
         name = backend.name if backend.platform is None else f"{backend.name}:{backend.platform}"
-        found = named(f"{name}:{backend.index}" if backend.index or backend.platform else name)
-        _of_backend[backend] = found
-    return found
+        device = named(f"{name}:{backend.index}" if backend.index or backend.platform else name)
+        _of_backend[backend] = device
+    return device
 
 
 def resolve(device: Any) -> Device:

@@ -306,18 +306,18 @@ def _operand(name: str, kinds: str, is_matrix: bool, elementwise: bool) -> str:
 
 def _errors(fn: Callable[..., Any], kinds: str) -> str:
     names = inspect.signature(fn).parameters
-    found = []
+    errors = []
     if kinds:
-        found.append(f"TypeError for what is no array{'' if kinds == 'bifc' else ', or of another dtype'}")
+        errors.append(f"TypeError for what is no array{'' if kinds == 'bifc' else ', or of another dtype'}")
     if "device" in names:
-        found.append("BackendNotAvailableError for a device that is not there")
+        errors.append("BackendNotAvailableError for a device that is not there")
     if "axis" in names or "axes" in names:
-        found.append("IndexError for an axis that is not there")
+        errors.append("IndexError for an axis that is not there")
     if "x1" in names:
-        found.append("ValueError for shapes that do not fit, and for arrays of several devices")
+        errors.append("ValueError for shapes that do not fit, and for arrays of several devices")
     if "shape" in names:
-        found.append("ValueError for a shape that does not fit")
-    return "; ".join(found)
+        errors.append("ValueError for a shape that does not fit")
+    return "; ".join(errors)
 
 
 def document(name: str, fn: Callable[..., Any], kinds: str | None = None) -> None:

@@ -103,11 +103,11 @@ def moved(x: Array, target: Backend) -> Array:
         with target.scope():
             try:
                 array = target.from_dlpack(native)
-                made = Storage(array if values else target.copy(array), target)
+                storage = Storage(array if values else target.copy(array), target)
             except _REFUSALS:  # a dtype that one of them cannot exchange
                 return _over_the_host(x, target)
-        made.shared = values
-        return Array(made)
+        storage.shared = values
+        return Array(storage)
     return _over_the_host(x, target)
 
 
@@ -176,9 +176,9 @@ def shared_between(x: Any, source: Backend, target: Backend, copy: bool | None) 
     Raises ValueError where `copy` is False and it cannot.
     """
     if source.mutable and target.mutable and not copy:
-        found = _same_memory(x, source, target)
-        if found is not None:
-            return found
+        array = _same_memory(x, source, target)
+        if array is not None:
+            return array
         if copy is False:
             raise ValueError(f"copy=False, but {source.name} and {target.name} cannot share this array")
     elif copy is False and (source.mutable or target.mutable):

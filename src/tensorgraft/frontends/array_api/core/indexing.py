@@ -227,11 +227,11 @@ def _select(x: Array, items: Sequence[Any]) -> Selection:
                 basic.append(None)
                 indices.append(xp.zeros((_truth(k),), dtypes.int64))
                 continue
-            found = true_positions(k, k._value())
+            chosen = true_positions(k, k._value())
         else:
             index = k._value() if isinstance(k, Array) else xp.full((), k, dtypes.int64)
-            found = (wrapped(xp, index, axis, x.shape[axis]),)
-        for index in found:
+            chosen = (wrapped(xp, index, axis, x.shape[axis]),)
+        for index in chosen:
             axes.append(len(basic))
             basic.append(slice(None))
             indices.append(index)
@@ -266,8 +266,8 @@ def wrapped(xp: Backend, index: Any, axis: int, n: int) -> Any:
     if not xp.is_traced(index) and xp.size(index):
         ends = xp.stack([xp.min(index), xp.max(index)])
 
-        def judge(found: np.ndarray) -> None:
-            low, high = (int(v) for v in found)
+        def judge(value: np.ndarray) -> None:
+            low, high = (int(v) for v in value)
             if low < -n or high >= n:
                 wrong = low if low < -n else high
                 raise IndexError(f"index {wrong} is out of bounds for axis {axis} of size {n}")

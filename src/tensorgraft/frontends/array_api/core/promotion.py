@@ -97,7 +97,7 @@ def default_dtype(value: Any) -> np.dtype:
 
 def checked(dtype: Any) -> np.dtype:
     """A dtype that a program gave. Raises TypeError for what no backend has."""
-    found = np.dtype(dtype)
-    if found not in STANDARD and found not in NARROW:
+    resolved = np.dtype(dtype)
+    if resolved not in STANDARD and resolved not in NARROW:
         raise TypeError(f"{dtype!r} is no dtype of arrays: {', '.join(map(str, STANDARD))}")
-    return found
+    return resolved

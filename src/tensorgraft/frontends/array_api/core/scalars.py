@@ -89,13 +89,13 @@ _TRUTHS: dict[str, Function] = {
 
 def function(name: str, *operands: Any) -> Function | None:
     """The function of Python's ints, floats or truths of this name; None where operands are others, or it has none."""
-    given = [x for x in operands if x is not None]
-    if all(isinstance(x, bool) for x in given):
-        found = _TRUTHS.get(name)
-    elif any(isinstance(x, bool) or not isinstance(x, int | float) for x in given):
+    scalars = [x for x in operands if x is not None]
+    if all(isinstance(x, bool) for x in scalars):
+        fn = _TRUTHS.get(name)
+    elif any(isinstance(x, bool) or not isinstance(x, int | float) for x in scalars):
         return None
     else:
-        found = _NUMBERS.get(name)
-        if found is None and all(isinstance(x, int) for x in given):
-            found = _INTS.get(name)
-    return found and (lambda *values: found(*map(plain, values)))
+        fn = _NUMBERS.get(name)
+        if fn is None and all(isinstance(x, int) for x in scalars):
+            fn = _INTS.get(name)
+    return fn and (lambda *values: fn(*map(plain, values)))

@@ -93,7 +93,7 @@ class ArrayCapture:
             inside = self.inner.copy(array) if self.inner.mutable else array
         self.lent.append(Lent(weakref.ref(cell), array, cell.backend, cell.capture, inside))
         self.insides.add(id(inside))
-        cell.array, cell.backend, cell.capture = inside, self.inner, self
+        cell.backend, cell.array, cell.capture = self.inner, inside, self
 
     def reading(self, cell: Storage) -> None:
         if self.reads:
@@ -138,18 +138,18 @@ class ArrayCapture:
 
     def written(self) -> list[tuple[Storage, Any]]:
         """The storages from outside that the function has written, and their arrays inside."""
-        found = []
+        changed = []
         for lent in self.lent:
             cell = lent.cell()
             if cell is not None and (self.inner.mutable or cell.array is not lent.inside):
-                found.append((cell, cell.array))
-        return found
+                changed.append((cell, cell.array))
+        return changed
 
     def restore(self) -> None:
         for lent in reversed(self.lent):
             cell = lent.cell()
             if cell is not None:
-                cell.array, cell.backend, cell.capture = lent.array, lent.backend, lent.capture
+                cell.backend, cell.array, cell.capture = lent.backend, lent.array, lent.capture
         for ref in self.made:
             if (cell := ref()) is not None:
                 cell.capture = None
@@ -190,12 +190,12 @@ def join(*cells: Storage) -> bool:
 
 def name_of_trace() -> str:
     """The transform for which arrays have no values: the outermost that compiles or batches."""
-    found, capture = None, now.capture
+    name, capture = None, now.capture
     while capture is not None:
         if capture.reads or capture.name in _HIDING:
-            found = capture.name
+            name = capture.name
         capture = capture.before
-    return found or "a trace"
+    return name or "a trace"
 
 
 _HIDING = frozenset({"vmap", "filter_eval_shape"})

@@ -26,7 +26,7 @@ def _call(xp: Backend, kernel: Kernel, arrays: Sequence[Array], *static: Any) ->
     with xp.scope():
         values = [x._value() for x in arrays]
         if xp.compiles and not any(map(xp.is_traced, values)):
-            done = cold.attempt(xp, (kernel, static), lambda host, *given: kernel(host, *given, *static), values)
+            done = cold.attempt(xp, (kernel, static), lambda host, *operands: kernel(host, *operands, *static), values)
             out = _program(xp, kernel, static)(*values)[0] if done is None else done[0]
         else:
             out = kernel(xp, *values, *static)
@@ -114,10 +114,10 @@ def _leaky_relu(xp: Backend, x: Any, slope: float) -> Any:
 
 
 def _of(name: str) -> Kernel:
-    found = _METHODS.get(name)
-    if found is None:
-        found = _METHODS[name] = lambda xp, *args: getattr(xp, name)(*args)
-    return found
+    method = _METHODS.get(name)
+    if method is None:
+        method = _METHODS[name] = lambda xp, *args: getattr(xp, name)(*args)
+    return method
 
 
 _METHODS: dict[str, Kernel] = {}

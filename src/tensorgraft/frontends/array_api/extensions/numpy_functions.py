@@ -74,7 +74,7 @@ def of_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mappi
                 return NotImplemented
             not_an_array(f"np.{ufunc.__name__}", x)
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-    given = {k: v for k, v in options.items() if not (v is None and k != "axis") and v is not True}
+    passed = {k: v for k, v in options.items() if not (v is None and k != "axis") and v is not True}
     if method == "__call__":
         target = _own(name) or _of_standard(UFUNCS.get(name, name))
         arguments = inputs
@@ -82,9 +82,9 @@ def of_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mappi
         table = {"reduce": REDUCTIONS, "accumulate": ACCUMULATIONS}.get(method, {})
         target = _of_standard(table.get(ufunc.__name__, ""))
         arguments, axis = inputs[:1], inputs[1] if len(inputs) > 1 else 0
-        given.setdefault("axis", axis)
-    if target is not None and _takes(target, given):
-        return target(*arguments, **given)
+        passed.setdefault("axis", axis)
+    if target is not None and _takes(target, passed):
+        return target(*arguments, **passed)
     return _on_host(name, getattr(ufunc, method), tuple(inputs), dict(options), like)
 
 
@@ -96,11 +96,11 @@ def of_function(like: Array, function: Function, args: Sequence[Any], kwargs: Ma
     if target is not None:
         call: Any = (tuple(args), dict(kwargs))
         here: Any = optree.tree_map(lambda x: _here(x, like), call)
-        arguments, given = _bound(function, target, *here)
+        arguments, named = _bound(function, target, *here)
         if name in CREATION:
-            given.setdefault("device", like.device)
-        if _takes(target, given):
-            return target(*arguments, **given)
+            named.setdefault("device", like.device)
+        if _takes(target, named):
+            return target(*arguments, **named)
     return _on_host(name, function, tuple(args), dict(kwargs), like)
 
 
@@ -139,10 +139,10 @@ def _on_host(name: str, function: Function, args: tuple[Any, ...], kwargs: dict[
     return optree.tree_map(lambda x: _here(np.asarray(x) if isinstance(x, np.generic) else x, like), out)
 
 
-def _takes(target: Function, given: Mapping[str, Any]) -> bool:
+def _takes(target: Function, named: Mapping[str, Any]) -> bool:
     """Whether a function has arguments of these names."""
     known = _signature(target).parameters
-    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values()) or all(k in known for k in given)
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values()) or all(k in known for k in named)
 
 
 def _own(name: str) -> Function | None:
@@ -174,15 +174,15 @@ def _bound(
     ours = _signature(target).parameters
     places = sum(p.kind is inspect.Parameter.POSITIONAL_ONLY for p in ours.values())
     arguments: list[Any] = []
-    given: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     for at, (key, parameter) in enumerate(theirs.items()):
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             arguments += bound.get(key, ())
         elif key in bound and at < places:
             arguments.append(bound[key])
         elif key in bound and not _is_default(bound[key], parameter.default):
-            given[key if key in ours else ARGUMENTS.get(key, key)] = bound[key]
-    return arguments, given
+            named[key if key in ours else ARGUMENTS.get(key, key)] = bound[key]
+    return arguments, named
 
 
 def _is_default(value: Any, default: Any) -> bool:

@@ -121,8 +121,8 @@ class QuantizedArray(Array):
     def __deepcopy__(self, memo: dict[int, Any]) -> QuantizedArray:
         xp = self.codes._cell.backend
         with xp.scope():
-            made = anew(xp, self._quantized())
-            return of_parts(xp, made.with_parts(tuple(map(xp.copy, made.parts))))
+            copied = anew(xp, self._quantized())
+            return of_parts(xp, copied.with_parts(tuple(map(xp.copy, copied.parts))))
 
 
 def made_of(array: Any, xp: Any) -> Array:
@@ -147,9 +147,9 @@ def _flatten(q: Any) -> tuple[tuple[Any, ...], Any, None]:
 
 
 def _unflatten(aux: Any, children: Any) -> Any:
-    made = QuantizedArray.__new__(QuantizedArray)
-    made._set(children, *aux)  # as they are: stand-ins while something is traced, batches of scales
-    return made
+    instance = QuantizedArray.__new__(QuantizedArray)
+    instance._set(children, *aux)  # as they are: stand-ins while something is traced, batches of scales
+    return instance
 
 
 def _is_traced(x: Array) -> bool:

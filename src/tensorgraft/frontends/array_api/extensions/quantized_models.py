@@ -45,13 +45,13 @@ class _Stage:
         self.names, self.leaves, self.structure = names, leaves, structure
 
     def show(self, arrays: Mapping[str, Quantized]) -> Any:
-        made = []
+        shown = []
         for name, x in zip(self.names, self.leaves, strict=True):
             if name in arrays:
                 with x._cell.backend.scope():
                     x = of_parts(x._cell.backend, arrays[name])
-            made.append(x)
-        return optree.tree_unflatten(self.structure, made)
+            shown.append(x)
+        return optree.tree_unflatten(self.structure, shown)
 
     def running(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

@@ -22,7 +22,7 @@ def prepare(model: Any, choose: Callable[[str], Scheme | None], wanted: Callable
     """See `tg.quantization.prepare_qat_`."""
     wanted = wanted or (lambda name, x: x.ndim == 2 and name.rpartition(".")[2] == "weight")
     paths, leaves, structure = optree.tree_flatten_with_path(model, is_leaf=is_quantized)
-    names, made, count = [], list(leaves), 0
+    names, replaced, count = [], list(leaves), 0
     for i, (path, x) in enumerate(zip(paths, leaves, strict=True)):
         if not isinstance(x, Array):
             continue
@@ -37,26 +37,26 @@ def prepare(model: Any, choose: Callable[[str], Scheme | None], wanted: Callable
         xp = x._cell.backend
         try:
             with xp.scope():
-                made[i] = made_of(trained(xp, x._value(), scheme), quantizing(xp))
+                replaced[i] = made_of(trained(xp, x._value(), scheme), quantizing(xp))
         except (TypeError, ValueError) as error:
             raise type(error)(f"prepare_qat_: {name}: {error}") from None
         count += 1
     if not count:
         raise nothing_fits(names, "prepare_qat_")
-    return optree.tree_unflatten(structure, made)
+    return optree.tree_unflatten(structure, replaced)
 
 
 def convert(model: Any) -> Any:
     """See `tg.quantization.convert_`."""
     paths, leaves, structure = optree.tree_flatten_with_path(model, is_leaf=is_quantized)
-    made, count = list(leaves), 0
+    replaced, count = list(leaves), 0
     for i, (path, x) in enumerate(zip(paths, leaves, strict=True)):
         if isinstance(x, QuantizedArray) and isinstance(x.scheme, Training):
             try:
-                made[i] = quantize(x.codes, x.scheme.target)._seen(x._look())
+                replaced[i] = quantize(x.codes, x.scheme.target)._seen(x._look())
             except ValueError as error:
                 raise ValueError(f"convert_: {'.'.join(map(str, path))}: {error}") from None
             count += 1
     if not count:
         raise ValueError("convert_: no weight is prepared: call tg.quantization.prepare_qat_ before training")
-    return optree.tree_unflatten(structure, made)
+    return optree.tree_unflatten(structure, replaced)

@@ -103,9 +103,9 @@ def randint(key: Array, shape: Shape, minval: Any, maxval: Any, dtype: Any = Non
     broadcast to `shape`, and are clipped to what the dtype holds. Where maxval <= minval: minval. Raises TypeError for
     what is no key, and bounds or a dtype that are no integers, ValueError for bounds that do not broadcast."""
     extents = shape_of("randint", shape)
-    found = dtypes.int64 if dtype is None else checked(dtype)
-    if found.kind not in "iu":
-        raise TypeError(f"randint: expected a dtype of integers, got {found}")
+    resolved = dtypes.int64 if dtype is None else checked(dtype)
+    if resolved.kind not in "iu":
+        raise TypeError(f"randint: expected a dtype of integers, got {resolved}")
     for bound in (minval, maxval):
         if isinstance(bound, Array):
             _check_fits("randint", bound, extents)
@@ -115,13 +115,13 @@ def randint(key: Array, shape: Shape, minval: Any, maxval: Any, dtype: Any = Non
     minval, maxval = (_as_array(b, xp) for b in (minval, maxval))
     minval, maxval = (b if isinstance(b, Array) else operator.index(b) for b in (minval, maxval))
     xp = _backend("randint", key, minval, maxval)
-    return _drawn(xp, _randint, (key, *(b for b in (minval, maxval) if isinstance(b, Array))), extents, found,
+    return _drawn(xp, _randint, (key, *(b for b in (minval, maxval) if isinstance(b, Array))), extents, resolved,
                   *(None if isinstance(b, Array) else b for b in (minval, maxval)))  # fmt: skip
 
 
 def _randint(xp: Backend, key: Any, *rest: Any) -> Any:
     *arrays, shape, dtype, low, high = rest
-    given = iter(arrays)
+    bounds = iter(arrays)
     # of dtypes narrower than 32 bits JAX draws 32, so that the remainder is nearly without bias
     wide = dtype if dtype.itemsize >= 4 else dtypes.int32
     most = int(np.iinfo(dtype).max) + (wide is not dtype)
@@ -132,7 +132,7 @@ def _randint(xp: Backend, key: Any, *rest: Any) -> Any:
         if number is not None:
             held = min(max(number, least), greatest)
             return xp.full((), held, wide), xp.full((), wide is dtype and number > greatest, dtypes.bool_)
-        x = next(given)
+        x = next(bounds)
         own = np.iinfo(xp.dtype_of(x))
         low, high = (xp.full((), n, own.dtype) for n in (max(least, own.min), min(greatest, own.max)))
         held = xp.astype(xp.minimum(xp.maximum(x, low), high), wide)
@@ -145,10 +145,10 @@ def _randint(xp: Backend, key: Any, *rest: Any) -> Any:
 def rademacher(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
     """-1 or 1, each with probability 1/2, of `shape`; int64 unless `dtype`, any of signed numbers, says otherwise.
     Raises TypeError for what is no key, and a dtype without -1, ValueError for a negative extent."""
-    found = dtypes.int64 if dtype is None else checked(dtype)
-    if found.kind == "b" or found.kind == "u":
-        raise TypeError(f"rademacher: expected a dtype that has -1, got {found}")
-    return _drawn(_backend("rademacher", key), samplers.rademacher, (key,), shape_of("rademacher", shape), found)
+    resolved = dtypes.int64 if dtype is None else checked(dtype)
+    if resolved.kind == "b" or resolved.kind == "u":
+        raise TypeError(f"rademacher: expected a dtype that has -1, got {resolved}")
+    return _drawn(_backend("rademacher", key), samplers.rademacher, (key,), shape_of("rademacher", shape), resolved)
 
 
 def bernoulli(key: Array, p: Any = 0.5, shape: Shape | None = None) -> Array:
@@ -190,10 +190,10 @@ def uniform(key: Array, shape: Shape = (), dtype: Any = None, minval: Any = 0.0,
     """In [minval, maxval), whose bounds are Python numbers or arrays that broadcast to `shape`; float64 unless
     `dtype` says otherwise. Raises TypeError for what is no key, and a dtype that is not real floating-point, ValueError
     for bounds that do not broadcast."""
-    extents, found = shape_of("uniform", shape), _real("uniform", dtype)
+    extents, resolved = shape_of("uniform", shape), _real("uniform", dtype)
     if type(minval) in (int, float) and type(maxval) in (int, float) and (minval, maxval) == (0, 1):
-        return _drawn(_backend("uniform", key), samplers.unit, (key,), extents, found)
-    return _drawn_between("uniform", samplers.uniform, key, (minval, maxval), extents, found)
+        return _drawn(_backend("uniform", key), samplers.unit, (key,), extents, resolved)
+    return _drawn_between("uniform", samplers.uniform, key, (minval, maxval), extents, resolved)
 
 
 def normal(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
@@ -207,10 +207,10 @@ def normal(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
     >>> numbers.shape, str(numbers.dtype)
     ((2, 3), 'float32')
     """
-    found = _DEFAULT if dtype is None else checked(dtype)
-    if kind(found) not in "fc":
-        raise TypeError(f"normal: expected a floating-point dtype, got {found}")
-    return _drawn(_backend("normal", key), samplers.normal, (key,), shape_of("normal", shape), found)
+    resolved = _DEFAULT if dtype is None else checked(dtype)
+    if kind(resolved) not in "fc":
+        raise TypeError(f"normal: expected a floating-point dtype, got {resolved}")
+    return _drawn(_backend("normal", key), samplers.normal, (key,), shape_of("normal", shape), resolved)
 
 
 def truncated_normal(key: Array, lower: Any, upper: Any, shape: Shape | None = None, dtype: Any = None) -> Array:
@@ -221,8 +221,8 @@ def truncated_normal(key: Array, lower: Any, upper: Any, shape: Shape | None = N
         extents = np.broadcast_shapes(*(b.shape for b in (lower, upper) if isinstance(b, Array)))
     else:
         extents = shape_of("truncated_normal", shape)
-    found = _real("truncated_normal", dtype)
-    return _drawn_between("truncated_normal", samplers.truncated_normal, key, (lower, upper), extents, found)
+    resolved = _real("truncated_normal", dtype)
+    return _drawn_between("truncated_normal", samplers.truncated_normal, key, (lower, upper), extents, resolved)
 
 
 def exponential(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
@@ -313,7 +313,9 @@ def _drawn(xp: Backend, sampler: Sampler, arrays: tuple[Array, ...], *static: An
     with xp.scope():
         values = [x._value() for x in arrays]
         if xp.compiles and not any(map(xp.is_traced, values)):
-            done = cold.attempt(xp, (sampler, static), lambda host, *given: sampler(host, *given, *static), values)
+            done = cold.attempt(
+                xp, (sampler, static), lambda host, *operands: sampler(host, *operands, *static), values
+            )
             out = _program(xp, sampler, static)(*values)[0] if done is None else done[0]
         else:
             out = sampler(xp, *values, *static)

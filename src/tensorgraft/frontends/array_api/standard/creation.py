@@ -126,16 +126,16 @@ def _ints(obj: Any) -> bool:
 
 def _collect(obj: Any, leaves: list[Any]) -> None:
     """The arrays in nested sequences, and with them the scalars."""
-    found: list[Any] = []
+    scalars: list[Any] = []
     pending = [obj]
     while pending:
         x = pending.pop()
         if isinstance(x, list | tuple):
             pending.extend(x)
         else:
-            found.append(x)
-    if any(isinstance(x, Array) for x in found):
-        leaves.extend(x for x in found)
+            scalars.append(x)
+    if any(isinstance(x, Array) for x in scalars):
+        leaves.extend(x for x in scalars)
 
 
 def _stacked(obj: Any, dtype: np.dtype, xp: Backend) -> Array:
@@ -189,14 +189,14 @@ def full(shape: Shape, fill_value: Any, *, dtype: Any = None, device: Any = None
 def _full_of(value: Array, shape: Shape, dtype: Any, device: Any) -> Array:
     """Of a 0-d array, whose value need not be known."""
     extents = shape_of("full", shape)
-    found = value.dtype if dtype is None else checked(dtype)
-    if kind(value.dtype) == "c" and kind(found) != "c":
-        raise TypeError(f"full: {value!r} is no value of {found}")
+    resolved = value.dtype if dtype is None else checked(dtype)
+    if kind(value.dtype) == "c" and kind(resolved) != "c":
+        raise TypeError(f"full: {value!r} is no value of {resolved}")
     xp = tracing.home(resolve(device).backend) if device is not None else value._cell.backend
     value = _placed(value, xp, None)
     xp = value._cell.backend
     with xp.scope():
-        return made(xp.copy(xp.broadcast_to(xp.astype(value._value(), found), extents)), xp)
+        return made(xp.copy(xp.broadcast_to(xp.astype(value._value(), resolved), extents)), xp)
 
 
 def _filled(name: str, shape: Shape, value: Any, dtype: np.dtype, device: Any) -> Array:
@@ -255,20 +255,20 @@ def arange(
     """start, start + step, ... up to `stop`, which is not in it (from 0 where `stop` is not given)."""
     if stop is None:
         start, stop = 0, start
-    start, stop, step = given = tuple(_known(v) for v in (start, stop, step))
-    for v in given:
+    start, stop, step = numbers = tuple(_known(v) for v in (start, stop, step))
+    for v in numbers:
         if not isinstance(v, int | float):
             raise TypeError(f"arange: expected Python numbers, got {v!r}")
     if not step:
         raise ValueError("arange: the step must not be 0")
-    whole = all(isinstance(v, int) for v in given)
-    found = (dtypes.int64 if whole else dtypes.float64) if dtype is None else checked(dtype)
-    n = len(range(*map(int, given))) if whole else max(math.ceil((stop - start) / step), 0)
-    wide = found if found == dtypes.uint64 else dtypes.int64 if whole else dtypes.float64
+    whole = all(isinstance(v, int) for v in numbers)
+    resolved = (dtypes.int64 if whole else dtypes.float64) if dtype is None else checked(dtype)
+    n = len(range(*map(int, numbers))) if whole else max(math.ceil((stop - start) / step), 0)
+    wide = resolved if resolved == dtypes.uint64 else dtypes.int64 if whole else dtypes.float64
     xp = tracing.home(resolve(device).backend)
     with xp.scope():
         steps = xp.multiply(xp.iota(n, wide), xp.full((), step, wide))
-        return made(xp.astype(xp.add(steps, xp.full((), start, wide)), found), xp)
+        return made(xp.astype(xp.add(steps, xp.full((), start, wide)), resolved), xp)
 
 
 def _known(v: Any) -> Any:
@@ -292,7 +292,7 @@ def linspace(
         raise ValueError(f"linspace: expected num not to be negative, got {num}")
     is_complex = isinstance(start, complex) or isinstance(stop, complex)
     wide = dtypes.complex128 if is_complex else dtypes.float64
-    found = wide if dtype is None else checked(dtype)
+    resolved = wide if dtype is None else checked(dtype)
     parts = num - 1 if endpoint else num
     xp = tracing.home(resolve(device).backend)
     with xp.scope():
@@ -302,16 +302,16 @@ def linspace(
         if endpoint and num > 1:
             last = xp.equal(xp.iota(num, dtypes.int64), num - 1)
             out = xp.where(last, xp.full((), stop, wide), out)
-        return made(xp.astype(out, found), xp)
+        return made(xp.astype(out, resolved), xp)
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Array:
     """Ones on diagonal `k`, else zeros."""
     rows, columns = shape_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
-    found = dtypes.float64 if dtype is None else checked(dtype)
+    resolved = dtypes.float64 if dtype is None else checked(dtype)
     xp = tracing.home(resolve(device).backend)
     with xp.scope():
-        return made(xp.eye(rows, columns, found, operator.index(k)), xp)
+        return made(xp.eye(rows, columns, resolved, operator.index(k)), xp)
 
 
 def tril(x: Array, /, *, k: int = 0) -> Array:

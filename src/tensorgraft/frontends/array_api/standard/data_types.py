@@ -96,14 +96,14 @@ def iinfo(type: Any, /) -> IntInfo:
 
 def isdtype(dtype: Any, kind: Any) -> bool:
     """Whether a dtype is of a kind: a name of `KINDS`, a dtype, or a tuple of those."""
-    found = np.dtype(dtype)
+    resolved = np.dtype(dtype)
     if isinstance(kind, tuple):
-        return any(isdtype(found, k) for k in kind)
+        return any(isdtype(resolved, k) for k in kind)
     if not isinstance(kind, str):
-        return found == np.dtype(kind)
+        return resolved == np.dtype(kind)
     if kind not in KINDS:
         raise ValueError(f"isdtype: {kind!r} is no kind of dtype: {', '.join(KINDS)}")
-    return found in KINDS[kind] or (kind in _WITH_NARROW and found in NARROW)
+    return resolved in KINDS[kind] or (kind in _WITH_NARROW and resolved in NARROW)
 
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype:
@@ -112,13 +112,13 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype:
     Raises TypeError where there is none."""
     if all(isinstance(x, np.generic) for x in arrays_and_dtypes):
         arrays_and_dtypes = tuple(x.dtype for x in arrays_and_dtypes)
-    given = [
+    operands = [
         x.dtype if isinstance(x, Array) else x if type(x) in SCALARS or isinstance(x, Number) else checked(x)
         for x in map(of_python, arrays_and_dtypes)
     ]
-    if not any(isinstance(x, np.dtype) for x in given):
+    if not any(isinstance(x, np.dtype) for x in operands):
         raise ValueError("result_type: expected an array or a dtype among the arguments")
-    return common_dtype(given)
+    return common_dtype(operands)
 
 
 __all__ = ["astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]

@@ -151,8 +151,8 @@ def _composite(name: str) -> Kernel:
 def _run(xp: Backend, name: str, kernel: Kernel, *values: Any) -> Any:
     """A kernel of several hub operations is one program where the backend compiles, unless it is traced already."""
     if xp.compiles and not any(map(xp.is_traced, values)):
-        made = cold.attempt(xp, (name, kernel), kernel, values)
-        return _program(xp, name, kernel)(*values)[0] if made is None else made[0]
+        out = cold.attempt(xp, (name, kernel), kernel, values)
+        return _program(xp, name, kernel)(*values)[0] if out is None else out[0]
     return kernel(xp, *values)
 
 

@@ -144,20 +144,20 @@ def _grid(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(points, axes) of a transform; `half`: the last axis holds a half spectrum."""
     if axes is not None:
-        found = axes_of(name, x, tuple(axes))
+        over = axes_of(name, x, tuple(axes))
     else:
-        found = tuple(range(0 if s is None else max(x.ndim - len(s), 0), x.ndim))
+        over = tuple(range(0 if s is None else max(x.ndim - len(s), 0), x.ndim))
     if s is None:
-        points = tuple(x.shape[a] for a in found)
+        points = tuple(x.shape[a] for a in over)
         if half and points:
             points = (*points[:-1], 2 * (points[-1] - 1))
     else:
-        points = tuple(x.shape[a] if n == -1 else n for n, a in zip(s, found, strict=False))
-    if len(points) != len(found) or (s is not None and len(s) != len(found)):
+        points = tuple(x.shape[a] if n == -1 else n for n, a in zip(s, over, strict=False))
+    if len(points) != len(over) or (s is not None and len(s) != len(over)):
         fail(name, (x,), f"one number of points for each axis, got s={s}, axes={axes}")
     for n in points:
         _length(name, n)
-    return points, found
+    return points, over
 
 
 def _each(xp: Backend, transform: Any, value: Value, points: Any, axes: Any, norm: str) -> Value:
@@ -169,39 +169,39 @@ def _each(xp: Backend, transform: Any, value: Value, points: Any, axes: Any, nor
 def fftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
     """The transform along several axes."""
     xp, x = _checked("fftn", x, "fc", norm)
-    points, found = _grid("fftn", x, s, axes)
+    points, over = _grid("fftn", x, s, axes)
     with xp.scope():
-        return made(_each(xp, _fft, _as_complex(xp, x._value()), points, found, norm), xp, x)
+        return made(_each(xp, _fft, _as_complex(xp, x._value()), points, over, norm), xp, x)
 
 
 def ifftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
     """The inverse of `fftn`."""
     xp, x = _checked("ifftn", x, "fc", norm)
-    points, found = _grid("ifftn", x, s, axes)
+    points, over = _grid("ifftn", x, s, axes)
     with xp.scope():
-        return made(_each(xp, _ifft, _as_complex(xp, x._value()), points, found, norm), xp, x)
+        return made(_each(xp, _ifft, _as_complex(xp, x._value()), points, over, norm), xp, x)
 
 
 def rfftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
     """The transform of real numbers along several axes, of which the last is halved."""
     xp, x = _checked("rfftn", x, "f", norm)
-    points, found = _grid("rfftn", x, s, axes)
-    if not found:
+    points, over = _grid("rfftn", x, s, axes)
+    if not over:
         fail("rfftn", (x,), "at least one axis")
     with xp.scope():
-        half = _rfft(xp, x._value(), points[-1], found[-1], norm)
-        return made(_each(xp, _fft, half, points[:-1], found[:-1], norm), xp)
+        half = _rfft(xp, x._value(), points[-1], over[-1], norm)
+        return made(_each(xp, _fft, half, points[:-1], over[:-1], norm), xp)
 
 
 def irfftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
     """The inverse of `rfftn`."""
     xp, x = _checked("irfftn", x, "fc", norm)
-    points, found = _grid("irfftn", x, s, axes, half=True)
-    if not found:
+    points, over = _grid("irfftn", x, s, axes, half=True)
+    if not over:
         fail("irfftn", (x,), "at least one axis")
     with xp.scope():
-        half = _each(xp, _ifft, x._value(), points[:-1], found[:-1], norm)
-        return made(_irfft(xp, half, points[-1], found[-1], norm), xp)
+        half = _each(xp, _ifft, x._value(), points[:-1], over[:-1], norm)
+        return made(_irfft(xp, half, points[-1], over[-1], norm), xp)
 
 
 # ---- frequencies -----------------------------------------------------------------------------------------------------
@@ -209,15 +209,15 @@ def irfftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backwar
 
 def _frequencies(name: str, n: int, d: float, dtype: Any, device: Any, half: bool) -> Array:
     (n,) = shape_of(name, _length(name, n))
-    found = dtypes.float64 if dtype is None else checked(dtype)
-    if kind(found) != "f":
-        raise TypeError(f"{name}: expected a real floating-point dtype, got {found}")
+    resolved = dtypes.float64 if dtype is None else checked(dtype)
+    if kind(resolved) != "f":
+        raise TypeError(f"{name}: expected a real floating-point dtype, got {resolved}")
     xp = tracing.home(resolve(device).backend)
     with xp.scope():
         at = xp.iota(n // 2 + 1 if half else n, dtypes.int64)
         if not half:  # 0, 1, ..., then the negative ones
             at = xp.where(xp.less(at, (n + 1) // 2), at, xp.subtract(at, n))
-        return made(xp.astype(xp.divide(xp.astype(at, dtypes.float64), n * d), found), xp)
+        return made(xp.astype(xp.divide(xp.astype(at, dtypes.float64), n * d), resolved), xp)
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Array:

@@ -338,9 +338,9 @@ def diagonal(x: Array, /, *, offset: int = 0) -> Array:
 def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
     """The sums of diagonals, in 64 bits for integers unless `dtype` says otherwise."""
     xp, x = _matrices("trace", x, kinds="bifc")
-    found = summed_dtype(x.dtype) if dtype is None else checked(dtype)
+    resolved = summed_dtype(x.dtype) if dtype is None else checked(dtype)
     with xp.scope():
-        return made(xp.sum(xp.astype(diagonal(x, offset=offset)._value(), found), axis=-1), xp)
+        return made(xp.sum(xp.astype(diagonal(x, offset=offset)._value(), resolved), axis=-1), xp)
 
 
 __all__ = [

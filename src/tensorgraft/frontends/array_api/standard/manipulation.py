@@ -79,12 +79,12 @@ def matrix_transpose(x: Array, /) -> Array:
 def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
     """A view in which axes have other places."""
     operand("moveaxis", x)
-    found = axes_of("moveaxis", x, source)
+    origin = axes_of("moveaxis", x, source)
     places = axes_of("moveaxis", x, destination)
-    if len(found) != len(places):
+    if len(origin) != len(places):
         fail("moveaxis", (x,), f"as many axes as places for them, got {source} and {destination}")
-    order = [a for a in range(x.ndim) if a not in found]
-    for place, a in sorted(zip(places, found, strict=True)):
+    order = [a for a in range(x.ndim) if a not in origin]
+    for place, a in sorted(zip(places, origin, strict=True)):
         order.insert(place, a)
     return x._seen(views.permuted(x._look(), order))
 

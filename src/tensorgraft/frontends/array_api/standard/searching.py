@@ -51,8 +51,8 @@ def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> 
     xp = operand("count_nonzero", x)
     axes = axes_of("count_nonzero", x, axis)
     with xp.scope():
-        found = xp.astype(xp.astype(x._value(), dtypes.bool_), dtypes.int64)
-        return made(xp.sum(found, axis=axes, keepdims=bool(keepdims)), xp)
+        ones = xp.astype(xp.astype(x._value(), dtypes.bool_), dtypes.int64)
+        return made(xp.sum(ones, axis=axes, keepdims=bool(keepdims)), xp)
 
 
 def nonzero(x: Array, /) -> tuple[Array, ...]:
@@ -78,10 +78,10 @@ def searchsorted(x1: Array, x2: Any, /, *, side: str = "left", sorter: Array | N
     boundaries = x1 if sorter is None else take(x1, sorter, axis=0)
     with xp.scope():
         values = converted(xp, x2, dtype)
-        found = xp.searchsorted(
+        positions = xp.searchsorted(
             converted(xp, boundaries, dtype), xp.reshape(values, (xp.size(values),)), side == "right"
         )
-        return made(xp.reshape(found, xp.shape(values)), xp)
+        return made(xp.reshape(positions, xp.shape(values)), xp)
 
 
 __all__ = ["argmax", "argmin", "count_nonzero", "nonzero", "searchsorted"]

@@ -62,14 +62,14 @@ def unique_all(x: Array, /) -> UniqueAllResult:
 
 def unique_counts(x: Array, /) -> UniqueCountsResult:
     """The values, and how often each is there."""
-    found = unique_all(x)
-    return UniqueCountsResult(found.values, found.counts)
+    unique = unique_all(x)
+    return UniqueCountsResult(unique.values, unique.counts)
 
 
 def unique_inverse(x: Array, /) -> UniqueInverseResult:
     """The values, and which of them each element is (of the shape of `x`)."""
-    found = unique_all(x)
-    return UniqueInverseResult(found.values, found.inverse_indices)
+    unique = unique_all(x)
+    return UniqueInverseResult(unique.values, unique.inverse_indices)
 
 
 def unique_values(x: Array, /) -> Array:
@@ -87,16 +87,16 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Array:
         shape, n = xp.shape(elements), xp.size(pool)
         flat, pool = xp.reshape(elements, (xp.size(elements),)), xp.reshape(pool, (n,))
         if not n:
-            found = xp.full(xp.shape(flat), False, dtypes.bool_)
+            member = xp.full(xp.shape(flat), False, dtypes.bool_)
         elif dtypes.is_complex(dtype):
-            found = xp.any(xp.equal(xp.reshape(flat, (xp.size(flat), 1)), pool), axis=1)
+            member = xp.any(xp.equal(xp.reshape(flat, (xp.size(flat), 1)), pool), axis=1)
         else:
             if dtypes.is_bool(dtype):
                 flat, pool = xp.astype(flat, dtypes.uint8), xp.astype(pool, dtypes.uint8)
             (ordered,) = xp.sort((pool,), axis=0)
             at = xp.minimum(xp.searchsorted(ordered, flat), n - 1)
-            found = xp.equal(xp.take(ordered, at, 0), flat)
-        return made(xp.reshape(xp.logical_not(found) if invert else found, shape), xp)
+            member = xp.equal(xp.take(ordered, at, 0), flat)
+        return made(xp.reshape(xp.logical_not(member) if invert else member, shape), xp)
 
 
 __all__ = ["isin", "unique_all", "unique_counts", "unique_inverse", "unique_values"]

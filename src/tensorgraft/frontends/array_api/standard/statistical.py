@@ -24,9 +24,9 @@ def summed_dtype(dtype: np.dtype) -> np.dtype:
 def _total(name: str, x: Array, axis: Axis, dtype: Any, keepdims: bool) -> Array:
     xp = operand(name, x)
     axes = axes_of(name, x, axis)
-    found = summed_dtype(x.dtype) if dtype is None else checked(dtype)
+    resolved = summed_dtype(x.dtype) if dtype is None else checked(dtype)
     with xp.scope():
-        return made(getattr(xp, name)(xp.astype(x._value(), found), axis=axes, keepdims=bool(keepdims)), xp, x)
+        return made(getattr(xp, name)(xp.astype(x._value(), resolved), axis=axes, keepdims=bool(keepdims)), xp, x)
 
 
 def sum(x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
@@ -94,11 +94,11 @@ def _cumulative(name: str, hub: str, x: Array, axis: int | None, dtype: Any, ini
     if axis is None and x.ndim != 1:
         fail(name, (x,), "an axis, as the array is not of one dimension")
     at = axis_of(name, x, 0 if axis is None else axis)
-    found = summed_dtype(x.dtype) if dtype is None else checked(dtype)
+    resolved = summed_dtype(x.dtype) if dtype is None else checked(dtype)
     with xp.scope():
-        out = getattr(xp, hub)(xp.astype(x._value(), found), axis=at)
+        out = getattr(xp, hub)(xp.astype(x._value(), resolved), axis=at)
         if initial is not None:
-            first = xp.full((*x.shape[:at], 1, *x.shape[at + 1 :]), initial, found)
+            first = xp.full((*x.shape[:at], 1, *x.shape[at + 1 :]), initial, resolved)
             out = xp.concat([first, out], axis=at)
         return made(out, xp, x)
 

@@ -29,28 +29,28 @@ def _called(
         )
     cpu = jax.local_devices(backend="cpu")[0]
 
-    def on_host(*given: np.ndarray) -> list[np.ndarray]:
+    def on_host(*values: np.ndarray) -> list[np.ndarray]:
         with jax.enable_x64(True):
-            arrays = [jax.device_put(np.array(x), cpu) for x in given]
+            arrays = [jax.device_put(np.array(x), cpu) for x in values]
         return _checked(name, jax.tree.leaves(fn(*arrays)), out)
 
     return xp.host_call(on_host, operands, out)
 
 
-def _checked(name: str, found: Sequence[Any], out: Sequence[Any]) -> list[np.ndarray]:
+def _checked(name: str, results: Sequence[Any], out: Sequence[Any]) -> list[np.ndarray]:
     """Raises RuntimeError where the function returns something else than it was said to."""
-    if len(found) != len(out):
-        raise RuntimeError(f"{name}: the function returned {len(found)} arrays, {len(out)} were promised")
-    made = []
-    for i, (x, aval) in enumerate(zip(found, out, strict=True)):
+    if len(results) != len(out):
+        raise RuntimeError(f"{name}: the function returned {len(results)} arrays, {len(out)} were promised")
+    checked = []
+    for i, (x, aval) in enumerate(zip(results, out, strict=True)):
         host = np.asarray(x)
         narrow = jax.dtypes.canonicalize_dtype(host.dtype)
         if host.shape != tuple(aval.shape) or np.dtype(aval.dtype) not in (host.dtype, narrow):
             raise RuntimeError(
                 f"{name}: result {i} is {host.dtype}{list(host.shape)}, promised was {aval.dtype}{list(aval.shape)}"
             )
-        made.append(host.astype(aval.dtype))
-    return made
+        checked.append(host.astype(aval.dtype))
+    return checked
 
 
 def _returning(name: str) -> Callable[..., list[Array]]:
@@ -66,7 +66,7 @@ for _name in ("pure_callback", "io_callback"):
 
 @rule("debug_callback")
 def debug_callback(xp: Backend, *operands: Array, callback: Callable[..., Any], **_: Any) -> list[Array]:
-    return _called(xp, "debug.callback", lambda *given: (callback(*given), ())[1], operands)
+    return _called(xp, "debug.callback", lambda *values: (callback(*values), ())[1], operands)
 
 
 @rule("debug_print")

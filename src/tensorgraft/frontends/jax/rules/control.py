@@ -96,8 +96,8 @@ def scan(
         whole = evaluator(xp, jaxpr)
 
         def plain(carry: Sequence[Array], x: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-            made = whole(*used, *carry, *x)
-            return made[:num_carry], made[num_carry:]
+            outputs = whole(*used, *carry, *x)
+            return outputs[:num_carry], outputs[num_carry:]
 
         init, xs = list(operands[num_consts:split]), list(operands[split:])
         carry, ys = xp.scan(plain, init, xs, length=length, reverse=reverse)
@@ -108,10 +108,10 @@ def scan(
     y_trees: list[Any] = []
 
     def body(carry: list[Array], x: list[Array]) -> tuple[list[Array], list[Array]]:
-        made = step(*used, *optree.tree_unflatten(carry_tree, carry), *optree.tree_unflatten(x_tree, x))
-        ys, y_tree = _flat(made[num_carry:])
+        outputs = step(*used, *optree.tree_unflatten(carry_tree, carry), *optree.tree_unflatten(x_tree, x))
+        ys, y_tree = _flat(outputs[num_carry:])
         y_trees.append(y_tree)
-        return _flat(made[:num_carry])[0], ys
+        return _flat(outputs[:num_carry])[0], ys
 
     carry, ys = xp.scan(body, init, xs, length=length, reverse=reverse)
     return [*optree.tree_unflatten(carry_tree, carry), *optree.tree_unflatten(y_trees[0], ys)]
@@ -154,8 +154,8 @@ def nothing(xp: Backend, *operands: Array, **_: Any) -> list[Array]:
 @rule("platform_index")
 def platform_index(xp: Backend, *, platforms: Sequence[tuple[str, ...] | None], **_: Any) -> Array:
     """Which branch is for the platform: that for the CPU, whose primitives every backend has."""
-    found = next(i for i, names in enumerate(platforms) if names is None or "cpu" in names)
-    return xp.full((), found, dtypes.int32)
+    index = next(i for i, names in enumerate(platforms) if names is None or "cpu" in names)
+    return xp.full((), index, dtypes.int32)
 
 
 _BETWEEN_DEVICES = (

@@ -52,10 +52,10 @@ def select_n(xp: Backend, which: Array, *cases: Array, **_: Any) -> Array:
         return cases[0]
     if xp.dtype_of(which) == np.bool_:
         return xp.where(which, cases[1], cases[0])
-    found = cases[0]
+    selected = cases[0]
     for i, case in enumerate(cases[1:], start=1):
-        found = xp.where(xp.equal(which, i), case, found)
-    return found
+        selected = xp.where(xp.equal(which, i), case, selected)
+    return selected
 
 
 # ---- division --------------------------------------------------------------------------------------------------------
@@ -105,16 +105,16 @@ def integer_pow(xp: Backend, x: Array, *, y: int, **_: Any) -> Array:
         return xp.ones_like(x)
     if y < 0:
         return xp.reciprocal(integer_pow(xp, x, y=-y))
-    found, left = None, y
+    power, left = None, y
     if y == 3:
         return xp.multiply(xp.multiply(x, x), x)
     while left:
         if left & 1:
-            found = x if found is None else xp.multiply(found, x)
+            power = x if power is None else xp.multiply(power, x)
         left >>= 1
         if left:
             x = xp.multiply(x, x)
-    return found
+    return power
 
 
 @rule("pow")
@@ -159,9 +159,9 @@ def convert_element_type(xp: Backend, x: Array, *, new_dtype: Any, **_: Any) -> 
     least, most = int(dtypes.iinfo(dtype).min), int(dtypes.iinfo(dtype).max)
     low, high = xp.less_equal(wide, float(least)), xp.greater_equal(wide, float(most))
     odd = xp.logical_or(xp.logical_or(low, high), xp.isnan(wide))
-    found = xp.astype(xp.where(odd, xp.zeros_like(wide), wide), dtype)
-    found = xp.where(low, xp.full((), least, dtype), found)
-    return xp.where(high, xp.full((), most, dtype), found)
+    converted = xp.astype(xp.where(odd, xp.zeros_like(wide), wide), dtype)
+    converted = xp.where(low, xp.full((), least, dtype), converted)
+    return xp.where(high, xp.full((), most, dtype), converted)
 
 
 # ---- one to one ------------------------------------------------------------------------------------------------------

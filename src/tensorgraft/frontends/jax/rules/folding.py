@@ -58,16 +58,16 @@ def folded(xp: Backend, arrays: Sequence[Array], axes: Ints, combine: Combine) -
     n = math.prod(shape[a] for a in axes)
     order = (*axes, *kept)
     flat = (n, *(shape[a] for a in kept))
-    found = [xp.reshape(xp.permute_dims(x, order), flat) for x in arrays]
+    rows = [xp.reshape(xp.permute_dims(x, order), flat) for x in arrays]
     while n > 1:
         half = n // 2
-        low = [xp.take_slice(x, 0, 0, 2 * half, 2) for x in found]
-        high = [xp.take_slice(x, 0, 1, 2 * half, 2) for x in found]
+        low = [xp.take_slice(x, 0, 0, 2 * half, 2) for x in rows]
+        high = [xp.take_slice(x, 0, 1, 2 * half, 2) for x in rows]
         pairs = combine(xp, low, high)
         if n % 2:
-            pairs = [xp.concat([p, xp.take_slice(x, 0, n - 1, n)], axis=0) for p, x in zip(pairs, found, strict=True)]
-        found, n = list(pairs), half + n % 2
-    return [xp.reshape(x, flat[1:]) for x in found]
+            pairs = [xp.concat([p, xp.take_slice(x, 0, n - 1, n)], axis=0) for p, x in zip(pairs, rows, strict=True)]
+        rows, n = list(pairs), half + n % 2
+    return [xp.reshape(x, flat[1:]) for x in rows]
 
 
 def scanned(xp: Backend, arrays: Sequence[Array], axis: int, combine: Combine) -> Sequence[Array]:
@@ -77,7 +77,7 @@ def scanned(xp: Backend, arrays: Sequence[Array], axis: int, combine: Combine) -
     while step < n:
         front = [xp.take_slice(x, axis, 0, step) for x in arrays]
         earlier = [xp.take_slice(x, axis, 0, n - step) for x in arrays]
-        made = combine(xp, earlier, [xp.take_slice(x, axis, step, n) for x in arrays])
-        arrays = [xp.concat([f, m], axis=axis) for f, m in zip(front, made, strict=True)]
+        combined = combine(xp, earlier, [xp.take_slice(x, axis, step, n) for x in arrays])
+        arrays = [xp.concat([f, m], axis=axis) for f, m in zip(front, combined, strict=True)]
         step *= 2
     return arrays

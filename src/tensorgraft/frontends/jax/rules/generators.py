@@ -28,16 +28,16 @@ def rng_bit_generator(
     xp: Backend, key: Array, *, shape: Sequence[int], dtype: Any, algorithm: Any, **_: Any
 ) -> tuple[Array, Array]:
     """(the key with its counter moved on, bits). `key`: uint32 (4,) or uint64 (2,), of a key and a counter."""
-    given, shape, dtype = xp.dtype_of(key), tuple(shape), np.dtype(dtype)
+    key_dtype, shape, dtype = xp.dtype_of(key), tuple(shape), np.dtype(dtype)
     words = xp.bitcast(key, dtypes.uint64)
     secret, counter = (xp.reshape(xp.take_slice(words, 0, i, i + 1), ()) for i in range(2))
     width = 2 if dtype.itemsize == 8 else 1  # words of 32 bits an element
     if int(algorithm) == _THREEFRY:
-        made, used = _threefry(xp, secret, counter, shape, width)
+        bits, used = _threefry(xp, secret, counter, shape, width)
     else:
-        made, used = _philox(xp, secret, counter, shape, width)
+        bits, used = _philox(xp, secret, counter, shape, width)
     after = xp.stack([secret, xp.add(counter, xp.full((), used, dtypes.uint64))], axis=0)
-    return xp.bitcast(after, given), xp.astype(made, dtype)
+    return xp.bitcast(after, key_dtype), xp.astype(bits, dtype)
 
 
 def _halves(xp: Backend, x: Array) -> tuple[Array, Array]:

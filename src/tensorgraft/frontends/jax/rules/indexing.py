@@ -53,12 +53,12 @@ def gather(
     kept = iter([a for a in range(len(where.shape)) if a not in gone])
     batch = iter(range(len(where.batch)))
     names = tuple(next(kept) if a in numbers.offset_dims else ~next(batch) for a in range(len(shape)))
-    found = _gathered(xp, x, where, names, shape)
+    gathered = _gathered(xp, x, where, names, shape)
     if where.inside is None:
-        return found
+        return gathered
     along = tuple(n if name < 0 else 1 for n, name in zip(shape, names, strict=True))
     fill = xp.full((), np.asarray(fill_value).item(), dtype)
-    return xp.where(reshaped(xp, where.inside, along), found, fill)
+    return xp.where(reshaped(xp, where.inside, along), gathered, fill)
 
 
 def _gathered(xp: Backend, x: Array, where: Places, names: Ints, shape: Ints) -> Array:
@@ -74,12 +74,12 @@ def _gathered(xp: Backend, x: Array, where: Places, names: Ints, shape: Ints) ->
             broadcast_dimensions=tuple(i for i, name in enumerate(names) if name >= 0),
         )
     if len(axes) == 1 and not spans and axes[0] in where.starts and axes[0] not in where.batching:
-        found = xp.take(x, where.starts[axes[0]], axis=axes[0])
+        out = xp.take(x, where.starts[axes[0]], axis=axes[0])
         have = tuple(name for a in range(len(where.shape)) for name in (lead if a == axes[0] else (a,)))
     else:
-        found = xp.gather(permuted(xp, x, (*axes, *whole)), where.index(xp))
+        out = xp.gather(permuted(xp, x, (*axes, *whole)), where.index(xp))
         have = (*lead, *spans, *whole)
     # whole axes of extent 1 that the result lacks, and points that it has, come and go by the last reshape
     order = [have.index(name) for name in names if name in have]
     rest = [i for i in range(len(have)) if i not in order]
-    return reshaped(xp, permuted(xp, found, (*order, *rest)), shape)
+    return reshaped(xp, permuted(xp, out, (*order, *rest)), shape)

@@ -26,8 +26,8 @@ def dot_general(xp: Backend, a: Array, b: Array, *, dimension_numbers: Any, out:
     wide, casts = _wide(xp.dtype_of(a), xp.dtype_of(b), wanted)
     if casts:
         a, b = xp.astype(a, wide), xp.astype(b, wide)
-    made = xp.dot_general(a, b, (tuple(contract_a), tuple(contract_b)), (tuple(batch_a), tuple(batch_b)), wide)
-    return made if wide == wanted else xp.astype(made, wanted)
+    product = xp.dot_general(a, b, (tuple(contract_a), tuple(contract_b)), (tuple(batch_a), tuple(batch_b)), wide)
+    return product if wide == wanted else xp.astype(product, wanted)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -56,7 +56,7 @@ def triangular_solve(
     conjugate = conjugate_a and dtypes.is_complex(xp.dtype_of(a))
     if conjugate and not transpose_a:
         a, conjugate = xp.conj(a), False
-    found = xp.triangular_solve(
+    solution = xp.triangular_solve(
         a,
         b,
         lower=lower,
@@ -65,7 +65,7 @@ def triangular_solve(
         adjoint=transpose_a and conjugate,
         unit_diagonal=unit_diagonal,
     )
-    return xp.astype(found, dtype)
+    return xp.astype(solution, dtype)
 
 
 # ---- factorisations --------------------------------------------------------------------------------------------------
@@ -168,8 +168,8 @@ def eig(
     return [values, *[left] * compute_left_eigenvectors, *[right] * compute_right_eigenvectors]
 
 
-def _with_no_left(made: tuple[Array, Array]) -> tuple[Array, None, Array]:
-    return made[0], None, made[1]
+def _with_no_left(factors: tuple[Array, Array]) -> tuple[Array, None, Array]:
+    return factors[0], None, factors[1]
 
 
 @rule("svd")

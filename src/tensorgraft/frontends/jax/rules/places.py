@@ -53,7 +53,7 @@ class Places:
     def index(self, xp: Backend) -> list[Array]:
         """One array for each of `axes`; together they have the shape of `batch` and the extents of `spans`."""
         spans = self.spans
-        found = []
+        positions = []
         for axis in self.axes:
             at = self.starts.get(axis)
             if axis in spans:
@@ -64,11 +64,13 @@ class Places:
                 at = xp.zeros((1,) * (len(self.batch) + len(spans)), dtypes.int64)
             else:
                 at = self._before(xp, at, len(spans))
-            found.append(at)
+            positions.append(at)
         full = (*self.batch, *(self.sizes[a] for a in spans))
-        if found and np.broadcast_shapes(*map(xp.shape, found)) != full:  # the batch has axes that choose nothing
-            found[0] = xp.broadcast_to(found[0], full)
-        return found
+        if (
+            positions and np.broadcast_shapes(*map(xp.shape, positions)) != full
+        ):  # the batch has axes that choose nothing
+            positions[0] = xp.broadcast_to(positions[0], full)
+        return positions
 
     def corner(self, xp: Backend) -> list[Array]:
         """Where the only window begins, one 0-d array an axis."""

@@ -81,12 +81,12 @@ def reduce(
         return starts
     function = scalar_function(jaxpr)
     if half == 1 and function.monoid is not None:
-        found: Sequence[Array] = [reduced(xp, arrays[0], function.monoid, dimensions)]
+        outputs: Sequence[Array] = [reduced(xp, arrays[0], function.monoid, dimensions)]
         if is_identity(known[half], function.monoid):
-            return found
+            return outputs
     else:
-        found = folded(xp, arrays, tuple(dimensions), function.combine)
-    return function.combine(xp, starts, found)
+        outputs = folded(xp, arrays, tuple(dimensions), function.combine)
+    return function.combine(xp, starts, outputs)
 
 
 # ---- positions -----------------------------------------------------------------------------------------------------

@@ -50,12 +50,12 @@ class ScalarFunction:
         """The results for each element of arrays of one shape."""
         shape = xp.shape(arrays[0])
         if self._is_elementwise:
-            found = self._plan(xp, *arrays)
+            outputs = self._plan(xp, *arrays)
         else:
             if shape not in self._batched:
                 self._batched[shape] = self._mapped(shape)
-            found = self._batched[shape](xp, *arrays)
-        return [x if xp.shape(x) == shape else xp.broadcast_to(x, shape) for x in found]
+            outputs = self._batched[shape](xp, *arrays)
+        return [x if xp.shape(x) == shape else xp.broadcast_to(x, shape) for x in outputs]
 
     def _mapped(self, shape: tuple[int, ...]) -> Any:
         fn = core.jaxpr_as_fun(self.closed)

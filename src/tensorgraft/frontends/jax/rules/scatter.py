@@ -28,9 +28,9 @@ def _looked_up(
     xp: Backend, x: Array, indices: Array, updates: Array, numbers: Any, mode: Any, known: Any
 ) -> tuple[Places, Array]:
     """Where the updates go, and the updates: axes of the batch first, then those of the windows, as in the operand."""
-    shape, given = xp.shape(x), xp.shape(updates)
+    shape, update_shape = xp.shape(x), xp.shape(updates)
     points = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
-    extents = iter([given[a] for a in numbers.update_window_dims])
+    extents = iter([update_shape[a] for a in numbers.update_window_dims])
     sizes = tuple(1 if a in points else next(extents) for a in range(len(shape)))
     where = places(
         xp,
@@ -43,7 +43,7 @@ def _looked_up(
         masked=GatherScatterMode.from_any(mode) != GatherScatterMode.CLIP,
         known=known,
     )
-    lead = [a for a in range(len(given)) if a not in numbers.update_window_dims]
+    lead = [a for a in range(len(update_shape)) if a not in numbers.update_window_dims]
     updates = permuted(xp, updates, (*lead, *numbers.update_window_dims))
     return where, reshaped(xp, updates, (*where.batch, *sizes))
 
@@ -83,12 +83,12 @@ def _put(xp: Backend, x: Array, where: Places, updates: Array, kind: str) -> Arr
     if not axes:  # everything, many times
         moved, index = xp.expand_dims(moved, 0), [xp.zeros(where.batch, dtypes.int64)]
     if where.inside is not None and kind == "set":
-        found = _set_inside(xp, moved, index, updates, _along(xp, where.inside, len(spans)))
+        out = _set_inside(xp, moved, index, updates, _along(xp, where.inside, len(spans)))
     else:
-        found = xp.scatter(moved, index, updates, mode=kind)
+        out = xp.scatter(moved, index, updates, mode=kind)
     if not axes:
-        return reshaped(xp, found, where.shape)
-    return permuted(xp, found, np.argsort((*axes, *whole)).tolist())
+        return reshaped(xp, out, where.shape)
+    return permuted(xp, out, np.argsort((*axes, *whole)).tolist())
 
 
 def _set_inside(xp: Backend, x: Array, index: list[Array], updates: Array, inside: Array) -> Array:
@@ -164,8 +164,8 @@ def _apply_each(xp: Backend, x: Array, where: Places, updates: Array, function: 
     """A function of what is there and the update, one window after the other: an index may occur twice."""
     n = where.count
 
-    def step(carry: Array, given: tuple[Any, Array]) -> tuple[Array, tuple[()]]:
-        (starts, inside), update = given
+    def step(carry: Array, row: tuple[Any, Array]) -> tuple[Array, tuple[()]]:
+        (starts, inside), update = row
         one = Places(where.shape, where.sizes, (), dict(zip(where.starts, starts, strict=True)), inside, where.batching)
         return _put_one(xp, carry, one, update, lambda old, new: function(xp, old, new)[0]), ()
 

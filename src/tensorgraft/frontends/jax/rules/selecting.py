@@ -105,8 +105,8 @@ def select_and_gather_add(
     keys = spread(xp, operand, least, padding, base_dilation)
     values = spread(xp, tangents, 0, padding, base_dilation)
     combine = _by_comparison(select_prim.name)
-    found = folded_windows(xp, [keys, values], combine, window_dimensions, window_strides, window_dilation)
-    return combine(xp, [xp.full(shape, least, dtype), xp.zeros(shape, dtype)], found)[1]
+    selected = folded_windows(xp, [keys, values], combine, window_dimensions, window_strides, window_dilation)
+    return combine(xp, [xp.full(shape, least, dtype), xp.zeros(shape, dtype)], selected)[1]
 
 
 @rule("select_and_scatter")
@@ -150,8 +150,8 @@ def select_and_scatter(
 def _scattered(xp: Backend, flat: Array, at: Array, updates: Array, function: ScalarFunction) -> Array:
     """One update after the other."""
 
-    def step(carry: Array, given: tuple[Array, Array]) -> tuple[Array, tuple[()]]:
-        where, update = given
+    def step(carry: Array, row: tuple[Array, Array]) -> tuple[Array, tuple[()]]:
+        where, update = row
         old = xp.dynamic_slice(carry, [where], (1,))
         return xp.dynamic_update_slice(carry, function(xp, old, xp.reshape(update, (1,)))[0], [where]), ()
 

@@ -122,8 +122,8 @@ def _corner(start: Sequence[Any], sizes: Ints, shape: Ints) -> tuple[int, ...] |
     free = [size != n for size, n in zip(sizes, shape, strict=True)]
     if any(at is None and f for at, f in zip(start, free, strict=True)):
         return None
-    found = zip(start, free, sizes, shape, strict=True)
-    return tuple(min(max(int(at), 0), n - size) if f else 0 for at, f, size, n in found)
+    extents = zip(start, free, sizes, shape, strict=True)
+    return tuple(min(max(int(at), 0), n - size) if f else 0 for at, f, size, n in extents)
 
 
 @rule("dynamic_slice")

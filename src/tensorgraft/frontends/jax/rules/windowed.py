@@ -40,7 +40,7 @@ def conv_general_dilated(
     shape, dtype = tuple(out[0].shape), np.dtype(out[0].dtype)
     if 0 in shape:
         return xp.zeros(shape, dtype)
-    found = xp.convolution(
+    convolved = xp.convolution(
         permuted(xp, xp.astype(x, dtype), lhs),
         permuted(xp, xp.astype(w, dtype), rhs),
         tuple(window_strides),
@@ -50,7 +50,7 @@ def conv_general_dilated(
         feature_group_count,
         batch_group_count,
     )
-    return permuted(xp, found, np.argsort(result).tolist())
+    return permuted(xp, convolved, np.argsort(result).tolist())
 
 
 # ---- windowed reductions -------------------------------------------------------------------------------------------
@@ -182,15 +182,15 @@ def reduce_window(
     if name is not None:
         x = spread(xp, arrays[0], identity(name, xp.dtype_of(arrays[0])), padding, base_dilation)
         none = ((0, 0),) * len(shape)
-        found = [_reduced_windows(xp, x, name, window_dimensions, window_strides, none, window_dilation)]
-        return found if is_identity(known[half], name) else function.combine(xp, starts, found)
+        outputs = [_reduced_windows(xp, x, name, window_dimensions, window_strides, none, window_dilation)]
+        return outputs if is_identity(known[half], name) else function.combine(xp, starts, outputs)
     if not any(low > 0 or high > 0 for low, high in padding) and all(d == 1 for d in base_dilation):
         inner = [spread(xp, x, 0, padding, base_dilation) for x in arrays]
         return function.combine(xp, starts, folded_windows(xp, inner, function.combine, *windows))
     there = spread(xp, xp.full(xp.shape(arrays[0]), True, dtypes.bool_), False, padding, base_dilation)
     inner = [there, *(spread(xp, x, 0, padding, base_dilation) for x in arrays)]
-    some, *found = folded_windows(xp, inner, of_present(function.combine), *windows)
-    return [xp.where(some, a, b) for a, b in zip(function.combine(xp, starts, found), starts, strict=True)]
+    some, *outputs = folded_windows(xp, inner, of_present(function.combine), *windows)
+    return [xp.where(some, a, b) for a, b in zip(function.combine(xp, starts, outputs), starts, strict=True)]
 
 
 def of_present(combine: Combine) -> Combine:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from tensorgraft.compiled.program import Feed
 from tensorgraft.frontends.torch.compiled.loops import Loops
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.located import here, refused
@@ -42,23 +43,6 @@ class Touched:
     cell: Storage
     original: Array
     stand_in: Array
-
-
-@dataclass
-class Feed:
-    """A value that the host gives at every call."""
-
-    stand_in: Array
-    value: Callable[[], np.ndarray]
-    traced: np.ndarray | None = None  # the value at the time of the trace, which the call that traced goes with
-    what: str = "random state"
-    tensor: torch.Tensor | None = None  # of the host, from outside
-
-    def take(self) -> np.ndarray:
-        if self.traced is None:
-            return self.value()
-        value, self.traced = self.traced, None
-        return value
 
 
 class GradientLeaf:

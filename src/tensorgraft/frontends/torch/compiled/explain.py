@@ -14,20 +14,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from tensorgraft.compiled.explanation import Explanation, Fallback, Input, OperatorUse, Traced
+from tensorgraft.compiled.reach import Named, arguments, objects_behind
 from tensorgraft.frontends.torch.compiled.capture import Capture
 from tensorgraft.frontends.torch.compiled.home import home_of
 from tensorgraft.frontends.torch.compiled.host import OnlyTheHost
 from tensorgraft.frontends.torch.compiled.jit import Compiled
-from tensorgraft.frontends.torch.compiled.reach import Named, arguments, reached
 from tensorgraft.frontends.torch.compiled.snapshot import unchanged
 from tensorgraft.frontends.torch.compiled.trace import Trace
 from tensorgraft.frontends.torch.core import schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
-from tensorgraft.frontends.torch.core.places import Place, program_place, source_line
+from tensorgraft.frontends.torch.core.modes import OwnMode
+from tensorgraft.frontends.torch.core.places import Place, in_library, program_place, source_line
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, numpy_dtype
 from tensorgraft.frontends.torch.dispatch.outcome import to_meta
 from tensorgraft.hub.analysis import Analysis, Cost
@@ -52,7 +52,7 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         )
     given: list[Named] = arguments(fn, args, kwargs)
     roots = [*given, ("" if isinstance(fn, torch.nn.Module) else probe.report.name, fn)]
-    objects = list(reached(roots))
+    objects = list(objects_behind(roots, in_library))
     watch = _Watch(backend)
     with unchanged([value for _, value in objects]), watch.active():
         start = time.perf_counter()
@@ -254,7 +254,7 @@ class _Watch:
         n = self.numbers.setdefault(key, len(self.calls))
         if n == len(self.calls):
             name = schema.short_name(func)
-            self.calls.append(OperatorUse(name, _where(place), source_line(place), node is not None))
+            self.calls.append(OperatorUse(name, _where(place), source_line(place), node is not None, label=str(n)))
         self.calls[n].calls += 1
         return str(n)
 
@@ -295,7 +295,7 @@ class _Watch:
         return sorted(self.calls, key=lambda one: (-one.flops, -one.bytes))
 
 
-class Labels(TorchDispatchMode):
+class Labels(OwnMode):
     def __init__(self, watch: _Watch) -> None:
         super().__init__()
         self.watch = watch

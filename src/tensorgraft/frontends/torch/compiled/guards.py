@@ -5,10 +5,6 @@ Guards compare many things at once, by identity, so that a call costs little mor
 
 from __future__ import annotations
 
-import contextlib
-import dis
-import functools
-import types
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from operator import attrgetter, is_
@@ -17,16 +13,17 @@ from typing import Any
 import torch
 
 from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.reach import Reached
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings
+from tensorgraft.compiled.values import exact, is_plain, keys_of
 from tensorgraft.frontends.torch.compiled.host import LookGuard, ValueGuard
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped
-from tensorgraft.frontends.torch.compiled.sources import storages_of
-from tensorgraft.frontends.torch.core.attributes import Attributes, is_plain
+from tensorgraft.frontends.torch.core import placed
+from tensorgraft.frontends.torch.core.attributes import Attributes
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located import here
-from tensorgraft.frontends.torch.core.tensors import cell_of
+from tensorgraft.frontends.torch.core.tensors import cell_of, storages_of
 from tensorgraft.frontends.torch.device import scripted
-from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.precision import policy
 
 Tensor = torch.Tensor
@@ -42,9 +39,9 @@ def leaf_key(leaf: Any) -> Any:
             return leaf.device.type, *geometry
         cell = cell_of(leaf)
         array = cell.array.kind if cell.backend.compound else (cell.array.shape, cell.array.dtype)
-        return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), array
-    if isinstance(leaf, int | float | complex | str | bytes | type(None) | torch.dtype | torch.device):
-        return type(leaf), leaf
+        return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), array, cell.placement
+    if is_plain(leaf):
+        return exact(leaf)
     if framework_of(leaf) == "tensorgraft":
         raise OfAnother(f"{here()}: an argument is an Array of the Array API, in a function of PyTorch's tensors")
     try:
@@ -56,11 +53,6 @@ def leaf_key(leaf: Any) -> Any:
             " of them"
         ) from None
     return type(leaf), leaf
-
-
-def shared_arguments(leaves: Sequence[Any]) -> tuple[int, ...]:
-    """Which arguments share a storage."""
-    return sharing([cell_of(t) for t in leaves if isinstance(t, Tensor) and t.device.type == TYPE])
 
 
 _autocast = torch._C._is_any_autocast_enabled
@@ -77,83 +69,13 @@ def modes() -> tuple[Any, ...]:
         cast and (torch.get_autocast_dtype(TYPE), torch.is_autocast_cache_enabled()),
         policy(),
         _deterministic(),
+        placed.moves,
     )
-
-
-class Reached:
-    """What a function reaches by its closure, its globals and the object it is a method of."""
-
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        self.fixed: list[Any] = []
-        self._names: tuple[list[str], list[str]] = [], []  # of the fixed ones and of the cells
-        self._cells: list[types.CellType] = []
-        self._globals: list[tuple[dict[str, Any], str]] = []
-        self._find(fn)
-
-    def _find(self, fn: Any) -> None:
-        if isinstance(fn, types.MethodType):
-            self.fixed.append(fn.__self__)
-            self._names[0].append("self")
-            fn = fn.__func__
-        if isinstance(fn, functools.partial):
-            self._find(fn.func)
-            self.fixed += [*fn.args, *fn.keywords.values()]
-            self._names[0].extend([*(f"args[{i}]" for i in range(len(fn.args))), *fn.keywords])
-        elif isinstance(fn, types.FunctionType):
-            self._cells += fn.__closure__ or ()
-            self._names[1].extend(fn.__code__.co_freevars)
-            self._globals += [(fn.__globals__, name) for name in dict.fromkeys(_names(fn.__code__))]
-        else:
-            self.fixed.append(fn)
-            self._names[0].append(type(fn).__name__)
-
-    def names(self) -> list[str]:
-        """The program's names for what `now` finds."""
-        return [*self._names[0], *self._names[1], *(name for _, name in self._globals)]
-
-    def now(self) -> list[Any]:
-        """The objects, in an order that stays the same; `Reached` itself for variables that are not there."""
-        try:
-            found = [c.cell_contents for c in self._cells]
-        except ValueError:  # a variable that is not bound yet
-            found = []
-            for c in self._cells:
-                found.append(Reached)
-                with contextlib.suppress(ValueError):
-                    found[-1] = c.cell_contents
-        if self._globals:
-            found += [table.get(name, Reached) for table, name in self._globals]
-        return [*self.fixed, *found] if self.fixed else found
-
-
-def _names(code: types.CodeType) -> Iterable[str]:
-    """The global names that code reads, functions inside it included."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield instruction.argval
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names(constant)
-
-
-def captured_objects(fn: Callable[..., Any]) -> list[Any]:
-    return [value for value in Reached(fn).now() if value is not Reached]
-
-
-def value_keys(objects: Iterable[Any]) -> tuple[Any, ...]:
-    """Python values by what they are, other objects by their identity."""
-    return tuple((type(v), _typed(v)) if is_plain(v) else id(v) for v in objects)
-
-
-def _typed(value: Any) -> Any:
-    if isinstance(value, float):
-        return value.hex()
-    return tuple((type(v), _typed(v)) for v in value) if type(value) is tuple else value
 
 
 def surroundings(fn: Callable[..., Any]) -> tuple[Any, ...]:
     """Modes of PyTorch, and the Python values that the function reaches: others trace again."""
-    return *modes(), value_keys(captured_objects(fn))
+    return *modes(), keys_of(Reached(fn).now())
 
 
 # ---- guards ----------------------------------------------------------------------------------------------------------

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tensorgraft.compiled.reach import objects_behind
 from tensorgraft.frontends.torch.compiled.host import on_host
-from tensorgraft.frontends.torch.compiled.reach import reached
 from tensorgraft.frontends.torch.core.codes import plain
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of
+from tensorgraft.frontends.torch.core.places import in_library
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.hub.backend import Backend
 
@@ -35,7 +36,7 @@ def home_of(fn: Callable[..., Any], near: Sequence[Any], leaves: Sequence[Any]) 
             if isinstance(t, torch.Tensor) and t.device.type == TYPE:
                 return Home(plain(cell_of(t).backend))
     cpu, named = False, None
-    for _, value in reached([("", fn), *(("", leaf) for leaf in leaves)]):
+    for _, value in objects_behind([("", fn), *(("", leaf) for leaf in leaves)], in_library):
         if isinstance(value, torch.Tensor) and value.device.type == TYPE:
             return Home(plain(cell_of(value).backend))
         cpu = cpu or on_host(value)

@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located import refused
+from tensorgraft.frontends.torch.core.modes import OwnMode
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.compiled.capture import Capture
@@ -176,7 +177,7 @@ def _bits(t: Tensor) -> tuple[Any, ...]:
 # ---- while a function is traced --------------------------------------------------------------------------------------
 
 
-class HostWatch(TorchDispatchMode):
+class HostWatch(OwnMode):
     """Follows the tensors of the host through a traced function, and refuses what its first call alone would do: writes
     to those from outside, and random numbers drawn on the CPU."""
 

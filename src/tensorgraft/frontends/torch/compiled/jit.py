@@ -9,36 +9,33 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-import types
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 import torch.autograd.forward_ad as forward_ad
 
-from tensorgraft.compiled.surroundings import Surroundings, roots
+from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction
+from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
+from tensorgraft.compiled.reach import roots
+from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled import recurring
-from tensorgraft.frontends.torch.compiled.capture import Capture, Feed, active
+from tensorgraft.frontends.torch.compiled.capture import Capture, active
 from tensorgraft.frontends.torch.compiled.guards import (
     Guards,
-    Reached,
     getter_of,
     leaf_key,
     modes,
-    shared_arguments,
-    value_keys,
 )
 from tensorgraft.frontends.torch.compiled.home import home_of
-from tensorgraft.frontends.torch.compiled.host import Argument, OnlyTheHost, on_host
+from tensorgraft.frontends.torch.compiled.host import Argument, OnlyTheHost, calling, on_host
 from tensorgraft.frontends.torch.compiled.on_cpu import CpuCall, OnCpu
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped, optimizers_traced
 from tensorgraft.frontends.torch.compiled.replay import usable
 from tensorgraft.frontends.torch.compiled.retraces import History
 from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
-from tensorgraft.frontends.torch.compiled.sources import ProgramInputs, Source, Storages
 from tensorgraft.frontends.torch.compiled.tape import Tape, record
 from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
 from tensorgraft.frontends.torch.compiled.watch import Schedule, watching
@@ -62,111 +59,96 @@ from tensorgraft.storage import Storage
 Array = Any
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
-_MOST_TRACES = 32
 _transforms = torch._C._functorch.peek_interpreter_stack
-_MOST_KEYS = 256
 
 
-@dataclass
-class Report:
-    """What `tg.jit` did with one function."""
+def add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
+    """Add modes, `leaf_key` of all arguments, and which of them share a storage."""
+    keys += modes()
+    cells: list[Storage] = []
+    for t in leaves:
+        kind = t.__class__
+        if kind is Tensor or kind is Parameter:
+            try:
+                cell = t.untyped_storage().cell
+            except (AttributeError, NotImplementedError):  # a sparse tensor has no storage
+                keys.append(leaf_key(t))
+                continue
+            a = cell.array
+            if cell.backend.compound:
+                keys += (cell.array.kind,)
+            keys += (cell.backend, t.dtype, t.shape, t.stride(), t.storage_offset(), t.requires_grad, t.is_leaf)
+            keys += (t.is_conj(), t.is_neg(), a.shape, a.dtype, cell.placement)
+            cells.append(cell)
+        else:
+            keys.append(leaf_key(t))
+            if isinstance(t, Tensor) and t.device.type == TYPE:
+                cells.append(cell_of(t))
+    if len(cells) > 1:
+        keys.append(None if len(set(cells)) == len(cells) else sharing(cells))
 
-    name: str
-    traces: int = 0
-    calls: int = 0
-    cold: int = 0  # calls that ran as eager code, with signatures that had not come back yet
-    trace_seconds: float = 0.0
-    compile_seconds: float = 0.0  # of the first calls of the traces, which compile
-    operations: list[int] = field(default_factory=list)  # of each traced program
-    reasons: list[list[str]] = field(default_factory=list)  # of each trace: what was new
 
-
-class Compiled:
+class Compiled(TracedFunction):
     """A function compiled by `tg.jit`."""
+
+    _flatten = staticmethod(flatten_call)
+    _add_keys = staticmethod(add_keys)
 
     def __init__(
         self, fn: Callable[..., Any], reported: bool = True, guard_values: bool = False, compile: When = "recurring"
     ) -> None:
+        super().__init__(fn)
         self._guards_values = guard_values
-        functools.update_wrapper(self, fn, updated=())
-        self.fn = fn
-        self.traces: dict[Any, list[Trace]] = {}
-        # the same traces by a key that is made faster, with the objects that it knows by identity
-        self._quick: dict[Any, tuple[list[Any], Sequence[Trace | CpuCall]]] = {}
-        self._last: tuple[Any, tuple[list[Any], Sequence[Trace | CpuCall]] | None] = None, None  # most calls' key
-        self._reached = Reached(fn)
         self._cpu: OnCpu | None = None
         self.history = History(fn, self._reached)
         self._changed: set[tuple[int, str]] = set()  # attributes that traces have changed
         self.leaves: list[Tensor] = []  # that have been given gradients by earlier traces
-        self.report = Report(getattr(fn, "__qualname__", type(fn).__name__))
         self._recurring = recurring.Recurring(compile, self.report.name, self.history)
         if reported:
             reports.append(self.report)
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else types.MethodType(self, instance)
+    @staticmethod
+    def _is_inside() -> bool:
+        """Another compiled function, which compiles this one with the rest, or transforms, whose tensors have no
+        arrays: a compiled program would know nothing of their tangents."""
+        return state.now.capture is not None or _transforms() is not None or forward_ad._current_level >= 0
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.report.calls += 1
-        # inside another compiled function, which compiles this one with the rest, or inside transforms, whose tensors
-        # have no arrays: a compiled program would know nothing of their tangents
-        if state.now.capture is not None or _transforms() is not None or forward_ad._current_level >= 0:
-            return self.fn(*args, **kwargs)
-        leaves, structure = flatten_call(args, kwargs)
-        objects = self._reached.now()
-        quick = [structure, *modes(), *map(id, objects)]
-        _add_quick_keys(quick, leaves)
-        before, known = self._last
-        if quick != before:  # to compare takes half of what it takes to look up
-            known = self._quick.get(tuple(quick))
-            if known is not None:
-                self._last = quick, known
-        if known is not None:
-            for found in known[1]:
-                if found.guards.hold(leaves):
-                    return found(leaves)
-        return self._first_call(tuple(quick), leaves, structure, objects)
-
-    def _first_call(self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
-        """A call for which no trace is at hand."""
-        home = home_of(self.fn, self._reached.now(), leaves)
+    def _first_call(
+        self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any], args: Any, kwargs: Any
+    ) -> Any:
+        home = home_of(self.fn, objects, leaves)
         if home.backend is None:
             return self._on_cpu(quick, leaves, structure, objects)
         backend = home.backend
         if not backend.traces:
-            args, kwargs = unflatten_call(structure, leaves)
             return self.fn(*args, **kwargs)
-        key = self._key(backend, leaves, structure, objects)
-        known = self.traces.get(key, [])
-        if len(self._quick) >= _MOST_KEYS:
-            self._quick.clear()
-        self._quick[quick] = (objects, known)
-        for found in known:
-            if found.guards.hold(leaves):
-                return found(leaves)
+        key = self._key(quick, objects, backend)
+        known = self.traces.setdefault(key, [])
+        self._remember(quick, objects, known)
+        for trace in known:
+            if trace.guards.hold(leaves):
+                return trace(leaves)
         seen = functools.partial(self.history.call, leaves, structure, backend)
-        guards = [found.guards for found in known]
-        programs = sum(map(len, self.traces.values()))
+        guards = [trace.guards for trace in known]
         signature = (key, *self.history.why(seen(), guards, leaves)) if known else key
-        if home.sure and self._recurring.waits(backend, signature, programs, _MOST_TRACES, seen):
+        if home.sure and self._recurring.waits(backend, signature, self.programs, MOST_TRACES, seen):
             self.report.cold += 1
-            return recurring.run(self.fn, *unflatten_call(structure, leaves))
+            return recurring.run(self.fn, args, kwargs)
         call = seen()
         why = self.history.why(call, guards, leaves)
-        if programs >= _MOST_TRACES:
-            raise RuntimeError(self.history.too_many(self.report.name, _MOST_TRACES, call, why, program_place()))
+        if self.programs >= MOST_TRACES:
+            raise RuntimeError(self.history.too_many(self.report.name, MOST_TRACES, call, why, program_place()))
         try:
             with uncollected():
-                made = self._trace(backend, leaves, structure, home.sure)
+                trace = self._trace(backend, leaves, structure, home.sure)
         except OnlyTheHost:
             return self._on_cpu(quick, leaves, structure, objects)
-        self.traces.setdefault(key, known).append(made)
+        known.append(trace)
         self.history.calls.append(call)
         self.report.reasons.append(why)
         start = time.perf_counter()
         with uncollected():
-            out = made(leaves, first=True)
+            out = trace(leaves, first=True)
         self.report.compile_seconds += time.perf_counter() - start
         return out
 
@@ -174,27 +156,24 @@ class Compiled:
         """A call of a function of CPU tensors alone."""
         if self._cpu is None:
             self._cpu = OnCpu(self.fn, self.report)
-        if len(self._quick) >= _MOST_KEYS:
-            self._quick.clear()
-        found = CpuCall(self._cpu, structure)
-        self._quick[quick] = (objects, [found])
-        return found(leaves)
+        call = CpuCall(self._cpu, structure)
+        self._remember(quick, objects, [call])
+        return call(leaves)
 
     def news(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
         """What is new in a call, in words: that for which it would be traced. Empty where it would not, and for the
         first one."""
         leaves, structure = flatten_call(args, kwargs)
-        backend = home_of(self.fn, self._reached.now(), leaves).backend
+        objects = self._reached.now()
+        backend = home_of(self.fn, objects, leaves).backend
         if backend is None:
             return []
-        known = self.traces.get(self._key(backend, leaves, structure, self._reached.now()), [])
-        guards = [found.guards for found in known]
+        quick = [structure, *map(id, objects)]
+        add_keys(quick, leaves)
+        guards = [trace.guards for trace in self.traces.get(self._key(quick, objects, backend), [])]
         if any(g.hold(leaves) for g in guards):
             return []
         return self.history.why(self.history.call(leaves, structure, backend), guards, leaves)
-
-    def _key(self, backend: Backend, leaves: Sequence[Any], structure: Structure, objects: list[Any]) -> Any:
-        return structure, backend, *modes(), value_keys(objects), *map(leaf_key, leaves), shared_arguments(leaves)
 
     def _trace(self, backend: Backend, leaves: list[Any], structure: Structure, on_device: bool = True) -> Trace:
         """`on_device`: the function is known to use the device. Raises OnlyTheHost where it turns out not to."""
@@ -353,11 +332,13 @@ class Compiled:
             """How to find at a later call what this storage was at the traced one."""
             if isinstance(cell, QuantizedPart):
                 i = argument_of.get(id(cell.owner))
-                return Source(cell if i is None else None, i, part=cell)
+                return Source(cell) if i is None else Source(find=_part_of(i, cell))
             i, get_leaf = argument_of.get(id(cell)), gradient_of.get(id(cell))
-            return Source(None if i is not None or get_leaf is not None else cell, i, get_leaf)
+            if i is not None:
+                return Source(argument=i)
+            return Source(cell) if get_leaf is None else Source(find=lambda leaves: cell_of(get_leaf(leaves).grad))  # type: ignore[arg-type]
 
-        sources: dict[int, Any] = {id(t.stand_in): source(t.cell) for t in capture.touched}
+        sources: dict[int, Source] = {id(t.stand_in): source(t.cell) for t in capture.touched}
         positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
         fed: dict[int, Feed] = {id(f.stand_in): f for f in capture.feeds}
         donated = [positions[id(t.stand_in)] for t in seen["written"] if id(t.stand_in) in positions]
@@ -425,7 +406,11 @@ class Compiled:
             (k + i, part) for c in survivors if (k := number[id(c)]) not in claimed for i, part in enumerate(apart([c]))
         ]
         inputs = ProgramInputs(
-            [sources.get(id(a)) or fed.get(id(a), a) for a in program.captured], donated, capture.backend
+            [sources.get(id(a)) or fed.get(id(a), a) for a in program.captured],
+            donated,
+            capture.backend,
+            _cell_of,
+            calling,
         )
         if capture.values is not None and capture.values.answers:
             guards = ValueGuards(guards, capture.values, program, inputs, capture.backend)  # type: ignore[assignment]
@@ -434,7 +419,7 @@ class Compiled:
             run=policy.counting(program.compile(donated), seen["notes"]),
             inputs=inputs,
             donated=donated,
-            written=Storages([source(t.cell) for t in seen["written"]]),
+            written=Storages([source(t.cell) for t in seen["written"]], _cell_of),
             kept=kept,
             results=results,
             structure=seen["structure"],
@@ -449,35 +434,21 @@ class Compiled:
         )
 
 
-def _add_quick_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
-    """Add `leaf_key` of all arguments, and which of them share a storage."""
-    cells: list[Storage] = []
-    for t in leaves:
-        kind = t.__class__
-        if kind is Tensor or kind is Parameter:
-            try:
-                cell = t.untyped_storage().cell
-            except (AttributeError, NotImplementedError):  # a sparse tensor has no storage
-                keys.append(leaf_key(t))
-                continue
-            a = cell.array
-            if cell.backend.compound:
-                keys += (cell.array.kind,)
-            keys += (cell.backend, t.dtype, t.shape, t.stride(), t.storage_offset(), t.requires_grad, t.is_leaf)
-            keys += (t.is_conj(), t.is_neg(), a.shape, a.dtype)
-            cells.append(cell)
-        else:
-            keys.append(leaf_key(t))
-            if isinstance(t, Tensor) and t.device.type == TYPE:
-                cells.append(cell_of(t))
-    if len(cells) > 1:
-        keys.append(None if len(set(cells)) == len(cells) else sharing(cells))
+def _cell_of(t: Tensor) -> Storage:
+    """`cell_of` an argument whose key is made."""
+    return t.untyped_storage().cell  # type: ignore[attr-defined]
 
 
-def _array_of(sources: dict[int, Any], fed: dict[int, Feed], key: int) -> Callable[[Sequence[Any]], Array]:
+def _part_of(i: int, part: QuantizedPart) -> Callable[[Sequence[Any]], Storage]:
+    """Of a quantised argument."""
+    return lambda leaves: QuantizedPart(cell_of(leaves[i]), part.number, part.kind)
+
+
+def _array_of(sources: dict[int, Source], fed: dict[int, Feed], key: int) -> Callable[[Sequence[Any]], Array]:
     if key in fed:
         return lambda leaves: fed[key].take()
-    return lambda leaves: sources[key](leaves).array
+    storage = Storages([sources[key]], cell_of)
+    return lambda leaves: storage(leaves)[0].array
 
 
 reports: list[Report] = []

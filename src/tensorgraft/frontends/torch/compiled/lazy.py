@@ -19,9 +19,10 @@ from tensorgraft.hub.recorded import Figures, RecordedBackend
 from tensorgraft.hub.tiers import When, tiered
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized
-from tensorgraft.storage import Storage
+from tensorgraft.storage import Placed, Storage, put_array
 
 _active: list[RecordedBackend] = []
+_KINDS = (Storage, Placed)
 
 
 @functools.cache
@@ -74,7 +75,7 @@ def _replace(slot: Slot, old: Backend, new: Backend, convert: Callable[[Any], An
             array = None if x.array is None else _converted(x.array, convert)
             if array is not None or x.array is None:
                 x.array, x.backend = array, new_codes
-        elif type(x) is Storage and x.backend is old:  # `x.__class__` may run code of x
+        elif type(x) in _KINDS and x.backend is old:  # `x.__class__` may run code of x
             if x.cold is not None:
                 x.backend = new
                 continue
@@ -86,7 +87,8 @@ def _replace(slot: Slot, old: Backend, new: Backend, convert: Callable[[Any], An
                 continue
             if x.shared and isinstance(new, RecordedBackend):
                 array.shared = True
-            x.array, x.backend = array, new
+            put_array(x, array)
+            x.backend = new
 
 
 def _converted(array: Any, convert: Callable[[Any], Any]) -> Any:

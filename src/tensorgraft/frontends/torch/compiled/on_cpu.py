@@ -10,17 +10,15 @@ from __future__ import annotations
 import types
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from tensorgraft.compiled.function import Report
 from tensorgraft.frontends.torch.compiled.in_dynamo import device_of
 from tensorgraft.frontends.torch.core.devices import slot_of
 from tensorgraft.frontends.torch.core.trees import Structure, unflatten_call
 from tensorgraft.frontends.torch_entry import patches
-
-if TYPE_CHECKING:
-    from tensorgraft.frontends.torch.compiled.jit import Report
 
 
 class OnCpu:

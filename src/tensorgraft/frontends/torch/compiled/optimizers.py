@@ -23,11 +23,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.frontends.torch.compiled.adafactor import adafactor
 from tensorgraft.frontends.torch.compiled.capture import Capture, paused
-from tensorgraft.frontends.torch.compiled.sources import storages_of
 from tensorgraft.frontends.torch.compiled.watch import Schedule, replaced
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.located import refused
-from tensorgraft.frontends.torch.core.tensors import cell_of, from_array
+from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, storages_of
 from tensorgraft.storage import Storage
 
 Optimizer = torch.optim.Optimizer

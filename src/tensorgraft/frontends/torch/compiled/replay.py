@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tensorgraft.frontends.torch.compiled.capture import Capture, Feed, active
+from tensorgraft.compiled.program import Feed
+from tensorgraft.frontends.torch.compiled.capture import Capture, active
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import slot_of_backend
 from tensorgraft.frontends.torch.core.state import RandomState

@@ -12,16 +12,19 @@ import optree
 import torch
 from torch.utils import _pytree
 
-from tensorgraft.frontends.torch.compiled.guards import Guards, Reached, modes
-from tensorgraft.frontends.torch.compiled.reach import reached
-from tensorgraft.frontends.torch.core.attributes import is_plain
+from tensorgraft.compiled.reach import Reached, objects_behind
+from tensorgraft.compiled.values import is_plain
+from tensorgraft.frontends.torch.compiled.guards import Guards, modes
 from tensorgraft.frontends.torch.core.devices import TYPE
-from tensorgraft.frontends.torch.core.places import Place, source_line
+from tensorgraft.frontends.torch.core.places import Place, in_library, source_line
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Structure, unflatten_call
 
 Tensor = torch.Tensor
-_MODES = ("grad mode", "inference mode", "default dtype", "autocast", "autocast policy", "deterministic algorithms")
+_MODES = (
+    *("grad mode", "inference mode", "default dtype", "autocast", "autocast policy", "deterministic algorithms"),
+    "placements over a mesh",
+)
 _SHOWN = 4  # values of one argument in a message
 _WAYS_OUT = (
     "  a number that changes:  pass it as a tensor on the device",
@@ -30,11 +33,8 @@ _WAYS_OUT = (
 _FOLLOW_SHAPE = ("strides", "offset", "array inside")  # not told where the shape has changed, too
 
 
-@dataclass
-class NamedKey:
-    """The parts of the key of a trace, by the program's names for them."""
-
-    parts: dict[str, dict[str, Any]]  # of each part its properties; "" where it has but one
+# The parts of the key of a trace by the program's names for them, of each its properties: "" where it has but one.
+NamedKey = dict[str, dict[str, Any]]
 
 
 @dataclass
@@ -47,7 +47,7 @@ class History:
     cold: list[NamedKey] = field(default_factory=list)  # the first that ran uncompiled (`recurring`)
 
     def call(self, leaves: Sequence[Any], structure: Structure, backend: Any) -> NamedKey:
-        parts = {"arguments": {"": str(structure)}, "device": {"": backend.name}}
+        parts: NamedKey = {"arguments": {"": str(structure)}, "device": {"": backend.name}}
         parts |= {name: {"": value} for name, value in zip(_MODES, modes(), strict=True)}
         for name, value in zip(self.reach.names(), self.reach.now(), strict=True):
             parts[f"variable {name}"] = {"": value if is_plain(value) else _Other(type(value).__name__, id(value))}
@@ -57,7 +57,7 @@ class History:
             if isinstance(leaf, Tensor) and leaf.device.type == TYPE:
                 other = first.setdefault(id(cell_of(leaf)), name)
                 parts[f"argument {name}"]["memory"] = "its own" if other == name else f"that of {other}"
-        return NamedKey(parts)
+        return parts
 
     def why(self, call: NamedKey, known: Sequence[Guards], leaves: Sequence[Any]) -> list[str]:
         """What is new in a call. `known`: guards of the traces that have its key."""
@@ -69,7 +69,7 @@ class History:
     def names(self, leaves: Sequence[Any]) -> dict[int, str]:
         """The program's names for objects, by id."""
         roots = [("", self.fn), *((f"argument {i}", leaf) for i, leaf in enumerate(leaves))]
-        return {id(value): name for name, value in reversed(list(reached(roots))) if name}
+        return {id(value): name for name, value in reversed(list(objects_behind(roots, in_library))) if name}
 
     def too_many(self, name: str, most: int, call: NamedKey, why: Sequence[str], place: Place | None) -> str:
         lines = [f"{_where(name, place)} would be traced again: tg.jit has compiled {name} {most} times."]
@@ -100,7 +100,7 @@ class History:
 
     def _changing(self, calls: Sequence[NamedKey]) -> list[str]:
         """The parts that change most among calls, a line for each."""
-        found = [(part, values) for part in calls[-1].parts if len(values := _values(part, calls)) > 1]
+        found = [(part, values) for part in calls[-1] if len(values := _values(part, calls)) > 1]
         lines = []
         for part, values in sorted(found, key=lambda item: -len(item[1]))[:3]:
             end = f", ... ({len(values)} kinds)" if len(values) > _SHOWN else ""
@@ -114,7 +114,7 @@ def _where(name: str, place: Place | None) -> str:
 
 def _values(part: str, calls: Sequence[NamedKey]) -> list[str]:
     """What a part has been, in words."""
-    found = [c.parts[part] for c in calls if part in c.parts]
+    found = [c[part] for c in calls if part in c]
     varying = [p for p in found[0] if any(f.get(p) != found[0][p] for f in found)]
     if "shape" in varying:
         varying = [p for p in varying if p not in _FOLLOW_SHAPE]
@@ -135,8 +135,8 @@ class _Other:
 def differences(before: NamedKey, after: NamedKey) -> tuple[int, list[str]]:
     """How many, and in words, one for each part."""
     count, found = 0, []
-    for name in dict.fromkeys((*after.parts, *before.parts)):
-        was, now = before.parts.get(name), after.parts.get(name)
+    for name in dict.fromkeys((*after, *before)):
+        was, now = before.get(name), after.get(name)
         if was is None or now is None:
             count += 1
             found.append(f"{name}: {'was given' if now is None else 'was not given'} before")

@@ -7,6 +7,7 @@ import dataclasses
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -38,40 +39,25 @@ def _undo(value: Any) -> Iterator[Callable[[], None]]:
     """Functions that put an object back as it is now."""
     if isinstance(value, torch.Tensor | torch.Generator):
         return
-    if isinstance(value, dict):
-        yield _restoring_dict(value)
-    elif isinstance(value, list | deque):
-        yield _restoring(value, value.extend)
-    elif isinstance(value, set):
-        yield _restoring(value, value.update)
+    if isinstance(value, dict | list | deque | set):
+        yield _restoring(value)
     if isinstance(held := getattr(value, "__dict__", None), dict):
-        yield _restoring_dict(held)
+        yield _restoring(held)
         for inner in held.values():  # attributes with a leading underscore are not all walked by their owner
             if isinstance(inner, dict):
-                yield _restoring_dict(inner)
+                yield _restoring(inner)
 
 
-def _restoring_dict(value: dict[Any, Any]) -> Callable[[], None]:
-    saved = list(value.items())
+def _restoring(value: Any) -> Callable[[], None]:
+    def now() -> list[Any]:
+        return [*value, *value.values()] if isinstance(value, dict) else list(value)
 
-    def restore() -> None:
-        now = list(value.items())
-        if len(now) != len(saved) or any(
-            a is not b for x, y in zip(now, saved, strict=True) for a, b in zip(x, y, strict=True)
-        ):
-            value.clear()
-            value.update(saved)
-
-    return restore
-
-
-def _restoring(value: Any, put: Callable[[list[Any]], None]) -> Callable[[], None]:
-    saved = list(value)
+    before, saved = now(), dict(value) if isinstance(value, dict) else list(value)
 
     def restore() -> None:
-        now = list(value)
-        if len(now) != len(saved) or any(a is not b for a, b in zip(now, saved, strict=True)):
+        after = now()
+        if len(after) != len(before) or not all(map(is_, after, before)):
             value.clear()
-            put(saved)
+            value.extend(saved) if isinstance(value, list | deque) else value.update(saved)
 
     return restore

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from tensorgraft.compiled.program import ProgramInputs, Storages
 from tensorgraft.frontends.torch.compiled.guards import Guards
 from tensorgraft.frontends.torch.compiled.host import calling
-from tensorgraft.frontends.torch.compiled.sources import ProgramInputs, Storages
 from tensorgraft.frontends.torch.compiled.tape import Tape
 from tensorgraft.frontends.torch.compiled.watch import Schedule
 from tensorgraft.frontends.torch.core import codes, state

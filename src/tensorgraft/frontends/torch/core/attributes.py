@@ -21,31 +21,10 @@ from typing import Any
 import torch
 
 from tensorgraft.compiled.surroundings import Surroundings, is_of_program
+from tensorgraft.compiled.values import is_plain, plain, same
 
-_SCALARS = frozenset(
-    {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size, torch.memory_format}
-)
+plain(torch.dtype, torch.device, torch.Size, torch.memory_format)
 _OWN = frozenset({*dir(torch.nn.Module), *vars(torch.nn.Module())}) - {"training"}  # of `nn.Module` itself
-
-
-def is_plain(value: Any) -> bool:
-    kind = value.__class__
-    return kind in _SCALARS or ((kind is tuple or kind is frozenset) and all(map(is_plain, value)))
-
-
-def same(a: Any, b: Any) -> bool:
-    """Of plain values: the same values of the same types (2 and 2.0 make different programs)."""
-    if a is b:
-        return True
-    if a.__class__ is not b.__class__:
-        return False
-    if a.__class__ is tuple:
-        return len(a) == len(b) and all(map(same, a, b))
-    if not is_plain(a):
-        return False
-    if a.__class__ is float:
-        return a.hex() == b.hex()
-    return bool(a == b)
 
 
 class Reads:
@@ -82,8 +61,8 @@ class Reads:
         elif name in getattr(owner, "__dict__", ()) and is_of_program(owner):
             known[name] = value
             self._surroundings.add(f"{type(owner).__name__}.{name}", value)
-            for found in self._surroundings.new_objects():
-                watch_class(type(found))
+            for obj in self._surroundings.new_objects():
+                watch_class(type(obj))
 
     def modules(self) -> list[torch.nn.Module]:
         return [owner for owner in self.owners.values() if isinstance(owner, torch.nn.Module)]

@@ -165,11 +165,11 @@ def slot_of(device: torch.device | str | int | None) -> Slot:
 
 def slot_of_backend(backend: Backend) -> Slot:
     """The slot whose arrays a backend object makes."""
-    found = _by_backend.get(backend)
-    if found is None:
-        found = next(slot for slot in numbered() if registry.get(slot.name) is backend)
-        _by_backend[backend] = found
-    return found
+    known = _by_backend.get(backend)
+    if known is None:
+        known = next(slot for slot in numbered() if registry.get(slot.name) is backend)
+        _by_backend[backend] = known
+    return known
 
 
 _recording = Slot(127, "a recorded program")  # the last index that PyTorch has

@@ -30,6 +30,6 @@ def seed_from(generator: torch.Generator | None) -> int:
 
 def rebuild(device: torch.device, state: torch.Tensor) -> torch.Generator:
     """What a pickled generator of the device becomes."""
-    made = torch.Generator(device)
-    made.set_state(state)
-    return made
+    generator = torch.Generator(device)
+    generator.set_state(state)
+    return generator

@@ -39,8 +39,8 @@ _import = torch._C._from_dlpack
 
 def header(index: int, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...]) -> Header | None:
     """The header of tensors at the beginning of their storage; None where there are too many already."""
-    found = _known.get((index, dtype, size, stride))
-    return _made(index, dtype, size, stride) if found is None and len(_known) < _MOST else found
+    kept = _known.get((index, dtype, size, stride))
+    return _made(index, dtype, size, stride) if kept is None and len(_known) < _MOST else kept
 
 
 def empty_header(index: int, dtype: torch.dtype) -> Header:
@@ -57,8 +57,8 @@ def _made(index: int, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[i
     ctypes.memmove(address, fields, len(fields))
     numbers = struct.pack(f"{2 * ndim}q", *size, *stride)
     ctypes.memmove(shape, numbers, len(numbers))
-    made = Header(address, imported(address).untyped_storage().nbytes())
-    return _known.setdefault((index, dtype, size, stride), made)
+    header = Header(address, imported(address).untyped_storage().nbytes())
+    return _known.setdefault((index, dtype, size, stride), header)
 
 
 def _kind(dtype: torch.dtype) -> tuple[int, int, int, int]:

@@ -66,8 +66,8 @@ def result_strides(shape: Shape, operands: Sequence[Tensor]) -> Shape | None:
 
 
 def _strides(shape: Shape, order: Sequence[int]) -> Shape:
-    found, n = [0] * len(shape), 1
+    strides, n = [0] * len(shape), 1
     for axis in order:
-        found[axis] = n
+        strides[axis] = n
         n *= shape[axis]
-    return tuple(found)
+    return tuple(strides)

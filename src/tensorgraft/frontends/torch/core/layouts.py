@@ -41,8 +41,8 @@ def contiguous(outcome: Tensor, *_: Any, **__: Any) -> Tensor:
 def formatted(outcome: Tensor, *like: Any) -> Tensor:
     """In the first memory format but the plain one that the strides of `like` suggest."""
     formats = [suggest_memory_format(t) for t in like if isinstance(t, Tensor) and t.dim() == outcome.dim()]
-    found = next((f for f in formats if f is not torch.contiguous_format), torch.contiguous_format)
-    return torch.empty(outcome.shape, dtype=outcome.dtype, device=outcome.device, memory_format=found)
+    memory_format = next((f for f in formats if f is not torch.contiguous_format), torch.contiguous_format)
+    return torch.empty(outcome.shape, dtype=outcome.dtype, device=outcome.device, memory_format=memory_format)
 
 
 def column_major(outcome: Tensor, *_: Any, **__: Any) -> Tensor:
@@ -76,11 +76,11 @@ def _by_stride(strides: Shape, axes: Sequence[int]) -> list[int]:
 def _transformed(strides: Shape, shape: Shape, axes: Sequence[int]) -> Shape:
     """Axes that are not transformed first, then those that are, in the order of the transform."""
     batch = _by_stride(strides, [a for a in range(len(shape)) if a not in axes])
-    found, n = [0] * len(shape), 1
+    turned, n = [0] * len(shape), 1
     for axis in reversed([*batch, *axes]):
-        found[axis] = n
+        turned[axis] = n
         n *= shape[axis]
-    return tuple(found)
+    return tuple(turned)
 
 
 def _axes(x: Tensor, dim: Sequence[int]) -> list[int]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
+from tensorgraft.compiled.asked import ways_out
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core.places import Place, program_place, source_line
-
-Ways = Sequence[tuple[str, str]]  # (what to do, how)
 
 
 def where(place: Place | None) -> str:
@@ -22,12 +20,6 @@ def where(place: Place | None) -> str:
 def here() -> str:
     """Where the program is."""
     return where(program_place())
-
-
-def ways_out(ways: Ways) -> list[str]:
-    """The lines that end a message."""
-    width = max((len(label) for label, _ in ways), default=0) + 2
-    return [f"  {label + ':':<{width}} {way}" for label, way in ways]
 
 
 def refused(what: str, *ways: tuple[str, str]) -> TracedValueError:

@@ -13,12 +13,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tensorgraft.frontends.torch.core import state
 
 # A function mode is on, and not suspended. `torch.jit.trace` is looking.
 function_mode = torch._C._is_torch_function_mode_enabled
 tracing = torch._C._is_tracing
+
+
+class OwnMode(TorchDispatchMode):
+    """A dispatch mode of a compiled function's own, for which operators stay whole: nobody watches what they do."""
 
 
 @contextlib.contextmanager

@@ -28,5 +28,5 @@ def flatten(a: Any) -> Iterator[Any]:
 
 def tensors_in(args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     """The tensors of a call, in the order in which keys, plans and cells number them."""
-    given = [*args, *(a for name, a in kwargs.items() if name != "generator")]
-    return [a for a in flatten(given) if isinstance(a, torch.Tensor)]
+    values = [*args, *(a for name, a in kwargs.items() if name != "generator")]
+    return [a for a in flatten(values) if isinstance(a, torch.Tensor)]

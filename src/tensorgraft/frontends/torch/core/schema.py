@@ -18,8 +18,8 @@ PLACEMENT = frozenset({"layout", "device", "pin_memory", "memory_format", "non_b
 def overload(name: str) -> Overload | None:
     """`torch.ops.aten` overload of "add.Tensor" or "relu"; None where this PyTorch has none."""
     packet, _, which = name.partition(".")
-    found = getattr(torch.ops.aten, packet, None)
-    return None if found is None else getattr(found, which or "default", None)
+    overloads = getattr(torch.ops.aten, packet, None)
+    return None if overloads is None else getattr(overloads, which or "default", None)
 
 
 def short_name(op: Overload) -> str:
@@ -82,7 +82,7 @@ def _shape_of(op: Overload, skip: tuple[str, ...] = ()) -> tuple[tuple[str, str]
 
 def derived(op: Overload) -> dict[str, Overload]:
     """The in-place and `out=` overloads that mean the same as the functional `op`, by kind."""
-    found: dict[str, Overload] = {}
+    overloads: dict[str, Overload] = {}
     packet, _, which = short_name(op).partition(".")
     shape = _shape_of(op)
     same_name = overload(f"{packet}_.{which}" if which else f"{packet}_")
@@ -96,7 +96,7 @@ def derived(op: Overload) -> dict[str, Overload]:
         sig = signature(inplace)
         names_agree = [n for n, _ in _shape_of(inplace)] == [n for n, _ in shape]
         if not has_composite(inplace) and sig.written == sig.names[:1] and names_agree:
-            found["inplace"] = inplace
+            overloads["inplace"] = inplace
     family = getattr(torch.ops.aten, packet)
     for name in family.overloads():
         candidate = getattr(family, name)
@@ -106,8 +106,8 @@ def derived(op: Overload) -> dict[str, Overload]:
         plain = tuple(n for n in signature(op).names if n not in ("dtype",) or n in sig.names)
         mine = tuple((n, t) for n, t in _shape_of(op) if n in plain)
         if _shape_of(candidate, skip=sig.written) == mine:
-            found["out"] = candidate
-    return found
+            overloads["out"] = candidate
+    return overloads
 
 
 def functional_of(op: Overload) -> Overload | None:

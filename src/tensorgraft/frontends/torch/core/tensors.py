@@ -8,7 +8,7 @@ autograd's saved tensors, which all share the storage.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -199,3 +199,12 @@ def numpy_to_cpu(a: np.ndarray) -> torch.Tensor:
         carrier = {1: np.uint8, 2: np.int16}[a.dtype.itemsize]
         return torch.from_numpy(a.view(carrier)).view(FROM_NUMPY[a.dtype])
     return torch.from_numpy(a)
+
+
+def storages_of(tensors: Sequence[torch.Tensor]) -> list[torch.UntypedStorage]:
+    """PyTorch's storages of tensors, each of which is one object for as long as somebody has it: lists of them are
+    equal where all storages are the same."""
+    return list(map(_storage_of, tensors))
+
+
+_storage_of = torch.Tensor.untyped_storage

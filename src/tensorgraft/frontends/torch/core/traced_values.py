@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
+from tensorgraft.compiled.asked import Ways, in_extent, ways_out
 from tensorgraft.compiled.places import place_of
-from tensorgraft.compiled.ways import in_extent
 from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.torch.core import state
-from tensorgraft.frontends.torch.core.located import Ways, here, ways_out, where
+from tensorgraft.frontends.torch.core.located import here, where
 from tensorgraft.frontends.torch.core.places import program_frame, program_place, source_line
 from tensorgraft.frontends.torch.core.tensors import cell_of
 

@@ -13,7 +13,7 @@ import torch
 from torch.utils import _cxx_pytree as _  # noqa: F401  registers PyTorch's nodes with optree
 from torch.utils import _pytree
 
-Structure = Any  # hashable; of a flat call its number of arguments
+from tensorgraft.compiled.function import Structure, flattening, unflatten_call
 
 _ATOMS = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, complex, str, type(None), torch.dtype})
 
@@ -30,16 +30,6 @@ def unflatten(structure: Structure, leaves: list[Any]) -> Any:
     return structure.unflatten(leaves)
 
 
-def flatten_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Structure]:
-    """The arguments of a call; most have no containers."""
-    if not kwargs:
-        for a in args:
-            if a.__class__ not in _ATOMS:
-                break
-        else:
-            return list(args), len(args)
-    return flatten((args, kwargs))
+flatten_call = flattening(_ATOMS, flatten)
 
-
-def unflatten_call(structure: Structure, leaves: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return (tuple(leaves), {}) if isinstance(structure, int) else structure.unflatten(leaves)
+__all__ = ["Structure", "flatten", "flatten_call", "unflatten", "unflatten_call"]

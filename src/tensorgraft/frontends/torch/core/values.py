@@ -24,8 +24,8 @@ from tensorgraft.frontends.torch.core.tensors import to_array
 from tensorgraft.hub.backend import Backend
 
 if TYPE_CHECKING:
+    from tensorgraft.compiled.program import ProgramInputs
     from tensorgraft.frontends.torch.compiled.guards import Guards
-    from tensorgraft.frontends.torch.compiled.sources import ProgramInputs
 
 Array = Any
 _MOST = 1024  # in one trace
@@ -53,13 +53,13 @@ class Values:
     def guessed(self) -> bool:
         return len(self.answers) > self.known
 
-    def all_right(self, found: Sequence[np.ndarray]) -> bool:
-        return all(map(np.array_equal, found, self.answers))
+    def all_right(self, values: Sequence[np.ndarray]) -> bool:
+        return all(map(np.array_equal, values, self.answers))
 
-    def right(self, found: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def right(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
         """What was found, up to the first answer that was wrong: what was asked after that is another story."""
-        wrong = (k for k, (a, b) in enumerate(zip(found, self.answers, strict=False)) if not np.array_equal(a, b))
-        return list(found[: next(wrong, len(found)) + 1])
+        wrong = (k for k, (a, b) in enumerate(zip(values, self.answers, strict=False)) if not np.array_equal(a, b))
+        return list(values[: next(wrong, len(values)) + 1])
 
     def of(self, xp: Backend, array: Array) -> np.ndarray | None:
         """The values of a traced array; None for numbers that are not whole, and for large ones. Raises Unanswered, and
@@ -82,13 +82,13 @@ class Values:
         """The function to trace: its results and then what was asked for, or only that if one is not known."""
 
         def run() -> list[Array]:
-            made: list[Array] = []
+            outputs: list[Array] = []
             try:
-                made = traced()
+                outputs = traced()
             except BaseException:
                 if not self.missing:  # it may have been caught, and something else raised
                     raise
-            return self.arrays[: len(self.answers) + 1] if self.missing else made + self.arrays
+            return self.arrays[: len(self.answers) + 1] if self.missing else outputs + self.arrays
 
         return run
 

@@ -88,12 +88,12 @@ class Visible:
         if device is None:
             return None
         try:
-            found = self._translated[device]
+            real = self._translated[device]
         except KeyError:
-            found = self._translated[device] = self._translation(device)
+            real = self._translated[device] = self._translation(device)
         except TypeError:  # unhashable: not a device, PyTorch says so
             return device
-        return devices.slot_at(None).device if found is CURRENT else found
+        return devices.slot_at(None).device if real is CURRENT else real
 
     def _translation(self, device: Any) -> Any:
         if isinstance(device, int):

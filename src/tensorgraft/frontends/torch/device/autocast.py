@@ -75,9 +75,9 @@ def cast(t: Tensor, dtype: torch.dtype) -> Tensor:
         if held is not None and held[0]() is t:
             return held[1]
         with torch.enable_grad():  # under no_grad too: a later use may want the gradient (pytorch/pytorch#165068)
-            made = t.to(dtype)
-        casts[id(t), dtype] = weakref.ref(t), made
-        return made
+            converted = t.to(dtype)
+        casts[id(t), dtype] = weakref.ref(t), converted
+        return converted
     return t.to(dtype)
 
 
@@ -200,8 +200,8 @@ def kernel(name: str, kinds: dict[str, str]) -> Kernel:
     def make(policy: str) -> Kernel:
         op = schema.overload(name)
         assert op is not None, name
-        by_policy[policy] = made = MAKERS[kinds[policy]](op) if policy in kinds else op
-        return made
+        by_policy[policy] = caster = MAKERS[kinds[policy]](op) if policy in kinds else op
+        return caster
 
     def call(*args: Any, **kwargs: Any) -> Any:
         policy = current()
@@ -219,11 +219,11 @@ _libraries: dict[frozenset[str], Library] = {}
 
 def groups() -> dict[frozenset[str], list[str]]:
     """The operators of all tables by the set of policies that have them."""
-    found: dict[frozenset[str], list[str]] = {}
+    by_dtypes: dict[frozenset[str], list[str]] = {}
     for name in sorted({name for table in POLICIES.values() for name in table}):
         having = frozenset(policy for policy, table in POLICIES.items() if name in table)
-        found.setdefault(having, []).append(name)
-    return found
+        by_dtypes.setdefault(having, []).append(name)
+    return by_dtypes
 
 
 def serve(policies: Iterable[str], only: bool) -> None:

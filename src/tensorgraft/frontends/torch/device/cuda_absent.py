@@ -34,7 +34,7 @@ INSTEAD = {
 
 def refusals(modules: dict[str, ModuleType], on: str, answered: Collection[str]) -> dict[str, Any]:
     """For each public name without an answer ("name", "module.name") what takes its place."""
-    found: dict[str, Any] = {}
+    functions: dict[str, Any] = {}
     refusal_of: dict[int, Any] = {}  # of what modules have from one another
     spared = {id(_at(modules, path)) for path in (*KEPT.split(), *answered)}
     for inside, owner in modules.items():
@@ -47,12 +47,12 @@ def refusals(modules: dict[str, ModuleType], on: str, answered: Collection[str])
                 path = f"{inside}.{name}" if inside else name
                 if id(value) not in refusal_of:
                     refusal_of[id(value)] = _refusal(value, path, home, on)
-                found[path] = refusal_of[id(value)]
+                functions[path] = refusal_of[id(value)]
     for path in DOCUMENTED.split():
         value = _at(modules, path)
         if value is not None:
-            found[path] = _refusal(value, path, value.__module__, on)
-    return found
+            functions[path] = _refusal(value, path, value.__module__, on)
+    return functions
 
 
 def _at(modules: dict[str, ModuleType], path: str) -> Any:

@@ -108,10 +108,14 @@ def _functions(visible: Visible) -> dict[str, Any]:
             super().__init__(device if isinstance(device, int) and device < 0 else visible.translate(device))
 
     def get_device_properties(device: Any = None) -> types.SimpleNamespace:
-        found = module.get_device_properties(visible.translate(device))
+        properties = module.get_device_properties(visible.translate(device))
         major, minor = CAPABILITY
         return types.SimpleNamespace(
-            name=found.name, total_memory=found.total_memory, major=major, minor=minor, multi_processor_count=1
+            name=properties.name,
+            total_memory=properties.total_memory,
+            major=major,
+            minor=minor,
+            multi_processor_count=1,
         )
 
     def device_memory_used(device: Any = None) -> int:

@@ -249,12 +249,12 @@ def max_memory_reserved(device: Device = None) -> int:
 
 def memory_stats(device: Device = None) -> OrderedDict[str, int]:
     """The figures under the names that `torch.cuda.memory_stats` gives them; empty where the backend has none."""
-    found: OrderedDict[str, int] = OrderedDict()
+    stats: OrderedDict[str, int] = OrderedDict()
     for name, figure in _slot(device).backend.memory_stats().items():
         kind = {"allocated": "current", "peak": "peak"}.get(name)
         if kind is not None:
-            found[f"allocated_bytes.all.{kind}"] = found[f"reserved_bytes.all.{kind}"] = figure
-    return found
+            stats[f"allocated_bytes.all.{kind}"] = stats[f"reserved_bytes.all.{kind}"] = figure
+    return stats
 
 
 def mem_get_info(device: Device = None) -> tuple[int, int]:

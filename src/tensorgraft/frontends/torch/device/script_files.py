@@ -34,12 +34,12 @@ translate: Callable[[Any], Any] | None = None
 def _save(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def save(self: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-        made = original(self, f, *args, **kwargs)
+        result = original(self, f, *args, **kwargs)
         portable = _portable(os.fspath(f))
         if portable is not None:
             with open(f, "wb") as file:
                 file.write(portable)
-        return made
+        return result
 
     return save
 
@@ -133,10 +133,10 @@ def _renamed(reader: Any, in_pickles: Rename, in_code: Rename) -> dict[str, byte
     return records
 
 
-def _constant(rename: Rename, found: re.Match[bytes]) -> bytes:
+def _constant(rename: Rename, match: re.Match[bytes]) -> bytes:
     """As long as before, where it can be: error messages count the letters of the code."""
-    text = b'torch.device("' + rename(found[1].decode()).encode() + b'"'
-    return text.ljust(len(found[0]) - 1) + b")"
+    text = b'torch.device("' + rename(match[1].decode()).encode() + b'"'
+    return text.ljust(len(match[0]) - 1) + b")"
 
 
 def _pickle(content: bytes, rename: Rename) -> bytes:

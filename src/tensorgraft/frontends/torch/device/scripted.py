@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from tensorgraft.compiled.values import is_plain
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import state
-from tensorgraft.frontends.torch.core.attributes import is_plain
 from tensorgraft.frontends.torch.core.nested import map_nested, tensors_in
 from tensorgraft.frontends.torch.device import conversion
 from tensorgraft.frontends.torch_entry.waiting import scripts

@@ -89,14 +89,14 @@ def reinterpret(storage: UntypedStorage, dtype: torch.dtype) -> None:
 def address(self: UntypedStorage) -> int:
     """A number for the storage's place, as `data_ptr` gives; 0 where the storage is empty."""
     global _next_address
-    found = getattr(self, "address", None)
-    if found is None:
+    at = getattr(self, "address", None)
+    if at is None:
         size = self.nbytes()
         with _address_lock:
-            found = _next_address if size else 0
+            at = _next_address if size else 0
             _next_address += -(-size // _ALIGNMENT) * _ALIGNMENT
-        self.address = found  # type: ignore[attr-defined]
-    return found
+        self.address = at  # type: ignore[attr-defined]
+    return at
 
 
 def tensor_data_ptr(original: Callable[..., int]) -> Callable[..., int]:

@@ -128,22 +128,22 @@ class ColdOperator:
                 self._signatures.clear()
             known = self._signatures[key] = ColdSignature(self._written(args, kwargs), slot_of_backend(backend))
         if self._on_cpu:
-            made = self._computed(known, cells, args, kwargs)
+            out = self._computed(known, cells, args, kwargs)
             calls = self._operator.calls
-            if made is not MISS and key not in calls and len(calls) < _MOST:  # where the next call finds it first
+            if out is not MISS and key not in calls and len(calls) < _MOST:  # where the next call finds it first
                 calls[key] = known
         else:
-            made = self._programmed(known, cells, inputs, args, kwargs)
-        if made is not MISS:
+            out = self._programmed(known, cells, inputs, args, kwargs)
+        if out is not MISS:
             self.calls += 1
-        return made
+        return out
 
     def again(self, known: ColdSignature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call whose signature CPU PyTorch has computed before."""
-        made = self._computed(known, cells, args, kwargs)
-        if made is not MISS:
+        out = self._computed(known, cells, args, kwargs)
+        if out is not MISS:
             self.calls += 1
-        return made
+        return out
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator that does nothing but write its arguments `places`."""
@@ -195,8 +195,8 @@ class ColdOperator:
                 lowered, named, outs = self._separate(args, kwargs, lowered, named)
         except NotLent:
             return MISS
-        made = self._run_on_cpu(lowered, named)
-        if made is MISS:
+        out = self._run_on_cpu(lowered, named)
+        if out is MISS:
             return MISS
         if self._returned is not None:
             for high, low in outs if self._out else ():
@@ -204,12 +204,12 @@ class ColdOperator:
                     _resized(high, low)
             return self._returned(args, kwargs)
         if known.make is not None:
-            return known.make(made)
+            return known.make(out)
         taken = {p for a in tensors_in(lowered, {}) if (p := a.untyped_storage().data_ptr())}
-        make = _maker(made, known.slot, taken)
+        make = _maker(out, known.slot, taken)
         if not self._varies:
             known.make = make
-        return make(made)
+        return make(out)
 
     def _run_on_cpu(self, lowered: list[Any], named: dict[str, Any]) -> Any:
         try:
@@ -248,8 +248,8 @@ class ColdOperator:
         def separate(a: Any, b: Any) -> Any:
             if isinstance(a, list | tuple):
                 return [separate(x, y) for x, y in zip(a, b, strict=True)]
-            found = outs.get(id(a))
-            return b if found is None else found[1]
+            twin = outs.get(id(a))
+            return b if twin is None else twin[1]
 
         positional = [separate(a, b) for a, b in zip(args, lowered, strict=True)]
         return positional, {n: separate(kwargs[n], b) for n, b in named.items()}, list(outs.values())
@@ -291,9 +291,9 @@ class ColdOperator:
             checks.settle(backend.cold, new, plan.judges)
         if self._returned is not None:
             return self._returned(args, kwargs)
-        made = iter(new[len(plan.written) :])
+        outputs = iter(new[len(plan.written) :])
         results = [
-            None if meta is None else attach(Storage(None, backend, numpy_to_cpu(next(made))), known.slot, *meta)
+            None if meta is None else attach(Storage(None, backend, numpy_to_cpu(next(outputs))), known.slot, *meta)
             for meta in plan.results or ()
         ]
         return results[0] if plan.structure is None else plan.structure(results)
@@ -332,8 +332,8 @@ def _lying(compute: Callable[..., Any], meta: Callable[..., Any]) -> Callable[..
     """`compute`, whose results lie in memory as `meta` says."""
 
     def run(*args: Any) -> Any:
-        made, like = compute(*args), meta(*args)
-        return [a if a is None or a.stride() == b.stride() else b.copy_(a) for a, b in zip(made, like, strict=True)]
+        out, like = compute(*args), meta(*args)
+        return [a if a is None or a.stride() == b.stride() else b.copy_(a) for a, b in zip(out, like, strict=True)]
 
     return run
 
@@ -344,25 +344,25 @@ def _resized(high: Tensor, low: Tensor) -> None:
     set_storage(high, fresh.untyped_storage(), 0, tuple(fresh.shape), fresh.stride())
 
 
-def _fills(made: Tensor) -> bool:
+def _fills(out: Tensor) -> bool:
     """Fills its memory, each element once."""
-    size, stride = tuple(made.shape), made.stride()
-    nbytes = made.untyped_storage().nbytes()
-    return nbytes == made.numel() * made.itemsize and not made.storage_offset() and is_dense(size, stride)
+    size, stride = tuple(out.shape), out.stride()
+    nbytes = out.untyped_storage().nbytes()
+    return nbytes == out.numel() * out.itemsize and not out.storage_offset() and is_dense(size, stride)
 
 
-def _maker(made: Any, slot: Slot, taken: set[int]) -> Callable[[Any], Any]:
+def _maker(out: Any, slot: Slot, taken: set[int]) -> Callable[[Any], Any]:
     """What makes tensors on the device of results that look like these. `taken`: the memory of the arguments."""
-    if isinstance(made, list | tuple):
-        makers = [_maker(x, slot, taken) for x in made]
-        kind = tuple if isinstance(made, tuple) else list
-        return lambda made: kind([make(x) for make, x in zip(makers, made, strict=True)])
-    if not isinstance(made, Tensor):
-        return lambda made: made
-    if made.untyped_storage().data_ptr() in taken or not _fills(made):
+    if isinstance(out, list | tuple):
+        makers = [_maker(x, slot, taken) for x in out]
+        kind = tuple if isinstance(out, tuple) else list
+        return lambda out: kind([make(x) for make, x in zip(makers, out, strict=True)])
+    if not isinstance(out, Tensor):
+        return lambda out: out
+    if out.untyped_storage().data_ptr() in taken or not _fills(out):
         return lambda host: copied(slot, host)
-    like = header(slot.index, made.dtype, tuple(made.shape), made.stride())
-    if like is None or like.nbytes != made.untyped_storage().nbytes():
+    like = header(slot.index, out.dtype, tuple(out.shape), out.stride())
+    if like is None or like.nbytes != out.untyped_storage().nbytes():
         return lambda host: hosted(slot, host)
     backend, address = slot.backend, like.address
 

@@ -62,21 +62,21 @@ class _Whole(torch.autograd.Function):
         wanted = [i for i, needed in enumerate(ctx.needs_input_grad[4:]) if needed]
         if torch.is_grad_enabled():  # to be differentiated again
             outs, ends = ctx.parts(*tensors), tensors
-            given = cotangents
+            seeds = cotangents
         else:
             outs, ends = ctx.outs, ctx.lent
-            given = tuple(None if c is None else seen(c) for c in cotangents)
-        used = [i for i, c in enumerate(given) if c is not None]
-        found = torch.autograd.grad(
+            seeds = tuple(None if c is None else seen(c) for c in cotangents)
+        used = [i for i, c in enumerate(seeds) if c is not None]
+        gradients = torch.autograd.grad(
             [outs[i] for i in used],
             [ends[i] for i in wanted],
-            [given[i] for i in used],
+            [seeds[i] for i in used],
             retain_graph=True,
             create_graph=torch.is_grad_enabled(),
             allow_unused=True,
         )
         results: list[Tensor | None] = [None] * (4 + len(tensors))
-        for i, gradient in zip(wanted, found, strict=True):
+        for i, gradient in zip(wanted, gradients, strict=True):
             on_device = gradient is None or gradient.device.type == TYPE
             results[4 + i] = gradient if on_device else copied(ctx.slot, gradient)
         return tuple(results)

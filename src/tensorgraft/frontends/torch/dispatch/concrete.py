@@ -40,7 +40,7 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
         abstract_call(operator, args, kwargs)
     tensors = [t for t in everything if t.device.type == TYPE]
     xp = backend_of(tensors, slot)
-    held, given = held_arguments(operator, args, kwargs, operator.spec.dynamic)
+    held, inputs = held_arguments(operator, args, kwargs, operator.spec.dynamic)
     state.touch(*map(cell_of, tensors))
 
     capture = state.now.capture
@@ -58,7 +58,7 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
         if isinstance(a, Leaf):
             if a.tensor:
                 return arrays[a.index]
-            v = given[a.index]
+            v = inputs[a.index]
             return xp.asarray(cpu_to_numpy(v)) if isinstance(v, Tensor) else v
         return numpy_dtype(a) if isinstance(a, torch.dtype) else a
 
@@ -67,7 +67,7 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     named = {n: map_nested(fill, held[n]) for n in held if n not in sig.positional and n not in hidden}
     try:
         with xp.scope(), xp.eagerly() if at_once else contextlib.nullcontext():
-            made = operator.spec.fn(xp, *[map_nested(fill, held[n]) for n in positional], **named)
+            out = operator.spec.fn(xp, *[map_nested(fill, held[n]) for n in positional], **named)
     except TracedValueError:
         raise asked_for_shape(operator.name, tensors) from None
 
@@ -75,9 +75,9 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
         return from_array(xp.own(a) if slot.backend.mutable else a, slot) if xp.is_array(a) else a
 
     rule = LAYOUTS.get(operator.name)
-    given_back = map_nested(give, made) if rule is None else _laid_out(slot, made, rule, args, kwargs)
+    given_back = map_nested(give, out) if rule is None else _laid_out(slot, out, rule, args, kwargs)
     if not operator.writes:
-        return tuple(given_back) if isinstance(made, tuple) else given_back
+        return tuple(given_back) if isinstance(out, tuple) else given_back
     bound = sig.bind(args, kwargs)
     for name, result in zip(operator.writes, flatten(given_back), strict=True):
         if operator.kind == "out" and bound[name].size() != result.size():
@@ -87,14 +87,14 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     return outs if len(outs) > 1 else outs[0]
 
 
-def _laid_out(slot: Slot, made: Any, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _laid_out(slot: Slot, out: Any, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Arrays as tensors with the strides that a rule gives them."""
     xp = slot.backend
-    results, structure = describe(rule(map_nested(partial(meta_of, xp), made), *args, **kwargs))
+    results, structure = describe(rule(map_nested(partial(meta_of, xp), out), *args, **kwargs))
     assert results is not None
     tensors = []
     with xp.scope():
-        for array, result in zip(flatten(made), results, strict=True):
+        for array, result in zip(flatten(out), results, strict=True):
             assert result is not None
             cell = state.created(Storage(lay_out(xp, array, result), xp))
             tensors.append(attach(cell, slot, *result))

@@ -70,14 +70,12 @@ def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> S
             named = {name: map_nested(up, a) for name, a in kwargs.items()}
             if "device" in sig.names:
                 named["device"] = slot.device
-            made = map_nested(down, decomposition(*tensors, **named))
+            out = map_nested(down, decomposition(*tensors, **named))
             if not sig.written:
-                return made
+                return out
             bound = sig.bind(tuple(tensors), named)
             new = [map_nested(down, bound[name]) for name in sig.written]
-            return (
-                new if sig.returns_written or not sig.returns else [*new, *(made if isinstance(made, list) else [made])]
-            )
+            return new if sig.returns_written or not sig.returns else [*new, *(out if isinstance(out, list) else [out])]
 
     return Spec(fn, decomposed=True, uncompiled=random)
 
@@ -99,7 +97,7 @@ class Replayed:
         structure: Any = None
         judges: list[Any] = []
 
-        given: Any = (args, kwargs)
+        bound: Any = (args, kwargs)
 
         def arrays_in(call: Any) -> list[Any]:
             return [a for a in optree.tree_leaves(call) if xp.is_array(a)]
@@ -107,22 +105,22 @@ class Replayed:
         def run(recorder: Any, *arrays: Any) -> list[Any]:
             nonlocal structure
             known = iter(arrays)
-            positional, named = optree.tree_map(lambda a: next(known) if xp.is_array(a) else a, given)
+            positional, named = optree.tree_map(lambda a: next(known) if xp.is_array(a) else a, bound)
             with checks.collected() as pending:
-                made, structure = optree.tree_flatten(self._fn(recorder, *positional, **named))
+                outputs, structure = optree.tree_flatten(self._fn(recorder, *positional, **named))
             judges.extend(judge for _, judge in pending)
-            return [*made, *(seen for seen, _ in pending)]
+            return [*outputs, *(seen for seen, _ in pending)]
 
         recording_slot(program_backend())
         try:
-            program = record(run, [ShapeDtype(xp.shape(a), xp.dtype_of(a)) for a in arrays_in(given)])
+            program = record(run, [ShapeDtype(xp.shape(a), xp.dtype_of(a)) for a in arrays_in(bound)])
         except Exception:
             return self._fn
 
         def replay(xp: Backend, *args: Any, **kwargs: Any) -> Any:
-            made = program(xp, *arrays_in((args, kwargs)))
+            outputs = program(xp, *arrays_in((args, kwargs)))
             if judges:
-                checks.settle(xp, made, judges)
-            return optree.tree_unflatten(structure, made[: structure.num_leaves])
+                checks.settle(xp, outputs, judges)
+            return optree.tree_unflatten(structure, outputs[: structure.num_leaves])
 
         return replay

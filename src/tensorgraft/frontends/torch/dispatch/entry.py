@@ -52,8 +52,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
     now = state.now
 
     def drawn(cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = args[generator_at] if len(args) > generator_at else kwargs.get("generator")
-        return generator.draw(given, _random_index(cells, args, kwargs))
+        source = args[generator_at] if len(args) > generator_at else kwargs.get("generator")
+        return generator.draw(source, _random_index(cells, args, kwargs))
 
     cold = ColdOperator(operator, returned, drawn)
     in_place = bool(cold.places)
@@ -66,8 +66,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
         try:
             if check is not None:
                 check(*args, **kwargs)
-            if in_place and tiered() and now.capture is None and (made := cold.write(args, kwargs)) is not MISS:
-                return made
+            if in_place and tiered() and now.capture is None and (out := cold.write(args, kwargs)) is not MISS:
+                return out
             cells: list[Storage] = []
             inputs: list[Any] = []
             key: list[Any] = []
@@ -116,15 +116,15 @@ def entry(operator: Operator) -> Callable[..., Any]:
             known: Any = calls.get(full)
             if known.__class__ is ColdSignature:
                 if now.capture is None and tiered() and not backend.records:
-                    made = cold.again(known, cells, args, kwargs)
-                    if made is not MISS:
-                        return made
+                    out = cold.again(known, cells, args, kwargs)
+                    if out is not MISS:
+                        return out
                 known = None
             if known is None:
                 if now.capture is None and (backend is None or backend.cold is not None):
-                    made = cold(full, backend, cells, inputs, args, kwargs)
-                    if made is not MISS:
-                        return made
+                    out = cold(full, backend, cells, inputs, args, kwargs)
+                    if out is not MISS:
+                        return out
                 apart = now.capture is not None or (backend is not None and backend.records)
                 table = recorded if apart else calls
                 if apart:
@@ -240,8 +240,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
         return results[0] if plan.structure is None else plan.structure(results)
 
     def concrete(*args: Any, **kwargs: Any) -> Any:
-        if now.capture is None and (made := cold.at_once(args, kwargs)) is not MISS:
-            return made
+        if now.capture is None and (out := cold.at_once(args, kwargs)) is not MISS:
+            return out
         try:
             with warned.remembered():
                 return run_concrete(operator, args, kwargs)

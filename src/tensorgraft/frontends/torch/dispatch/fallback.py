@@ -124,10 +124,10 @@ def compute_on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str,
             host_kwargs["device"] = torch.device("cpu")
     with torch._C._DisableAutocast():  # the CPU's own: the operator has been cast by the device's table
         result = op(*host_args, **host_kwargs)
-    given = schema.signature(op).bind(args, kwargs)
+    bound = schema.signature(op).bind(args, kwargs)
     sent = {id(low): high for high, low in pairs.values()}
     for name in schema.signature(op).written:
-        for high in tree_leaves(given.get(name)):
+        for high in tree_leaves(bound.get(name)):
             if isinstance(high, torch.Tensor) and id(high) in pairs:
                 low = pairs[id(high)][1]
                 if high.size() != low.size():

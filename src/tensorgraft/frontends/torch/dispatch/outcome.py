@@ -72,17 +72,17 @@ def abstract_call(
     if operator.kind != "out":
         return _as_on_the_cpu(operator, metas, named, outcome), None
     sizes = {}
-    made = sig.bind(tuple(metas), named)
-    operands = tensors_in([a for name, a in made.items() if name not in sig.written], {})
+    metas_bound = sig.bind(tuple(metas), named)
+    operands = tensors_in([a for name, a in metas_bound.items() if name not in sig.written], {})
     for name in sig.written:
-        before, after = sig.bind(args, kwargs)[name], made[name]
+        before, after = sig.bind(args, kwargs)[name], metas_bound[name]
         if before.size() != after.size():
             sizes[name] = (tuple(after.size()), _iterated(operator, after, operands).stride())
     if not sizes:
         return outcome, None
-    given = sig.bind(args, kwargs)
+    bound = sig.bind(args, kwargs)
     # nothing is said of a tensor without elements
-    said = _said_of_resizing(operator, args, kwargs) if any(given[name].numel() for name in sizes) else []
+    said = _said_of_resizing(operator, args, kwargs) if any(bound[name].numel() for name in sizes) else []
 
     def resize(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         outs = sig.bind(args, kwargs)
@@ -170,14 +170,14 @@ def copied_out(op: schema.Overload, functional: schema.Overload) -> Callable[...
 
     def call(*args: Any, **kwargs: Any) -> Any:
         outs = tuple(kwargs.pop(name) for name in names)
-        made = functional(*args, **kwargs)
-        for out, value in zip(outs, made if isinstance(made, tuple) else (made,), strict=True):
+        result = functional(*args, **kwargs)
+        for out, value in zip(outs, result if isinstance(result, tuple) else (result,), strict=True):
             if not torch.can_cast(value.dtype, out.dtype):
                 raise RuntimeError(f"result type {value.dtype} can't be cast to the desired output type {out.dtype}")
             if out.size() != value.size():
                 resize_out(out, tuple(value.size()), value.stride())
             out.copy_(value)
-        return outs if isinstance(made, tuple) else outs[0]
+        return outs if isinstance(result, tuple) else outs[0]
 
     return call
 
@@ -193,13 +193,13 @@ def describe(outcome: Any) -> tuple[list[Result] | None, Structure | None]:
     def visit(o: Any) -> Any:
         if isinstance(o, list | tuple):
             parts = [visit(x) for x in o]
-            return lambda made: [part(made) for part in parts]
+            return lambda out: [part(out) for part in parts]
         at = len(results)
         results.append(None if o is None else _result(o))
-        return lambda made: made[at]
+        return lambda out: out[at]
 
     build = visit(outcome)
-    return results, (lambda made: tuple(build(made))) if isinstance(outcome, tuple) else build
+    return results, (lambda out: tuple(build(out))) if isinstance(outcome, tuple) else build
 
 
 def _result(meta: Tensor) -> Result:

@@ -63,12 +63,12 @@ def make_outline(
 ) -> Outline:
     """`ours`: the call's tensors on the device; `names`: of numbers that are inputs."""
     sig = operator.signature
-    held, given = held_arguments(operator, args, kwargs, names)
+    held, inputs = held_arguments(operator, args, kwargs, names)
     hidden = operator.writes if operator.kind == "out" else ()
     return Outline(
         held,
         [leaf for name in operator.writes for leaf in leaves(held.get(name))],
-        *_computation_dtype(operator, ours, held, given),
+        *_computation_dtype(operator, ours, held, inputs),
         [n for n in sig.positional if n in held and n not in hidden],
         [n for n in held if n not in sig.positional and n not in hidden],
     )
@@ -89,8 +89,8 @@ def pointwise(tensors: Sequence[Tensor]) -> tuple[Shape, Shape] | None:
             return None
     if 0 in shape or 1 in shape:  # strides along such axes are anything
         return None
-    found = result_strides(shape, tensors)
-    return None if found is None else (shape, found)
+    laid_out = result_strides(shape, tensors)
+    return None if laid_out is None else (shape, laid_out)
 
 
 def _part(a: Any, number: bool) -> Any:
@@ -144,7 +144,7 @@ def leaves(held: Any) -> list[Leaf]:
 
 
 def _computation_dtype(
-    operator: Operator, tensors: Sequence[Tensor], held: dict[str, Any], given: list[Any]
+    operator: Operator, tensors: Sequence[Tensor], held: dict[str, Any], inputs: list[Any]
 ) -> tuple[np.dtype, frozenset[str]]:
     """PyTorch's computation dtype for an elementwise kernel, and the arguments that are converted to it."""
     spec = operator.spec
@@ -160,7 +160,7 @@ def _computation_dtype(
     for n in names:
         for a in held[n] if isinstance(held[n], list) else [held[n]]:
             if isinstance(a, Leaf):
-                operands.append(tensors[a.index] if a.tensor else given[a.index])
+                operands.append(tensors[a.index] if a.tensor else inputs[a.index])
             elif a is not None:
                 operands.append(a)
     compute, _ = elementwise_dtypes(*operands, type_promotion_kind=spec.promotion)

@@ -134,10 +134,10 @@ def _elementwise(outline: Outline | None, tensors: Sequence[Tensor]) -> list[Res
     """The result of an elementwise operator whose dtype is known. None: PyTorch has to be asked."""
     if outline is None or outline.made is None:
         return None
-    found = pointwise(tensors)
-    if found is None:
+    known = pointwise(tensors)
+    if known is None:
         return None
-    size, stride = found
+    size, stride = known
     return [(outline.made, size, stride, math.prod(size) * outline.made.itemsize)]
 
 

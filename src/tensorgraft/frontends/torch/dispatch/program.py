@@ -76,11 +76,11 @@ def make_program(
         if random:
             options["key"] = _key(xp, inputs[-1])
         with checks.collected() as pending:
-            made = fn(xp, *[part(xp, reaches, arrays, inputs) for part in positional], **options)
+            out = fn(xp, *[part(xp, reaches, arrays, inputs) for part in positional], **options)
         plan.judges = tuple([judge for _, judge in pending]) if pending else ()
         if plan.results is None:  # PyTorch has no meta function: the kernel's own arrays say it
-            plan.results, plan.structure = _describe_arrays(xp, made, len(targets))
-        return made, [seen for seen, _ in pending]
+            plan.results, plan.structure = _describe_arrays(xp, out, len(targets))
+        return out, [seen for seen, _ in pending]
 
     layers: list[Callable[[Array], Array] | None] = []  # what lays each result out; None: it is undefined
 
@@ -93,8 +93,8 @@ def make_program(
     if not targets:
 
         def pure(*flat: Any) -> tuple[Array, ...]:
-            made, seen = computed(flat[:ahead], flat[ahead:])
-            return (*laid(list(flatten(made)) if isinstance(made, list | tuple) else [made]), *seen)
+            out, seen = computed(flat[:ahead], flat[ahead:])
+            return (*laid(list(flatten(out)) if isinstance(out, list | tuple) else [out]), *seen)
 
         return pure
 
@@ -106,10 +106,10 @@ def make_program(
 
     def writing(*flat: Any) -> tuple[Array, ...]:
         arrays, inputs = list(flat[:ahead]), flat[ahead:]
-        made, seen = None, []
+        out, seen = None, []
         for turn in range(rounds):
-            made, seen = computed(arrays, inputs)
-            for (index, at, geometry, order), value in zip(aims, flatten(made), strict=False):
+            out, seen = computed(arrays, inputs)
+            for (index, at, geometry, order), value in zip(aims, flatten(out), strict=False):
                 if value is not None and turn < (1 if order is None else len(order)):
                     value = xp.astype(value, geometry.dtype)
                     if xp.shape(value) != geometry.shape:
@@ -118,7 +118,7 @@ def make_program(
                         arrays[at] = reaches[index].write(xp, arrays[at], value, arrays)
                     else:
                         arrays[at] = write_step(xp, arrays[at], geometry, value, order[turn])
-        new = laid(list(flatten(made))[len(aims) :])
+        new = laid(list(flatten(out))[len(aims) :])
         return (*[arrays[at] for _, at, _, _ in aims], *new, *seen)
 
     return writing
@@ -134,7 +134,7 @@ def _fetches(outline: Outline, geometries: Sequence[Geometry]) -> tuple[list[Fet
         if not isinstance(a, list):  # lists of ATen do not nest
             return _fetch(a, dtypes, to)
         parts = [_fetch(x, dtypes, to) for x in a]
-        return lambda *given: [part(*given) for part in parts]
+        return lambda *operands: [part(*operands) for part in parts]
 
     return [fetch(n) for n in outline.positional], [(n, fetch(n)) for n in outline.named]
 
@@ -216,13 +216,13 @@ def meta_of(xp: Backend, a: Any) -> Any:
     return torch.empty(xp.shape(a), dtype=FROM_NUMPY[xp.dtype_of(a)], device="meta") if xp.is_array(a) else a
 
 
-def _describe_arrays(xp: Backend, made: Any, written: int) -> tuple[list[Result], Structure | None]:
-    parts = list(made) if isinstance(made, list | tuple) else [made]
+def _describe_arrays(xp: Backend, out: Any, written: int) -> tuple[list[Result], Structure | None]:
+    parts = list(out) if isinstance(out, list | tuple) else [out]
     meta = partial(map_nested, partial(meta_of, xp))
-    if not isinstance(made, list | tuple):
-        results, structure = describe(meta(made))
+    if not isinstance(out, list | tuple):
+        results, structure = describe(meta(out))
     else:
-        kind = tuple if isinstance(made, tuple) else list
+        kind = tuple if isinstance(out, tuple) else list
         results, structure = describe(kind(meta(x) for x in parts[written:]))
     return results or [], structure
 

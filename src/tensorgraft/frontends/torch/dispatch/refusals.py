@@ -103,8 +103,8 @@ def check_out_dtypes(operator: Operator, args: tuple[Any, ...], kwargs: dict[str
         plain, _ = heard(operator.base, (), {n: map_nested(_meta, a) for n, a in bound.items()}, random=False)
     except Exception:  # no meta function, or none for these
         plain = tensors_in(list(bound.values()), {})[:1]
-    made = [t.dtype for t in flatten(plain) if isinstance(t, Tensor)]
-    if made != [t.dtype for t in written]:
+    dtypes = [t.dtype for t in flatten(plain) if isinstance(t, Tensor)]
+    if dtypes != [t.dtype for t in written]:
         refuse(operator, args, kwargs, "type", "not implemented for", "tensor for result")
 
 

@@ -44,17 +44,17 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         named = {name: _stand_in(a, fresh, sizes) for name, a in kwargs.items()} if kwargs else kwargs
         if not sizes or _is_large(operator, sizes):
             raise Unasked
-        made: list[Any] = []
+        results: list[Any] = []
 
         def call(_: float) -> float:
-            made.append(operator.op._op(*positional, **named))
+            results.append(operator.op._op(*positional, **named))
             return 0.0
 
         with torch._C._DisableAutocast(), warned.heard():
             _ONE.apply_(call)  # the binding whose end warnings wait for (`asking.heard`)
     except Exception:
         raise Unasked from None
-    return made[0]
+    return results[0]
 
 
 def _can_be(operator: Operator) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core import placed, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.core.schema import Signature
 from tensorgraft.frontends.torch.core.tensors import (
@@ -91,12 +91,12 @@ def resolved(signature: Signature, call: Callable[..., Any]) -> Callable[..., An
         if not lazy:
             return call(*args, **kwargs)
         plain = {id(t): t.resolve_conj().resolve_neg() for t in lazy}
-        made = call(*[plain.get(id(a), a) for a in args], **{n: plain.get(id(a), a) for n, a in kwargs.items()})
+        out = call(*[plain.get(id(a), a) for a in args], **{n: plain.get(id(a), a) for n, a in kwargs.items()})
         bound = signature.bind(args, kwargs)
         for name in signature.written:
             if id(bound[name]) in plain:
-                return bound[name].copy_(made)
-        return made
+                return bound[name].copy_(out)
+        return out
 
     return resolve
 
@@ -250,16 +250,16 @@ def _rows(size: tuple[int, ...], stride: tuple[int, ...], n: int) -> tuple[int, 
 def zeros_array(xp: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
     """Zeros; on backends with immutable arrays one array serves all storages."""
     key = (id(xp), shape, dtype)
-    found = _zeros.get(key)
-    if found is None:
+    zeros = _zeros.get(key)
+    if zeros is None:
         with xp.scope():
-            found = xp.zeros(shape, numpy_dtype(dtype))
+            zeros = xp.zeros(shape, numpy_dtype(dtype))
         # by its type: a backend whose arrays can be written may say otherwise of itself while it records a program
-        if math.prod(shape) <= _FEW and not (type(xp).mutable or xp.is_traced(found)):
+        if math.prod(shape) <= _FEW and not (type(xp).mutable or xp.is_traced(zeros)):
             if len(_zeros) >= 1024:
                 _zeros.clear()
-            _zeros[key] = found
-    return found
+            _zeros[key] = zeros
+    return zeros
 
 
 _zeros: dict[tuple[int, tuple[int, ...], torch.dtype], Any] = {}
@@ -327,7 +327,10 @@ def zeros_like(
     if layout not in (None, torch.strided):
         return torch.zeros(x.size(), dtype=dtype or x.dtype, layout=layout, device=device or x.device)
     new = torch.empty_like(x, dtype=dtype, device=device, memory_format=memory_format)
-    return new if new.device.type == TYPE else new.zero_()
+    if new.device.type != TYPE:
+        return new.zero_()
+    placed.follow(new, x)
+    return new
 
 
 @direct("new_zeros")

@@ -77,9 +77,9 @@ def _native_module(module: torch.nn.Module, xp: Backend, params: dict[str, Array
     learnt = {name for name, p in module.named_parameters() if p.requires_grad}
 
     def call(held: Arrays, *args: Any, seed: Any = None, **kwargs: Any) -> tuple[Any, dict[str, Array]]:
-        given = {name: held[name] for name in params}, {name: held[name] for name in buffers}
+        state = {name: held[name] for name in params}, {name: held[name] for name in buffers}
         with xp.scope():
-            return function.call(*given, args, kwargs, seed)
+            return function.call(*state, args, kwargs, seed)
 
     trained = {name: a for name, a in params.items() if name in learnt}
     fixed = {name: a for name, a in {**params, **buffers}.items() if name not in learnt}

@@ -43,21 +43,21 @@ class GraftedFunction(Function):
             self.programs.clear()
             self._run.clear()
             self._modes = modes
-        found = self.programs.get(signature)
-        if found is None:
-            found = self.programs[signature] = self._record(signature)
-        return found
+        program = self.programs.get(signature)
+        if program is None:
+            program = self.programs[signature] = self._record(signature)
+        return program
 
     def _record(self, signature: CallSignature) -> Recorded:
         results: Any = None
 
         def run(xp: Backend, *arrays: Array) -> list[Array]:
             nonlocal results
-            given = iter(arrays)
-            params = {name: next(given) for name in self._params}
-            buffers = {name: next(given) for name in self._buffers}
-            args, kwargs = together(signature.arguments, given)
-            out, written = self._pure.call(params, buffers, args, kwargs, next(given, None))
+            remaining = iter(arrays)
+            params = {name: next(remaining) for name in self._params}
+            buffers = {name: next(remaining) for name in self._buffers}
+            args, kwargs = together(signature.arguments, remaining)
+            out, written = self._pure.call(params, buffers, args, kwargs, next(remaining, None))
             if written:
                 raise ValueError(
                     f"{self.__name__} writes its buffers ({', '.join(written)}), and a plain function keeps no state:"

@@ -46,9 +46,9 @@ class TorchGraph:
         self._nodes = list(module.graph.nodes)
         self._at = {node: k for k, node in enumerate(self._nodes)}
         self._constants = [
-            (self._at[node], found)
+            (self._at[node], attribute)
             for node in self._nodes
-            if node.op == "get_attr" and not isinstance(found := attribute_of(module, node), GraphModule)
+            if node.op == "get_attr" and not isinstance(attribute := attribute_of(module, node), GraphModule)
         ]
         self._given = [self._at[node] for node in self._nodes if node.op == "placeholder"]
         results = next(node for node in self._nodes if node.op == "output").args[0]
@@ -69,8 +69,8 @@ class TorchGraph:
                 for step in self._steps:
                     if step.effects and values[step.outputs[0]] is not _UNKNOWN:  # it has run before the error
                         continue
-                    made = step.run([values[at] for at in step.inputs], seed)
-                    for at, value in zip(step.outputs, made, strict=True):
+                    outputs = step.run([values[at] for at in step.inputs], seed)
+                    for at, value in zip(step.outputs, outputs, strict=True):
                         values[at] = value
                 break
             except Untraceable as error:
@@ -90,8 +90,8 @@ class TorchGraph:
         """Pieces run at even times, PyTorch's nodes between them at odd ones, each as early as it can."""
         time: dict[Node, int] = {}
         groups: dict[int, list[Node]] = {}
-        given = {at for at, _ in self._constants}
-        modules = {n for n in self._nodes if n.op == "get_attr" and self._at[n] not in given}
+        constants = {at for at, _ in self._constants}
+        modules = {n for n in self._nodes if n.op == "get_attr" and self._at[n] not in constants}
         pytorchs = set(self._left_out)
         for node in self._nodes:
             if node.op in ("placeholder", "get_attr"):

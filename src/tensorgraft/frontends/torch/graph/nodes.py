@@ -138,17 +138,17 @@ def as_function(module: GraphModule, slot: Slot) -> Callable[..., Any]:
 
 def attribute(module: GraphModule, node: Node, slot: Slot) -> Any:
     """What a node `get_attr` stands for inside a trace."""
-    found = attribute_of(module, node)
-    if isinstance(found, GraphModule):
-        return as_function(found, slot)
-    return found.to(slot.device) if isinstance(found, Tensor) and found.device.type != TYPE else found
+    value = attribute_of(module, node)
+    if isinstance(value, GraphModule):
+        return as_function(value, slot)
+    return value.to(slot.device) if isinstance(value, Tensor) and value.device.type != TYPE else value
 
 
 def attribute_of(module: GraphModule, node: Node) -> Any:
-    found: Any = module
+    value: Any = module
     for name in str(node.target).split("."):
-        found = getattr(found, name)
-    return found
+        value = getattr(value, name)
+    return value
 
 
 def draws(module: GraphModule) -> bool:

@@ -162,8 +162,8 @@ def view_of(result: Tensor, base: Metadata) -> Callable[[Tensor], Tensor]:
     def other(t: Tensor) -> Tensor:
         """Of another dtype."""
         start = (t.storage_offset() - base.offset) * base.dtype.itemsize // dtype.itemsize
-        made = torch.empty((0,), dtype=dtype, device=t.device)
-        return made.set_(t.untyped_storage(), start + metadata.offset, size, stride)
+        probe = torch.empty((0,), dtype=dtype, device=t.device)
+        return probe.set_(t.untyped_storage(), start + metadata.offset, size, stride)
 
     if dtype != base.dtype:
         look = other

@@ -6,6 +6,7 @@ convert dtypes and broadcast, and the first of them in a process imports `torch.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import torch
@@ -73,10 +74,15 @@ REASONS = {
 }
 
 
+@functools.cache
+def _core() -> frozenset[schema.Overload]:
+    return frozenset(torch._decomp.core_aten_decompositions())
+
+
 def taken_apart(name: str) -> bool:
     """PyTorch itself takes the operator apart before a compiler sees it, into the core of ATen."""
     op = schema.overload(name)
-    return op is not None and torch.Tag.core not in op.tags and op in torch._decomp.core_aten_decompositions()
+    return op is not None and torch.Tag.core not in op.tags and op in _core()
 
 
 def reasons() -> dict[str, str]:

@@ -55,7 +55,7 @@ def _stepped(
     """A step of all parameters, whose moments follow each other in `kept`: the new parameters, moments and counters."""
     settings = moments.Settings(beta1, beta2, eps, weight_decay, decoupled)
     each = len(kept) // len(params)
-    made: tuple[Arrays, Arrays, Arrays] = ([], [], [])
+    outputs: tuple[Arrays, Arrays, Arrays] = ([], [], [])
     for i, (param, grad, count) in enumerate(zip(params, grads, steps, strict=True)):
         dtype = xp.dtype_of(param)
         weights = xp.astype(param, moments.wide(dtype))
@@ -64,10 +64,10 @@ def _stepped(
         count = xp.add(count, 1.0)
         own, starts = kept[each * i : each * (i + 1)], (phases[2 * i], phases[2 * i + 1])
         change, new = moments.step(xp, grad, weights, own, count, lr, settings, starts)
-        made[0].append(xp.astype(xp.add(weights, change), dtype))
-        made[1].extend(new)
-        made[2].append(count)
-    return made
+        outputs[0].append(xp.astype(xp.add(weights, change), dtype))
+        outputs[1].extend(new)
+        outputs[2].append(count)
+    return outputs
 
 
 KERNEL = Spec(_stepped, dynamic=frozenset({"lr"}), meta=False)  # of the operators of ours behind `SCHEMAS`
@@ -176,7 +176,7 @@ class Adam8bit(torch.optim.Optimizer):
         )
         phases = [moments.phase(group["seed"], i, moment) for i, _ in numbered for moment in (0, 1)]
         beta1, beta2 = group["betas"]
-        given = {
+        options = {
             "lr": group["lr"],
             "beta1": beta1,
             "beta2": beta2,
@@ -189,7 +189,7 @@ class Adam8bit(torch.optim.Optimizer):
         if on_device(params[0]):
             ours = torch.ops.graft.adam8bit_
             run = ours.tensor_lr if isinstance(group["lr"], Tensor) else ours.default
-        run(params, [p.grad for p in params if p.grad is not None], *written[1:], phases, **given)
+        run(params, [p.grad for p in params if p.grad is not None], *written[1:], phases, **options)
 
 
 def _natively(
@@ -211,8 +211,8 @@ def _natively(
             pieces = list(_pieces(param.view(-1), grad.reshape(-1), own, starts))
         for weights, slope, state, dithers in pieces:
             with xp.scope():
-                made = _stepped(xp, [weights], [slope], state, [count], dithers, **numbers)
-            for x, value in zip((weights, *state), (*made[0], *made[1]), strict=True):
+                stepped = _stepped(xp, [weights], [slope], state, [count], dithers, **numbers)
+            for x, value in zip((weights, *state), (*stepped[0], *stepped[1]), strict=True):
                 x.copy_(value)
         count += 1.0
 

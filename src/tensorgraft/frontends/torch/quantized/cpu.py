@@ -102,12 +102,12 @@ class QuantizedTensor(Tensor):
         if id(self) in memo:
             return memo[id(self)]
         with torch.no_grad():
-            memo[id(self)] = made = self.clone()
-        made.requires_grad_(self.requires_grad)
+            memo[id(self)] = copied = self.clone()
+        copied.requires_grad_(self.requires_grad)
         if self.grad is not None:
-            made.grad = copy.deepcopy(self.grad, memo)
-        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return made
+            copied.grad = copy.deepcopy(self.grad, memo)
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
 
     # ---- codes and scales as tensors of their own: torch.compile and torch.export see these --------------------------
 
@@ -119,8 +119,8 @@ class QuantizedTensor(Tensor):
     @staticmethod
     def __tensor_unflatten__(parts: dict[str, Tensor], context: Any, size: Any, stride: Any) -> QuantizedTensor:
         base, scheme, (offset, logical, dtype, requires_grad) = context
-        found = numpy_dtype(getattr(torch, logical.removeprefix("torch.")))
-        q = Quantized.of([parts[name] for name in scheme.parts], base, whole(base, found), scheme)
+        logical_dtype = numpy_dtype(getattr(torch, logical.removeprefix("torch.")))
+        q = Quantized.of([parts[name] for name in scheme.parts], base, whole(base, logical_dtype), scheme)
         seen = getattr(torch, dtype.removeprefix("torch."))
         size, stride = tuple(map(int, size)), tuple(map(int, stride))
         return made(q, seen, size, stride, offset).requires_grad_(requires_grad)

@@ -47,13 +47,13 @@ def _sent(t: torch.Tensor) -> Any:
 
 
 def _received(device: str, parts: list[Any], *rest: Any) -> torch.Tensor:
-    made = [
+    arrays = [
         torch.frombuffer(bytearray(content), dtype=dtype).reshape(shape)
         if content
         else torch.empty(shape, dtype=dtype, device="cpu")
         for dtype, shape, content in parts
     ]
-    return rebuild(device, made, *rest)
+    return rebuild(device, arrays, *rest)
 
 
 def reduce(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -28,11 +28,11 @@ def repr_of(original: Callable[..., str]) -> Callable[..., str]:
 
 def refusing(original: Callable[..., None]) -> Callable[..., None]:
     def add_param_group(self: torch.optim.Optimizer, param_group: dict[str, Any]) -> None:
-        given = param_group.get("params") if isinstance(param_group, dict) else None
-        if isinstance(given, torch.Tensor):
-            given = [given]
-        if isinstance(given, list | tuple):
-            for i, p in enumerate(p[1] if isinstance(p, tuple) and len(p) == 2 else p for p in given):
+        params = param_group.get("params") if isinstance(param_group, dict) else None
+        if isinstance(params, torch.Tensor):
+            params = [params]
+        if isinstance(params, list | tuple):
+            for i, p in enumerate(p[1] if isinstance(p, tuple) and len(p) == 2 else p for p in params):
                 if isinstance(p, torch.Tensor) and p.requires_grad and is_quantized(p):
                     raise ValueError(
                         f"{type(self).__name__}: parameter {i} of the group, of shape {tuple(p.shape)}, is quantised"

@@ -87,8 +87,8 @@ def on_codes(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             plan.recordable = False
             return _computed(plan, func, args, kwargs)
     policy.counted(plan.notes)
-    (made,) = plan.run(*arrays)  # type: ignore[misc]
-    return made
+    (out,) = plan.run(*arrays)  # type: ignore[misc]
+    return out
 
 
 def _look(args: Any, key: list[Any], arrays: list[Tensor]) -> bool:
@@ -117,11 +117,11 @@ def _look(args: Any, key: list[Any], arrays: list[Tensor]) -> bool:
 
 def _positions(indices: Any) -> list[Any]:
     """Masks as the positions that they choose: how many is not to be guessed from the shape."""
-    found: list[Any] = []
+    positions: list[Any] = []
     for i in indices:
         mask = i is not None and i.dtype in (torch.bool, torch.uint8)
-        found.extend(i.nonzero().unbind(1)) if mask else found.append(i)
-    return found
+        positions.extend(i.nonzero().unbind(1)) if mask else positions.append(i)
+    return positions
 
 
 def _outcome(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -156,8 +156,8 @@ def _computed(plan: QuantizedPlan, func: Any, args: Any, kwargs: dict[str, Any])
 
 def _kernel(plan: QuantizedPlan, xp: Any, func: Any, args: Any, kwargs: dict[str, Any]) -> list[Any]:
     options = {n: a for n, a in kwargs.items() if n not in schema.PLACEMENT}
-    made = SPECS[schema.short_name(func)].fn(xp, *args, **options)
-    pairs = zip(flatten(made), plan.results or (), strict=True)
+    out = SPECS[schema.short_name(func)].fn(xp, *args, **options)
+    pairs = zip(flatten(out), plan.results or (), strict=True)
     return [None if r is None else _laid_out(xp, a, r) for a, r in pairs]
 
 
@@ -185,7 +185,7 @@ def _array(a: Any) -> Any:
 
 def _record(plan: QuantizedPlan, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
     xp: Any = cpu.recording()
-    given: list[Tensor] = []
+    tensors: list[Tensor] = []
 
     def stand_in(a: Any) -> Any:
         array = _array(a)
@@ -195,16 +195,16 @@ def _record(plan: QuantizedPlan, func: Any, args: Any, kwargs: dict[str, Any]) -
             array = xp.stand_in(array.with_parts([torch.empty_like(part) for part in array.parts]))
         else:
             array = xp.stand_in(torch.empty_strided(array.size(), array.stride(), dtype=array.dtype, device="cpu"))
-        given.extend(array.parts if isinstance(array, Quantized) else [array])
+        tensors.extend(array.parts if isinstance(array, Quantized) else [array])
         return array
 
     operands, options = map_nested(stand_in, args), {n: map_nested(stand_in, a) for n, a in kwargs.items()}
     with _disable_current_modes(), policy.noted() as notes:
         program: Any = xp.inner.trace(lambda: _kernel(plan, xp, func, operands, options))
-    number = {id(a): n for n, a in enumerate(given)}
+    number = {id(a): n for n, a in enumerate(tensors)}
     at = [number.get(id(a), a) for a in program.captured]  # else a table of the scheme's
     run = program.uncompiled()
     plan.run = lambda *arrays: run(*[arrays[n] if isinstance(n, int) else n for n in at])
-    if at == list(range(len(given))):
+    if at == list(range(len(tensors))):
         plan.run = run
     plan.notes = notes

@@ -82,11 +82,11 @@ class _Stage:
         ]
 
     def show(self, arrays: Mapping[str, Quantized]) -> torch.nn.Module:
-        made: dict[str, torch.nn.Parameter] = {}
+        shown: dict[str, torch.nn.Parameter] = {}
         for module, key, p, name in self.places:
-            if name in arrays and name not in made:
-                made[name] = torch.nn.Parameter(tensor_at(place_of(p.device), arrays[name]), requires_grad=False)
-            module._parameters[key] = made.get(name, p)
+            if name in arrays and name not in shown:
+                shown[name] = torch.nn.Parameter(tensor_at(place_of(p.device), arrays[name]), requires_grad=False)
+            module._parameters[key] = shown.get(name, p)
         return self.model
 
     @contextlib.contextmanager

@@ -23,13 +23,13 @@ _aten = torch.ops.aten
 def on_numbers(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """PyTorch's kernel on dequantised numbers, which is counted; what it writes is quantised anew, by its scheme."""
     same_device(func, args, kwargs)
-    given = [t for t in flatten((args, tuple(kwargs.values()))) if isinstance(t, cpu.QuantizedTensor)]
-    shapes = ", ".join(f"{cpu.array_of(t).scheme.encoding}{list(t.shape)}" for t in given)
+    quantized = [t for t in flatten((args, tuple(kwargs.values()))) if isinstance(t, cpu.QuantizedTensor)]
+    shapes = ", ".join(f"{cpu.array_of(t).scheme.encoding}{list(t.shape)}" for t in quantized)
     policy.missing(schema.short_name(func), shapes)
     sig = schema.signature(func)
     bound = sig.bind(tuple(args), kwargs)
     targets = [t for n in sig.written for t in flatten(bound[n]) if isinstance(t, cpu.QuantizedTensor)]
-    dense = _dense(given, bool(targets))
+    dense = _dense(quantized, bool(targets))
 
     def take(a: Any) -> Any:
         return dense[id(a)] if isinstance(a, cpu.QuantizedTensor) else a
@@ -52,15 +52,15 @@ def same_device(func: Any, args: Any, kwargs: dict[str, Any]) -> None:
             )
 
 
-def _dense(given: list[Any], writes: bool) -> dict[int, Tensor]:
+def _dense(quantized: list[Any], writes: bool) -> dict[int, Tensor]:
     """The numbers of tensors by identity; of several that may be written, as views of one memory where they share a
     storage."""
     storages: dict[int, Tensor] = {}
-    found: dict[int, Tensor] = {}
-    several = writes and len({id(t) for t in given}) > 1
-    for t in given:
+    dense: dict[int, Tensor] = {}
+    several = writes and len({id(t) for t in quantized}) > 1
+    for t in quantized:
         if not several:
-            found[id(t)] = _strided(t)
+            dense[id(t)] = _strided(t)
             continue
         storage = t.untyped_storage()
         base = storages.get(storage._cdata)
@@ -68,8 +68,8 @@ def _dense(given: list[Any], writes: bool) -> dict[int, Tensor]:
             with policy.meant():
                 base = cpu.backend().dense(storage.cell.array)
             base = storages[storage._cdata] = base.to(t.dtype, memory_format=torch.contiguous_format)
-        found[id(t)] = base.as_strided(t.size(), t.stride(), t.storage_offset())
-    return found
+        dense[id(t)] = base.as_strided(t.size(), t.stride(), t.storage_offset())
+    return dense
 
 
 def _strided(t: Tensor) -> Tensor:

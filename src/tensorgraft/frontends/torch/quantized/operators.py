@@ -97,12 +97,12 @@ def _looked(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[list[Look], b
         views = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
         looks = [(v.dtype, tuple(v.size()), v.stride(), v.storage_offset()) for v in views]
         plain = not any(v.is_neg() or v.is_conj() or v.dtype != t.dtype for v in views)
-    found = looks if plain else [], isinstance(outcome, list | tuple), stand_in.untyped_storage().nbytes()
+    seen = looks if plain else [], isinstance(outcome, list | tuple), stand_in.untyped_storage().nbytes()
     if len(_looks) >= 4096:
         _looks.clear()
     if key is not None:
-        _looks[key] = found
-    return found
+        _looks[key] = seen
+    return seen
 
 
 def _view(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -149,12 +149,12 @@ def _written_from(functional: Any) -> Handler:
         (name,) = sig.written
         target = bound[name]
         inplace = name in sig.positional
-        made = functional(**{n: bound[n] for n in schema.signature(functional).names if n in bound})
-        if not torch.can_cast(made.dtype, target.dtype) or (inplace and made.shape != target.shape):
+        out = functional(**{n: bound[n] for n in schema.signature(functional).names if n in bound})
+        if not torch.can_cast(out.dtype, target.dtype) or (inplace and out.shape != target.shape):
             return on_numbers(func, args, kwargs)  # for PyTorch's own refusal
         if not inplace and not isinstance(target, cpu.QuantizedTensor):
-            _maybe_resize_out(target, made.shape)
-        return target.copy_(made)
+            _maybe_resize_out(target, out.shape)
+        return target.copy_(out)
 
     return handler
 
@@ -191,8 +191,8 @@ def _like(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _taken_apart(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    made = func.decompose(*args, **kwargs)
-    return on_numbers(func, args, kwargs) if made is NotImplemented else made
+    out = func.decompose(*args, **kwargs)
+    return on_numbers(func, args, kwargs) if out is NotImplemented else out
 
 
 cpu.QuantizedTensor._run = staticmethod(run)

@@ -30,18 +30,20 @@ def smooth_(model: nn.Module, pairs: Pairs, batches: Iterable[Any], *, strength:
     """
     if not 0.0 <= strength <= 1.0:
         raise ValueError(f"smooth_: strength is {strength}: it is to be from 0 to 1")
-    found = [_pair(model, name, [ls] if isinstance(ls, str) else list(ls)) for name, ls in pairs.items()]
-    largest = largest_inputs(model, {name: linear for _, linears in found for name, linear in linears.items()}, batches)
-    made = []
+    places = [_pair(model, name, [ls] if isinstance(ls, str) else list(ls)) for name, ls in pairs.items()]
+    largest = largest_inputs(
+        model, {name: linear for _, linears in places for name, linear in linears.items()}, batches
+    )
+    factors = []
     with torch.no_grad():
-        for norm, linears in found:
+        for norm, linears in places:
             x = torch.stack([largest[name] for name in linears]).amax(0)
             w = torch.stack([linear.weight.abs().amax(0).float() for linear in linears.values()]).amax(0)
             scale = x.clamp(min=_SMALLEST) ** strength / w.clamp(min=_SMALLEST) ** (1 - strength)
             if not bool(torch.isfinite(scale).all()):
                 raise ValueError(f"smooth_: a weight of {', '.join(linears)} has NaN or infinite values")
-            made.append((norm, linears, scale))
-        for norm, linears, scale in made:
+            factors.append((norm, linears, scale))
+        for norm, linears, scale in factors:
             norm.weight.copy_(norm.weight / scale)
             if getattr(norm, "bias", None) is not None:
                 norm.bias.copy_(norm.bias / scale)
@@ -55,7 +57,7 @@ def largest_inputs(
 ) -> dict[str, torch.Tensor]:
     """The greatest magnitude of each channel, (K,) float32, of what goes into modules while the model computes batches,
     in evaluation mode. Raises ValueError for values that are not finite, and for modules that are not reached."""
-    found: dict[str, torch.Tensor] = {}
+    largest: dict[str, torch.Tensor] = {}
 
     def noting(name: str) -> Any:
         def note(_: nn.Module, args: tuple[Any, ...]) -> None:
@@ -66,7 +68,7 @@ def largest_inputs(
                     f"calibration: what goes into {name}, of shape {tuple(x.shape)}, has NaN or infinite values:"
                     " find the batch, or replace them (nan_to_num)"
                 )
-            found[name] = torch.maximum(found[name], most) if name in found else most
+            largest[name] = torch.maximum(largest[name], most) if name in largest else most
 
         return note
 
@@ -82,9 +84,9 @@ def largest_inputs(
             hook.remove()
         for module, training in modes:
             module.training = training
-    if missing := [name for name in modules if name not in found]:
+    if missing := [name for name in modules if name not in largest]:
         raise ValueError(f"calibration: no batch reaches {', '.join(missing)}")
-    return found
+    return largest
 
 
 def _pair(model: nn.Module, name: str, others: list[str]) -> tuple[Any, dict[str, Any]]:

@@ -26,14 +26,14 @@ def flatten_tensor_state_dict(state: Mapping[str, torch.Tensor]) -> tuple[dict[s
     Returns (tensors, metadata). Raises ValueError where such a name is taken.
     """
     tensors: dict[str, torch.Tensor] = {name: t for name, t in state.items() if not is_quantized(t)}
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     storages: dict[int, str] = {}
     for name, t in state.items():
         if not is_quantized(t):
             continue
         parts, base, scheme, names, (size, stride, offset) = described(t)
         owner = storages.setdefault(t.untyped_storage()._cdata, name)
-        found[name] = [owner, base, scheme, names, size, stride, offset]
+        flat[name] = [owner, base, scheme, names, size, stride, offset]
         if owner != name:
             continue
         for part, tensor in zip(Scheme(*scheme).parts, parts, strict=True):
@@ -42,7 +42,7 @@ def flatten_tensor_state_dict(state: Mapping[str, torch.Tensor]) -> tuple[dict[s
                     f"flatten_tensor_state_dict: {name!r} is quantised, and there is a {taken!r}: rename it"
                 )
             tensors[taken] = tensor
-    return tensors, {KEY: json.dumps(found)}
+    return tensors, {KEY: json.dumps(flat)}
 
 
 def unflatten_tensor_state_dict(
@@ -57,10 +57,10 @@ def unflatten_tensor_state_dict(
 
     Raises ValueError for codes or scales that are missing, or that fit no scheme.
     """
-    found = json.loads((metadata or {}).get(KEY, "{}"))
+    described = json.loads((metadata or {}).get(KEY, "{}"))
     taken: set[str] = set()
-    made = {}
-    for name, (owner, base, scheme, names, size, stride, offset) in found.items():
+    state = {}
+    for name, (owner, base, scheme, names, size, stride, offset) in described.items():
         encoding, granularity, group, block, axis, symmetric, activation, given, table = scheme
         fields = (encoding, granularity, group, tuple(block), axis, symmetric, activation, given, tuple(table))
         parts = [f"{owner}.{part}" for part in Scheme(*fields).parts]
@@ -69,5 +69,5 @@ def unflatten_tensor_state_dict(
         taken.update(parts)
         arrays = [tensors[part].cpu() for part in parts]
         where = (tuple(size), tuple(stride), offset, False)
-        made[name] = rebuild(str(torch.device(device)), arrays, tuple(base), fields, names, *where)
-    return {**{name: t.to(device) for name, t in tensors.items() if name not in taken}, **made}
+        state[name] = rebuild(str(torch.device(device)), arrays, tuple(base), fields, names, *where)
+    return {**{name: t.to(device) for name, t in tensors.items() if name not in taken}, **state}

@@ -31,8 +31,8 @@ def quantize(
 ) -> torch.Tensor:
     place, array = read(t, "quantize")
     with place.backend.scope():
-        made = encode(place.backend, array, scheme, observer=observer, inputs=inputs)
-    return tensor_at(place, made)
+        encoded = encode(place.backend, array, scheme, observer=observer, inputs=inputs)
+    return tensor_at(place, encoded)
 
 
 def dequantize(t: torch.Tensor) -> torch.Tensor:

@@ -34,7 +34,7 @@ def from_torchao(x: Any, device: Any = None) -> Any:
 
 def _module(model: nn.Module, place: Place) -> nn.Module:
     """All weights are read before the first is replaced."""
-    made: dict[int, nn.Parameter] = {}
+    parameters: dict[int, nn.Parameter] = {}
     inputs: dict[nn.Module, torchao_inputs.Inputs] = {}
     for prefix, module in model.named_modules():
         for key, p in module._parameters.items():
@@ -42,17 +42,17 @@ def _module(model: nn.Module, place: Place) -> nn.Module:
                 continue
             name = f"{prefix}.{key}" if prefix else key
             try:
-                if id(p) not in made:
-                    made[id(p)] = nn.Parameter(_tensor(p, place), requires_grad=False)
-                found = _inputs(module, p)
+                if id(p) not in parameters:
+                    parameters[id(p)] = nn.Parameter(_tensor(p, place), requires_grad=False)
+                input_scheme = _inputs(module, p)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{name}: {error}") from None
-            if found is not None:
-                inputs[module] = found
+            if input_scheme is not None:
+                inputs[module] = input_scheme
     for module in list(model.modules()):
         for key, held in module._parameters.items():
-            if held is not None and id(held) in made:
-                module._parameters[key] = made[id(held)]
+            if held is not None and id(held) in parameters:
+                module._parameters[key] = parameters[id(held)]
                 _without_repr(module)
         if module in inputs:
             torchao_inputs.attach(module, inputs[module])
@@ -102,22 +102,22 @@ def _alone(t: Any, place: Place) -> torch.Tensor:
 
 def _tensor(t: Any, place: Place) -> torch.Tensor:
     """The same codes and scales on the device."""
-    found = read(t)
-    scheme = _scheme(found, torchao_inputs.activation_of(t) if found.zero is None else None)
-    base, shape, xp = tuple(found.codes.shape), tuple(t.shape), place.backend
+    values = read(t)
+    scheme = _scheme(values, torchao_inputs.activation_of(t) if values.zero is None else None)
+    base, shape, xp = tuple(values.codes.shape), tuple(t.shape), place.backend
     with xp.scope():
-        codes = xp.asarray(_host(found.codes))
-        scale, zero = xp.asarray(_host(found.scale.float())), None
+        codes = xp.asarray(_host(values.codes))
+        scale, zero = xp.asarray(_host(values.scale.float())), None
         if scheme.has_zero_points:
-            zero = torch.zeros_like(found.scale) if found.zero is None else found.zero
+            zero = torch.zeros_like(values.scale) if values.zero is None else values.zero
             zero = xp.asarray(_host(zero.float()))
-        found_numbers = {n: _host(x.float()) for n in ("scale", "zero") if (x := getattr(found, n)) is not None}
+        found_numbers = {n: _host(x.float()) for n in ("scale", "zero") if (x := getattr(values, n)) is not None}
         check_numbers(found_numbers, f"from_torchao: a {type(t).__qualname__} of shape {shape}")
         parts = {"codes": scheme.codes.pack(xp, codes), "scale": scale, "zero": zero}
         for name in ("input_scale", "input_zero"):
             if name in scheme.parts:
-                given = getattr(t, {"input_scale": "act_quant_scale", "input_zero": "act_quant_zero_point"}[name])
-                parts[name] = xp.asarray(_host(given.reshape(()).float()))
+                stored = getattr(t, {"input_scale": "act_quant_scale", "input_zero": "act_quant_zero_point"}[name])
+                parts[name] = xp.asarray(_host(stored.reshape(()).float()))
         q = Quantized(**parts, base=base, geometry=whole(base, numpy_dtype(t.dtype)), scheme=scheme)
     return attached(place, q, t.dtype, shape, contiguous_strides(shape))
 

@@ -41,14 +41,14 @@ class Inputs(nn.Module):
             from torchao.prototype.mx_formats.mx_tensor import MXTensor
 
             k, rows = self.rule, x.reshape(-1, x.shape[-1])
-            made = MXTensor.to_mx(rows, k.elem_dtype, k.block_size, k.scaling_mode, k.kernel_preference)
-            return made.dequantize(x.dtype).reshape(x.shape)
+            tensor = MXTensor.to_mx(rows, k.elem_dtype, k.block_size, k.scaling_mode, k.kernel_preference)
+            return tensor.dequantize(x.dtype).reshape(x.shape)
         from torchao.quantization.quantize_.common import quantize_tensor_kwargs as kinds
 
-        made = kinds._choose_quant_func_and_quantize_tensor(
+        tensor = kinds._choose_quant_func_and_quantize_tensor(
             x, self.rule, scale=self.act_quant_scale, zero_point=self.act_quant_zero_point
         )
-        return made.dequantize()
+        return tensor.dequantize()
 
     def extra_repr(self) -> str:
         return "" if self.rule is None else str(self.rule)

@@ -55,7 +55,7 @@ def prepare(
 ) -> nn.Module:
     """See `tg.quantization.prepare_qat_`."""
     wanted = wanted or (lambda _, module: isinstance(module, nn.Linear))
-    found: list[tuple[nn.Module, Scheme]] = []
+    layers: list[tuple[nn.Module, Scheme]] = []
     names = []
     for name, module in model.named_modules():
         weight = getattr(module, "weight", None)
@@ -84,10 +84,10 @@ def prepare(
             quantize(weight, scheme)
         except ValueError as error:
             raise ValueError(f"{where}.weight: {error}") from None
-        found.append((module, scheme))
-    if not found:
+        layers.append((module, scheme))
+    if not layers:
         raise nothing_fits(names, "prepare_qat_")
-    for module, scheme in found:
+    for module, scheme in layers:
         rounding = FakeQuantize(scheme)
         if scheme.activation:
             rounding.hook = module.register_forward_pre_hook(_rounds_input)
@@ -98,7 +98,7 @@ def prepare(
 
 def convert(model: nn.Module) -> nn.Module:
     """See `tg.quantization.convert_`."""
-    made: dict[tuple[int, Scheme], nn.Parameter] = {}
+    parameters: dict[tuple[int, Scheme], nn.Parameter] = {}
     places = []
     for name, module in model.named_modules():
         if not parametrize.is_parametrized(module, "weight"):
@@ -107,12 +107,12 @@ def convert(model: nn.Module) -> nn.Module:
         if len(parametrisations) != 1 or not isinstance(rounding := parametrisations[0], FakeQuantize):
             continue
         weight, scheme = parametrisations.original, rounding.scheme
-        if (id(weight), scheme) not in made:
+        if (id(weight), scheme) not in parameters:
             try:
-                made[id(weight), scheme] = nn.Parameter(quantize(weight, scheme), requires_grad=False)
+                parameters[id(weight), scheme] = nn.Parameter(quantize(weight, scheme), requires_grad=False)
             except ValueError as error:
                 raise ValueError(f"convert_: {name}.weight: {error}") from None
-        places.append((module, rounding, made[id(weight), scheme]))
+        places.append((module, rounding, parameters[id(weight), scheme]))
     if not places:
         raise ValueError("convert_: no weight is prepared: call tg.quantization.prepare_qat_ before training")
     for module, rounding, parameter in places:

@@ -14,7 +14,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch.library import Library
 
-from tensorgraft.frontends.torch.core.modes import suspended, tracing
+from tensorgraft.frontends.torch.core.modes import OwnMode, suspended, tracing
 
 Tensor = torch.Tensor
 
@@ -88,10 +88,7 @@ def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: flo
 
 def _is_watched() -> bool:
     """A dispatch mode that is not a compiled function's own looks at operators."""
-    from tensorgraft.frontends.torch.compiled.explain import Labels  # which importing the device is not to wait for
-    from tensorgraft.frontends.torch.compiled.host import HostWatch
-
-    return any(not isinstance(torch._C._get_dispatch_stack_at(i), HostWatch | Labels) for i in range(_modes()))
+    return any(not isinstance(torch._C._get_dispatch_stack_at(i), OwnMode) for i in range(_modes()))
 
 
 def _backward(

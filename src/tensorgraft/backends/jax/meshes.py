@@ -1,0 +1,53 @@
+"""Meshes and placements in JAX's words and in the hub's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from tensorgraft.hub.placement import Mesh, Placement
+
+
+@functools.lru_cache(maxsize=256)
+def mesh_of(mesh: Mesh, platform: str) -> jax.sharding.Mesh:
+    by_id = {d.id: d for d in jax.devices(platform)}
+    return jax.sharding.Mesh(np.array([by_id[i] for i in mesh.ids]).reshape(mesh.shape), mesh.names)
+
+
+@functools.lru_cache(maxsize=4096)
+def sharding_of(placement: Placement, platform: str) -> NamedSharding:
+    entries = [names[0] if len(names) == 1 else names or None for names in placement.spec]
+    return NamedSharding(mesh_of(placement.mesh, platform), PartitionSpec(*entries))
+
+
+@functools.lru_cache(maxsize=4096)
+def placement_of(sharding: NamedSharding, ndim: int, backend: str) -> Placement:
+    there = sharding.mesh
+    ids = tuple(d.id for d in there.devices.flat)
+    mesh = Mesh(tuple(there.devices.shape), tuple(map(str, there.axis_names)), backend, ids)
+    entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in sharding.spec]
+    return Placement(mesh, (*entries, *[()] * (ndim - len(entries))))
+
+
+def on_several_meshes(error: Exception, args: Sequence[Any]) -> ValueError | None:
+    """What to say instead of an error of JAX for arrays that lie on different devices; None for other errors."""
+    if "incompatible devices" not in str(error):
+        return None
+    found: dict[str, str] = {}
+    for x in jax.tree.leaves(list(args)):
+        sharding = getattr(x, "sharding", None)
+        if isinstance(sharding, NamedSharding):
+            where = str(placement_of(sharding, x.ndim, "jax"))
+        else:
+            where = "on one device" if sharding is not None else ""
+        if where:
+            found.setdefault(where, f"{x.dtype}{list(x.shape)} {where}")
+    return ValueError(
+        f"operands lie on different devices: {'; '.join(found.values())}. Place them on one mesh: tg.parallel.shard(x,"
+        " mesh, spec), or tg.parallel.replicate(x, mesh)"
+    )

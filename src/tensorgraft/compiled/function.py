@@ -1,0 +1,138 @@
+"""A function that is traced once for each kind of call: what `tg.jit` of every front end begins with.
+
+A call is looked up by the structure of its arguments, modes, the objects that the function reaches at once, and what
+its leaves look like; then the guards of the traces that are known for it are asked, one after the other.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorgraft.compiled.reach import Reached
+from tensorgraft.compiled.values import keys_of
+from tensorgraft.hub.backend import Backend
+
+Structure = Any  # hashable; of a call without containers its number of arguments
+Flattened = tuple[list[Any], Structure]
+MOST_TRACES = 32
+_MOST_KEYS = 256
+
+
+@dataclass
+class Report:
+    """What `tg.jit` did with one function."""
+
+    name: str
+    traces: int = 0
+    calls: int = 0
+    cold: int = 0  # calls that ran as eager code, with signatures that had not come back yet
+    trace_seconds: float = 0.0
+    compile_seconds: float = 0.0  # of the first calls of the traces, which compile
+    operations: list[int] = field(default_factory=list)  # of each traced program
+    reasons: list[list[str]] = field(default_factory=list)  # of each trace: what was new
+
+
+def flattening(atoms: Collection[type], flatten: Callable[[Any], Flattened]) -> Callable[[Any, Any], Flattened]:
+    """`flatten` of the arguments of a call, most of which have no containers, but `atoms` alone."""
+
+    def flatten_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Flattened:
+        if not kwargs:
+            for a in args:
+                if a.__class__ not in atoms:
+                    break
+            else:
+                return list(args), len(args)
+        return flatten((args, kwargs))
+
+    return flatten_call
+
+
+def unflatten_call(structure: Structure, leaves: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return (tuple(leaves), {}) if isinstance(structure, int) else structure.unflatten(leaves)
+
+
+class TracedFunction:
+    """Of a trace: `guards.hold(leaves)`, and the call `(leaves) -> results`."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, fn, updated=())
+        self.fn = fn
+        self.report = Report(getattr(fn, "__qualname__", type(fn).__name__))
+        self.traces: dict[Any, list[Any]] = {}
+        # the same traces by a key that is made faster, with the objects that it knows by identity
+        self._quick: dict[Any, tuple[list[Any], Sequence[Any]]] = {}
+        self._last: tuple[Any, tuple[list[Any], Sequence[Any]] | None] = None, None  # most calls' key
+        self._reached = Reached(fn)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.report.calls += 1
+        if self._is_inside():
+            return self.fn(*args, **kwargs)
+        leaves, structure = self._flatten(args, kwargs)
+        objects = self._reached.now()
+        quick = [structure, *map(id, objects)]
+        self._add_keys(quick, leaves)
+        before, known = self._last
+        if quick != before:  # to compare takes half of what it takes to look up
+            known = self._quick.get(tuple(quick))
+            if known is not None:
+                self._last = quick, known
+        if known is not None:
+            for trace in known[1]:
+                if trace.guards.hold(leaves):
+                    return trace(leaves)
+        return self._first_call(quick, leaves, structure, objects, args, kwargs)
+
+    # ---- the front end's own -----------------------------------------------------------------------------------------
+
+    _flatten: Callable[[Any, Any], Flattened]  # (args, kwargs) -> (leaves, structure)
+    _add_keys: Callable[[list[Any], Sequence[Any]], None]  # modes and what leaves look like are added to keys
+
+    @staticmethod
+    def _is_inside() -> bool:
+        """A trace or a transform is under way, which has the function with the rest."""
+        raise NotImplementedError
+
+    def _first_call(
+        self, quick: Any, leaves: list[Any], structure: Any, objects: list[Any], args: Any, kwargs: Any
+    ) -> Any:
+        """A call for which no trace is at hand."""
+        raise NotImplementedError
+
+    # ---- traces ------------------------------------------------------------------------------------------------------
+
+    def _key(self, quick: Sequence[Any], objects: list[Any], backend: Backend) -> Any:
+        """The same for all calls that a trace of this one may serve: plain values by what they are."""
+        return backend, quick[0], keys_of(objects), *quick[1 + len(objects) :]
+
+    def _remember(self, quick: Sequence[Any], objects: list[Any], known: Sequence[Any]) -> None:
+        if len(self._quick) >= _MOST_KEYS:
+            self._quick.clear()
+        self._quick[tuple(quick)] = objects, known
+
+    @property
+    def programs(self) -> int:
+        """How many there are."""
+        return sum(map(len, self.traces.values()))
+
+
+# ---- kinds -----------------------------------------------------------------------------------------------------------
+
+_compile: dict[type, Callable[[Any], Any]] = {}
+
+
+def compiles_by(kind: type, compiled: Callable[[Any], Any]) -> None:
+    """Functions of a kind that a front end has made are compiled by `compiled`."""
+    _compile[kind] = compiled
+
+
+def own_compiled(fn: Any) -> Any:
+    """What `tg.jit` makes of a function of such a kind; None for any other."""
+    return next((compiled(fn) for kind, compiled in _compile.items() if isinstance(fn, kind)), None)

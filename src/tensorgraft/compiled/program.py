@@ -1,0 +1,179 @@
+"""Where a call finds the arrays that a traced program takes: in storages, numbers among its arguments, what the host
+feeds, and constants."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+Cell = Any  # a `Storage`: an array of a backend, which a write replaces
+Leaves = Sequence[Any]  # the arguments of a call
+
+
+@dataclass(slots=True)
+class Source:
+    """A storage: always the same one, or that of an argument, or one that each call finds otherwise."""
+
+    cell: Cell | None = None
+    argument: int | None = None
+    find: Callable[[Leaves], Cell] | None = None
+
+
+class NumberInput(NamedTuple):
+    """A Python number among the arguments that is an input of the program."""
+
+    at: int  # which leaf
+    dtype: np.dtype
+
+
+@dataclass
+class Feed:
+    """A value that the host gives at every call."""
+
+    stand_in: Array
+    value: Callable[[], np.ndarray]
+    traced: np.ndarray | None = None  # the value at the time of the trace, which the call that traced goes with
+    what: str = "random state"
+    tensor: Any = None  # of the host, from outside
+
+    def take(self) -> np.ndarray:
+        if self.traced is None:
+            return self.value()
+        value, self.traced = self.traced, None
+        return value
+
+
+class Storages:
+    """Many of them at once. `cell_of`: the storage of an argument."""
+
+    def __init__(self, sources: Sequence[Source], cell_of: Callable[[Any], Cell]) -> None:
+        nobody: Any = _Nobody(None)
+        self._cell_of = cell_of
+        self._fixed: list[Any] = [source.cell or nobody for source in sources]
+        self._arguments = [(k, s.argument) for k, s in enumerate(sources) if s.argument is not None]
+        self._others = [(k, s.find) for k, s in enumerate(sources) if s.find is not None]
+
+    def __len__(self) -> int:
+        return len(self._fixed)
+
+    def __call__(self, leaves: Leaves) -> list[Cell]:
+        if not self._arguments and not self._others:
+            return self._fixed
+        cells = self._fixed.copy()
+        for k, i in self._arguments:
+            cells[k] = self._cell_of(leaves[i])
+        for k, find in self._others:
+            cells[k] = find(leaves)
+        return cells
+
+    def arrays(self, leaves: Leaves) -> list[Array]:
+        """What is in them."""
+        arrays, cell_of = [cell.array for cell in self._fixed], self._cell_of
+        for k, i in self._arguments:
+            arrays[k] = cell_of(leaves[i]).array
+        for k, find in self._others:
+            arrays[k] = find(leaves).array
+        return arrays
+
+
+class _Nobody:
+    """In the place of a storage that each call brings, or of one for a constant."""
+
+    shared = True
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+
+class ProgramInputs:
+    """The arrays that a program takes. Those of storages that it writes may be donated to it."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source | NumberInput | Feed | Array],
+        donated: Sequence[int],
+        backend: Backend,
+        cell_of: Callable[[Any], Cell],
+        calling: Callable[[Leaves], Any] = contextlib.nullcontext,
+    ) -> None:
+        """`calling`: the context in which feeds look at the arguments."""
+        self._backend, self._calling = backend, calling
+        self._feeds = [(k, s) for k, s in enumerate(sources) if isinstance(s, Feed)]
+        self._numbers = [(k, *s) for k, s in enumerate(sources) if isinstance(s, NumberInput)]
+        anew = (Feed, NumberInput)
+        self._storages = Storages(
+            [s if isinstance(s, Source) else Source(_Nobody(None if isinstance(s, anew) else s)) for s in sources],
+            cell_of,
+        )
+        self._donated = list(donated)
+        self._plain = not self._feeds and not self._numbers and not self._donated
+
+    @property
+    def fed(self) -> bool:
+        """The host feeds some of them, anew for each call."""
+        return bool(self._feeds)
+
+    def __call__(self, leaves: Leaves) -> list[Array]:
+        arrays = self._storages.arrays(leaves)
+        if self._plain:
+            return arrays
+        for k, feed in self._feeds:
+            arrays[k] = feed.take()
+        for k, i, dtype in self._numbers:
+            arrays[k] = np.asarray(leaves[i], dtype)
+        if self._donated:
+            cells = self._storages(leaves)
+            donated = [arrays[k] for k in self._donated]
+            counts = list(map(sys.getrefcount, donated))
+            if max(counts) > _HELD or True in [cells[k].shared for k in self._donated]:
+                # whoever else holds an array (another storage, a caller, DLPack) must not lose it
+                with self._backend.scope():
+                    for k, count in zip(self._donated, counts, strict=True):
+                        if count > _HELD or cells[k].shared:
+                            arrays[k] = self._backend.copy(arrays[k])
+        return arrays
+
+    def run(self, program: Any, leaves: Leaves) -> tuple[Array, ...]:
+        """What a program gives that takes memory only of arrays that nobody else holds (`TracedProgram.compile`):
+        storages let go of theirs for the time."""
+        arrays = self(leaves)
+        cells = self._storages(leaves)
+        own = {k: cell for k in program.takes if not isinstance(cell := cells[k], _Nobody) and cell.array is arrays[k]}
+        if not own:
+            return tuple(program(*arrays))
+        for cell in own.values():
+            cell.array = None
+        try:
+            results: tuple[Array, ...] = program.take(arrays)
+            return results
+        except BaseException:
+            for k, cell in own.items():
+                cell.array = arrays[k]
+            raise
+
+    def now(self, leaves: Leaves) -> list[Array]:
+        """The arrays as they are, for a look at them: nothing is donated."""
+        arrays = self._storages.arrays(leaves)
+        with self._calling(leaves):
+            for k, feed in self._feeds:
+                arrays[k] = feed.value()
+        return arrays
+
+
+def _held() -> int:
+    """The count that `ProgramInputs` sees of an array which only its storage holds."""
+    cells = [_Nobody(object())]
+    arrays = [cell.array for cell in cells]
+    donated = [arrays[k] for k in (0,)]
+    return max(list(map(sys.getrefcount, donated)))
+
+
+_HELD = _held()

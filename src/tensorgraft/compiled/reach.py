@@ -1,0 +1,248 @@
+"""What a function of a program reaches, under the names that the program has for it: `model.head.weight`,
+`self.optimizer`, `batch['ids']`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import dis
+import functools
+import inspect
+import os
+import sys
+import sysconfig
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import is_
+from typing import Any
+
+from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.places import OURS
+from tensorgraft.compiled.values import is_scalar, same
+
+Named = tuple[str, Any]
+MOST, _MOST_OBJECTS = 4096, 100_000  # objects, and elements of one container: what lies beyond is not looked at
+_LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_FOREIGN = ("tensorgraft", "jax", "jaxlib", "numpy")
+_CLOSED = (types.ModuleType, type, types.BuiltinFunctionType, types.GenericAlias)
+
+
+class Reached:
+    """What a function reaches at once: by its closure, its globals and the object it is a method of."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fixed: list[Any] = []
+        self._names: tuple[list[str], list[str]] = [], []  # of the fixed ones and of the cells
+        self._cells: list[types.CellType] = []
+        self._globals: list[tuple[dict[str, Any], str]] = []
+        self._find(fn)
+
+    def _find(self, fn: Any) -> None:
+        if isinstance(fn, types.MethodType):
+            self.fixed.append(fn.__self__)
+            self._names[0].append("self")
+            fn = fn.__func__
+        if isinstance(fn, functools.partial):
+            self._find(fn.func)
+            self.fixed += [*fn.args, *fn.keywords.values()]
+            self._names[0].extend([*(f"args[{i}]" for i in range(len(fn.args))), *fn.keywords])
+        elif isinstance(fn, types.FunctionType):
+            self._cells += fn.__closure__ or ()
+            self._names[1].extend(fn.__code__.co_freevars)
+            self._globals += [(fn.__globals__, name) for name in dict.fromkeys(_globals_of(fn.__code__))]
+        else:
+            self.fixed.append(fn)
+            self._names[0].append(type(fn).__name__)
+
+    def names(self) -> list[str]:
+        """The program's names for what `now` finds."""
+        return [*self._names[0], *self._names[1], *(name for _, name in self._globals)]
+
+    def now(self) -> list[Any]:
+        """The objects, in an order that stays the same; `Reached` itself for variables that are not there."""
+        try:
+            found = [c.cell_contents for c in self._cells]
+        except ValueError:  # a variable that is not bound yet
+            found = []
+            for c in self._cells:
+                found.append(Reached)
+                with contextlib.suppress(ValueError):
+                    found[-1] = c.cell_contents
+        if self._globals:
+            found += [table.get(name, Reached) for table, name in self._globals]
+        return [*self.fixed, *found] if self.fixed else found
+
+
+def _globals_of(code: types.CodeType) -> Iterable[str]:
+    """The global names that code reads, functions inside it included."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _globals_of(constant)
+
+
+# ---- further -------------------------------------------------------------------------------------------------------
+
+
+class Held:
+    """A container, and what was in it, with the program's names, which are `[k]` where there are none."""
+
+    def __init__(self, name: str, of: Any, now: Callable[[], list[Any]], names: list[str] | None = None) -> None:
+        self.name, self.of, self.now, self.names = name, of, now, names
+        self.before = now()
+
+    def holds(self) -> bool:
+        """It holds the same objects, or equal plain values."""
+        now = self.now()
+        if len(now) != len(self.before):
+            return False
+        return all(map(is_, now, self.before)) or all(map(same, now, self.before))
+
+    def children(self) -> Iterator[Named]:
+        names = self.names if self.names is not None else [f"[{k}]" for k in range(len(self.before))]
+        return ((f"{self.name}{key}", child) for key, child in zip(names, self.before, strict=True))
+
+
+def walk(
+    roots: Iterable[Named], seen: dict[int, Any] | None = None, modules: bool = False
+) -> Iterator[tuple[str, Any, Held | None]]:
+    """What is behind values, the nearest first: (the program's name, a value, what is in it), each once. `modules`:
+    those of PyTorch are looked into, too."""
+    seen = {} if seen is None else seen
+    queue = deque(roots)
+    while queue and len(seen) < MOST:
+        name, value = queue.popleft()
+        if is_scalar(value) or isinstance(value, _CLOSED) or id(value) in seen:
+            continue
+        seen[id(value)] = value
+        held = None if framework_of(value) is not None else _held(name, value, in_library)
+        if held is None and modules and _is_module(value):
+            held = _of_tables(name, value, (value._parameters, value._buffers, value._modules))
+        if held is not None and len(held.before) > MOST:
+            continue
+        yield name, value, held
+        if held is not None:
+            queue.extend(held.children())
+
+
+def objects_behind(roots: Sequence[Named], library: Callable[[str], bool]) -> Iterator[Named]:
+    """The objects behind `roots`, each once, the nearest first, and by what their attributes hold; no numbers and
+    strings, nor what frameworks are made of. `library`: of the file of a function, which is not looked into."""
+    seen: dict[int, Any] = {}
+    queue = deque(roots)
+    while queue and len(seen) < _MOST_OBJECTS:
+        name, value = queue.popleft()
+        if is_scalar(value) or isinstance(value, _CLOSED) or id(value) in seen:
+            continue
+        module = _is_module(value)
+        if type(value).__module__.partition(".")[0] in _FOREIGN and not module:
+            if hasattr(value, "__wrapped__"):  # a compiled function
+                queue.append((name, value.__wrapped__))
+            continue
+        seen[id(value)] = value
+        yield name, value
+        if framework_of(value) is not None:
+            continue
+        held: Held | None
+        if module:
+            own = vars(value)
+            public, private = ({k: v for k, v in own.items() if k.startswith("_") is p} for p in (False, True))
+            held = _of_tables(name, value, (value._parameters, value._buffers, value._modules, public, private))
+        else:
+            held = _held(name, value, library)
+            if held is None and not isinstance(value, types.FunctionType) and hasattr(value, "__dict__"):
+                held = _of_tables(name, value, (dict(vars(value)),))
+        if held is not None:
+            queue.extend((its_name, child) for its_name, child in held.children() if " key [" not in its_name)
+
+
+def roots(fn: Callable[..., Any]) -> list[Named]:
+    """What a function reaches at once, its defaults included, and the program's names for it."""
+    held = _held("", fn, in_library)
+    return [(type(fn).__name__, fn)] if held is None else list(held.children())
+
+
+def arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Named]:
+    """The arguments of a call under the names that the function has for them."""
+    try:
+        signature = inspect.signature(getattr(fn, "forward", fn))
+        bound = signature.bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # the call itself says what is wrong; some built-in functions have no signature
+        return [*((f"args[{i}]", a) for i, a in enumerate(args)), *kwargs.items()]
+    flat: list[Named] = []
+    for name, value in bound.items():
+        several = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+        flat.extend(value.items() if several else [(name, value)])
+    return flat
+
+
+def _held(name: str, value: Any, library: Callable[[str], bool]) -> Held | None:
+    """What is in a container, or around a function of the program; None for anything else."""
+    if isinstance(value, dict | Mapping):
+        keys = [f"[{key!r}]" if isinstance(key, str | int | float | tuple) else "[...]" for key in list(value)]
+        return Held(name, value, lambda: [*value, *value.values()], [f" key {k}" for k in keys] + keys)
+    if isinstance(value, list | tuple | deque | set | frozenset):
+        return Held(name, value, lambda: list(value))
+    if dataclasses.is_dataclass(value) or isinstance(value, types.SimpleNamespace):
+        names = [f.name for f in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else [*vars(value)]
+        return Held(name, value, lambda: [getattr(value, n, None) for n in names], [f".{n}" for n in names])
+    if isinstance(value, types.FunctionType) and not library(value.__code__.co_filename):
+        return _around(value)
+    if isinstance(value, types.MethodType):
+        return Held("", value, lambda: [value.__func__, value.__self__], [name, "self"])
+    if isinstance(value, functools.partial):
+        names = [name, *(f"args[{k}]" for k in range(len(value.args))), *value.keywords]
+        return Held("", value, lambda: [value.func, *value.args, *value.keywords.values()], names)
+    if (wrapped := getattr(value, "__wrapped__", None)) is not None and _is_compiled(value):
+        return Held(name, value, lambda: [wrapped], [""])
+    return None
+
+
+def _is_module(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def _of_tables(name: str, value: Any, tables: Sequence[dict[str, Any]]) -> Held:
+    """Attributes."""
+    names = [f".{key}" if name else f"{key}" for table in tables for key in table]
+    return Held(name, value, lambda: [v for table in tables for v in table.values()], names)
+
+
+def _is_compiled(value: Any) -> bool:
+    """A function that something of ours has made of one of the program's."""
+    return type(value).__module__.startswith("tensorgraft.")
+
+
+def _around(fn: types.FunctionType) -> Held:
+    """The variables of a function that are not its own, and its defaults."""
+    tables = fn.__globals__
+    names = [n for n in dict.fromkeys(_names(fn.__code__)) if n in tables]
+    cells = fn.__closure__ or ()
+
+    def now() -> list[Any]:
+        return [*map(tables.get, names), *map(_content, cells), *(fn.__defaults__ or ())]
+
+    defaults = [f"default {k}" for k in range(len(fn.__defaults__ or ()))]
+    return Held("", fn, now, [*names, *fn.__code__.co_freevars, *defaults])
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a variable that is not bound yet
+        return None
+
+
+def _names(code: types.CodeType) -> Iterable[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _names(inner)
+
+
+def in_library(file: str) -> bool:
+    return file.startswith("<frozen") or file.startswith((*_LIBRARIES, OURS))

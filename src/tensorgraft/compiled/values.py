@@ -1,0 +1,44 @@
+"""Plain Python values, which are constants of a trace, told apart exactly: zeros have signs, NaN is itself, 2 is not
+2.0. Anything else is known by its identity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+_SCALARS: set[type] = {bool, int, float, complex, str, bytes, type(None)}
+
+
+def plain(*kinds: type) -> None:
+    """Of a front end (PyTorch's dtypes, say): values of these types are plain, too."""
+    _SCALARS.update(kinds)
+
+
+def is_scalar(value: Any) -> bool:
+    return value.__class__ in _SCALARS
+
+
+def is_plain(value: Any) -> bool:
+    """A scalar, or a tuple or a frozen set of such."""
+    kind = value.__class__
+    return kind in _SCALARS or ((kind is tuple or kind is frozenset) and all(map(is_plain, value)))
+
+
+def exact(value: Any) -> Any:
+    """A key of a plain value, equal for the same one alone."""
+    kind = value.__class__
+    if kind is float:
+        return kind, value.hex()
+    if kind is complex:
+        return kind, value.real.hex(), value.imag.hex()
+    return kind, kind(map(exact, value)) if kind is tuple or kind is frozenset else value
+
+
+def same(a: Any, b: Any) -> bool:
+    """The same object, or the same plain value."""
+    return a is b or (a.__class__ is b.__class__ and is_plain(a) and bool(exact(a) == exact(b)))
+
+
+def keys_of(objects: Iterable[Any]) -> tuple[Any, ...]:
+    """Plain values by what they are, other objects by their identity: whoever keeps the keys keeps the objects."""
+    return tuple(exact(v) if is_plain(v) else id(v) for v in objects)

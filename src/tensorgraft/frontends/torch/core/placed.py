@@ -1,0 +1,95 @@
+"""Tensors of the device that are spread over a mesh.
+
+A placement is the storage's: every tensor on it, views and tied parameters too, is where the storage's pieces are.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.tensors import cell_of, to_array
+from tensorgraft.hub.placement import Placement
+from tensorgraft.storage import Storage, is_dense, pin
+
+Tensor = torch.Tensor
+
+moves = 0  # how often storages that were there have been given other placements: what is compiled knows the old ones
+
+
+def moved() -> None:
+    """Functions of `tg.jit` are traced again."""
+    global moves
+    moves += 1
+
+
+def fills(t: Tensor) -> bool:
+    """A tensor has all of its storage, each element once."""
+    return (
+        not t.storage_offset()
+        and is_dense(tuple(t.size()), t.stride())
+        and t.untyped_storage().nbytes() == t.numel() * t.element_size()
+    )
+
+
+def place(t: Tensor, placement: Placement) -> None:
+    """Spread the storage of a tensor, which fills it, and keep it so: writes do not move it."""
+    cell = cell_of(t)
+    state.touch(cell)
+    xp = cell.backend
+    order = _order(t)
+    with xp.scope():
+        array = cell.array
+        rows = tuple(t.shape[d] for d in order)
+        if xp.shape(array) != rows or xp.dtype_of(array) != xp.dtype_of(to_array(t)):
+            array = to_array(t.detach().permute(order))
+    pin(cell, array, placement.permuted(order))
+
+
+def _order(t: Tensor) -> list[int]:
+    """The dimensions in the order in which they lie."""
+    strides = t.stride()
+    return sorted(range(t.dim()), key=lambda d: (-strides[d], d))
+
+
+def pinned(t: Tensor) -> Placement | None:
+    """The placement that writes do not change, of a tensor that fills its storage."""
+    cell = getattr(t.untyped_storage(), "cell", None)
+    if cell is None or cell.placement is None or not fills(t):
+        return None
+    order = _order(t)
+    if len(cell.placement.spec) != len(order):
+        return None
+    return cell.placement.permuted([order.index(d) for d in range(len(order))])
+
+
+def follow(new: Tensor, like: Tensor) -> None:
+    """Give a new tensor the placement of one of its shape."""
+    cell: Storage | None = getattr(like.untyped_storage(), "cell", None) if like.device.type == TYPE else None
+    if cell is None or cell.placement is None or new.size() != like.size() or new.device != like.device:
+        return
+    placement = pinned(like)
+    if placement is not None and fills(new):
+        place(new, placement)
+
+
+class Follow:
+    """A hook of a parameter: its gradient lies as it does."""
+
+    def __init__(self, parameter: Tensor) -> None:
+        self._parameter = weakref.ref(parameter)
+
+    def __call__(self, gradient: Tensor) -> None:
+        like = self._parameter()
+        if like is not None and gradient.device.type == TYPE and gradient.layout == torch.strided and fills(gradient):
+            follow(gradient, like)
+
+
+def hook(parameter: Tensor) -> None:
+    """Let the gradients of a parameter lie as it does, from now on."""
+    hooks = parameter._backward_hooks or {}
+    if parameter.requires_grad and not any(isinstance(h, Follow) for h in hooks.values()):
+        parameter.register_hook(Follow(parameter))

@@ -1,0 +1,120 @@
+"""Where the pieces of an array lie: a mesh of devices, and along which of its axes each dimension is split.
+
+The words are JAX's (`jax.sharding.Mesh`, `PartitionSpec`; GSPMD, Xu et al., arXiv 2105.04663): a dimension that names
+no axis is whole on every device, one that names axes is cut into as many equal parts as these have devices.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Devices of one backend in a grid with named axes. Made by `tg.parallel.mesh`.
+
+    Arguments:
+        shape: how many devices along each axis.
+        names: of the axes.
+        backend: the backend's name, as in `tg.device(name)`.
+        ids: the devices by their numbers, row-major.
+    """
+
+    shape: tuple[int, ...]
+    names: tuple[str, ...]
+    backend: str
+    ids: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many devices there are."""
+        return math.prod(self.shape)
+
+    @functools.cached_property
+    def extents(self) -> dict[str, int]:
+        """How many devices there are along each axis, by its name."""
+        return dict(zip(self.names, self.shape, strict=True))
+
+    def __str__(self) -> str:
+        axes = ", ".join(f"{name}: {n}" for name, n in self.extents.items())
+        return f"mesh of {self.size} devices of {self.backend} ({axes})"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Of an array: `spec` has for each dimension the names of the mesh's axes along which it is split, () for none."""
+
+    mesh: Mesh
+    spec: tuple[tuple[str, ...], ...]
+
+    @property
+    def is_replicated(self) -> bool:
+        """Every device has all of the array."""
+        return not any(self.spec)
+
+    def parts(self, dim: int) -> int:
+        """Into how many pieces a dimension is cut."""
+        return math.prod(self.mesh.extents[name] for name in self.spec[dim])
+
+    def shard_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of the piece that one device has."""
+        return tuple(n // self.parts(d) for d, n in enumerate(shape))
+
+    def permuted(self, axes: Sequence[int]) -> Placement:
+        """That of an array whose dimension i is the dimension `axes[i]` of this one's."""
+        return Placement(self.mesh, tuple(self.spec[a] for a in axes))
+
+    def check(self, shape: Sequence[int], what: str) -> None:
+        """Raises ValueError for a dimension that does not divide; `what` is the array's name in the message."""
+        for dim, n in enumerate(shape):
+            if n % self.parts(dim):
+                fit = [name for name, k in self.mesh.extents.items() if k > 1 and n % k == 0]
+                by = " x ".join(f"{name!r} ({self.mesh.extents[name]})" for name in self.spec[dim])
+                raise ValueError(
+                    f"{what}: dimension {dim} of shape {tuple(shape)} is {n}, which {by} does not divide, and nothing"
+                    f" is padded. Leave it whole (None){', or take ' + ' or '.join(map(repr, fit)) if fit else ''}."
+                )
+
+    def __str__(self) -> str:
+        return f"({', '.join(_entry(names) for names in self.spec)}) on a {self.mesh}"
+
+
+def _entry(names: tuple[str, ...]) -> str:
+    if not names:
+        return "None"
+    return repr(names[0]) if len(names) == 1 else f"({', '.join(map(repr, names))})"
+
+
+def placement(mesh: Mesh, spec: Sequence[Any], ndim: int, what: str) -> Placement:
+    """The placement that a specification by names means for an array of `ndim` dimensions: for each dimension None, the
+    name of an axis, or a sequence of them; what is left out is whole.
+
+    Raises ValueError for more entries than dimensions, axes that the mesh has not, and an axis that comes twice;
+    TypeError for what is none of these.
+    """
+    entries = tuple(_names(entry, what) for entry in spec)
+    while len(entries) > ndim and not entries[-1]:
+        entries = entries[:-1]
+    if len(entries) > ndim:
+        raise ValueError(f"{what}: spec {tuple(spec)!r} has {len(entries)} entries, the array {ndim} dimensions")
+    used = [name for names in entries for name in names]
+    for name in used:
+        if name not in mesh.extents:
+            raise ValueError(f"{what}: spec {tuple(spec)!r} names the axis {name!r}, which the {mesh} does not have")
+        if used.count(name) > 1:
+            raise ValueError(f"{what}: spec {tuple(spec)!r} splits along {name!r} twice: an axis splits one dimension")
+    return Placement(mesh, (*entries, *((),) * (ndim - len(entries))))
+
+
+def _names(entry: Any, what: str) -> tuple[str, ...]:
+    if entry is None:
+        return ()
+    if isinstance(entry, str):
+        return (entry,)
+    if isinstance(entry, list | tuple) and all(isinstance(name, str) for name in entry):
+        return tuple(entry)
+    raise TypeError(f"{what}: an entry of a spec is None, the name of an axis or a tuple of names, not {entry!r}")

@@ -1,0 +1,35 @@
+"""Programs over many devices: a mesh, placements by names of its axes, and plans for the weights of a model.
+
+The program sees whole tensors; XLA's partitioner (GSPMD) makes the pieces meet. See docs/parallel.md.
+"""
+
+from tensorgraft.hub.placement import Mesh, Placement
+from tensorgraft.parallel.automatic import Choice, auto
+from tensorgraft.parallel.meshes import Replicate, Shard, mesh
+from tensorgraft.parallel.models import shard_
+from tensorgraft.parallel.picture import visualize
+from tensorgraft.parallel.placing import bytes_by_device, constrain, placement, replicate, shard, shard_batch
+from tensorgraft.parallel.plans import Output, data_parallel, fully_sharded, sequence_parallel, tensor_parallel
+
+__all__ = [
+    "Choice",
+    "Mesh",
+    "Output",
+    "Placement",
+    "Replicate",
+    "Shard",
+    "auto",
+    "bytes_by_device",
+    "constrain",
+    "data_parallel",
+    "fully_sharded",
+    "mesh",
+    "placement",
+    "replicate",
+    "sequence_parallel",
+    "shard",
+    "shard_",
+    "shard_batch",
+    "tensor_parallel",
+    "visualize",
+]

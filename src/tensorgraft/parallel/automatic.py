@@ -1,0 +1,105 @@
+"""`tg.parallel.auto`: a plan by sizes, and why."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorgraft.hub import registry
+from tensorgraft.hub.placement import Mesh
+from tensorgraft.parallel.matching import resolved, specs_by_name
+from tensorgraft.parallel.models import shard_
+from tensorgraft.parallel.plans import data_parallel, fully_sharded, tensor_parallel
+
+_COPIES = 4  # of a parameter that is trained: itself, its gradient, two moments
+_SHARE = 0.5  # of a device's memory for these; the rest is for what is computed
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A plan that `auto` has chosen, and why. It is a mapping, to be read or changed."""
+
+    plan: dict[str, Any]
+    why: str
+    bytes_per_device: int = field(default=0)
+
+    def __str__(self) -> str:
+        return self.why
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.plan)
+
+
+def auto(module: Any, mesh: Mesh, memory: int | None = None) -> Choice:
+    """Choose a plan for training a module by what it weighs, place the module so (`shard_`), and say why.
+
+    Parameters with gradients and two moments that take at most half of a device: `data_parallel`. Else they are split
+    over the mesh (`fully_sharded`), or, where the mesh has an axis "model" and the layers are known, first by layers
+    (`tensor_parallel`) along it and the rest over the other axes.
+
+    Arguments:
+        module: a `torch.nn.Module` on the mesh's device.
+        mesh: `tg.parallel.mesh(...)`.
+        memory: bytes of a device; by default what the backend says, or the host's memory divided by its devices.
+
+    Returns the `Choice`: `.plan`, `.why`, `.bytes_per_device` (of parameters, gradients and moments).
+
+    Raises ValueError where they do not fit even so, before anything is placed; and as `shard_` does.
+    """
+    total = sum(p.numel() * p.element_size() for p in module.parameters())
+    trained = sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad)
+    state = total + (_COPIES - 1) * trained
+    room = _memory(mesh) if memory is None else memory
+    said = f"parameters, gradients and moments are {_size(state)}, a device has {_size(room)}"
+    if state <= _SHARE * room:
+        choice = Choice(data_parallel(), f"data_parallel: {said}, and half of it is enough for all of them", state)
+        shard_(module, mesh, choice.plan)
+        return choice
+    plan = fully_sharded()
+    how = f"fully_sharded: {said}: each device keeps a part of every parameter"
+    if mesh.extents.get("model", 1) > 1:
+        try:
+            layers = tensor_parallel(module)
+        except ValueError:
+            layers = {}
+        if layers:
+            rest = tuple(name for name in mesh.names if name != "model")
+            plan = {**layers, **(fully_sharded(*rest) if rest else {"*": ()})}
+            how = f"tensor_parallel along 'model', the rest fully_sharded: {said}, and the mesh has an axis for layers"
+    each = _COPIES * _share(module, mesh, plan)
+    if each > room:
+        raise ValueError(
+            f"auto: {said}, and of {mesh.size} devices each would have {_size(each)}: a larger mesh, or a smaller"
+            " model, is needed"
+        )
+    shard_(module, mesh, plan)
+    return Choice(plan, f"{how}, {_size(each)} of them", each)
+
+
+def _share(module: Any, mesh: Mesh, plan: dict[str, Any]) -> int:
+    """Bytes of the parameters on one device."""
+    named = dict(module.named_parameters())
+    entry_of = specs_by_name(list(named), plan)
+    sizes = 0
+    for name, p in named.items():
+        shape = tuple(p.shape)
+        sizes += math.prod(resolved(entry_of(name), name, shape, mesh).shard_shape(shape)) * p.element_size()
+    return sizes
+
+
+def _memory(mesh: Mesh) -> int:
+    told = registry.get(mesh.backend).memory_stats().get("limit")
+    if told:
+        return told
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // registry.device_count(mesh.backend)
+
+
+def _size(n: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if n < 1000:
+            return f"{n:.4g} {unit}"
+        n /= 1000
+    return f"{n:.4g} TB"

@@ -1,0 +1,37 @@
+"""Which entry of a plan a name has, and what it means there."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tensorgraft.hub.placement import Mesh, Placement
+from tensorgraft.parallel.meshes import Spec, placement_of
+from tensorgraft.parallel.plans import Output, Plan, Rule
+
+
+def specs_by_name(names: Sequence[str], plan: Plan, others: Sequence[str] = ()) -> Callable[[str], Any]:
+    """The entry of a plan for a name; None for none. `others`: names of what is no array, but may have an output.
+
+    Raises ValueError for a pattern that fits none, TypeError for a plan that is no mapping."""
+    if not isinstance(plan, Mapping):
+        raise TypeError(f"shard_: plan is a mapping of patterns of names to specs, not {plan!r}")
+    for pattern, entry in plan.items():
+        among = others if isinstance(entry, Output) else names
+        if not fnmatch.filter(among, pattern):
+            some = ", ".join(map(repr, list(among)[:6]))
+            what = "submodule" if isinstance(entry, Output) else "parameter"
+            raise ValueError(f"shard_: the pattern {pattern!r} of plan fits no {what}; there are {some or 'none'}, ...")
+
+    def entry_of(name: str) -> Any:
+        fitting = (e for p, e in plan.items() if fnmatch.fnmatchcase(name, p) and not isinstance(e, Output))
+        return next(fitting, None)
+
+    return entry_of
+
+
+def resolved(entry: Spec | Rule, name: str, shape: tuple[int, ...], mesh: Mesh) -> Placement:
+    """The placement that an entry of a plan means for an array."""
+    spec = entry(name, shape, mesh) if callable(entry) else entry
+    return placement_of(() if spec is None else spec, mesh, shape, f"shard_: {name}")

@@ -1,0 +1,124 @@
+"""Meshes, and what a specification means on one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensorgraft.hub import placement as hub
+from tensorgraft.hub import registry
+from tensorgraft.hub.placement import Mesh, Placement
+
+# For each dimension None, the name of an axis or a tuple of names (`jax.sharding.PartitionSpec` is one such); or, in
+# PyTorch's words, for each axis of the mesh `Shard(dim)` or `Replicate()`, one of them for a mesh of one axis.
+Spec = Any
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Along an axis of the mesh, dimension `dim` is split; PyTorch's own `Shard` is taken as well."""
+
+    dim: int
+
+
+@dataclass(frozen=True)
+class Replicate:
+    """Along an axis of the mesh, every device has the same; PyTorch's own `Replicate` is taken as well."""
+
+
+def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = None) -> Mesh:
+    """A grid of the devices of one backend, with named axes.
+
+    Arguments:
+        shape: how many devices along each axis, for example (4, 2).
+        names: of the axes, for example ("data", "model").
+        device: `tg.device(name)`, or a backend's name; by default the default one. Devices come from its first on, in
+            the order in which they are neighbours (`jax.experimental.mesh_utils`).
+
+    Returns a `Mesh`, which is hashable; two of the same devices, shape and names are equal.
+
+    Raises ValueError for more devices than there are, sizes below 1, and names that are not one for each axis or are
+    equal; BackendNotAvailableError for a backend unknown or not installed.
+
+    >>> import tensorgraft as tg
+    >>> print(tg.parallel.mesh(1, "data", device="numpy"))
+    mesh of 1 devices of numpy (data: 1)
+    """
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    axes = (names,) if isinstance(names, str) else tuple(names)
+    if len(sizes) != len(axes) or len(set(axes)) != len(axes) or not sizes:
+        raise ValueError(f"mesh: names {axes} are to be different, one for each axis of shape {sizes}")
+    if any(not isinstance(n, int) or n < 1 for n in sizes):
+        raise ValueError(f"mesh: shape is {sizes}: an axis has 1 device or more")
+    backend, count = _backend(device), math.prod(sizes)
+    ids = backend.mesh_ids(count)
+    if ids is None:
+        here = registry.backend_class(backend.name).device_count()
+        simulated = " (XLA_FLAGS=--xla_force_host_platform_device_count=N, set before JAX starts, simulates N on a CPU)"
+        raise ValueError(
+            f"mesh: shape {sizes} takes {count} devices, and {backend.name} has {here} here"
+            f"{simulated if backend.name == 'jax' else ''}"
+        )
+    return Mesh(sizes, axes, backend.name, ids)
+
+
+def _backend(device: Any) -> Any:
+    if device is None:
+        return registry.get(registry.default())
+    if isinstance(device, str):
+        return registry.get(registry.parse(device)[0] if device != "graft" else registry.default())
+    if hasattr(device, "backend"):  # of the Array API front end
+        return device.backend
+    from tensorgraft.frontends.torch.core import devices
+
+    return devices.slot_of(device).backend
+
+
+def placement_of(spec: Spec, mesh: Mesh, shape: Sequence[int], what: str) -> Placement:
+    """What a specification means for an array of a shape. Raises ValueError and TypeError, which name `what`."""
+    if isinstance(spec, Placement):
+        found = spec
+        if spec.mesh != mesh or len(spec.spec) != len(shape):
+            raise ValueError(f"{what}: {spec} is no placement of an array of shape {tuple(shape)} on the {mesh}")
+    else:
+        found = hub.placement(mesh, _by_names(spec, mesh, len(shape), what), len(shape), what)
+    found.check(shape, what)
+    return found
+
+
+def _by_names(spec: Spec, mesh: Mesh, ndim: int, what: str) -> Sequence[Any]:
+    if spec is None:
+        return ()
+    if isinstance(spec, str) or _is_word(spec):
+        spec = (spec,)
+    try:
+        entries = tuple(spec)
+    except TypeError:
+        raise TypeError(
+            f"{what}: a spec is a tuple such as ('data', None), or Shard(dim) and Replicate() for each axis of the"
+            f" mesh, not {spec!r}"
+        ) from None
+    if not any(map(_is_word, entries)):
+        return entries
+    if len(entries) != len(mesh.names):
+        raise ValueError(f"{what}: {spec!r} is to have one of Shard(dim) and Replicate() for each axis of the {mesh}")
+    by_dim: list[tuple[str, ...]] = [()] * ndim
+    for name, word in zip(mesh.names, entries, strict=True):
+        kind = type(word).__name__
+        if kind == "Replicate":
+            continue
+        if kind != "Shard":
+            raise TypeError(
+                f"{what}: {word!r} is no placement of values that are there: Shard(dim) and Replicate() are"
+            )
+        if not -ndim <= word.dim < ndim:
+            raise ValueError(f"{what}: {word!r} of an array with {ndim} dimensions")
+        by_dim[word.dim % ndim] += (name,)
+    return by_dim
+
+
+def _is_word(x: Any) -> bool:
+    theirs = type(x).__module__.startswith("torch.distributed.tensor")
+    return isinstance(x, Shard | Replicate) or (theirs and type(x).__name__ in ("Shard", "Replicate", "Partial"))

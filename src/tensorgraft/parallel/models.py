@@ -1,0 +1,76 @@
+"""`tg.parallel.shard_`: the weights of a model, by their names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tensorgraft.arrays import framework_of
+from tensorgraft.hub.placement import Mesh
+from tensorgraft.parallel.matching import resolved, specs_by_name
+from tensorgraft.parallel.placing import note_mesh
+from tensorgraft.parallel.plans import Output, Plan
+
+
+def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
+    """Spread the weights of a model over a mesh: all of them or, on an error, none.
+
+    Parameters stay the objects that they are: tied ones stay tied, optimizers made before keep them, and the state that
+    such optimizers have, and will have, lies as the parameters do; so do gradients. A step, `load_state_dict`, any
+    write does not move them. Functions of `tg.jit` are traced again.
+
+    Arguments:
+        model: a `torch.nn.Module` on the mesh's device; or a pytree of `tensorgraft.array_api` or JAX arrays (a
+            `tg.Module`, an Equinox model, parameters of Flax), of which a new one is returned.
+        mesh: `tg.parallel.mesh(...)`.
+        plan: a mapping of patterns of names (`fnmatch`: "*.mlp.*") to specs as `tg.parallel.shard` takes them, to
+            functions (name, shape, mesh) -> spec, or to `Output(spec)` for what a submodule of that name gives; the
+            first pattern that fits a name counts. Or one that `data_parallel`, `fully_sharded`, `tensor_parallel` or
+            `sequence_parallel` makes. What nothing fits (buffers, too) is whole on every device. Names of a pytree are
+            those of its paths, with dots.
+
+    Returns the model.
+
+    Raises ValueError for a pattern that fits no name, specs that do not fit (see `shard`), a parameter that is not on
+    the mesh's device or only a part of its storage, one whose names have two specs; TypeError for a model that is
+    neither.
+
+    >>> import tensorgraft as tg, torch
+    >>> model = torch.nn.Linear(4, 2).to(tg.device("jax"))
+    >>> mesh = tg.parallel.mesh(1, "model", device="jax")
+    >>> model = tg.parallel.shard_(model, mesh, {"weight": (None, "model")})
+    >>> tg.parallel.placement(model.weight).spec
+    ((), ('model',))
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        from tensorgraft.parallel import modules
+
+        made = modules.shard_module(model, mesh, plan)
+    else:
+        made = _shard_tree(model, mesh, plan)
+    note_mesh(mesh)
+    return made
+
+
+def _shard_tree(tree: Any, mesh: Mesh, plan: Plan) -> Any:
+    from tensorgraft.parallel import trees
+
+    leaves, structure = trees.flatten(tree)
+    arrays = {name: x for name, x in leaves if framework_of(x) in ("jax", "tensorgraft")}
+    if not arrays:
+        raise TypeError(
+            f"shard_: expected a torch.nn.Module or a pytree of arrays of tensorgraft.array_api or JAX, got a"
+            f" {type(tree).__module__}.{type(tree).__qualname__}"
+        )
+    if isinstance(plan, Mapping):  # of batches: trees have no outputs
+        plan = {p: entry for p, entry in plan.items() if not (isinstance(entry, Output) and entry.batch)}
+    entry_of = specs_by_name(list(arrays), plan)
+    found = {name: resolved(entry_of(name), name, tuple(x.shape), mesh) for name, x in arrays.items()}
+
+    def made() -> Iterator[Any]:
+        for name, x in leaves:
+            yield trees.shard(x, mesh, found[name]) if name in found else x
+
+    return structure(list(made()))

@@ -1,0 +1,104 @@
+"""`tg.parallel.shard_` of PyTorch's modules."""
+
+from __future__ import annotations
+
+import fnmatch
+import gc
+import math
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core import placed
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.hub.placement import Mesh, Placement, placement
+from tensorgraft.parallel.matching import resolved, specs_by_name
+from tensorgraft.parallel.meshes import placement_of
+from tensorgraft.parallel.of_torch import check_device, constrain
+from tensorgraft.parallel.plans import EVERY_AXIS, Output, Plan
+
+Tensor = torch.Tensor
+
+
+def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Module:
+    """See `tg.parallel.shard_`."""
+    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    parts = dict(model.named_modules())
+    entry_of = specs_by_name([name for name, _ in named], plan, list(parts))
+    chosen: dict[int, tuple[str, Tensor, Placement]] = {}  # by the identity of the tensor
+    for name, t in named:
+        entry = entry_of(name)
+        check_device(f"shard_: {name}", t, mesh)
+        if not placed.fills(t):
+            raise ValueError(f"shard_: {name} is a part of a larger storage: give it one of its own (.clone()) first")
+        found = resolved(entry, name, tuple(t.shape), mesh)
+        if id(t) in chosen:  # tied
+            before, _, other = chosen[id(t)]
+            if entry is None or found == other:
+                continue
+            if entry_of(before) is not None:
+                raise ValueError(f"shard_: {before} and {name} are one parameter, for which plan has two specs")
+        chosen[id(t)] = name, t, found
+    outputs = [(part, entry) for pattern, entry in plan.items() if isinstance(entry, Output)
+               for part in (parts[n] for n in fnmatch.filter(parts, pattern))]  # fmt: skip
+    for _, entry in outputs:
+        placement(mesh, entry.spec, len(entry.spec), "shard_: Output")
+        placement(mesh, (_batch_axes(entry, mesh),), 1, "shard_: Output")
+    for _, t, found in chosen.values():
+        _place(t, found)
+    _place_states(chosen, mesh)
+    for hooked in _hooks.pop(model, []):  # of a plan before
+        hooked.remove()
+    _hooks[model] = [part.register_forward_hook(_constraining(mesh, entry)) for part, entry in outputs]
+    placed.moved()
+    return model
+
+
+_hooks: weakref.WeakKeyDictionary[torch.nn.Module, list[Any]] = weakref.WeakKeyDictionary()
+
+
+def _place(t: Tensor, where: Placement) -> None:
+    placed.place(t, where)
+    if t.is_leaf:
+        placed.hook(t)
+    if t.grad is not None and t.grad.device == t.device and placed.fills(t.grad):
+        placed.place(t.grad, where)
+
+
+def _place_states(chosen: dict[int, tuple[str, Tensor, Placement]], mesh: Mesh) -> None:
+    """What optimizers made before keep of the parameters."""
+    for optimizer in [x for x in gc.get_objects() if issubclass(type(x), torch.optim.Optimizer)]:
+        for p, kept in optimizer.state.items():
+            if id(p) not in chosen or not isinstance(kept, dict):
+                continue
+            for value in kept.values():
+                if isinstance(value, Tensor) and value.device.type == TYPE and placed.fills(value):
+                    like = value.shape == p.shape
+                    where = chosen[id(p)][2] if like else placement_of((), mesh, tuple(value.shape), "shard_")
+                    placed.place(value, where)
+
+
+def _batch_axes(entry: Output, mesh: Mesh) -> tuple[str, ...]:
+    return mesh.names if entry.batch == (EVERY_AXIS,) else entry.batch
+
+
+def _constraining(mesh: Mesh, entry: Output) -> Callable[..., Any]:
+    axes = _batch_axes(entry, mesh)
+    parts = math.prod(mesh.extents[name] for name in axes)
+
+    def hook(module: torch.nn.Module, args: Any, out: Any) -> Any:
+        if not isinstance(out, Tensor) or out.device.type != TYPE or not out.dim():
+            return out
+        if axes:
+            given = next((x for x in args if isinstance(x, Tensor) and x.dim() > 1), None)
+            if given is None or out.dim() < 2 or len(given) != len(out) or len(out) % parts:
+                return out
+            return constrain(out, placement(mesh, (axes,), out.dim(), "shard_"))
+        if out.dim() != len(entry.spec):
+            return out
+        what = f"the output of {type(module).__name__}"
+        return constrain(out, placement_of(entry.spec, mesh, tuple(out.shape), what))
+
+    return hook

@@ -1,0 +1,45 @@
+"""Arrays of the Array API on a mesh."""
+
+from __future__ import annotations
+
+from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.hub.placement import Mesh, Placement
+from tensorgraft.storage import Storage, pin
+
+
+def _check(name: str, x: Array, mesh: Mesh) -> None:
+    if x._cell.backend.name != mesh.backend:
+        raise ValueError(
+            f"{name}: an array of shape {x.shape} is on {x.device}, the {mesh} is another device:"
+            " x.to_device(...) moves it"
+        )
+
+
+def shard(x: Array, mesh: Mesh, placement: Placement) -> Array:
+    _check("shard", x, mesh)
+    array = constrain(x, placement)
+    pin(array._cell, array._cell.array, placement)
+    return array
+
+
+def constrain(x: Array, placement: Placement) -> Array:
+    _check("constrain", x, placement.mesh)
+    xp = x._cell.backend
+    with xp.scope():
+        return made(xp.constrain(x._value(), placement), xp, x)
+
+
+def mesh_of(x: Array) -> Mesh | None:
+    found = placement(x)
+    return None if found is None else found.mesh
+
+
+def placement(x: Array) -> Placement | None:
+    xp = x._cell.backend
+    with xp.scope():
+        return xp.placement(x._value())
+
+
+def bytes_by_device(x: Array) -> tuple[int, dict[int, int]]:
+    cell: Storage = x._cell
+    return id(cell), cell.backend.bytes_by_device(cell.array)

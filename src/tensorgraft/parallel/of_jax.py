@@ -1,0 +1,33 @@
+"""Arrays of JAX programs on a mesh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorgraft.hub import registry
+from tensorgraft.hub.placement import Mesh, Placement
+
+Array = Any
+
+
+def shard(x: Array, mesh: Mesh, placement: Placement) -> Array:
+    return constrain(x, placement)
+
+
+def constrain(x: Array, placement: Placement) -> Array:
+    if placement.mesh.backend != "jax":
+        raise ValueError(f"constrain: a jax.Array is not on the {placement.mesh}")
+    return registry.get("jax").constrain(x, placement)
+
+
+def mesh_of(x: Array) -> Mesh | None:
+    found = placement(x)
+    return None if found is None else found.mesh
+
+
+def placement(x: Array) -> Placement | None:
+    return registry.get("jax").placement(x)
+
+
+def bytes_by_device(x: Array) -> tuple[int, dict[int, int]]:
+    return id(x), registry.get("jax").bytes_by_device(x)

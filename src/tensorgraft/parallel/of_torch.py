@@ -1,0 +1,60 @@
+"""Tensors of PyTorch programs on a mesh."""
+
+from __future__ import annotations
+
+import torch
+
+from tensorgraft.devices import device
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.core import placed, state
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.tensors import cell_of, to_array
+from tensorgraft.frontends.torch.kernels.placed import constrain as _constrained
+from tensorgraft.hub.placement import Mesh, Placement
+
+Tensor = torch.Tensor
+
+
+def check_device(name: str, x: Tensor, mesh: Mesh) -> None:
+    """Raises ValueError for a tensor that is not on the device of a mesh."""
+    if x.device != device(mesh.backend):
+        raise ValueError(
+            f"{name}: a tensor of shape {tuple(x.shape)} is on {x.device}, the {mesh} is {device(mesh.backend)}:"
+            f" move it there first (.to(tg.device({mesh.backend!r})))"
+        )
+
+
+def shard(x: Tensor, mesh: Mesh, placement: Placement) -> Tensor:
+    if x.device.type == "cpu":
+        x = x.to(device(mesh.backend))
+    check_device("shard", x, mesh)
+    made = _constrained(x, placement)
+    placed.place(made, placement)
+    return made
+
+
+def constrain(x: Tensor, placement: Placement) -> Tensor:
+    check_device("constrain", x, placement.mesh)
+    return _constrained(x, placement)
+
+
+def mesh_of(x: Tensor) -> Mesh | None:
+    if x.device.type != TYPE or state.now.capture is not None:
+        return None
+    found = placement(x)
+    return None if found is None else found.mesh
+
+
+def placement(x: Tensor) -> Placement | None:
+    if x.device.type != TYPE:
+        return None
+    if state.now.capture is not None:
+        raise TracedValueError("placement: where a tensor lies is not known while a function is compiled")
+    return cell_of(x).backend.placement(to_array(x.detach()))
+
+
+def bytes_by_device(x: Tensor) -> tuple[int, dict[int, int]]:
+    if x.device.type != TYPE:
+        return x.untyped_storage().data_ptr(), {}
+    cell = cell_of(x)
+    return id(cell), cell.backend.bytes_by_device(cell.array)

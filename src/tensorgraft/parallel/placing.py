@@ -1,0 +1,169 @@
+"""Arrays of any front end on a mesh: `shard`, `constrain`, `placement`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import optree
+
+from tensorgraft.arrays import framework_of
+from tensorgraft.hub.placement import Mesh, Placement
+from tensorgraft.parallel.meshes import Spec, placement_of
+
+
+def shard(x: Any, mesh: Mesh, spec: Spec) -> Any:
+    """The same values, spread over a mesh.
+
+    Arguments:
+        x: a `torch.Tensor` (of the CPU, or of the mesh's device), a `tensorgraft.array_api` array, a `jax.Array`; or a
+            pytree of such, whose other leaves stay as they are.
+        mesh: `tg.parallel.mesh(...)`.
+        spec: for each dimension None, the name of an axis or a tuple of names, as `jax.sharding.PartitionSpec`; what is
+            left out is whole. Or PyTorch's `Shard(dim)` and `Replicate()`, one for each axis of the mesh.
+
+    Returns arrays of the same kinds; tensors are on the mesh's device. Gradients flow through. What is later written
+    into a tensor, or an array of the Array API, lies where it lies.
+
+    Raises ValueError for an axis that the mesh has not, more entries than dimensions, a dimension that does not divide
+    (nothing is padded), an array on another device; TypeError for what is no array.
+
+    >>> import tensorgraft as tg, torch
+    >>> mesh = tg.parallel.mesh((1, 1), ("data", "model"), device="jax")
+    >>> x = tg.parallel.shard(torch.ones(4, 2), mesh, ("data", None))
+    >>> print(tg.parallel.placement(x))
+    ('data', None) on a mesh of 1 devices of jax (data: 1, model: 1)
+    """
+    return _each("shard", x, lambda front, a: front.shard(a, mesh, placement_of(spec, mesh, tuple(a.shape), "shard")))
+
+
+def replicate(x: Any, mesh: Mesh) -> Any:
+    """`shard(x, mesh, ())`: all of it on every device. Raises as `shard` does."""
+    return _each("replicate", x, lambda front, a: front.shard(a, mesh, placement_of((), mesh, a.shape, "replicate")))
+
+
+def shard_batch(batch: Any, mesh: Mesh, axis: str | tuple[str, ...] | None = None) -> Any:
+    """The arrays of a batch (a pytree, of tensors that a `DataLoader` gave, for example), their first dimension split.
+
+    Arguments:
+        axis: of the mesh; by default "data" where there is one, else the first. Several divide it together.
+
+    Raises as `shard` does.
+    """
+    axis = axis or ("data" if "data" in mesh.names else mesh.names[0])
+    names = (axis,) if isinstance(axis, str) else tuple(axis)
+
+    def one(front: ModuleType, a: Any) -> Any:
+        spec = (names,) if len(a.shape) else ()
+        return front.shard(a, mesh, placement_of(spec, mesh, tuple(a.shape), "shard_batch"))
+
+    return _each("shard_batch", batch, one)
+
+
+def constrain(x: Any, spec: Spec, mesh: Mesh | None = None) -> Any:
+    """`x`, of which the program says how it lies from here on: what GSPMD has not to find out by itself.
+
+    For values on the way (activations), eagerly and inside compiled functions; its derivative lies so, too.
+
+    Arguments:
+        x: a tensor on the device, an array of the Array API or of JAX, or a pytree of such.
+        spec: as for `shard`.
+        mesh: by default that of the model which `shard_` has placed last, or of `x`.
+
+    Raises as `shard` does, and ValueError where there is no mesh yet.
+    """
+    where = mesh
+
+    def one(front: ModuleType, a: Any) -> Any:
+        at = where or front.mesh_of(a) or last_mesh()
+        if at is None:
+            raise ValueError("constrain: mesh is None, and nothing has been placed on one yet: pass mesh=")
+        return front.constrain(a, placement_of(spec, at, tuple(a.shape), "constrain"))
+
+    return _each("constrain", x, one)
+
+
+def placement(x: Any) -> Placement | None:
+    """Where the pieces of an array lie; None for one that is on one device. (XLA chooses for what it computes.)
+
+    Raises TypeError for what is no array, and TracedValueError inside a compiled function, where that is not known.
+    """
+    return _front_end("placement", x).placement(x)
+
+
+def bytes_by_device(x: Any) -> dict[int, int]:
+    """How many bytes each device holds, by its number, of an array, a pytree of arrays, or of a `torch.nn.Module`'s
+    parameters, buffers and gradients, each storage once: what is there, not what should be.
+
+    Raises TracedValueError inside a compiled function."""
+    total: dict[int, int] = {}
+    seen: set[int] = set()
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.nn.Module):
+        tensors = [*x.parameters(), *x.buffers()]
+        x = [*tensors, *(t.grad for t in tensors if t.grad is not None)]
+    for leaf in _leaves(x):
+        if framework_of(leaf) is None:
+            continue
+        key, found = _front_end("bytes_by_device", leaf).bytes_by_device(leaf)
+        if key not in seen:
+            seen.add(key)
+            for device, n in found.items():
+                total[device] = total.get(device, 0) + n
+    return total
+
+
+# ---- which front end, and trees --------------------------------------------------------------------------------------
+
+
+_last: list[Mesh] = []
+
+
+def last_mesh() -> Mesh | None:
+    """That on which `shard_` has placed a model last."""
+    return _last[-1] if _last else None
+
+
+def note_mesh(mesh: Mesh) -> None:
+    _last[:] = [mesh]
+
+
+def _front_end(name: str, x: Any) -> ModuleType:
+    framework = framework_of(x)
+    if framework == "torch":
+        from tensorgraft.parallel import of_torch
+
+        return of_torch
+    if framework == "tensorgraft":
+        from tensorgraft.parallel import of_arrays
+
+        return of_arrays
+    if framework == "jax":
+        from tensorgraft.parallel import of_jax
+
+        return of_jax
+    raise TypeError(
+        f"{name}: expected a torch.Tensor, an Array of tensorgraft.array_api or a jax.Array, got a"
+        f" {type(x).__module__}.{type(x).__qualname__}"
+    )
+
+
+def _leaves(tree: Any) -> list[Any]:
+    jax = sys.modules.get("jax")
+    if jax is not None and any(framework_of(x) == "jax" for x in jax.tree.leaves(tree)):
+        return jax.tree.leaves(tree)
+    return optree.tree_leaves(tree)
+
+
+def _each(name: str, tree: Any, fn: Callable[[ModuleType, Any], Any]) -> Any:
+    """`fn` of every array of a tree, which has one; of all before any result is given back."""
+    if framework_of(tree) is not None:
+        return fn(_front_end(name, tree), tree)
+    jax = sys.modules.get("jax")
+    of_jax = jax is not None and any(framework_of(x) == "jax" for x in jax.tree.leaves(tree))
+    mapped: Any = jax.tree.map if of_jax else optree.tree_map  # type: ignore[union-attr]
+    if not any(framework_of(x) is not None for x in _leaves(tree)):
+        _front_end(name, tree)
+    return mapped(lambda x: x if framework_of(x) is None else fn(_front_end(name, x), x), tree)

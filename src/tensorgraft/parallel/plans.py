@@ -1,0 +1,150 @@
+"""Ready plans for `tg.parallel.shard_`: who has which part of which weight."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tensorgraft.hub.placement import Mesh
+
+Rule = Callable[[str, tuple[int, ...], Mesh], Any]  # (name, shape, mesh) -> spec
+Plan = Mapping[str, Any]
+EVERY_AXIS = "*"  # in `Output.batch`: all axes of the mesh
+
+
+@dataclass(frozen=True)
+class Output:
+    """In a plan, of a submodule: what it gives lies so (`tg.parallel.constrain` of its tensors of as many dimensions).
+
+    Arguments:
+        spec: as for `tg.parallel.shard`; () for what `batch` says alone.
+        batch: axes of the mesh: of a tensor of any number of dimensions the first is split along them, where it is as
+            long as that of what the submodule was given, and divides.
+    """
+
+    spec: tuple[Any, ...] = ()
+    batch: tuple[str, ...] = ()
+
+
+def data_parallel() -> dict[str, Any]:
+    """Every device has the whole model, and a part of the batch (`tg.parallel.shard_batch`).
+    Raises nothing."""
+    return {}
+
+
+def fully_sharded(*axes: str, smallest: int = 0) -> dict[str, Any]:
+    """Every parameter, its gradient and its optimizer's state in pieces, whole only while it is used (ZeRO-3,
+    Rajbhandari et al., arXiv 1910.02054): the largest dimension that divides is split. What submodules give stays split
+    by its batch, so that it is weights that are gathered.
+
+    Arguments:
+        axes: of the mesh, over all of which parameters are split; by default all that it has.
+        smallest: parameters of fewer elements stay whole.
+
+    Returns a plan. Raises nothing; `shard_` raises ValueError for an axis that the mesh has not.
+    """
+
+    def rule(name: str, shape: tuple[int, ...], mesh: Mesh) -> Any:
+        names = axes or mesh.names
+        count = math.prod(mesh.extents[a] for a in names if a in mesh.extents)
+        fitting = [d for d, n in enumerate(shape) if n and n % count == 0]
+        if not fitting or math.prod(shape) < smallest:
+            return ()
+        dim = max(fitting, key=lambda d: shape[d])
+        return (None,) * dim + (tuple(names),)
+
+    # two patterns that fit every name: one of parameters, one of submodules
+    return {"*": rule, "**": Output(batch=axes or (EVERY_AXIS,))}
+
+
+# The parts of PyTorch's own layers, each split so that one sum over the axis ends a block (Shoeybi et al., Megatron-LM,
+# arXiv 1909.08053): of a pair of matrices the first by what comes out of it, the second by what goes in.
+_COLUMNS, _ROWS = "colwise", "rowwise"
+_ATTENTION = {"in_proj_weight": _COLUMNS, "in_proj_bias": _COLUMNS, "out_proj.weight": _ROWS}
+_LAYER = {
+    **{f"self_attn.{name}": style for name, style in _ATTENTION.items()},
+    **{f"multihead_attn.{name}": style for name, style in _ATTENTION.items()},
+    "linear1.weight": _COLUMNS,
+    "linear1.bias": _COLUMNS,
+    "linear2.weight": _ROWS,
+}
+
+
+def tensor_parallel(module: Any, axis: str = "model") -> dict[str, Any]:
+    """Layers in pieces: of `nn.TransformerEncoderLayer` and `nn.TransformerDecoderLayer` attention by heads and the
+    feed-forward part by its inner width; of Hugging Face's models what their `base_model_tp_plan` says.
+
+    Arguments:
+        module: the model, whose names and sizes are looked at.
+        axis: of the mesh, along which layers are split.
+
+    Returns a plan. Raises ValueError for a model that has none of these layers.
+    """
+    import torch
+
+    plan: dict[str, Any] = {}
+    here = dict(module.named_parameters(remove_duplicate=False))
+    for name, part in module.named_modules():
+        if isinstance(part, torch.nn.TransformerEncoderLayer | torch.nn.TransformerDecoderLayer):
+            for inner, style in _LAYER.items():
+                full = f"{name}.{inner}" if name else inner
+                if full in here:
+                    plan[full] = _split(style, here[full].dim(), axis)
+    for pattern, style in _declared(module).items():
+        for name, p in here.items():
+            owner, _, kind = name.rpartition(".")
+            if _fits(owner, pattern) and kind in ("weight", "bias") and (spec := _split(style, p.dim(), axis)):
+                plan[name] = spec
+    if not plan:
+        raise ValueError(
+            f"tensor_parallel: {type(module).__name__} has no nn.TransformerEncoderLayer or DecoderLayer, and no"
+            " base_model_tp_plan: write a plan, {'*.up.weight': (axis, None), '*.down.weight': (None, axis), ...}"
+        )
+    return plan
+
+
+def _split(style: str, ndim: int, axis: str) -> Any:
+    """Of a weight (out, in), or a bias (out)."""
+    if style.startswith(_COLUMNS):
+        return (axis, None) if ndim == 2 else (axis,)
+    if style.startswith((_ROWS, "embedding_rowwise")) and ndim == 2:
+        return (axis, None) if style.startswith("embedding") else (None, axis)
+    return None
+
+
+def _declared(module: Any) -> dict[str, str]:
+    """What a model of Hugging Face says of its own layers."""
+    found: dict[str, str] = {}
+    prefix = getattr(module, "base_model_prefix", "")
+    base = f"{prefix}." if prefix and hasattr(module, prefix) else ""
+    config = getattr(module, "config", None)
+    for pattern, style in (getattr(config, "base_model_tp_plan", None) or {}).items():
+        found[base + pattern] = style
+    for pattern, style in (getattr(type(module), "_tp_plan", None) or {}).items():
+        found[pattern] = style
+    return found
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Their patterns: a star is one part of a name."""
+    parts, wanted = name.split("."), pattern.split(".")
+    return len(parts) == len(wanted) and all(w in ("*", p) for p, w in zip(parts, wanted, strict=True))
+
+
+def sequence_parallel(module: Any, axis: str = "model", batch: str | None = "data") -> dict[str, Any]:
+    """`tensor_parallel`, and between the layers that it splits, activations in pieces along the sequence (Korthikanti
+    et al., arXiv 2205.05198): what layer normalisation gives, whose tensors are (batch, sequence, features).
+
+    Arguments:
+        axis: of the mesh, along which layers and sequences are split.
+        batch: the axis along which the batch is split; None for none.
+
+    Returns a plan. Raises ValueError as `tensor_parallel` does, and where the model has no layer normalisation.
+    """
+    plan = tensor_parallel(module, axis)
+    norms = [n for n, m in module.named_modules() if type(m).__name__.endswith(("LayerNorm", "RMSNorm")) and n]
+    if not norms:
+        raise ValueError(f"sequence_parallel: {type(module).__name__} has no layer normalisation")
+    return plan | {name: Output((batch, axis, None)) for name in norms}

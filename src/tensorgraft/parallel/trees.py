@@ -1,0 +1,36 @@
+"""Names of the arrays of a pytree: their paths, with dots."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import optree
+
+from tensorgraft.arrays import framework_of
+from tensorgraft.hub.placement import Mesh, Placement
+
+
+def flatten(tree: Any) -> tuple[list[tuple[str, Any]], Callable[[list[Any]], Any]]:
+    """((name, leaf) in order, what puts leaves together again)."""
+    jax = sys.modules.get("jax")
+    if jax is not None and any(framework_of(x) == "jax" for x in jax.tree.leaves(tree)):
+        pairs, structure = jax.tree_util.tree_flatten_with_path(tree)
+        return [(_dotted(path), x) for path, x in pairs], lambda leaves: jax.tree.unflatten(structure, leaves)
+    paths, leaves, spec = optree.tree_flatten_with_path(tree)
+    named = [(".".join(map(str, path)), x) for path, x in zip(paths, leaves, strict=True)]
+    return named, lambda new: optree.tree_unflatten(spec, new)
+
+
+def _dotted(path: Any) -> str:
+    parts = [next((getattr(k, a) for a in ("key", "name", "idx") if hasattr(k, a)), k) for k in path]
+    return ".".join(map(str, parts))
+
+
+def shard(x: Any, mesh: Mesh, placement: Placement) -> Any:
+    if framework_of(x) == "jax":
+        from tensorgraft.parallel import of_jax as front
+    else:
+        from tensorgraft.parallel import of_arrays as front  # type: ignore[no-redef]
+    return front.shard(x, mesh, placement)
