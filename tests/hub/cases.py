@@ -12,7 +12,7 @@ from tests.hub import references as ref
 from tests.hub.draw import Draw
 
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.operations.elementwise import kinds_of
+from tensorgraft.hub.operations.elementwise import COMPOSITES, kinds_of
 
 FLOATS = (dtypes.float32, dtypes.float64)
 LAPACK = (*FLOATS, *dtypes.COMPLEX)
@@ -312,7 +312,7 @@ OTHERS = {
     "rfft": Case(FLOATS, _spectrum, lambda x, axis: np.fft.rfft(x, axis=axis), units=64),
     "irfft": Case(of("c"), _half_spectrum, lambda x, n, axis: np.fft.irfft(x, n, axis), units=64),
 }
-CASES = {**ELEMENTWISE, **OTHERS}
+CASES = {name: case for name, case in {**ELEMENTWISE, **OTHERS}.items() if name not in COMPOSITES}
 # Primitives about arrays, devices and control flow, which have tests of their own (test_arrays, test_control_flow).
 ELSEWHERE = {
     *["is_array", "is_traced", "shape", "asarray", "to_numpy", "copy", "from_dlpack"],

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import scipy.special as sp
-from tests.hub.cases import FLOATS, LAYOUT, Case, of
+from tests.hub.cases import ELEMENTWISE, FLOATS, LAYOUT, Case, of
 from tests.hub.draw import Draw
 
 from tensorgraft.hub import dtypes, registry
+from tensorgraft.hub.operations import elementwise
 from tensorgraft.hub.operations.factorisations import Factorisations
 from tensorgraft.hub.operations.random import Random
 from tensorgraft.quantization.encodings import ENCODINGS
@@ -21,10 +22,6 @@ DIVISION = (dtypes.float32, dtypes.int32, dtypes.bfloat16, dtypes.float64, dtype
 
 def _one(d: Draw) -> tuple[Any, ...]:
     return (d.array(),)
-
-
-def _two(d: Draw) -> tuple[Any, ...]:
-    return tuple(map(d.array, d.broadcastable(2)))
 
 
 def _derived(d: Draw) -> tuple[Any, ...]:
@@ -317,15 +314,10 @@ def _convolution_weights(x: Any, grad: Any, window: Any, strides: Any, padding: 
 
 
 COMPOSITES = {
-    "square": Case((*FLOAT, dtypes.int8, dtypes.complex64), _one, np.square),
-    "reciprocal": Case((*FLOAT, dtypes.complex64), lambda d: (d.array(low=1),), lambda x: 1 / x),
-    "sigmoid": Case(FLOAT, _one, sp.expit),
+    **{name: ELEMENTWISE[name] for name in elementwise.COMPOSITES},
     "clip": Case(FLOAT, _clipped, np.clip),
     "remainder": Case(DIVISION, _divided, np.remainder),
     "floor_divide": Case(DIVISION, _divided, np.floor_divide),
-    "hypot": Case(FLOAT, _two, np.hypot),
-    "logaddexp": Case(FLOAT, _two, np.logaddexp),
-    "copysign": Case(FLOAT, _two, np.copysign),
     "angle": Case((*FLOAT, dtypes.complex64), _one, lambda x: np.angle(x + 0)),  # -0.0 is not negative here
     "polygamma": Case(
         FLOAT, _derived, lambda n, x: np.reshape(sp.polygamma(n.astype(int), x), np.broadcast_shapes(n.shape, x.shape))

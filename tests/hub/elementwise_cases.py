@@ -25,17 +25,14 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "round": np.rint,
     "atan2": np.arctan2,
-    "erf": sp.erf,
-    "erfc": sp.erfc,
     "erf_inv": sp.erfinv,
     "lgamma": sp.gammaln,
-    "digamma": sp.digamma,
     "bessel_i0e": sp.i0e,
     "bessel_i1e": sp.i1e,
     "igamma": sp.gammainc,
     "igammac": sp.gammaincc,
-    "zeta": sp.zeta,
     "pow": _power,
+    "sigmoid": sp.expit,
 }
 
 # name -> the range of each operand; elsewhere [-3, 3], with NaN, infinities and zeros of both signs among the floats
@@ -50,6 +47,7 @@ DOMAINS: dict[str, tuple[tuple[float, float], ...]] = {
     "igamma": ((0.5, 9), (0.5, 9)),
     "igammac": ((0.5, 9), (0.5, 9)),
     "zeta": ((1.5, 9), (0.5, 9)),
+    "reciprocal": ((1, 9),),
 }
 INTEGER_DOMAINS: dict[str, tuple[tuple[float, float], ...]] = {
     "fmod": ((-100, 100), (1, 100)),
@@ -68,7 +66,7 @@ COMPLEX_UNITS = 64  # parts that cancel
 
 
 def reference(name: str) -> Callable[..., Any]:
-    return REFERENCES.get(name) or getattr(np, name)
+    return REFERENCES.get(name) or getattr(np, name, None) or getattr(sp, name)
 
 
 def arity(name: str) -> int:

@@ -1,9 +1,12 @@
-"""No operator tagged core ATen runs on the CPU for want of a kernel."""
+"""No operator tagged core ATen runs on the CPU for want of a kernel, and no kernel is there without a reason."""
 
 import torch
 
-import tensorgraft.frontends.torch  # noqa: F401  (registers the kernels)
+import tensorgraft as tg
+import tensorgraft.frontends.torch
+from tensorgraft.frontends.torch.core.spec import SPECS
 from tensorgraft.frontends.torch.dispatch import fallback
+from tensorgraft.frontends.torch.kernels import reasons
 
 
 def test_core_aten():
@@ -23,3 +26,16 @@ def test_core_aten():
                     missing.append(op.name())
     assert core > 150
     assert not missing
+
+
+def test_a_kernel_that_pytorch_takes_apart_has_a_reason():
+    kernels = {name for name, spec in SPECS.items() if not spec.operation and reasons.taken_apart(name)}
+    assert set(reasons.reasons()) == kernels
+    names = [name for names in (*reasons.SPEED, *reasons.REASONS.values()) for name in names.split()]
+    assert len(names) == len(set(names))
+
+
+def test_how_operators_are_computed():
+    table = tg.torch.operators()
+    assert table["exp"] == "operation exp" and table["cumsum"] == "kernel" and table["mse_loss"] == "decomposed"
+    assert table["silu"].startswith("kernel: faster") and set(SPECS) <= set(table)

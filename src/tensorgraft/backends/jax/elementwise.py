@@ -14,6 +14,7 @@ from tensorgraft.backends.jax import special
 from tensorgraft.backends.jax.operation import broadcast, operation, with_one_dtype
 from tensorgraft.backends.jax.quotient import quotient
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, ELEMENTWISE, PREDICATES
 
 Array = Any
 Fn = Callable[..., Array]
@@ -73,49 +74,33 @@ def _same(x: Array) -> Array:
     return x
 
 
-UNARY: dict[str, Fn] = {
+# What is not `lax`'s function of the name, in float32 where floats are narrower; None: as a composite.
+_OTHERS: dict[str, Fn | None] = {
     "abs": _for_unsigned(lax.abs, _same),
-    "sign": lax.sign,
     "negative": lax.neg,
-    "ceil": lax.ceil,
-    "floor": lax.floor,
     "trunc": _trunc,
     "round": functools.partial(lax.round, rounding_method=lax.RoundingMethod.TO_NEAREST_EVEN),
     "bitwise_invert": lax.bitwise_not,
-    "real": lax.real,
-    "imag": lax.imag,
-    "conj": lax.conj,
     "isnan": jnp.isnan,
     "isinf": jnp.isinf,
     "isfinite": jnp.isfinite,
     "signbit": jnp.signbit,
     "logical_not": lax.bitwise_not,
-}
-for _names in (
-    "acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh",
-    "exp expm1 log log1p sqrt rsqrt erf erfc erf_inv lgamma bessel_i0e bessel_i1e",
-):
-    UNARY |= {name: _in_float32(getattr(lax, name)) for name in _names.split()}
-UNARY |= {"log2": _in_float32(_log2), "log10": _in_float32(jnp.log10), "digamma": _in_float32(special.digamma)}
-
-BINARY: dict[str, Fn] = {
+    "log2": _log2,
+    "log10": jnp.log10,
+    "digamma": special.digamma,
     "add": _for_bool(lax.add, lax.bitwise_or),
     "multiply": _for_bool(lax.mul, lax.bitwise_and),
     "subtract": lax.sub,
     "fmod": lax.rem,
-    "pow": _in_float32(_pow),
-    "atan2": _in_float32(lax.atan2),
-    "nextafter": lax.nextafter,
+    "pow": _pow,
     "maximum": lax.max,
     "minimum": lax.min,
-    "bitwise_and": lax.bitwise_and,
-    "bitwise_or": lax.bitwise_or,
-    "bitwise_xor": lax.bitwise_xor,
     "bitwise_left_shift": lax.shift_left,
     "bitwise_right_shift": _shift_right,
-    "igamma": _in_float32(special.igamma),
-    "igammac": _in_float32(special.igammac),
-    "zeta": _in_float32(special.zeta),
+    "igamma": special.igamma,
+    "igammac": special.igammac,
+    "zeta": special.zeta,
     "equal": lax.eq,
     "not_equal": lax.ne,
     "less": lax.lt,
@@ -125,8 +110,17 @@ BINARY: dict[str, Fn] = {
     "logical_and": lax.bitwise_and,
     "logical_or": lax.bitwise_or,
     "logical_xor": lax.bitwise_xor,
-    "integer_floor_divide": jnp.floor_divide,
+    **dict.fromkeys(("square", "reciprocal", "divide")),  # a product; quotients, see `divide`
+    **dict.fromkeys(("cbrt", "exp2")),  # XLA's are off by more
 }
+# `lax` has these in 16-bit floats themselves
+_EXACT = {"abs", "sign", "negative", "ceil", "floor", "trunc", "round", "add", "multiply", "subtract", "fmod"}
+_EXACT |= {"maximum", "minimum", "nextafter", "real", "imag", "conj", *PREDICATES, *COMPARISONS}
+
+
+def _function(name: str) -> Fn | None:
+    fn = _OTHERS[name] if name in _OTHERS else getattr(lax, name, None)
+    return fn if fn is None or name in _EXACT or not set("fc") & set(ELEMENTWISE[name]) else _in_float32(fn)
 
 
 def _binary(fn: Fn) -> Fn:
@@ -194,11 +188,11 @@ _recast = operation(_bitcast, ("dtype",))
 
 
 class JaxElementwise:
-    for _name, _fn in UNARY.items():
-        locals()[_name] = operation(_unary(_fn))
-    for _name, _fn in BINARY.items():
-        locals()[_name] = operation(_binary(_fn))
+    for _name in ELEMENTWISE:
+        if (_fn := _function(_name)) is not None:
+            locals()[_name] = operation((_binary if _name in BINARY or _name in COMPARISONS else _unary)(_fn))
     del _name, _fn
+    integer_floor_divide = operation(_binary(jnp.floor_divide))
 
     device: Any
 

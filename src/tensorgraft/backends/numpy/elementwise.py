@@ -1,4 +1,4 @@
-"""Elementwise operations: ufuncs, looked up by name."""
+"""Elementwise operations: ufuncs and SciPy's functions, looked up by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from tensorgraft.backends.numpy import special
 from tensorgraft.backends.numpy.precision import NARROW, pair, widened
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, ELEMENTWISE, PREDICATES, UNARY
+from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, COMPOSITES, ELEMENTWISE, PREDICATES
 
 Array = Any
 
@@ -34,24 +34,33 @@ def _pow(x: Array, y: Array) -> Array:
     return np.where(y < 0, inverse, np.power(x, np.maximum(y, 0)))
 
 
-# Those that NumPy knows by another name, or not at all.
-_OTHERS: dict[str, Callable[..., Any]] = {
+# Those that NumPy knows by another name or otherwise; None: as a composite.
+_OTHERS: dict[str, Callable[..., Any] | None] = {
     "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
     "log1p": _log1p,
     "round": np.rint,
     "real": np.real,
     "imag": np.imag,
     "pow": _pow,
-    **special.FUNCTIONS,
+    "sigmoid": lambda x: np.reciprocal(np.exp(-x) + 1),
+    "exp2": lambda x: np.exp2(x) if x.dtype.kind == "f" else np.power(2, x),
+    "reciprocal": None,  # of integers, and of zero with a warning
 }
-FUNCTIONS = {name: _OTHERS.get(name) or getattr(np, name) for name in (*ELEMENTWISE, "hypot", "logaddexp")}
+
+
+def _function(name: str) -> Callable[..., Any] | None:
+    if name in _OTHERS:
+        return _OTHERS[name]
+    return getattr(np, name, None) or (None if name in COMPOSITES else special.function(name))
+
 
 # Right in the narrow dtypes themselves: a widening would cost time (or, for nextafter, meaning).
-_EXACT = {"abs", "sign", "negative", "ceil", "floor", "trunc", "round", "nextafter", *PREDICATES, *COMPARISONS}
+_EXACT = {"abs", "sign", "negative", "ceil", "floor", "trunc", "round", "nextafter", "copysign"}
+_EXACT |= {*PREDICATES, *COMPARISONS}
 
 
-def _unary(name: str) -> Callable[..., Any]:
-    fn = FUNCTIONS[name] if name in _EXACT else widened(FUNCTIONS[name])
+def _unary(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+    fn = fn if name in _EXACT else widened(fn)
 
     def method(self: Any, x: Array, /) -> Array:
         return fn(x)
@@ -59,8 +68,8 @@ def _unary(name: str) -> Callable[..., Any]:
     return method
 
 
-def _binary(name: str) -> Callable[..., Any]:
-    fn, exact = FUNCTIONS[name], name in _EXACT
+def _binary(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+    exact = name in _EXACT
 
     def method(self: Any, x: Array, y: Array, /) -> Array:
         x, y = pair(x, y)
@@ -73,11 +82,10 @@ def _binary(name: str) -> Callable[..., Any]:
 
 
 class NumpyElementwise:
-    for _name in (*UNARY, *PREDICATES):
-        locals()[_name] = _unary(_name)
-    for _name in (*BINARY, *COMPARISONS):
-        locals()[_name] = _binary(_name)
-    del _name
+    for _name in ELEMENTWISE:
+        if (_fn := _function(_name)) is not None:
+            locals()[_name] = (_binary if _name in BINARY or _name in COMPARISONS else _unary)(_name, _fn)
+    del _name, _fn
 
     def where(self, condition: Array, x: Array, y: Array, /) -> Array:
         return np.where(condition, *pair(x, y))
@@ -108,31 +116,8 @@ class NumpyElementwise:
 
     # ---- composites ------------------------------------------------------------------------------------------------
 
-    def square(self, x: Array) -> Array:
-        return np.square(x)
-
-    def sigmoid(self, x: Array) -> Array:
-        return _sigmoid(x)
-
     def floor_divide(self, x: Array, y: Array) -> Array:
         x, y = pair(x, y)
         if x.dtype in NARROW:
             return np.floor_divide(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
         return np.floor_divide(x, y)
-
-    def hypot(self, x: Array, y: Array) -> Array:
-        return _hypot(self, x, y)
-
-    def logaddexp(self, x: Array, y: Array) -> Array:
-        return _logaddexp(self, x, y)
-
-    def copysign(self, x: Array, y: Array) -> Array:
-        return np.copysign(*pair(x, y))
-
-
-_hypot, _logaddexp = _binary("hypot"), _binary("logaddexp")
-
-
-@widened
-def _sigmoid(x: Array) -> Array:
-    return np.reciprocal(np.exp(-x) + 1)

@@ -19,25 +19,15 @@ def scipy(module: str, wanted_by: str) -> Any:
         ) from error
 
 
-def _special(name: str, scipy_name: str) -> Callable[..., Any]:
+# SciPy's names, where they are others than the hub's
+_NAMES = {"erf_inv": "erfinv", "lgamma": "gammaln", "digamma": "psi", "bessel_i0e": "i0e", "bessel_i1e": "i1e"}
+_NAMES |= {"igamma": "gammainc", "igammac": "gammaincc"}
+
+
+def function(name: str) -> Callable[..., Any]:
+    """SciPy's special function, which is imported when it is called."""
+
     def fn(*operands: Any) -> Any:
-        return getattr(scipy("special", name), scipy_name)(*operands)
+        return getattr(scipy("special", name), _NAMES.get(name, name))(*operands)
 
     return fn
-
-
-FUNCTIONS = {
-    name: _special(name, scipy_name)
-    for name, scipy_name in {
-        "erf": "erf",
-        "erfc": "erfc",
-        "erf_inv": "erfinv",
-        "lgamma": "gammaln",
-        "digamma": "psi",
-        "bessel_i0e": "i0e",
-        "bessel_i1e": "i1e",
-        "igamma": "gammainc",
-        "igammac": "gammaincc",
-        "zeta": "zeta",
-    }.items()
-}

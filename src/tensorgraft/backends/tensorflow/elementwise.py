@@ -32,6 +32,7 @@ from tensorgraft.backends.tensorflow.operation import (
     through,
 )
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, ELEMENTWISE, PREDICATES
 
 Array = Any
 
@@ -118,36 +119,10 @@ def _principal(fn: Fn) -> Fn:
     return hidden
 
 
-_PLAIN = "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Sin Sinh Tan Tanh Exp Expm1 Log1p Erfc Lgamma"
 _BRANCHED = {
     **{name.lower(): _unary(name) for name in ("Log", "Sqrt", "Rsqrt")},
     "log2": special.log2,
     "log10": special.log10,
-}
-UNARY: dict[str, Fn] = {
-    "abs": _by_kind(_unary("Abs"), u=lambda x: x, c=_modulus),
-    "sign": _by_kind(_unary("Sign"), u=lambda x: cast(raw.NotEqual(x=x, y=_like(x, 0)), dtype_of(x))),
-    "negative": _by_kind(_unary("Neg"), u=lambda x: raw.AddV2(x=raw.Invert(x=x), y=_like(x, 1))),
-    "ceil": _unary("Ceil"),
-    "floor": _unary("Floor"),
-    "trunc": _trunc,
-    "round": in_float32(_unary("Rint")),
-    "bitwise_invert": _by_kind(_unary("Invert"), b=_unary("LogicalNot")),
-    "real": real,
-    "imag": imag,
-    "conj": lambda x: raw.Conj(input=x),
-    "isnan": _of_parts("IsNan", "LogicalOr"),
-    "isinf": _of_parts("IsInf", "LogicalOr"),
-    "isfinite": _of_parts("IsFinite", "LogicalAnd"),
-    "signbit": special.signbit,
-    "logical_not": _unary("LogicalNot"),
-    **{name.lower(): in_float32(_unary(name)) for name in _PLAIN.split()},
-    **{name: in_float32(_by_kind(fn, c=_principal(fn))) for name, fn in _BRANCHED.items()},
-    "erf": in_float32(special.erf),
-    "erf_inv": in_float32(special.erf_inv),
-    "bessel_i0e": in_float32(_unary("BesselI0e")),
-    "bessel_i1e": in_float32(_unary("BesselI1e")),
-    "digamma": in_float32(special.digamma),
 }
 
 
@@ -264,19 +239,34 @@ def _compared(name: str) -> Fn:
     return _by_kind(plain, b=lambda x, y: plain(cast(x, dtypes.uint8), cast(y, dtypes.uint8)))
 
 
-BINARY: dict[str, Fn] = {
+# What is not the raw operation of the name ("BesselI0e" is bessel_i0e), in float32 where floats are narrower; None: as
+# a composite.
+_OTHERS: dict[str, Fn | None] = {
+    "abs": _by_kind(_unary("Abs"), u=lambda x: x, c=_modulus),
+    "sign": _by_kind(_unary("Sign"), u=lambda x: cast(raw.NotEqual(x=x, y=_like(x, 0)), dtype_of(x))),
+    "negative": _by_kind(_unary("Neg"), u=lambda x: raw.AddV2(x=raw.Invert(x=x), y=_like(x, 1))),
+    "trunc": _trunc,
+    "round": _unary("Rint"),
+    "bitwise_invert": _by_kind(_unary("Invert"), b=_unary("LogicalNot")),
+    "real": real,
+    "imag": imag,
+    "conj": lambda x: raw.Conj(input=x),
+    "isnan": _of_parts("IsNan", "LogicalOr"),
+    "isinf": _of_parts("IsInf", "LogicalOr"),
+    "isfinite": _of_parts("IsFinite", "LogicalAnd"),
+    **{name: getattr(special, name) for name in special.__all__},
+    **{name: _by_kind(fn, c=_principal(fn)) for name, fn in _BRANCHED.items()},
     "add": _by_kind(_binary("AddV2"), b=_binary("LogicalOr")),
     "multiply": _by_kind(_binary("Mul"), b=_binary("LogicalAnd")),
     "subtract": _binary("Sub"),
     "divide": _quotient,
-    "fmod": _by_kind(in_float32(_binary("TruncateMod")), i=through(_NARROW_INTEGERS, _remainder)),
+    "fmod": _by_kind(_binary("TruncateMod"), i=through(_NARROW_INTEGERS, _remainder)),
     "pow": _by_kind(
-        in_float32(_binary("Pow")),
+        _binary("Pow"),
         i=through({**dict.fromkeys((dtypes.uint8, dtypes.uint16, dtypes.uint32), dtypes.int64)}, _integer_power),
         c=_principal(_binary("Pow")),
     ),
-    "atan2": in_float32(lambda y, x: raw.Atan2(y=y, x=x)),
-    "nextafter": special.nextafter,
+    "atan2": lambda y, x: raw.Atan2(y=y, x=x),
     "maximum": _extreme("Maximum", "GreaterEqual", "LogicalOr"),
     "minimum": _extreme("Minimum", "LessEqual", "LogicalAnd"),
     "bitwise_and": _by_kind(_binary("BitwiseAnd"), b=_binary("LogicalAnd")),
@@ -284,20 +274,29 @@ BINARY: dict[str, Fn] = {
     "bitwise_xor": _by_kind(_binary("BitwiseXor"), b=_binary("NotEqual")),
     "bitwise_left_shift": _shift("LeftShift"),
     "bitwise_right_shift": _shift("RightShift"),
-    "igamma": in_float32(special.igamma),
-    "igammac": in_float32(special.igammac),
-    "zeta": in_float32(special.zeta),
-    "equal": _binary("Equal"),
-    "not_equal": _binary("NotEqual"),
     "less": _compared("Less"),
     "less_equal": _compared("LessEqual"),
     "greater": _compared("Greater"),
     "greater_equal": _compared("GreaterEqual"),
-    "logical_and": _binary("LogicalAnd"),
-    "logical_or": _binary("LogicalOr"),
     "logical_xor": _binary("NotEqual"),
-    "integer_floor_divide": _floor_divide,
+    **dict.fromkeys(("square", "reciprocal", "sigmoid")),  # XLA's and the kernels' differ
 }
+# TensorFlow has these in 16-bit floats themselves
+_EXACT = {"abs", "sign", "negative", "ceil", "floor", "trunc", "add", "multiply", "subtract", "divide", "nextafter"}
+_EXACT |= {"maximum", "minimum", "real", "imag", "conj", *PREDICATES, *COMPARISONS}
+
+
+def _function(name: str) -> Fn | None:
+    if name in _OTHERS:
+        fn = _OTHERS[name]
+    else:
+        known = "".join(part.capitalize() for part in name.split("_"))
+        fn = (_binary if name in TWO else _unary)(known) if hasattr(raw, known) else None
+    return fn if fn is None or name in _EXACT or not set("fc") & set(ELEMENTWISE[name]) else in_float32(fn)
+
+
+TWO = {*BINARY, *COMPARISONS}
+FUNCTIONS = {name: fn for name in ELEMENTWISE if (fn := _function(name)) is not None}
 
 
 # ---- conversions ---------------------------------------------------------------------------------------------------
@@ -408,11 +407,10 @@ def _binary_method(fn: Fn) -> Fn:
 
 
 class TensorFlowElementwise:
-    for _name, _fn in UNARY.items():
-        locals()[_name] = _unary_method(_fn)
-    for _name, _fn in BINARY.items():
-        locals()[_name] = _binary_method(_fn)
+    for _name, _fn in FUNCTIONS.items():
+        locals()[_name] = (_binary_method if _name in TWO else _unary_method)(_fn)
     del _name, _fn
+    integer_floor_divide = _binary_method(_floor_divide)
 
     def where(self, condition: Array, x: Array, y: Array, /) -> Array:
         x, y = with_one_dtype(x, y)

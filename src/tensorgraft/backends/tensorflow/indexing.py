@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.backends.tensorflow.elementwise import BINARY
+from tensorgraft.backends.tensorflow.elementwise import FUNCTIONS
 from tensorgraft.backends.tensorflow.framework import EagerTensor, raw, tf
 from tensorgraft.backends.tensorflow.operation import (
     FLOAT8_AS_FLOAT32,
@@ -49,7 +49,7 @@ def _rows(shape: Shape, indices: Sequence[Array]) -> Array:
             if stride != 1
             else cast(at, dtypes.int64)
         )
-        row = at if row is None else BINARY["add"](*broadcastable(row, at))
+        row = at if row is None else FUNCTIONS["add"](*broadcastable(row, at))
     return row
 
 
@@ -82,7 +82,7 @@ def _scatter(x: Array, indices: Sequence[Array], updates: Array, mode: str) -> A
         return x
     if not indices:
         combine = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}
-        return updates if mode == "set" else BINARY[combine[mode]](x, updates)
+        return updates if mode == "set" else FUNCTIONS[combine[mode]](x, updates)
     width, count = math.prod(rest), math.prod(lead)
     out = _accumulated(
         raw.Reshape(tensor=x, shape=ints((math.prod(shape[:k]), width))),

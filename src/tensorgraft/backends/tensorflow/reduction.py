@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.backends.tensorflow.elementwise import BINARY, imag, make_complex, nan_wins, real, select
+from tensorgraft.backends.tensorflow.elementwise import FUNCTIONS, imag, make_complex, nan_wins, real, select
 from tensorgraft.backends.tensorflow.framework import raw, tf
 from tensorgraft.backends.tensorflow.operation import (
     FLOAT8_AS_FLOAT32,
@@ -136,7 +136,7 @@ def _sums(name: str) -> Fn:
     def scan(x: Array, axis: int) -> Array:
         if dtypes.is_complex(dtype_of(x)) and is_symbolic(x):
             if name == "Cumprod":
-                return _rounds(BINARY["multiply"], x, axis)
+                return _rounds(FUNCTIONS["multiply"], x, axis)
             return make_complex(scan(real(x), axis), scan(imag(x), axis))
         return operation(x=x, axis=axis)
 
@@ -152,7 +152,7 @@ def _sums(name: str) -> Fn:
 
 
 def _extremes(name: str) -> Fn:
-    fn = BINARY[name]
+    fn = FUNCTIONS[name]
     return through(FLOAT8_AS_FLOAT32, lambda x, axis: _rounds(fn, x, axis))
 
 

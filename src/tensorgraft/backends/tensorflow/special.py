@@ -133,3 +133,6 @@ def nextafter(x: Array, y: Array) -> Array:
     out = _where(raw.Equal(x=x, y=_number(0, x)), least, moved)
     out = _where(raw.Equal(x=x, y=y), y, out)
     return _where(raw.IsNan(x=x) | raw.IsNan(x=y), _number(np.nan, x), out)
+
+
+__all__ = ["digamma", "erf", "erf_inv", "igamma", "igammac", "log2", "log10", "nextafter", "signbit", "zeta"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.backends.tensorflow.elementwise import BINARY
+from tensorgraft.backends.tensorflow.elementwise import FUNCTIONS
 from tensorgraft.backends.tensorflow.framework import raw, tf
 from tensorgraft.backends.tensorflow.operation import Fn, cast, constant, dtype_of, ints, shape_of
 from tensorgraft.backends.tensorflow.products import dot_general
@@ -136,7 +136,7 @@ def _as_product(x: Array, w: Array, out: Ints, strides: Ints, dilation: Ints, gr
 
 # ---- windowed reductions ---------------------------------------------------------------------------------------------
 
-_COMBINE = {"sum": BINARY["add"], "max": BINARY["maximum"], "min": BINARY["minimum"]}
+_COMBINE = {"sum": FUNCTIONS["add"], "max": FUNCTIONS["maximum"], "min": FUNCTIONS["minimum"]}
 _IDENTITY = {"sum": lambda dtype: 0, "max": dtypes.lowest, "min": dtypes.highest}
 
 

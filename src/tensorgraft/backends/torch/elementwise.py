@@ -26,7 +26,7 @@ from tensorgraft.backends.torch.precision import (
 )
 from tensorgraft.backends.torch.recorder import StandIn
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, PREDICATES, UNARY
+from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, ELEMENTWISE, PREDICATES
 
 Array = Any
 Tensor = torch.Tensor
@@ -74,7 +74,8 @@ def _integer_floor_divide(x: Tensor, y: Tensor) -> Tensor:
     return torch.where(special, -x, out) if y.dtype.is_signed else out
 
 
-_OTHERS: dict[str, Fn] = {
+# Those that PyTorch knows by another name or otherwise; None: as a composite.
+_OTHERS: dict[str, Fn | None] = {
     "abs": _abs,
     "sign": _sign,
     "conj": _conj,
@@ -83,12 +84,20 @@ _OTHERS: dict[str, Fn] = {
     "fmod": _fmod,
     "equal": torch.eq,
     "not_equal": torch.ne,
-    "integer_floor_divide": _integer_floor_divide,
-    **special.FUNCTIONS,
+    "erf_inv": torch.erfinv,
+    "bessel_i0e": torch.special.i0e,
+    "bessel_i1e": torch.special.i1e,
+    "igamma": torch.special.gammainc,
+    "igammac": torch.special.gammaincc,
+    "nextafter": special.nextafter,
+    "square": None,  # of unsigned integers, a product
+    "reciprocal": None,
 }
-FUNCTIONS: dict[str, Fn] = {
-    name: _OTHERS.get(name) or getattr(torch, name) for name in (*UNARY, *PREDICATES, *BINARY, *COMPARISONS)
-}
+
+
+def _function(name: str) -> Fn | None:
+    return _OTHERS[name] if name in _OTHERS else getattr(torch, name, None) or getattr(torch.special, name, None)
+
 
 # What PyTorch gets right in 16-bit floats by itself; its other kernels are missing there, or round in between.
 _NARROW = {
@@ -115,8 +124,7 @@ _ORDER = {"less", "less_equal", "greater", "greater_equal"}
 _TRUTHS = {*PREDICATES, *COMPARISONS}
 
 
-def _unary(name: str) -> Callable[..., Any]:
-    fn = FUNCTIONS[name]
+def _unary(name: str, fn: Fn) -> Callable[..., Any]:
     slow = LIMITED if name in _NARROW else LIMITED | NARROW
     narrow = fn if name in _TRUTHS else widened(fn)
 
@@ -153,11 +161,10 @@ def _binary(name: str, fn: Fn) -> Callable[..., Any]:
 
 
 class TorchElementwise:
-    for _name in (*UNARY, *PREDICATES):
-        locals()[_name] = _unary(_name)
-    for _name in (*BINARY, *COMPARISONS):
-        locals()[_name] = _binary(_name, FUNCTIONS[_name])
-    del _name
+    for _name in ELEMENTWISE:
+        if (_fn := _function(_name)) is not None:
+            locals()[_name] = (_binary if _name in BINARY or _name in COMPARISONS else _unary)(_name, _fn)
+    del _name, _fn
 
     integer_floor_divide = _binary("integer_floor_divide", _integer_floor_divide)
 
@@ -172,27 +179,6 @@ class TorchElementwise:
 
     def bitcast(self, x: Array, dtype: np.dtype, /) -> Array:
         return _bitcast(x, torch_dtype(dtype))
-
-    # ---- composites ------------------------------------------------------------------------------------------------
-
-    def square(self, x: Array) -> Array:
-        return self.multiply(x, x)  # type: ignore[attr-defined]
-
-    def sigmoid(self, x: Array) -> Array:
-        return widened(torch.sigmoid)(x)
-
-    def hypot(self, x: Array, y: Array) -> Array:
-        return _hypot(self, x, y)
-
-    def logaddexp(self, x: Array, y: Array) -> Array:
-        return _logaddexp(self, x, y)
-
-    def copysign(self, x: Array, y: Array) -> Array:
-        return _copysign(self, x, y)
-
-
-_hypot, _logaddexp = _binary("hypot", torch.hypot), _binary("logaddexp", torch.logaddexp)
-_copysign = _binary("copysign", torch.copysign)
 
 
 def convert(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,15 +1,13 @@
-"""Special functions: PyTorch's own by other names, and one that it has for fewer dtypes."""
+"""The next number, which PyTorch has for fewer dtypes."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 
 Tensor = torch.Tensor
 
 
-def _nextafter(x: Tensor, y: Tensor) -> Tensor:
+def nextafter(x: Tensor, y: Tensor) -> Tensor:
     if x.dtype not in _BITS:
         return torch.nextafter(x, y)
     return _next_of_bits(x, y)
@@ -30,14 +28,3 @@ def _next_of_bits(x: Tensor, y: Tensor) -> Tensor:
     found = torch.where(x == 0, from_zero, stepped).view(x.dtype)
     found = torch.where(x == y, y, found)
     return torch.where(torch.isnan(x) | torch.isnan(y), x + y, found)
-
-
-FUNCTIONS: dict[str, Callable[..., Tensor]] = {
-    "erf_inv": torch.special.erfinv,
-    "bessel_i0e": torch.special.i0e,
-    "bessel_i1e": torch.special.i1e,
-    "igamma": torch.special.gammainc,
-    "igammac": torch.special.gammaincc,
-    "zeta": torch.special.zeta,
-    "nextafter": _nextafter,
-}

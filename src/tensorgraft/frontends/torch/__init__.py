@@ -5,6 +5,7 @@ from tensorgraft.frontends.torch.compiled.loops import UnrolledLoopWarning
 from tensorgraft.frontends.torch.core import devices
 from tensorgraft.frontends.torch.dispatch.cold import tier_counts
 from tensorgraft.frontends.torch.dispatch.fallback import FallbackWarning, fallbacks, set_fallback
+from tensorgraft.frontends.torch.kernels.reasons import operators
 from tensorgraft.frontends.torch_entry import loading
 from tensorgraft.frontends.torch_entry.patches import Patch, patches
 
@@ -13,4 +14,13 @@ setup.install()
 devices.follow_default()
 loading.finish()
 
-__all__ = ["FallbackWarning", "Patch", "UnrolledLoopWarning", "fallbacks", "patches", "set_fallback", "tier_counts"]
+__all__ = [
+    "FallbackWarning",
+    "Patch",
+    "UnrolledLoopWarning",
+    "fallbacks",
+    "operators",
+    "patches",
+    "set_fallback",
+    "tier_counts",
+]

@@ -2,6 +2,10 @@
 
 Operands of one call have one dtype, or are Python scalars, which take the arrays' dtype (Array API, section "Mixing
 arrays with Python scalars"). Shapes broadcast. The result has the operands' dtype unless a method says otherwise.
+
+An operation is a row of the tables. Without a method below it is a primitive; with one, a composite. Its rule of shapes
+and dtypes, wrappers of backends, random operands of its test, and what is one-to-one with it in the front ends follow
+from the row, and so do backends whose framework has it by the same name.
 """
 
 from __future__ import annotations
@@ -24,7 +28,9 @@ UNARY = {
     **dict.fromkeys(
         ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan", "tanh"], "fc"
     ),
-    **dict.fromkeys(["exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt"], "fc"),
+    **dict.fromkeys(["exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "reciprocal"], "fc"),
+    "square": "ifc",
+    **dict.fromkeys(["cbrt", "sigmoid"], "f"),
     **dict.fromkeys(["erf", "erfc", "erf_inv", "lgamma", "digamma", "bessel_i0e", "bessel_i1e"], "f"),
     **dict.fromkeys(["ceil", "floor", "trunc", "round"], "f"),  # round: halves to even
     "bitwise_invert": "bi",
@@ -46,6 +52,7 @@ BINARY = {
     # a shift to the right keeps the sign; by less than 0, or the width or more, 0 (or the sign) is left
     **dict.fromkeys(["bitwise_left_shift", "bitwise_right_shift"], "i"),
     **dict.fromkeys(["igamma", "igammac", "zeta"], "f"),
+    **dict.fromkeys(["copysign", "hypot", "logaddexp"], "f"),
 }
 COMPARISONS = {
     **dict.fromkeys(["equal", "not_equal"], "bifc"),
@@ -78,7 +85,7 @@ def _declare(name: str, arity: int) -> Any:
 
 
 class Elementwise:
-    """Primitives: every name in `ELEMENTWISE`, and those below."""
+    """Primitives: those names in `ELEMENTWISE` for which there is no composite below, and some of their own."""
 
     for _name in (*UNARY, *PREDICATES):
         locals()[_name] = _declare(_name, 1)
@@ -125,6 +132,23 @@ class Elementwise:
     def reciprocal(self, x: Array) -> Array:
         return self.divide(1, x)
 
+    def exp2(self, x: Array) -> Array:
+        if dtypes.is_complex(self.dtype_of(x)):
+            return self.exp(self.multiply(x, math.log(2)))
+        return self.pow(self.full_like(x, 2), x)
+
+    def cbrt(self, x: Array) -> Array:
+        """The real cube root."""
+        dtype = self.dtype_of(x)
+        wide = self.astype(x, dtypes.accumulator(dtype))
+        size = self.abs(wide)
+        root = self.pow(size, 1 / 3)
+        inside = self.logical_and(self.isfinite(root), self.greater(root, 0))
+        safe = self.where(inside, root, self.ones_like(root))
+        step = self.divide(self.subtract(self.divide(size, self.multiply(safe, safe)), safe), 3)  # 1/3 is not exact
+        root = self.where(inside, self.add(safe, step), root)
+        return self.astype(self.copysign(root, wide), dtype)
+
     def sigmoid(self, x: Array) -> Array:
         return self.reciprocal(self.add(self.exp(self.negative(x)), 1))
 
@@ -157,7 +181,8 @@ class Elementwise:
         a, b = self.maximum(self.abs(x), self.abs(y)), self.minimum(self.abs(x), self.abs(y))
         ratio = self.divide(b, self.where(self.equal(a, 0), self.add(a, 1), a))
         root = self.multiply(a, self.sqrt(self.add(self.multiply(ratio, ratio), 1)))
-        return self.where(self.isinf(a), self.abs(a), root)
+        infinite = self.logical_or(self.isinf(x), self.isinf(y))  # whatever the other one is
+        return self.where(infinite, self.full_like(root, math.inf), root)
 
     def logaddexp(self, x: Array, y: Array) -> Array:
         """log(exp(x) + exp(y)), without overflow; infinities of one sign stay."""
@@ -188,3 +213,6 @@ class Elementwise:
 
     def softplus(self, x: Array) -> Array:
         return self.logaddexp(x, self.zeros_like(x))
+
+
+COMPOSITES = frozenset(name for name in ELEMENTWISE if not hasattr(getattr(Elementwise, name), "is_primitive"))

@@ -57,7 +57,7 @@ def _unary(name: str, kinds: str, kernel: Kernel | None = None, same: str = "") 
 
 
 def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[Any, Any], Array]:
-    takes_scalars = kernel is None and (name in elementwise.BINARY or name in elementwise.COMPARISONS)
+    takes_scalars = kernel is None and name not in elementwise.COMPOSITES
     if not takes_scalars and kernel is None:
         kernel = _composite(name)
     loose = kinds in LOOSE
@@ -249,43 +249,32 @@ def _log1p(xp: Backend, x: Any) -> Any:
 REFINED = {"expm1", "floor_divide", "log1p", "remainder"}
 
 # name -> (kinds of dtype, kernel or None for the hub's method of that name, kinds returned as they are)
-UNARY: dict[str, tuple[Any, ...]] = {
+_AS_IN_THE_HUB = """
+    acos acosh asin asinh atan atanh bitwise_invert cos cosh exp imag log log10 log2 logical_not negative reciprocal
+    sign signbit sin sinh sqrt square tan tanh
+    atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide equal hypot
+    logaddexp logical_and logical_or logical_xor nextafter not_equal pow subtract
+"""
+ROWS: dict[str, tuple[Any, ...]] = {
+    **{name: (elementwise.ELEMENTWISE[name],) for name in _AS_IN_THE_HUB.split()},
     "abs": ("ifc", _abs),
-    **dict.fromkeys(
-        ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan", "tanh"], ("fc",)
-    ),
-    **dict.fromkeys(["exp", "log", "log2", "log10", "reciprocal", "sqrt"], ("fc",)),
     **dict.fromkeys(["ceil", "floor", "trunc"], ("if", None, "i")),
-    "bitwise_invert": ("bi",),
-    "conj": ("ifc", None, "if"),
+    **dict.fromkeys(["conj", "real"], ("ifc", None, "if")),
     "expm1": ("fc", _expm1),
-    "imag": ("c",),
     "isfinite": ("bifc", _of_inexact("isfinite", True)),
     "isinf": ("bifc", _of_inexact("isinf", False)),
     "isnan": ("bifc", _of_inexact("isnan", False)),
     "log1p": ("fc", _log1p),
-    "logical_not": ("b",),
-    "negative": ("ifc",),
     "positive": ("ifc", None, "ifc"),
-    "real": ("ifc", None, "if"),
     "round": ("ifc", _round, "i"),
-    "sign": ("ifc",),
-    "signbit": ("f",),
-    "square": ("ifc",),
-}
-BINARY: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(["add", "multiply", "subtract", "pow"], ("ifc",)),
-    **dict.fromkeys(["atan2", "copysign", "hypot", "logaddexp", "nextafter"], ("f",)),
-    **dict.fromkeys(["bitwise_and", "bitwise_or", "bitwise_xor"], ("bi",)),
-    **dict.fromkeys(["bitwise_left_shift", "bitwise_right_shift"], ("i",)),
-    "divide": ("fc",),
-    **dict.fromkeys(["equal", "not_equal"], ("bifc",)),
+    **dict.fromkeys(["add", "multiply"], ("ifc",)),
     "floor_divide": ("if", _floor_divide),
     "remainder": ("if", _remainder),
-    **dict.fromkeys(["maximum", "minimum"], ("if",)),
-    **dict.fromkeys(["greater", "greater_equal", "less", "less_equal"], ("if",)),
-    **dict.fromkeys(["logical_and", "logical_or", "logical_xor"], ("b",)),
+    **dict.fromkeys(["maximum", "minimum", "greater", "greater_equal", "less", "less_equal"], ("if",)),
 }
+_TWO = {*elementwise.BINARY, *elementwise.COMPARISONS, "floor_divide", "remainder"}
+BINARY = {name: row for name, row in ROWS.items() if name in _TWO}
+UNARY = {name: row for name, row in ROWS.items() if name not in _TWO}
 
 for _name, _row in UNARY.items():
     globals()[_name] = _unary(_name, *_row)

@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jax.extend.core import primitives
 
-from tensorgraft.frontends.jax.rule import rule
+from tensorgraft.frontends.jax.rule import RULES, rule
 from tensorgraft.frontends.jax.rules import bits  # noqa: F401  (it registers rules)
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.operations.elementwise import ELEMENTWISE
 
 Array = Any
-
-# JAX's name -> the hub's, where the operation is the same
-SAME = {
-    **{"add": "add", "add_any": "add", "sub": "subtract", "mul": "multiply", "neg": "negative", "sign": "sign"},
-    **{"abs": "abs", "square": "square", "logistic": "sigmoid", "is_finite": "isfinite"},
-    **{
-        name: name for name in ("exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "real", "imag", "complex", "nextafter")
-    },
-    **{name: name for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
-    **{name: name for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
-    **{name: name for name in ("ceil", "floor", "erf", "erfc", "erf_inv", "lgamma", "digamma", "bessel_i1e")},
-    **{name: name for name in ("bessel_i0e", "igamma", "igammac", "zeta", "polygamma")},
-    **{"eq": "equal", "ne": "not_equal", "zeros_like": "zeros_like"},
-    **{"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"},
-    **{"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_invert"},
-}
-
-
-def _same(name: str) -> Callable[..., Array]:
-    def run(xp: Backend, *operands: Array, **_: Any) -> Array:
-        return getattr(xp, name)(*operands)
-
-    return run
-
-
-for _name, _hub in SAME.items():
-    rule(_name)(_same(_hub))
 
 
 def _is_complex(xp: Backend, x: Array) -> bool:
@@ -149,26 +123,6 @@ def pow_(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
     return xp.pow(x, xp.astype(y, xp.dtype_of(x)))
 
 
-@rule("exp2")
-def exp2(xp: Backend, x: Array, **_: Any) -> Array:
-    if _is_complex(xp, x):
-        return xp.exp(xp.multiply(x, math.log(2)))
-    return xp.pow(xp.full_like(x, 2), x)
-
-
-@rule("cbrt")
-def cbrt(xp: Backend, x: Array, **_: Any) -> Array:
-    dtype = xp.dtype_of(x)
-    wide = xp.astype(x, dtypes.accumulator(dtype))
-    size = xp.abs(wide)
-    root = xp.pow(size, 1 / 3)
-    inside = xp.logical_and(xp.isfinite(root), xp.greater(root, 0))
-    safe = xp.where(inside, root, xp.ones_like(root))
-    step = xp.divide(xp.subtract(xp.divide(size, xp.multiply(safe, safe)), safe), 3)  # Newton: 1/3 is not exact
-    root = xp.where(inside, xp.add(safe, step), root)
-    return xp.astype(xp.where(xp.signbit(wide), xp.negative(root), root), dtype)
-
-
 @rule("atan2")
 def atan2(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
     if not _is_complex(xp, x):
@@ -208,3 +162,25 @@ def convert_element_type(xp: Backend, x: Array, *, new_dtype: Any, **_: Any) -> 
     converted = xp.astype(xp.where(odd, xp.zeros_like(wide), wide), dtype)
     converted = xp.where(low, xp.full((), least, dtype), converted)
     return xp.where(high, xp.full((), most, dtype), converted)
+
+
+# ---- one to one ------------------------------------------------------------------------------------------------------
+
+# JAX's name -> the hub's, where it is another
+OTHERWISE = {"add_any": "add", "sub": "subtract", "mul": "multiply", "neg": "negative", "logistic": "sigmoid"}
+OTHERWISE |= {"is_finite": "isfinite", "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal"}
+OTHERWISE |= {"gt": "greater", "ge": "greater_equal", "not": "bitwise_invert", "zeros_like": "zeros_like"}
+OTHERWISE |= {name: f"bitwise_{name}" for name in ("and", "or", "xor")}
+_NAMES = (*ELEMENTWISE, "complex", "polygamma")
+
+
+def _same(name: str) -> Callable[..., Array]:
+    def run(xp: Backend, *operands: Array, **_: Any) -> Array:
+        return getattr(xp, name)(*operands)
+
+    return run
+
+
+for _name in (*OTHERWISE, *_NAMES):
+    if _name not in RULES and (_name in OTHERWISE or hasattr(primitives, f"{_name}_p")):
+        rule(_name)(_same(OTHERWISE.get(_name, _name)))

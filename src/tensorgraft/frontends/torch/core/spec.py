@@ -44,6 +44,7 @@ class Spec:
     decomposed: bool = False  # made of a PyTorch decomposition
     contiguous: bool = False  # the kernel takes `contiguous`: whether its first tensor is row-major
     uncompiled: bool = False  # run as it is, operation by operation
+    operation: str = ""  # the one operation of the hub that the kernel is
 
     def moved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
         """Of a call whose positions are inputs of the program, the options in their stead. What moves quantised codes

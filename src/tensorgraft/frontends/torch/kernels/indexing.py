@@ -110,7 +110,6 @@ def _index(xp: Any, x: Array, indices: Indices) -> Array:
 
 
 kernel("index.Tensor", host=("indices",), concrete=_reads_mask)(_index)
-kernel("_unsafe_index.Tensor", host=("indices",), concrete=_reads_mask)(_index)
 
 
 def _value_error(values: Sequence[int], result: Sequence[int]) -> RuntimeError:
@@ -195,7 +194,6 @@ def _inverse(order: Sequence[int]) -> tuple[int, ...]:
 
 
 kernel("index_put", host=("indices",), concrete=_mixes_masks)(_index_put)
-kernel("_unsafe_index_put", host=("indices",), concrete=_mixes_masks)(_index_put)
 
 
 @kernel("_index_put_impl_", host=("indices",), concrete=_mixes_masks)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch.core.spec import PROMOTION, kernel
+from tensorgraft.frontends.torch.core import schema
+from tensorgraft.frontends.torch.core.spec import PROMOTION, SPECS, kernel
 from tensorgraft.frontends.torch.core.tensors import numpy_dtype
 from tensorgraft.frontends.torch.dispatch.checks import require
 from tensorgraft.frontends.torch.kernels.common import number, scalar_name
 from tensorgraft.frontends.torch.kernels.math.logarithms import complex_logaddexp
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.operations.elementwise import COMPARISONS, ELEMENTWISE, PREDICATES
 
 Array = Any
 DEFAULT, FLOAT, BOOL, COMPLEX_FLOAT = (
@@ -42,26 +44,13 @@ def _unary(table: dict[str, str | Callable[..., Any]], promotion: PROMOTION, **o
         kernel(name, promotion=promotion, **options)(fn)
 
 
-_names = "acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh exp expm1 log log1p log2 log10 sqrt rsqrt"
-_unary({name: name for name in _names.split()}, FLOAT)
 _unary(
     {
-        "erf": "erf",
-        "erfc": "erfc",
-        "erfinv": "erf_inv",
-        "lgamma": "lgamma",
         "digamma": lambda xp, x: _in_double(xp, xp.digamma, x),
-        "reciprocal": "reciprocal",
-        "sigmoid": "sigmoid",
-        "special_i0e": "bessel_i0e",
-        "special_i1e": "bessel_i1e",
         "i0": lambda xp, x: xp.multiply(xp.bessel_i0e(x), xp.exp(xp.abs(x))),
-        "special_i1": lambda xp, x: xp.multiply(xp.bessel_i1e(x), xp.exp(xp.abs(x))),
-        "exp2": lambda xp, x: (
-            xp.pow(2, x) if not dtypes.is_complex(xp.dtype_of(x)) else xp.exp(xp.multiply(x, math.log(2)))
-        ),
         "deg2rad": lambda xp, x: xp.multiply(x, math.pi / 180),
         "rad2deg": lambda xp, x: xp.multiply(x, 180 / math.pi),
+        "special_i1": lambda xp, x: xp.multiply(xp.bessel_i1e(x), xp.exp(xp.abs(x))),
     },
     FLOAT,
 )
@@ -78,8 +67,6 @@ def _conj(xp: Any, x: Array) -> Array:
 _unary({name: _integers_stay(name) for name in ("ceil", "floor", "trunc", "round")}, DEFAULT)
 _unary(
     {
-        "neg": "negative",
-        "bitwise_not": "bitwise_invert",
         "_conj_physical": lambda xp, x: _conj(xp, x),
         "conj_physical_": lambda xp, x: _conj(xp, x),
         "relu": lambda xp, x: xp.maximum(x, 0),
@@ -90,7 +77,7 @@ _unary(
     DEFAULT,
 )
 _unary({"abs": lambda xp, x: x if dtypes.is_bool(xp.dtype_of(x)) else xp.abs(x)}, COMPLEX_FLOAT)
-_unary({"angle": lambda xp, x: _angle(xp, x)}, PROMOTION.INT_TO_FLOAT)
+_unary({"angle": "angle"}, FLOAT)
 _unary(
     {
         "isnan": lambda xp, x: xp.isnan(x) if _inexact(xp, x) else xp.full(xp.shape(x), False, dtypes.bool_),
@@ -117,10 +104,6 @@ def _signbit(xp: Any, x: Array) -> Array:
     if dtypes.is_bool(dtype):
         return xp.full(xp.shape(x), False, dtypes.bool_)
     return xp.less(x, 0)
-
-
-def _angle(xp: Any, x: Array) -> Array:
-    return xp.angle(x)
 
 
 # ---- of several --------------------------------------------------------------------------------------------------
@@ -176,56 +159,20 @@ def _logaddexp(xp: Any, x: Array, y: Array) -> Array:
     return complex_logaddexp(xp, x, y) if dtypes.is_complex(xp.dtype_of(x)) else xp.logaddexp(x, y)
 
 
-_binary({"mul.Tensor mul.Scalar": "multiply"}, DEFAULT)
-_binary({"div.Tensor div.Scalar": "divide"}, FLOAT)
 _binary(
-    {
-        "maximum": "maximum",
-        "minimum": "minimum",
-        "fmax": _fmax("maximum"),
-        "fmin": _fmax("minimum"),
-        "bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor": "bitwise_and",
-        "bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor": "bitwise_or",
-        "bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor": "bitwise_xor",
-        "hypot": "hypot",
-        "nextafter": "nextafter",
-        "logaddexp": lambda xp, x, y: _logaddexp(xp, x, y),
-    },
-    DEFAULT,
+    {"fmax": _fmax("maximum"), "fmin": _fmax("minimum"), "logaddexp": lambda xp, x, y: _logaddexp(xp, x, y)}, DEFAULT
 )
 _binary(
     {
-        "atan2": "atan2",
-        "copysign.Tensor copysign.Scalar": "copysign",
         "xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self": lambda xp, x, y: xp.where(
             xp.isnan(y), y, xp.where(xp.equal(x, 0), xp.zeros_like(xp.multiply(x, y)), xp.multiply(x, xp.log(y)))
-        ),
-        "special_zeta special_zeta.self_scalar special_zeta.other_scalar": "zeta",
-        "igamma": "igamma",
-        "igammac": "igammac",
+        )
     },
     FLOAT,
 )
-_binary(
-    {
-        "eq.Tensor eq.Scalar": "equal",
-        "ne.Tensor ne.Scalar": "not_equal",
-        "lt.Tensor lt.Scalar": "less",
-        "le.Tensor le.Scalar": "less_equal",
-        "gt.Tensor gt.Scalar": "greater",
-        "ge.Tensor ge.Scalar": "greater_equal",
-        "logical_and": _logical("logical_and"),
-        "logical_or": _logical("logical_or"),
-        "logical_xor": _logical("logical_xor"),
-    },
-    BOOL,
-)
-
-
+_binary({f"logical_{name}": _logical(f"logical_{name}") for name in ("and", "or", "xor")}, BOOL)
 for _side in ("left", "right"):
-    _ops = [f"bitwise_{_side}_shift.{o}" for o in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")]
-    _ops += [f"__{_side[0]}shift__.{o}" for o in ("Tensor", "Scalar")]
-    _binary({" ".join(_ops): f"bitwise_{_side}_shift"}, DEFAULT)
+    _binary({" ".join(f"__{_side[0]}shift__.{o}" for o in ("Tensor", "Scalar")): f"bitwise_{_side}_shift"}, DEFAULT)
 
 
 def _zero(number: Any) -> bool:
@@ -377,3 +324,39 @@ def _polygamma(xp: Any, n: int, x: Array) -> Array:
     if n == 0:
         return _in_double(xp, xp.digamma, x)
     return _in_double(xp, lambda wide: xp.polygamma(xp.full_like(wide, n), wide), x)
+
+
+# ---- one to one ------------------------------------------------------------------------------------------------------
+
+# the hub's name -> ATen's, where it is another
+ATEN = {"negative": "neg", "bitwise_invert": "bitwise_not", "multiply": "mul", "divide": "div", "erf_inv": "erfinv"}
+ATEN |= {"equal": "eq", "not_equal": "ne", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge"}
+ATEN |= {name: f"special_{name.removeprefix('bessel_')}" for name in ("bessel_i0e", "bessel_i1e", "zeta")}
+_REFUSES_INTEGERS = {"hypot", "nextafter"}  # PyTorch computes others in the default dtype
+
+
+_OF_NUMBERS = ("default", "Tensor", "Scalar", "Tensor_Scalar", "Scalar_Tensor", "self_scalar", "other_scalar")
+
+
+def _overloads(name: str) -> Iterator[schema.Overload]:
+    """Those of tensors and numbers (others are TorchScript's) that are not taken apart, nor registered above."""
+    packet = getattr(torch.ops.aten, name, None)
+    for which in packet.overloads() if packet is not None else ():
+        if which in _OF_NUMBERS and (name if which == "default" else f"{name}.{which}") not in SPECS:
+            op = getattr(packet, which)
+            if "Tensor" in schema.signature(op).types.values() and not schema.has_composite(op):
+                yield op
+
+
+def _same(method: str) -> Callable[..., Array]:
+    return lambda xp, *operands: getattr(xp, method)(*operands)
+
+
+for _name, _kinds in ELEMENTWISE.items():
+    _promotion = BOOL if _name in PREDICATES or _name in COMPARISONS else FLOAT
+    if ("i" in _kinds and _promotion is FLOAT) or _name in _REFUSES_INTEGERS:
+        _promotion = DEFAULT
+    for _op in _overloads(ATEN.get(_name, _name)):
+        _operands = schema.signature(_op).names
+        _several = {"dynamic": _operands, "promote": _operands} if len(_operands) > 1 else {}
+        kernel(schema.short_name(_op), promotion=_promotion, operation=_name, **_several)(_same(_name))

@@ -10,7 +10,7 @@ import torch
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.neural.masks import masked
-from tensorgraft.frontends.torch.kernels.neural.normalization import affine, input_gradient, moments, widened
+from tensorgraft.frontends.torch.kernels.neural.normalization import affine, moments, widened
 from tensorgraft.hub import dtypes
 
 Array = Any
@@ -154,15 +154,15 @@ def _batch_norm_gradients(
         mean, rstd = _channel(xp, running_mean, x), xp.rsqrt(xp.add(_channel(xp, running_var, x), eps))
     grad = widened(xp, grad, x)
     normal = xp.multiply(xp.subtract(widened(xp, x), mean), rstd)
-    grad_x = grad_weight = grad_bias = None
+    grad_x = None
+    grad_weight, grad_bias = (xp.sum(v, axis=axes) for v in (xp.multiply(grad, normal), grad))
     if mask[0]:
-        scaled = grad if weight is None else xp.multiply(grad, _channel(xp, weight, x))
-        grad_x = input_gradient(xp, scaled, normal, rstd, axes) if training else xp.multiply(scaled, rstd)
-    if mask[1]:
-        grad_weight = xp.sum(xp.multiply(grad, normal), axis=axes)
-    if mask[2]:
-        grad_bias = xp.sum(grad, axis=axes)
-    return grad_x, grad_weight, grad_bias
+        scale = rstd if weight is None else xp.multiply(rstd, _channel(xp, weight, x))
+        if training:
+            means = (xp.divide(_channel(xp, v, x), max(xp.count(x, axes), 1)) for v in (grad_weight, grad_bias))
+            grad = xp.subtract(xp.subtract(grad, xp.multiply(normal, next(means))), next(means))
+        grad_x = xp.multiply(grad, scale)
+    return grad_x, grad_weight if mask[1] else None, grad_bias if mask[2] else None
 
 
 kernel("native_batch_norm_backward", meta=masked(_gradients_meta))(_batch_norm_gradients)

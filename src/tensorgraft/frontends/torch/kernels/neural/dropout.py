@@ -28,7 +28,7 @@ def _dropout(xp: Any, x: Array, p: float, train: bool | None, key: Array) -> tup
 @kernel("native_dropout_backward", dynamic=("scale",))
 def _dropout_backward(xp: Any, grad: Array, mask: Array, scale: Any) -> Array:
     wide = grad if dtypes.is_inexact(xp.dtype_of(grad)) else xp.astype(grad, dtypes.float64)
-    return xp.where(xp.astype(mask, dtypes.bool_), xp.multiply(wide, scale), xp.zeros_like(wide))
+    return xp.multiply(wide, xp.multiply(xp.astype(mask, xp.dtype_of(wide)), scale))
 
 
 def _rrelu(
