@@ -174,7 +174,9 @@ def _outcome(fn: Any, device: torch.device, dtype: torch.dtype, rest: Any, group
 
 def model() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 12), nn.Tanh(), nn.Linear(12, 2))
+    return nn.Sequential(
+        nn.Linear(4, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 12), nn.Tanh(), nn.Linear(12, 2)
+    )
 
 
 def batches(device: torch.device, split: bool = True) -> Any:

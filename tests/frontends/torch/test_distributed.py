@@ -141,6 +141,18 @@ def test_process_that_ends(how: str, code: int, tmp_path: Path) -> None:
     assert how == "9" or "[default1]:rank 1 is broken" in done.stderr
 
 
+def test_accelerator_of_who_never_uses_the_device() -> None:
+    """FSDP, meshes and process groups take the CPU, as without tensorgraft; after the first use they take the device."""
+    done = start(
+        [
+            "-c",
+            "import torch\nask = lambda: (torch._C._get_accelerator().type, torch.accelerator.is_available())\n"
+            "print(*ask()); torch.ones(1, device='graft'); print(*ask())",
+        ]
+    )
+    assert done.stdout.split() == ["cpu", "False", "graft", "True"], done.stderr
+
+
 @pytest.mark.parametrize("backend", ["jax", "numpy"])
 def test_released_storage(backend: str) -> None:
     """What FSDP does with gathered parameters: memory is given back, and comes again."""

@@ -78,6 +78,12 @@ TABLE: list[Patch] = [
         until=_NO_CLASS,
     ),
     Patch(
+        "torch._C._get_accelerator",
+        "waiting.accelerator_or_cpu",
+        "the same, where FSDP, meshes and process groups ask",
+        at="import",
+    ),
+    Patch(
         "torch._C._accelerator_getAccelerator",
         "waiting.accelerator",
         "PyTorch takes a registered device for the accelerator; a script that never uses it gets none for that",

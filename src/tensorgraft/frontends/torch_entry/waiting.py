@@ -85,6 +85,17 @@ def accelerator(original: Callable[[], torch.device | None]) -> Callable[[], tor
     return get_accelerator
 
 
+def accelerator_or_cpu(original: Callable[..., torch.device]) -> Callable[..., torch.device]:
+    """The same of `torch._C._get_accelerator`, which FSDP and process groups ask: it says the CPU where there is none."""
+    first = accelerator(torch._C._accelerator_getAccelerator)
+
+    def get_accelerator(check: bool | None = None) -> torch.device:
+        given = first()
+        return original(check) if given is not None else torch.device("cpu")
+
+    return get_accelerator
+
+
 def storage_new(original: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.UntypedStorage(..., device="graft")`, for which C++ has no allocator."""
 
