@@ -76,7 +76,7 @@ REASONS = {
 
 @functools.cache
 def _core() -> frozenset[schema.Overload]:
-    return frozenset(torch._decomp.core_aten_decompositions())
+    return frozenset(torch._decomp.core_aten_decompositions().keys())
 
 
 def taken_apart(name: str) -> bool:
