@@ -7,6 +7,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,7 +60,9 @@ class Storages:
         self._cell_of = cell_of
         self._fixed: list[Any] = [source.cell or nobody for source in sources]
         self._arguments = [(k, s.argument) for k, s in enumerate(sources) if s.argument is not None]
-        self._only = [i for _, i in self._arguments] if len(self._arguments) == len(sources) else None
+        places = [i for _, i in self._arguments]
+        # where there is nothing else, they are picked at once
+        self._pick = itemgetter(*places) if len(places) == len(sources) > 1 else None
         self._others = [(k, s.find) for k, s in enumerate(sources) if s.find is not None]
 
     def __len__(self) -> int:
@@ -78,8 +81,8 @@ class Storages:
     def arrays(self, leaves: Leaves) -> list[Array]:
         """What is in them."""
         cell_of = self._cell_of
-        if self._only is not None:
-            return [cell_of(leaves[i]).array for i in self._only]
+        if self._pick is not None:
+            return [cell.array for cell in map(cell_of, self._pick(leaves))]
         arrays = [cell.array for cell in self._fixed]
         for k, i in self._arguments:
             arrays[k] = cell_of(leaves[i]).array

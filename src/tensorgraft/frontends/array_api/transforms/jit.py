@@ -47,20 +47,23 @@ class Jitted(TracedFunction):
     @staticmethod
     def _add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
         """Of arrays shapes, dtypes, views and which share memory; everything that is neither array nor number."""
+        add = keys.append
         backend: Backend | None = None
         cells: list[int] = []
         for x in leaves:
             if x.__class__ is Array:
                 cell = x._cell
                 if cell.backend is not backend:
-                    keys.append(backend := cell.backend)
+                    add(backend := cell.backend)
                     told = backend.signature
-                keys += (x._geometry, told(cell.array), cell.placement)
+                add(x._geometry)
+                add(told(cell.array))
+                add(cell.placement)
                 cells.append(id(cell))
             elif x.__class__ in _NUMBERS:
-                keys.append(x.__class__)
+                add(x.__class__)
             else:
-                keys.append(_mark(x))
+                add(_mark(x))
         if backend is None:
             keys.append(default().backend)
         elif len(set(cells)) < len(cells):
