@@ -17,7 +17,7 @@ PyTorch's own databases, run on each backend against CPU PyTorch: operators (OpI
 optimizers. Values, dtypes, shapes, which object is returned and what became of the arguments are compared; a case is
 one operator in one mode and dtype, and passes when all its samples do (three of each). Made by `make conformance`, one
 backend at a time (`CONFORMANCE_ARGS=--backends=numpy`): what each run found is kept in `tests/conformance/runs`. The
-database whole is about nine minutes of CPU time on PyTorch, and an hour on TensorFlow.
+whole database is about nine minutes of CPU time on NumPy and on PyTorch, and an hour on TensorFlow.
 
 | mode | what is compared |
 | --- | --- |
