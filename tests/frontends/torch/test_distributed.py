@@ -142,7 +142,7 @@ def test_process_that_ends(how: str, code: int, tmp_path: Path) -> None:
 
 
 def test_accelerator_of_who_never_uses_the_device() -> None:
-    """FSDP, meshes and process groups take the CPU, as without tensorgraft; after the first use they take the device."""
+    """FSDP, meshes and process groups take the CPU, as without us; after the first use the device."""
     done = start(
         [
             "-c",
