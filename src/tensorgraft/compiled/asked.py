@@ -175,8 +175,11 @@ def _of_condition(decides: Any, test: Any, name: str, x: TracedArray) -> Ways:
             ("bound and mask", f"for _ in range(n): state = where({truth}, step(state), state)"),
         ]
     if (of_arrays := _OF_PYTHON.get(short_name(decides))) is not None:
-        given = ", ".join(map(_text, decides.args))
-        return [("stay an array", f"{of_arrays}({given})"), ("keep it static", f"{_text(decides)} of Python numbers")]
+        arguments = ", ".join(map(_text, decides.args))
+        return [
+            ("stay an array", f"{of_arrays}({arguments})"),
+            ("keep it static", f"{_text(decides)} of Python numbers"),
+        ]
     if test is None:
         return [("stay an array", "functions of array_api instead of Python's")]
     return [

@@ -27,8 +27,8 @@ class Place(NamedTuple):
     @property
     def line(self) -> int:
         """The line of the instruction, which is the first of its expression."""
-        found = _positions(self.code)[self.instruction // 2][0]
-        return found if found is not None else self.code.co_firstlineno
+        number = _positions(self.code)[self.instruction // 2][0]
+        return number if number is not None else self.code.co_firstlineno
 
     @property
     def text(self) -> str:
@@ -80,13 +80,13 @@ def _nodes(file: str, version: Any, length: int) -> dict[tuple[int, int, int, in
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
         return {}
-    found: dict[tuple[int, int, int, int], ast.AST] = {}
+    nodes: dict[tuple[int, int, int, int], ast.AST] = {}
     for parent in ast.walk(tree):
         for node in ast.iter_child_nodes(parent):
             node.parent = parent  # type: ignore[attr-defined]
             if isinstance(node, ast.expr | ast.stmt):
-                found.setdefault((node.lineno, node.end_lineno, node.col_offset, node.end_col_offset), node)  # type: ignore[arg-type]
-    return found
+                nodes.setdefault((node.lineno, node.end_lineno, node.col_offset, node.end_col_offset), node)  # type: ignore[arg-type]
+    return nodes
 
 
 def held_by(frame: FrameType, node: ast.AST) -> Any:

@@ -62,16 +62,16 @@ class Reached:
     def now(self) -> list[Any]:
         """The objects, in an order that stays the same; `Reached` itself for variables that are not there."""
         try:
-            found = [c.cell_contents for c in self._cells]
+            contents = [c.cell_contents for c in self._cells]
         except ValueError:  # a variable that is not bound yet
-            found = []
+            contents = []
             for c in self._cells:
-                found.append(Reached)
+                contents.append(Reached)
                 with contextlib.suppress(ValueError):
-                    found[-1] = c.cell_contents
+                    contents[-1] = c.cell_contents
         if self._globals:
-            found += [table.get(name, Reached) for table, name in self._globals]
-        return [*self.fixed, *found] if self.fixed else found
+            contents += [table.get(name, Reached) for table, name in self._globals]
+        return [*self.fixed, *contents] if self.fixed else contents
 
 
 def _globals_of(code: types.CodeType) -> Iterable[str]:

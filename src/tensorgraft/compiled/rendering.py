@@ -86,20 +86,20 @@ def _inputs(e: Explanation) -> Group:
     for one in e.inputs:
         kinds.setdefault(one.kind, []).append(one)
     rows = []
-    for kind, found in kinds.items():
-        written = sum(i.written for i in found)
-        donated = sum(i.donated for i in found)
-        shown = [] if kind == "constant" else list(dict.fromkeys(i.name for i in found if i.name))
+    for kind, inputs in kinds.items():
+        written = sum(i.written for i in inputs)
+        donated = sum(i.donated for i in inputs)
+        shown = [] if kind == "constant" else list(dict.fromkeys(i.name for i in inputs if i.name))
         names = ", ".join(shown[:3]) + (", ..." if len(shown) > 3 else "")
-        total = size(sum(i.bytes for i in found))
-        rows.append((kind, str(len(found)), total, f"{written} ({donated})" if written else "", names))
+        total = size(sum(i.bytes for i in inputs))
+        rows.append((kind, str(len(inputs)), total, f"{written} ({donated})" if written else "", names))
     right = [Column(name, justify="right") for name in ("arrays", "bytes", "written (in place)")]
     return _table("inputs", rows, "kind", *right, Column("names", overflow="fold"))
 
 
-def _constants(found: list[Input]) -> Group:
-    found = sorted(found, key=lambda i: -i.bytes)
-    rows = [(size(i.bytes), f"{i.dtype} {i.shape}", i.name) for i in found[:_MOST_ROWS]]
+def _constants(constants: list[Input]) -> Group:
+    constants = sorted(constants, key=lambda i: -i.bytes)
+    rows = [(size(i.bytes), f"{i.dtype} {i.shape}", i.name) for i in constants[:_MOST_ROWS]]
     return _table("the largest constants", rows, Column("bytes", justify="right"), "array", "first read")
 
 
@@ -110,8 +110,8 @@ def _collectives(e: Explanation) -> Group:
         name = "" if use is None else f"{use.name} (backward)" if use.backward else use.name
         key = (one.kind, name, use.place if use else "", _short(use.source) if use else "")
         total.setdefault(key, []).append(one.bytes)
-    found = sorted(total.items(), key=lambda item: -sum(item[1]))
-    rows = [(kind, str(len(n)), size(sum(n)), *rest) for (kind, *rest), n in found[:_MOST_ROWS]]
+    busiest = sorted(total.items(), key=lambda item: -sum(item[1]))
+    rows = [(kind, str(len(n)), size(sum(n)), *rest) for (kind, *rest), n in busiest[:_MOST_ROWS]]
     every = size(sum(c.bytes for c in e.program.collectives))
     right = [Column(name, justify="right") for name in ("times", "bytes")]
     title = f"between devices: {len(e.program.collectives)} collectives, {every} on each"

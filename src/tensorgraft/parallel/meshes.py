@@ -79,13 +79,13 @@ def _backend(device: Any) -> Any:
 def placement_of(spec: Spec, mesh: Mesh, shape: Sequence[int], what: str) -> Placement:
     """What a specification means for an array of a shape. Raises ValueError and TypeError, which name `what`."""
     if isinstance(spec, Placement):
-        found = spec
+        resolved = spec
         if spec.mesh != mesh or len(spec.spec) != len(shape):
             raise ValueError(f"{what}: {spec} is no placement of an array of shape {tuple(shape)} on the {mesh}")
     else:
-        found = hub.placement(mesh, _by_names(spec, mesh, len(shape), what), len(shape), what)
-    found.check(shape, what)
-    return found
+        resolved = hub.placement(mesh, _by_names(spec, mesh, len(shape), what), len(shape), what)
+    resolved.check(shape, what)
+    return resolved
 
 
 def _by_names(spec: Spec, mesh: Mesh, ndim: int, what: str) -> Sequence[Any]:

@@ -47,11 +47,11 @@ def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
     if torch is not None and isinstance(model, torch.nn.Module):
         from tensorgraft.parallel import modules
 
-        made = modules.shard_module(model, mesh, plan)
+        placed = modules.shard_module(model, mesh, plan)
     else:
-        made = _shard_tree(model, mesh, plan)
+        placed = _shard_tree(model, mesh, plan)
     note_mesh(mesh)
-    return made
+    return placed
 
 
 def _shard_tree(tree: Any, mesh: Mesh, plan: Plan) -> Any:
@@ -67,10 +67,10 @@ def _shard_tree(tree: Any, mesh: Mesh, plan: Plan) -> Any:
     if isinstance(plan, Mapping):  # of batches: trees have no outputs
         plan = {p: entry for p, entry in plan.items() if not (isinstance(entry, Output) and entry.batch)}
     entry_of = specs_by_name(list(arrays), plan)
-    found = {name: resolved(entry_of(name), name, tuple(x.shape), mesh) for name, x in arrays.items()}
+    placements = {name: resolved(entry_of(name), name, tuple(x.shape), mesh) for name, x in arrays.items()}
 
     def made() -> Iterator[Any]:
         for name, x in leaves:
-            yield trees.shard(x, mesh, found[name]) if name in found else x
+            yield trees.shard(x, mesh, placements[name]) if name in placements else x
 
     return structure(list(made()))

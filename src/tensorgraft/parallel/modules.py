@@ -33,21 +33,21 @@ def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Mod
         check_device(f"shard_: {name}", t, mesh)
         if not placed.fills(t):
             raise ValueError(f"shard_: {name} is a part of a larger storage: give it one of its own (.clone()) first")
-        found = resolved(entry, name, tuple(t.shape), mesh)
+        where = resolved(entry, name, tuple(t.shape), mesh)
         if id(t) in chosen:  # tied
             before, _, other = chosen[id(t)]
-            if entry is None or found == other:
+            if entry is None or where == other:
                 continue
             if entry_of(before) is not None:
                 raise ValueError(f"shard_: {before} and {name} are one parameter, for which plan has two specs")
-        chosen[id(t)] = name, t, found
+        chosen[id(t)] = name, t, where
     outputs = [(part, entry) for pattern, entry in plan.items() if isinstance(entry, Output)
                for part in (parts[n] for n in fnmatch.filter(parts, pattern))]  # fmt: skip
     for _, entry in outputs:
         placement(mesh, entry.spec, len(entry.spec), "shard_: Output")
         placement(mesh, (_batch_axes(entry, mesh),), 1, "shard_: Output")
-    for _, t, found in chosen.values():
-        _place(t, found)
+    for _, t, where in chosen.values():
+        _place(t, where)
     _place_states(chosen, mesh)
     for hooked in _hooks.pop(model, []):  # of a plan before
         hooked.remove()
@@ -95,9 +95,9 @@ class OutputHook:
         if not isinstance(out, Tensor) or out.device != device(mesh.backend) or not out.dim():
             return out  # elsewhere while it is recorded
         if self.axes:
-            given = next((x for x in args if isinstance(x, Tensor) and x.dim() > 1), None)
+            batch = next((x for x in args if isinstance(x, Tensor) and x.dim() > 1), None)
             parts = math.prod(mesh.extents[name] for name in self.axes)
-            if given is None or out.dim() < 2 or len(given) != len(out) or len(out) % parts:
+            if batch is None or out.dim() < 2 or len(batch) != len(out) or len(out) % parts:
                 return out
             return constrain(out, placement(mesh, (self.axes,), out.dim(), "shard_"))
         if out.dim() != len(self.spec):

@@ -21,8 +21,8 @@ def constrain(x: Array, placement: Placement) -> Array:
 
 
 def mesh_of(x: Array) -> Mesh | None:
-    found = placement(x)
-    return None if found is None else found.mesh
+    where = placement(x)
+    return None if where is None else where.mesh
 
 
 def placement(x: Array) -> Placement | None:

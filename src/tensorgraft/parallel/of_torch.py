@@ -28,9 +28,9 @@ def shard(x: Tensor, mesh: Mesh, placement: Placement) -> Tensor:
     if x.device.type == "cpu":
         x = x.to(device(mesh.backend))
     check_device("shard", x, mesh)
-    made = _constrained(x, placement)
-    placed.place(made, placement)
-    return made
+    out = _constrained(x, placement)
+    placed.place(out, placement)
+    return out
 
 
 def constrain(x: Tensor, placement: Placement) -> Tensor:
@@ -41,8 +41,8 @@ def constrain(x: Tensor, placement: Placement) -> Tensor:
 def mesh_of(x: Tensor) -> Mesh | None:
     if x.device.type != TYPE or state.now.capture is not None:
         return None
-    found = placement(x)
-    return None if found is None else found.mesh
+    where = placement(x)
+    return None if where is None else where.mesh
 
 
 def placement(x: Tensor) -> Placement | None:

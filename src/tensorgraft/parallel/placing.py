@@ -107,10 +107,10 @@ def bytes_by_device(x: Any) -> dict[int, int]:
     for leaf in _leaves(x):
         if framework_of(leaf) is None:
             continue
-        key, found = _front_end("bytes_by_device", leaf).bytes_by_device(leaf)
+        key, by_device = _front_end("bytes_by_device", leaf).bytes_by_device(leaf)
         if key not in seen:
             seen.add(key)
-            for device, n in found.items():
+            for device, n in by_device.items():
                 total[device] = total.get(device, 0) + n
     return total
 

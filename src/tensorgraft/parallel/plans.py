@@ -116,15 +116,15 @@ def _split(style: str, ndim: int, axis: str) -> Any:
 
 def _declared(module: Any) -> dict[str, str]:
     """What a model of Hugging Face says of its own layers."""
-    found: dict[str, str] = {}
+    declared: dict[str, str] = {}
     prefix = getattr(module, "base_model_prefix", "")
     base = f"{prefix}." if prefix and hasattr(module, prefix) else ""
     config = getattr(module, "config", None)
     for pattern, style in (getattr(config, "base_model_tp_plan", None) or {}).items():
-        found[base + pattern] = style
+        declared[base + pattern] = style
     for pattern, style in (getattr(type(module), "_tp_plan", None) or {}).items():
-        found[pattern] = style
-    return found
+        declared[pattern] = style
+    return declared
 
 
 def _fits(name: str, pattern: str) -> bool:

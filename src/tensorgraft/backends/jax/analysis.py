@@ -33,17 +33,17 @@ def analyse(jaxpr: Jaxpr, lowered: Any) -> Analysis:
     """Of a program and of `jax.stages.Lowered` of it, which is compiled here."""
     primitives: Counter[str] = Counter()
     costs: dict[str, Cost] = {}
-    made = Analysis(primitives, costs, _first_uses(jaxpr))
-    _count(jaxpr, "", 1, made)
-    made.primitives = dict(primitives.most_common())
+    analysis = Analysis(primitives, costs, _first_uses(jaxpr))
+    _count(jaxpr, "", 1, analysis)
+    analysis.primitives = dict(primitives.most_common())
     start = time.perf_counter()
     compiled = lowered.compile()
-    made.compile_seconds = time.perf_counter() - start
+    analysis.compile_seconds = time.perf_counter() - start
     told = compiled.cost_analysis() or {}
-    made.flops, made.bytes = told.get("flops"), told.get("bytes accessed")
+    analysis.flops, analysis.bytes = told.get("flops"), told.get("bytes accessed")
     stats = compiled.memory_analysis()
     if stats is not None:
-        made.memory = Memory(
+        analysis.memory = Memory(
             stats.argument_size_in_bytes,
             stats.output_size_in_bytes,
             stats.alias_size_in_bytes,
@@ -52,9 +52,9 @@ def analyse(jaxpr: Jaxpr, lowered: Any) -> Analysis:
         )
     text = compiled.as_text()
     if text:
-        made.compiled_operations, made.kernels = _instructions(text)
-        made.collectives = collectives(text)
-    return made
+        analysis.compiled_operations, analysis.kernels = _instructions(text)
+        analysis.collectives = collectives(text)
+    return analysis
 
 
 _COLLECTIVE = re.compile(
@@ -68,7 +68,7 @@ _BITS = re.compile(r"\d+")
 
 def collectives(text: str) -> list[Collective]:
     """Those of an HLO module, in its order."""
-    found = []
+    exchanges = []
     for results, kind, rest in _COLLECTIVE.findall(text):
         size = 0
         for dtype, extents in _SHAPE.findall(results):
@@ -77,18 +77,18 @@ def collectives(text: str) -> list[Collective]:
             size += each * math.prod(int(n) for n in extents.split(",") if n)
         named = re.search(r'op_name="([^"]*)"', rest)
         labels = _LABEL.findall(named[1]) if named else []
-        found.append(Collective(kind, size, labels[-1] if labels else ""))
-    return found
+        exchanges.append(Collective(kind, size, labels[-1] if labels else ""))
+    return exchanges
 
 
 def _instructions(text: str) -> tuple[int, int]:
     """(instructions of an HLO module, those outside of fusions that do something)."""
     total = kernels = 0
     for computation in re.split(r"\n(?=\S)", text):
-        found = [op for op in _INSTRUCTION.findall(computation) if op not in _NO_KERNEL]
-        total += len(found)
+        instructions = [op for op in _INSTRUCTION.findall(computation) if op not in _NO_KERNEL]
+        total += len(instructions)
         if not re.match(r"%?(?:fused_|wrapped_|region_|parallel_)", computation):
-            kernels += len(found)
+            kernels += len(instructions)
     return total, kernels
 
 
@@ -96,8 +96,8 @@ def _instructions(text: str) -> tuple[int, int]:
 
 
 def _label(eqn: Any, outer: str) -> str:
-    found = _LABEL.findall(str(eqn.source_info.name_stack))
-    return found[-1] if found else outer
+    labels = _LABEL.findall(str(eqn.source_info.name_stack))
+    return labels[-1] if labels else outer
 
 
 def _inner(eqn: Any) -> Iterator[tuple[Jaxpr, int, bool]]:
@@ -105,27 +105,27 @@ def _inner(eqn: Any) -> Iterator[tuple[Jaxpr, int, bool]]:
     name, params = eqn.primitive.name, eqn.params
     times, unknown = (params["length"], False) if name == "scan" else (1, name == "while")
     for value in params.values():
-        for found in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(found, ClosedJaxpr):
-                yield found.jaxpr, times, unknown
-            elif isinstance(found, Jaxpr):
-                yield found, times, unknown
+        for part in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(part, ClosedJaxpr):
+                yield part.jaxpr, times, unknown
+            elif isinstance(part, Jaxpr):
+                yield part, times, unknown
 
 
 # A function that is the argument of another operation (of a reduction, a scatter) is part of what that one costs.
 _LEAVES = re.compile(r"reduce|scatter|sort|cumul|cum|select_and|custom_root")
 
 
-def _count(jaxpr: Jaxpr, outer: str, times: int, made: Analysis) -> None:
+def _count(jaxpr: Jaxpr, outer: str, times: int, analysis: Analysis) -> None:
     for eqn in jaxpr.eqns:
         name, label = eqn.primitive.name, _label(eqn, outer)
         bodies = [] if _LEAVES.match(name) else list(_inner(eqn))
-        made.primitives[name] = made.primitives.get(name, 0) + 1
+        analysis.primitives[name] = analysis.primitives.get(name, 0) + 1
         for body, n, unknown in bodies:
-            made.unbounded += unknown
-            _count(body, label, times * n, made)
+            analysis.unbounded += unknown
+            _count(body, label, times * n, analysis)
         if not bodies:
-            made.costs.setdefault(label, Cost()).add(times, times * _flops(eqn), times * _bytes(eqn))
+            analysis.costs.setdefault(label, Cost()).add(times, times * _flops(eqn), times * _bytes(eqn))
 
 
 def _flops(eqn: Any) -> float:

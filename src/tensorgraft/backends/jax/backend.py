@@ -205,9 +205,9 @@ class JaxBackend(
                 return run(*args)
             # `donate` allows, it does not ask: XLA says where it found no use for the memory
             with uncollected(), warned.remembered(), warned.ignored("Some donated buffers were not usable"):
-                made = run(*args)
+                outputs = run(*args)
             compiled = True
-            return made
+            return outputs
 
         call = run_donating if donate else run
         return often_called(kept, call, scope) if self.device.platform == "cpu" else call

@@ -51,8 +51,8 @@ class JaxCoded:
         def multiply(xs: Sequence[Array], codes: Array, scale: Array, zero: Array | None) -> Array:
             total = None
             for x, lane in zip(xs, lanes, strict=True):
-                made = Coded.coded_matmul(self, x, codes, scale, zero, lane, inside, 1, dtypes.float32)
-                total = made if total is None else lax.add(total, made)
+                product = Coded.coded_matmul(self, x, codes, scale, zero, lane, inside, 1, dtypes.float32)
+                total = product if total is None else lax.add(total, product)
             return total
 
         def step(_: None, block: tuple[Array, ...]) -> tuple[None, Array]:
@@ -64,8 +64,8 @@ class JaxCoded:
         blocks = tuple(
             [None if a is None else lax.reshape(a, (count, a.shape[0] // count, *a.shape[1:])) for a in parts]
         )
-        made = lax.reshape(lax.transpose(lax.scan(step, None, blocks)[1], (1, 0, 2)), (x.shape[0], n))
-        return lax.convert_element_type(made, x.dtype if dtype is None else dtype)
+        rows = lax.reshape(lax.transpose(lax.scan(step, None, blocks)[1], (1, 0, 2)), (x.shape[0], n))
+        return lax.convert_element_type(rows, x.dtype if dtype is None else dtype)
 
 
 def _blocks(x: Array, scale: Array, zero: Array | None, coding: Coding, shape: tuple[int, int]) -> int:

@@ -48,19 +48,19 @@ def bind(xp: Any, fn: Any, backward: Any, forward: Any, arrays: Sequence[Array])
     def run(*arrays: Array) -> list[Array]:
         return [jnp.asarray(r) for r in fn(xp, *arrays)]
 
-    def forwards(arguments: Sequence[Array], results: Sequence[Array], given: Sequence[Array]) -> list[Array]:
-        rest = iter(given)
+    def forwards(arguments: Sequence[Array], results: Sequence[Array], moving: Sequence[Array]) -> list[Array]:
+        rest = iter(moving)
         tangents = [next(rest) if _smooth(x) else jnp.zeros_like(x) for x in arguments]
         moved = forward(xp, arguments, results, tangents)
         return [jnp.asarray(t, r.dtype) for t, r in zip(moved, results, strict=True) if _smooth(r)]
 
-    def backwards(arguments: Sequence[Array], results: Sequence[Array], given: Sequence[Array]) -> list[Array]:
-        rest = iter(given)
+    def backwards(arguments: Sequence[Array], results: Sequence[Array], cotangents_in: Sequence[Array]) -> list[Array]:
+        rest = iter(cotangents_in)
         cotangents = [next(rest) if _smooth(r) else jnp.zeros_like(r) for r in results]
-        found = backward(xp, arguments, results, cotangents)
+        gradients = backward(xp, arguments, results, cotangents)
         return [
             jnp.zeros_like(x) if g is None else jnp.asarray(g, x.dtype)
-            for g, x in zip(found, arguments, strict=True)
+            for g, x in zip(gradients, arguments, strict=True)
             if _smooth(x)
         ]
 
@@ -89,7 +89,7 @@ def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, rule: DerivativeR
     zeros: list[Any] = [ad.Zero(jax.typeof(r).to_tangent_aval()) for r in results]
     if all(type(t) is ad.Zero for t in tangents):
         return results, zeros
-    given = [
+    moving = [
         jnp.zeros(x.shape, x.dtype) if type(t) is ad.Zero else t
         for t, x in zip(tangents, primals, strict=True)
         if _smooth(x)
@@ -98,7 +98,7 @@ def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, rule: DerivativeR
         _bind_linear(
             *primals,
             *results,
-            *given,
+            *moving,
             rule=rule,
             arguments=len(primals),
             known=len(primals) + len(results),
@@ -124,12 +124,12 @@ def _batch(args: Sequence[Array], dims: Sequence[Any], *, rule: DerivativeRule) 
     if axes not in rule.batched:
         smooth = [a for a, x in zip(axes, moved, strict=True) if _smooth(x)]
 
-        def forward(arguments: Any, results: Any, given: Any) -> list[Array]:
-            return jax.vmap(rule.forward, in_axes=(list(axes), 0, smooth))(arguments, results, given)
+        def forward(arguments: Any, results: Any, moving: Any) -> list[Array]:
+            return jax.vmap(rule.forward, in_axes=(list(axes), 0, smooth))(arguments, results, moving)
 
-        def backward(arguments: Any, results: Any, given: Any) -> list[Array]:
-            found = jax.vmap(rule.backward, in_axes=(list(axes), 0, 0))(arguments, results, given)
-            return [jnp.sum(g, axis=0) if a is None else g for g, a in zip(found, smooth, strict=True)]
+        def backward(arguments: Any, results: Any, seeds: Any) -> list[Array]:
+            gradients = jax.vmap(rule.backward, in_axes=(list(axes), 0, 0))(arguments, results, seeds)
+            return [jnp.sum(g, axis=0) if a is None else g for g, a in zip(gradients, smooth, strict=True)]
 
         rule.batched[axes] = DerivativeRule(jax.vmap(rule.fn, in_axes=axes), forward, backward)
     out = custom_p.bind(*moved, rule=rule.batched[axes])
@@ -185,12 +185,12 @@ def _linear_lowered(ctx: Any, *xs: Any, **params: Any) -> Any:
 def _linear_jvp(primals: Sequence[Array], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
     known = params["known"]
     if any(type(t) is not ad.Zero for t in tangents[:known]):  # of the rule itself
-        given = [
+        moving = [
             (jnp.zeros(x.shape, x.dtype) if type(t) is ad.Zero else t) if _smooth(x) else np.zeros(x.shape, float0)
             for t, x in zip(tangents, primals, strict=True)
         ]
         return jax.jvp(lambda *xs: _linear(params["rule"], params["arguments"], known, params["transposed"], *xs),
-                       tuple(primals), tuple(given))  # fmt: skip
+                       tuple(primals), tuple(moving))  # fmt: skip
     out = linear_p.bind(*primals, **params)
     rest = [
         jnp.zeros(x.shape, x.dtype) if type(t) is ad.Zero else t
@@ -201,9 +201,9 @@ def _linear_jvp(primals: Sequence[Array], tangents: Sequence[Any], **params: Any
 
 def _linear_transpose(cotangents: Sequence[Any], *xs: Any, transposed: bool, outs: Any, **params: Any) -> list[Any]:
     known = params["known"]
-    given = [ad.instantiate_zeros(c) for c in cotangents]
+    seeds = [ad.instantiate_zeros(c) for c in cotangents]
     backs = tuple([(x.aval.shape, x.aval.dtype) for x in xs[known:]])
-    return [None] * known + _bind_linear(*xs[:known], *given, transposed=not transposed, outs=backs, **params)
+    return [None] * known + _bind_linear(*xs[:known], *seeds, transposed=not transposed, outs=backs, **params)
 
 
 def _linear_batch(

@@ -94,8 +94,8 @@ def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[],
             if top and here == avals and not needs_check_special():
                 kept.used = True
                 avals = here  # what one call gives and the next one takes has these very objects, compared at once
-                made = execute(args if wanted is None else [args[k] for k in wanted]).consume_with_handlers(handlers)
-                return made[0] if single else tuple(made)
+                outputs = execute(args if wanted is None else [args[k] for k in wanted]).consume_with_handlers(handlers)
+                return outputs[0] if single else tuple(outputs)
         except (AttributeError, TypeError, jax.errors.JaxRuntimeError):  # no arrays, or others than these
             pass
         return run(*args)

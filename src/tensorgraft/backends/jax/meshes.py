@@ -39,7 +39,7 @@ def on_several_meshes(error: Exception, args: Sequence[Any]) -> ValueError | Non
     go together; None for other errors."""
     if "incompatible devices" not in str(error) and type(error).__name__ != "IndivisibleError":
         return None
-    found: dict[str, str] = {}
+    meshes: dict[str, str] = {}
     for x in jax.tree.leaves(list(args)):
         sharding = getattr(x, "sharding", None)
         if isinstance(sharding, NamedSharding):
@@ -47,10 +47,10 @@ def on_several_meshes(error: Exception, args: Sequence[Any]) -> ValueError | Non
         else:
             where = "on one device" if sharding is not None else ""
         if where:
-            found.setdefault(where, f"{x.dtype}{list(x.shape)} {where}")
-    if len(found) < 2:
+            meshes.setdefault(where, f"{x.dtype}{list(x.shape)} {where}")
+    if len(meshes) < 2:
         return None
     return ValueError(
-        f"operands lie on different meshes: {'; '.join(found.values())}. Place them on one mesh: tg.parallel.shard(x,"
+        f"operands lie on different meshes: {'; '.join(meshes.values())}. Place them on one: tg.parallel.shard(x,"
         " mesh, spec), or tg.parallel.replicate(x, mesh)"
     )

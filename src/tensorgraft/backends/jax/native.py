@@ -58,20 +58,20 @@ def native_function(
             counts["results"] = len(results)
             return [*results, *residuals]
 
-        made = staged("forward", flat, arrays)
+        outputs = staged("forward", flat, arrays)
         n = counts["results"]
-        return tuple(made[:n]), tuple(made[n:])
+        return tuple(outputs[:n]), tuple(outputs[n:])
 
     def bwd(residuals: tuple[Array, ...], cotangents: tuple[Any, ...]) -> tuple[Array | None, ...]:
         kept = [c for c in cotangents if c.dtype != jax.dtypes.float0]
 
         def flat(*arrays: Array) -> list[Array]:
-            found = backward(arrays[: len(residuals)], arrays[len(residuals) :])
-            counts["used"] = [g is not None for g in found]
-            return [g for g in found if g is not None]
+            gradients = backward(arrays[: len(residuals)], arrays[len(residuals) :])
+            counts["used"] = [g is not None for g in gradients]
+            return [g for g in gradients if g is not None]
 
-        made = iter(staged("backward", flat, [*residuals, *kept]))
-        return tuple(next(made) if used else None for used in counts["used"])
+        remaining = iter(staged("backward", flat, [*residuals, *kept]))
+        return tuple(next(remaining) if used else None for used in counts["used"])
 
     function.defvjp(fwd, bwd)
     return function

@@ -105,8 +105,8 @@ def _by_taps(patches: Array, w: Array, out: Ints, groups: int) -> Array:
     batch = ((0,), (0,)) if groups > 1 else ((), ())
     if groups == 1:
         rows, columns = rows[0], columns[0]
-    found = dot_general(rows, columns, ((rows.ndim - 1,), (rows.ndim - 2,)), batch, None)
-    return found.reshape(o, n, *out).swapaxes(0, 1)
+    products = dot_general(rows, columns, ((rows.ndim - 1,), (rows.ndim - 2,)), batch, None)
+    return products.reshape(o, n, *out).swapaxes(0, 1)
 
 
 def _pointwise(x: Array, w: Array) -> Array:
@@ -118,8 +118,8 @@ def _pointwise(x: Array, w: Array) -> Array:
     if n == 1 or w.size <= FORWARD * places:
         each = jnp.broadcast_to(w, (n, o, c))
         return dot_general(each, x.reshape(n, c, places), ((2,), (1,)), ((0,), (0,)), None).reshape(n, o, *out)
-    found = dot_general(jnp.moveaxis(x, 1, -1).reshape(-1, c), w, ((1,), (1,)), ((), ()), None)
-    return jnp.moveaxis(found.reshape(n, *out, o), -1, 1)
+    products = dot_general(jnp.moveaxis(x, 1, -1).reshape(-1, c), w, ((1,), (1,)), ((), ()), None)
+    return jnp.moveaxis(products.reshape(n, *out, o), -1, 1)
 
 
 def _by_positions(pieces: list[Array], w: Array, out: Ints, batches: int) -> Array:
@@ -132,8 +132,8 @@ def _by_positions(pieces: list[Array], w: Array, out: Ints, batches: int) -> Arr
     rows = w.reshape(batches, o // batches, c, *window)
     axes = range(len(window) + 1)
     contract = tuple(a + 2 for a in axes), tuple(a + 3 for a in axes)
-    found = dot_general(rows, seen, contract, ((0,), (1,)), None)  # (batches, O / batches, positions, N / batches)
-    return found.reshape(o, *out, n // batches).transpose(len(out) + 1, *range(len(out) + 1))
+    products = dot_general(rows, seen, contract, ((0,), (1,)), None)  # (batches, O / batches, positions, N / batches)
+    return products.reshape(o, *out, n // batches).transpose(len(out) + 1, *range(len(out) + 1))
 
 
 def _depthwise(pieces: list[Array], w: Array) -> Array:
@@ -165,16 +165,16 @@ def transposed(x: Array, w: Array, strides: Ints, padding: Ints, dilation: Ints,
         return None
     if taps == 1 and w.size <= IMAGES * area:
         each = jnp.broadcast_to(w.reshape(c, o), (n, c, o))
-        found = dot_general(each, x.reshape(n, c, area), ((1,), (1,)), ((0,), (0,)), None)
-        given = [found.reshape(n, o, *places)]
+        products = dot_general(each, x.reshape(n, c, area), ((1,), (1,)), ((0,), (0,)), None)
+        cotangents = [products.reshape(n, o, *places)]
     else:
         rows = jnp.moveaxis(x, 1, -1).reshape(-1, c)
-        found = dot_general(rows, w.reshape(c, o * taps), ((1,), (0,)), ((), ()), None)
-        found = found.reshape(n, *places, o, taps)
-        given = [jnp.moveaxis(found[..., tap], -1, 1) for tap in range(taps)]
+        products = dot_general(rows, w.reshape(c, o * taps), ((1,), (0,)), ((), ()), None)
+        products = products.reshape(n, *places, o, taps)
+        cotangents = [jnp.moveaxis(products[..., tap], -1, 1) for tap in range(taps)]
     zero = np.zeros((), x.dtype)
     placed = []
-    for at, value in zip(np.ndindex(*window), given, strict=True):
+    for at, value in zip(np.ndindex(*window), cotangents, strict=True):
         config = []
         for t, (_, k, s, d, p, extra) in zip(at, extents, strict=True):
             config.append((t * d - p, (k - 1 - t) * d - p + extra, s - 1))

@@ -34,8 +34,8 @@ def byte_product(i: int, j: int, wide: np.dtype) -> Callable[[Array, Array], Arr
 
     @jax.custom_batching.custom_vmap
     def product(a: Array, b: Array) -> Array:
-        made = _ordered(a, b, (i, j), wide)
-        return _plain(a, b, i, j, wide) if made is None else made
+        wide_product = _ordered(a, b, (i, j), wide)
+        return _plain(a, b, i, j, wide) if wide_product is None else wide_product
 
     @product.def_vmap
     def _(size: int, batched: Sequence[bool], a: Array, b: Array) -> tuple[Array, bool]:

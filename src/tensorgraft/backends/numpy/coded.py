@@ -70,8 +70,8 @@ def _scale(values: Array, scale: Array, zero: Array | None) -> None:
 
 def _table(xp: Any, coding: Coding) -> Array:
     """What a byte of several codes stands for, or two bytes of one each: float32 side by side, as one number."""
-    found = _tables.get(coding)
-    if found is None:
+    table = _tables.get(coding)
+    if table is None:
         if coding.packed > 1:
             codes = coding.unpack(xp, np.arange(256, dtype=dtypes.uint8), (256 * coding.packed,))
         else:
@@ -85,5 +85,5 @@ def _table(xp: Any, coding: Coding) -> Array:
             numbers = single[codes.view(np.uint8)]
         numbers = numbers.reshape(-1, max(coding.packed, 2))
         wide = {2: np.float64, 4: np.complex128}.get(numbers.shape[1])
-        found = _tables[coding] = numbers if wide is None else numbers.view(wide).reshape(-1)
-    return found
+        table = _tables[coding] = numbers if wide is None else numbers.view(wide).reshape(-1)
+    return table

@@ -30,12 +30,12 @@ class NumpyControlFlow:
             ys = body(init, step)[1]
             return init, optree.tree_map(lambda y: np.zeros((0, *np.shape(y)), np.asarray(y).dtype), ys)
         leaves, tree = optree.tree_flatten(xs)
-        found: list[np.ndarray] = []
+        columns: list[np.ndarray] = []
         for i in reversed(range(length)) if reverse else range(length):
             init, y = body(init, optree.tree_unflatten(tree, [x[i] for x in leaves]))
             ys, structure = optree.tree_flatten(y)
-            if not found:
-                found = [np.empty((length, *np.shape(y)), np.asarray(y).dtype) for y in ys]
-            for stacked, y in zip(found, ys, strict=True):
+            if not columns:
+                columns = [np.empty((length, *np.shape(y)), np.asarray(y).dtype) for y in ys]
+            for stacked, y in zip(columns, ys, strict=True):
                 stacked[i] = y
-        return init, optree.tree_unflatten(structure, found)
+        return init, optree.tree_unflatten(structure, columns)

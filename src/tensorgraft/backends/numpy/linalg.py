@@ -53,8 +53,8 @@ class NumpyLinearAlgebra:
         edges = [0, *np.asarray(ends).tolist()]
         groups = [slice(start, end) for start, end in itertools.pairwise(edges)]
         if a.ndim == 2 and b.ndim == 2:
-            made = [products.matmul(a[:, g], b[g], dtype) for g in groups]
-            return np.stack(made) if groups else np.zeros((0, a.shape[0], b.shape[1]), dtype)
+            products_of = [products.matmul(a[:, g], b[g], dtype) for g in groups]
+            return np.stack(products_of) if groups else np.zeros((0, a.shape[0], b.shape[1]), dtype)
         out = np.zeros((a.shape[-2], b.shape[-1]), dtype)
         for i, g in enumerate(groups):
             if a.ndim == 2:

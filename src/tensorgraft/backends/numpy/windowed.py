@@ -36,8 +36,8 @@ def _correlate(windows: Array, w: Array, channels_last: bool) -> Array:
     kernel = tuple(range(3 + d, 3 + 2 * d))
     if channels_last:
         rows = windows.transpose(0, 1, *spatial, 2, *kernel).reshape(groups, n * math.prod(out), weights.shape[2])
-        found = matmul(rows, weights.swapaxes(1, 2)).reshape(groups, n, math.prod(out), w.shape[1])
-        return found.swapaxes(2, 3)
+        products = matmul(rows, weights.swapaxes(1, 2)).reshape(groups, n, math.prod(out), w.shape[1])
+        return products.swapaxes(2, 3)
     columns = windows.transpose(0, 1, 2, *kernel, *spatial).reshape(groups, n, weights.shape[2], math.prod(out))
     return matmul(weights[:, None], columns)
 
@@ -68,8 +68,8 @@ class NumpyWindowed:
         w = w.reshape(many, w.shape[0] // many, *w.shape[1:])
         taps = w.shape[3:]
         out = tuple(map(_extent, x.shape[3:], taps, strides, rhs_dilation))
-        found = np.zeros((n, many, w.shape[1], math.prod(out)), x.dtype)
-        if found.size and w.size:
+        out_rows = np.zeros((n, many, w.shape[1], math.prod(out)), x.dtype)
+        if out_rows.size and w.size:
             s = x.strides
             windows = as_strided(
                 x,
@@ -86,8 +86,8 @@ class NumpyWindowed:
             last = math.prod(out) < _SMALL
             for at in range(0, n, step):
                 piece = _correlate(windows[:, at : at + step], w, last)
-                found[at : at + step] = piece.swapaxes(0, 1)
-        return found.reshape(n, many * w.shape[1], *out).astype(dtype, copy=False)
+                out_rows[at : at + step] = piece.swapaxes(0, 1)
+        return out_rows.reshape(n, many * w.shape[1], *out).astype(dtype, copy=False)
 
     def reduce_window(
         self, x: Array, /, kind: str, window: Ints, strides: Ints, padding: Pads, window_dilation: Ints
@@ -104,9 +104,9 @@ class NumpyWindowed:
                 continue
             n = _extent(x.shape[axis], k, stride, gap)
             lead = (slice(None),) * axis
-            found = None
+            reduced = None
             for at in range(0, k * gap, gap):
                 piece = x[(*lead, slice(at, at + (n - 1) * stride + 1 if n else at, stride))]
-                found = piece.copy() if found is None else combine(found, piece, out=found)
-            x = found
+                reduced = piece.copy() if reduced is None else combine(reduced, piece, out=reduced)
+            x = reduced
         return x.astype(dtype, copy=False)

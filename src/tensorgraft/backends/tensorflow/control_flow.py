@@ -125,19 +125,19 @@ class TensorFlowControlFlow:
     ) -> list[Array]:
         if tf.executing_eagerly():
             return Backend.host_call(self, fn, operands, results)  # type: ignore[arg-type]
-        found = tf.numpy_function(lambda *given: list(fn(*given)), list(operands), [TF[r.dtype] for r in results])
-        for x, r in zip(found, results, strict=True):
+        outputs = tf.numpy_function(lambda *values: list(fn(*values)), list(operands), [TF[r.dtype] for r in results])
+        for x, r in zip(outputs, results, strict=True):
             x.set_shape(r.shape)
-        return list(found)
+        return list(outputs)
 
 
 def _scan_now(body: Any, carry: Any, x_leaves: list[Array], x_tree: Any, order: range) -> tuple[Any, Any]:
-    found: dict[int, list[Array]] = {}
+    columns: dict[int, list[Array]] = {}
     y_tree: Any = None
     for i in order:
         carry, y = body(carry, optree.tree_unflatten(x_tree, [x[i] for x in x_leaves]))
-        found[i], y_tree = optree.tree_flatten(y)
-    stacked = [tf.stack(ys) for ys in zip(*(found[i] for i in sorted(found)), strict=True)]
+        columns[i], y_tree = optree.tree_flatten(y)
+    stacked = [tf.stack(ys) for ys in zip(*(columns[i] for i in sorted(columns)), strict=True)]
     return carry, optree.tree_unflatten(y_tree, stacked)
 
 

@@ -21,9 +21,9 @@ def exported(function: Exported) -> Callable[..., tuple[Array, ...]]:
         wanted = tuple(i for i, x in enumerate(arrays) if dtypes.is_inexact(dtype_of(x)))
 
         def gradient(*cotangents: Array) -> list[Array | None]:
-            given = [_transposed(g) for g in cotangents if dtypes.is_inexact(dtype_of(g))]
-            found = iter(exported(function.pullback(wanted))(*arrays, *given))
-            return [_transposed(next(found)) if i in wanted else None for i in range(len(arrays))]
+            seeds = [_transposed(g) for g in cotangents if dtypes.is_inexact(dtype_of(g))]
+            remaining = iter(exported(function.pullback(wanted))(*arrays, *seeds))
+            return [_transposed(next(remaining)) if i in wanted else None for i in range(len(arrays))]
 
         return _call(function, arrays), gradient
 
@@ -33,7 +33,7 @@ def exported(function: Exported) -> Callable[..., tuple[Array, ...]]:
 def _call(function: Exported, arrays: Sequence[Array]) -> tuple[Array, ...]:
     from tensorflow.compiler.tf2xla.python import xla
 
-    made = xla.call_module(
+    outputs = xla.call_module(
         [arrays[i] for i in function.reads],
         version=function.version,
         module=function.module,
@@ -42,7 +42,7 @@ def _call(function: Exported, arrays: Sequence[Array]) -> tuple[Array, ...]:
         platforms=["CPU"],
         disabled_checks=[xla.call_module_disable_check_platform()],  # it has operations of StableHLO alone
     )
-    return tuple(made)
+    return tuple(outputs)
 
 
 def _transposed(g: Array) -> Array:

@@ -35,8 +35,8 @@ def quiet() -> Iterator[None]:
             os.close(kept)
             file.seek(0)
             for line in file:
-                found = _MESSAGE.match(line)
-                severity = _SEVERITIES.find(found[1]) if found else len(_SEVERITIES)
+                match = _MESSAGE.match(line)
+                severity = _SEVERITIES.find(match[1]) if match else len(_SEVERITIES)
                 if severity >= int(level):
                     os.write(2, line)
 

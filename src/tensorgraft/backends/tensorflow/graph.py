@@ -37,9 +37,9 @@ class ClosedGraph(func_graph.FuncGraph):
 
     def argument(self, dtype: Any, shape: tuple[int, ...]) -> Array:
         with self.as_default():
-            made = graph_only_ops.graph_placeholder(dtype, shape)
-        self.inputs.append(made)
-        return made
+            placeholder = graph_only_ops.graph_placeholder(dtype, shape)
+        self.inputs.append(placeholder)
+        return placeholder
 
 
 def may_be_recorded() -> bool:
@@ -112,9 +112,9 @@ def trace(
     """The graph of `fn`, whose inputs are its arguments, then the arrays that it took from outside, which are also
     returned."""
     graph = ClosedGraph()
-    given = arguments(graph)
+    inputs = arguments(graph)
     with graph.as_default():
-        outputs = [graph.capture(tf.convert_to_tensor(x)) for x in fn(*given)]
+        outputs = [graph.capture(tf.convert_to_tensor(x)) for x in fn(*inputs)]
         # one tensor may be several results, or an argument
         graph.outputs = [tf.identity(x) for x in outputs]
     captured = list(graph.external_captures)
@@ -133,10 +133,10 @@ REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.err
 
 def operations(graph: ClosedGraph) -> list[str]:
     """The types of the operations of a graph, those of branches and bodies included."""
-    found = [op.type for op in graph.get_operations()]
+    kinds = [op.type for op in graph.get_operations()]
     for function in graph._functions.values():
-        found += [node.op for node in function.cached_definition.node_def]
-    return found
+        kinds += [node.op for node in function.cached_definition.node_def]
+    return kinds
 
 
 class CompiledGraph:
@@ -165,26 +165,26 @@ class CompiledGraph:
         if self._proven:
             return self._run(arrays)
         try:
-            made = self._run(arrays)
+            outputs = self._run(arrays)
         except REFUSALS:
             self._make(by_xla=False)
             return self._run(arrays)
         self._proven = True
-        return made
+        return outputs
 
     def _run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         arrays = list(arrays)
         if order_of(arrays):
-            made = self._function._call_flat(arrays, [])
-            return tuple(made) if isinstance(made, list | tuple) else (made,)
+            outputs = self._function._call_flat(arrays, [])
+            return tuple(outputs) if isinstance(outputs, list | tuple) else (outputs,)
         # a third of the time of calling the ConcreteFunction
         return tuple(execute.execute(self._name, self._count, arrays, self._attrs, context.context()))
 
 
 def inlined(graph: ClosedGraph, arrays: Sequence[Array]) -> Sequence[Array]:
     """The results of a graph, as a part of the one that is being traced."""
-    made = concrete_function.ConcreteFunction.from_func_graph(graph, None, {})._call_flat(list(arrays), [])
-    return made if isinstance(made, list | tuple) else [made]
+    outputs = concrete_function.ConcreteFunction.from_func_graph(graph, None, {})._call_flat(list(arrays), [])
+    return outputs if isinstance(outputs, list | tuple) else [outputs]
 
 
 def call_by_name(function: Any, count: int, arrays: Sequence[Array]) -> Sequence[Array]:

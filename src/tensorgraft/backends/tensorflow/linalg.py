@@ -112,9 +112,9 @@ class TensorFlowLinearAlgebra:
             return fn(self, *arrays)
         if fn.__name__ not in self._programs:
             compiled: Any = self
-            self._programs[fn.__name__] = compiled.compile(lambda *given: _flat(fn(self, *given)))
-        made = self._programs[fn.__name__](*arrays)
-        return made if len(made) > 1 else made[0]
+            self._programs[fn.__name__] = compiled.compile(lambda *operands: _flat(fn(self, *operands)))
+        outputs = self._programs[fn.__name__](*arrays)
+        return outputs if len(outputs) > 1 else outputs[0]
 
     def dot_general(
         self,
@@ -204,5 +204,5 @@ def _real(values: Array, x: Array) -> Array:
     return real(values) if dtypes.is_complex(dtype_of(values)) else values
 
 
-def _flat(made: Any) -> tuple[Array, ...]:
-    return tuple(made) if isinstance(made, tuple) else (made,)
+def _flat(out: Any) -> tuple[Array, ...]:
+    return tuple(out) if isinstance(out, tuple) else (out,)

@@ -34,10 +34,10 @@ class _Held:
 
     @tf.autograph.experimental.do_not_convert
     def _run(self, *args: Any, **kwargs: Any) -> Any:
-        made = self._program({name: v.value() for name, v in self.state.items()}, *args, **kwargs)
+        outputs = self._program({name: v.value() for name, v in self.state.items()}, *args, **kwargs)
         if not self._stateful:
-            return made
-        results, written = made
+            return outputs
+        results, written = outputs
         for name, x in written.items():
             self.state[name].assign(x)
         return results

@@ -30,11 +30,11 @@ def native_function(
         seen["results"], seen["residuals"] = len(results), len(residuals)
         return [*results, *residuals]
 
-    def pulled_back(*given: Array) -> list[Array]:
+    def pulled_back(*operands: Array) -> list[Array]:
         n = seen["residuals"]
-        found = backward(given[:n], given[n:])
-        seen["used"] = [g is not None for g in found]
-        return [g for g in found if g is not None]
+        gradients = backward(operands[:n], operands[n:])
+        seen["used"] = [g is not None for g in gradients]
+        return [g for g in gradients if g is not None]
 
     results_only, with_residuals, pullback = CompiledFunction(primal), _Recorded(both, 1), _Recorded(pulled_back)
     undifferentiated = _Recorded(primal, 1)
@@ -42,7 +42,7 @@ def native_function(
     @tf.custom_gradient
     def function(*arrays: Array) -> Any:
         try:
-            made = with_residuals(*arrays)
+            outputs = with_residuals(*arrays)
         except DerivativeError as error:
             missing = error
 
@@ -50,16 +50,16 @@ def native_function(
                 raise missing
 
             return tuple(undifferentiated(*arrays)), no_gradient
-        results, residuals = made[: seen["results"]], made[seen["results"] :]
+        results, residuals = outputs[: seen["results"]], outputs[seen["results"] :]
 
         def gradient(*cotangents: Array | None) -> list[Array | None]:
-            given = [
+            seeds = [
                 tf.zeros_like(r) if g is None else _transposed(g)
                 for g, r in zip(cotangents, results, strict=True)
                 if dtypes.is_inexact(dtype_of(r))
             ]
-            found = iter(pullback(*residuals, *given))
-            return [_transposed(next(found)) if used else None for used in seen["used"]]
+            remaining = iter(pullback(*residuals, *seeds))
+            return [_transposed(next(remaining)) if used else None for used in seen["used"]]
 
         return tuple(results), gradient
 
@@ -99,8 +99,8 @@ class _Recorded:
         smooth = [k for k, y in enumerate(outputs) if dtypes.is_inexact(dtype_of(y))]
 
         def gradient(*cotangents: Array) -> list[Array | None]:
-            found = iter(self._pullback(*arrays, *(cotangents[k] for k in smooth)))
-            return [next(found) if used else None for used in self._used]
+            remaining = iter(self._pullback(*arrays, *(cotangents[k] for k in smooth)))
+            return [next(remaining) if used else None for used in self._used]
 
         return outputs, gradient
 
@@ -119,9 +119,9 @@ class _Recorded:
                     "a derivative of the derivative goes through an operation that TensorFlow does not differentiate:"
                     f" {error}"
                 ) from error
-            found = [next(gradients) if dtypes.is_inexact(dtype_of(x)) else None for x in arrays]
-            self._used = [g is not None for g in found]
-            return [g for g in found if g is not None]
+            padded = [next(gradients) if dtypes.is_inexact(dtype_of(x)) else None for x in arrays]
+            self._used = [g is not None for g in padded]
+            return [g for g in padded if g is not None]
 
         return _Recorded(pulled_back)
 

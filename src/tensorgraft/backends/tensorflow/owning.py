@@ -32,13 +32,13 @@ def places(graph: ClosedGraph, donated: Sequence[int]) -> dict[int, int]:
     free: dict[Any, list[int]] = {(x.dtype, x._shape_tuple()): [] for x in graph.outputs}
     for k, x in enumerate(graph.outputs):
         free[x.dtype, x._shape_tuple()].append(k)
-    found = {}
+    numbers = {}
     for k in donated:
         x = graph.inputs[k]
         fitting = free.get((x.dtype, x._shape_tuple()))
         if fitting and math.prod(x._shape_tuple()) * x.dtype.size >= _WORTH:
-            found[k] = fitting.pop(0)
-    return found
+            numbers[k] = fitting.pop(0)
+    return numbers
 
 
 class Owning:
@@ -61,7 +61,7 @@ class Owning:
                 self._make()
             self._put_in(arrays)
             try:
-                made = self._call([a for k, a in enumerate(arrays) if k not in self.taken])
+                outputs = self._call([a for k, a in enumerate(arrays) if k not in self.taken])
             except BaseException as error:
                 for k, a in zip(self.taken, self._taken_out(), strict=True):
                     arrays[k] = a
@@ -69,7 +69,7 @@ class Owning:
                     raise
                 self._refused = True
                 return self._otherwise(arrays)
-            rest, owned = iter(made), dict(zip(self.taken.values(), self._taken_out(), strict=True))
+            rest, owned = iter(outputs), dict(zip(self.taken.values(), self._taken_out(), strict=True))
             return tuple(owned[k] if k in owned else next(rest) for k in range(len(self._graph.outputs)))
         finally:
             self._busy.release()
@@ -87,13 +87,13 @@ class Owning:
 
         @tf.function(jit_compile=True, autograph=False)
         def program(*rest: Array) -> list[Array]:
-            given, owned = iter(rest), dict(zip(self.taken, self._variables, strict=True))
-            made = inlined(self._graph, [owned[k].read_value() if k in owned else next(given)
+            remaining, owned = iter(rest), dict(zip(self.taken, self._variables, strict=True))
+            outputs = inlined(self._graph, [owned[k].read_value() if k in owned else next(remaining)
                                          for k in range(len(inputs))])  # fmt: skip
             for variable, k in zip(self._variables, self.taken.values(), strict=True):
-                variable.assign(made[k])
+                variable.assign(outputs[k])
             owners = set(self.taken.values())
-            return [made[k] for k in results if k not in owners]
+            return [outputs[k] for k in results if k not in owners]
 
         specs = [tf.TensorSpec(x.shape, x.dtype) for k, x in enumerate(inputs) if k not in self.taken]
         self._program = program.get_concrete_function(*specs), len(results) - len(self.taken)
@@ -104,8 +104,8 @@ class Owning:
             arrays[k] = None
 
     def _taken_out(self) -> list[Array]:
-        found = []
+        taken_out = []
         for variable, nothing in zip(self._variables, self._nothing, strict=True):
-            found.append(raw.ReadVariableOp(resource=variable.handle, dtype=variable.dtype))
+            taken_out.append(raw.ReadVariableOp(resource=variable.handle, dtype=variable.dtype))
             raw.AssignVariableOp(resource=variable.handle, value=nothing)
-        return found
+        return taken_out

@@ -44,16 +44,16 @@ class CompiledFunction:
             key.append(a._datatype_enum())
             key.append(a._shape_tuple())
         signature = tuple(key)
-        found = self._programs.get(signature)
-        if found is None:
-            found = self._programs[signature] = self._trace(args, flat)
-        program, captured = found
+        known = self._programs.get(signature)
+        if known is None:
+            known = self._programs[signature] = self._trace(args, flat)
+        program, captured = known
         return program(flat + captured)
 
     def _trace(self, args: Sequence[Any], flat: Sequence[Array]) -> tuple[CompiledGraph, list[Array]]:
         def arguments(graph: ClosedGraph) -> list[Array]:
-            made = [graph.argument(x.dtype, x._shape_tuple()) for x in flat]
-            return [mark_weak(x) if type(a) in SCALARS else x for a, x in zip(args, made, strict=True)]
+            placeholders = [graph.argument(x.dtype, x._shape_tuple()) for x in flat]
+            return [mark_weak(x) if type(a) in SCALARS else x for a, x in zip(args, placeholders, strict=True)]
 
         graph, captured = trace(self._fn, arguments)
         return CompiledGraph(graph), captured

@@ -86,9 +86,9 @@ class TensorFlowSorting:
         if 0 in shape:
             return tf.zeros(shape, tf.int64)
         operation = raw.UpperBound if right else raw.LowerBound
-        found = operation(
+        positions = operation(
             sorted_inputs=raw.Reshape(tensor=ordered(boundaries), shape=ints((rows, many[-1]))),
             values=raw.Reshape(tensor=ordered(values), shape=ints((rows, math.prod(shape) // rows))),
             out_type=tf.int64,
         )
-        return raw.Reshape(tensor=found, shape=ints(shape))
+        return raw.Reshape(tensor=positions, shape=ints(shape))

@@ -30,8 +30,8 @@ class TorchAttention(Attention):
     ) -> tuple[Array, Array, Array]:  # fmt: skip
         if not _has_kernel(q, k, v, mask):
             return super().attention_gradients(grad, q, k, v, out, norm, mask, causal, scale)
-        given = (*_dense(grad, q, k, v, out), norm)
-        return _fused_backward(*given, 0.0, causal, attn_mask=_added(mask, q), scale=scale)
+        operands = (*_dense(grad, q, k, v, out), norm)
+        return _fused_backward(*operands, 0.0, causal, attn_mask=_added(mask, q), scale=scale)
 
 
 def _has_kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:

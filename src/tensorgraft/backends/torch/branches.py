@@ -119,7 +119,7 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, revers
     leaves, tree = optree.tree_flatten(init)
     x_leaves, x_tree = optree.tree_flatten(xs)
     first = [_own(outer, x) for x in leaves]
-    given = [torch.flip(x, (0,)) if reverse else x for x in x_leaves]
+    rows = [torch.flip(x, (0,)) if reverse else x for x in x_leaves]
     k = len(first)
     trees: list[Any] = []
 
@@ -130,15 +130,15 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, revers
         trees[:] = [after, y_tree]
         return [*carry_leaves, *y_leaves]
 
-    part = Branch(outer, step, [*first, *[_own(outer, x[0]) for x in given]])
+    part = Branch(outer, step, [*first, *[_own(outer, x[0]) for x in rows]])
     _check("scan", tree, trees[0], first, part.results)
     outside = _union(part)
-    args = (outer.attach(part.module(outside)), list(_nodes(outer, first)), list(_nodes(outer, given)))
+    args = (outer.attach(part.module(outside)), list(_nodes(outer, first)), list(_nodes(outer, rows)))
     node = outer.graph.call_function(_higher_order.scan, (*args, _nodes(outer, outside)))
     length = x_leaves[0].shape[0]
     with outer.mode:
         carry = [torch.empty_like(fake) for fake in part.fakes[:k]]
         ys = [fake.new_empty((length, *fake.shape)) for fake in part.fakes[k:]]
-    made = outer.results([*carry, *ys], node)
-    stacked = [torch.flip(y, (0,)) if reverse else y for y in made[k:]]
-    return optree.tree_unflatten(tree, made[:k]), optree.tree_unflatten(trees[1], stacked)
+    results = outer.results([*carry, *ys], node)
+    stacked = [torch.flip(y, (0,)) if reverse else y for y in results[k:]]
+    return optree.tree_unflatten(tree, results[:k]), optree.tree_unflatten(trees[1], stacked)

@@ -56,15 +56,15 @@ def _divides(coding: Coding, k: int, groups: int) -> bool:
 
 def _table(xp: Any, coding: Coding) -> Tensor:
     """What pairs of codes stand for, by the number that the bytes of a pair are: two float32, as one float64."""
-    found = _tables.get((coding, xp.device))
-    if found is None:
+    table = _tables.get((coding, xp.device))
+    if table is None:
         with xp.eagerly():
             count = 16 if coding.packed == 2 else 256
             codes = xp.asarray(coding.all_codes())
             one = torch.nn.functional.pad(coding.decode(xp, codes), (0, count - codes.shape[0]))
             pairs = torch.stack([one.repeat(count), one.repeat_interleave(count)], 1)
-            found = _tables[coding, xp.device] = pairs.view(torch.float64).reshape(-1)
-    return found
+            table = _tables[coding, xp.device] = pairs.view(torch.float64).reshape(-1)
+    return table
 
 
 class _Decoder:

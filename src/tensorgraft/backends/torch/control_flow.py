@@ -58,10 +58,10 @@ class TorchControlFlow:
             def step(*leaves: Array) -> tuple[Array, ...]:
                 return tuple(optree.tree_leaves(body(optree.tree_unflatten(tree, leaves))))
 
-            made = torch._higher_order_ops.while_loop(
+            outputs = torch._higher_order_ops.while_loop(
                 lambda *leaves: condition(optree.tree_unflatten(tree, leaves)), _fresh(step), tuple(leaves)
             )
-            return optree.tree_unflatten(tree, made)
+            return optree.tree_unflatten(tree, outputs)
         if now.recorder is not None:
             return branches.while_loop(condition, body, init)
         while True:
@@ -85,10 +85,10 @@ class TorchControlFlow:
             return branches.scan(body, init, xs, reverse)
         leaves, tree = optree.tree_flatten(xs)
         rows = [x.unbind() for x in leaves]
-        found = []
+        columns = []
         for i in reversed(range(length)) if reverse else range(length):
             init, y = body(init, optree.tree_unflatten(tree, [x[i] for x in rows]))
-            found.append(y)
+            columns.append(y)
         if reverse:
-            found.reverse()
-        return init, optree.tree_map(lambda *ys: torch.stack(ys), *found)
+            columns.reverse()
+        return init, optree.tree_map(lambda *ys: torch.stack(ys), *columns)

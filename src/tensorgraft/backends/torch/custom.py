@@ -33,11 +33,11 @@ def custom_function(xp: Any, ruled: Any, fn: Any, backward: Any, forward: Any) -
         @staticmethod
         def backward(ctx: Any, *cotangents: Array | None) -> Any:
             arguments, results = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-            given = [_or_zeros(g, r).conj().resolve_conj() for g, r in zip(cotangents, results, strict=True)]
-            found = backward(ruled, arguments, results, given)
+            seeds = [_or_zeros(g, r).conj().resolve_conj() for g, r in zip(cotangents, results, strict=True)]
+            gradients = backward(ruled, arguments, results, seeds)
             return tuple(
                 [g.conj().resolve_conj() if g is not None and _is_inexact(x) else None
-                 for g, x in zip(found, arguments, strict=True)]
+                 for g, x in zip(gradients, arguments, strict=True)]
             )  # fmt: skip
 
         @staticmethod
@@ -45,13 +45,13 @@ def custom_function(xp: Any, ruled: Any, fn: Any, backward: Any, forward: Any) -
             # without the tangents that the rule is about
             saved = [forward_ad.unpack_dual(x).primal for x in ctx.saved_tensors]
             arguments, results = saved[: ctx.count], saved[ctx.count :]
-            given = [_or_zeros(t, x) for t, x in zip(tangents, arguments, strict=True)]
-            moved = forward(ruled, arguments, results, given)
+            moving = [_or_zeros(t, x) for t, x in zip(tangents, arguments, strict=True)]
+            moved = forward(ruled, arguments, results, moving)
             return tuple([t if _is_inexact(r) else None for t, r in zip(moved, results, strict=True)])
 
     def call(*arrays: Array) -> tuple[Array, ...]:
-        made: Sequence[Array] = Custom.apply(*arrays)
-        return tuple(made)
+        outputs: Sequence[Array] = Custom.apply(*arrays)
+        return tuple(outputs)
 
     return call
 

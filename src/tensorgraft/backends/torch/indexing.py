@@ -49,16 +49,16 @@ def _multiplied(x: Tensor, updates: Tensor, rows: Tensor) -> Tensor:
     in a segmented scan (Hillis and Steele 1986), and the last of each row is put in."""
     n = rows.shape[0]
     rows, order = torch.sort(rows, stable=True)
-    found = updates[order]
+    factors = updates[order]
     step = 1
     while step < n:
         same = (rows[step:] == rows[: n - step]).unsqueeze(1)
-        found = torch.cat([found[:step], torch.where(same, found[step:] * found[: n - step], found[step:])])
+        factors = torch.cat([factors[:step], torch.where(same, factors[step:] * factors[: n - step], factors[step:])])
         step *= 2
     last = torch.cat([rows[1:] != rows[:-1], torch.ones_like(rows[:1], dtype=torch.bool)]).unsqueeze(1)
     # one factor a row: put in as a sum with zeros
-    factor = torch.zeros_like(x).index_add(0, rows, torch.where(last, found, 0))
-    hit = torch.zeros_like(x, dtype=torch.float32).index_add(0, rows, last.expand(found.shape).to(torch.float32)) > 0
+    factor = torch.zeros_like(x).index_add(0, rows, torch.where(last, factors, 0))
+    hit = torch.zeros_like(x, dtype=torch.float32).index_add(0, rows, last.expand(factors.shape).to(torch.float32)) > 0
     return torch.where(hit, x * factor, x)
 
 
@@ -73,8 +73,8 @@ class TorchIndexing:
         if len(at) == 1 and at[0].ndim == 1:
             return _selected(x, 0, at[0])
         if any(not i.ndim for i in at):  # whose value PyTorch would ask for
-            found = x[tuple(i if i.ndim else i.unsqueeze(0) for i in at)]
-            return found if any(i.ndim for i in at) else found.squeeze(0)
+            gathered = x[tuple(i if i.ndim else i.unsqueeze(0) for i in at)]
+            return gathered if any(i.ndim for i in at) else gathered.squeeze(0)
         return x[at] if at else x
 
     def scatter(self, x: Array, indices: Sequence[Array], updates: Array, /, mode: str = "set") -> Array:

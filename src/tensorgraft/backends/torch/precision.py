@@ -38,10 +38,10 @@ _LEAST = {torch.int16: -(2**15), torch.int32: -(2**31), torch.int64: -(2**63)}
 
 def torch_dtype(dtype: np.dtype) -> torch.dtype:
     """Raises NotImplementedError for dtypes that PyTorch cannot compute with (int4)."""
-    found = TORCH.get(dtype)
-    if found is None:
+    native = TORCH.get(dtype)
+    if native is None:
         raise NotImplementedError(f"PyTorch has no arrays of {dtype}: convert them to int8 first")
-    return found
+    return native
 
 
 # Dynamo cannot trace questions about NumPy's dtypes: it is to call them, and take the answers as constants. (The mark

@@ -36,8 +36,8 @@ def compiler() -> str:
         return chosen
     if chosen:
         raise ValueError(f"{COMPILER} is {chosen!r}: it is to be inductor or none")
-    found = any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++")))
-    return "inductor" if found or torch.cuda.is_available() else "none"
+    has_compiler = any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++")))
+    return "inductor" if has_compiler or torch.cuda.is_available() else "none"
 
 
 class TorchProgram:
@@ -82,15 +82,15 @@ class TorchProgram:
 
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Tensor, ...]]:
         module, device = self._module, self._backend.device
-        made: list[Callable[..., Sequence[Tensor]]] = []
+        programs: list[Callable[..., Sequence[Tensor]]] = []
 
-        def run(*given: Any) -> tuple[Tensor, ...]:
-            inputs = [arrays.from_numpy(x, device) if isinstance(x, np.ndarray) else x for x in given]
-            if not made:
-                made.append(_compiled(module, inputs))
+        def run(*operands: Any) -> tuple[Tensor, ...]:
+            inputs = [arrays.from_numpy(x, device) if isinstance(x, np.ndarray) else x for x in operands]
+            if not programs:
+                programs.append(_compiled(module, inputs))
             # results have memory of their own, for they are written in place later: none is an input, or another result
             seen, results = set(map(id, inputs)), []
-            for x in made[0](*inputs):
+            for x in programs[0](*inputs):
                 results.append(x.clone(memory_format=torch.contiguous_format) if id(x) in seen else arrays.own(x))
                 seen.add(id(x))
             return tuple(results)

@@ -69,6 +69,6 @@ class TorchSorting:
         behind = [1] * (x.ndim - axis % x.ndim - 1)
         place = arange(n, dtype=torch.int64, device=x.device).reshape(n, *behind)
         rank = (key << 32) | ((n - 1 - place) if largest else place)
-        found = torch.topk(rank, k, dim=axis, largest=largest)[0] & (2**32 - 1)
-        at = n - 1 - found if largest else found
+        chosen = torch.topk(rank, k, dim=axis, largest=largest)[0] & (2**32 - 1)
+        at = n - 1 - chosen if largest else chosen
         return _along(x, at, axis), at

@@ -25,29 +25,29 @@ class TorchTransforms(ByTape):
     @functools.cached_property
     def immutable(self) -> Any:
         """This backend without writes in place, which `vmap` allows on batched tensors only."""
-        made = copy.copy(self)
-        made.mutable = False
-        return made
+        twin = copy.copy(self)
+        twin.mutable = False
+        return twin
 
     @functools.cached_property
     def ruled(self) -> Any:
         """This backend inside of the rule of a derivative."""
-        made = copy.copy(self.immutable)
-        made.by_tape = True
-        return made
+        twin = copy.copy(self.immutable)
+        twin.by_tape = True
+        return twin
 
     def vjp(
         self, fn: Callable[..., Any], /, *primals: Array
     ) -> tuple[tuple[Array, ...], Callable[[Sequence[Array]], tuple[Array, ...]]]:
         if self.by_tape or _recorded(primals):
             return super().vjp(fn, *primals)
-        made: Any = torch.func.vjp(self._smooth(fn), *primals, has_aux=True)
-        _, pullback, results = made
+        outputs: Any = torch.func.vjp(self._smooth(fn), *primals, has_aux=True)
+        _, pullback, results = outputs
 
         def pulled_back(cotangents: Sequence[Array]) -> tuple[Array, ...]:
             # PyTorch's cotangents are conjugated, the hub's are transposed
-            given = tuple(c.conj() for c, r in zip(cotangents, results, strict=True) if _is_inexact(r))
-            return tuple(g.conj().resolve_conj() for g in pullback(given))
+            seeds = tuple(c.conj() for c, r in zip(cotangents, results, strict=True) if _is_inexact(r))
+            return tuple(g.conj().resolve_conj() for g in pullback(seeds))
 
         return results, pulled_back
 
@@ -56,8 +56,8 @@ class TorchTransforms(ByTape):
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         if self.by_tape or _recorded(primals):
             return super().jvp(fn, primals, tangents)
-        made: Any = torch.func.jvp(self._smooth(fn), tuple(primals), tuple(tangents), has_aux=True)
-        _, moved, results = made
+        outputs: Any = torch.func.jvp(self._smooth(fn), tuple(primals), tuple(tangents), has_aux=True)
+        _, moved, results = outputs
         rest = iter(moved)
         return results, tuple(next(rest) if _is_inexact(r) else torch.zeros_like(r) for r in results)
 

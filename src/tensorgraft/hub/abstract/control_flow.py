@@ -10,8 +10,8 @@ import optree
 from tensorgraft.hub.abstract.array import ShapeDtype, check, check_kinds, fail, show
 
 
-def _check_alike(op: str, found: Any, wanted: Any, what: str) -> None:
-    leaves, structure = optree.tree_flatten(found)
+def _check_alike(op: str, outcome: Any, wanted: Any, what: str) -> None:
+    leaves, structure = optree.tree_flatten(outcome)
     others, other = optree.tree_flatten(wanted)
     if structure != other or any(_described(a) != _described(b) for a, b in zip(leaves, others, strict=True)):
         fail(op, (leaves, others), f"{what} of one structure, with equal shapes and dtypes", TypeError)

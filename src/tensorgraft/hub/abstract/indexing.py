@@ -24,10 +24,10 @@ _MODES = {"set": "bifc", "add": "bifc", "multiply": "bifc", "min": "bif", "max":
 
 def _indexed(op: str, x: ShapeDtype, indices: Sequence[ShapeDtype]) -> Shape:
     check_arrays(op, x)
-    given = (x, indices)
-    check_indices(op, given, indices)
-    check(len(indices) <= x.ndim, op, given, f"at most {x.ndim} index arrays")
-    return broadcast(op, given, (i.shape for i in indices)) + x.shape[len(indices) :]
+    operands = (x, indices)
+    check_indices(op, operands, indices)
+    check(len(indices) <= x.ndim, op, operands, f"at most {x.ndim} index arrays")
+    return broadcast(op, operands, (i.shape for i in indices)) + x.shape[len(indices) :]
 
 
 def gather(op: str, x: ShapeDtype, indices: Sequence[ShapeDtype]) -> ShapeDtype:

@@ -22,24 +22,24 @@ def dot_general(
     dtype: np.dtype | None = None,
 ) -> ShapeDtype:
     check_kinds(op, "bifc", a, b)
-    given = (a, b, contract, batch)
+    arguments = (a, b, contract, batch)
     for x, summed, shared in zip((a, b), contract, batch, strict=True):
         used = (*summed, *shared)
         check(
             len(set(used)) == len(used) and all(0 <= i < x.ndim for i in used),
             op,
-            given,
+            arguments,
             f"axes of {x} that differ and lie between 0 and {x.ndim - 1}",
         )
     for what, (axes_a, axes_b) in (("contracted", contract), ("batch", batch)):
         check(
             [a.shape[i] for i in axes_a] == [b.shape[i] for i in axes_b],
             op,
-            given,
+            arguments,
             f"{what} axes of equal extents",
         )
     if dtype is not None and dtype.itemsize < a.dtype.itemsize:
-        fail(op, (*given, dtype), "to accumulate in a dtype no narrower than the operands'", TypeError)
+        fail(op, (*arguments, dtype), "to accumulate in a dtype no narrower than the operands'", TypeError)
     free_a = (n for i, n in enumerate(a.shape) if i not in contract[0] and i not in batch[0])
     free_b = (n for i, n in enumerate(b.shape) if i not in contract[1] and i not in batch[1])
     return ShapeDtype((*(a.shape[i] for i in batch[0]), *free_a, *free_b), a.dtype if dtype is None else dtype)

@@ -84,22 +84,22 @@ def pad(op: str, x: ShapeDtype, value: Any, config: Sequence[tuple[int, int, int
 
 def slice_(op: str, x: ShapeDtype, start: Shape, stop: Shape, step: Shape) -> ShapeDtype:
     check_arrays(op, x)
-    given = (x, start, stop, step)
-    check(len(start) == len(stop) == len(step) == x.ndim, op, given, "one start, stop and step an axis")
+    arguments = (x, start, stop, step)
+    check(len(start) == len(stop) == len(step) == x.ndim, op, arguments, "one start, stop and step an axis")
     inside = all(0 <= b <= e <= n and s >= 1 for n, b, e, s in zip(x.shape, start, stop, step, strict=True))
-    check(inside, op, given, "0 <= start <= stop <= extent and step >= 1 on every axis")
+    check(inside, op, arguments, "0 <= start <= stop <= extent and step >= 1 on every axis")
     return x.like(*(-((b - e) // s) for b, e, s in zip(start, stop, step, strict=True)))
 
 
 def slice_update(op: str, x: ShapeDtype, update: ShapeDtype, start: Shape, step: Shape) -> ShapeDtype:
     check_kinds(op, "bifc", x, update)
-    given = (x, update, start, step)
-    check(len(start) == len(step) == x.ndim == update.ndim, op, given, "one start and step an axis")
+    arguments = (x, update, start, step)
+    check(len(start) == len(step) == x.ndim == update.ndim, op, arguments, "one start and step an axis")
     fits = all(
         0 <= b <= n and s >= 1 and (not k or b + (k - 1) * s < n)
         for n, k, b, s in zip(x.shape, update.shape, start, step, strict=True)
     )
-    check(fits, op, given, "an update that fits into the array")
+    check(fits, op, arguments, "an update that fits into the array")
     return x
 
 
@@ -110,15 +110,20 @@ def flip(op: str, x: ShapeDtype, axes: Sequence[int]) -> ShapeDtype:
 
 
 def _check_starts(op: str, x: ShapeDtype, start: Sequence[Any], sizes: Sequence[int]) -> None:
-    given = (x, start, tuple(sizes))
-    check_indices(op, given, start)
+    arguments = (x, start, tuple(sizes))
+    check_indices(op, arguments, start)
     check(
         len(start) == len(sizes) == x.ndim and all(not i.shape for i in start),
         op,
-        given,
+        arguments,
         "one 0-d start and one size an axis",
     )
-    check(all(0 <= k <= n for k, n in zip(sizes, x.shape, strict=True)), op, given, "a window that fits into the array")
+    check(
+        all(0 <= k <= n for k, n in zip(sizes, x.shape, strict=True)),
+        op,
+        arguments,
+        "a window that fits into the array",
+    )
 
 
 def dynamic_slice(op: str, x: ShapeDtype, start: Sequence[ShapeDtype], sizes: Shape) -> ShapeDtype:

@@ -32,23 +32,23 @@ def convolution(
     batch_groups: int = 1,
 ) -> ShapeDtype:
     check_kinds(op, "bifc", x, w)
-    given = (x, w, strides, padding, lhs_dilation, rhs_dilation, groups, batch_groups)
+    arguments = (x, w, strides, padding, lhs_dilation, rhs_dilation, groups, batch_groups)
     spatial = w.ndim - 2
     settings = (strides, padding, lhs_dilation, rhs_dilation)
     check(
         x.ndim == w.ndim >= 2 and all(len(s) == spatial for s in settings),
         op,
-        given,
+        arguments,
         "x (N, C, spatial...), w (O, C / groups, spatial...) and one setting a spatial axis",
     )
     positive = all(n >= 1 for s in (strides, lhs_dilation, rhs_dilation, (groups, batch_groups)) for n in s)
-    check(positive, op, given, "strides, dilations and groups of at least 1")
-    check(1 in (groups, batch_groups), op, given, "groups of the channels or of the batch, not both")
-    check(x.shape[1] == groups * w.shape[1], op, given, f"{x.shape[1]} channels to be groups x {w.shape[1]}")
-    check(w.shape[0] % (groups * batch_groups) == 0, op, given, "output channels that the groups divide")
-    check(x.shape[0] % batch_groups == 0, op, given, "a batch that the batch groups divide")
+    check(positive, op, arguments, "strides, dilations and groups of at least 1")
+    check(1 in (groups, batch_groups), op, arguments, "groups of the channels or of the batch, not both")
+    check(x.shape[1] == groups * w.shape[1], op, arguments, f"{x.shape[1]} channels to be groups x {w.shape[1]}")
+    check(w.shape[0] % (groups * batch_groups) == 0, op, arguments, "output channels that the groups divide")
+    check(x.shape[0] % batch_groups == 0, op, arguments, "a batch that the batch groups divide")
     extents = [_dilated(n, d) + sum(p) for n, d, p in zip(x.shape[2:], lhs_dilation, padding, strict=True)]
-    check(all(n >= 0 for n in extents), op, given, "no more to be cut off than there is")
+    check(all(n >= 0 for n in extents), op, arguments, "no more to be cut off than there is")
     out = map(_windows, extents, w.shape[2:], strides, rhs_dilation)
     return x.like(x.shape[0] // batch_groups, w.shape[0], *out)
 
@@ -57,15 +57,15 @@ def reduce_window(
     op: str, x: ShapeDtype, kind: str, window: Ints, strides: Ints, padding: Pads, window_dilation: Ints
 ) -> ShapeDtype:
     kinds = {"sum": "ifc", "max": "if", "min": "if"}
-    given = (x, kind, window, strides, padding, window_dilation)
-    check(kind in kinds, op, given, "a kind of sum, max, min")
+    arguments = (x, kind, window, strides, padding, window_dilation)
+    check(kind in kinds, op, arguments, "a kind of sum, max, min")
     check_kinds(f"{op} {kind}", kinds[kind], x)
     settings = (window, strides, padding, window_dilation)
-    check(all(len(s) == x.ndim for s in settings), op, given, "one setting an axis")
+    check(all(len(s) == x.ndim for s in settings), op, arguments, "one setting an axis")
     positive = all(n >= 1 for s in (window, strides, window_dilation) for n in s)
-    check(positive, op, given, "windows, strides and dilations of at least 1")
+    check(positive, op, arguments, "windows, strides and dilations of at least 1")
     extents = [n + sum(p) for n, p in zip(x.shape, padding, strict=True)]
-    check(all(n >= 0 for n in extents), op, given, "no more to be cut off than there is")
+    check(all(n >= 0 for n in extents), op, arguments, "no more to be cut off than there is")
     return x.like(*map(_windows, extents, window, strides, window_dilation))
 
 

@@ -30,7 +30,7 @@ class Attention:
         float32); both are zero for a query that sees no key."""
         dtype = self.dtype_of(q)
         wide = dtypes.accumulator(dtype)
-        found, norms = [], []
+        outputs, norms = [], []
         for first, last, keys in _parts(self.shape(q)[2], self.shape(k)[2], causal):
             scores, _ = _scores(self, q, k, mask, causal, scale, first, last, keys)
             high = self.max(scores, axis=3, keepdims=True)
@@ -41,9 +41,9 @@ class Attention:
             if mask is not None or not keys:
                 total = self.where(self.equal(total, 0), self.ones_like(total), total)
             product = _product(self, self.astype(exps, dtype), self.take_slice(v, 2, 0, keys), 3, 2, wide)
-            found.append(self.astype(self.divide(product, total), dtype))
+            outputs.append(self.astype(self.divide(product, total), dtype))
             norms.append(self.squeeze(self.add(high, self.log(total)), 3))
-        return _joined(self, found), _joined(self, norms)
+        return _joined(self, outputs), _joined(self, norms)
 
     def attention_gradients(
         self: Any, grad: Array, q: Array, k: Array, v: Array, out: Array, norm: Array, mask: Array | None = None,

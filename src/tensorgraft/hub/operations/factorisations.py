@@ -96,8 +96,8 @@ class Factorisations:
         _, a, factors, order = state
         factors = self.take_slice(factors, 1, 0, count)
         shapes = ((*batch, m, n), (*batch, count), (*batch, n))
-        made = tuple(self.reshape(y, shape) for y, shape in zip((a, factors, order), shapes, strict=True))
-        return made if pivoting else (*made[:2], None)
+        factors_out = tuple(self.reshape(y, shape) for y, shape in zip((a, factors, order), shapes, strict=True))
+        return factors_out if pivoting else (*factors_out[:2], None)
 
     def _reflector(self: Any, x: Array, at: Array) -> tuple[Array, Array, Array]:
         """Of vectors (b, m): (v, tau, H^H x but for its rounded zeros), as larfg. What is before `at` is kept; tau is 0
@@ -169,10 +169,10 @@ class Factorisations:
         zero = self.zeros_like(first(main))
         last = self.concat([self.take_slice(high, 0, 0, n - 1), self.expand_dims(zero, 0)], axis=0)
 
-        def eliminate(row: list[Array], given: list[Array]) -> tuple[list[Array], list[Array]]:
+        def eliminate(row: list[Array], entries: list[Array]) -> tuple[list[Array], list[Array]]:
             """`row`: the pivot, the element right of it, the right-hand side."""
             p, q, r = row
-            low, main, high, right = given
+            low, main, high, right = entries
             swap = self.greater(self.abs(low), self.abs(p))
             pivot = [self.where(swap, x, y) for x, y in ((low, p), (main, q), (high, self.zeros_like(q)))]
             other = [self.where(swap, y, x) for x, y in ((low, p), (main, q), (high, self.zeros_like(q)))]
@@ -187,7 +187,7 @@ class Factorisations:
             [rest(low), rest(main), rest(last), rest(right)],
             length=n - 1,
         )
-        found = self.divide(end[2], end[0])
+        solution = self.divide(end[2], end[0])
 
         def substitute(known: list[Array], row: list[Array]) -> tuple[list[Array], Array]:
             next_, after = known
@@ -196,8 +196,8 @@ class Factorisations:
             x = self.divide(x, p)
             return [x, next_], x
 
-        _, found_before = self.scan(substitute, [found, self.zeros_like(found)], rows, length=n - 1, reverse=True)
-        return self.moveaxis(self.concat([found_before, self.expand_dims(found, 0)], axis=0), 0, rank - 2)
+        _, found_before = self.scan(substitute, [solution, self.zeros_like(solution)], rows, length=n - 1, reverse=True)
+        return self.moveaxis(self.concat([found_before, self.expand_dims(solution, 0)], axis=0), 0, rank - 2)
 
     def eig_both(self: Any, x: Array) -> tuple[Array, Array, Array]:
         """(eigenvalues, left and right eigenvectors), as columns of norm 1, the left ones with a greatest element that

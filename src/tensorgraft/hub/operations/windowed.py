@@ -100,12 +100,12 @@ class Windowed:
         for i, o, k, s, p, d in extents:
             pads.append((p, s * (o - 1) + 1 + d * (k - 1) - i - p))
         lhs, rhs = self.swapaxes(x, 0, 1), self.swapaxes(grad, 0, 1)
-        found = self.convolution(lhs, rhs, dilation, pads, (1,) * n, strides, 1, groups)
-        return self.swapaxes(found, 0, 1)
+        weights = self.convolution(lhs, rhs, dilation, pads, (1,) * n, strides, 1, groups)
+        return self.swapaxes(weights, 0, 1)
 
 
 def _positions(window: Ints) -> list[Ints]:
-    found: list[Ints] = [()]
+    positions: list[Ints] = [()]
     for n in window:
-        found = [(*p, i) for p in found for i in range(n)]
-    return found
+        positions = [(*p, i) for p in positions for i in range(n)]
+    return positions

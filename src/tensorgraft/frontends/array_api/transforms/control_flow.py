@@ -166,8 +166,8 @@ def fori_loop(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any)
     for bound in (start, stop):
         integer = isinstance(bound, Array) and bound.ndim == 0 and dtypes.is_integer(bound.dtype)
         if not integer and not isinstance(bound, int):
-            given = f"{bound.dtype}{list(bound.shape)}" if isinstance(bound, Array) else repr(bound)
-            raise TypeError(f"fori_loop: bounds are ints, or integer arrays of no dimension, not {given}")
+            said = f"{bound.dtype}{list(bound.shape)}" if isinstance(bound, Array) else repr(bound)
+            raise TypeError(f"fori_loop: bounds are ints, or integer arrays of no dimension, not {said}")
     if not isinstance(stop, Array):
         stop = creation.asarray(stop, dtype=start.dtype, device=start.device)
     first = start if isinstance(start, Array) else creation.asarray(start, dtype=stop.dtype, device=stop.device)

@@ -26,9 +26,9 @@ class ArrayFunction:
     def __init__(self, name: str, fn: Callable[..., Any], args: Sequence[Any], which: Sequence[int]) -> None:
         self.name = name
         self.fn = fn
-        given: Any = tuple(args)
+        operands: Any = tuple(args)
         self.leaves: list[Any]
-        self.leaves, self.tree = optree.tree_flatten(given)
+        self.leaves, self.tree = optree.tree_flatten(operands)
         spans = _spans(args)
         self.places = [i for k in which for i in spans[k]]
         self.inputs: list[Array] = []
@@ -67,18 +67,18 @@ class ArrayFunction:
             for i, cell in zip(self.places, cells, strict=True):
                 leaves[i] = Array(cell)
             out: Any = self.fn(*optree.tree_unflatten(self.tree, leaves))
-            found: Any
-            found, self.structure = optree.tree_flatten(out)
-            for x in found:
+            outputs: Any
+            outputs, self.structure = optree.tree_flatten(out)
+            for x in outputs:
                 if isinstance(x, Array) and x._cell.backend is not inner:
                     capture.touch(x._cell)
                     if x._cell.backend is not inner:
                         here = self.inputs[0].device
                         raise ValueError(f"a transformed function of arrays on {here} returns one on {x.device}")
-            self.constants = [None if isinstance(x, Array) else x for x in found]
-            results = [x._value() for x in found if isinstance(x, Array)]
+            self.constants = [None if isinstance(x, Array) else x for x in outputs]
+            results = [x._value() for x in outputs if isinstance(x, Array)]
             self.count = len(results)
-            x = leaves = out = found = None  # storages made inside are gone: those that are left were there before
+            x = leaves = out = outputs = None  # storages made inside are gone: those that are left were there before
             written = capture.written()
             self.written = [cell for cell, _ in written]
             self.rewritten = [
@@ -114,19 +114,19 @@ class ArrayFunction:
 
     def returned(self, results: Sequence[Any]) -> Any:
         """Arrays in the structure of what `fn` returns."""
-        given = iter(results)
-        leaves = [made(next(given), self.outer) if c is None else c for c in self.constants]
+        remaining = iter(results)
+        leaves = [made(next(remaining), self.outer) if c is None else c for c in self.constants]
         return optree.tree_unflatten(self.structure, leaves)
 
 
 def _spans(args: Sequence[Any]) -> list[range]:
     """Where the leaves of each argument are among all."""
-    found, at = [], 0
+    spans, at = [], 0
     for a in args:
         n = optree.tree_structure(a).num_leaves
-        found.append(range(at, at + n))
+        spans.append(range(at, at + n))
         at += n
-    return found
+    return spans
 
 
 def _owner(spans: Sequence[range], i: int) -> int:

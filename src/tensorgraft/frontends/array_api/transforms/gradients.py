@@ -163,11 +163,11 @@ def hessian(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
 
 
 def _which(argnums: Argnums, args: Sequence[Any], name: str) -> list[int]:
-    found = [argnums] if isinstance(argnums, int) else list(argnums)
-    for k in found:
+    numbers = [argnums] if isinstance(argnums, int) else list(argnums)
+    for k in numbers:
         if not -len(args) <= k < len(args):
             raise ValueError(f"{name}: argnums is {argnums}, but the function was called with {len(args)} arguments")
-    return [k % len(args) for k in found]
+    return [k % len(args) for k in numbers]
 
 
 def _check_inexact(name: str, inputs: Sequence[Array]) -> None:
@@ -178,13 +178,13 @@ def _check_inexact(name: str, inputs: Sequence[Array]) -> None:
 
 def _like(args: Sequence[Any], which: Sequence[int], argnums: Argnums, values: Sequence[Any], xp: Backend) -> Any:
     """Values in the structure of the arguments that were named."""
-    given = iter(values)
-    found = []
+    remaining = iter(values)
+    slopes = []
     with xp.scope():
         for k in which:
             leaves, structure = optree.tree_flatten(args[k])
-            found.append(optree.tree_unflatten(structure, [made(next(given), xp) for _ in leaves]))
-    return found[0] if isinstance(argnums, int) else tuple(found)
+            slopes.append(optree.tree_unflatten(structure, [made(next(remaining), xp) for _ in leaves]))
+    return slopes[0] if isinstance(argnums, int) else tuple(slopes)
 
 
 def _show(leaves: Sequence[Any]) -> str:

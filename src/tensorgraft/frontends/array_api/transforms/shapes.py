@@ -27,15 +27,15 @@ class _ShapesOf(AbstractBackend):
 
     def vmap(self, fn: Callable[..., Any], /, *arrays: ShapeDtype) -> tuple[ShapeDtype, ...]:
         """All slices look the same: one is enough."""
-        made = fn(self, *(x.like(*x.shape[1:]) for x in arrays))
-        return tuple(y.like(arrays[0].shape[0], *y.shape) for y in made)
+        out = fn(self, *(x.like(*x.shape[1:]) for x in arrays))
+        return tuple(y.like(arrays[0].shape[0], *y.shape) for y in out)
 
 
 @functools.cache
 def _shapes_of(real: Backend) -> _ShapesOf:
-    found = _ShapesOf(real)
-    devices.stands_for(found, real)
-    return found
+    shapes = _ShapesOf(real)
+    devices.stands_for(shapes, real)
+    return shapes
 
 
 def eval_shape(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], called: Any) -> Any:
@@ -66,6 +66,6 @@ def eval_shape(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
             cells[id(cell)] = cell
             leaves[i] = Array(cell, geometry)
         again: Any = optree.tree_unflatten(structure, leaves)
-        inside, given, named = again
-        out = inside(*given, **named)
+        inside, positional, named = again
+        out = inside(*positional, **named)
         return optree.tree_map(lambda x: ShapeDtype(x.shape, x.dtype) if isinstance(x, Array) else x, out)

@@ -55,9 +55,9 @@ class Body:
     def flat(self, *tensors: Tensor) -> list[Tensor]:
         """The results of `fn` for other tensors."""
         rest = iter(tensors)
-        given = [next(rest) if t is _TENSOR else t for t in self.leaves]
+        leaves = [next(rest) if t is _TENSOR else t for t in self.leaves]
         flat, self.structure = tree_flatten(
-            self.fn(*(given if self.spec is None else tree_unflatten(given, self.spec)))
+            self.fn(*(leaves if self.spec is None else tree_unflatten(leaves, self.spec)))
         )
         slot = slot_of_backend(state.now.capture.backend)  # type: ignore[union-attr]
         return [t if isinstance(t, Tensor) else torch.tensor(t, device=slot.device) for t in flat]
@@ -106,13 +106,13 @@ def pulled_back(
     with torch.enable_grad():
         smooth = [t for t in call(*inputs) if differentiable(t)]
     ends = [*(t for t in inputs if differentiable(t)), *outer]
-    given = [(t, c) for t, c in zip(smooth, cotangents, strict=True) if t.requires_grad]
-    if not given:
+    pairs = [(t, c) for t, c in zip(smooth, cotangents, strict=True) if t.requires_grad]
+    if not pairs:
         return [torch.zeros_like(t) for t in ends]
-    roots, dy = zip(*given, strict=True)
-    found = torch.autograd.grad(roots, ends, dy, allow_unused=True, create_graph=again)
+    roots, dy = zip(*pairs, strict=True)
+    slopes = torch.autograd.grad(roots, ends, dy, allow_unused=True, create_graph=again)
     # `materialize_grads` makes zeros that require gradients, which look like tensors from outside
-    return [torch.zeros_like(t, requires_grad=False) if g is None else g for t, g in zip(ends, found, strict=True)]
+    return [torch.zeros_like(t, requires_grad=False) if g is None else g for t, g in zip(ends, slopes, strict=True)]
 
 
 class _Differentiated(torch.autograd.Function):

@@ -50,8 +50,8 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
             f"tg.explain tells what a compiled program is made of, and the backend {backend.name} compiles none: it"
             " runs each operation as it is met. Explain the call on a device that does, such as tg.device('jax')."
         )
-    given: list[Named] = arguments(fn, args, kwargs)
-    roots = [*given, ("" if isinstance(fn, torch.nn.Module) else probe.report.name, fn)]
+    named: list[Named] = arguments(fn, args, kwargs)
+    roots = [*named, ("" if isinstance(fn, torch.nn.Module) else probe.report.name, fn)]
     objects = list(objects_behind(roots, in_library))
     watch = _Watch(backend)
     with unchanged([value for _, value in objects]), watch.active():
@@ -119,12 +119,12 @@ class _Probe(Compiled):
 
     def trace(self, backend: Backend, leaves: list[Any], structure: Any, on_device: bool) -> None:
         try:
-            made = self._trace(backend, leaves, structure, on_device)
+            traced = self._trace(backend, leaves, structure, on_device)
         finally:
             if hasattr(self, "capture"):
                 self.capture.restore_gradients()
-        self.donated = made.donated
-        self.results = len(made.results)
+        self.donated = traced.donated
+        self.results = len(traced.results)
 
     def _assemble(self, capture: Capture, program: Any, seen: dict[str, Any], *rest: Any) -> Trace:
         self.capture, self.program, self.born = capture, program, capture.born
@@ -159,7 +159,7 @@ def _inputs(probe: _Probe, objects: list[Named], leaves: list[Any]) -> list[Inpu
     fed = {id(f.stand_in): f for f in capture.feeds}
     of_host = {id(value): f"{name}, on the CPU" for name, value in reversed(objects) if isinstance(value, Tensor)}
     donated = set(probe.donated)
-    found = []
+    inputs = []
     for k, array in enumerate(probe.program.captured):
         shape = backend.shape(array)
         if (t := touched.get(id(array))) is not None:
@@ -169,11 +169,11 @@ def _inputs(probe: _Probe, objects: list[Named], leaves: list[Any]) -> list[Inpu
         else:
             kind, name = "constant", ""
         dtype, size = str(backend.dtype_of(array)), _bytes(backend, array)
-        found.append(Input(kind, name, dtype, tuple(shape), size, id(array) in probe.written, k in donated))
-    return found
+        inputs.append(Input(kind, name, dtype, tuple(shape), size, id(array) in probe.written, k in donated))
+    return inputs
 
 
-def _names(objects: list[Named], given: set[int]) -> dict[int, tuple[str, str, tuple[int, ...]]]:
+def _names(objects: list[Named], arguments: set[int]) -> dict[int, tuple[str, str, tuple[int, ...]]]:
     """(kind, name, shape) of storages, by id."""
     names: dict[int, tuple[str, str, tuple[int, ...]]] = {}
     of_tensor: dict[int, str] = {}
@@ -181,7 +181,7 @@ def _names(objects: list[Named], given: set[int]) -> dict[int, tuple[str, str, t
     def add(kind: str, name: str, value: Any) -> None:
         if isinstance(value, Tensor) and value.device.type == TYPE:
             cell = id(cell_of(value))
-            if kind == "captured" and cell in given:
+            if kind == "captured" and cell in arguments:
                 kind = "argument"
             names.setdefault(cell, (kind, name, tuple(value.shape)))
 
@@ -280,9 +280,9 @@ class _Watch:
             return from_array(capture.feed(lambda: zeros, zeros, what=f"result of {name} on the CPU"), slot)
 
         for device in ("meta", "cpu"):  # where PyTorch cannot tell without values, zeros do
-            given, named = to_meta(args, kwargs, device)
+            positional, named = to_meta(args, kwargs, device)
             try:
-                return tree_map(made, op(*given, **named))
+                return tree_map(made, op(*positional, **named))
             except NotImplementedError:
                 if device == "cpu":
                     raise

@@ -177,8 +177,8 @@ class Modules:
         self._training = [scripted.attributes_of(m) for m in modules]
         self._modes = [d["training"] for d in self._training]
         self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
-        found = {id(t): t for t in self._held if isinstance(t, Tensor)}
-        self._tensors = list(found.values())
+        tensors = {id(t): t for t in self._held if isinstance(t, Tensor)}
+        self._tensors = list(tensors.values())
         self._requires_grad = [t.requires_grad for t in self._tensors]
         self._ours = [t for t in self._tensors if t.device.type == TYPE]
         for t in self._ours:

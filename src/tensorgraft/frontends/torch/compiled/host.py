@@ -205,17 +205,17 @@ class HostWatch(OwnMode):
             out = func(*args, **kwargs)
         finally:
             self.computing = {}
-        made = [t for t in tree_leaves(out) if on_host(t)]
-        if random and (made or host):
+        results = [t for t in tree_leaves(out) if on_host(t)]
+        if random and (results or host):
             raise self.refused(
                 "draws random numbers on the CPU inside tg.jit: every call would have those of the first.",
                 ("on the device", "draw them with device=..., anew at every call"),
                 ("outside", "draw them before the call, and pass them as an argument"),
             )
-        if live and made and not asked:
-            self._step(func, args, kwargs, live, made)
+        if live and results and not asked:
+            self._step(func, args, kwargs, live, results)
         else:
-            for t in made:
+            for t in results:
                 self._constant(t)
         return out
 
@@ -277,7 +277,7 @@ class HostWatch(OwnMode):
         ref = self.constants.get(id(t))
         return ref is not None and ref() is t
 
-    def _step(self, func: Any, args: Any, kwargs: Any, live: dict[int, Live], made: Sequence[Tensor]) -> None:
+    def _step(self, func: Any, args: Any, kwargs: Any, live: dict[int, Live], results: Sequence[Tensor]) -> None:
         def held(x: Any) -> Any:
             if not on_host(x):
                 return x
@@ -286,7 +286,7 @@ class HostWatch(OwnMode):
         with _disable_current_modes():
             args, kwargs = tree_map(held, (args, kwargs))
         step = HostStep(func, args, kwargs, any(one.of_argument for one in live.values()))
-        for k, t in enumerate(made):
+        for k, t in enumerate(results):
             if id(t) not in self.capture.fed_tensors:
                 self._feed(t, Computed(step, k))
 
@@ -294,8 +294,8 @@ class HostWatch(OwnMode):
         sig = schema.signature(func)
         if not sig.written:
             return
-        for name, given in sig.bind(args, kwargs).items():
-            for t in tree_leaves(given) if name in sig.written else ():
+        for name, value in sig.bind(args, kwargs).items():
+            for t in tree_leaves(value) if name in sig.written else ():
                 if not on_host(t):
                     continue
                 if isinstance(live.get(id(t)), Argument | Outside):

@@ -213,14 +213,14 @@ class Compiled(TracedFunction):
         for i, t in enumerate(leaves):
             if on_host(t):
                 capture.fed_tensors[id(t)] = (t, Argument(i))
-        given = list(leaves)
+        handed = list(leaves)
         cut: dict[int, int] = {}  # arguments without the history that they came with
         for k, (i, t) in enumerate(ours):
             if t.requires_grad and not t.is_leaf:  # its history is not the function's: autograd goes on there later
-                given[i] = t.detach().requires_grad_()
-                ours[k] = (i, given[i])
-                cut[id(given[i])] = i
-        args, kwargs = unflatten_call(structure, given)
+                handed[i] = t.detach().requires_grad_()
+                ours[k] = (i, handed[i])
+                cut[id(handed[i])] = i
+        args, kwargs = unflatten_call(structure, handed)
         entry_gradients = {id(t): t.grad for t in self.leaves}
         surroundings = Surroundings("torch")
         for name, value in roots(self.fn):
@@ -259,13 +259,13 @@ class Compiled(TracedFunction):
                 capture.casts.clear()  # autocast's, which nothing after this call may use
                 seen["written"] = [t for t in capture.touched if t.cell.array is not t.stand_in]
                 seen["survivors"] = capture.survivors()
-                made = [t.cell.array for t in seen["written"]] + [c.array for c in apart(seen["survivors"])]
+                arrays = [t.cell.array for t in seen["written"]] + [c.array for c in apart(seen["survivors"])]
                 tape = seen["tape"]
                 if tape is None:
-                    return made
+                    return arrays
                 tape.keep(capture, [*seen["survivors"], *(cell_of(t) for _, t in ours)])
-                seen["made"], seen["usable"] = made, usable(capture, seen["written"])
-                return made + tape.outputs(seen["usable"], made)
+                seen["made"], seen["usable"] = arrays, usable(capture, seen["written"])
+                return arrays + tape.outputs(seen["usable"], arrays)
 
         try:
             try:
@@ -292,7 +292,7 @@ class Compiled(TracedFunction):
                         " history of its own (grad_fn), in which a backward() inside tg.jit cannot go on: return the"
                         " loss and call its backward() outside, or pass x.detach().requires_grad_()."
                     )
-            made = self._assemble(capture, program, seen, leaves, ours, schedule, stepped, entry_gradients)
+            trace = self._assemble(capture, program, seen, leaves, ours, schedule, stepped, entry_gradients)
         except BaseException:
             capture.restore_gradients()
             raise
@@ -302,7 +302,7 @@ class Compiled(TracedFunction):
         self.report.traces += 1
         self.report.operations.append(program.size)
         self.report.trace_seconds += time.perf_counter() - start
-        return made, []
+        return trace, []
 
     def _assemble(
         self,
@@ -321,12 +321,12 @@ class Compiled(TracedFunction):
         gradient_of = {}
         read = {id(t.cell) for t in capture.touched}
         for leaf in capture.leaves.values():
-            found = capture.reset.get(id(leaf.tensor), (None, None))[1] if leaf.reset else leaf.before
-            if found is not None and leaf.reset:  # dropped inside: it matters where it was read before
-                found = found if found.device.type == TYPE and id(cell_of(found)) in read else None
-                leaf.before, leaf.reset = found, found is None
-            if found is not None:
-                gradient_of[id(cell_of(found))] = getter_of(leaf.tensor, place)
+            gradient = capture.reset.get(id(leaf.tensor), (None, None))[1] if leaf.reset else leaf.before
+            if gradient is not None and leaf.reset:  # dropped inside: it matters where it was read before
+                gradient = gradient if gradient.device.type == TYPE and id(cell_of(gradient)) in read else None
+                leaf.before, leaf.reset = gradient, gradient is None
+            if gradient is not None:
+                gradient_of[id(cell_of(gradient))] = getter_of(leaf.tensor, place)
 
         def source(cell: Storage) -> Source:
             """How to find at a later call what this storage was at the traced one."""

@@ -114,5 +114,5 @@ def _in_file(file: str) -> tuple[tuple[int, int], ...]:
     except SyntaxError:  # not the source that was compiled
         return ()
     kinds = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-    found = [(n.lineno, n.end_lineno or n.lineno) for n in ast.walk(tree) if isinstance(n, kinds)]
-    return tuple(sorted(found, key=lambda span: (span[1] - span[0], -span[0])))
+    spans = [(n.lineno, n.end_lineno or n.lineno) for n in ast.walk(tree) if isinstance(n, kinds)]
+    return tuple(sorted(spans, key=lambda span: (span[1] - span[0], -span[0])))

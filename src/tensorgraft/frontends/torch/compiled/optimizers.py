@@ -95,8 +95,8 @@ class Stepped:
 
     def _alike(self) -> bool:
         for p, entries, cells in self._state:
-            found = self.optimizer.state.get(p) or {}
-            if len(found) != len(cells) or (cells and found is not entries):
+            state = self.optimizer.state.get(p) or {}
+            if len(state) != len(cells) or (cells and state is not entries):
                 return False
             for name, cell in cells.items():
                 value = entries.get(name)

@@ -85,32 +85,32 @@ def _recurrence(
     summed = cell is not _gru  # the cell is a function of gates + hidden, whose sum is kept in the place of both
 
     def step(carry: Sequence[Tensor], rows: Sequence[Tensor], *constants: Tensor) -> list[Tensor]:
-        given = [rows[0], _linear(carry[0], *constants)]
-        given = [given[0] + given[1]] if summed else given
-        after = cell(given[0], None if summed else given[1], carry)
-        return [*after, after[0] * 1, *(t * 1 for t in [*carry, given[-1]] if keeps)]
+        gates_in = [rows[0], _linear(carry[0], *constants)]
+        gates_in = [gates_in[0] + gates_in[1]] if summed else gates_in
+        after = cell(gates_in[0], None if summed else gates_in[1], carry)
+        return [*after, after[0] * 1, *(t * 1 for t in [*carry, gates_in[-1]] if keeps)]
 
     with torch.no_grad():  # turned once, not at every step
         constants = [t.detach() for t in ([w.t().contiguous()] if b is None else [w.t().contiguous(), b])]
-        made = compiled_scan(step, [c.detach() for c in carry], [gates.detach()], reverse, constants)
+        outputs = compiled_scan(step, [c.detach() for c in carry], [gates.detach()], reverse, constants)
     if not keeps:
-        return made[n], made[:n]
+        return outputs[n], outputs[:n]
 
     def backward(saved: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[Tensor]:
-        w, *given = saved[: len(saved) - n]
+        w, *saved_gates = saved[: len(saved) - n]
         before = saved[len(saved) - n :]
         # only a second derivative has cotangents of what is kept: the states before each step, what the cell was given
         extra = {i: c for i, c in enumerate(cotangents[n + 1 :]) if c is not None}
         dy = [c for c in cotangents[n : n + 1] if c is not None]
 
         def call(*row: Tensor) -> list[Tensor]:
-            return cell(row[0], None if summed else row[1], row[len(given) :])
+            return cell(row[0], None if summed else row[1], row[len(saved_gates) :])
 
         def back(state: Sequence[Tensor], rows: Sequence[Tensor], w: Tensor) -> list[Tensor]:
-            row, d_row = rows[: len(given) + n], list(rows[len(given) + n :])
+            row, d_row = rows[: len(saved_gates) + n], list(rows[len(saved_gates) + n :])
             d_after = [state[0] + d_row.pop(0), *state[1:]] if dy else state
-            found = pulled_back(call, row, d_after, ())
-            d_given, d_carry = found[: len(given)], found[len(given) :]
+            slopes = pulled_back(call, row, d_after, ())
+            d_given, d_carry = slopes[: len(saved_gates)], slopes[len(saved_gates) :]
             more = dict(zip(extra, d_row, strict=True))
             if n in more:
                 d_given[-1] = d_given[-1] + more[n]
@@ -118,15 +118,15 @@ def _recurrence(
             return [*(c + more[i] if i in more else c for i, c in enumerate(d_carry)), *d_given]
 
         last = [torch.zeros_like(b[0]) if c is None else c for b, c in zip(before, cotangents, strict=False)]
-        made = compiled_scan(back, last, [*given, *before, *dy, *extra.values()], not reverse, [w])
-        d_carry, d_given = made[:n], made[n:]
+        outputs = compiled_scan(back, last, [*saved_gates, *before, *dy, *extra.values()], not reverse, [w])
+        d_carry, d_given = outputs[:n], outputs[n:]
         flat = d_given[-1].flatten(0, 1)
         sums = [flat.t() @ before[0].flatten(0, 1), flat.sum(0)]
         return [*d_carry, d_given[0], *sums[: 1 if b is None else 2]]
 
-    given = made[-1:] if summed else [gates, made[-1]]
+    saved_gates = outputs[-1:] if summed else [gates, outputs[-1]]
     ends = [*carry, gates, w] if b is None else [*carry, gates, w, b]
-    results = with_history(made, [w, *given, *made[n + 1 : -1]], ends, backward)
+    results = with_history(outputs, [w, *saved_gates, *outputs[n + 1 : -1]], ends, backward)
     return results[n], results[:n]
 
 
@@ -179,9 +179,9 @@ def _kernel(name: str) -> Callable[..., Any]:
             def call(run: Callable[..., Any]) -> Callable[..., Any]:
                 return lambda *t: run(t[0], list(t[1:n]) if several else t[1], list(t[n:]), *options)
 
-            made = on_the_host(call(op._op), call(taken_apart), [x, *(states if several else [states]), *params])
-            if made is not None:
-                return made
+            outputs = on_the_host(call(op._op), call(taken_apart), [x, *(states if several else [states]), *params])
+            if outputs is not None:
+                return outputs
         steps = x.shape[1 if options[-1] else 0] if x.ndim == 3 else 0
         if state.now.capture is None or steps < SHORTEST or torch.is_autocast_enabled(TYPE):
             return taken_apart(x, states, params, *options)

@@ -63,8 +63,8 @@ class History:
         """What is new in a call. `known`: guards of the traces that have its key."""
         if known:
             return [known[-1].broken(leaves, self.names(leaves))]
-        found = [differences(before, call) for before in reversed(self.calls)]
-        return min(found, key=lambda both: both[0], default=(0, []))[1]
+        differing = [differences(before, call) for before in reversed(self.calls)]
+        return min(differing, key=lambda both: both[0], default=(0, []))[1]
 
     def names(self, leaves: Sequence[Any]) -> dict[int, str]:
         """The program's names for objects, by id."""
@@ -100,9 +100,9 @@ class History:
 
     def _changing(self, calls: Sequence[NamedKey]) -> list[str]:
         """The parts that change most among calls, a line for each."""
-        found = [(part, values) for part in calls[-1] if len(values := _values(part, calls)) > 1]
+        changing = [(part, values) for part in calls[-1] if len(values := _values(part, calls)) > 1]
         lines = []
-        for part, values in sorted(found, key=lambda item: -len(item[1]))[:3]:
+        for part, values in sorted(changing, key=lambda item: -len(item[1]))[:3]:
             end = f", ... ({len(values)} kinds)" if len(values) > _SHOWN else ""
             lines.append(f"  {part}: {', '.join(values[:_SHOWN])}{end}")
         return lines
@@ -114,11 +114,11 @@ def _where(name: str, place: Place | None) -> str:
 
 def _values(part: str, calls: Sequence[NamedKey]) -> list[str]:
     """What a part has been, in words."""
-    found = [c[part] for c in calls if part in c]
-    varying = [p for p in found[0] if any(f.get(p) != found[0][p] for f in found)]
+    values = [c[part] for c in calls if part in c]
+    varying = [p for p in values[0] if any(f.get(p) != values[0][p] for f in values)]
     if "shape" in varying:
         varying = [p for p in varying if p not in _FOLLOW_SHAPE]
-    return list(dict.fromkeys(", ".join(f"{p} {f.get(p)}".strip() for p in varying) for f in found))
+    return list(dict.fromkeys(", ".join(f"{p} {f.get(p)}".strip() for p in varying) for f in values))
 
 
 @dataclass(frozen=True)
@@ -134,12 +134,12 @@ class _Other:
 
 def differences(before: NamedKey, after: NamedKey) -> tuple[int, list[str]]:
     """How many, and in words, one for each part."""
-    count, found = 0, []
+    count, texts = 0, []
     for name in dict.fromkeys((*after, *before)):
         was, now = before.get(name), after.get(name)
         if was is None or now is None:
             count += 1
-            found.append(f"{name}: {'was given' if now is None else 'was not given'} before")
+            texts.append(f"{name}: {'was given' if now is None else 'was not given'} before")
             continue
         properties = [p for p in now if p not in was or was[p] != now[p] or type(was[p]) is not type(now[p])]
         count += len(properties)
@@ -148,10 +148,10 @@ def differences(before: NamedKey, after: NamedKey) -> tuple[int, list[str]]:
         if len(properties) > 1:  # the other says it
             properties = [p for p in properties if p != "array inside"]
         if properties:
-            found.append(f"{name}: " + "; ".join(_change(p, was.get(p), now[p]) for p in properties))
-    if any(text.startswith("argument ") for text in found):  # then that says it
-        found = [text for text in found if not text.startswith("arguments:")]
-    return count, found
+            texts.append(f"{name}: " + "; ".join(_change(p, was.get(p), now[p]) for p in properties))
+    if any(text.startswith("argument ") for text in texts):  # then that says it
+        texts = [text for text in texts if not text.startswith("arguments:")]
+    return count, texts
 
 
 def _change(name: str, was: Any, now: Any) -> str:
@@ -169,7 +169,7 @@ def _shown(value: Any) -> str:
 def _properties(leaf: Any) -> dict[str, Any]:
     if not isinstance(leaf, Tensor):
         return {"": leaf if is_plain(leaf) else _Other(type(leaf).__name__, hash(leaf))}
-    found = {
+    properties = {
         "device": str(leaf.device),
         "dtype": leaf.dtype,
         "shape": tuple(leaf.shape),
@@ -183,8 +183,8 @@ def _properties(leaf: Any) -> dict[str, Any]:
     if leaf.device.type == TYPE:
         cell = cell_of(leaf)
         array = cell.array
-        found["array inside"] = f"{array.scheme if cell.backend.compound else array.dtype} {tuple(array.shape)}"
-    return found
+        properties["array inside"] = f"{array.scheme if cell.backend.compound else array.dtype} {tuple(array.shape)}"
+    return properties
 
 
 def leaf_names(fn: Callable[..., Any], leaves: Sequence[Any], structure: Structure) -> list[str]:

@@ -62,8 +62,8 @@ def _step_or_not(self: GradScaler, optimizer: Optimizer, state: dict[str, Any], 
     held = [t for t in held if isinstance(t, torch.Tensor) and t.device.type == TYPE]
     before = [t.detach().clone() for t in held]
     retval = optimizer.step(*args, **kwargs)
-    found = torch.stack([inf.to(held[0].device) for inf in state["found_inf_per_device"].values()]).sum() > 0
+    overflowed = torch.stack([inf.to(held[0].device) for inf in state["found_inf_per_device"].values()]).sum() > 0
     with torch.no_grad():
         for t, old in zip(held, before, strict=True):
-            t.copy_(torch.where(found, old, t))
+            t.copy_(torch.where(overflowed, old, t))
     return retval

@@ -111,20 +111,20 @@ class Tape:
             self._marks[token] = (mark.source, None if words is None else self._key(words), mark.draws)
         self._fed = {key: (weakref.ref(t), live) for key, (t, live) in capture.fed_tensors.items()}
 
-    def outputs(self, inputs: set[int], made: Sequence[Array]) -> list[Array]:
+    def outputs(self, inputs: set[int], arrays: Sequence[Array]) -> list[Array]:
         """The residuals that the program has to give beside `made`: those that are none of its inputs."""
-        known = inputs | {id(a) for a in made}
+        known = inputs | {id(a) for a in arrays}
         return [a for a in self.arrays if id(a) not in known]
 
     def locate(
-        self, inputs: dict[int, int], made: Sequence[Array], sources: dict[int, Callable[[Any], Array]] | None = None
+        self, inputs: dict[int, int], arrays: Sequence[Array], sources: dict[int, Callable[[Any], Array]] | None = None
     ) -> None:
         """Where a call finds the residuals: among the program's inputs, its outputs (first `made`), or by a source,
         which is given what the call was given."""
         outputs: dict[int, int] = {}
-        for k, a in enumerate(made):
+        for k, a in enumerate(arrays):
             outputs.setdefault(id(a), k)
-        more = len(made)
+        more = len(arrays)
         for a in self.arrays:
             if id(a) in inputs:
                 self._places.append((True, inputs[id(a)]))
@@ -137,14 +137,14 @@ class Tape:
                 more += 1
         self._count, self.arrays, self._keys = len(self.arrays), [], {}
 
-    def residuals(self, inputs: Sequence[Array], outputs: Sequence[Array], given: Any) -> list[Array]:
-        found = []
+    def residuals(self, inputs: Sequence[Array], outputs: Sequence[Array], arguments: Any) -> list[Array]:
+        saved = []
         for place in self._places:
             if isinstance(place, tuple):
-                found.append((inputs if place[0] else outputs)[place[1]])
+                saved.append((inputs if place[0] else outputs)[place[1]])
             else:
-                found.append(place(given))
-        return found
+                saved.append(place(arguments))
+        return saved
 
     def attach(
         self, backend: Backend, residuals: Sequence[Array], results: Sequence[Tensor], ends: Sequence[Tensor]
@@ -182,16 +182,16 @@ class Tape:
         if self._twice is None:
             self._twice = replay.trace_backward(self, backend, residuals, arrays, differentiable=True)
         program, tape = self._twice
-        made, more = program([*residuals, *arrays])
+        slopes, more = program([*residuals, *arrays])
         slot = slot_of_backend(backend)
-        found = [None if a is None else from_array(a, slot) for a in made]
+        gradients = [None if a is None else from_array(a, slot) for a in slopes]
         if tape is not None:
             all_ends = [program.end(t, ends, cotangents) for t in tape.leaves]
             roots = program.roots
-            attached = tape.attach(backend, [*residuals, *more], [found[i] for i in roots], all_ends)  # type: ignore[misc]
+            attached = tape.attach(backend, [*residuals, *more], [gradients[i] for i in roots], all_ends)  # type: ignore[misc]
             for i, t in zip(roots, attached, strict=True):
-                found[i] = t
-        return found
+                gradients[i] = t
+        return gradients
 
     def walk(
         self, capture: Capture, residuals: Sequence[Array], cotangents: Sequence[Tensor], differentiable: bool = False
@@ -252,8 +252,8 @@ class _Outside(torch.autograd.Function):
         if torch.is_grad_enabled():
             ends = [t if isinstance(t, Tensor) else t.unpack() for t in ctx.ends]
             return None, None, None, *ctx.tape.differentiable_gradients(arrays, gradients, backend, ends)
-        found = ctx.tape.gradients(arrays, [to_array(g) for g in gradients], backend)
-        return None, None, None, *(None if a is None else from_array(a, slot) for a in found)
+        slopes = ctx.tape.gradients(arrays, [to_array(g) for g in gradients], backend)
+        return None, None, None, *(None if a is None else from_array(a, slot) for a in slopes)
 
 
 def _edge_of(t: Tensor) -> Any:

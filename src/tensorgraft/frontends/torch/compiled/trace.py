@@ -91,11 +91,11 @@ class Trace:
 
     def __call__(self, leaves: Sequence[Any], first: bool = False) -> Any:
         if self.plainly is not None:
-            made = self.run(*self.inputs.arrays(leaves))
+            outputs = self.run(*self.inputs.arrays(leaves))
             if self.structure is None:
                 make, k = self.plainly[0]
-                return make(made[k])
-            return unflatten(self.structure, [make(made[k]) for make, k in self.plainly])
+                return make(outputs[k])
+            return unflatten(self.structure, [make(outputs[k]) for make, k in self.plainly])
         return self._settled(leaves, first)
 
     def _settled(self, leaves: Sequence[Any], first: bool) -> Any:
@@ -106,16 +106,16 @@ class Trace:
                 call()
         if self.hosted:
             with calling(leaves):
-                made, residuals, of_host = self._computed(leaves)
+                outputs, residuals, of_host = self._computed(leaves)
         else:
-            made, residuals, of_host = self._computed(leaves)
+            outputs, residuals, of_host = self._computed(leaves)
         for source, n in self.draws:
             source.offset += n
         written = self.written(leaves)
-        for cell, array in zip(written, made, strict=False):
+        for cell, array in zip(written, outputs, strict=False):
             cell.array = array
             cell.shared = False
-        new = made[len(written) :]
+        new = outputs[len(written) :]
         for k, cell in self.kept:
             cell.array = new[k]
         tensors: dict[int, Tensor] = {}  # the first on each storage
@@ -142,9 +142,9 @@ class Trace:
                 assert result.metadata is not None
                 flat.append(tensor(result.survivor, result.metadata))
             elif result.argument is not None:
-                given = leaves[result.argument]
+                argument = leaves[result.argument]
                 m = result.metadata
-                flat.append(given if m is None else given.detach().as_strided(m.size, m.stride, m.offset))
+                flat.append(argument if m is None else argument.detach().as_strided(m.size, m.stride, m.offset))
             elif result.host is not None:
                 flat.append(of_host[id(result)])
             else:
@@ -166,6 +166,6 @@ class Trace:
         arrays = self.inputs(leaves)
         for gradient in self.anew:  # its memory is free for the new one
             gradient.leaf(leaves).grad = None
-        made = self.run(*arrays)
-        residuals = None if self.tape is None else self.tape.residuals(arrays, made, leaves)
-        return made, residuals, {id(result): value() for result, value in self.on_host}
+        outputs = self.run(*arrays)
+        residuals = None if self.tape is None else self.tape.residuals(arrays, outputs, leaves)
+        return outputs, residuals, {id(result): value() for result, value in self.on_host}

@@ -294,7 +294,7 @@ def resize_(self: UntypedStorage, size: int) -> UntypedStorage:
     if size not in (0, whole):
         raise RuntimeError(
             f"Trying to resize storage that is not resizable, of {whole} bytes to {size}: on the device {TYPE!r} a"
-            " storage can give its bytes back (resize_(0)), and have them again; resize_ a tensor, which gets a new storage"
+            " storage can give its bytes back (resize_(0)) and have them again; resize_ a tensor, which gets a new one"
         )
     if size != self.nbytes():
         cell = vars(self)["cell"] if size else cell_of(as_bytes(self))

@@ -30,9 +30,9 @@ def within(xp: Any, index: Array, n: int, refuse: Refusal, wrap: bool = False) -
     # the first bad one, as the CPU reports it; the last of all where there is none
     first = xp.min(xp.where(bad, xp.iota(size, dtypes.int64), xp.full((), size - 1, dtypes.int64)))
 
-    def judge(found: np.ndarray) -> None:
-        if not low <= int(found) < n:
-            raise refuse(int(found))
+    def judge(seen: np.ndarray) -> None:
+        if not low <= int(seen) < n:
+            raise refuse(int(seen))
 
     check(xp, xp.gather(flat, (first,)), judge)
     return xp.where(xp.less(index, 0), xp.add(index, n), index) if wrap else index

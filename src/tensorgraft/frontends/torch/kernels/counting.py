@@ -130,12 +130,12 @@ def _bincount(xp: Any, x: Array, weights: Array | None = None, minlength: int = 
     return xp.scatter(zeros, (xp.astype(x, dtypes.int64),), weights, mode="add")
 
 
-def _ends(xp: Any, x: Array, given: tuple[float, float] | None, margin: float, what: str) -> tuple[Array, Array]:
+def _ends(xp: Any, x: Array, span: tuple[float, float] | None, margin: float, what: str) -> tuple[Array, Array]:
     """The ends of a histogram: the given ones or those of the data, moved apart by `margin` where they are equal.
     Raises RuntimeError about the range of `what` where those of the data are not finite."""
     dtype = xp.dtype_of(x)
-    if given is not None:
-        low, high = (xp.full((), v, dtype) for v in given)
+    if span is not None:
+        low, high = (xp.full((), v, dtype) for v in span)
     else:
         low, high = (xp.min(x), xp.max(x)) if xp.size(x) else (xp.full((), v, dtype) for v in (0, 0))
 
@@ -183,11 +183,11 @@ def _histogram(xp: Any, points: Array, edges: list[Array], weight: Array | None,
     d = len(edges)
     n = xp.size(points) // d
     points = xp.reshape(points, (n, d))
-    found = [_bin_of(xp, e, xp.squeeze(xp.take_slice(points, 1, k, k + 1), 1)) for k, e in enumerate(edges)]
-    inside = functools.reduce(xp.logical_and, [inside for _, inside in found])
+    bins_of = [_bin_of(xp, e, xp.squeeze(xp.take_slice(points, 1, k, k + 1), 1)) for k, e in enumerate(edges)]
+    inside = functools.reduce(xp.logical_and, [inside for _, inside in bins_of])
     amount = xp.full((n,), 1, xp.dtype_of(points)) if weight is None else xp.reshape(weight, (n,))
     room = xp.zeros(tuple(xp.shape(e)[0] - 1 for e in edges), xp.dtype_of(points))
-    hist = xp.scatter(room, [at for at, _ in found], xp.where(inside, amount, xp.zeros_like(amount)), mode="add")
+    hist = xp.scatter(room, [at for at, _ in bins_of], xp.where(inside, amount, xp.zeros_like(amount)), mode="add")
     if density:
         hist = xp.divide(hist, xp.sum(hist))
         for k, e in enumerate(edges):
@@ -197,11 +197,11 @@ def _histogram(xp: Any, points: Array, edges: list[Array], weight: Array | None,
     return hist
 
 
-def _edges(xp: Any, x: Array, bins: int, given: tuple[float, float] | None, axis: int = 0) -> Array:
+def _edges(xp: Any, x: Array, bins: int, span: tuple[float, float] | None, axis: int = 0) -> Array:
     """`bins` bins of one width over the range that is given or that of `x`; symmetric, as torch.linspace."""
     dtype = xp.dtype_of(x)
-    given = (0.0, 1.0) if given is None and not xp.size(x) else given
-    low, high = _ends(xp, x, given, 0.5, f"torch.histogramdd: dimension {axis}'s range")
+    span = (0.0, 1.0) if span is None and not xp.size(x) else span
+    low, high = _ends(xp, x, span, 0.5, f"torch.histogramdd: dimension {axis}'s range")
     at = xp.astype(xp.iota(bins + 1, dtypes.int64), dtype)
     step = xp.divide(xp.subtract(high, low), bins)
     left = xp.add(xp.multiply(at, step), low)

@@ -60,12 +60,12 @@ def _applied(xp: Any, base: Spec, sig: schema.Signature, args: list[Any], kwargs
     """The base operator's kernel on one element, its operands promoted."""
     if base.promotion is None:
         return base.fn(xp, *args, **kwargs)
-    given = dict(zip(sig.names, args, strict=False))
-    names = base.promote or tuple(n for n in given if "Tensor" in sig.types[n] or n == "other")
-    names = tuple(n for n in names if given.get(n) is not None)
-    dtype = _promoted(base.promotion, tuple(_kind(xp, given[n]) for n in names))
-    given.update({n: as_dtype(xp, given[n], dtype) for n in names})
-    return base.fn(xp, *given.values(), **kwargs)
+    bound = dict(zip(sig.names, args, strict=False))
+    names = base.promote or tuple(n for n in bound if "Tensor" in sig.types[n] or n == "other")
+    names = tuple(n for n in names if bound.get(n) is not None)
+    dtype = _promoted(base.promotion, tuple(_kind(xp, bound[n]) for n in names))
+    bound.update({n: as_dtype(xp, bound[n], dtype) for n in names})
+    return base.fn(xp, *bound.values(), **kwargs)
 
 
 def _each(args: tuple[Any, ...]) -> list[list[Any]]:
@@ -94,11 +94,11 @@ def derive() -> None:
             continue
         stem = packet.removeprefix("_foreach_")
         stem = BASES.get(stem, stem)
-        found = next((stem + o for o in OVERLOADS.get(which or "default", ()) if stem + o in SPECS), None)
+        single = next((stem + o for o in OVERLOADS.get(which or "default", ()) if stem + o in SPECS), None)
         op = schema.overload(name)
-        if found is None or op is None or (base_op := schema.overload(found)) is None:
+        if single is None or op is None or (base_op := schema.overload(single)) is None:
             continue
-        base, sig, mine = SPECS[found], schema.signature(base_op), schema.signature(op)
+        base, sig, mine = SPECS[single], schema.signature(base_op), schema.signature(op)
         dynamic = {m for m, b in zip(mine.names, sig.names, strict=False) if b in base.dynamic}
         check = None if base.check is None or base.dynamic else _lifted_check(base.check)
         kernel(name, dynamic=dynamic, check=check)(_lifted(base, sig))

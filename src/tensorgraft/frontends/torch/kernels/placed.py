@@ -20,15 +20,15 @@ _by_number: list[Placement] = []
 
 
 def _number(placement: Placement) -> int:
-    found = _placements.setdefault(placement, len(_by_number))
-    if found == len(_by_number):
+    number = _placements.setdefault(placement, len(_by_number))
+    if number == len(_by_number):
         _by_number.append(placement)
-    return found
+    return number
 
 
 def _constrain(xp: Any, x: Array, placement: int) -> Array:
-    made = xp.constrain(x, _by_number[placement])
-    return xp.copy(x) if made is x else made  # two storages with one array would give its memory away twice
+    out = xp.constrain(x, _by_number[placement])
+    return xp.copy(x) if out is x else out  # two storages with one array would give its memory away twice
 
 
 _library = Library("graft", "FRAGMENT")

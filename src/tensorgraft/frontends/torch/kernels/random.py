@@ -177,8 +177,8 @@ def _last_random(dtype: np.dtype) -> int:
 def _integers(xp: Any, key: Array, x: Array, low: Any, span: Array) -> Array:
     """`low` + 64 random bits modulo `span` (uint64), which is wrapped: every range of 64-bit integers is right."""
     at = xp.fmod(xp.random_uint64(key, xp.shape(x)), span)
-    found = xp.add(xp.astype(at, dtypes.int64), _number(xp, low, dtypes.int64))
-    return xp.astype(found, xp.dtype_of(x))
+    drawn = xp.add(xp.astype(at, dtypes.int64), _number(xp, low, dtypes.int64))
+    return xp.astype(drawn, xp.dtype_of(x))
 
 
 def _unsigned(xp: Any, value: Any) -> Array:
@@ -204,8 +204,8 @@ def _random_from(xp: Any, x: Array, low: Any, high: Any = None, *, key: Array) -
     whole = xp.equal(span, xp.zeros_like(span))  # 2^64 of them: any bits
     bits = xp.random_uint64(key, xp.shape(x))
     at = xp.where(whole, bits, xp.fmod(bits, xp.where(whole, xp.ones_like(span), span)))
-    found = xp.add(xp.astype(at, dtypes.int64), _number(xp, low, dtypes.int64))
-    return xp.astype(found, xp.dtype_of(x))
+    drawn = xp.add(xp.astype(at, dtypes.int64), _number(xp, low, dtypes.int64))
+    return xp.astype(drawn, xp.dtype_of(x))
 
 
 @kernel("randperm", "randperm.generator", random=True)

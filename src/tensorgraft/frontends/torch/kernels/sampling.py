@@ -29,10 +29,10 @@ def _until_accepted(
     """`propose(keys) -> (values, accepted)`, repeated until every element has an accepted value."""
 
     def body(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        n, found, done = state
+        n, drawn, done = state
         values, accepted = propose(lambda which: _child(xp, key, n, which))
-        found = xp.where(done, found, values)
-        return xp.add(n, xp.full((), 1, dtypes.uint32)), found, xp.logical_or(done, accepted)
+        drawn = xp.where(done, drawn, values)
+        return xp.add(n, xp.full((), 1, dtypes.uint32)), drawn, xp.logical_or(done, accepted)
 
     start = (xp.zeros((), dtypes.uint32), xp.zeros_like(like), xp.zeros(xp.shape(like), dtypes.bool_))
     return xp.while_loop(lambda state: xp.logical_not(xp.all(state[2])), body, start)[1]
@@ -56,10 +56,10 @@ def _gamma(xp: Any, key: Array, alpha: Array) -> Array:
         bad = xp.logical_not(xp.greater(alpha, 0))  # no such distribution: do not search for ever
         return xp.multiply(d, v), xp.logical_or(bad, xp.logical_and(positive, xp.less(log_u, bound)))
 
-    found = _until_accepted(xp, key, alpha, propose)
+    drawn = _until_accepted(xp, key, alpha, propose)
     boost = xp.fold_in(key, xp.full((), 1 << 31, dtypes.uint32), xp.zeros((), dtypes.uint32))
     power = xp.divide(xp.exponential(boost, shape, dtype), xp.where(small, alpha, xp.ones_like(alpha)))
-    return xp.where(small, xp.multiply(found, xp.exp(xp.negative(power))), found)
+    return xp.where(small, xp.multiply(drawn, xp.exp(xp.negative(power))), drawn)
 
 
 @kernel("_standard_gamma", random=True)
@@ -171,6 +171,6 @@ def _binomial(xp: Any, count: Array, prob: Array, *, key: Array) -> Array:
         return xp.where(inside, xp.add(ways, log_p), xp.full_like(k, -math.inf))
 
     many = _rejection(xp, large_key, mean, deviation, log_mass)
-    found = xp.where(large, many, few)
-    found = xp.where(flip, xp.subtract(n, found), found)
-    return xp.astype(found, dtype)
+    drawn = xp.where(large, many, few)
+    drawn = xp.where(flip, xp.subtract(n, drawn), drawn)
+    return xp.astype(drawn, dtype)

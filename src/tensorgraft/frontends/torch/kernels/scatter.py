@@ -184,11 +184,15 @@ def _index_add(xp: Any, x: Array, dim: int, index: Array, source: Array, alpha: 
     axis, n = _axis(xp, x, dim)
     if xp.dtype_of(x) != xp.dtype_of(source):
         raise RuntimeError("index_add_(): self and source must have the same scalar type")
-    shape, given = xp.shape(x), xp.shape(source)
-    if xp.ndim(x) and given and (*shape[:axis], *shape[axis + 1 :]) != (*given[:axis], *given[axis + 1 :]):
+    shape, source_shape = xp.shape(x), xp.shape(source)
+    if (
+        xp.ndim(x)
+        and source_shape
+        and (*shape[:axis], *shape[axis + 1 :]) != (*source_shape[:axis], *source_shape[axis + 1 :])
+    ):
         raise RuntimeError(
             "source tensor shape must match self tensor shape, excluding the specified dimension."
-            f" Got self.shape = {list(shape)} source.shape = {list(given)}"
+            f" Got self.shape = {list(shape)} source.shape = {list(source_shape)}"
         )
     if alpha != 1:
         source = xp.multiply(source, number(xp, alpha, xp.dtype_of(source)))

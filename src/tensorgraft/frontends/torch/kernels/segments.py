@@ -39,13 +39,13 @@ def _refuse_dtype(xp: Any, data: Array) -> None:
 
 def _bounds(xp: Any, lengths: Array | None, offsets: Array | None) -> Array:
     """int64 (rows, segments + 1): where segments begin, and where the last one ends."""
-    given = lengths if offsets is None else offsets
-    count = xp.shape(given)[-1]
-    rows = xp.size(given) // count if count else math.prod(xp.shape(given)[:-1])
-    given = xp.astype(xp.reshape(given, (rows, count)), dtypes.int64)
+    ends = lengths if offsets is None else offsets
+    count = xp.shape(ends)[-1]
+    rows = xp.size(ends) // count if count else math.prod(xp.shape(ends)[:-1])
+    ends = xp.astype(xp.reshape(ends, (rows, count)), dtypes.int64)
     if offsets is not None:
-        return given
-    return xp.concat([xp.zeros((rows, 1), dtypes.int64), xp.cumsum(given, axis=1)], axis=1)
+        return ends
+    return xp.concat([xp.zeros((rows, 1), dtypes.int64), xp.cumsum(ends, axis=1)], axis=1)
 
 
 def _segment_of(xp: Any, bounds: Array, n: int) -> Array:
@@ -85,10 +85,10 @@ def _check_lengths(xp: Any, lengths: Array, n: int, unsafe: bool) -> None:
     total = xp.sum(lengths, axis=-1)
     seen = xp.stack([xp.astype(v, dtypes.int64) for v in (xp.min(lengths), xp.min(total), xp.max(total))])
 
-    def judge(found: np.ndarray) -> None:
-        if found[0] < 0:
+    def judge(seen: np.ndarray) -> None:
+        if seen[0] < 0:
             raise RuntimeError("lengths contains negative value!")
-        if found[1] != n or found[2] != n:
+        if seen[1] != n or seen[2] != n:
             raise RuntimeError(
                 "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when"
                 " !unsafe."
@@ -113,14 +113,14 @@ def _meta(
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     if data.numel() and axis >= data.dim():
         raise RuntimeError(f"segment_reduce(): axis must be less than data.dim(). Got {axis}")
-    given = lengths if offsets is None else offsets
-    if given is None or indices is not None:
+    ends = lengths if offsets is None else offsets
+    if ends is None or indices is not None:
         said = "indices based reduction is not supported yet" if indices is not None else ""
         raise RuntimeError(f"segment_reduce(): {said or 'Either lengths or offsets must be defined'}.")
-    if axis != given.dim() - 1:
+    if axis != ends.dim() - 1:
         name = "lengths" if offsets is None else "offsets"
         raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {name} but got {axis}.")
-    count = given.shape[-1] - (offsets is not None)
+    count = ends.shape[-1] - (offsets is not None)
     return data.new_empty((*data.shape[:axis], count, *data.shape[axis + 1 :]))
 
 

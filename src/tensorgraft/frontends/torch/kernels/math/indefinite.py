@@ -25,9 +25,11 @@ def _each(xp: Any, fn: Callable[..., Any], *arrays: Array, axes: tuple[int, ...]
         return fn(*arrays)
     n = math.prod(batch)
     flat = tuple(xp.reshape(a, (n, *xp.shape(a)[len(batch) :])) for a in arrays)
-    made = xp.map(lambda parts: fn(*parts), flat, n)
-    back = tuple(xp.reshape(a, (*batch, *xp.shape(a)[1:])) for a in (made if isinstance(made, tuple) else (made,)))
-    return back if isinstance(made, tuple) else back[0]
+    outputs = xp.map(lambda parts: fn(*parts), flat, n)
+    back = tuple(
+        xp.reshape(a, (*batch, *xp.shape(a)[1:])) for a in (outputs if isinstance(outputs, tuple) else (outputs,))
+    )
+    return back if isinstance(outputs, tuple) else back[0]
 
 
 def _column(xp: Any, a: Array, k: Array) -> Array:

@@ -30,8 +30,8 @@ def _gcd(xp: Any, x: Array, y: Array) -> Array:
         rest = xp.fmod(a, xp.where(done, xp.ones_like(b), b))
         return xp.where(done, a, b), xp.where(done, b, rest)
 
-    found = xp.while_loop(more, step, (x, y))[0]
-    return xp.abs(found) if xp.dtype_of(found).kind == "i" else found
+    divisor = xp.while_loop(more, step, (x, y))[0]
+    return xp.abs(divisor) if xp.dtype_of(divisor).kind == "i" else divisor
 
 
 # dtype -> (integers of its size, bits of the mantissa, of the exponent, a power of two that makes subnormals normal)

@@ -117,8 +117,8 @@ def _linear_backward_meta(
         dx = column_major(dx)
     if weight.dim() == 2 and weight.stride() != (weight.shape[1], 1):
         dw = column_major(dw)
-    made = dx, dw, x.new_empty(weight.shape[:-1])
-    return tuple(d if asked else None for d, asked in zip(made, mask, strict=True))
+    gradients = dx, dw, x.new_empty(weight.shape[:-1])
+    return tuple(d if asked else None for d, asked in zip(gradients, mask, strict=True))
 
 
 @kernel("linear_backward", meta=_linear_backward_meta)

@@ -110,8 +110,8 @@ def _batch_norm_no_stats(
 def _update_meta(
     x: torch.Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
 ) -> tuple[torch.Tensor, ...]:
-    made = _batch_norm_meta(x, weight, bias, running_mean, running_var, True, momentum, eps)
-    return *made, x.new_empty((0,), dtype=torch.uint8)
+    results = _batch_norm_meta(x, weight, bias, running_mean, running_var, True, momentum, eps)
+    return *results, x.new_empty((0,), dtype=torch.uint8)
 
 
 @kernel("_batch_norm_with_update", meta=_update_meta)
@@ -125,8 +125,8 @@ def _batch_norm_with_update(
     momentum: float,
     eps: float,
 ) -> tuple[Array | None, ...]:
-    running, made = _batch_norm(xp, x, weight, bias, running_mean, running_var, True, momentum, eps)
-    return *running, *made, xp.zeros((0,), dtypes.uint8)
+    running, results = _batch_norm(xp, x, weight, bias, running_mean, running_var, True, momentum, eps)
+    return *running, *results, xp.zeros((0,), dtypes.uint8)
 
 
 def _gradients_meta(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | None, *rest: Any) -> Any:

@@ -81,9 +81,9 @@ kernel("convolution_overrideable", meta=_meta)(_convolution)
 
 def _backward_meta(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *rest: Any) -> tuple[torch.Tensor | None, ...]:
     dx, dw, db = torch.ops.aten.convolution_backward.default(grad, x, w, *rest)
-    given = rest[1], rest[4], rest[5], rest[6]
+    geometry = rest[1], rest[4], rest[5], rest[6]
     # of some masks PyTorch's meta function leaves out what is not asked for
-    dx, dw = (None if made is None else _laid_out(made, x, w, *given) for made in (dx, dw))
+    dx, dw = (None if gradient is None else _laid_out(gradient, x, w, *geometry) for gradient in (dx, dw))
     return dx, dw, db
 
 

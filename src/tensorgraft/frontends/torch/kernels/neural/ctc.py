@@ -176,8 +176,8 @@ def _ctc_loss_backward(
     share = xp.where(both, share, xp.zeros_like(share))
     places = xp.broadcast_to(of.states, xp.shape(share))
     of_classes = xp.put_along_axis(xp.zeros_like(log_probs), places, share, 2, mode="add")
-    found = xp.multiply(xp.subtract(xp.exp(log_probs), of_classes), xp.reshape(grad, (n, 1)))
+    slope = xp.multiply(xp.subtract(xp.exp(log_probs), of_classes), xp.reshape(grad, (n, 1)))
     inside = xp.less(xp.reshape(_times(xp, t), (t, 1, 1)), of.steps)
     if zero_infinity:
         inside = xp.logical_and(inside, xp.less(nll, math.inf))
-    return xp.where(inside, found, xp.zeros_like(found))
+    return xp.where(inside, slope, xp.zeros_like(slope))

@@ -137,13 +137,13 @@ def _bag(
     here = xp.logical_and(xp.equal(chosen, xp.take(high, bag_of, 0)), column)
     position = xp.where(here, xp.expand_dims(xp.iota(n, dtypes.int64), 1), xp.full((), n, dtypes.int64))
     first = xp.scatter(xp.full((bags, width), n, dtypes.int64), (bag_of,), position, mode="min")
-    found = xp.less(first, n)
-    source = xp.take(indices, xp.where(found, first, xp.zeros_like(first)), 0)
+    present = xp.less(first, n)
+    source = xp.take(indices, xp.where(present, first, xp.zeros_like(first)), 0)
     return (
-        xp.where(found, high, xp.zeros_like(high)),
+        xp.where(present, high, xp.zeros_like(high)),
         bag_of,
         size,
-        xp.where(found, source, xp.zeros_like(source)),
+        xp.where(present, source, xp.zeros_like(source)),
     )
 
 

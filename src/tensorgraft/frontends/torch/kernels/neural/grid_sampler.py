@@ -107,15 +107,15 @@ def _grid_sampler(xp: Any, x: Array, grid: Array, mode: int, padding: int, align
 def _grid_sampler_backward(
     xp: Any, grad: Array, x: Array, grid: Array, mode: int, padding: int, align_corners: bool, mask: Sequence[bool]
 ) -> tuple[Array | None, ...]:
-    given = wide(xp, x), wide(xp, grid)
+    operands = wide(xp, x), wide(xp, grid)
     asked = [k for k in (0, 1) if mask[k]]
 
     def sampled(inner: Any, *some: Array) -> Array:
-        both = [some[asked.index(k)] if k in asked else inner.lifted(given[k]) for k in (0, 1)]
+        both = [some[asked.index(k)] if k in asked else inner.lifted(operands[k]) for k in (0, 1)]
         return _grid_sampler(inner, *both, mode, padding, align_corners)
 
-    found = gradients(xp, sampled, [given[k] for k in asked], wide(xp, grad)) if asked else ()
-    return tuple(found[asked.index(k)] if k in asked else None for k in (0, 1))
+    slopes = gradients(xp, sampled, [operands[k] for k in asked], wide(xp, grad)) if asked else ()
+    return tuple(slopes[asked.index(k)] if k in asked else None for k in (0, 1))
 
 
 for _d in (2, 3):

@@ -99,8 +99,8 @@ def _check_targets(xp: Any, target: Array, ignore_index: int, classes: int) -> N
 
 def _check_class_weights(x: Any, target: Any, weight: Any = None, *_: Any, **__: Any) -> None:
     if weight is not None and weight.dtype != x.dtype:
-        found = scalar_name(weight.dtype)
-        raise RuntimeError(f"expected scalar type {scalar_name(x.dtype)} but found {found}")
+        name = scalar_name(weight.dtype)
+        raise RuntimeError(f"expected scalar type {scalar_name(x.dtype)} but found {name}")
 
 
 @kernel("nll_loss_forward", "nll_loss2d_forward", check=_check_class_weights)

@@ -20,11 +20,11 @@ def _meta(packet: Callable[..., Any]) -> Callable[..., Any]:
     """PyTorch's meta function, but a sample without a batch has a loss without axes, as on the CPU."""
 
     def meta(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        made = packet(x, *args, **kwargs)
-        loss = made[0] if isinstance(made, tuple) else made
+        out = packet(x, *args, **kwargs)
+        loss = out[0] if isinstance(out, tuple) else out
         if x.dim() < 2:
             loss.resize_(())
-        return made
+        return out
 
     return meta
 

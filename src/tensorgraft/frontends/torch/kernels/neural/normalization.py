@@ -51,8 +51,8 @@ def _meta(op: Any, *parameters: int) -> Any:
 
     def meta(*args: Any) -> tuple[torch.Tensor, ...]:
         out, mean, rstd = op(*args)
-        given = [args[i] for i in parameters if args[i] is not None]
-        dtype = (given[0] if given else args[0]).dtype
+        affine = [args[i] for i in parameters if args[i] is not None]
+        dtype = (affine[0] if affine else args[0]).dtype
         return out, mean.to(dtype), rstd.to(dtype)
 
     return meta

@@ -59,9 +59,9 @@ def _steps(
         news = update(
             _wide(xp, param), xp.astype(g, xp.dtype_of(_wide(xp, param))), step, *(_wide(xp, s) for s in olds[1:])
         )
-        made = [chosen(new, old) for new, old in zip(news, olds, strict=True)]
-        new_params.append(made[0])
-        for state, new in zip(new_states, made[1:], strict=True):
+        chosen_values = [chosen(new, old) for new, old in zip(news, olds, strict=True)]
+        new_params.append(chosen_values[0])
+        for state, new in zip(new_states, chosen_values[1:], strict=True):
             state.append(new)
     return new_params, new_grads, new_states
 
@@ -104,8 +104,8 @@ def _adam(decoupled: bool) -> Callable[..., Any]:
             return xp.subtract(p, xp.divide(ratio, denominator)), m, v, *top
 
         states = [exp_avgs, exp_avg_sqs, *([max_exp_avg_sqs] if amsgrad else [])]
-        new, scaled, made = _steps(xp, update, params, grads, states, state_steps, maximize, grad_scale, found_inf)
-        return new, scaled, *made, *([] if amsgrad else [[None] * len(max_exp_avg_sqs)])
+        new, scaled, kept = _steps(xp, update, params, grads, states, state_steps, maximize, grad_scale, found_inf)
+        return new, scaled, *kept, *([] if amsgrad else [[None] * len(max_exp_avg_sqs)])
 
     return fused
 
@@ -142,8 +142,8 @@ def _sgd(
         return xp.subtract(p, xp.multiply(g, _like(xp, lr, p))), *buffers
 
     states = [momentum_buffers] if momentum_buffers else []
-    new, scaled, made = _steps(xp, update, params, grads, states, None, maximize, grad_scale, found_inf)
-    return new, scaled, *made
+    new, scaled, kept = _steps(xp, update, params, grads, states, None, maximize, grad_scale, found_inf)
+    return new, scaled, *kept
 
 
 def _adagrad(writes_steps: bool) -> Callable[..., Any]:

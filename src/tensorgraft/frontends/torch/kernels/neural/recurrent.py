@@ -44,8 +44,8 @@ def _lstm_cell(
     i, f, g, o = xp.sigmoid(i), xp.sigmoid(f), xp.tanh(g), xp.sigmoid(o)
     cy = xp.add(xp.multiply(f, _wide(xp, cx, cx)), xp.multiply(i, g))
     hy = xp.multiply(o, xp.tanh(cy))
-    made = (hy, cy, xp.concat([i, f, g, o], axis=1))
-    return tuple(xp.astype(v, xp.dtype_of(cx)) for v in made)
+    results = (hy, cy, xp.concat([i, f, g, o], axis=1))
+    return tuple(xp.astype(v, xp.dtype_of(cx)) for v in results)
 
 
 @kernel("_thnn_fused_lstm_cell_backward_impl", meta=False)

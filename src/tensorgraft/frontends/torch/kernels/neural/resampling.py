@@ -28,11 +28,11 @@ class Taps(NamedTuple):
     def matrix(self, n: int) -> np.ndarray:
         """(out, n)."""
         out = self.places.shape[1]
-        found = np.zeros((out, n), np.float64)
+        dense = np.zeros((out, n), np.float64)
         weights = np.ones(self.places.shape) if self.weights is None else self.weights
         for place, weight in zip(self.places, weights, strict=True):
-            np.add.at(found, (np.arange(out), place), weight)
-        return found
+            np.add.at(dense, (np.arange(out), place), weight)
+        return dense
 
 
 Rule = Callable[[int, int, bool, float | None, Any], Taps]  # (old extent, new extent, align corners, scale, dtype)
