@@ -102,9 +102,9 @@ def from_backend_array(a: Any) -> torch.Tensor:
 def _slot_of(a: Any, slots: list[Slot]) -> Slot | None:
     """The device that an array is on: of several of one backend, the one that the array names."""
     package = type(a).__module__.partition(".")[0]
-    found = [s for s in slots if package in (s.name.partition(":")[0], "jaxlib") and s.backend.is_array(a)]
+    candidates = [s for s in slots if package in (s.name.partition(":")[0], "jaxlib") and s.backend.is_array(a)]
     placed = getattr(a, "devices", None)
     if callable(placed):
         devices = placed()
-        found = [s for s in found if getattr(s.backend, "device", None) in devices] or found
-    return found[0] if found else None
+        candidates = [s for s in candidates if getattr(s.backend, "device", None) in devices] or candidates
+    return candidates[0] if candidates else None

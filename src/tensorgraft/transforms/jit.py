@@ -112,9 +112,9 @@ class Jit:
 def _front_end(fn: Callable[..., Any], args: Any, kwargs: Any) -> str:
     """ "tensorgraft" (the Array API) or "torch"."""
     call: Any = (args, kwargs)
-    given = {framework_of(x) for x in optree.tree_leaves(call)}
-    if "tensorgraft" in given or "torch" in given:
-        return "tensorgraft" if "tensorgraft" in given else "torch"
+    frameworks = {framework_of(x) for x in optree.tree_leaves(call)}
+    if "tensorgraft" in frameworks or "torch" in frameworks:
+        return "tensorgraft" if "tensorgraft" in frameworks else "torch"
     near = roots(fn)
     for around in ([x for _, x in near], [x for _, x, _ in walk(near)]):
         if any(framework_of(x) == "tensorgraft" for x in around):

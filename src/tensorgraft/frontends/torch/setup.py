@@ -220,9 +220,11 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
     functional overload that it is the in-place or `out=` form of; or that overload itself. None: there is nothing."""
     if op.namespace != "aten":
         return None
-    found = None if torch.Tag.out in op.tags else fallback.decompositions().get(op)  # `out=` is resized by a plan
-    if found is not None:
-        return _register(Operator(op, decomposed.decomposed_spec(op, found)), set())
+    decomposition = (
+        None if torch.Tag.out in op.tags else fallback.decompositions().get(op)
+    )  # `out=` is resized by a plan
+    if decomposition is not None:
+        return _register(Operator(op, decomposed.decomposed_spec(op, decomposition)), set())
     packet, _, _ = schema.short_name(op).partition(".")
     written = schema.signature(op).written
     if not written:
@@ -245,6 +247,6 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
 
 def _functional_spec(base: schema.Overload) -> Spec | None:
     spec = SPECS.get(schema.short_name(base))
-    if spec is None and (found := fallback.decompositions().get(base)) is not None:
-        spec = decomposed.decomposed_spec(base, found)
+    if spec is None and (decomposition := fallback.decompositions().get(base)) is not None:
+        spec = decomposed.decomposed_spec(base, decomposition)
     return spec

@@ -90,8 +90,8 @@ def accelerator_or_cpu(original: Callable[..., torch.device]) -> Callable[..., t
     first = accelerator(torch._C._accelerator_getAccelerator)
 
     def get_accelerator(check: bool | None = None) -> torch.device:
-        given = first()
-        return original(check) if given is not None else torch.device("cpu")
+        device = first()
+        return original(check) if device is not None else torch.device("cpu")
 
     return get_accelerator
 

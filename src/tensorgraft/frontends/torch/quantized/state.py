@@ -61,8 +61,8 @@ def unflatten_tensor_state_dict(
     taken: set[str] = set()
     state = {}
     for name, (owner, base, scheme, names, size, stride, offset) in described.items():
-        encoding, granularity, group, block, axis, symmetric, activation, given, table = scheme
-        fields = (encoding, granularity, group, tuple(block), axis, symmetric, activation, given, tuple(table))
+        encoding, granularity, group, block, axis, symmetric, activation, fixed, table = scheme
+        fields = (encoding, granularity, group, tuple(block), axis, symmetric, activation, fixed, tuple(table))
         parts = [f"{owner}.{part}" for part in Scheme(*fields).parts]
         if missing := [part for part in parts if part not in tensors]:
             raise ValueError(f"unflatten_tensor_state_dict: {name!r} is quantised, and there is no {missing[0]!r}")
