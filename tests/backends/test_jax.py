@@ -534,16 +534,20 @@ def program(x):
 compiled = xp.compile(program)
 for _ in range(3):
     jax.block_until_ready(compiled(rows))
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-jax.block_until_ready(compiled(rows))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+faults = []
+for _ in range(6):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    jax.block_until_ready(compiled(rows))
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(min(faults))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted as Linux counts them")
 @pytest.mark.slow
 def test_intermediate_results_are_not_mapped_anew_at_each_call() -> None:
-    """In a process of one thread. Not in each: where glibc has put small blocks between large ones it asks for more."""
+    """In a process of one thread. Not in each process, nor at each call: where glibc has put small blocks between large
+    ones, or gives a block to another result than before, it asks for more."""
     alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     run = functools.partial(subprocess.run, capture_output=True, text=True, check=True, env=alone)
     faults = (int(run([sys.executable, "-c", FAULTS]).stdout) for _ in range(10))

@@ -215,4 +215,4 @@ class Elementwise:
         return self.logaddexp(x, self.zeros_like(x))
 
 
-COMPOSITES = frozenset(name for name in ELEMENTWISE if not hasattr(getattr(Elementwise, name), "is_primitive"))
+COMPOSITES = tuple(name for name in ELEMENTWISE if not hasattr(getattr(Elementwise, name), "is_primitive"))
