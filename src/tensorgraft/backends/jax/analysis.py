@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from tensorgraft.hub.analysis import Analysis, Collective, Cost, Memory
@@ -77,8 +78,38 @@ def collectives(text: str) -> list[Collective]:
             size += each * math.prod(int(n) for n in extents.split(",") if n)
         named = re.search(r'op_name="([^"]*)"', rest)
         labels = _LABEL.findall(named[1]) if named else []
-        exchanges.append(Collective(kind, size, labels[-1] if labels else ""))
+        exchanges.append(Collective(kind, size, labels[-1] if labels else "", _group(rest)))
     return exchanges
+
+
+_LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{\{([\d,]*)\}")
+_COUNTED = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_AXES = re.compile(r"replica_groups=(?:@\w+|mesh\[)([^\]]*)\] \{([^}]*)\}")
+_AXIS = re.compile(r"'(\w+)'=(\d+)")
+
+
+def _group(attributes: str) -> tuple[int, ...]:
+    """The first group of devices among which a collective is, in any of the ways in which HLO writes it: each device,
+    `[groups, size]<=[extents]T(permutation)` of all, or axes of a mesh."""
+    if (listed := _LISTED.search(attributes)) is not None:
+        return _numbers(listed[1])
+    if (counted := _COUNTED.search(attributes)) is not None:
+        extents = _numbers(counted[2])
+        ids = np.arange(math.prod(extents)).reshape(extents)
+        if counted[3]:
+            ids = ids.transpose(_numbers(counted[3]))
+        return tuple(ids.reshape(_numbers(counted[1]))[0].ravel().tolist())
+    if (axes := _AXES.search(attributes)) is not None:
+        extents = {name: int(n) for name, n in _AXIS.findall(axes[1])}
+        named = re.findall(r"'(\w+)'", axes[2])
+        if ":" not in axes[2] and all(name in extents for name in named):  # parts of axes have a colon
+            ids = np.arange(math.prod(extents.values())).reshape(tuple(extents.values()))
+            return tuple(ids[tuple(slice(None) if n in named else 0 for n in extents)].ravel().tolist())
+    return ()
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in text.split(",") if n)
 
 
 def _instructions(text: str) -> tuple[int, int]:
