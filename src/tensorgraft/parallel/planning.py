@@ -72,8 +72,8 @@ def plan(step: Callable[..., Any], /, *args: Any, mesh: Mesh | None = None, **kw
     Returns a `Forecast`. Temporaries are as XLA's compiler for CPUs arranges them (products in bfloat16 are float32
     there), and so is the choice between a reduce-scatter and an all-reduce whose result is cut.
 
-    Raises ValueError where nothing has been placed, or on another mesh, or on several; TypeError for a mesh of a backend
-    that cannot; TracedValueError as `tg.jit` does; RuntimeError where XLA fails.
+    Raises ValueError where nothing has been placed, or on another mesh, or on several; TypeError for a mesh of a
+    backend that cannot; TracedValueError as `tg.jit` does; RuntimeError where XLA fails.
 
     >>> import tensorgraft as tg, torch
     >>> mesh = tg.parallel.mesh(2, "data", device="jax", abstract=True)
@@ -89,7 +89,15 @@ def plan(step: Callable[..., Any], /, *args: Any, mesh: Mesh | None = None, **kw
     with imagined(step, args, kwargs) as where:
         if mesh is not None and mesh != where:
             raise ValueError(f"plan: mesh is a {mesh}, and what the step is given and reaches lies on a {where}")
-        explanation = explain_call(step, args, kwargs)
+        try:
+            explanation = explain_call(step, args, kwargs)
+        except Exception as error:
+            if "device meta" in str(error) or "meta tensor" in str(error):
+                error.add_note(
+                    "plan: this tensor of the device meta is none that the step has as an argument or reaches by its"
+                    " variables and their attributes: pass it, or what holds it, as an argument"
+                )
+            raise
     return _forecast(where, explanation)
 
 
@@ -126,16 +134,17 @@ def _forecast(mesh: Mesh, e: Explanation) -> Forecast:
 
 def _exchanges(mesh: Mesh, e: Explanation) -> list[Exchange]:
     weights = [one for one in e.inputs if one.kind == "parameter"]
-    rows: dict[Any, list[int]] = {}
+    rows: dict[Any, list[Any]] = {}
     for one, use in e.exchanges():
         axes = axes_of(one.group, mesh)
         advice = _advice(one.kind, axes, one.bytes, bool(use and use.backward), weights, mesh)
-        where = (use.name, use.backward, use.place, use.source) if use else ("", False, "", "")
-        row = rows.setdefault((one.kind, axes, *where, advice), [0, 0])
-        row[0] += 1
-        row[1] += one.bytes
-    made = [Exchange(kind, axes, n, size, *where, advice)
-            for (kind, axes, *where, advice), (n, size) in rows.items()]  # fmt: skip
+        row = rows.setdefault((one.kind, axes, use and use.label, advice), [use, 0, 0])
+        row[1] += 1
+        row[2] += one.bytes
+    made = []
+    for (kind, axes, _, advice), (use, times, size) in rows.items():
+        name, backward, place, source = (use.name, use.backward, use.place, use.source) if use else ("", False, "", "")
+        made.append(Exchange(kind, axes, times, size, name, backward, place, source, advice))
     return sorted(made, key=lambda x: -x.bytes)
 
 

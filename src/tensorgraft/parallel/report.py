@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.table import Column
 from rich.text import Text
 
 from tensorgraft.compiled.rendering import quantity, size, table
-from tensorgraft.parallel.planning import Forecast
+
+if TYPE_CHECKING:
+    from tensorgraft.parallel.planning import Forecast
 
 _MOST_ROWS = 12
 

@@ -36,13 +36,13 @@ _given.def_abstract_eval(lambda *, number, shape, dtype: ShapedArray(shape, dtyp
 
 
 class _Thread(threading.local):
-    inputs: Inputs | None = None
+    inputs: AbstractInputs | None = None
 
 
 _now = _Thread()
 
 
-class Inputs:
+class AbstractInputs:
     """The abstract arrays that a trace takes."""
 
     def __init__(self) -> None:
@@ -97,14 +97,14 @@ def devices_of(arrays: Any) -> int:
     return 0
 
 
-class Lowered:
+class LoweredElsewhere:
     """As `jax.stages.Lowered`; `compile` is for devices that are not there, in a process that simulates them."""
 
     def __init__(self, traced: Any, devices: int, options: Mapping[str, Any] | None) -> None:
         self._lowered = traced.lower(lowering_platforms=("cpu",))
         self._devices, self._options = devices, dict(options or {})
 
-    def compile(self) -> Compiled:
+    def compile(self) -> CompiledElsewhere:
         code = io.BytesIO()
         self._lowered.compiler_ir("stablehlo").operation.write_bytecode(code)
         flags = re.sub(r"--xla_force_host_platform_device_count=\d+", "", os.environ.get("XLA_FLAGS", ""))
@@ -119,10 +119,10 @@ class Lowered:
                 said = "\n".join((done.stderr or done.stdout).strip().splitlines()[-5:])
                 why = f"it was ended by signal {-done.returncode}" if done.returncode < 0 else f"it said: {said}"
                 raise RuntimeError(f"the process that compiles for {self._devices} devices has failed: {why}")
-            return Compiled(elsewhere.load(result))
+            return CompiledElsewhere(elsewhere.load(result))
 
 
-class Compiled:
+class CompiledElsewhere:
     """What `jax.stages.Compiled` tells of a program, read from another process."""
 
     def __init__(self, told: elsewhere.Told) -> None:

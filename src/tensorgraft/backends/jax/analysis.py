@@ -83,29 +83,34 @@ def collectives(text: str) -> list[Collective]:
 
 
 _LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{\{([\d,]*)\}")
-_COUNTED = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
-_AXES = re.compile(r"replica_groups=(?:@\w+|mesh\[)([^\]]*)\] \{([^}]*)\}")
+_NUMBERED = r"\[([\d,]+)\](?:T\(([\d,]+)\))?"
+_COUNTED = re.compile(rf"replica_groups=\[([\d,]+)\]<={_NUMBERED}")
+_AXES = re.compile(rf"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\({_NUMBERED}\))? \{{([^}}]*)\}}")
 _AXIS = re.compile(r"'(\w+)'=(\d+)")
 
 
 def _group(attributes: str) -> tuple[int, ...]:
     """The first group of devices among which a collective is, in any of the ways in which HLO writes it: each device,
-    `[groups, size]<=[extents]T(permutation)` of all, or axes of a mesh."""
+    `[groups, size]<=[extents]T(permutation)` of all, or axes of a mesh; () where it is another one."""
     if (listed := _LISTED.search(attributes)) is not None:
         return _numbers(listed[1])
     if (counted := _COUNTED.search(attributes)) is not None:
-        extents = _numbers(counted[2])
-        ids = np.arange(math.prod(extents)).reshape(extents)
-        if counted[3]:
-            ids = ids.transpose(_numbers(counted[3]))
-        return tuple(ids.reshape(_numbers(counted[1]))[0].ravel().tolist())
+        groups = _grid(counted[2], counted[3]).reshape(_numbers(counted[1]))
+        return tuple(groups[0].ravel().tolist())
     if (axes := _AXES.search(attributes)) is not None:
         extents = {name: int(n) for name, n in _AXIS.findall(axes[1])}
-        named = re.findall(r"'(\w+)'", axes[2])
-        if ":" not in axes[2] and all(name in extents for name in named):  # parts of axes have a colon
-            ids = np.arange(math.prod(extents.values())).reshape(tuple(extents.values()))
-            return tuple(ids[tuple(slice(None) if n in named else 0 for n in extents)].ravel().tolist())
+        named = re.findall(r"'(\w+)'", axes[4])
+        if ":" not in axes[4] and all(name in extents for name in named):  # parts of axes have a colon
+            shape = tuple(extents.values())
+            grid = _grid(axes[2] or ",".join(map(str, shape)), axes[3]).reshape(shape)
+            return tuple(grid[tuple(slice(None) if n in named else 0 for n in extents)].ravel().tolist())
     return ()
+
+
+def _grid(extents: str, permutation: str | None) -> np.ndarray:
+    shape = _numbers(extents)
+    ids = np.arange(math.prod(shape)).reshape(shape)
+    return ids.transpose(_numbers(permutation)) if permutation else ids
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-_MEMORY = ("argument_size_in_bytes", "output_size_in_bytes", "alias_size_in_bytes", "temp_size_in_bytes")
+_MEMORY = tuple(
+    f"{name}_in_bytes" for name in ("argument_size", "output_size", "alias_size", "temp_size", "peak_memory")
+)
 
 
 @dataclass
@@ -49,10 +51,9 @@ def main(program: str, result: str, count: str, *settings: str) -> None:
         devices = xla_client.DeviceList(tuple(client.devices()))
         made = compiler.backend_compile_and_load(client, module, devices, options, [])
     stats = made.get_compiled_memory_stats()
-    sizes = [getattr(stats, name) for name in _MEMORY]
-    peak = getattr(stats, "peak_memory_in_bytes", 0)
+    sizes = {name: getattr(stats, name, 0) for name in _MEMORY}
     flops = {k: v for k, v in made.cost_analysis().items() if k in ("flops", "bytes accessed")}
-    told = Told(*sizes, peak, flops, made.hlo_modules()[0].to_string())
+    told = Told(**sizes, costs=flops, text=made.hlo_modules()[0].to_string())
     Path(result).write_text(json.dumps(asdict(told)))
 
 

@@ -10,7 +10,7 @@ import jax
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
-from tensorgraft.backends.jax.abstract import Inputs, Lowered, devices_of
+from tensorgraft.backends.jax.abstract import AbstractInputs, LoweredElsewhere, devices_of
 from tensorgraft.backends.jax.analysis import analyse
 from tensorgraft.backends.jax.products import turned_before
 from tensorgraft.hub.analysis import Analysis
@@ -39,7 +39,7 @@ class JaxProgram:
     def __init__(self, backend: JaxBackend, fn: Callable[[], Sequence[Array]]) -> None:
         self._backend = backend
         barriers = backend.barriers
-        inputs = Inputs()
+        inputs = AbstractInputs()
 
         def traced() -> tuple[Array, ...]:
             with inputs.taken():
@@ -69,7 +69,7 @@ class JaxProgram:
             there = self.captured[: len(self.captured) - len(self._abstract)]
             given = [*_anywhere(there, bool(self._abstract)), *self._abstract]
             if devices := devices_of(self._abstract):
-                return analyse(jaxpr, Lowered(program.trace(*given), devices, self._options))
+                return analyse(jaxpr, LoweredElsewhere(program.trace(*given), devices, self._options))
             return analyse(jaxpr, program.lower(*given))
 
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:

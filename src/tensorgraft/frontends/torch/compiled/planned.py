@@ -34,8 +34,8 @@ def imagined(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     meshes = list(dict.fromkeys(where.mesh for x in objects if _is_meta(x) and (where := placed.pinned(x))))
     if not meshes:
         raise ValueError(
-            "plan: of what the step is given and reaches nothing of the device meta has been placed: shard_(model, mesh,"
-            " plan) and shard_batch(inputs, mesh) do that, on tg.parallel.mesh(shape, names, abstract=True)"
+            "plan: of what the step is given and reaches nothing of the device meta has been placed: shard_(model,"
+            " mesh, plan) and shard_batch(inputs, mesh) do that, on tg.parallel.mesh(shape, names, abstract=True)"
         )
     if len(meshes) > 1:
         raise ValueError(f"plan: tensors lie on different meshes: the {', the '.join(map(str, meshes))}")
@@ -119,7 +119,7 @@ class _Exchange:
         if hooks:
             t._backward_hooks = hooks
         if cell_of(t).placement is not None:
-            t._backward_hooks = dict(hooks) if hooks else None  # type: ignore[assignment]
+            t._backward_hooks = dict(hooks) if hooks else None
             placed.hook(t)
 
     def _abstract(self, t: Tensor) -> Tensor:
