@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from benchmarks import networks
+from benchmarks import networks, planned
 from benchmarks import networks_by_hand as hand
 from benchmarks.measure import Row, interleaved
 from jax.sharding import NamedSharding, PartitionSpec
@@ -141,3 +141,4 @@ def compare(name: str) -> list[Row]:
 def measure() -> Iterator[Row]:
     for name in PLACEMENTS:
         yield from compare(name)
+    yield from planned.measure()

@@ -311,6 +311,123 @@ def test_auto():
         parallel.auto(model, LINE, memory=100)
 
 
+def planned_and_compiled(make, mesh_shape, names, chosen):
+    """(the forecast on a mesh that is not there, what `tg.explain` says of the same step on one that is)"""
+    both = []
+    for device in ("meta", DEVICE):
+        mesh = parallel.mesh(mesh_shape, names, device="jax", abstract=device == "meta")
+        model, optimizer, batch = make(device)
+        parallel.shard_(model, mesh, chosen(model))
+        batch = parallel.shard_batch(batch, mesh)
+
+        def step(*batch, model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            out = model(*batch)
+            loss = out.loss if hasattr(out, "loss") else F.cross_entropy(out, batch[0])
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        tell = parallel.plan if device == "meta" else tg.explain
+        both.append(tell(step, *batch))
+        held = [*model.parameters(), *model.buffers(), *batch]
+        assert {t.device for t in held} == {torch.device(device)}
+        assert not optimizer.state and all(p.grad is None for p in model.parameters())
+    return both
+
+
+def net(device):
+    with torch.device("meta" if device == "meta" else "cpu"):  # PyTorch's `.to("meta")` unties weights
+        model = Net()
+    model.to(device)
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-2), [torch.zeros(32, dtype=torch.int64, device=device)]
+
+
+def test_a_plan_is_what_is_compiled():
+    """Memory, work and exchanges of a mesh that is not there, against those of one that is."""
+    mesh, chosen = PLANS["fully sharded"]
+    forecast, explained = planned_and_compiled(net, mesh.shape, mesh.names, lambda model: chosen)
+    assert forecast.explanation.program.memory == explained.program.memory
+    assert forecast.flops == explained.program.flops > 0
+    ours, theirs = (sorted((c.kind, c.bytes, c.group) for c in e.program.collectives)
+                    for e in (forecast.explanation, explained))  # fmt: skip
+    assert ours == theirs and len(ours) == sum(x.times for x in forecast.exchanges) > 0
+    assert all(x.axes == ("data",) and x.advice for x in forecast.exchanges)
+    assert {x.place.partition(":")[0] for x in forecast.exchanges} == {Path(__file__).name}
+    model = parallel.shard_(Net().to(DEVICE), mesh, chosen)
+    each = parallel.bytes_by_device(list(model.parameters()))[0]
+    assert forecast.parameters == forecast.gradients == each
+    assert 2 * each <= forecast.optimizer <= 2 * each + 4 * len(list(model.parameters()))
+    assert parallel.bytes_by_device(list(model.buffers()))[0] == forecast.buffers
+    m = explained.program.memory
+    assert forecast.total == m.arguments + m.outputs - m.alias + m.temporary and forecast.temporary == m.temporary
+    assert "parameters" in str(forecast) and forecast.exchanges[0].advice[:20] in str(forecast)
+
+
+def test_a_plan_of_hugging_face():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    class Model(LlamaForCausalLM):
+        def forward(self, ids):
+            return super().forward(input_ids=ids, labels=ids)
+
+    def make(device):
+        config = LlamaConfig(vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+                             num_attention_heads=4, num_key_value_heads=4)  # fmt: skip
+        with torch.device("meta" if device == "meta" else "cpu"):
+            model = Model(config)
+        model.to(device)
+        return (
+            model,
+            torch.optim.SGD(model.parameters(), momentum=0.9),
+            [torch.zeros(8, 4, dtype=torch.int64).to(device)],
+        )
+
+    forecast, explained = planned_and_compiled(make, (4, 2), ("data", "model"), parallel.tensor_parallel)
+    assert forecast.explanation.program.memory == explained.program.memory
+    assert forecast.flops == explained.program.flops
+    ours, theirs = (sorted((c.kind, c.bytes, c.group) for c in e.program.collectives)
+                    for e in (forecast.explanation, explained))  # fmt: skip
+    assert ours == theirs and {x.axes for x in forecast.exchanges} <= {("data",), ("model",), ("data", "model")}
+
+
+def test_a_plan_needs_no_memory():
+    """Weights of 4 TB, 256 devices; the forward and backward pass, and an optimizer that is made inside."""
+    mesh = parallel.mesh((16, 16), ("data", "model"), device="jax", abstract=True)
+    model = nn.Linear(1 << 20, 1 << 20, bias=False, device="meta")
+    choice = parallel.auto(model, mesh, memory=1 << 36)
+    assert "fully_sharded" in choice.why
+    x = parallel.shard(torch.ones(256, 1 << 20, device="meta"), mesh, (("data", "model"),))
+
+    def step(x):
+        optimizer = torch.optim.Adam(model.parameters(), fused=True)
+        model(x).sum().backward()
+        optimizer.step()
+
+    forecast = parallel.plan(step, x, mesh=mesh)
+    assert forecast.parameters == forecast.gradients == 1 << 34 and not forecast.optimizer
+    assert forecast.total > 4 << 34 and model.weight.grad is None and model.weight.device.type == "meta"
+
+
+def test_bad_input_of_a_plan():
+    mesh = parallel.mesh(32, "data", device="jax", abstract=True)
+    other = parallel.mesh(16, "data", device="jax", abstract=True)
+    model, real = nn.Linear(256, 256, device="meta"), nn.Linear(8, 8).to(DEVICE)
+    x = torch.ones(256, 256, device="meta")
+    refused(ValueError, "abstract=True makes one to plan for", parallel.mesh, 256, "data")
+    refused(ValueError, "nothing of the device meta has been placed", parallel.plan, model, x)
+    refused(ValueError, "go with a mesh made with abstract=True", parallel.shard_, model, LINE, {})
+    refused(ValueError, "go with a mesh made with abstract=True", parallel.shard_, real, mesh, {})
+    refused(ValueError, "go with a mesh made with abstract=True", parallel.shard, torch.ones(8), LINE.__class__(
+        (8,), ("data",), "jax", tuple(range(8)), True), ("data",))  # fmt: skip
+    parallel.shard_(model, mesh, {})
+    refused(ValueError, "mesh is a mesh of 16", functools.partial(parallel.plan, mesh=other), model, x)
+    refused(ValueError, "different meshes", parallel.plan, model, parallel.shard_batch(x, other))
+    refused(tg.TracedValueError, "values", parallel.plan, lambda x: model(x).sum().item(), x)
+    assert {p.device.type for p in model.parameters()} == {"meta"}
+    assert parallel.placement(model.weight).mesh == mesh and parallel.plan(model, x).parameters == 256 * 257 * 4
+
+
 def test_visualize():
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
@@ -358,6 +475,7 @@ def test_the_page():
     held = names["held"]
     assert len(held) == 8 and max(held.values()) < 0.2 * sum(held.values())
     assert names["exchanged"] > 0 and "tensor_parallel" not in names["choice"].why
+    assert 0.134 < names["gigabytes"] < 0.3 and names["forecast"].exchanges[0].kind == "all-reduce"
     assert "('data', 'model')" in printed.getvalue() and torch.is_tensor(names["weights"]["0.weight"])
 
 

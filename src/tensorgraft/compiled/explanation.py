@@ -20,6 +20,7 @@ class Input:
     bytes: int
     written: bool = False
     donated: bool = False  # its memory is used again
+    bytes_each: int = 0  # on each device, where it is spread over several
 
 
 @dataclass
@@ -65,6 +66,7 @@ class Explanation:
     results: int
     kept_for_backward: tuple[int, int]  # tensors and bytes, where a result can be differentiated
     trace_seconds: float
+    gradients: int = 0  # bytes of those that parameters have afterwards and had not before, on each device
     fallbacks: list[Fallback] = field(default_factory=list)
     traces: list[Traced] = field(default_factory=list)  # of a function compiled by `tg.jit`
     calls: int = 0

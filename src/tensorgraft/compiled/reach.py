@@ -224,9 +224,10 @@ def _around(fn: types.FunctionType) -> Held:
     cells = fn.__closure__ or ()
 
     def now() -> list[Any]:
-        return [*map(tables.get, names), *map(_content, cells), *(fn.__defaults__ or ())]
+        named = (fn.__kwdefaults__ or {}).values()
+        return [*map(tables.get, names), *map(_content, cells), *(fn.__defaults__ or ()), *named]
 
-    defaults = [f"default {k}" for k in range(len(fn.__defaults__ or ()))]
+    defaults = [*(f"default {k}" for k in range(len(fn.__defaults__ or ()))), *(fn.__kwdefaults__ or {})]
     return Held("", fn, now, [*names, *fn.__code__.co_freevars, *defaults])
 
 

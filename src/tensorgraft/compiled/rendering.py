@@ -27,7 +27,7 @@ def as_text(explanation: Explanation, width: int = 120) -> str:
 
 def rendered(e: Explanation) -> Group:
     parts: list[Any] = [Text(f"{e.name} on {e.backend}", style="bold")]
-    parts.append(_table("program", _program(e)))
+    parts.append(table("program", _program(e)))
     if e.traces:
         parts.append(_history(e))
     parts.append(_inputs(e))
@@ -36,7 +36,7 @@ def rendered(e: Explanation) -> Group:
     if e.fallbacks:
         rows = [(f.name, str(f.calls), f.place) for f in e.fallbacks]
         note = "without a kernel: on the CPU eagerly, refused by tg.jit"
-        parts.append(_table(note, rows, "operator", Column("calls", justify="right"), "line"))
+        parts.append(table(note, rows, "operator", Column("calls", justify="right"), "line"))
     if e.program.collectives:
         parts.append(_collectives(e))
     if e.program.costs:
@@ -78,7 +78,7 @@ def _history(e: Explanation) -> Group:
     count = f"{len(rows)} trace{'s' * (len(rows) != 1)} in {e.calls} call{'s' * (e.calls != 1)}"
     count += f", {e.cold} of them uncompiled" if e.cold else ""
     now = f"would be traced: {'; '.join(e.this_call)}" if e.this_call else "runs what is compiled"
-    return _table(f"{count}; this call {now}", rows, "trace", Column("operations", justify="right"), "because")
+    return table(f"{count}; this call {now}", rows, "trace", Column("operations", justify="right"), "because")
 
 
 def _inputs(e: Explanation) -> Group:
@@ -94,13 +94,13 @@ def _inputs(e: Explanation) -> Group:
         total = size(sum(i.bytes for i in inputs))
         rows.append((kind, str(len(inputs)), total, f"{written} ({donated})" if written else "", names))
     right = [Column(name, justify="right") for name in ("arrays", "bytes", "written (in place)")]
-    return _table("inputs", rows, "kind", *right, Column("names", overflow="fold"))
+    return table("inputs", rows, "kind", *right, Column("names", overflow="fold"))
 
 
 def _constants(constants: list[Input]) -> Group:
     constants = sorted(constants, key=lambda i: -i.bytes)
     rows = [(size(i.bytes), f"{i.dtype} {i.shape}", i.name) for i in constants[:_MOST_ROWS]]
-    return _table("the largest constants", rows, Column("bytes", justify="right"), "array", "first read")
+    return table("the largest constants", rows, Column("bytes", justify="right"), "array", "first read")
 
 
 def _collectives(e: Explanation) -> Group:
@@ -115,7 +115,7 @@ def _collectives(e: Explanation) -> Group:
     every = size(sum(c.bytes for c in e.program.collectives))
     right = [Column(name, justify="right") for name in ("times", "bytes")]
     title = f"between devices: {len(e.program.collectives)} collectives, {every} on each"
-    return _table(title, rows, "kind", *right, "operator", "line", "")
+    return table(title, rows, "kind", *right, "operator", "line", "")
 
 
 def _operators(e: Explanation) -> Group:
@@ -127,10 +127,10 @@ def _operators(e: Explanation) -> Group:
         rows.append((name, str(o.calls), quantity(o.flops), share, size(o.bytes), o.place, _short(o.source)))
     right = [Column(name, justify="right", no_wrap=True) for name in ("calls", "FLOPs", "share", "bytes")]
     right += [Column("line", no_wrap=True), Column("", no_wrap=True)]
-    return _table("the most expensive operators, by FLOPs", rows, Column("operator", no_wrap=True), *right)
+    return table("the most expensive operators, by FLOPs", rows, Column("operator", no_wrap=True), *right)
 
 
-def _table(title: str, rows: Iterable[tuple[str, ...]], *columns: Any) -> Group:
+def table(title: str, rows: Iterable[tuple[str, ...]], *columns: Any) -> Group:
     table = Table(*columns, box=None, pad_edge=False)
     if not columns:
         table.show_header = False

@@ -37,6 +37,7 @@ class Collective:
     kind: str  # "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"
     bytes: int  # of its result on one device
     label: str  # of the operation that asks for it (`Backend.labelled`); "" where that is not known
+    group: tuple[int, ...] = ()  # devices that exchange with each other, by their places in the mesh: the first of them
 
 
 @dataclass

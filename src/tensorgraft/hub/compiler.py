@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tensorgraft.hub.analysis import Analysis
+from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.primitive import primitive
 
 Array = Any
@@ -72,6 +73,11 @@ class Compiler:
         """Inside `trace`: the context whose operations `Program.analyse` counts under this label, where it counts so
         finely."""
         return contextlib.nullcontext()
+
+    def abstract(self, shape: tuple[int, ...], dtype: np.dtype, placement: Placement | None = None, /) -> Array:
+        """An array that has no memory, and lies where the placement says: a trace takes it as it does any other, and
+        the program can be analysed, not run."""
+        raise TypeError(f"the backend {self.name} has no arrays without memory")
 
     def stand_in(self, x: Array, /) -> Array:
         """Another object for the same array, without a copy: `trace` tells captured arrays apart by identity."""

@@ -22,12 +22,14 @@ class Mesh:
         names: of the axes.
         backend: the backend's name, as in `tg.device(name)`.
         ids: the devices by their numbers, row-major.
+        abstract: the devices need not be there: programs are planned for them (`tg.parallel.plan`), never run.
     """
 
     shape: tuple[int, ...]
     names: tuple[str, ...]
     backend: str
     ids: tuple[int, ...]
+    abstract: bool = False
 
     @property
     def size(self) -> int:
@@ -41,7 +43,8 @@ class Mesh:
 
     def __str__(self) -> str:
         axes = ", ".join(f"{name}: {n}" for name, n in self.extents.items())
-        return f"mesh of {self.size} devices of {self.backend} ({axes})"
+        imagined = " that need not be there" if self.abstract else ""
+        return f"mesh of {self.size} devices of {self.backend}{imagined} ({axes})"
 
 
 @dataclass(frozen=True)

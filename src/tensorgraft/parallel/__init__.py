@@ -9,10 +9,13 @@ from tensorgraft.parallel.meshes import Replicate, Shard, mesh
 from tensorgraft.parallel.models import shard_
 from tensorgraft.parallel.picture import visualize
 from tensorgraft.parallel.placing import bytes_by_device, constrain, placement, replicate, shard, shard_batch
+from tensorgraft.parallel.planning import Exchange, Forecast, plan
 from tensorgraft.parallel.plans import Output, data_parallel, fully_sharded, sequence_parallel, tensor_parallel
 
 __all__ = [
     "Choice",
+    "Exchange",
+    "Forecast",
     "Mesh",
     "Output",
     "Placement",
@@ -25,6 +28,7 @@ __all__ = [
     "fully_sharded",
     "mesh",
     "placement",
+    "plan",
     "replicate",
     "sequence_parallel",
     "shard",

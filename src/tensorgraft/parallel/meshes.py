@@ -28,7 +28,7 @@ class Replicate:
     """Along an axis of the mesh, every device has the same; PyTorch's own `Replicate` is taken as well."""
 
 
-def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = None) -> Mesh:
+def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = None, abstract: bool = False) -> Mesh:
     """A grid of the devices of one backend, with named axes.
 
     Arguments:
@@ -36,6 +36,7 @@ def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = N
         names: of the axes, for example ("data", "model").
         device: `tg.device(name)`, or a backend's name; by default the default one. Devices come from its first on, in
             the order in which they are neighbours (`jax.experimental.mesh_utils`).
+        abstract: of devices that need not be there, for modules and inputs of the device `meta` (`tg.parallel.plan`).
 
     Returns a `Mesh`, which is hashable; two of the same devices, shape and names are equal.
 
@@ -53,13 +54,15 @@ def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = N
     if any(not isinstance(n, int) or n < 1 for n in sizes):
         raise ValueError(f"mesh: shape is {sizes}: an axis has 1 device or more")
     backend, count = _backend(device), math.prod(sizes)
+    if abstract:
+        return Mesh(sizes, axes, backend.name, tuple(range(count)), abstract=True)
     ids = backend.mesh_ids(count)
     if ids is None:
         here = registry.backend_class(backend.name).device_count()
         simulated = " (XLA_FLAGS=--xla_force_host_platform_device_count=N, set before JAX starts, simulates N on a CPU)"
         raise ValueError(
             f"mesh: shape {sizes} takes {count} devices, and {backend.name} has {here} here"
-            f"{simulated if backend.name == 'jax' else ''}"
+            f"{simulated if backend.name == 'jax' else ''}; abstract=True makes one to plan for"
         )
     return Mesh(sizes, axes, backend.name, ids)
 

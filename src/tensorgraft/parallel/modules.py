@@ -61,7 +61,7 @@ _hooks: weakref.WeakKeyDictionary[torch.nn.Module, list[Any]] = weakref.WeakKeyD
 
 def _place(t: Tensor, where: Placement) -> None:
     placed.place(t, where)
-    if t.is_leaf:
+    if t.is_leaf and t.device.type != "meta":
         placed.hook(t)
     if t.grad is not None and t.grad.device == t.device and placed.fills(t.grad):
         placed.place(t.grad, where)
@@ -74,7 +74,7 @@ def _place_states(chosen: dict[int, tuple[str, Tensor, Placement]], mesh: Mesh) 
             if id(p) not in chosen or not isinstance(kept, dict):
                 continue
             for value in kept.values():
-                if isinstance(value, Tensor) and value.device.type == TYPE and placed.fills(value):
+                if isinstance(value, Tensor) and value.device.type in (TYPE, "meta") and placed.fills(value):
                     like = value.shape == p.shape
                     where = chosen[id(p)][2] if like else placement_of((), mesh, tuple(value.shape), "shard_")
                     placed.place(value, where)

@@ -16,7 +16,14 @@ Tensor = torch.Tensor
 
 
 def check_device(name: str, x: Tensor, mesh: Mesh) -> None:
-    """Raises ValueError for a tensor that is not on the device of a mesh."""
+    """Raises ValueError for a tensor that is not on the device of a mesh, `meta` for one that is abstract."""
+    if (mesh.abstract and not state.now.planning) or x.device.type == "meta":
+        if not mesh.abstract or x.device.type != "meta":
+            raise ValueError(
+                f"{name}: a tensor of shape {tuple(x.shape)} is on {x.device}, and the {mesh}: tensors of the device"
+                " meta go with a mesh made with abstract=True, and only they"
+            )
+        return
     if x.device != device(mesh.backend):
         raise ValueError(
             f"{name}: a tensor of shape {tuple(x.shape)} is on {x.device}, the {mesh} is {device(mesh.backend)}:"
@@ -25,9 +32,13 @@ def check_device(name: str, x: Tensor, mesh: Mesh) -> None:
 
 
 def shard(x: Tensor, mesh: Mesh, placement: Placement) -> Tensor:
-    if x.device.type == "cpu":
+    if x.device.type == "cpu" and not mesh.abstract:
         x = x.to(device(mesh.backend))
     check_device("shard", x, mesh)
+    if mesh.abstract and not state.now.planning:
+        out = x.detach().clone(memory_format=torch.contiguous_format)
+        placed.place(out, placement)
+        return out
     out = _constrained(x, placement)
     placed.place(out, placement)
     return out
@@ -46,6 +57,8 @@ def mesh_of(x: Tensor) -> Mesh | None:
 
 
 def placement(x: Tensor) -> Placement | None:
+    if x.device.type == "meta":
+        return placed.pinned(x)
     if x.device.type != TYPE:
         return None
     if state.now.capture is not None:

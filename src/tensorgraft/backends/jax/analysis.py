@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from tensorgraft.hub.analysis import Analysis, Collective, Cost, Memory
@@ -77,8 +78,43 @@ def collectives(text: str) -> list[Collective]:
             size += each * math.prod(int(n) for n in extents.split(",") if n)
         named = re.search(r'op_name="([^"]*)"', rest)
         labels = _LABEL.findall(named[1]) if named else []
-        exchanges.append(Collective(kind, size, labels[-1] if labels else ""))
+        exchanges.append(Collective(kind, size, labels[-1] if labels else "", _group(rest)))
     return exchanges
+
+
+_LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{\{([\d,]*)\}")
+_NUMBERED = r"\[([\d,]+)\](?:T\(([\d,]+)\))?"
+_COUNTED = re.compile(rf"replica_groups=\[([\d,]+)\]<={_NUMBERED}")
+_AXES = re.compile(rf"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\({_NUMBERED}\))? \{{([^}}]*)\}}")
+_AXIS = re.compile(r"'(\w+)'=(\d+)")
+
+
+def _group(attributes: str) -> tuple[int, ...]:
+    """The first group of devices among which a collective is, in any of the ways in which HLO writes it: each device,
+    `[groups, size]<=[extents]T(permutation)` of all, or axes of a mesh; () where it is another one."""
+    if (listed := _LISTED.search(attributes)) is not None:
+        return _numbers(listed[1])
+    if (counted := _COUNTED.search(attributes)) is not None:
+        groups = _grid(counted[2], counted[3]).reshape(_numbers(counted[1]))
+        return tuple(groups[0].ravel().tolist())
+    if (axes := _AXES.search(attributes)) is not None:
+        extents = {name: int(n) for name, n in _AXIS.findall(axes[1])}
+        named = re.findall(r"'(\w+)'", axes[4])
+        if ":" not in axes[4] and all(name in extents for name in named):  # parts of axes have a colon
+            shape = tuple(extents.values())
+            grid = _grid(axes[2] or ",".join(map(str, shape)), axes[3]).reshape(shape)
+            return tuple(grid[tuple(slice(None) if n in named else 0 for n in extents)].ravel().tolist())
+    return ()
+
+
+def _grid(extents: str, permutation: str | None) -> np.ndarray:
+    shape = _numbers(extents)
+    ids = np.arange(math.prod(shape)).reshape(shape)
+    return ids.transpose(_numbers(permutation)) if permutation else ids
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in text.split(",") if n)
 
 
 def _instructions(text: str) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from jax.core import ShapedArray
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
-from tensorgraft.backends.jax import cache, native, process
+from tensorgraft.backends.jax import abstract, cache, native, process
 from tensorgraft.backends.jax.analysis import label_scope
 from tensorgraft.backends.jax.coded import JaxCoded
 from tensorgraft.backends.jax.control_flow import JaxControlFlow
@@ -226,6 +226,8 @@ class JaxBackend(
         return label_scope(label)
 
     def stand_in(self, x: Array, /) -> Array:
+        if x.__class__ is jax.ShapeDtypeStruct:
+            return abstract.stand_in(x)
         pieces = [x] if x.sharding.__class__ is SingleDeviceSharding else [s.data for s in x.addressable_shards]
         return jax.make_array_from_single_device_arrays(x.shape, x.sharding, pieces)
 

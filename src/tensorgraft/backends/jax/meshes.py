@@ -14,7 +14,9 @@ from tensorgraft.hub.placement import Mesh, Placement
 
 
 @functools.lru_cache(maxsize=256)
-def mesh_of(mesh: Mesh, platform: str) -> jax.sharding.Mesh:
+def mesh_of(mesh: Mesh, platform: str) -> jax.sharding.Mesh | jax.sharding.AbstractMesh:
+    if mesh.abstract:
+        return jax.sharding.AbstractMesh(mesh.shape, mesh.names)
     by_id = {d.id: d for d in jax.devices(platform)}
     return jax.sharding.Mesh(np.array([by_id[i] for i in mesh.ids]).reshape(mesh.shape), mesh.names)
 

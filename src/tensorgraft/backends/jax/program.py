@@ -10,6 +10,7 @@ import jax
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
+from tensorgraft.backends.jax.abstract import AbstractInputs, LoweredElsewhere, devices_of
 from tensorgraft.backends.jax.analysis import analyse
 from tensorgraft.backends.jax.products import turned_before
 from tensorgraft.hub.analysis import Analysis
@@ -38,13 +39,20 @@ class JaxProgram:
     def __init__(self, backend: JaxBackend, fn: Callable[[], Sequence[Array]]) -> None:
         self._backend = backend
         barriers = backend.barriers
+        inputs = AbstractInputs()
+
+        def traced() -> tuple[Array, ...]:
+            with inputs.taken():
+                return tuple(fn())
+
         with backend.scope(), _own_errors(), uncollected():
-            closed = jax.make_jaxpr(lambda: tuple(fn()))()
+            closed = jax.make_jaxpr(traced)()
+        jaxpr, stand_ins, self._abstract = inputs.out_of(closed.jaxpr)
         # XLA for the CPU drops barriers before it looks for common subexpressions and orders what it computes
         kept = backend.barriers > barriers and backend.device.platform == "cpu"
         self._options = {"xla_disable_hlo_passes": "cse_barrier_expander"} if kept else None
-        self._jaxpr = turned_before(closed.jaxpr) if backend.device.platform == "cpu" else closed.jaxpr
-        self.captured: list[Array] = list(closed.consts)
+        self._jaxpr = turned_before(jaxpr) if backend.device.platform == "cpu" else jaxpr
+        self.captured: list[Array] = [*closed.consts, *stand_ins]
 
     @property
     def size(self) -> int:
@@ -58,7 +66,11 @@ class JaxProgram:
                 donate_argnums=tuple(donate),
                 compiler_options=self._options,
             )
-            return analyse(jaxpr, program.lower(*_anywhere(self.captured)))
+            there = self.captured[: len(self.captured) - len(self._abstract)]
+            given = [*_anywhere(there, bool(self._abstract)), *self._abstract]
+            if devices := devices_of(self._abstract):
+                return analyse(jaxpr, LoweredElsewhere(program.trace(*given), devices, self._options))
+            return analyse(jaxpr, program.lower(*given))
 
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
         jaxpr = self._jaxpr
@@ -67,9 +79,9 @@ class JaxProgram:
         )
 
 
-def _anywhere(arrays: Sequence[Array]) -> Sequence[Array]:
+def _anywhere(arrays: Sequence[Array], spread: bool) -> Sequence[Array]:
     """Where some are spread over a mesh, those on one device are as they are called with: wherever these are."""
-    if all(x.sharding.__class__ is SingleDeviceSharding for x in arrays):
+    if not spread and all(x.sharding.__class__ is SingleDeviceSharding for x in arrays):
         return arrays
     here = [x.sharding.__class__ is SingleDeviceSharding for x in arrays]
     return [jax.ShapeDtypeStruct(x.shape, x.dtype) if one else x for x, one in zip(arrays, here, strict=True)]

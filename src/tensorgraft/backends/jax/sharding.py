@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 from jax import lax
 from jax.experimental import mesh_utils
 from jax.sharding import NamedSharding
@@ -35,6 +36,10 @@ class JaxSharding:
         ):
             return x
         return lax.with_sharding_constraint(x, sharding) if is_tracing() else jax.device_put(x, sharding)
+
+    def abstract(self, shape: tuple[int, ...], dtype: np.dtype, placement: Placement | None = None, /) -> Array:
+        sharding = None if placement is None else sharding_of(placement, self.device.platform)
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
     def mesh_ids(self, count: int, /) -> tuple[int, ...] | None:
         devices = jax.devices(self.device.platform)

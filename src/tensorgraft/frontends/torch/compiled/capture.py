@@ -8,6 +8,7 @@ anew at every call (random state, a learning rate) are feeds.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.device.scripted import put_back
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
-from tensorgraft.storage import Storage
+from tensorgraft.storage import Placed, Storage, put_array
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.compiled.host import HostWatch, Live
@@ -134,7 +135,10 @@ class Capture:
             cell.capture = self
             original = cell.array
             stand_in = self.backend.stand_in(original)
-            cell.array = stand_in
+            if cell.__class__ is Placed:
+                put_array(cell, stand_in)  # it lies as the original
+            else:
+                cell.array = stand_in
             self.touched.append(Touched(cell, original, stand_in))
             if self.recomputation is not None and not isinstance(cell, codes.QuantizedPart):
                 self.recomputation.reads(cell)
@@ -311,12 +315,17 @@ class active:
 
 
 class paused:
-    """Inside a capture: compute at once, on storages that the capture will find as if they had been there before."""
+    """Inside a capture: compute at once, on storages that the capture will find as if they had been there before. Where
+    nothing can be computed it becomes a part of the program."""
 
     def __enter__(self) -> None:
+        self._eager = contextlib.nullcontext()
+        if state.now.planning:
+            self._capture = state.now.capture
+            return
         self._capture = state.now.capture
         assert self._capture is not None
-        self._eager = self._capture.backend.eagerly()
+        self._eager = self._capture.backend.eagerly()  # type: ignore[assignment]
         self._eager.__enter__()
         state.now.capture = None
 

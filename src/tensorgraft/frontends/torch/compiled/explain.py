@@ -62,7 +62,7 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
             raise _of_the_cpu(fn) from None
         seconds = time.perf_counter() - start
         inputs = _inputs(probe, objects, leaves)  # while the optimizers' state is there
-        results, kept = probe.results, probe.kept
+        results, kept, gradients = probe.results, probe.kept, probe.gradients
     program, donated = probe.program, probe.donated
     born = probe.born
     del probe
@@ -77,6 +77,7 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         operators=watch.operators(analysis.costs),
         results=results,
         kept_for_backward=kept,
+        gradients=gradients,
         trace_seconds=seconds,
         fallbacks=list(watch.fallen.values()),
     )
@@ -125,6 +126,8 @@ class _Probe(Compiled):
                 self.capture.restore_gradients()
         self.donated = traced.donated
         self.results = len(traced.results)
+        left = [one.leaf(leaves) for one in traced.gradients if one.survivor is not None]
+        self.gradients = sum(_on_one_device(cell_of(t), _bytes(backend, cell_of(t).array)) for t in left)
 
     def _assemble(self, capture: Capture, program: Any, seen: dict[str, Any], *rest: Any) -> Trace:
         self.capture, self.program, self.born = capture, program, capture.born
@@ -139,6 +142,12 @@ def _bytes(backend: Backend, array: Any) -> int:
     return math.prod(backend.shape(array)) * backend.dtype_of(array).itemsize
 
 
+def _on_one_device(cell: Storage, size: int, array: Any = None) -> int:
+    """Bytes of a storage, of `size` bytes in all, on one of the devices over which it is spread."""
+    where = cell.placement or (None if array is None else cell.backend.placement(array))
+    return size if where is None else size // math.prod(map(where.parts, range(len(where.spec))))
+
+
 def _settle(backend: Backend, born: list[weakref.ref[Storage]]) -> None:
     """Tensors of the trace that something still holds on to (a container that is out of reach) have zeros: they must
     not be taken for traced ones."""
@@ -146,7 +155,8 @@ def _settle(backend: Backend, born: list[weakref.ref[Storage]]) -> None:
         cell = ref()
         if cell is not None and backend.is_traced(cell.array):
             with backend.scope():
-                cell.array = backend.zeros(backend.shape(cell.array), backend.dtype_of(cell.array))
+                make = backend.abstract if state.now.planning else backend.zeros
+                cell.array = make(backend.shape(cell.array), backend.dtype_of(cell.array))
 
 
 # ---- inputs ----------------------------------------------------------------------------------------------------------
@@ -169,7 +179,8 @@ def _inputs(probe: _Probe, objects: list[Named], leaves: list[Any]) -> list[Inpu
         else:
             kind, name = "constant", ""
         dtype, size = str(backend.dtype_of(array)), _bytes(backend, array)
-        inputs.append(Input(kind, name, dtype, tuple(shape), size, id(array) in probe.written, k in donated))
+        each = size if t is None else _on_one_device(t.cell, size, t.original)
+        inputs.append(Input(kind, name, dtype, tuple(shape), size, id(array) in probe.written, k in donated, each))
     return inputs
 
 

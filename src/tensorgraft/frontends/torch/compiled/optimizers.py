@@ -242,7 +242,7 @@ def prepare(optimizer: Optimizer) -> None:
                 group["capturable"] = held
         for p in group["params"]:
             entries = optimizer.state.get(p)
-            if entries is None or p.device.type != TYPE:
+            if entries is None or p.device.type not in (TYPE, "meta"):
                 continue
             for name, value in entries.items():
                 if isinstance(value, torch.Tensor) and value.device.type == "cpu":

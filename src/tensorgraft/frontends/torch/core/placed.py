@@ -36,7 +36,11 @@ def fills(t: Tensor) -> bool:
 
 
 def place(t: Tensor, placement: Placement) -> None:
-    """Spread the storage of a tensor, which fills it, and keep it so: writes do not move it."""
+    """Spread the storage of a tensor, which fills it, and keep it so: writes do not move it. Of a tensor of the device
+    `meta` it is noted where it would lie."""
+    if t.device.type == "meta":
+        t.untyped_storage().placement = placement.permuted(_order(t))  # type: ignore[attr-defined]
+        return
     cell = cell_of(t)
     state.touch(cell)
     xp = cell.backend
@@ -60,13 +64,14 @@ def _order(t: Tensor) -> list[int]:
 
 def pinned(t: Tensor) -> Placement | None:
     """The placement that writes do not change, of a tensor that fills its storage."""
-    cell = getattr(t.untyped_storage(), "cell", None)
-    if cell is None or cell.placement is None or not fills(t):
+    storage = t.untyped_storage()
+    placement: Placement | None = getattr(getattr(storage, "cell", storage), "placement", None)
+    if placement is None or not fills(t):
         return None
     order = _order(t)
-    if len(cell.placement.spec) != len(order):
+    if len(placement.spec) != len(order):
         return None
-    return cell.placement.permuted([order.index(d) for d in range(len(order))])
+    return placement.permuted([order.index(d) for d in range(len(order))])
 
 
 def follow(new: Tensor, like: Tensor) -> None:

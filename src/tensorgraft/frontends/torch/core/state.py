@@ -24,6 +24,7 @@ class _Thread(threading.local):
     scripted: bool = False  # TorchScript is running, which makes errors of its own of those of kernels:
     raised: BaseException | None = None  # that of a kernel
     leaves: Sequence[Any] = ()  # the arguments of the compiled function that is being called
+    planning: bool = False  # tensors from outside have no memory: nothing is computed, not even on the way
     computed: dict[Any, list[Any]]  # what the host has computed for that call (`host.HostStep`)
     # what stands for the results of an operator that would run on the CPU, while a trace is only looked at
     in_place_of_the_cpu: Callable[..., Any] | None = None

@@ -229,7 +229,7 @@ def new_empty(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype
     xp = slot.backend
     n = 1 + sum((d - 1) * s for d, s in zip(size, stride, strict=True)) if 0 not in size else 0
     rows = _rows(size, stride, n)
-    if tier(xp):
+    if tier(xp) and not xp.is_tracing():  # in a decomposition, zeros of the host would be a constant of the program
         numpy_dtype(dtype)  # raises for dtypes that no backend has
         zeros = torch.zeros(rows, dtype=dtype, device="cpu")
         return attach(Storage(None, xp, zeros), slot, dtype, size, stride, n * dtype.itemsize)

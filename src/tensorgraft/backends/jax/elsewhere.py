@@ -1,0 +1,61 @@
+"""A process that compiles one program for simulated devices, and says what XLA tells of it. Run as a file: of this
+package it imports nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+_MEMORY = tuple(
+    f"{name}_in_bytes" for name in ("argument_size", "output_size", "alias_size", "temp_size", "peak_memory")
+)
+
+
+@dataclass
+class Told:
+    argument_size_in_bytes: int
+    output_size_in_bytes: int
+    alias_size_in_bytes: int
+    temp_size_in_bytes: int
+    peak_memory_in_bytes: int
+    costs: dict[str, float]
+    text: str
+
+
+def load(path: Path) -> Told:
+    return Told(**json.loads(path.read_text()))
+
+
+def main(program: str, result: str, count: str, *settings: str) -> None:
+    import jax
+    import numpy as np
+    from jax._src import compiler, xla_bridge
+    from jax._src.interpreters import mlir
+    from jax._src.lib import xla_client
+    from jax._src.lib.mlir import ir
+
+    n = int(count)
+    jax.config.update("jax_num_cpu_devices", n)
+    client = xla_bridge.get_backend("cpu")
+    # memory and exchanges are settled before LLVM begins, and nobody will run the code
+    overrides: dict[str, Any] = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+    overrides |= dict(setting.split("=", 1) for setting in settings)
+    options = compiler.get_compile_options(1, n, np.arange(n).reshape(1, n), overrides, backend=client)
+    options.executable_build_options.use_spmd_partitioning = True
+    options.executable_build_options.use_shardy_partitioner = True
+    with mlir.make_ir_context():
+        module = ir.Module.parse(Path(program).read_bytes())
+        devices = xla_client.DeviceList(tuple(client.devices()))
+        made = compiler.backend_compile_and_load(client, module, devices, options, [])
+    stats = made.get_compiled_memory_stats()
+    sizes = {name: getattr(stats, name, 0) for name in _MEMORY}
+    flops = {k: v for k, v in made.cost_analysis().items() if k in ("flops", "bytes accessed")}
+    told = Told(**sizes, costs=flops, text=made.hlo_modules()[0].to_string())
+    Path(result).write_text(json.dumps(asdict(told)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,175 @@
+"""`tg.parallel.plan`: what a step needs of each device and what devices exchange, before there are any."""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tensorgraft.hub.placement import Mesh
+
+if TYPE_CHECKING:
+    from tensorgraft.compiled.explanation import Explanation, Input
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Collectives of one kind that one line of the program asks for."""
+
+    kind: str  # "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"
+    axes: tuple[str, ...]  # of the mesh, along which devices exchange; () where that is not known
+    times: int
+    bytes: int  # of the results on one device
+    operator: str  # "" where it is not known
+    backward: bool
+    place: str  # file:line
+    source: str  # the line
+    advice: str  # what would lower it
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a step will need. All sizes are bytes on one device. `print` it.
+
+    `total` is what the step holds at most: what is given to it, results that do not take its place (gradients among
+    them), and temporaries.
+    """
+
+    mesh: Mesh
+    parameters: int
+    gradients: int  # that are kept between steps
+    optimizer: int
+    buffers: int
+    inputs: int
+    temporary: int
+    total: int
+    flops: float  # of one device, as XLA counts them, loops once
+    exchanges: list[Exchange]  # the largest first
+    explanation: Explanation  # of the program, as `tg.explain` has it
+
+    def __str__(self) -> str:
+        from tensorgraft.parallel.report import as_text
+
+        return as_text(self)
+
+
+def plan(step: Callable[..., Any], /, *args: Any, mesh: Mesh | None = None, **kwargs: Any) -> Forecast:
+    """What the call `step(*args, **kwargs)` will need on a mesh that need not be there, computed without any memory.
+
+    Modules and inputs are of PyTorch's device `meta`, and so is what optimizers keep; `shard_`, `shard_batch`, `shard`
+    and `auto` place them on a `tg.parallel.mesh(..., abstract=True)` as they do the real ones. The step is traced as
+    `tg.jit` traces it, partitioned and compiled by XLA for as many simulated devices of a CPU, in a process of its own,
+    and nothing of it runs: afterwards everything is as it was, and on the device `meta`.
+
+    Arguments:
+        step: a function of a PyTorch program, forward pass alone or a whole training step with `loss.backward()` and
+            `optimizer.step()`, compiled by `tg.jit` or not.
+        args, kwargs: its arguments; with what the function reaches, they are what is placed.
+        mesh: that on which all of it lies, where that is to be checked.
+
+    Returns a `Forecast`. Temporaries are as XLA's compiler for CPUs arranges them (products in bfloat16 are float32
+    there), and so is the choice between a reduce-scatter and an all-reduce whose result is cut.
+
+    Raises ValueError where nothing has been placed, or on another mesh, or on several; TypeError for a mesh of a
+    backend that cannot; TracedValueError as `tg.jit` does; RuntimeError where XLA fails.
+
+    >>> import tensorgraft as tg, torch
+    >>> mesh = tg.parallel.mesh(2, "data", device="jax", abstract=True)
+    >>> model = tg.parallel.shard_(torch.nn.Linear(4, 2, device="meta"), mesh, tg.parallel.fully_sharded())
+    >>> x = tg.parallel.shard_batch(torch.ones(8, 4, device="meta"), mesh)
+    >>> tg.parallel.plan(model, x).parameters
+    20
+    """
+    from tensorgraft.frontends.torch.compiled.explain import explain_call
+    from tensorgraft.frontends.torch.compiled.planned import imagined
+
+    step = _uncompiled(step)
+    with imagined(step, args, kwargs) as where:
+        if mesh is not None and mesh != where:
+            raise ValueError(f"plan: mesh is a {mesh}, and what the step is given and reaches lies on a {where}")
+        try:
+            explanation = explain_call(step, args, kwargs)
+        except Exception as error:
+            if "device meta" in str(error) or "meta tensor" in str(error):
+                error.add_note(
+                    "plan: this tensor of the device meta is none that the step has as an argument or reaches by its"
+                    " variables and their attributes: pass it, or what holds it, as an argument"
+                )
+            raise
+    return _forecast(where, explanation)
+
+
+def _uncompiled(step: Any) -> Any:
+    """The function that `tg.jit` was given."""
+    if isinstance(step, types.MethodType) and hasattr(step.__func__, "__wrapped__"):
+        return types.MethodType(_uncompiled(step.__func__), step.__self__)
+    return step.__wrapped__ if type(step).__module__.startswith("tensorgraft.") else step
+
+
+def _forecast(mesh: Mesh, e: Explanation) -> Forecast:
+    by_kind: dict[str, int] = {}
+    for one in e.inputs:
+        by_kind[one.kind] = by_kind.get(one.kind, 0) + one.bytes_each
+    m = e.program.memory
+    assert m is not None
+    named = ("parameter", "gradient", "optimizer state", "buffer")
+    rest = sum(n for kind, n in by_kind.items() if kind not in named)
+    parameters, gradients, states, buffers = (by_kind.get(kind, 0) for kind in named)
+    return Forecast(
+        mesh=mesh,
+        parameters=parameters,
+        gradients=gradients + e.gradients,
+        optimizer=states,
+        buffers=buffers,
+        inputs=rest,
+        temporary=m.temporary,
+        total=m.arguments + m.outputs - m.alias + m.temporary,
+        flops=e.program.flops or 0.0,
+        exchanges=_exchanges(mesh, e),
+        explanation=e,
+    )
+
+
+def _exchanges(mesh: Mesh, e: Explanation) -> list[Exchange]:
+    weights = [one for one in e.inputs if one.kind == "parameter"]
+    rows: dict[Any, list[Any]] = {}
+    for one, use in e.exchanges():
+        axes = axes_of(one.group, mesh)
+        advice = _advice(one.kind, axes, one.bytes, bool(use and use.backward), weights, mesh)
+        row = rows.setdefault((one.kind, axes, use and use.label, advice), [use, 0, 0])
+        row[1] += 1
+        row[2] += one.bytes
+    made = []
+    for (kind, axes, _, advice), (use, times, size) in rows.items():
+        name, backward, place, source = (use.name, use.backward, use.place, use.source) if use else ("", False, "", "")
+        made.append(Exchange(kind, axes, times, size, name, backward, place, source, advice))
+    return sorted(made, key=lambda x: -x.bytes)
+
+
+def axes_of(group: tuple[int, ...], mesh: Mesh) -> tuple[str, ...]:
+    """The axes of a mesh along which the devices of a group differ, by their places in it."""
+    axes = []
+    for d, name in enumerate(mesh.names):
+        step = math.prod(mesh.shape[d + 1 :])
+        if len({i // step % mesh.shape[d] for i in group}) > 1:
+            axes.append(name)
+    return tuple(axes)
+
+
+def _advice(kind: str, axes: tuple[str, ...], size: int, backward: bool, weights: list[Input], mesh: Mesh) -> str:
+    """A rule of thumb: what is exchanged is told by its size, which is that of a weight or of something computed."""
+    along = " and ".join(map(repr, axes)) or "the mesh"
+    parts = math.prod(mesh.extents[name] for name in axes)
+    if kind == "all-gather":
+        weight = next((w for w in weights if w.bytes_each < w.bytes and w.bytes_each * parts == size), None)
+        if weight is not None:
+            return f"a weight of the size of {weight.name} is gathered: a plan that leaves it whole along {along}"
+    if kind in ("all-reduce", "reduce-scatter") and backward:
+        weight = next((w for w in weights if size in (w.bytes_each, w.bytes_each * parts)), None)
+        if weight is not None:
+            return f"a gradient is summed, as the batch is split along {along}: fewer devices there, or fewer steps"
+    if kind == "all-reduce":
+        return f"this line sums over what is split along {along}: that dimension whole, or its result in pieces"
+    return f"a value is moved to lie otherwise along {along}: constrain what this line takes, or gives, as the other"
