@@ -33,6 +33,7 @@ COLLECTIVES = """
     reduce_ reduce_scatter_ reduce_scatter_tensor_coalesced_ scatter_ send
 """
 _library, _aten = Library("c10d", "IMPL"), Library("aten", "IMPL")
+_FLAT = {"_allgather_base_", "_reduce_scatter_base_"}  # one tensor for all processes, of any shape as NCCL takes it
 _READ_ALONE = {"send", "barrier", "monitored_barrier_"}  # of those whose tensors are not called output
 # C++ asks a work's Python object, and does not keep it. Who keeps a work without waiting for it at once is the program,
 # which has the object itself; C++ alone keeps those of functional collectives, until somebody waits for them.
@@ -123,6 +124,8 @@ def _kernel(op: Overload) -> Callable[..., Any]:
             lowered[n] = value if isinstance(value, torch.ScriptObject) else _on_host(value, pairs)
             if n in outputs:
                 written += pairs
+            if name in _FLAT and isinstance(value, torch.Tensor):
+                lowered[n] = lowered[n].view(-1)
         outcome = op(**lowered)
         result = bound[outputs[0]] if outputs else []
         if outcome is None:
@@ -171,6 +174,17 @@ def reducer(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(params, *args, **kwargs)
 
     return Reducer
+
+
+def static_graph(original: Callable[..., None]) -> Callable[..., None]:
+    """`Reducer._set_static_graph`, which makes such a map."""
+
+    @functools.wraps(original)
+    def _set_static_graph(self: Any) -> None:
+        with _MapOnHost():
+            original(self)
+
+    return _set_static_graph
 
 
 def mesh(original: Callable[..., None]) -> Callable[..., None]:
