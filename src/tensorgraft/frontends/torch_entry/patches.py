@@ -210,6 +210,12 @@ TABLE: list[Patch] = [
         "without a name PyTorch makes a group for the accelerator alone, whose barrier is one of the CPU",
     ),
     Patch(
+        "torch.distributed.distributed_c10d._coalescing_manager",
+        "device.collectives.coalescing",
+        "gloo has no blocks of calls; the list of tensors is given to it at once, as PyTorch does without a device",
+        also=("torch.distributed._coalescing_manager",),
+    ),
+    Patch(
         "torch.distributed.device_mesh.DeviceMesh.__init__",
         "device.collectives.mesh",
         "DTensor has rules for the operators that `linear` is of, and none for its derivative as one operator",

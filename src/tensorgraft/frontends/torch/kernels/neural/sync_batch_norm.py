@@ -42,7 +42,7 @@ def _gathered_stats(
     eps: float,
     counts: Array,
 ) -> tuple[Array, ...]:
-    """(new running statistics, one for each that is given; mean and 1 / deviation over all processes), where `means` and
+    """(new running statistics, one for each that is given; mean and 1 / deviation over all processes); `means` and
     `rstds` (processes, channels) and `counts` (processes,) are what each has seen."""
     wide = dtypes.accumulator(xp.dtype_of(x))
     means, rstds, counts = (xp.astype(v, wide) for v in (means, rstds, counts))
