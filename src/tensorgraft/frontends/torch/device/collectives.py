@@ -151,11 +151,12 @@ def _kernel(op: Overload) -> Callable[..., Any]:
     return collective
 
 
-def _of_integers(reduce_op: torch.ScriptObject, written: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
+def _of_integers(reduce_op: Any, written: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
     """An average of integers, which gloo has none of, is NCCL's: the sum, divided and rounded towards zero."""
     dtypes = {copy.dtype for _, copy in written}
     whole = not any(d.is_floating_point or d.is_complex or d == torch.bool for d in dtypes)
-    return whole and reduce_op.op() == int(dist.ReduceOp.AVG)
+    average: Any = dist.ReduceOp.AVG
+    return whole and reduce_op.op() == int(average)
 
 
 def _on_host(value: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
