@@ -195,7 +195,7 @@ TABLE: list[Patch] = [
         "PyTorch's derivative of `linear` as one operator knows no forward mode",
     ),
     Patch(
-        "torch.distributed.Reducer._set_static_graph",
+        "torch._C._distributed_c10d.Reducer._set_static_graph",
         "device.collectives.static_graph",
         "C++ reduces the map of unused parameters by way of pinned memory, which no Python device has",
     ),
