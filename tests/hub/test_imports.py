@@ -53,7 +53,6 @@ LAYERS = {
     "frontends.torch_entry": "warned importing hub",
     **TORCH,
     "frontends.torch": " ".join(["frontends.torch_entry", *TORCH]),
-    "frontends.torch_entry()": "frontends.torch_entry frontends.torch",
     **ARRAYS,
     "array_api": " ".join([UNDER_FRONT_ENDS, *ARRAYS]),
     "frontends.array_api.extensions": " ".join([UNDER_FRONT_ENDS, *ARRAYS, "array_api"]),
@@ -74,6 +73,8 @@ LAYERS = {
     "()": " ".join(["errors hub precision quantization() random devices updates transforms nn operators parallel",
                     "array_api backends() frontends.torch frontends.array_api.extensions"]),
     "cli": "errors importing hub frontends.torch_entry frontends.torch.device frontends.torch array_api transforms ()",
+    # by name: PyTorch's import loads the front end, and the command in processes that `tensorgraft run` has started
+    "frontends.torch_entry()": "frontends.torch_entry frontends.torch cli",
     "__main__": "cli",
 }  # fmt: skip
 # Backends are entry points, those of this package as those of others: names in a table.

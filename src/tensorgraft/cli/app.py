@@ -55,6 +55,10 @@ def run(
     processes: Annotated[
         int, typer.Option(min=1, help="Start so many processes of the script, as torchrun does; this machine's alone.")
     ] = 1,
+    devices: Annotated[
+        int | None,
+        typer.Option(min=1, help="Without an accelerator: the CPU counts as so many devices.", show_default=False),
+    ] = None,
     jit_report: Annotated[bool, typer.Option("--jit-report", help="Say at the end what was compiled.")] = False,
     strict_fallbacks: Annotated[
         bool, typer.Option("--strict-fallbacks", help="An operator that would run on the CPU is an error.")
@@ -78,7 +82,13 @@ def run(
 
         flags = {"-m": module, "--lazy": lazy, "--jit-report": jit_report, "--strict-fallbacks": strict_fallbacks}
         flags |= {"--compile-cache": compile_cache is True, "--no-compile-cache": compile_cache is False}
-        options = ["--on", on, *(["--eager", eager] if eager else []), *(name for name, said in flags.items() if said)]
+        options = [
+            "--on",
+            on,
+            *(["--devices", str(devices)] if devices else []),
+            *(["--eager", eager] if eager else []),
+            *(name for name, said in flags.items() if said),
+        ]
         raise typer.Exit(launch(processes, [*options, *program]))
     from tensorgraft.cli.run import run_program
 
@@ -92,6 +102,7 @@ def run(
             jit_report=jit_report,
             strict_fallbacks=strict_fallbacks,
             compile_cache=compile_cache,
+            devices=devices,
         )
     )
 

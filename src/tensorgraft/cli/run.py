@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 USAGE_ERROR = 2
+CONTINUED = "TENSORGRAFT_RUN"  # in the environment of processes that the program starts: see `torch_entry.autoload`
 _MOST_ROWS = 20
 
 
@@ -32,6 +33,7 @@ def run_program(
     jit_report: bool = False,
     strict_fallbacks: bool = False,
     compile_cache: bool | None = None,
+    devices: int | None = None,
 ) -> int:
     """Run `program` (a script or a module's name, then its arguments) on the backend `on`; returns the exit code."""
     try:
@@ -44,12 +46,15 @@ def run_program(
         return USAGE_ERROR
     # Read by the PyTorch front end when it is first used, here and in processes that the program starts.
     os.environ["TENSORGRAFT_BACKEND"] = on
+    if devices is not None:
+        os.environ["TENSORGRAFT_DEVICES"] = str(devices)
     if strict_fallbacks:
         os.environ["TENSORGRAFT_FALLBACK"] = "error"
     if compile_cache is not None:
         os.environ["TENSORGRAFT_CACHE"] = "1" if compile_cache else "0"
     # JAX hides its own frames and says so in a note; here the frames are cut, and the note would be one of ours.
     os.environ.setdefault("JAX_TRACEBACK_FILTERING", "off")
+    os.environ.pop(CONTINUED, None)  # of a program that has started this one: what it says is said anew
     try:
         with uncollected():
             import torch  # noqa: F401
@@ -58,29 +63,10 @@ def run_program(
         return USAGE_ERROR
 
     from tensorgraft.frontends.torch_entry import loading
-    from tensorgraft.frontends.torch_entry.unused import before_use, forget
 
     gc.freeze()  # what is there now stays: the program's own collections need not go through it
-
-    redirected = contextlib.ExitStack()
-    redirected.callback(forget)
-    # Undone last of all: what the program leaves to `atexit` still finds its accelerator.
-    atexit.register(redirected.close)
-
-    def redirect() -> None:
-        from tensorgraft import jit
-        from tensorgraft.frontends.torch.device.accelerator import as_accelerator
-
-        redirected.enter_context(as_accelerator(on, jit))
-
-    def load() -> None:
-        loading.when_loaded(redirect)
-        loading.load()
-
-    if lazy or ":" in on:  # whether there is such a device is said before the program runs
-        load()
-    else:
-        before_use(load)
+    os.environ[CONTINUED] = on
+    take_over(on, at_once=lazy or ":" in on)  # whether there is such a device is said before the program runs
     with contextlib.ExitStack() as stack:
         recorded = None
         if lazy:
@@ -102,6 +88,30 @@ def run_program(
             print_tiers(_console())
         print_jit_report(_console())
     return status
+
+
+def take_over(on: str, at_once: bool = False) -> None:
+    """The backend `on` is CUDA to this process, which has imported PyTorch, until it ends: from the first use of
+    PyTorch, or `at_once`. PyTorch's import calls it in processes that the program starts."""
+    from tensorgraft.frontends.torch_entry import loading
+    from tensorgraft.frontends.torch_entry.unused import before_use, forget
+
+    redirected = contextlib.ExitStack()
+    redirected.callback(forget)
+    # Undone last of all: what the program leaves to `atexit` still finds its accelerator.
+    atexit.register(redirected.close)
+
+    def redirect() -> None:
+        from tensorgraft import jit
+        from tensorgraft.frontends.torch.device.accelerator import as_accelerator
+
+        redirected.enter_context(as_accelerator(on, jit))
+
+    def load() -> None:
+        loading.when_loaded(redirect)
+        loading.load()
+
+    load() if at_once else before_use(load)
 
 
 def _console() -> Console:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 Array = Any
 
 
-def processes_here() -> int:
-    """How many processes of one program run on this machine, as `torchrun` says in `$LOCAL_WORLD_SIZE`; else 1.
+def cpu_devices() -> int:
+    """As how many devices the CPU counts on a machine without accelerators, each of which computes on all of it.
 
-    A process takes the device whose number it has among them. Of a machine without accelerators the CPU counts as so
-    many devices, each of which computes on all of it.
+    `$TENSORGRAFT_DEVICES` (`tensorgraft run --devices`), or as many as there are processes of one program on this
+    machine, as `torchrun` says in `$LOCAL_WORLD_SIZE`: each takes the device whose number it has among them. Else 1.
     """
-    said = os.environ.get("LOCAL_WORLD_SIZE", "")
+    said = os.environ.get("TENSORGRAFT_DEVICES") or os.environ.get("LOCAL_WORLD_SIZE", "")
     return max(1, int(said)) if said.isdigit() else 1
 
 
@@ -114,7 +114,7 @@ class Runtime:
     @classmethod
     def device_count(cls) -> int:
         """How many devices this backend has; `Backend(index)` is one of them. A machine without accelerators has
-        `processes_here()`."""
+        `cpu_devices()`."""
         return 1
 
     def mesh_ids(self, count: int, /) -> tuple[int, ...] | None:

@@ -151,6 +151,8 @@ def same_collectives(device: torch.device, group: Any) -> dict[str, str]:
     cases = [(f, (getattr(dist.ReduceOp, op),), op) for f, op in itertools.product(REDUCTIONS, OPS)]
     for (fn, rest, op), dtype in itertools.product([*cases, *[(f, (), "") for f in MOVES]], DTYPES):
         outcomes = [_outcome(fn, on, dtype, rest, group) for on in (torch.device("cpu"), device)]
+        if op == "AVG" and dtype in (torch.int64, torch.int16):  # see `as_nccl_does`
+            continue
         if outcomes[0] != outcomes[1]:
             different[f"{fn.__name__} {op} {dtype}"] = f"{outcomes[0]} {outcomes[1]}"
     return different
@@ -216,6 +218,46 @@ def unused_parameters(device: torch.device) -> list[float]:
             return self.used(x)
 
     return trained(DistributedDataParallel(Half().to(device), find_unused_parameters=True), device)
+
+
+def static_graph(device: torch.device) -> list[float]:
+    options: dict[str, Any] = {"static_graph": True, "gradient_as_bucket_view": True, "bucket_cap_mb": 0.0001}
+    return trained(DistributedDataParallel(model().to(device), **options), device)
+
+
+def synchronised_batch_norm(device: torch.device) -> list[Any]:
+    """PyTorch has it for GPUs alone; beside it stands the whole batch in one process."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    whole = torch.randn(4 * n, 5, 3)
+    layer: nn.Module = nn.BatchNorm1d(5)
+    if device.type != "cpu":
+        whole, layer = whole[4 * rank : 4 * rank + 4], nn.SyncBatchNorm.convert_sync_batchnorm(layer)
+    x = whole.to(device).requires_grad_()
+    layer.to(device)
+    y = layer(x)
+    (y**3).sum().backward()
+    assert x.grad is not None
+    results = [y.detach().cpu(), x.grad.cpu()]
+    if device.type == "cpu":
+        results = [t[4 * rank : 4 * rank + 4] for t in results]
+    return [t.mul(1e3).round().tolist() for t in results] + [layer.running_var.tolist()]
+
+
+def as_nccl_does(device: torch.device) -> list[Any]:
+    """Gathers into a tensor of any shape, averages of integers and blocks of calls, which gloo has none of."""
+    n, rank = dist.get_world_size(), dist.get_rank()
+    if device.type == "cpu":
+        return [[*range(n)] * 2, [int(-(n + 1) / 2)], [float(n)] * 3]
+    gathered = torch.empty(1, 2 * n, device=device)
+    dist.all_gather_into_tensor(gathered, torch.tensor([rank, rank], device=device, dtype=torch.float32))
+    averaged = torch.tensor([-1 - rank], device=device)
+    dist.all_reduce(averaged, dist.ReduceOp.AVG)
+    parts = [torch.ones(1, device=device), torch.ones(2, device=device)]
+    with dist.distributed_c10d._coalescing_manager(device=device):
+        for part in parts:
+            dist.all_reduce(part)
+    return [gathered.reshape(n, 2).T.flatten().int().tolist(), averaged.tolist(), torch.cat(parts).tolist()]
 
 
 def fully_sharded(device: torch.device) -> list[float]:
@@ -294,6 +336,8 @@ def main(backend: str, folder: Path) -> None:
     for group in groups:
         if dist.get_rank(group) >= 0:
             result["collectives"].update(same_collectives(device, group))
+    for fn in (static_graph, synchronised_batch_norm, as_nccl_does):
+        result[fn.__name__] = [fn(cpu), fn(device)]
     for fn in (data_parallel, unused_parameters, fully_sharded, tensor_parallel, tensors, objects):
         result[fn.__name__] = [fn(cpu), fn(device)]
     result["checkpoints"] = [checkpoints(cpu, folder), checkpoints(device, folder)]

@@ -60,7 +60,7 @@ def test_distributed(backend: str, processes: int, tmp_path: Path) -> None:
         assert result.pop("backend") == "graft"
         assert result.pop("collectives") == {}
         assert result.pop("compiled")
-        assert len(result) == 7
+        assert len(result) == 10
         for name, (on_cpu, on_device) in result.items():
             _assert_close(on_cpu, on_device, name)
 
@@ -127,6 +127,41 @@ def test_script_for_nccl(tmp_path: Path) -> None:
     first, second = done.stdout.splitlines()  # of the first process alone
     assert first == "True 2"
     np.testing.assert_allclose(float(second.split()[1]), _reference(), rtol=1e-6)
+
+
+def test_processes_that_a_program_starts(tmp_path: Path) -> None:
+    """They have its backend as their CUDA; the CPU counts as so many devices as are asked for."""
+    script = tmp_path / "spawning.py"
+    script.write_text(
+        "import torch\n"
+        "def main(rank):\n"
+        "    x = torch.ones(2, device=f'cuda:{rank}')\n"
+        "    print(torch.cuda.is_available(), torch.cuda.device_count(), x.is_cuda, x.device.index)\n"
+        "if __name__ == '__main__':\n"
+        "    n = torch.cuda.device_count()\n"
+        "    torch.multiprocessing.start_processes(main, nprocs=n)\n"
+    )
+    done = start(["-m", "tensorgraft", "run", "--on", "numpy", "--devices", "2", str(script)])
+    assert sorted(done.stdout.splitlines()) == ["True 2 True 0", "True 2 True 1"], done.stderr[-3000:]
+
+
+MISMATCH = """
+import torch, torch.distributed as dist
+dist.init_process_group("graft")
+x = torch.ones(3 + dist.get_rank(), device="graft")
+try:
+    dist.all_reduce(x)
+except RuntimeError as error:
+    print("Detected mismatch" in str(error), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_detail_names_calls_that_do_not_fit(tmp_path: Path) -> None:
+    script = tmp_path / "mismatch.py"
+    script.write_text(MISMATCH)
+    done = start([*LAUNCHED, "2", str(script)], TORCH_DISTRIBUTED_DEBUG="DETAIL", TENSORGRAFT_BACKEND="numpy")
+    assert done.stdout.split() == ["True", "True"], done.stderr[-3000:]
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tensorgraft.hub.runtime import processes_here
+from tensorgraft.hub.runtime import cpu_devices
 
 if TYPE_CHECKING:
     from tensorgraft.backends.jax.backend import JaxBackend
@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
     """`JaxBackend`, with which JAX is imported: `deferred` does without."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if "jax" not in sys.modules and (n := processes_here()) > 1:
+    if "jax" not in sys.modules and (n := cpu_devices()) > 1:
         os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(n))
     from tensorgraft.backends.jax import backend
 

@@ -9,7 +9,7 @@ import sys
 from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.deferred import Deferred, start
-from tensorgraft.hub.runtime import processes_here
+from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.importing import entry_points
 
 # by which a program, or who starts it, chooses devices for JAX
@@ -50,7 +50,7 @@ class DeferredJax(Deferred):
 
 def deferred() -> DeferredJax | None:
     """JAX's device 0, if it is known without JAX that this is the one CPU; None where JAX has to be asked."""
-    if "jax" in sys.modules or processes_here() > 1 or any(name in os.environ for name in _CHOICES):
+    if "jax" in sys.modules or cpu_devices() > 1 or any(name in os.environ for name in _CHOICES):
         return None
     if "host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return None

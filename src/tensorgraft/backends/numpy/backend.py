@@ -23,7 +23,7 @@ from tensorgraft.backends.numpy.sorting import NumpySorting
 from tensorgraft.backends.numpy.windowed import NumpyWindowed
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.dlpack import from_dlpack
-from tensorgraft.hub.runtime import processes_here
+from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.hub.tape import ByTape
 
 Array = Any
@@ -82,7 +82,7 @@ class NumpyBackend(
 
     @classmethod
     def device_count(cls) -> int:
-        return processes_here()
+        return cpu_devices()
 
     def is_array(self, x: Any, /) -> bool:
         return isinstance(x, np.ndarray | np.generic)

@@ -37,7 +37,7 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend
 from tensorgraft.hub.dlpack import from_dlpack as view_of
 from tensorgraft.hub.interchange import Exported
-from tensorgraft.hub.runtime import processes_here
+from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.hub.tape import ByTape
 
 Array = Any
@@ -241,8 +241,8 @@ def _number_processors(n: int) -> None:
 def _devices(platform: str | None) -> list[Any]:
     """The logical devices of a platform; where none is named, the GPUs if there are any."""
     with quiet():  # TensorFlow reports on its search for GPUs
-        if processes_here() > 1:
-            _number_processors(processes_here())
+        if cpu_devices() > 1:
+            _number_processors(cpu_devices())
         if platform is not None:
             return tf.config.list_logical_devices(platform.upper())
         return tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")

@@ -10,7 +10,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from tensorgraft.backends.torch.precision import NUMPY, SIGNED, torch_dtype
 from tensorgraft.backends.torch.recorder import StandIn, known, now
-from tensorgraft.hub.runtime import processes_here
+from tensorgraft.hub.runtime import cpu_devices
 
 Tensor = torch.Tensor
 _NUMPYS_OWN = "biufc"
@@ -27,7 +27,7 @@ def default_platform() -> str:
 
 def device_count(platform: str) -> int:
     if platform == "cpu":
-        return processes_here()
+        return cpu_devices()
     if platform == "cuda":  # not of `torch.cuda`, which answers for a backend while `tensorgraft run` runs a program
         count_devices = getattr(torch._C, "_cuda_getDeviceCount", None)
         return count_devices() if count_devices is not None else 0

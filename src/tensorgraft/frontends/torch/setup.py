@@ -45,6 +45,7 @@ KERNELS = (
     "neural.attention",
     "neural.average_pooling",
     "neural.batch_norm",
+    "neural.sync_batch_norm",
     "neural.convolution",
     "neural.ctc",
     "counting",

@@ -12,12 +12,18 @@ anything in it is imported.
 
 from __future__ import annotations
 
+import importlib
+import os
+
 from tensorgraft.frontends.torch_entry import hooks, loading
 
 FRONT_END = "tensorgraft.frontends.torch"
+COMMAND = "tensorgraft.cli.run"
 
 
 def autoload() -> None:
     """What PyTorch calls when it is imported: `device="graft"` works in any script."""
     loading.of(FRONT_END)
     hooks.register()
+    if on := os.environ.get("TENSORGRAFT_RUN"):  # a program under `tensorgraft run` has started this process
+        importlib.import_module(COMMAND).take_over(on)

@@ -136,10 +136,15 @@ def register_process_groups() -> None:
 
 
 def _process_group(options: Any, _: Any) -> Any:
-    from torch.distributed import ProcessGroupGloo
+    from torch.distributed import DebugLevel, ProcessGroupGloo, get_debug_level
+    from torch.distributed.distributed_c10d import _create_process_group_wrapper
 
     group = ProcessGroupGloo(options.store, options.group_rank, options.group_size, timeout=options.timeout)
     group.options.global_ranks_in_group = options.global_ranks_in_group
     group.options.group_name = options.group_id
     group._set_sequence_number_for_group()
-    return group
+    if get_debug_level() != DebugLevel.DETAIL:
+        return group
+    # as PyTorch does for the groups that it knows: every call is compared between the processes first
+    size = {"rank": options.group_rank, "world_size": options.group_size, "timeout": options.timeout}
+    return _create_process_group_wrapper(group, f"{options.group_id}:wrapper", options.store, **size)

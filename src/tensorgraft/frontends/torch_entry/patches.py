@@ -195,6 +195,11 @@ TABLE: list[Patch] = [
         "PyTorch's derivative of `linear` as one operator knows no forward mode",
     ),
     Patch(
+        "torch._C._distributed_c10d.Reducer._set_static_graph",
+        "device.collectives.static_graph",
+        "C++ reduces the map of unused parameters by way of pinned memory, which no Python device has",
+    ),
+    Patch(
         "torch.distributed.Reducer",
         "device.collectives.reducer",
         "C++ reduces the map of unused parameters by way of pinned memory, which no Python device has",
@@ -203,6 +208,12 @@ TABLE: list[Patch] = [
         "torch.distributed.distributed_c10d.Backend.__new__",
         "device.collectives.backend",
         "without a name PyTorch makes a group for the accelerator alone, whose barrier is one of the CPU",
+    ),
+    Patch(
+        "torch.distributed.distributed_c10d._coalescing_manager",
+        "device.collectives.coalescing",
+        "gloo has no blocks of calls; the list of tensors is given to it at once, as PyTorch does without a device",
+        also=("torch.distributed._coalescing_manager",),
     ),
     Patch(
         "torch.distributed.device_mesh.DeviceMesh.__init__",

@@ -344,6 +344,17 @@ def _translate_groups(patches: Patches, visible: Visible) -> None:
             self, TYPE if device_type == "cuda" else device_type, *args, **kwargs
         )
 
+    def hook_checked(original: Callable[..., Any]) -> Callable[..., Any]:
+        """Gradients compressed to bfloat16 are asked for by who has NCCL 2.10."""
+
+        def _check_comm_hook(self: Any, hook: Any) -> None:
+            if not getattr(hook, "__name__", "").startswith("bf16_compress"):
+                original(self, hook)
+
+        return _check_comm_hook
+
+    patches.wrap(torch.nn.parallel.DistributedDataParallel, "_check_comm_hook", hook_checked)
+    patches.set(torch._utils, "_get_available_device_type", lambda: TYPE)  # which checkpoints copy from
     patches.wrap(dist.Backend, "__new__", backend)
     patches.wrap(dist.device_mesh.DeviceMesh, "__init__", mesh)
     for owner in (dist, dist.distributed_c10d):

@@ -62,7 +62,10 @@ def _snapshot(module: torch.nn.Module, state_dict: Any) -> list[Undo]:
 
 
 def _fits(module: torch.nn.Module, state_dict: Any) -> bool:
-    """The keys are the module's, and the tensors of its shapes."""
+    """The keys are the module's, and the tensors of its shapes. (Not known of modules whose hooks make them what they
+    are, by collectives where they are sharded.)"""
+    if any(part._state_dict_hooks or part._state_dict_pre_hooks for part in module.modules()):
+        return False
     expected = module.state_dict(keep_vars=True)
     return (
         isinstance(state_dict, Mapping)

@@ -33,6 +33,7 @@ COLLECTIVES = """
     reduce_ reduce_scatter_ reduce_scatter_tensor_coalesced_ scatter_ send
 """
 _library, _aten = Library("c10d", "IMPL"), Library("aten", "IMPL")
+_FLAT = {"_allgather_base_", "_reduce_scatter_base_"}  # one tensor for all processes, of any shape as NCCL takes it
 _READ_ALONE = {"send", "barrier", "monitored_barrier_"}  # of those whose tensors are not called output
 # C++ asks a work's Python object, and does not keep it. Who keeps a work without waiting for it at once is the program,
 # which has the object itself; C++ alone keeps those of functional collectives, until somebody waits for them.
@@ -44,9 +45,15 @@ _MANY = 256
 class TransferredWork(dist.Work):
     """The handle of a collective on copies: what it has written is in the tensors once somebody has waited."""
 
-    def __init__(self, inner: dist.Work, written: list[tuple[torch.Tensor, torch.Tensor]], result: list[torch.Tensor]):
+    def __init__(
+        self,
+        inner: dist.Work,
+        written: list[tuple[torch.Tensor, torch.Tensor]],
+        result: list[torch.Tensor],
+        divisor: int = 1,
+    ):
         super().__init__()
-        self._inner, self._written, self._result = inner, written, result
+        self._inner, self._written, self._result, self._divisor = inner, written, result, divisor
         if len(_pending) > _MANY:  # of messages sent, for which nobody waits
             _pending.difference_update([w for w in _pending if not w._written and w._inner.is_completed()])
         _pending.add(self)
@@ -57,6 +64,8 @@ class TransferredWork(dist.Work):
             done = self._inner.wait() if timeout is None or not timeout else self._inner.wait(timeout)
             with torch.no_grad():
                 for tensor, copy in self._written:
+                    if self._divisor > 1:
+                        copy.div_(self._divisor, rounding_mode="trunc")
                     tensor.copy_(copy)
             self._written = []
             _pending.discard(self)
@@ -123,6 +132,12 @@ def _kernel(op: Overload) -> Callable[..., Any]:
             lowered[n] = value if isinstance(value, torch.ScriptObject) else _on_host(value, pairs)
             if n in outputs:
                 written += pairs
+            if name in _FLAT and isinstance(value, torch.Tensor):
+                lowered[n] = lowered[n].view(-1)
+        divisor = 1
+        if "reduce_op" in bound and written and _of_integers(bound["reduce_op"], written):
+            lowered["reduce_op"] = torch.classes.c10d.ReduceOp()  # the sum
+            divisor = dist.ProcessGroup.unbox(bound["process_group"]).size()
         outcome = op(**lowered)
         result = bound[outputs[0]] if outputs else []
         if outcome is None:
@@ -130,10 +145,18 @@ def _kernel(op: Overload) -> Callable[..., Any]:
         work = outcome[-1] if isinstance(outcome, tuple) else outcome
         tensors: Any = result
         leaves: list[Any] = optree.tree_leaves(tensors)
-        boxed = TransferredWork(dist.Work.unbox(work), written, leaves).boxed()
+        boxed = TransferredWork(dist.Work.unbox(work), written, leaves, divisor).boxed()
         return (result, boxed) if isinstance(outcome, tuple) else boxed
 
     return collective
+
+
+def _of_integers(reduce_op: Any, written: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
+    """An average of integers, which gloo has none of, is NCCL's: the sum, divided and rounded towards zero."""
+    dtypes = {copy.dtype for _, copy in written}
+    whole = not any(d.is_floating_point or d.is_complex or d == torch.bool for d in dtypes)
+    average: Any = dist.ReduceOp.AVG
+    return whole and reduce_op.op() == int(average)
 
 
 def _on_host(value: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
@@ -173,6 +196,17 @@ def reducer(original: Callable[..., Any]) -> Callable[..., Any]:
     return Reducer
 
 
+def static_graph(original: Callable[..., None]) -> Callable[..., None]:
+    """`Reducer._set_static_graph`, which makes such a map."""
+
+    @functools.wraps(original)
+    def _set_static_graph(self: Any) -> None:
+        with _MapOnHost():
+            original(self)
+
+    return _set_static_graph
+
+
 def mesh(original: Callable[..., None]) -> Callable[..., None]:
     """`DeviceMesh.__init__`: tensors that are spread over a mesh know the operators that `linear` is of on the CPU."""
 
@@ -189,6 +223,16 @@ def mesh(original: Callable[..., None]) -> Callable[..., None]:
 @functools.cache
 def _linear_in_parts() -> None:
     _aten.impl("linear", torch.ops.aten.linear.default.decompose, "AutogradPrivateUse1")
+
+
+def coalescing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`_coalescing_manager`: gloo begins no block of calls, and reduces or gathers a list of tensors in one."""
+
+    @functools.wraps(original)
+    def _coalescing_manager(group: Any = None, device: Any = None, async_ops: bool = False) -> Any:
+        return original(group, None if dist.get_backend(group) == TYPE else device, async_ops)
+
+    return _coalescing_manager
 
 
 def backend(original: Callable[..., Any]) -> Callable[..., Any]:

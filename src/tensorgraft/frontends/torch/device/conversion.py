@@ -64,7 +64,18 @@ def exchange(x: torch.Tensor, y: torch.Tensor) -> None:
     if grad is not None:
         if exchangeable(grad, y):
             exchange(grad, grad.to(y.device))
+        _assign_gradient(x, grad)
+
+
+def _assign_gradient(x: torch.Tensor, grad: torch.Tensor) -> None:
+    """`x.grad = grad`, also of another shape, which a gradient may have while data is exchanged (FSDP's parameters)."""
+    if grad.shape == x.shape:
         x.grad = grad
+        return
+    whole = x.data
+    x.data = torch.empty_like(grad)
+    x.grad = grad
+    x.data = whole
 
 
 def _exchange_classes(x: torch.Tensor, fresh: torch.Tensor) -> None:

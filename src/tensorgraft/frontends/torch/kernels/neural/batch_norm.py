@@ -17,18 +17,18 @@ Array = Any
 Axes = tuple[int, ...]
 
 
-def _channel(xp: Any, v: Array | None, x: Array) -> Array | None:
+def of_channels(xp: Any, v: Array | None, x: Array) -> Array | None:
     """A vector with an entry a channel, in the shape that broadcasts against `x`."""
     if v is None:
         return None
     return xp.reshape(widened(xp, v, x), (1, xp.shape(v)[0], *(1,) * (xp.ndim(x) - 2)))
 
 
-def _axes_but_channel(xp: Any, x: Array) -> Axes:
+def axes_but_channel(xp: Any, x: Array) -> Axes:
     return (0, *range(2, xp.ndim(x)))
 
 
-def _flat(xp: Any, v: Array) -> Array:
+def flat(xp: Any, v: Array) -> Array:
     return xp.reshape(v, (xp.size(v),))
 
 
@@ -44,12 +44,12 @@ def _batch_norm(
     eps: float,
 ) -> tuple[list[Array | None], list[Array]]:
     """(the new running statistics, one for each that is given; [result, saved mean, saved 1 / deviation])."""
-    wide, axes = widened(xp, x), _axes_but_channel(xp, x)
+    wide, axes = widened(xp, x), axes_but_channel(xp, x)
     running: list[Array | None] = [v for v in (running_mean, running_var) if v is not None]
     if training:
         mean, var = moments(xp, wide, axes)
         n = xp.count(x, axes)
-        news = (_flat(xp, mean), xp.multiply(_flat(xp, var), n / (n - 1) if n > 1 else math.nan))
+        news = (flat(xp, mean), xp.multiply(flat(xp, var), n / (n - 1) if n > 1 else math.nan))
         old_new = zip((running_mean, running_var), news, strict=True)
         mixed = []
         for old, new in old_new:
@@ -58,14 +58,14 @@ def _batch_norm(
                 new = xp.astype(new, xp.dtype_of(old))
                 mixed.append(xp.add(xp.multiply(old, 1 - momentum), xp.multiply(new, momentum)))
         running, rstd = mixed, xp.rsqrt(xp.add(var, eps))
-        saved = [_flat(xp, mean), _flat(xp, rstd)]
+        saved = [flat(xp, mean), flat(xp, rstd)]
     else:
         running = [None] * len(running)
-        mean = _channel(xp, running_mean, x)
-        rstd = xp.rsqrt(xp.add(_channel(xp, running_var, x), eps))
-        saved = [_flat(xp, mean), _flat(xp, rstd)]
+        mean = of_channels(xp, running_mean, x)
+        rstd = xp.rsqrt(xp.add(of_channels(xp, running_var, x), eps))
+        saved = [flat(xp, mean), flat(xp, rstd)]
     normal = xp.multiply(xp.subtract(wide, mean), rstd)
-    return running, [affine(xp, normal, _channel(xp, weight, x), _channel(xp, bias, x)), *saved]
+    return running, [affine(xp, normal, of_channels(xp, weight, x), of_channels(xp, bias, x)), *saved]
 
 
 def _batch_norm_meta(
@@ -147,19 +147,19 @@ def _batch_norm_gradients(
     eps: float,
     mask: Sequence[bool],
 ) -> tuple[Array | None, ...]:
-    axes = _axes_but_channel(xp, x)
+    axes = axes_but_channel(xp, x)
     if training:
-        mean, rstd = _channel(xp, saved_mean, x), _channel(xp, saved_rstd, x)
+        mean, rstd = of_channels(xp, saved_mean, x), of_channels(xp, saved_rstd, x)
     else:
-        mean, rstd = _channel(xp, running_mean, x), xp.rsqrt(xp.add(_channel(xp, running_var, x), eps))
+        mean, rstd = of_channels(xp, running_mean, x), xp.rsqrt(xp.add(of_channels(xp, running_var, x), eps))
     grad = widened(xp, grad, x)
     normal = xp.multiply(xp.subtract(widened(xp, x), mean), rstd)
     grad_x = None
     grad_weight, grad_bias = (xp.sum(v, axis=axes) for v in (xp.multiply(grad, normal), grad))
     if mask[0]:
-        scale = rstd if weight is None else xp.multiply(rstd, _channel(xp, weight, x))
+        scale = rstd if weight is None else xp.multiply(rstd, of_channels(xp, weight, x))
         if training:
-            means = (xp.divide(_channel(xp, v, x), max(xp.count(x, axes), 1)) for v in (grad_weight, grad_bias))
+            means = (xp.divide(of_channels(xp, v, x), max(xp.count(x, axes), 1)) for v in (grad_weight, grad_bias))
             grad = xp.subtract(xp.subtract(grad, xp.multiply(normal, next(means))), next(means))
         grad_x = xp.multiply(grad, scale)
     return grad_x, grad_weight if mask[1] else None, grad_bias if mask[2] else None
