@@ -3,6 +3,7 @@ conformance run."""
 
 import gc
 import os
+import sys
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
@@ -98,6 +99,16 @@ def _spared() -> None:
 
 
 _OF_BACKENDS = tuple(str(Path(__file__).parent / folder) + os.sep for folder in ("backends", "hub"))
+
+
+@pytest.fixture(autouse=True)
+def _current_device() -> Iterator[None]:
+    """What a test makes the current device is so for that test."""
+    name = "tensorgraft.frontends.torch.core.devices"
+    before = sys.modules[name].current_index() if name in sys.modules else 0
+    yield
+    if name in sys.modules and sys.modules[name].current_index() != before:
+        sys.modules[name].set_current_index(before)
 
 
 @pytest.fixture(autouse=True)

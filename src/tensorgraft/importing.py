@@ -9,6 +9,8 @@ import importlib.metadata
 from collections.abc import Iterator
 from typing import Any
 
+_freezes = False
+
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
@@ -20,10 +22,18 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if enabled:
-            if not gc.get_freeze_count():  # what is new counts as old, else it would all be gone through at once
+            if not _program_freezes():  # what is new counts as old, else it would all be gone through at once
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
+
+
+def _program_freezes() -> bool:
+    """The program keeps objects from the collector, which `unfreeze` would give back. Asked until it does: the count
+    goes through all of them."""
+    global _freezes
+    _freezes = _freezes or gc.get_freeze_count() > 0
+    return _freezes
 
 
 @functools.cache

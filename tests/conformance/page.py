@@ -59,7 +59,7 @@ def markdown(by_backend: dict[str, ran.Rows]) -> str:
         count = {name: sum(row[name] for row in rows.values()) for name in ("ran", "compared", "passed")}
         everything = sum(there[backend].values())
         part = "whole" if count["ran"] == everything else f"{count['ran'] / everything:.0%}"
-        figures = (f"{count['ran']} ({part})", everything, count["passed"], count["ran"] - count["compared"])
+        figures = (f"{count['ran']} ({part})", everything, count["passed"], count["ran"] - count["compared"] or "-")
         lines.append(f"| {backend} | {' | '.join(map(str, figures))} | {count['compared'] - count['passed']} |")
     places = sorted({place for rows in by_backend.values() for place in rows})
     lines += ["", f"| database | mode | dtype | {' | '.join(by_backend)} |", "| --- " * (3 + len(by_backend)) + "|"]

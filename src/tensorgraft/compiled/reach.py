@@ -208,7 +208,7 @@ def _is_module(value: Any) -> bool:
 
 def _of_tables(name: str, value: Any, tables: Sequence[dict[str, Any]]) -> Held:
     """Attributes."""
-    names = [f".{key}" if name else f"{key}" for table in tables for key in table]
+    names = [f".{key}" if name else f"{key}" for table in tables for key, _ in table.items()]
     return Held(name, value, lambda: [v for table in tables for v in table.values()], names)
 
 

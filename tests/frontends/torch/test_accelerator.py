@@ -34,6 +34,11 @@ def on_device(x):
     return x.device.type == "graft" and x.is_cuda and x.get_device() == torch.zeros(1, device="cuda").get_device()
 
 
+def test_lazy_modules():
+    for model in (torch.nn.LazyLinear(3).to("cuda"), torch.nn.LazyLinear(3).cuda()):
+        assert on_device(model(torch.ones(2, 4, device="cuda"))) and model.weight.shape == (3, 4)
+
+
 @pytest.mark.parametrize("device", CUDA.values(), ids=CUDA)
 def test_factories_and_moves(device):
     device = device()

@@ -229,7 +229,7 @@ class JaxBackend(
         if x.__class__ is jax.ShapeDtypeStruct:
             return abstract.stand_in(x)
         pieces = [x] if x.sharding.__class__ is SingleDeviceSharding else [s.data for s in x.addressable_shards]
-        return jax.make_array_from_single_device_arrays(x.shape, x.sharding, pieces, dtype=x.dtype)
+        return jax.make_array_from_single_device_arrays(x.shape, x.sharding, pieces)
 
     def eval_shape(self, fn: Callable[..., Any], /, *operands: Any) -> tuple[tuple[tuple[int, ...], np.dtype], ...]:
         specs = [jax.ShapeDtypeStruct(*x) if isinstance(x, tuple) else x for x in operands]

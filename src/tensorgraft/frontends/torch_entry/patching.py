@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Literal
 
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
+
 from tensorgraft.frontends.torch_entry import loading
 from tensorgraft.frontends.torch_entry.waiting import loading_first
 
@@ -105,7 +107,16 @@ def _make(row: Patch, owner: Any, name: str, original: Any) -> list[Change]:
         if getattr(place, attribute, None) is original or place is owner:
             changes.append((place, attribute, vars(place).get(attribute, _MISSING), value))
             setattr(place, attribute, value)
+            allow_for_uninitialized(original, value)
     return changes
+
+
+def allow_for_uninitialized(original: Any, ours: Any) -> None:
+    """`lazy_module.to(device)`: PyTorch lists the methods that parameters without a shape have, and asks for what is
+    there under the name of a method of its own."""
+    allowed: list[Any] = UninitializedTensorMixin._allowed_methods
+    if callable(ours) and original in allowed and ours not in allowed:
+        allowed.append(ours)
 
 
 def _put_back(owner: Any, name: str, own: Any, ours: Any) -> bool:

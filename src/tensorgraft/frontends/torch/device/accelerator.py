@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,7 +24,7 @@ import torch.utils._device
 from tensorgraft.frontends.torch.core import devices
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_named
 from tensorgraft.frontends.torch.device import cuda_api, file_locations, script_files, scripted
-from tensorgraft.frontends.torch_entry import safetensors_files
+from tensorgraft.frontends.torch_entry import patching, safetensors_files
 from tensorgraft.hub import registry
 
 # Functions that take `device=` by keyword. Those of `torch` first.
@@ -123,6 +124,7 @@ class Patches(contextlib.ExitStack):
         original = getattr(owner, name)
         ours = functools.wraps(original)(wrapper(original))
         self.set(owner, name, ours)
+        patching.allow_for_uninitialized(original, ours)
         self.callback(scripted.stand_for(ours, original))
 
 
@@ -137,6 +139,7 @@ def as_accelerator(on: str, jit: Callable[..., Any]) -> Iterator[None]:
     # PyTorch fills this table on first use with what `torch.empty` and the others are then; it needs the originals.
     torch.utils._device._device_constructors()
     with Patches() as patches:
+        patches.callback(_forget_functions)
         patches.callback(devices.set_current_index, devices.current_index())
         devices.set_current_index(visible.index(0))
         _translate_factories(patches, visible)
@@ -148,6 +151,13 @@ def as_accelerator(on: str, jit: Callable[..., Any]) -> Iterator[None]:
         patches.set(torch.nn.Module, "compile", lambda self, *args, **kwargs: None)
         cuda_api.install(patches, visible)
         yield
+
+
+def _forget_functions() -> None:
+    """Dynamo's tables of PyTorch's functions may have been made while ours stood in their places."""
+    rules: Any = sys.modules.get("torch._dynamo.trace_rules")
+    if rules is not None:
+        rules.clear_lru_cache()
 
 
 def _translate_factories(patches: Patches, visible: Visible) -> None:
