@@ -17,7 +17,7 @@ from jax.core import ShapedArray
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
-from tensorgraft.backends.jax import abstract, cache, native, process
+from tensorgraft.backends.jax import cache, native, process
 from tensorgraft.backends.jax.analysis import label_scope
 from tensorgraft.backends.jax.coded import JaxCoded
 from tensorgraft.backends.jax.control_flow import JaxControlFlow
@@ -31,8 +31,9 @@ from tensorgraft.backends.jax.operation import Tracer, is_common, is_tracing, is
 from tensorgraft.backends.jax.program import JaxProgram
 from tensorgraft.backends.jax.reduction import JaxReduction
 from tensorgraft.backends.jax.shape import JaxShape
-from tensorgraft.backends.jax.sharding import JaxSharding
 from tensorgraft.backends.jax.sorting import JaxSorting
+from tensorgraft.backends.jax.spread import abstract
+from tensorgraft.backends.jax.spread.sharding import JaxSharding
 from tensorgraft.backends.jax.transforms import JaxTransforms
 from tensorgraft.backends.jax.windowed import JaxWindowed
 from tensorgraft.errors import TracedValueError

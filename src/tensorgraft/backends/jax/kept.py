@@ -20,7 +20,7 @@ import jax
 from jax._src import core
 
 from tensorgraft.backends.jax import effort
-from tensorgraft.backends.jax.meshes import on_several_meshes
+from tensorgraft.backends.jax.spread.meshes import on_several_meshes
 
 LEAST = 128  # programs that may always stay: some 200 MB
 MOST = 2048  # that may stay where programs come back

@@ -10,9 +10,9 @@ import jax
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
-from tensorgraft.backends.jax.abstract import AbstractInputs, LoweredElsewhere, devices_of
 from tensorgraft.backends.jax.analysis import analyse
 from tensorgraft.backends.jax.products import turned_before
+from tensorgraft.backends.jax.spread.abstract import AbstractInputs, LoweredElsewhere, devices_of
 from tensorgraft.hub.analysis import Analysis
 from tensorgraft.importing import uncollected
 

@@ -26,7 +26,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Jaxpr, Primitive
 from jax.sharding import NamedSharding
 
-from tensorgraft.backends.jax import elsewhere
+from tensorgraft.backends.jax.spread import elsewhere
 
 Array = Any
 _MOST_SECONDS = 3600

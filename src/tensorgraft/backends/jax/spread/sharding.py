@@ -10,8 +10,8 @@ from jax import lax
 from jax.experimental import mesh_utils
 from jax.sharding import NamedSharding
 
-from tensorgraft.backends.jax.meshes import placement_of, sharding_of
 from tensorgraft.backends.jax.operation import Tracer, is_tracing
+from tensorgraft.backends.jax.spread.meshes import placement_of, sharding_of
 from tensorgraft.hub.placement import Placement
 
 Array = Any
