@@ -391,6 +391,22 @@ def test_a_plan_of_hugging_face():
     assert ours == theirs and {x.axes for x in forecast.exchanges} <= {("data",), ("model",), ("data", "model")}
 
 
+def test_fully_sharded_leaves_the_other_axes_to_other_plans():
+    """Its constraint by batch: of what a layer gives, dimensions that are split along another axis stay so."""
+    work = {}
+    for name, more in (("tensor", {}), ("both", parallel.fully_sharded("data"))):
+        torch.manual_seed(0)
+        model = parallel.shard_(Net().to(DEVICE), MESH, {**PLANS["tensor"][1], **more})
+        seen = []
+        model.up.register_forward_hook(lambda module, args, out, seen=seen: seen.append(out))
+        ids = parallel.shard((torch.arange(32) % 16).to(DEVICE), MESH, ("data",))
+        step = tg.jit(lambda ids, model=model: model(ids).square().sum(), compile="first")
+        work[name] = tg.explain(step, ids).program.flops
+        model(ids)
+        assert spec(seen[-1]) == (("data",), ("model",)), name
+    assert work["both"] <= 1.01 * work["tensor"]
+
+
 def test_a_plan_needs_no_memory():
     """Weights of 4 TB, 256 devices; the forward and backward pass, and an optimizer that is made inside."""
     mesh = parallel.mesh((16, 16), ("data", "model"), device="jax", abstract=True)

@@ -49,10 +49,14 @@ class Mesh:
 
 @dataclass(frozen=True)
 class Placement:
-    """Of an array: `spec` has for each dimension the names of the mesh's axes along which it is split, () for none."""
+    """Of an array: `spec` has for each dimension the names of the mesh's axes along which it is split, () for none.
+
+    `free`: dimensions that a constraint leaves as they are, split or not; an array at rest has none.
+    """
 
     mesh: Mesh
     spec: tuple[tuple[str, ...], ...]
+    free: tuple[int, ...] = ()
 
     @property
     def is_replicated(self) -> bool:
@@ -69,7 +73,8 @@ class Placement:
 
     def permuted(self, axes: Sequence[int]) -> Placement:
         """That of an array whose dimension i is the dimension `axes[i]` of this one's."""
-        return Placement(self.mesh, tuple(self.spec[a] for a in axes))
+        free = tuple(i for i, a in enumerate(axes) if a in self.free)
+        return Placement(self.mesh, tuple(self.spec[a] for a in axes), free)
 
     def fitted(self, shape: Sequence[int]) -> Placement:
         """That of an array which belongs to this one's, of another shape (scales, codes that are packed into one
@@ -78,6 +83,17 @@ class Placement:
         spec = (*spec, *((),) * (len(shape) - len(spec)))
         like = Placement(self.mesh, spec[: len(shape)])
         return Placement(self.mesh, tuple(() if n % like.parts(d) else spec[d] for d, n in enumerate(shape)))
+
+    def settled(self, now: Placement | None) -> Placement:
+        """Without free dimensions, for an array that lies as `now` says: those stay split along axes that are left."""
+        if not self.free:
+            return self
+        used = {name for names in self.spec for name in names}
+        same = now is not None and now.mesh == self.mesh
+        spec = list(self.spec)
+        for d in self.free:
+            spec[d] = tuple(name for name in now.spec[d] if name not in used) if now is not None and same else ()
+        return Placement(self.mesh, tuple(spec))
 
     def check(self, shape: Sequence[int], what: str) -> None:
         """Raises ValueError for a dimension that does not divide; `what` is the array's name in the message."""

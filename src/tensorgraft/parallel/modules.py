@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import gc
 import math
@@ -99,7 +100,8 @@ class OutputHook:
             parts = math.prod(mesh.extents[name] for name in self.axes)
             if batch is None or out.dim() < 2 or len(batch) != len(out) or len(out) % parts:
                 return out
-            return constrain(out, placement(mesh, (self.axes,), out.dim(), "shard_"))
+            by_batch = placement(mesh, (self.axes,), out.dim(), "shard_")
+            return constrain(out, dataclasses.replace(by_batch, free=tuple(range(1, out.dim()))))
         if out.dim() != len(self.spec):
             return out
         what = f"the output of {type(module).__name__}"

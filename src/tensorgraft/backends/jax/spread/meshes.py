@@ -23,7 +23,9 @@ def mesh_of(mesh: Mesh, platform: str) -> jax.sharding.Mesh | jax.sharding.Abstr
 
 @functools.lru_cache(maxsize=4096)
 def sharding_of(placement: Placement, platform: str) -> NamedSharding:
-    entries = [names[0] if len(names) == 1 else names or None for names in placement.spec]
+    entries: list[Any] = [names[0] if len(names) == 1 else names or None for names in placement.spec]
+    for d in placement.free:
+        entries[d] = PartitionSpec.UNCONSTRAINED
     return NamedSharding(mesh_of(placement.mesh, platform), PartitionSpec(*entries))
 
 

@@ -25,6 +25,8 @@ class JaxSharding:
     def constrain(self, x: Array, placement: Placement, /) -> Array:
         if not isinstance(x, jax.Array):  # a transform of ours has lent the storage its variable
             return x
+        if not isinstance(x, Tracer):
+            placement = placement.settled(self.placement(x))
         sharding = sharding_of(placement, self.device.platform)
         if isinstance(x, Tracer):
             return lax.with_sharding_constraint(x, sharding)

@@ -63,7 +63,8 @@ class _Constrain(torch.autograd.Function):
         if axis is None:
             return _Constrain.apply(x, number), None
         one = _by_number[number]
-        batched = Placement(one.mesh, (*one.spec[:axis], (), *one.spec[axis:]))
+        free = tuple(d + (d >= axis) for d in one.free)
+        batched = Placement(one.mesh, (*one.spec[:axis], (), *one.spec[axis:]), free)
         return _Constrain.apply(x, _number(batched)), axis
 
 
