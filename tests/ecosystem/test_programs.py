@@ -15,7 +15,7 @@ SCRIPTS = [
     pytest.param("torchmetrics_loop", "numpy", marks=SLOW),
     ("torchscript_model", "jax"),
     ("safetensors_files", "jax"),
-    ("gaussian_process", "numpy"),
+    pytest.param("gaussian_process", "numpy", marks=SLOW),
 ]
 FUNCTIONS = [
     ("jax", "flax_linen", "numpy", ["train", "decoder gradient"]),
@@ -23,7 +23,7 @@ FUNCTIONS = [
     ("jax", "haiku_net", "numpy", ["gradient", "lstm"]),
     ("jax", "equinox_model", "torch", ["train"]),
     ("jax", "diffrax_solve", "numpy", ["adaptive"]),
-    ("jax", "optimistix_solve", "torch", ["root", "least squares"]),
+    pytest.param("jax", "optimistix_solve", "torch", ["root", "least squares"], marks=SLOW),
     pytest.param("jax", "numpyro_model", "numpy", ["potential"], marks=SLOW),
     pytest.param("jax", "blackjax_sampler", "tensorflow", ["mala"], marks=SLOW),
     ("arrays", "scikit_learn", "torch", []),
