@@ -127,6 +127,7 @@ class Net(eqx.Module):
 
 
 def functional(seed):
+    keras.utils.set_random_seed(seed)  # of the weights of Dense, and of the order of the batches
     inputs = keras.Input((8,))
     grafted = tg.graft(Net(seed), onto="tensorflow")
     return keras.Model(inputs, keras.layers.Dense(2)(grafted(inputs))), grafted
