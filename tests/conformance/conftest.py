@@ -40,8 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             if option("--conformance") == "sample" and not case.in_sample(option("--of-thousand")):
                 continue
             reason = cases.known(case.key, failures)
-            # one process for an operator: its programs are compiled once
-            marks: list[Any] = [pytest.mark.xdist_group(f"{case.name} {backend}"), pytest.mark.compiled]
+            marks: list[Any] = [pytest.mark.compiled]
             marks += [pytest.mark.xfail(reason=reason)] if reason else []
             marked.append(pytest.param(case, id=f"{case.mode}-{case.dtype}-{case.name}-{backend}", marks=marks))
     metafunc.parametrize("case", marked)

@@ -37,7 +37,6 @@ def outcomes(tmp_path_factory):
     return found
 
 
-@pytest.mark.xdist_group("eight devices")
 @pytest.mark.parametrize("name", TESTS)
 def test_on_eight_devices(name, outcomes):
     assert outcomes.get(name, ["did not run"]) == []

@@ -9,7 +9,7 @@ from typing import Any
 from tensorgraft.arrays import framework_of
 from tensorgraft.hub.placement import Mesh
 from tensorgraft.parallel.matching import resolved, specs_by_name
-from tensorgraft.parallel.placing import note_mesh
+from tensorgraft.parallel.placing import front_end, note_mesh
 from tensorgraft.parallel.plans import Output, Plan
 
 
@@ -71,6 +71,6 @@ def _shard_tree(tree: Any, mesh: Mesh, plan: Plan) -> Any:
 
     def made() -> Iterator[Any]:
         for name, x in leaves:
-            yield trees.shard(x, mesh, placements[name]) if name in placements else x
+            yield front_end("shard_", x).shard(x, mesh, placements[name]) if name in placements else x
 
     return structure(list(made()))

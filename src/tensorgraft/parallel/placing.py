@@ -12,6 +12,7 @@ import optree
 from tensorgraft.arrays import framework_of
 from tensorgraft.hub.placement import Mesh, Placement
 from tensorgraft.parallel.meshes import Spec, placement_of
+from tensorgraft.parallel.trees import jax_of
 
 
 def shard(x: Any, mesh: Mesh, spec: Spec) -> Any:
@@ -90,7 +91,7 @@ def placement(x: Any) -> Placement | None:
 
     Raises TypeError for what is no array, and TracedValueError inside a compiled function, where that is not known.
     """
-    return _front_end("placement", x).placement(x)
+    return front_end("placement", x).placement(x)
 
 
 def bytes_by_device(x: Any) -> dict[int, int]:
@@ -107,7 +108,7 @@ def bytes_by_device(x: Any) -> dict[int, int]:
     for leaf in _leaves(x):
         if framework_of(leaf) is None:
             continue
-        key, by_device = _front_end("bytes_by_device", leaf).bytes_by_device(leaf)
+        key, by_device = front_end("bytes_by_device", leaf).bytes_by_device(leaf)
         if key not in seen:
             seen.add(key)
             for device, n in by_device.items():
@@ -130,7 +131,8 @@ def note_mesh(mesh: Mesh) -> None:
     _last[:] = [mesh]
 
 
-def _front_end(name: str, x: Any) -> ModuleType:
+def front_end(name: str, x: Any) -> ModuleType:
+    """What places arrays of the kind of `x`. Raises TypeError, with the name of the caller, for what is no array."""
     framework = framework_of(x)
     if framework == "torch":
         from tensorgraft.parallel import of_torch
@@ -151,19 +153,16 @@ def _front_end(name: str, x: Any) -> ModuleType:
 
 
 def _leaves(tree: Any) -> list[Any]:
-    jax = sys.modules.get("jax")
-    if jax is not None and any(framework_of(x) == "jax" for x in jax.tree.leaves(tree)):
-        return jax.tree.leaves(tree)
-    return optree.tree_leaves(tree)
+    jax = jax_of(tree)
+    return optree.tree_leaves(tree) if jax is None else jax.tree.leaves(tree)
 
 
 def _each(name: str, tree: Any, fn: Callable[[ModuleType, Any], Any]) -> Any:
     """`fn` of every array of a tree, which has one; of all before any result is given back."""
     if framework_of(tree) is not None:
-        return fn(_front_end(name, tree), tree)
-    jax = sys.modules.get("jax")
-    of_jax = jax is not None and any(framework_of(x) == "jax" for x in jax.tree.leaves(tree))
-    mapped: Any = jax.tree.map if of_jax else optree.tree_map  # type: ignore[union-attr]
+        return fn(front_end(name, tree), tree)
+    jax = jax_of(tree)
+    mapped: Any = optree.tree_map if jax is None else jax.tree.map
     if not any(framework_of(x) is not None for x in _leaves(tree)):
-        _front_end(name, tree)
-    return mapped(lambda x: x if framework_of(x) is None else fn(_front_end(name, x), x), tree)
+        front_end(name, tree)
+    return mapped(lambda x: x if framework_of(x) is None else fn(front_end(name, x), x), tree)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import optree
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.hub.placement import Mesh, Placement
+
+
+def jax_of(tree: Any) -> ModuleType | None:
+    """JAX, where a tree holds arrays of it: it is JAX's to take apart then."""
+    jax = sys.modules.get("jax")
+    holds = jax is not None and any(framework_of(x) == "jax" for x in jax.tree.leaves(tree))
+    return jax if holds else None
 
 
 def flatten(tree: Any) -> tuple[list[tuple[str, Any]], Callable[[list[Any]], Any]]:
     """((name, leaf) in order, what puts leaves together again)."""
-    jax = sys.modules.get("jax")
-    if jax is not None and any(framework_of(x) == "jax" for x in jax.tree.leaves(tree)):
+    if (jax := jax_of(tree)) is not None:
         pairs, structure = jax.tree_util.tree_flatten_with_path(tree)
         return [(_dotted(path), x) for path, x in pairs], lambda leaves: jax.tree.unflatten(structure, leaves)
     paths, leaves, spec = optree.tree_flatten_with_path(tree)
@@ -26,11 +32,3 @@ def flatten(tree: Any) -> tuple[list[tuple[str, Any]], Callable[[list[Any]], Any
 def _dotted(path: Any) -> str:
     parts = [next((getattr(k, a) for a in ("key", "name", "idx") if hasattr(k, a)), k) for k in path]
     return ".".join(map(str, parts))
-
-
-def shard(x: Any, mesh: Mesh, placement: Placement) -> Any:
-    if framework_of(x) == "jax":
-        from tensorgraft.parallel import of_jax as front
-    else:
-        from tensorgraft.parallel import of_arrays as front  # type: ignore[no-redef]
-    return front.shard(x, mesh, placement)

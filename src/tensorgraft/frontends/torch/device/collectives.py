@@ -19,12 +19,12 @@ import torch.distributed as dist
 from torch.library import Library
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tensorgraft import warned
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.schema import Overload
 from tensorgraft.frontends.torch.core.tensors import on_device
+from tensorgraft.frontends.torch.dispatch.autograd import linear_in_parts
 
 # every operator of PyTorch's that takes a process group
 COLLECTIVES = """
@@ -32,7 +32,7 @@ COLLECTIVES = """
     allreduce_coalesced_ alltoall_ alltoall_base_ barrier broadcast_ gather_ monitored_barrier_ recv_ recv_any_source_
     reduce_ reduce_scatter_ reduce_scatter_tensor_coalesced_ scatter_ send
 """
-_library, _aten = Library("c10d", "IMPL"), Library("aten", "IMPL")
+_library = Library("c10d", "IMPL")
 _FLAT = {"_allgather_base_", "_reduce_scatter_base_"}  # one tensor for all processes, of any shape as NCCL takes it
 _READ_ALONE = {"send", "barrier", "monitored_barrier_"}  # of those whose tensors are not called output
 # C++ asks a work's Python object, and does not keep it. Who keeps a work without waiting for it at once is the program,
@@ -139,12 +139,11 @@ def _kernel(op: Overload) -> Callable[..., Any]:
             lowered["reduce_op"] = torch.classes.c10d.ReduceOp()  # the sum
             divisor = dist.ProcessGroup.unbox(bound["process_group"]).size()
         outcome = op(**lowered)
-        result = bound[outputs[0]] if outputs else []
+        result: Any = bound[outputs[0]] if outputs else []
         if outcome is None:
             return None
         work = outcome[-1] if isinstance(outcome, tuple) else outcome
-        tensors: Any = result
-        leaves: list[Any] = optree.tree_leaves(tensors)
+        leaves: list[Any] = optree.tree_leaves(result)
         boxed = TransferredWork(dist.Work.unbox(work), written, leaves, divisor).boxed()
         return (result, boxed) if isinstance(outcome, tuple) else boxed
 
@@ -213,16 +212,13 @@ def mesh(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def __init__(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         if device_type == TYPE:
-            with warned.ignored():  # PyTorch notes the first kernel in a process that replaces another
-                _linear_in_parts()
+            _linear_in_parts()
         original(self, device_type, *args, **kwargs)
 
     return __init__
 
 
-@functools.cache
-def _linear_in_parts() -> None:
-    _aten.impl("linear", torch.ops.aten.linear.default.decompose, "AutogradPrivateUse1")
+_linear_in_parts = functools.cache(linear_in_parts)  # for good
 
 
 def coalescing(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -71,13 +71,18 @@ def run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
 _taken_apart: list[Library] = []  # `linear`, while there are dual tensors of ours
 
 
+def linear_in_parts() -> Library:
+    """From here on autograd sees the operators that `linear` is of on the CPU, until what is returned is destroyed."""
+    library = Library("aten", "IMPL")
+    with warned.ignored():  # PyTorch notes the first kernel in a process that replaces another
+        library.impl("linear", torch.ops.aten.linear.default.decompose, "AutogradPrivateUse1")
+    return library
+
+
 def _make_dual(original: Callable[..., Any]) -> Callable[..., Any]:
     def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
         if not _taken_apart and tensor.device.type == TYPE:
-            library = Library("aten", "IMPL")
-            _taken_apart.append(library)
-            with warned.ignored():  # PyTorch notes the first kernel in a process that replaces another
-                library.impl("linear", torch.ops.aten.linear.default.decompose, "AutogradPrivateUse1")
+            _taken_apart.append(linear_in_parts())
         return original(tensor, tangent, level=level)
 
     return make_dual

@@ -154,8 +154,12 @@ def _batch_norm_gradients(
         mean, rstd = of_channels(xp, running_mean, x), xp.rsqrt(xp.add(of_channels(xp, running_var, x), eps))
     grad = widened(xp, grad, x)
     normal = xp.multiply(xp.subtract(widened(xp, x), mean), rstd)
-    grad_x = None
-    grad_weight, grad_bias = (xp.sum(v, axis=axes) for v in (xp.multiply(grad, normal), grad))
+    grad_x = grad_weight = grad_bias = None
+    through_statistics = mask[0] and training
+    if mask[1] or through_statistics:
+        grad_weight = xp.sum(xp.multiply(grad, normal), axis=axes)
+    if mask[2] or through_statistics:
+        grad_bias = xp.sum(grad, axis=axes)
     if mask[0]:
         scale = rstd if weight is None else xp.multiply(rstd, of_channels(xp, weight, x))
         if training:
