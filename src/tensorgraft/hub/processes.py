@@ -1,22 +1,26 @@
 """The processes of one program, as who started them says in the environment: in the words of `torchrun`.
 
-`$RANK` of `$WORLD_SIZE`, which meet at `$MASTER_ADDR:$MASTER_PORT`; `$LOCAL_RANK` of `$LOCAL_WORLD_SIZE` on this machine.
+`$RANK` of `$WORLD_SIZE`, which meet at `$MASTER_ADDR:$MASTER_PORT`; `$LOCAL_RANK` of `$LOCAL_WORLD_SIZE` on a machine.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 # Set, to its number, by a process that has joined the others: those that it starts inherit its rank, and are not it.
 JOINED = "TENSORGRAFT_JOINED"
 # Set, to its number, by `tensorgraft run`: where nothing is said here, the backend may ask the machine's scheduler.
 DETECT = "TENSORGRAFT_CLUSTER"
+_SCHEDULERS = ("SLURM_JOB_ID", "OMPI_COMM_WORLD_SIZE", "JOB_COMPLETION_INDEX")
 _JOIN = "TENSORGRAFT_JOIN"  # 0: the devices of a process remain its own
 _TIMEOUT = "TENSORGRAFT_PROCESSES_TIMEOUT"
 
 failing = False  # this process is ending with an error: it does not wait for the others
+joined = False  # arrays can be spread over the devices of several processes
+meet: Callable[[Launched], str] | None = None  # HOST:PORT that the first process has chosen; PyTorch's import sets it
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,12 @@ def may_join() -> bool:
     """This process is the one that was started, none that it started itself, and nobody said otherwise."""
     mine = os.environ.get(JOINED) in (None, str(os.getpid()))
     return mine and os.environ.get(_JOIN) != "0" and multiprocessing.parent_process() is None
+
+
+def several() -> bool:
+    """This process may be one of several, as far as the environment says."""
+    detecting = os.environ.get(DETECT) == str(os.getpid()) and any(name in os.environ for name in _SCHEDULERS)
+    return joined or (may_join() and (detecting or launched() is not None))
 
 
 def launched() -> Launched | None:

@@ -32,7 +32,7 @@ from tensorgraft.backends.jax.program import JaxProgram
 from tensorgraft.backends.jax.reduction import JaxReduction
 from tensorgraft.backends.jax.shape import JaxShape
 from tensorgraft.backends.jax.sorting import JaxSorting
-from tensorgraft.backends.jax.spread import abstract, processes
+from tensorgraft.backends.jax.spread import abstract, processes, together
 from tensorgraft.backends.jax.spread.sharding import JaxSharding
 from tensorgraft.backends.jax.transforms import JaxTransforms
 from tensorgraft.backends.jax.windowed import JaxWindowed
@@ -124,13 +124,18 @@ class JaxBackend(
                 " and are known only when it runs.\nUse the array itself (where, cond, while_loop instead of Python's"
                 " if and while), or take this step out of the compiled function."
             )
-        return np.asarray(x)
+        try:
+            return np.asarray(x)
+        except RuntimeError:
+            if x.is_deleted() or x.is_fully_addressable:
+                raise
+        return together.gathered(x)
 
     def observe(self, fn: Callable[[np.ndarray], None], x: Array, /) -> None:
         if isinstance(x, Tracer) or not core.trace_state_clean():  # in a trace, what has a value now will have others
             _telling(fn)(lax.stop_gradient(x))
         else:
-            fn(np.asarray(x))
+            fn(self.to_numpy(x))
 
     copy = operation(lambda x: jax.numpy.copy(x))
 

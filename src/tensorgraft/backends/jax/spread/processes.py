@@ -1,20 +1,15 @@
 """Joining the processes of one program: `jax.devices()` are then those of all, and a program runs on all at once.
 
 JAX can join before it makes its devices, and then alone. So it is done where JAX starts as the default backend of a
-process that a launcher has started among others: by `torchrun`'s store, which this process reaches, the first process
-tells the others where JAX's coordinator is.
+process that a launcher has started among others.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes
-import logging
 import os
-import socket
 import sys
-from datetime import timedelta
 from typing import Any
 
 import jax
@@ -23,7 +18,6 @@ from jax._src import api, clusters, distributed, xla_bridge
 from tensorgraft.hub import processes, registry
 
 HEARTBEAT = 30  # seconds without a sign of life after which a process counts as dead, and the others end
-_log = logging.getLogger("tensorgraft")
 
 
 def count() -> int:
@@ -54,14 +48,15 @@ def join() -> None:
         return
     told = processes.launched()
     if told is not None:
-        with contextlib.closing(_Meeting(told)) as meeting:
-            _initialize(meeting.coordinator(), told.count, told.rank, _local_devices())
+        if processes.meet is not None:  # PyTorch is there, by whose store they meet
+            _initialize(processes.meet(told), told.count, told.rank, _local_devices())
     elif os.environ.get(processes.DETECT) == str(os.getpid()) and _scheduler() is not None:
         _initialize(None, None, None, None)
 
 
 def _initialize(address: str | None, n: int | None, rank: int | None, local: list[int] | None) -> None:
-    _simulate()
+    if asked := os.environ.get("TENSORGRAFT_DEVICES"):  # of the CPU; else one a process
+        jax.config.update("jax_num_cpu_devices", int(asked))
     # its signal handler keeps SIGTERM, by which launchers end processes, from ending one
     jax.config.update("jax_enable_preemption_service", False)
     seconds = int(processes.wait_seconds())
@@ -85,12 +80,6 @@ def _initialize(address: str | None, n: int | None, rank: int | None, local: lis
     _joined()
 
 
-def _simulate() -> None:
-    """Of the CPU, as many devices as were asked for; else one a process."""
-    if asked := os.environ.get("TENSORGRAFT_DEVICES"):
-        jax.config.update("jax_num_cpu_devices", int(asked))
-
-
 def _local_devices() -> list[int] | None:
     """Of several GPUs on a machine with several processes, each process has one, as with `torchrun`."""
     rank, n = os.environ.get("LOCAL_RANK", ""), os.environ.get("LOCAL_WORLD_SIZE", "")
@@ -99,48 +88,13 @@ def _local_devices() -> list[int] | None:
 
 
 def _scheduler() -> type[clusters.ClusterEnv] | None:
-    """What has started several processes and tells JAX so: SLURM, Open MPI, a cloud TPU, an indexed job of Kubernetes."""
+    """What has started several processes and tells JAX: SLURM, Open MPI, a cloud TPU, an indexed job of Kubernetes."""
     for kind in clusters.ClusterEnv._cluster_types:
         if kind.opt_in_only_method or (kind.name == "k8s" and "JOB_COMPLETION_INDEX" not in os.environ):
             continue
         if kind.is_env_present():
             return kind if kind.get_process_count() > 1 else None
     return None
-
-
-class _Meeting:
-    """The store at which the processes meet, `torchrun`'s or that of the first process."""
-
-    def __init__(self, told: processes.Launched) -> None:
-        from torch.distributed import PrefixStore, TCPStore
-
-        self._told = told
-        self._timeout = timedelta(seconds=processes.wait_seconds())
-        theirs = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        # as `init_process_group` makes it: the first process serves both from one
-        self._store = TCPStore(
-            told.address, told.port, told.count, told.rank == 0 and not theirs, self._timeout, False, multi_tenant=True
-        )
-        self._kept = PrefixStore(f"tensorgraft/{told.attempt}", self._store)
-
-    def coordinator(self) -> str:
-        """HOST:PORT of JAX's coordinator, which the first process chooses."""
-        told = self._told
-        if told.rank == 0:
-            with socket.create_connection((told.address, told.port), timeout=10) as line:
-                host = line.getsockname()[0]  # by which this machine is reached from there
-            with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
-                free.bind((host, 0))
-                port = free.getsockname()[1]
-            self._kept.set("coordinator", f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-        return self._kept.get("coordinator").decode()
-
-    def close(self) -> None:
-        if self._told.rank == 0:  # others may still ask it
-            _kept_alive.append(self._store)
-
-
-_kept_alive: list[Any] = []
 
 
 # ---- the end of a process --------------------------------------------------------------------------------------------
@@ -150,6 +104,7 @@ def _joined() -> None:
     if os.environ.get(processes.JOINED) == str(os.getpid()):
         return
     os.environ[processes.JOINED] = str(os.getpid())
+    processes.joined = True
     before = sys.excepthook
 
     def note(*error: Any) -> None:
