@@ -284,6 +284,12 @@ class RecordedBackend(_Operations):
     def bytes_by_device(self, x: Array, /) -> dict[int, int]:
         return self.inner.bytes_by_device(self.settled(x))
 
+    def pieces(self, x: Array, /) -> dict[tuple[int, ...], Array]:
+        return {at: self.constant(piece) for at, piece in self.inner.pieces(self.settled(x)).items()}
+
+    def with_piece(self, x: Array, offset: tuple[int, ...], piece: np.ndarray, /) -> Array:
+        return self.constant(self.inner.with_piece(self.settled(x), offset, piece))
+
     def synchronize(self) -> None:
         self.end_of_piece()
         self.judge()
