@@ -83,3 +83,20 @@ class JaxSharding:
 
     def bytes_by_device(self, x: Array, /) -> dict[int, int]:
         return {shard.device.id: shard.data.nbytes for shard in x.addressable_shards}
+
+    def pieces(self, x: Array, /) -> dict[tuple[int, ...], Array]:
+        found: dict[tuple[int, ...], Array] = {}
+        for shard in x.addressable_shards:
+            found.setdefault(_offset(shard), shard.data)
+        return found
+
+    def with_piece(self, x: Array, offset: tuple[int, ...], piece: np.ndarray, /) -> Array:
+        parts = [
+            jax.device_put(piece, shard.device) if _offset(shard) == offset else shard.data
+            for shard in x.addressable_shards
+        ]
+        return jax.make_array_from_single_device_arrays(x.shape, x.sharding, parts)
+
+
+def _offset(shard: jax.Shard) -> tuple[int, ...]:
+    return tuple(along.start or 0 for along in shard.index)
