@@ -11,7 +11,7 @@ from jax.experimental import mesh_utils
 from jax.sharding import NamedSharding
 
 from tensorgraft.backends.jax.operation import Tracer, is_tracing
-from tensorgraft.backends.jax.spread.meshes import placement_of, sharding_of
+from tensorgraft.backends.jax.spread.meshes import lies_so, placement_of, sharding_of
 from tensorgraft.hub.placement import Placement
 
 Array = Any
@@ -25,18 +25,12 @@ class JaxSharding:
     def constrain(self, x: Array, placement: Placement, /) -> Array:
         if not isinstance(x, jax.Array):  # a transform of ours has lent the storage its variable
             return x
-        if not isinstance(x, Tracer):
-            placement = placement.settled(self.placement(x))
-        sharding = sharding_of(placement, self.device.platform)
         if isinstance(x, Tracer):
-            return lax.with_sharding_constraint(x, sharding)
-        here = x.sharding
-        if here is sharding or (
-            isinstance(here, NamedSharding)
-            and here.mesh == sharding.mesh
-            and (here.spec == sharding.spec or here.is_equivalent_to(sharding, x.ndim))
-        ):
+            return lax.with_sharding_constraint(x, sharding_of(placement, self.device.platform))
+        if not placement.free and lies_so(x.sharding, placement, self.device.platform):
             return x
+        placement = placement.settled(self.placement(x))
+        sharding = sharding_of(placement, self.device.platform)
         return lax.with_sharding_constraint(x, sharding) if is_tracing() else jax.device_put(x, sharding)
 
     def abstract(self, shape: tuple[int, ...], dtype: np.dtype, placement: Placement | None = None, /) -> Array:
