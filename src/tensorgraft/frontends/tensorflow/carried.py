@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.errors import ShapeError
-from tensorgraft.frontends.tensorflow.values import TensorList, VariableCell, is_known, lifted
+from tensorgraft.frontends.tensorflow.values import TensorList, VariableCell, all_the_same, is_known, lifted
 from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
 from tensorgraft.hub.backend import Backend
 
@@ -21,7 +21,7 @@ _abstract = functools.cache(AbstractBackend)
 def arrays_of(x: Any) -> list[Any]:
     """The values in one: an array, the elements of a list, what a variable holds."""
     if isinstance(x, TensorList):
-        return [*(i for i in x.items or () if i is not None), *([] if x.items is not None else [x.stack, x.length])]
+        return [i for i in (*(x.items or ()), x.stack, x.length) if i is not None]
     return [x.value] if isinstance(x, VariableCell) else [x]
 
 
@@ -42,8 +42,9 @@ class Carried:
         self.arrays: list[Array] = []
         for k, value in enumerate(values):
             if isinstance(value, TensorList):
-                value = value.stacked(xp)
-                self.arrays.append(value.stack)
+                value = value if value.same is not None else value.stacked(xp)
+                if value.same is None:
+                    self.arrays.append(value.stack)
                 if not is_known(value.length) or self.growth.get(k):
                     self.arrays.append(lifted(xp, value.length))
             elif not isinstance(value, VariableCell):
@@ -55,11 +56,12 @@ class Carried:
         remaining, values = iter(arrays), []
         for k, like in enumerate(self.like):
             if isinstance(like, TensorList):
-                stack, grows = next(remaining), self.growth.get(k, 0)
+                stack, grows = None if like.same is not None else next(remaining), self.growth.get(k, 0)
                 length = like.length if is_known(like.length) and not grows else next(remaining)
                 if after is not None and is_known(like.length):
                     length = np.asarray(int(like.length) + grows * after, np.int32)
-                values.append(replace(like, stack=stack, length=length))
+                value = replace(like, stack=stack, length=length)
+                values.append(value if after is None else value.apart())
             else:
                 values.append(like if isinstance(like, VariableCell) else next(remaining))
         return values
@@ -69,8 +71,10 @@ class Carried:
         arrays: list[Array] = []
         for k, (value, like) in enumerate(zip(values, self.like, strict=True)):
             if isinstance(like, TensorList):
-                whole = replace(value, shape=like.extents()).stacked(self.xp, like.stack.shape[0])
-                arrays.append(whole.stack)
+                whole = value
+                if like.same is None:
+                    whole = replace(value, shape=like.extents()).stacked(self.xp, like.stack.shape[0])
+                    arrays.append(whole.stack)
                 if not is_known(like.length) or self.growth.get(k):
                     arrays.append(lifted(self.xp, whole.length))
             elif not isinstance(like, VariableCell):
@@ -101,6 +105,11 @@ class Carried:
 
 
 def _with_room(xp: Backend, before: TensorList, after: TensorList, steps: int | None) -> tuple[TensorList, int]:
+    if before.items is not None and after.items is not None and len(before.items) != len(after.items):
+        same = all_the_same(before.items + after.items)
+        if same is not None:
+            grows = len(after.items) - len(before.items)
+            return replace(before, items=None, same=same, length=before.count()), grows
     counts = before.count(), after.count()
     if not all(map(is_known, counts)):
         grows = 0 if after.items is None and before.items is None else 1
@@ -113,6 +122,8 @@ def _with_room(xp: Backend, before: TensorList, after: TensorList, steps: int | 
             "a tensor list grows in a loop of which it is not known how often it runs, in a program that is being"
             " traced: give maximum_iterations= to tf.while_loop, or call the program without compiling it"
         )
+    if before.same is not None:
+        return before, grows
     shaped = replace(before, shape=after.extents() if after.items or after.items is None else before.shape)
     return shaped.stacked(xp, int(counts[0]) + max(grows, 0) * (steps or 0)), grows
 
@@ -128,5 +139,5 @@ def _spec(xp: Backend, x: Any, moves: bool) -> Any:
     if not isinstance(x, TensorList):
         return spec(x)
     if x.items is None:
-        return replace(x, stack=spec(x.stack), length=x.length if is_known(x.length) else spec(x.length))
+        return replace(x, stack=None if x.stack is None else spec(x.stack), length=x.length if is_known(x.length) else spec(x.length))
     return replace(x, items=tuple(None if i is None else spec(i) for i in x.items))

@@ -35,13 +35,15 @@ def lifted(xp: Backend, x: Any) -> Any:
 @dataclass(frozen=True, eq=False)
 class TensorList:
     """A list of tensors. Its elements are apart (`items`, None for one that was not written), or, where a loop is
-    traced, in one array (`stack`, with room for more than there are) and counted (`length`)."""
+    traced, in one array (`stack`, with room for more than there are) and counted (`length`); or they are counted, and
+    are all the `same` known value."""
 
     dtype: np.dtype
     shape: Shape  # of an element
     items: tuple[Any, ...] | None = ()
     stack: Array = None
     length: Any = None
+    same: np.ndarray | None = None
 
     def count(self) -> Any:
         return np.asarray(len(self.items), np.int32) if self.items is not None else self.length
@@ -49,8 +51,8 @@ class TensorList:
     def extents(self) -> tuple[int, ...]:
         """The shape of an element. Raises ShapeError where it is not known."""
         shapes = [tuple(x.shape) for x in self.items or () if x is not None]
-        if self.stack is not None:
-            return tuple(self.stack.shape)[1:]
+        if self.stack is not None or self.same is not None:
+            return tuple(self.stack.shape)[1:] if self.same is None else self.same.shape
         if shapes:
             return shapes[0]
         if self.shape is None or None in self.shape:
@@ -65,6 +67,8 @@ class TensorList:
         return np.zeros(self.extents(), self.dtype) if x is None else x
 
     def get(self, xp: Backend, index: Any) -> Any:
+        if self.same is not None:
+            return self.same
         if self.items is not None and is_known(index):
             return self.item(xp, int(index))
         whole = self.stacked(xp)
@@ -82,6 +86,10 @@ class TensorList:
     def push(self, xp: Backend, x: Any) -> TensorList:
         if self.items is not None:
             return replace(self, items=(*self.items, x))
+        if self.same is not None:
+            if not _alike(self.same, x):
+                raise ShapeError("a list of equal numbers gets another one in a loop that is being traced")
+            return replace(self, length=_plus(xp, self.length, 1))
         stack = _put(xp, self.stack, self.length, lifted(xp, x))
         return replace(self, stack=stack, length=_plus(xp, self.length, 1))
 
@@ -89,7 +97,7 @@ class TensorList:
         if self.items is not None:
             return replace(self, items=self.items[:-1]), self.item(xp, len(self.items) - 1)
         last = _plus(xp, self.length, -1)
-        return replace(self, length=last), _row(xp, self.stack, last)
+        return replace(self, length=last), _row(xp, self.stack, last) if self.same is None else self.same
 
     def resized(self, xp: Backend, n: int) -> TensorList:
         if self.items is not None:
@@ -98,6 +106,10 @@ class TensorList:
 
     def stacked(self, xp: Backend, room: int | None = None, length: Any = None) -> TensorList:
         """In one array, with room for so many elements (of lists that are apart: those there are, if None)."""
+        if self.same is not None:
+            if not is_known(self.length):
+                raise ShapeError("a tensor list is written whose length depends on values that are being traced")
+            return self.apart().stacked(xp, room, length)
         if self.items is None:
             stack, have = self.stack, self.stack.shape[0]
             if room is not None and room > have:
@@ -114,13 +126,28 @@ class TensorList:
             stack = xp.concat([xp.stack(rows, axis=0), *more], axis=0)
         return replace(self, items=None, stack=stack, length=self.count() if length is None else length)
 
+    def apart(self) -> TensorList:
+        """A list of equal elements, each of them by itself, where it is known how many there are."""
+        if self.same is None or not is_known(self.length):
+            return self
+        return replace(self, items=(self.same,) * int(self.length), length=None, same=None)
+
     def array(self, xp: Backend) -> Array:
         """All elements in one array. Raises ShapeError where it is not known how many there are."""
-        if self.items is not None:
+        if self.items is not None or self.same is not None:
             return self.stacked(xp).stack
         if is_known(self.length):
             return xp.take_slice(self.stack, 0, 0, int(self.length))
         raise ShapeError("a tensor list is stacked whose length depends on values that are being traced")
+
+
+def _alike(a: Any, b: Any) -> bool:
+    return is_known(a) and is_known(b) and a.dtype == b.dtype and np.array_equal(a, b)
+
+
+def all_the_same(items: Sequence[Any]) -> np.ndarray | None:
+    """The known value that all of these are; None where they are not."""
+    return items[0] if items and all(_alike(items[0], x) for x in items) else None
 
 
 def _plus(xp: Backend, x: Any, n: int) -> Any:
