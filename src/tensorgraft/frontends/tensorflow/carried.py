@@ -40,9 +40,9 @@ class Carried:
         self.growth = growth or {}
         self.like: list[Any] = []
         self.arrays: list[Array] = []
-        for k, value in enumerate(values):
+        for k, x in enumerate(values):
+            value = x.stacked(xp) if isinstance(x, TensorList) and x.same is None else x
             if isinstance(value, TensorList):
-                value = value if value.same is not None else value.stacked(xp)
                 if value.same is None:
                     self.arrays.append(value.stack)
                 if not is_known(value.length) or self.growth.get(k):
@@ -139,5 +139,9 @@ def _spec(xp: Backend, x: Any, moves: bool) -> Any:
     if not isinstance(x, TensorList):
         return spec(x)
     if x.items is None:
-        return replace(x, stack=None if x.stack is None else spec(x.stack), length=x.length if is_known(x.length) else spec(x.length))
+        return replace(
+            x,
+            stack=None if x.stack is None else spec(x.stack),
+            length=x.length if is_known(x.length) else spec(x.length),
+        )
     return replace(x, items=tuple(None if i is None else spec(i) for i in x.items))

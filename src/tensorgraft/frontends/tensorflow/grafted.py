@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from tensorgraft.compiled.function import compiles_by
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.program import GraphProgram
 from tensorgraft.frontends.tensorflow.reading import read_function
-from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 
 Array = Any

@@ -1,7 +1,35 @@
-"""The rules of TensorFlow's raw operations, by area. Importing a module registers its rules; `rule` says what a rule is."""
+"""The rules of TensorFlow's raw operations, by area. Importing a module registers its rules; `rule` says what they are."""
 
-import importlib
-import pkgutil
+from tensorgraft.frontends.tensorflow.rules import (
+    activations,
+    control,
+    convolution,
+    elementwise,
+    indexing,
+    linalg,
+    lists,
+    normalisation,
+    pooling,
+    products,
+    reduction,
+    shape,
+    strided,
+    variables,
+)
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+__all__ = [
+    "activations",
+    "control",
+    "convolution",
+    "elementwise",
+    "indexing",
+    "linalg",
+    "lists",
+    "normalisation",
+    "pooling",
+    "products",
+    "reduction",
+    "shape",
+    "strided",
+    "variables",
+]

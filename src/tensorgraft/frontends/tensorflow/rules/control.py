@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.tensorflow.cells import written
 from tensorgraft.frontends.tensorflow.carried import Carried, traced
+from tensorgraft.frontends.tensorflow.cells import written
 from tensorgraft.frontends.tensorflow.counting import counted
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph
 from tensorgraft.frontends.tensorflow.planning import plan
@@ -128,9 +128,7 @@ def _as_a_loop(
     steps = None if count is None else count[0]
     moving = [i for i, value in enumerate(body.outputs) if body.argument(value) != i]
     cells = sorted(written(body) | written(cond))
-    init = Carried.into_loop(
-        xp, operands, moving, lambda abstract, specs: plan(body)(abstract, *specs), steps, cells
-    )
+    init = Carried.into_loop(xp, operands, moving, lambda abstract, specs: plan(body)(abstract, *specs), steps, cells)
 
     def inside(arrays: Sequence[Array]) -> list[Any]:
         state, values = list(operands), init.values(arrays)

@@ -56,7 +56,9 @@ def _batched_take(xp: Backend, x: Array, indices: Array, axis: int, batch: int) 
     shape = xp.shape(indices)
     grid = []
     for b in range(batch):
-        grid.append(xp.reshape(xp.iota(shape[b], dtypes.int64), tuple(shape[b] if a == b else 1 for a in range(len(shape)))))
+        grid.append(
+            xp.reshape(xp.iota(shape[b], dtypes.int64), tuple(shape[b] if a == b else 1 for a in range(len(shape))))
+        )
     out = xp.gather(moved, (*grid, indices))
     n = len(shape) - batch
     between = axis - batch

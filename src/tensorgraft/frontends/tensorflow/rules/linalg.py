@@ -48,9 +48,7 @@ def _places(n: int, m: int, k: np.ndarray, align: str) -> tuple[np.ndarray, np.n
 
 
 @rule("MatrixDiagPartV3", "MatrixDiagPartV2", known=("k",))
-def matrix_diag_part(
-    xp: Backend, x: Array, k: np.ndarray, padding: Array, *, align: str = "LEFT_LEFT"
-) -> Array:
+def matrix_diag_part(xp: Backend, x: Array, k: np.ndarray, padding: Array, *, align: str = "LEFT_LEFT") -> Array:
     *batch, n, m = xp.shape(x)
     rows, columns, inside = _places(n, m, k, align)
     flat = xp.reshape(x, (*batch, n * m))
@@ -124,9 +122,7 @@ def diag(xp: Backend, x: Array) -> Array:
 
 
 @rule("MatrixSetDiagV3", "MatrixSetDiagV2", known=("k",))
-def matrix_set_diag(
-    xp: Backend, x: Array, diagonals: Array, k: np.ndarray, *, align: str = "LEFT_LEFT"
-) -> Array:
+def matrix_set_diag(xp: Backend, x: Array, diagonals: Array, k: np.ndarray, *, align: str = "LEFT_LEFT") -> Array:
     return _with_diagonals(xp, x, diagonals, k, align)
 
 

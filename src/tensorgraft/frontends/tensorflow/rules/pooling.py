@@ -26,9 +26,7 @@ def _pooled(xp: Backend, x: Array, kind: str, ksize: Ints, strides: Ints, around
 
 
 @rule("MaxPool", "MaxPool3D")
-def max_pool(
-    xp: Backend, x: Array, *, ksize: Ints, strides: Ints, padding: str, explicit_paddings: Ints = ()
-) -> Array:
+def max_pool(xp: Backend, x: Array, *, ksize: Ints, strides: Ints, padding: str, explicit_paddings: Ints = ()) -> Array:
     return _pooled(xp, x, "max", ksize, strides, _around(xp.shape(x), ksize, strides, padding, explicit_paddings))
 
 
@@ -55,9 +53,7 @@ def _numbers(xp: Backend, counts: np.ndarray, dtype: np.dtype) -> Array:
 
 
 @rule("AvgPoolGrad", "AvgPool3DGrad", known=("shape",))
-def avg_pool_grad(
-    xp: Backend, shape: np.ndarray, d: Array, *, ksize: Ints, strides: Ints, padding: str
-) -> Array:
+def avg_pool_grad(xp: Backend, shape: np.ndarray, d: Array, *, ksize: Ints, strides: Ints, padding: str) -> Array:
     """Spread by the strides, then summed over the windows that an element was in."""
     extents = ints(shape)
     around = _around(extents, ksize, strides, padding)
@@ -87,9 +83,7 @@ def max_pool_grad(
         seen = xp.slice(padded, at, stop, strides)
         chosen = xp.logical_and(free, xp.equal(seen, y))
         free = xp.logical_and(free, xp.logical_not(chosen))
-        config = [
-            (i, n - i - ((o - 1) * s + 1), s - 1) for i, n, o, s in zip(at, extents, out, strides, strict=True)
-        ]
+        config = [(i, n - i - ((o - 1) * s + 1), s - 1) for i, n, o, s in zip(at, extents, out, strides, strict=True)]
         part = xp.pad(xp.where(chosen, d, zero), 0, config)
         total = part if total is None else xp.add(total, part)
     low = tuple(b for b, _ in around)

@@ -26,7 +26,13 @@ def adjoint(xp: Backend, x: Array) -> Array:
 
 @rule("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 def batch_matmul(
-    xp: Backend, a: Array, b: Array, *, adj_x: bool = False, adj_y: bool = False, Tout: np.dtype | None = None  # noqa: N803
+    xp: Backend,
+    a: Array,
+    b: Array,
+    *,
+    adj_x: bool = False,
+    adj_y: bool = False,
+    Tout: np.dtype | None = None,
 ) -> Array:
     a = adjoint(xp, a) if adj_x else a
     b = adjoint(xp, b) if adj_y else b
@@ -43,9 +49,11 @@ def batch_matmul(
 def einsum(xp: Backend, *operands: Array, equation: str) -> Array:
     given, _, wanted = equation.replace(" ", "").partition("->")
     labels = given.split(",")
-    missing = max(xp.ndim(x) - len(s.replace("...", "")) for s, x in zip(labels, operands, strict=True) if "..." in s) if (
-        "..." in given
-    ) else 0
+    missing = (
+        max(xp.ndim(x) - len(s.replace("...", "")) for s, x in zip(labels, operands, strict=True) if "..." in s)
+        if ("..." in given)
+        else 0
+    )
     dots = [chr(ord("À") + i) for i in range(missing)]
 
     def spelt(s: str, n: int) -> list[str]:

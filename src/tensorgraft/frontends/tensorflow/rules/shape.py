@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.tensorflow.rules.reduction import axes_of
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
+from tensorgraft.frontends.tensorflow.rules.reduction import axes_of
 from tensorgraft.frontends.tensorflow.values import VariableCell, is_known, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -119,7 +119,7 @@ def empty(xp: Backend, dims: np.ndarray, *, dtype: np.dtype) -> Array:
 
 
 @rule("Range", either=EVERY)
-def range_(xp: Backend, start: Any, limit: Any, delta: Any, *, Tidx: np.dtype) -> Any:  # noqa: N803
+def range_(xp: Backend, start: Any, limit: Any, delta: Any, *, Tidx: np.dtype) -> Any:
     """The bounds say how many there are: they have to be known."""
     if all(map(is_known, (start, limit, delta))):
         return np.arange(start.item(), limit.item(), delta.item()).astype(Tidx)

@@ -100,9 +100,7 @@ def adam(
     *,
     use_nesterov: bool = False,
 ) -> list[Array]:
-    scale = xp.divide(
-        xp.multiply(rate, xp.sqrt(xp.subtract(1, beta2_power))), xp.subtract(1, beta1_power)
-    )
+    scale = xp.divide(xp.multiply(rate, xp.sqrt(xp.subtract(1, beta2_power))), xp.subtract(1, beta1_power))
     left = xp.subtract(1, beta1)
     first.value = xp.add(first.value, xp.multiply(xp.subtract(d, first.value), left))
     second.value = xp.add(second.value, xp.multiply(xp.subtract(xp.square(d), second.value), xp.subtract(1, beta2)))
@@ -146,7 +144,5 @@ def adagrad(
 ) -> list[Array]:
     if update_slots:
         squares.value = xp.add(squares.value, xp.square(d))
-    cell.value = xp.subtract(
-        cell.value, xp.divide(xp.multiply(d, rate), xp.add(xp.sqrt(squares.value), epsilon))
-    )
+    cell.value = xp.subtract(cell.value, xp.divide(xp.multiply(d, rate), xp.add(xp.sqrt(squares.value), epsilon)))
     return []
