@@ -34,7 +34,6 @@ class JaxSharding:
             placement = placement.settled(self.placement(x))
         sharding = sharding_of(placement, self.device.platform)
         if isinstance(x, Tracer):
-            together.note(sharding)
             return lax.with_sharding_constraint(x, sharding)
         here = x.sharding
         if here is sharding or (
