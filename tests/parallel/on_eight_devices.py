@@ -485,6 +485,8 @@ def test_the_page():
     names = {}
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         for number, block in enumerate(blocks):
+            if "DistributedSampler" in block:  # a program of its own: see `test_on_several_processes`
+                continue
             exec(compile(block, f"{page}, block {number}", "exec"), names)
             assert number == 0 or np.isfinite(names.get("loss", 0.0))
     assert names["loss"] < names["before"]
