@@ -115,6 +115,6 @@ class Group:
         return (stride, stride * n) if first % (stride * n) < stride and len(self.world) % (stride * n) == 0 else None
 
 
-def in_words(what: Collective, shapes: Sequence[tuple[tuple[int, ...], np.dtype]], group: Group) -> str:
+def in_words(what: Collective, shapes: Sequence[tuple[tuple[int, ...], np.dtype]], among: str) -> str:
     """A call, as messages say it and processes compare it."""
-    return f"{what} of {', '.join(f'{dtype}{list(shape)}' for shape, dtype in shapes)} among {list(group.ranks)}"
+    return f"{what} of {', '.join(f'{dtype}{list(shape)}' for shape, dtype in shapes)} among {among}"

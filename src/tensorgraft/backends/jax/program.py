@@ -83,8 +83,8 @@ class JaxProgram:
 
         if self._across is None:
             return self._backend.compile(run, donate, self._options)
-        agreed = self._meeting.agreed(self._across)
-        return self._across.compiled(run, agreed, self._backend.scope, donate, self._options)
+        agreement = self._meeting.agreement(self._across)
+        return self._across.compiled(run, agreement, self._backend.scope, donate, self._options)
 
 
 def _anywhere(arrays: Sequence[Array], spread: bool) -> Sequence[Array]:

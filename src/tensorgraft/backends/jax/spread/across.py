@@ -106,27 +106,29 @@ class Across:
     def compiled(
         self,
         fn: Callable[..., tuple[Array, ...]],
-        agreed: Callable[..., None],
+        agree: Callable[[Sequence[Array]], contextlib.AbstractContextManager[Callable[[Sequence[Array]], None]]],
         scope: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
         donate: Sequence[int] = (),
         options: dict[str, Any] | None = None,
     ) -> Callable[..., tuple[Array, ...]]:
-        """`each(fn)`, compiled; called with arrays of this process, and gives such. `agreed` is called before it runs,
-        with the arrays."""
+        """`each(fn)`, compiled; called with arrays of this process, and gives such. Before it runs, the processes agree
+        on it."""
         program = jax.jit(self.each(fn), donate_argnums=tuple(donate), compiler_options=options)
         ran: set[Any] = set()
 
         def run(*arrays: Array) -> tuple[Array, ...]:
-            agreed(arrays)
-            with scope():
+            with agree(arrays) as gives, scope():
                 pieces = self.out(arrays)
                 looks = tuple((x.shape, x.dtype, x.weak_type) for x in pieces)
                 if looks in ran:
-                    return self.back(program(*pieces))
-                # `donate` allows, it does not ask: XLA says where it found no use for the memory
-                with warned.remembered(), warned.ignored("Some donated buffers were not usable"), without_connections():
-                    results = jax.block_until_ready(program(*pieces))
-            ran.add(looks)
+                    results = program(*pieces)
+                else:
+                    # `donate` allows, it does not ask: XLA says where it found no use for the memory
+                    silent = warned.ignored("Some donated buffers were not usable")
+                    with warned.remembered(), silent, without_connections():
+                        results = jax.block_until_ready(program(*pieces))
+                    ran.add(looks)
+                gives(results)
             return self.back(results)
 
         return run

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from tensorgraft.backends.jax.operation import is_tracing
 from tensorgraft.backends.jax.spread import processes
 from tensorgraft.backends.jax.spread.across import Across, alone, computed
-from tensorgraft.backends.jax.spread.comparing import agree
+from tensorgraft.backends.jax.spread.comparing import agreed
 from tensorgraft.backends.jax.spread.meeting import in_trace
 from tensorgraft.hub.collectives import WHOLE, Collective, Group, in_words
 
@@ -40,11 +40,11 @@ class JaxCollectives:
 def _eager(what: Collective, devices: tuple[int, ...], group: Group) -> Callable[..., tuple[Array, ...]]:
     n = group.size
 
-    def agreed(arrays: Sequence[Array]) -> None:
+    def agreement(arrays: Sequence[Array]) -> Any:
         shapes = [(x.shape, x.dtype) for x in arrays]
-        agree(devices, (what, *shapes), lambda: in_words(what, shapes, group), group.seconds)
+        return agreed(devices, (what, *shapes), lambda: in_words(what, shapes, str(list(group.ranks))), group.seconds)
 
-    return _along(devices).compiled(lambda *xs: tuple(computed(what, x, (WHOLE,), n) for x in xs), agreed)
+    return _along(devices).compiled(lambda *xs: tuple(computed(what, x, (WHOLE,), n) for x in xs), agreement)
 
 
 @functools.lru_cache(maxsize=256)

@@ -8,14 +8,17 @@ TORCH_DISTRIBUTED_DEBUG=DETAIL every call is compared.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import jax
 
 from tensorgraft.backends.jax.spread import processes
+from tensorgraft.backends.jax.spread.overdue import watched
 
 _lock = threading.Lock()
 _calls: Counter[tuple[int, ...]] = Counter()  # of each group, by its devices
@@ -23,19 +26,23 @@ _agreed: dict[tuple[int, ...], set[Hashable]] = {}
 _MARGIN = 5.0  # seconds that the others wait for the first of them longer than that one does
 
 
-def agree(devices: tuple[int, ...], signature: Hashable, words: Callable[[], str], seconds: float) -> None:
-    """Return once all processes of a group call the same, where this one has not called it before.
+def agreed(
+    devices: tuple[int, ...], signature: Hashable, words: Callable[[], str], seconds: float
+) -> contextlib.AbstractContextManager[Callable[[Sequence[Any]], None]]:
+    """The context of a call of all processes of a group, which begins when all call the same, where this one has not
+    called it before.
 
     Raises RuntimeError, in each of them, where they do not, or where one does not come in `seconds`."""
     with _lock:
         _calls[devices] += 1
         number, known = _calls[devices], _agreed.setdefault(devices, set())
     if signature in known and os.environ.get("TORCH_DISTRIBUTED_DEBUG") != "DETAIL":
-        return
+        return watched(words, seconds)
     verdict = _compared(devices, number, words(), seconds)
     if verdict:
         raise RuntimeError(verdict)
     known.add(signature)
+    return watched(words, seconds)
 
 
 def _compared(devices: tuple[int, ...], number: int, mine: str, seconds: float) -> str:

@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 
 from tensorgraft.backends.jax.operation import Tracer
 from tensorgraft.backends.jax.spread.across import Across, computed
-from tensorgraft.backends.jax.spread.comparing import agree
+from tensorgraft.backends.jax.spread.comparing import agreed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub.collectives import Collective, Group, World, in_words
 
@@ -46,8 +46,8 @@ class Meeting:
         if len(self._apart) > 1 or (self._apart and self._met):
             groups = sorted({str(list(g.ranks)) for g in (*self._apart.values(), *self._met.values())})
             raise TracedValueError(
-                f"collectives among the processes {' and '.join(groups)} in one compiled function: its program runs on"
-                " one mesh of processes, and these groups are no axes of one. Compile the parts apart, or make the groups"
+                f"collectives among the processes {' and '.join(groups)} in one compiled function: its program runs"
+                " on one mesh of processes, and these groups are no axes of one. Compile the parts apart, or make the groups"
                 " by init_device_mesh"
             )
         for name, group in self._apart.items():
@@ -66,20 +66,22 @@ class Meeting:
         if names and all(name in self._axes for name in names):
             self._met |= dict.fromkeys(names, group)
             sizes = [self._axes[name] for name in names]
+            where = f"{group.size} processes, {group.ranks[1] - group.ranks[0]} apart"  # so say all on the mesh
         else:
             names, sizes = (str(group.ranks),), [group.size]
             self._apart[names[0]] = group
-        self.words.append(in_words(what, [(x.shape, x.dtype) for x in arrays], group))
+            where = f"{list(group.ranks)}"
+        self.words.append(in_words(what, [(x.shape, x.dtype) for x in arrays], where))
         with extend_axis_env_nd(list(zip(names, sizes, strict=True))):
             # of what is no tracer `lax.psum` takes for granted that it is the same everywhere
             traced = [x if isinstance(x, Tracer) else lax.optimization_barrier(x) for x in arrays]
             return tuple(computed(what, x, names, group.size) for x in traced)
 
-    def agreed(self, across: Across) -> Callable[[Sequence[Array]], None]:
-        """Before the program runs: the processes compare what collectives they have in it."""
+    def agreement(self, across: Across) -> Callable[[Sequence[Array]], contextlib.AbstractContextManager[Any]]:
+        """Around a run of the program: before the first one, the processes compare what collectives they have in it."""
         seconds = max(group.seconds for group in (*self._met.values(), *self._apart.values()))
         words = f"a compiled function with {len(self.words)} collectives: {'; '.join(self.words)}"
-        return lambda _: agree(across.devices, words, lambda: words, seconds)
+        return lambda _: agreed(across.devices, words, lambda: words, seconds)
 
 
 def _mesh(devices: tuple[int, ...], shape: tuple[int, ...], names: tuple[str, ...]) -> Mesh:

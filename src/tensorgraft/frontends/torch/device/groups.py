@@ -50,7 +50,7 @@ class _Members:
         if len(here) != self._groups:  # a compiled program has to know all that there are
             self._groups = len(here)
             for pg in here:
-                if TYPE in {d.type for d in pg._device_types}:
+                if isinstance(pg, dist.ProcessGroup) and TYPE in {d.type for d in pg._device_types}:
                     self._of(pg)
         group = self._of(own)
         return group if all(map(self.joined, group.ranks)) else None
