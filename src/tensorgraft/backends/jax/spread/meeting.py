@@ -46,9 +46,9 @@ class Meeting:
         if len(self._apart) > 1 or (self._apart and self._met):
             groups = sorted({str(list(g.ranks)) for g in (*self._apart.values(), *self._met.values())})
             raise TracedValueError(
-                f"collectives among the processes {' and '.join(groups)} in one compiled function: its program runs"
-                " on one mesh of processes, and these groups are no axes of one. Compile the parts apart, or make the groups"
-                " by init_device_mesh"
+                f"collectives among processes {' and '.join(groups)} in one compiled function: its program runs on one"
+                " mesh of processes, of which these groups are no axes. Compile the parts apart, or make the groups by"
+                " init_device_mesh"
             )
         for name, group in self._apart.items():
             return Across(_mesh(group.devices, (group.size,), (name,)))

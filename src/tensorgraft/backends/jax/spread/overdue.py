@@ -1,7 +1,8 @@
-"""Collectives for which other processes do not come: the process ends when the time of its group is over.
+"""Collectives for which other processes do not come.
 
-XLA waits for ever, in C++, where no exception reaches it; so a thread looks at what is under way, as the watchdog of
-NCCL's groups in PyTorch does.
+XLA waits for ever, in C++, where no exception reaches it. So a thread looks at what is under way. After some seconds it
+says to the other processes what is waited for; where one calls something else, or the time of the group is over, it
+ends the process, as the watchdog of NCCL's groups in PyTorch does.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 _EVERY = 1.0  # seconds from one look to the next
+_LONG = 3.0  # seconds, after which the processes compare
 _lock = threading.Lock()
 _under_way: list[_Call] = []
 _some = threading.Event()
 _thread: threading.Thread | None = None
+Verdict = Callable[[Callable[[], bool]], str]  # its argument says when nobody needs it any more
 
 
 class _Call:
-    def __init__(self, words: Callable[[], str], seconds: float) -> None:
-        self.words, self.seconds, self.until = words, seconds, time.monotonic() + seconds
+    def __init__(self, verdict: Verdict, words: Callable[[], str], seconds: float) -> None:
+        self.verdict, self.words, self.seconds = verdict, words, seconds
+        self.begin, self.compared = time.monotonic(), False
         self.results: list[weakref.ref[Any]] | None = None  # None: it has not returned
 
     def over(self) -> bool:
@@ -36,10 +40,14 @@ class _Call:
 
 
 @contextlib.contextmanager
-def watched(words: Callable[[], str], seconds: float) -> Iterator[Callable[[Sequence[Any]], None]]:
-    """While a program of several processes runs. It is given the program's results, which may not be there yet."""
+def watched(verdict: Verdict, words: Callable[[], str], seconds: float) -> Iterator[Callable[[Sequence[Any]], None]]:
+    """While a program of several processes runs. It is given the program's results, which may not be there yet.
+
+    Arguments:
+        verdict: compares with the others, and says what is wrong, or "".
+    """
     global _thread
-    call = _Call(words, seconds)
+    call = _Call(verdict, words, seconds)
 
     def gives(arrays: Sequence[Any]) -> None:
         call.results = [weakref.ref(x) for x in arrays]
@@ -65,16 +73,26 @@ def _look() -> None:
     while True:
         _some.wait()
         time.sleep(_EVERY)
+        now = time.monotonic()
         with _lock:
             _under_way[:] = [call for call in _under_way if not call.over()]
             if not _under_way:
                 _some.clear()
-            late = [call for call in _under_way if time.monotonic() > call.until]
-        if late:
-            print(
-                f"tensorgraft: {late[0].words()} has waited {late[0].seconds:g} s, the timeout of its group, for other"
-                " processes, which call something else or have ended. This process ends.",
-                file=sys.stderr,
-                flush=True,
-            )
-            os._exit(1)
+                continue
+            call = _under_way[0]
+        if now > call.begin + call.seconds:
+            _end(call, f"{call.words()} has waited {call.seconds:g} s for other processes, the timeout of its group")
+        elif now > call.begin + _LONG and not call.compared:
+            call.compared = True
+            threading.Thread(target=_compare, args=(call,), name="tensorgraft comparison", daemon=True).start()
+
+
+def _compare(call: _Call) -> None:
+    if verdict := call.verdict(call.over):
+        _end(call, verdict)
+
+
+def _end(call: _Call, why: str) -> None:
+    if not call.over():
+        print(f"tensorgraft: this process ends: {why}", file=sys.stderr, flush=True)
+        os._exit(1)
