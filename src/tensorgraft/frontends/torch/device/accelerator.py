@@ -353,6 +353,13 @@ def _translate_groups(patches: Patches, visible: Visible) -> None:
 
         return _check_comm_hook
 
+    def fsdp() -> None:
+        """`FullyShardedDataParallel` compares its `device_id` with where parameters are."""
+        home = sys.modules["torch.distributed.fsdp._init_utils"]
+        patches.wrap(home, "_get_device_from_device_id", lambda original: lambda device_id, *args, **kwargs: original(
+            visible.translate(device_id) if isinstance(device_id, torch.device) else device_id, *args, **kwargs))  # fmt: skip
+
+    patches.callback(patching.when_imported("torch.distributed.fsdp._init_utils", fsdp))
     patches.wrap(torch.nn.parallel.DistributedDataParallel, "_check_comm_hook", hook_checked)
     patches.set(torch._utils, "_get_available_device_type", lambda: TYPE)  # which checkpoints copy from
     patches.wrap(dist.Backend, "__new__", backend)
