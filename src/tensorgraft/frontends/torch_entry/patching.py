@@ -172,10 +172,9 @@ class _Watch:
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
-
     def forget(self) -> None:
         if self in sys.meta_path:
-            sys.meta_path.remove(self)  # type: ignore[arg-type]
+            sys.meta_path.remove(self)
 
 
 def when_imported(name: str, then: Callable[[], object]) -> Callable[[], None]:
@@ -185,5 +184,5 @@ def when_imported(name: str, then: Callable[[], object]) -> Callable[[], None]:
     if name in sys.modules:
         then()
     else:
-        sys.meta_path.insert(0, watch)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, watch)
     return watch.forget

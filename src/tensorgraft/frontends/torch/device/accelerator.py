@@ -356,8 +356,12 @@ def _translate_groups(patches: Patches, visible: Visible) -> None:
     def fsdp() -> None:
         """`FullyShardedDataParallel` compares its `device_id` with where parameters are."""
         home = sys.modules["torch.distributed.fsdp._init_utils"]
-        patches.wrap(home, "_get_device_from_device_id", lambda original: lambda device_id, *args, **kwargs: original(
-            visible.translate(device_id) if isinstance(device_id, torch.device) else device_id, *args, **kwargs))  # fmt: skip
+        patches.wrap(home, "_get_device_from_device_id", device_id)
+
+    def device_id(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda given, *args, **kwargs: original(
+            visible.translate(given) if isinstance(given, torch.device) else given, *args, **kwargs
+        )
 
     patches.callback(patching.when_imported("torch.distributed.fsdp._init_utils", fsdp))
     patches.wrap(torch.nn.parallel.DistributedDataParallel, "_check_comm_hook", hook_checked)
