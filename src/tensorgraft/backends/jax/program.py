@@ -12,7 +12,9 @@ from jax.sharding import SingleDeviceSharding
 from tensorgraft import warned
 from tensorgraft.backends.jax.analysis import analyse
 from tensorgraft.backends.jax.products import turned_before
+from tensorgraft.backends.jax.spread import together
 from tensorgraft.backends.jax.spread.abstract import AbstractInputs, LoweredElsewhere, devices_of
+from tensorgraft.backends.jax.spread.merged import is_spread, merged
 from tensorgraft.hub.analysis import Analysis
 from tensorgraft.importing import uncollected
 
@@ -51,8 +53,10 @@ class JaxProgram:
         # XLA for the CPU drops barriers before it looks for common subexpressions and orders what it computes
         kept = backend.barriers > barriers and backend.device.platform == "cpu"
         self._options = {"xla_disable_hlo_passes": "cse_barrier_expander"} if kept else None
-        self._jaxpr = turned_before(jaxpr) if backend.device.platform == "cpu" else jaxpr
         self.captured: list[Array] = [*closed.consts, *stand_ins]
+        if is_spread([*closed.consts, *self._abstract], jaxpr):
+            jaxpr = merged(jaxpr)
+        self._jaxpr = turned_before(jaxpr) if backend.device.platform == "cpu" else jaxpr
 
     @property
     def size(self) -> int:
@@ -61,7 +65,7 @@ class JaxProgram:
     def analyse(self, donate: Sequence[int] = ()) -> Analysis:
         jaxpr = self._jaxpr
         with self._backend.scope(), warned.ignored("Some donated buffers were not usable"):
-            program = jax.jit(
+            program = together.jit(
                 lambda *captured: jax.core.eval_jaxpr(jaxpr, captured),
                 donate_argnums=tuple(donate),
                 compiler_options=self._options,
