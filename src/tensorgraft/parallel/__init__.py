@@ -5,6 +5,7 @@ The program sees whole tensors; XLA's partitioner (GSPMD) makes the pieces meet.
 
 from tensorgraft.hub.placement import Mesh, Placement
 from tensorgraft.parallel.automatic import Choice, auto
+from tensorgraft.parallel.limits import memory_limit
 from tensorgraft.parallel.meshes import Replicate, Shard, mesh
 from tensorgraft.parallel.models import shard_
 from tensorgraft.parallel.picture import visualize
@@ -37,6 +38,7 @@ __all__ = [
     "constrain",
     "data_parallel",
     "fully_sharded",
+    "memory_limit",
     "mesh",
     "placement",
     "plan",
