@@ -4,7 +4,10 @@ its own."""
 import copy
 import io
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import torch
 from torch import nn
@@ -105,3 +108,111 @@ def test_experts(make):
         parallel.expert_parallel(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="no parameter that fits experts='x'"):
         parallel.expert_parallel(model, experts="x")
+
+
+# ---- programs of JAX -------------------------------------------------------------------------------------------------
+
+X = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
+Y = np.tanh(X[:, ::-1])
+
+
+def placed(model, plan):
+    """(the model on a mesh, the batch there), or as they are for no plan"""
+    if plan is None:
+        return model, jnp.asarray(X), jnp.asarray(Y)
+    mesh, chosen = plan
+    return parallel.shard_(model, mesh, chosen), *parallel.shard_batch((jnp.asarray(X), jnp.asarray(Y)), mesh)
+
+
+def equinox(plan):
+    import equinox as eqx
+
+    model, x, y = placed(eqx.nn.MLP(8, 8, 16, 1, key=jax.random.key(0)), plan)
+    optimizer = optax.adam(1e-2)
+    state = optimizer.init(eqx.filter(model, eqx.is_array))
+
+    @eqx.filter_jit
+    def step(model, state):
+        loss, grads = eqx.filter_value_and_grad(lambda m: jnp.mean((jax.vmap(m)(x) - y) ** 2))(model)
+        updates, state = optimizer.update(grads, state, model)
+        return eqx.apply_updates(model, updates), state, loss
+
+    losses, kernels = [], [layer.weight.T for layer in model.layers]
+    for _ in range(2):
+        model, state, loss = step(model, state)
+        losses.append(float(loss))
+    return losses, kernels
+
+
+def linen(plan):
+    from flax import linen
+
+    class Net(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            return linen.Dense(8)(linen.gelu(linen.Dense(16)(x)))
+
+    net, optimizer = Net(), optax.adam(1e-2)
+    params, x, y = placed(net.init(jax.random.key(0), X), plan)
+    state = optimizer.init(params)
+
+    @jax.jit
+    def step(params, state):
+        loss, grads = jax.value_and_grad(lambda p: jnp.mean((net.apply(p, x) - y) ** 2))(params)
+        updates, state = optimizer.update(grads, state, params)
+        return optax.apply_updates(params, updates), state, loss
+
+    losses, kernels = [], [params["params"][f"Dense_{i}"]["kernel"] for i in range(2)]
+    for _ in range(2):
+        params, state, loss = step(params, state)
+        losses.append(float(loss))
+    return losses, kernels
+
+
+def nnx(plan):
+    from flax import nnx
+
+    class Net(nnx.Module):
+        def __init__(self, rngs):
+            self.up, self.norm = nnx.Linear(8, 16, rngs=rngs), nnx.BatchNorm(16, rngs=rngs)
+            self.drop, self.down = nnx.Dropout(0.2, rngs=rngs), nnx.Linear(16, 8, rngs=rngs)
+            self.up_again = self.up
+
+        def __call__(self, x):
+            return self.down(self.drop(nnx.gelu(self.norm(self.up(x)))))
+
+    net = Net(nnx.Rngs(0))
+    model, x, y = placed(net, plan)
+    assert model is net and net.up_again is net.up
+    optimizer = nnx.Optimizer(net, optax.adam(1e-2), wrt=nnx.Param)
+
+    @nnx.jit
+    def step(net, optimizer):
+        loss, grads = nnx.value_and_grad(lambda m: jnp.mean((m(x) - y) ** 2))(net)
+        optimizer.update(net, grads)
+        return loss
+
+    kernels = [net.up.kernel[...], net.down.kernel[...]]
+    return [float(step(net, optimizer)) for _ in range(2)], kernels
+
+
+LAYERS = {
+    equinox: {"layers.0.weight": ("model",), "layers.0.bias": ("model",), "layers.1.weight": (None, "model")},
+    linen: {"params.Dense_0.kernel": (None, "model"), "*.Dense_0.bias": ("model",), "*.Dense_1.kernel": ("model",)},
+    nnx: {"up.kernel": (None, "model"), "down.kernel": ("model", None)},
+}
+
+
+@pytest.mark.parametrize("program", LAYERS)
+def test_models_of_jax(program):
+    one, _ = program(None)
+    pieces = parallel.mesh((4, 2), ("data", "model"))
+    for plan, wanted in [
+        ((LINE, parallel.data_parallel()), [((), ()), ((), ())]),
+        ((LINE, parallel.fully_sharded()), [((), ("data",)), (("data",), ())]),
+        ((pieces, LAYERS[program]), [((), ("model",)), (("model",), ())]),
+    ]:
+        losses, kernels = program(plan)
+        assert np.allclose(losses, one, rtol=0, atol=1e-5) and [spec(k) for k in kernels] == wanted
+    with pytest.raises(ValueError, match="'wieght' of plan fits no parameter"):
+        program((LINE, {"wieght": ()}))

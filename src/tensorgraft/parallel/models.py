@@ -22,7 +22,8 @@ def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
 
     Arguments:
         model: a `torch.nn.Module` on the mesh's device; or a pytree of `tensorgraft.array_api` or JAX arrays (a
-            `tg.Module`, an Equinox model, parameters of Flax), of which a new one is returned.
+            `tg.Module`, an Equinox model, parameters of Flax), of which a new one is returned. Modules of Flax's nnx
+            are changed in place.
         mesh: `tg.parallel.mesh(...)`.
         plan: a mapping of patterns of names (`fnmatch`: "*.mlp.*") to specs as `tg.parallel.shard` takes them, to
             functions (name, shape, mesh) -> spec, or to `Output(spec)` for what a submodule of that name gives; the
