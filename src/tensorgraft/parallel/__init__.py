@@ -9,7 +9,17 @@ from tensorgraft.parallel.experts import expert_parallel
 from tensorgraft.parallel.meshes import Replicate, Shard, mesh
 from tensorgraft.parallel.models import shard_
 from tensorgraft.parallel.picture import visualize
-from tensorgraft.parallel.placing import bytes_by_device, constrain, placement, replicate, shard, shard_batch
+from tensorgraft.parallel.placing import (
+    batch_part,
+    bytes_by_device,
+    constrain,
+    placement,
+    process_count,
+    process_index,
+    replicate,
+    shard,
+    shard_batch,
+)
 from tensorgraft.parallel.planning import Exchange, Forecast, plan
 from tensorgraft.parallel.plans import Output, data_parallel, fully_sharded, sequence_parallel, tensor_parallel
 
@@ -23,6 +33,7 @@ __all__ = [
     "Replicate",
     "Shard",
     "auto",
+    "batch_part",
     "bytes_by_device",
     "constrain",
     "data_parallel",
@@ -31,6 +42,8 @@ __all__ = [
     "mesh",
     "placement",
     "plan",
+    "process_count",
+    "process_index",
     "replicate",
     "sequence_parallel",
     "shard",

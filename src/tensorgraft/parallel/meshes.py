@@ -38,6 +38,8 @@ def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = N
             the order in which they are neighbours (`jax.experimental.mesh_utils`).
         abstract: of devices that need not be there, for modules and inputs of the device `meta` (`tg.parallel.plan`).
 
+    Of several processes a mesh has as many devices of each.
+
     Returns a `Mesh`, which is hashable; two of the same devices, shape and names are equal.
 
     Raises ValueError for more devices than there are, sizes below 1, and names that are not one for each axis or are
@@ -59,6 +61,11 @@ def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = N
     ids = backend.mesh_ids(count)
     if ids is None:
         here = registry.backend_class(backend.name).device_count()
+        if (processes := backend.processes()[1]) > 1:
+            raise ValueError(
+                f"mesh: shape {sizes} takes {count} devices, and as many of each of the {processes} processes:"
+                f" {count / processes:g} of the {here} that each has. abstract=True makes one to plan for"
+            )
         simulated = " (XLA_FLAGS=--xla_force_host_platform_device_count=N, set before JAX starts, simulates N on a CPU)"
         raise ValueError(
             f"mesh: shape {sizes} takes {count} devices, and {backend.name} has {here} here"

@@ -9,7 +9,7 @@ from typing import Any
 from tensorgraft.arrays import framework_of
 from tensorgraft.hub.placement import Mesh
 from tensorgraft.parallel.matching import resolved, specs_by_name
-from tensorgraft.parallel.placing import front_end, note_mesh
+from tensorgraft.parallel.placing import check_same, front_end, note_mesh
 from tensorgraft.parallel.plans import Output, Plan
 
 
@@ -35,7 +35,7 @@ def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
 
     Raises ValueError for a pattern that fits no name, specs that do not fit (see `shard`), a parameter that is not on
     the mesh's device or only a part of its storage, one whose names have two specs; TypeError for a model that is
-    neither.
+    neither; RuntimeError, on every process, where several have different parameters.
 
     >>> import tensorgraft as tg, torch
     >>> model = torch.nn.Linear(4, 2).to(tg.device("jax"))
@@ -69,6 +69,7 @@ def _shard_tree(tree: Any, mesh: Mesh, plan: Plan) -> Any:
         plan = {p: entry for p, entry in plan.items() if not (isinstance(entry, Output) and entry.batch)}
     entry_of = specs_by_name(list(arrays), plan)
     placements = {name: resolved(entry_of(name), name, tuple(x.shape), mesh) for name, x in arrays.items()}
+    check_same("shard_", tree, mesh, arrays)
 
     def made() -> Iterator[Any]:
         for name, x in leaves:

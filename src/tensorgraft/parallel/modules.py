@@ -18,6 +18,7 @@ from tensorgraft.hub.placement import Mesh, Placement, placement
 from tensorgraft.parallel.matching import resolved, specs_by_name
 from tensorgraft.parallel.meshes import placement_of
 from tensorgraft.parallel.of_torch import check_device, constrain
+from tensorgraft.parallel.placing import check_same
 from tensorgraft.parallel.plans import EVERY_AXIS, Output, Plan
 
 Tensor = torch.Tensor
@@ -47,6 +48,7 @@ def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Mod
     for _, entry in outputs:
         placement(mesh, entry.spec, len(entry.spec), "shard_: Output")
         placement(mesh, (_batch_axes(entry, mesh),), 1, "shard_: Output")
+    check_same("shard_", model, mesh, {name: t for name, t, _ in chosen.values()})
     for _, t, where in chosen.values():
         _place(t, where)
     _place_states(chosen, mesh)

@@ -12,6 +12,7 @@ from jax.sharding import SingleDeviceSharding
 from tensorgraft import warned
 from tensorgraft.backends.jax.analysis import analyse
 from tensorgraft.backends.jax.products import turned_before
+from tensorgraft.backends.jax.spread import together
 from tensorgraft.backends.jax.spread.abstract import AbstractInputs, LoweredElsewhere, devices_of
 from tensorgraft.backends.jax.spread.merged import is_spread, merged
 from tensorgraft.hub.analysis import Analysis
@@ -64,7 +65,7 @@ class JaxProgram:
     def analyse(self, donate: Sequence[int] = ()) -> Analysis:
         jaxpr = self._jaxpr
         with self._backend.scope(), warned.ignored("Some donated buffers were not usable"):
-            program = jax.jit(
+            program = together.jit(
                 lambda *captured: jax.core.eval_jaxpr(jaxpr, captured),
                 donate_argnums=tuple(donate),
                 compiler_options=self._options,

@@ -42,7 +42,7 @@ def place(t: Tensor, placement: Placement) -> None:
     """Spread the storage of a tensor, which fills it, and keep it so: writes do not move it. Of a tensor of the device
     `meta` it is noted where it would lie."""
     if t.device.type == "meta":
-        t.untyped_storage().placement = placement.permuted(_order(t))  # type: ignore[attr-defined]
+        t.untyped_storage().placement = placement.permuted(by_strides(t))  # type: ignore[attr-defined]
         return
     cell = cell_of(t)
     state.touch(cell)
@@ -50,7 +50,7 @@ def place(t: Tensor, placement: Placement) -> None:
     if xp.compound:  # codes and scales, which lie as the tensor does
         pin(cell, cell.array, placement)
         return
-    order = _order(t)
+    order = by_strides(t)
     with xp.scope():
         array = cell.array
         rows = tuple(t.shape[d] for d in order)
@@ -59,7 +59,7 @@ def place(t: Tensor, placement: Placement) -> None:
     pin(cell, array, placement.permuted(order))
 
 
-def _order(t: Tensor) -> list[int]:
+def by_strides(t: Tensor) -> list[int]:
     """The dimensions in the order in which they lie."""
     strides = t.stride()
     return sorted(range(t.dim()), key=lambda d: (-strides[d], d))
@@ -71,7 +71,7 @@ def pinned(t: Tensor) -> Placement | None:
     placement: Placement | None = getattr(getattr(storage, "cell", storage), "placement", None)
     if placement is None or not fills(t):
         return None
-    order = _order(t)
+    order = by_strides(t)
     if len(placement.spec) != len(order):
         return None
     return placement.permuted([order.index(d) for d in range(len(order))])
