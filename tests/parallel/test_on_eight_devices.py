@@ -1,4 +1,4 @@
-"""What the files `..._on_eight_devices` test, in a process whose JAX has eight devices; and what one device says."""
+"""What the files `on_eight_*` test, in a process whose JAX has eight devices; and what one device says."""
 
 import ast
 import os
@@ -15,7 +15,7 @@ import tensorgraft as tg
 from tensorgraft import array_api as xp
 from tensorgraft import parallel
 
-FILES = [Path(__file__).with_name(name) for name in ("on_eight_devices.py", "checkpoints_on_eight_devices.py")]
+FILES = sorted(Path(__file__).parent.glob("on_eight_*.py"))
 TESTS = [node.name for file in FILES for node in ast.parse(file.read_text()).body
          if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]  # fmt: skip
 

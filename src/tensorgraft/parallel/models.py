@@ -24,7 +24,7 @@ def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
         model: a `torch.nn.Module` on the mesh's device, or on the CPU, from which parameters, buffers and what
             optimizers keep of them come one after the other, so that no device has all of it; or a pytree of
             `tensorgraft.array_api` or JAX arrays (a `tg.Module`, an Equinox model, parameters of Flax), of which a new
-            one is returned.
+            one is returned. Modules of Flax's nnx are changed in place.
         mesh: `tg.parallel.mesh(...)`.
         plan: a mapping of patterns of names (`fnmatch`: "*.mlp.*") to specs as `tg.parallel.shard` takes them, to
             functions (name, shape, mesh) -> spec, or to `Output(spec)` for what a submodule of that name gives; the
