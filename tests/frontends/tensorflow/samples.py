@@ -356,6 +356,24 @@ def windows() -> Iterator[Sample]:
         yield Sample("FusedBatchNormGradV3", (numbers(x.shape, seed=5), x, scale, *reserved), how)
 
 
+def randoms() -> Iterator[Sample]:
+    seed = np.asarray([3, -5], np.int64)
+    yield Sample("StatelessRandomGetKeyCounter", (seed,), {})
+    key, counter = (x.numpy() for x in tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed))
+    counter = np.asarray([2**64 - 1, 7], np.uint64)  # of which the low part overflows
+    for name in ("RandomUniform", "RandomNormal", "TruncatedNormal"):
+        for dtype in FLOATS:
+            operands = (np.asarray([5, 3], np.int32), key, counter, np.asarray(1, np.int32))
+            yield Sample(f"Stateless{name}V2", operands, {"dtype": dtype})
+    yield Sample("StatelessRandomUniform", (np.asarray([7]), seed), {"dtype": "float32"})
+    for dtype in ("int32", "int64", "uint32", "uint64"):
+        operands = (np.asarray([7], np.int32), key, counter, np.asarray(1, np.int32))
+        yield Sample("StatelessRandomUniformFullIntV2", operands, {"dtype": dtype})
+    for dtype in ("int32", "int64"):
+        bounds = np.asarray(-4, dtype), np.asarray(9, dtype)
+        yield Sample("StatelessRandomUniformIntV2", (*operands, *bounds), {})
+
+
 AREAS = {
     "elementwise": elementwise,
     "reductions": reductions,
@@ -363,4 +381,5 @@ AREAS = {
     "indexing": indexing,
     "matrices": matrices,
     "windows": windows,
+    "randoms": randoms,
 }
