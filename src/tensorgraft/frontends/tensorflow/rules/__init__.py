@@ -1,4 +1,4 @@
-"""The rules of TensorFlow's raw operations, by area. Importing a module registers its rules; `rule` says what they are."""
+"""The rules of TensorFlow's raw operations, by area. Importing a module registers its rules (see `rule`)."""
 
 from tensorgraft.frontends.tensorflow.rules import (
     activations,

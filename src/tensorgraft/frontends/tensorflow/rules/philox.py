@@ -39,8 +39,12 @@ def cipher(xp: Backend, key: tuple[Array, Array], counter: tuple[Array, ...]) ->
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
-        low0, high0 = _halves(xp, xp.multiply(xp.astype(c0, dtypes.uint64), xp.full((), _MULTIPLIERS[0], dtypes.uint64)))
-        low1, high1 = _halves(xp, xp.multiply(xp.astype(c2, dtypes.uint64), xp.full((), _MULTIPLIERS[1], dtypes.uint64)))
+        low0, high0 = _halves(
+            xp, xp.multiply(xp.astype(c0, dtypes.uint64), xp.full((), _MULTIPLIERS[0], dtypes.uint64))
+        )
+        low1, high1 = _halves(
+            xp, xp.multiply(xp.astype(c2, dtypes.uint64), xp.full((), _MULTIPLIERS[1], dtypes.uint64))
+        )
         c0, c1, c2, c3 = (
             xp.bitwise_xor(xp.bitwise_xor(high1, c1), k0),
             low1,
