@@ -225,4 +225,4 @@ def dies():
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         globals()[name]()
-    print("done", *sys.argv[1:])
+    print("done", *sys.argv[1:], flush=True)

@@ -72,11 +72,7 @@ def _initialize(address: str | None, n: int | None, rank: int | None, local: lis
         )
     except Exception as error:
         who = "this process" if rank is None else f"process {rank} of {n}"
-        raise RuntimeError(
-            f"{who} has waited {seconds} s ($TENSORGRAFT_PROCESSES_TIMEOUT) for the others to start JAX, the backend of"
-            f" the program: {str(error).splitlines()[0]}\nWhere only some of the processes use it, TENSORGRAFT_JOIN=0"
-            " keeps each by itself."
-        ) from error
+        raise RuntimeError(f"{who} does not join the others of the program: {str(error).splitlines()[0]}") from error
     _joined()
 
 
