@@ -82,6 +82,8 @@ class GraftedGraph:
         args, kwargs = optree.tree_unflatten(structure, specs)
         if isinstance(self.fn, ConcreteFunction):
             concrete = self.fn
+        elif getattr(self.fn, "input_signature", None) is not None:  # which says the shapes itself
+            concrete = self.fn.get_concrete_function()
         else:
             concrete = self.fn.get_concrete_function(*args, **kwargs)
         return GraphSignature(xp, concrete, _order(concrete, args, kwargs, specs), self.is_compiled)
@@ -168,8 +170,8 @@ def write(xp: Backend, variable: tf.Variable, value: Array) -> None:
         variable.assign(value)
     elif xp.is_traced(value):
         raise TracedValueError(
-            f"the variable {variable.name!r} is written while {xp.name} traces the call, when there is no value yet that"
-            " it could hold: use tg.jit in the place of the framework's own"
+            f"the variable {variable.name!r} is written while {xp.name} traces the call, when there is no value yet"
+            " that it could hold: use tg.jit in the place of the framework's own"
         )
     else:
         variable.assign(xp.to_numpy(value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import heapq
 import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import tensorflow as tf
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Shape, Value
 
 _NO_ARRAYS = (tf.resource, tf.variant)
-_INSIDE = tuple(os.sep + name + os.sep for name in ("tensorflow", "keras", "tensorgraft"))
+_LIBRARIES = ("tensorflow", "keras", "tf_keras", "tensorgraft")
 _KEPT = "_tensorgraft_graph"  # a graph's own FunctionGraph
 
 
@@ -95,7 +96,11 @@ def _node(op: tf.Operation, at: dict[tf.Operation, int], graph: tf.Graph) -> Gra
 
 
 def _place(op: tf.Operation) -> str:
-    frames = [frame for frame in op.traceback or () if not any(inside in frame.filename for inside in _INSIDE)]
+    """The line of the user's that made it: the last one outside of libraries."""
+    inside = tuple(
+        os.path.dirname(str(sys.modules[name].__file__)) + os.sep for name in _LIBRARIES if name in sys.modules
+    )
+    frames = [frame for frame in op.traceback or () if not frame.filename.startswith(inside)]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 

@@ -175,6 +175,13 @@ TABLE: list[Patch] = [
         "quantized.interface.refusing",
         "steps smaller than half a code would be lost silently: quantised parameters with gradients are refused",
     ),
+    # ---- tensors over many devices
+    Patch("torch.nn.Parameter.__deepcopy__", "core.placed.copying", "gradients of a copy lie as the copy does"),
+    Patch(
+        "torch.optim.Optimizer._process_value_according_to_param_policy",
+        "core.placed.loading",
+        "the state that an optimizer loads lies as its parameters do",
+    ),
     # ---- autocast, autograd
     Patch("torch.clear_autocast_cache", "device.autocast.clear_cache", "casts of weights on the device go as well"),
     Patch(
@@ -465,7 +472,8 @@ def patches() -> list[Patch]:
 
     Each has a `name`, the reason (`why`), when it is made (`at`: `"import"`, at `import torch`; `"use"`, at the first
     use of the device; `"compile"`, at the first `torch.compile`; `"checkpoint"`, when `torch.distributed.checkpoint` is
-    imported; `"index"`, while another device than index 0 is the current one), `since` which version of PyTorch it is needed, `until` what, and whether it is in force (`applied`).
+    imported; `"index"`, while another device than index 0 is the current one), `since` which version of PyTorch it is
+    needed, `until` what, and whether it is in force (`applied`).
 
     Returns a list of `Patch` records. Raises nothing.
 

@@ -160,7 +160,7 @@ class _Watch:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != self._name:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        self.forget()
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
@@ -172,10 +172,17 @@ class _Watch:
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
+    def forget(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
 
-def when_imported(name: str, then: Callable[[], object]) -> None:
-    """Call `then` once the module is there, which takes long to import and which few programs need."""
+
+def when_imported(name: str, then: Callable[[], object]) -> Callable[[], None]:
+    """Call `then` once the module is there, which takes long to import and which few programs need. Returns what makes
+    it wait no longer."""
+    watch = _Watch(name, then)
     if name in sys.modules:
         then()
     else:
-        sys.meta_path.insert(0, _Watch(name, then))  # type: ignore[arg-type]
+        sys.meta_path.insert(0, watch)
+    return watch.forget

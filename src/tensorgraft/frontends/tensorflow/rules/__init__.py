@@ -1,4 +1,4 @@
-"""The rules of TensorFlow's raw operations, by area. Importing a module registers its rules; `rule` says what they are."""
+"""The rules of TensorFlow's raw operations, by area. Importing a module registers its rules (see `rule`)."""
 
 from tensorgraft.frontends.tensorflow.rules import (
     activations,
@@ -11,6 +11,7 @@ from tensorgraft.frontends.tensorflow.rules import (
     normalisation,
     pooling,
     products,
+    random,
     reduction,
     shape,
     strided,
@@ -28,6 +29,7 @@ __all__ = [
     "normalisation",
     "pooling",
     "products",
+    "random",
     "reduction",
     "shape",
     "strided",

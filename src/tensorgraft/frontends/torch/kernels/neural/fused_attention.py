@@ -49,7 +49,10 @@ def spread() -> None:
         samples, heads = [
             [Shard(d) if x.ndim > 2 and x.shape[d] > 1 else Replicate() for x in operands] for d in (0, 1)
         ]
-        ways = [([Replicate()] * results, [Replicate()] * len(operands)), ([Shard(0)] * results, samples)]
+        ways: list[tuple[list[Any], list[Any]]] = [
+            ([Replicate()] * results, [Replicate()] * len(operands)),
+            ([Shard(0)] * results, samples),
+        ]
         if query.shape[1] == key.shape[1] or key.shape[1] % query.mesh.size() == 0:  # groups stay whole
             ways.append(([Shard(1)] * results, heads))
         return ways
