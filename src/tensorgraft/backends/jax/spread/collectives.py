@@ -15,7 +15,7 @@ from tensorgraft.backends.jax.spread import processes
 from tensorgraft.backends.jax.spread.across import Across, alone, computed
 from tensorgraft.backends.jax.spread.comparing import agreed
 from tensorgraft.backends.jax.spread.meeting import in_trace
-from tensorgraft.hub.collectives import WHOLE, Collective, Group, in_words
+from tensorgraft.hub.collectives import WHOLE, CollectiveCall, Group, in_words
 
 Array = Any
 
@@ -27,7 +27,7 @@ class JaxCollectives:
     def joined_as(self) -> int | None:
         return self.device.id if processes.count() > 1 else None
 
-    def collective(self, what: Collective, arrays: Sequence[Array], group: Group, /) -> tuple[Array, ...]:
+    def collective(self, what: CollectiveCall, arrays: Sequence[Array], group: Group, /) -> tuple[Array, ...]:
         if group.size == 1:
             return tuple(alone(what, x) for x in arrays)
         if is_tracing():
@@ -37,7 +37,7 @@ class JaxCollectives:
 
 
 @functools.lru_cache(maxsize=1024)
-def _eager(what: Collective, devices: tuple[int, ...], group: Group) -> Callable[..., tuple[Array, ...]]:
+def _eager(what: CollectiveCall, devices: tuple[int, ...], group: Group) -> Callable[..., tuple[Array, ...]]:
     n = group.size
 
     def agreement(arrays: Sequence[Array]) -> Any:
