@@ -31,7 +31,9 @@ TORCH = rooms(
     f"{UNDER_FRONT_ENDS} frontends.torch_entry",
 )
 ARRAYS = rooms("frontends.array_api", "core standard transforms", UNDER_FRONT_ENDS)
-FRONT_ENDS = " ".join([*TORCH, *ARRAYS, "array_api frontends.array_api.extensions frontends.jax frontends.jax.among"])
+FRONT_ENDS = " ".join(
+    [*TORCH, *ARRAYS, "array_api frontends.array_api.extensions frontends.jax frontends.jax.among frontends.tensorflow"]
+)
 # A layer -> what it may import, besides itself; what is built on what, from below. "a()" is the package's own __init__,
 # where that is above what is in the package.
 LAYERS = {
@@ -60,6 +62,7 @@ LAYERS = {
     "frontends.jax": UNDER_FRONT_ENDS,
     "frontends.jax.among": f"{UNDER_FRONT_ENDS} frontends.jax frontends.torch.core",
     **dict.fromkeys(["frontends.jax.among_tensors", "frontends.jax.among_keras"], "frontends.jax.among"),
+    "frontends.tensorflow": "errors hub compiled",
     "random": "frontends.array_api.extensions",
     "devices": "hub storage frontends.torch.core",
     "updates": f"hub arrays {FRONT_ENDS}",

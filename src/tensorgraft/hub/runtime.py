@@ -147,6 +147,15 @@ class Runtime:
         """How many bytes of `x` each device holds, by its number."""
         return {self.index: math.prod(self.shape(x)) * self.dtype_of(x).itemsize}
 
+    def pieces(self, x: Array, /) -> dict[tuple[int, ...], Array]:
+        """The pieces of `x` that devices of this process have, by their offsets: each once, however many have it."""
+        return {(0,) * len(self.shape(x)): x}
+
+    def with_piece(self, x: Array, offset: tuple[int, ...], piece: np.ndarray, /) -> Array:
+        """`x` with another piece at an offset of `pieces`, on every device of this process that has it. Nobody writes
+        `piece` any more."""
+        return self.asarray(piece)
+
     def joined_as(self) -> int | None:
         """The number of this device among those of all processes of the program, where the framework has joined these
         for collectives; None where it has not."""

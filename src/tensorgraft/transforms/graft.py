@@ -55,9 +55,17 @@ def graft(program: Any, *, onto: str) -> Any:
     whichever functions of `jax.numpy` and `jax.lax` it calls. Everything else in it JAX does itself; transforms of JAX
     work on it, and a callable pytree stays one.
 
+    A `tf.function`, or a `ConcreteFunction`, onto any backend is a function of that backend's arrays; TensorFlow traces
+    it, once for each signature, and its graph is computed by the backend, a whole training step included. It reads the
+    `tf.Variable`s, and writes them. `tg.jit` compiles it.
+
+        step = tg.graft(tf_step, onto="jax")
+        loss = step(x, y)
+
     Raises:
         TypeError: for programs and frameworks that are not known here.
         BackendNotAvailableError: for a backend unknown or not installed.
+        NotImplementedError: for an operation without a rule (of TensorFlow: from the call, before it computes).
 
     >>> import jax.numpy as jnp, tensorgraft as tg, torch
     >>> tg.graft(jnp.square, onto="torch")(torch.tensor([1.0, 3.0]))
@@ -68,6 +76,11 @@ def graft(program: Any, *, onto: str) -> Any:
         from tensorgraft.frontends.torch.graph.grafted import graft_module
 
         return graft_module(program, onto)
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None and isinstance(program, tensorflow.types.experimental.GenericFunction):
+        from tensorgraft.frontends.tensorflow.grafted import GraftedGraph
+
+        return GraftedGraph(program, registry.get(onto))
     if callable(program) and not isinstance(program, type) and onto == "jax":
         registry.lookup("jax")
         from tensorgraft.frontends.jax.by_rules import ByRules
@@ -89,7 +102,7 @@ def graft(program: Any, *, onto: str) -> Any:
             kind = AmongKeras
         return grafted(program, xp, kind, onto)
     raise TypeError(
-        "tg.graft takes a torch.nn.Module or an ExportedProgram onto 'jax', 'tensorflow' or 'numpy', or a JAX function"
-        " onto 'torch', 'tensorflow', 'numpy' or 'jax', not a"
+        "tg.graft takes a torch.nn.Module or an ExportedProgram onto 'jax', 'tensorflow' or 'numpy', a JAX function"
+        " onto 'torch', 'tensorflow', 'numpy' or 'jax', or a tf.function onto any backend, not a"
         f" {type(program).__qualname__} onto {onto!r}"
     )

@@ -1,6 +1,7 @@
 """What `test_distributed.py` runs in each of several processes: PyTorch's distributed interface on a device, beside the
 same on the CPU in the same process group. Arguments: the backend, a folder; the result of rank 0 is in result.json."""
 
+import gc
 import itertools
 import json
 import sys
@@ -297,6 +298,38 @@ def tensor_parallel(device: torch.device) -> list[float]:
     return trained(parallelize_module(whole, mesh, plan), device, split=False)
 
 
+def attention(device: torch.device) -> list[Any]:
+    """Of heads and of samples that lie with different processes, beside the whole on one."""
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    whole = [numbers(6, h, 5, 4, dtype=torch.float32, seed=h).div(5) for h in (6, 6, 6, 6)]
+    for t in whole:
+        dist.broadcast(t, 0)
+    grad = whole.pop()
+    results: list[Any] = []
+    for dim in (0, 1):
+        if device.type == "cpu":
+            parts = [t.clone().requires_grad_() for t in whole]
+        else:
+            parts = [distribute_tensor(t.to(device), mesh, [Shard(dim)]).requires_grad_() for t in whole]
+        out = nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
+        dy = distribute_tensor(grad.to(device), mesh, out.placements) if isinstance(out, DTensor) else grad
+        here = [out.detach(), *torch.autograd.grad(out, parts, dy)]
+        assert device.type == "cpu" or all(t.placements == (Shard(dim),) for t in here)
+        results += [(t.full_tensor() if isinstance(t, DTensor) else t).cpu().tolist() for t in here]
+    return results
+
+
+def releases(device: torch.device) -> bool:
+    """What has been exchanged is not kept: a training would fill the memory."""
+    x = torch.ones(3, device=device)
+    kept = torch.utils.weak.TensorWeakRef(x)
+    dist.all_reduce(x, async_op=True).wait()
+    functional.all_reduce(x, "sum", dist.group.WORLD).wait()
+    del x
+    gc.collect()
+    return kept() is None
+
+
 def tensors(device: torch.device) -> list[Any]:
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     x = distribute_tensor(torch.arange(24.0).reshape(8, 3).to(device), mesh, [Shard(0)])
@@ -433,7 +466,7 @@ def main(backend: str, folder: Path, every: bool) -> None:
             result["collectives"].update(same_collectives(device, group, joined, every))
     for fn in (static_graph, synchronised_batch_norm, as_nccl_does):
         result[fn.__name__] = [fn(cpu), fn(device)]
-    for fn in (data_parallel, unused_parameters, fully_sharded, tensor_parallel, tensors, objects):
+    for fn in (data_parallel, unused_parameters, fully_sharded, tensor_parallel, attention, tensors, objects, releases):
         result[fn.__name__] = [fn(cpu), fn(device)]
     result["checkpoints"] = [checkpoints(cpu, folder), checkpoints(device, folder)]
     for inside in (compiled, compiled_training):

@@ -73,7 +73,8 @@ def test_distributed(backend: str, processes: int, tmp_path: Path) -> None:
                 assert f"process {r} calls broadcast from {r}" in roots
                 assert f"process {r} calls a compiled function with {1 + r} collectives" in inside
             assert "of int32[30]" in dtypes and "of float32[30]" in dtypes
-        assert len(result) == 12
+        assert result["releases"] == [True, True]
+        assert len(result) == 14
         for name, (on_cpu, on_device) in result.items():
             _assert_close(on_cpu, on_device, name)
 
@@ -199,6 +200,24 @@ def test_accelerator_of_who_never_uses_the_device() -> None:
         ]
     )
     assert done.stdout.split() == ["cpu", "False", "graft", "True"], done.stderr
+
+
+def test_mesh_chooses_the_device_of_a_process() -> None:
+    """That of its number on the machine, as with CUDA, unless the program has chosen or used one."""
+    program = (
+        "import sys, torch\nfrom torch.distributed.device_mesh import init_device_mesh as mesh\n"
+        "exec(sys.argv[1])\nmesh('graft', (1,))\n"
+        "print(torch.graft.is_initialized(), torch.ones(1, device='graft').device)"
+    )
+    launched = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    launched |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "TENSORGRAFT_BACKEND": "numpy"}
+    for first, device in (
+        ("", "graft:1"),
+        ("torch.graft.set_device(0)", "graft:0"),
+        ("torch.ones(1).to('graft')", "graft:0"),
+    ):
+        done = start(["-c", program, first], **launched)
+        assert done.stdout.split() == ["True", device], done.stderr[-3000:]
 
 
 @pytest.mark.parametrize("backend", ["jax", "numpy"])

@@ -15,6 +15,7 @@ from tensorgraft.backends.jax.products import turned_before
 from tensorgraft.backends.jax.spread import together
 from tensorgraft.backends.jax.spread.abstract import AbstractInputs, LoweredElsewhere, devices_of
 from tensorgraft.backends.jax.spread.meeting import met
+from tensorgraft.backends.jax.spread.merged import is_spread, merged
 from tensorgraft.hub.analysis import Analysis
 from tensorgraft.importing import uncollected
 
@@ -54,8 +55,10 @@ class JaxProgram:
         # XLA for the CPU drops barriers before it looks for common subexpressions and orders what it computes
         kept = backend.barriers > barriers and backend.device.platform == "cpu"
         self._options = {"xla_disable_hlo_passes": "cse_barrier_expander"} if kept else None
-        self._jaxpr = turned_before(jaxpr) if backend.device.platform == "cpu" else jaxpr
         self.captured: list[Array] = [*closed.consts, *stand_ins]
+        if is_spread([*closed.consts, *self._abstract], jaxpr):
+            jaxpr = merged(jaxpr)
+        self._jaxpr = turned_before(jaxpr) if backend.device.platform == "cpu" else jaxpr
 
     @property
     def size(self) -> int:

@@ -7,9 +7,7 @@ primitive resolved to its rule, to JAX's own decomposition, or to an error that 
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -17,6 +15,7 @@ import numpy as np
 from jax.extend import core
 from jax.interpreters import partial_eval
 
+from tensorgraft.compiled.steps import RuleStep, StepsPlan
 from tensorgraft.frontends.jax import extents
 from tensorgraft.frontends.jax.decomposition import decomposed, without_references
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
@@ -50,57 +49,14 @@ class UnsupportedPrimitiveError(NotImplementedError):
     """A primitive of JAX without a rule."""
 
 
-@dataclass
-class JaxprStep:
-    """One equation. Slots are positions in the environment."""
+class JaxprPlan(StepsPlan):
+    """A jaxpr as a list of steps: constants are host arrays, or JAX keys, and operands may be `Keys`."""
 
-    name: str
-    run: Callable[..., Any]  # (xp, *operands) -> the result or results
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    several: bool
-    frees: tuple[int, ...] = ()  # slots that are not read again
+    def converted(self, xp: Backend, value: Any) -> Array:
+        return constant(xp, value)
 
-
-@dataclass
-class JaxprPlan:
-    """A jaxpr as a list of steps over numbered slots."""
-
-    size: int = 0
-    given: list[int] = field(default_factory=list)
-    constants: list[tuple[int, Any]] = field(default_factory=list)  # slot -> host array, or JAX keys
-    steps: list[JaxprStep] = field(default_factory=list)
-    results: list[int] = field(default_factory=list)
-    _on: weakref.WeakKeyDictionary[Backend, list[Array]] = field(default_factory=weakref.WeakKeyDictionary)  # constants
-
-    def __call__(self, xp: Backend, *operands: Array) -> list[Array]:
-        """The results, for the operands as arrays of `xp` (`Keys` for keys)."""
-        slots: list[Any] = [None] * self.size
-        for slot, value in zip((slot for slot, _ in self.constants), self._converted(xp), strict=True):
-            slots[slot] = value
-        for slot, value in zip(self.given, operands, strict=True):
-            slots[slot] = value
-        for step in self.steps:
-            results = step.run(xp, *[slots[i] for i in step.reads])
-            if step.several:
-                for slot, value in zip(step.writes, results, strict=True):
-                    slots[slot] = value
-            else:
-                slots[step.writes[0]] = results
-            for slot in step.frees:
-                slots[slot] = None
-        return [slots[i] for i in self.results]
-
-    def _converted(self, xp: Backend) -> list[Array]:
-        constants = None if xp.in_trace() else self._on.get(xp)
-        if constants is None:
-            values = [constant(xp, x) for _, x in self.constants]
-            if xp.in_trace() or any(
-                xp.is_traced(a) for v in values for a in (v.words if isinstance(v, Keys) else (v,))
-            ):
-                return values  # constants of somebody's trace
-            constants = self._on[xp] = values
-        return constants
+    def arrays_in(self, value: Any) -> Sequence[Array]:
+        return value.words if isinstance(value, Keys) else (value,)
 
 
 def constant(xp: Backend, x: Any) -> Array:
@@ -124,8 +80,7 @@ def evaluator(xp: Backend, closed: core.ClosedJaxpr) -> Callable[..., list[Array
 def plan(closed: core.ClosedJaxpr) -> JaxprPlan:
     new = JaxprPlan()
     _Planner(new).top(without_references(closed))
-    _drop_unread_constants(new)
-    _mark_last_uses(new)
+    new.finish()
     return new
 
 
@@ -168,7 +123,7 @@ class _Planner:
             elif extents.is_symbolic(equation):
                 writes = [self.new() for _ in equation.outvars]
                 self.plan.steps.append(
-                    JaxprStep(
+                    RuleStep(
                         equation.primitive.name,
                         functools.partial(_resolved_late, equation, known),
                         tuple(reads),
@@ -181,7 +136,7 @@ class _Planner:
             else:
                 writes = [self.new() for _ in equation.outvars]
                 self.plan.steps.append(
-                    JaxprStep(
+                    RuleStep(
                         equation.primitive.name,
                         resolved(equation, known),
                         tuple(reads),
@@ -272,16 +227,3 @@ def _by_word(name: str, rule: PrimitiveRule, params: dict[str, Any]) -> Callable
 
 def _because(name: str) -> str:
     return f": {REASONS[name]}" if name in REASONS else ""
-
-
-def _drop_unread_constants(whole: JaxprPlan) -> None:
-    read = {*whole.results, *(slot for step in whole.steps for slot in step.reads)}
-    whole.constants = [(slot, value) for slot, value in whole.constants if slot in read]
-
-
-def _mark_last_uses(whole: JaxprPlan) -> None:
-    kept = {*whole.results, *whole.given, *(slot for slot, _ in whole.constants)}
-    for step in reversed(whole.steps):
-        frees = {*step.reads, *step.writes} - kept
-        step.frees = tuple(frees)
-        kept |= frees

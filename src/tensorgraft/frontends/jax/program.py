@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from jax import export
 from jax.extend import core
 
+from tensorgraft.compiled.steps import CompiledPart
 from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.evaluate import plan
@@ -181,37 +181,20 @@ def derivative_of_jax(mode: str) -> Iterator[None]:
         ) from error
 
 
-class JaxprPart:
+class JaxprPart(CompiledPart):
     """A jaxpr, run on a backend step by step, or as one compiled program. Keys are the arrays of their words."""
 
     def __init__(self, closed: core.ClosedJaxpr, compiled: bool) -> None:
         self.closed = closed
-        self.is_compiled = compiled
         self._plan = plan(closed)
         self._keyed = [i for i, a in enumerate(closed.in_avals) if is_key_dtype(a.dtype)]
-        self._programs: weakref.WeakKeyDictionary[Backend, Callable[..., list[Array]]] = weakref.WeakKeyDictionary()
+        super().__init__(self._on_words, compiled)
 
-    def __call__(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
-        if not self.is_compiled or not xp.traces or any(map(xp.is_traced, arrays)):
-            return self._evaluate(xp, arrays)
-        program = self._programs.get(xp)
-        if program is None:
-            program = self._programs[xp] = self._compile(xp, arrays)
-        return program(arrays)
-
-    def _evaluate(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
+    def _on_words(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         operands = list(arrays)
         for i in self._keyed:
             operands[i] = Keys.of(xp, operands[i])
         return [x.data(xp) if isinstance(x, Keys) else x for x in self._plan(xp, *operands)]
-
-    def _compile(self, xp: Backend, arrays: Sequence[Array]) -> Callable[[Sequence[Array]], list[Array]]:
-        stand_ins = [xp.stand_in(a) for a in arrays]
-        program = xp.trace(lambda: self._evaluate(xp, stand_ins))
-        argument = {id(a): i for i, a in enumerate(stand_ins)}
-        sources = [argument.get(id(a), a) for a in program.captured]
-        run = program.compile()
-        return lambda arrays: list(run(*[arrays[s] if isinstance(s, int) else s for s in sources]))
 
 
 def _put(arrays: Sequence[Any], where: Sequence[int], values: Sequence[Any]) -> list[Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Literal
@@ -14,8 +15,9 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 from tensorgraft.frontends.torch_entry import loading
 from tensorgraft.frontends.torch_entry.waiting import loading_first
 
-# at `import torch`, the first use of the device, the first `torch.compile`; while another index than 0 is current
-At = Literal["import", "use", "compile", "index"]
+# at `import torch`, the first use of the device, the first `torch.compile`, when `torch.distributed.checkpoint` is
+# imported; while another index than 0 is current
+At = Literal["import", "use", "compile", "checkpoint", "index"]
 
 
 @dataclass(frozen=True)
@@ -147,3 +149,40 @@ def _exchange(held: dict[int, tuple[Any, Any]]) -> None:
         for key, value in [*vars(module).items()]:
             if id(value) in held and held[id(value)][0] is value:
                 setattr(module, key, held[id(value)][1])
+
+
+class _Watch:
+    """A finder of modules that finds one as the others do, and calls a function once the module is there."""
+
+    def __init__(self, name: str, then: Callable[[], object]) -> None:
+        self._name, self._then = name, then
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != self._name:
+            return None
+        self.forget()
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                self._then()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+    def forget(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+
+def when_imported(name: str, then: Callable[[], object]) -> Callable[[], None]:
+    """Call `then` once the module is there, which takes long to import and which few programs need. Returns what makes
+    it wait no longer."""
+    watch = _Watch(name, then)
+    if name in sys.modules:
+        then()
+    else:
+        sys.meta_path.insert(0, watch)
+    return watch.forget

@@ -290,6 +290,12 @@ class RecordedBackend(_Operations):
     def same_everywhere(self, what: str, arrays: Mapping[str, Array], /) -> None:
         self.inner.same_everywhere(what, {name: self.settled(x) for name, x in arrays.items()})
 
+    def pieces(self, x: Array, /) -> dict[tuple[int, ...], Array]:
+        return {at: self.constant(piece) for at, piece in self.inner.pieces(self.settled(x)).items()}
+
+    def with_piece(self, x: Array, offset: tuple[int, ...], piece: np.ndarray, /) -> Array:
+        return self.constant(self.inner.with_piece(self.settled(x), offset, piece))
+
     def synchronize(self) -> None:
         self.end_of_piece()
         self.judge()

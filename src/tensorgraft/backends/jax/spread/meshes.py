@@ -30,6 +30,15 @@ def sharding_of(placement: Placement, platform: str) -> NamedSharding:
 
 
 @functools.lru_cache(maxsize=4096)
+def lies_so(here: Any, placement: Placement, platform: str) -> bool:
+    """An array of this sharding, which is asked of every array that a step writes, is placed so."""
+    there = sharding_of(placement, platform)
+    if not isinstance(here, NamedSharding) or here.mesh != there.mesh:
+        return False
+    return here.spec == there.spec or bool(here.is_equivalent_to(there, len(placement.spec)))
+
+
+@functools.lru_cache(maxsize=4096)
 def placement_of(sharding: NamedSharding, ndim: int, backend: str) -> Placement:
     there = sharding.mesh
     ids = tuple(d.id for d in there.devices.flat)

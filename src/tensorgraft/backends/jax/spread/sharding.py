@@ -16,7 +16,7 @@ from jax.sharding import NamedSharding
 from tensorgraft.backends.jax.operation import Tracer, is_tracing
 from tensorgraft.backends.jax.spread import processes, together
 from tensorgraft.backends.jax.spread.agreement import agree
-from tensorgraft.backends.jax.spread.meshes import placement_of, sharding_of
+from tensorgraft.backends.jax.spread.meshes import lies_so, placement_of, sharding_of
 from tensorgraft.hub.placement import Placement
 
 Array = Any
@@ -30,19 +30,12 @@ class JaxSharding:
     def constrain(self, x: Array, placement: Placement, /) -> Array:
         if not isinstance(x, jax.Array):  # a transform of ours has lent the storage its variable
             return x
-        if not isinstance(x, Tracer):
-            placement = placement.settled(self.placement(x))
-        sharding = sharding_of(placement, self.device.platform)
         if isinstance(x, Tracer):
-            together.note(sharding)
-            return lax.with_sharding_constraint(x, sharding)
-        here = x.sharding
-        if here is sharding or (
-            isinstance(here, NamedSharding)
-            and here.mesh == sharding.mesh
-            and (here.spec == sharding.spec or here.is_equivalent_to(sharding, x.ndim))
-        ):
+            return lax.with_sharding_constraint(x, sharding_of(placement, self.device.platform))
+        if not placement.free and lies_so(x.sharding, placement, self.device.platform):
             return x
+        placement = placement.settled(self.placement(x))
+        sharding = sharding_of(placement, self.device.platform)
         if is_tracing():
             return lax.with_sharding_constraint(x, sharding)
         return jax.device_put(x, sharding) if sharding.is_fully_addressable else together.placed(x, sharding)
@@ -83,3 +76,20 @@ class JaxSharding:
 
     def bytes_by_device(self, x: Array, /) -> dict[int, int]:
         return {shard.device.id: shard.data.nbytes for shard in x.addressable_shards}
+
+    def pieces(self, x: Array, /) -> dict[tuple[int, ...], Array]:
+        found: dict[tuple[int, ...], Array] = {}
+        for shard in x.addressable_shards:
+            found.setdefault(_offset(shard), shard.data)
+        return found
+
+    def with_piece(self, x: Array, offset: tuple[int, ...], piece: np.ndarray, /) -> Array:
+        parts = [
+            jax.device_put(piece, shard.device) if _offset(shard) == offset else shard.data
+            for shard in x.addressable_shards
+        ]
+        return jax.make_array_from_single_device_arrays(x.shape, x.sharding, parts)
+
+
+def _offset(shard: jax.Shard) -> tuple[int, ...]:
+    return tuple(along.start or 0 for along in shard.index)

@@ -8,6 +8,7 @@ what the group's backend for the CPU (gloo) does, on copies, and brings back wha
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch.library import Library
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import TensorWeakRef
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import state
@@ -28,6 +30,7 @@ from tensorgraft.frontends.torch.core.tensors import cell_of, on_device
 from tensorgraft.frontends.torch.device.exchanges import RULES, GroupCall
 from tensorgraft.frontends.torch.device.groups import joint
 from tensorgraft.frontends.torch.dispatch.autograd import linear_in_parts
+from tensorgraft.frontends.torch.kernels.neural import fused_attention
 
 # every operator of PyTorch's that takes a process group
 COLLECTIVES = """
@@ -56,21 +59,27 @@ class TransferredWork(dist.Work):
         divisor: int = 1,
     ):
         super().__init__()
-        self._inner, self._written, self._result, self._divisor = inner, written, result, divisor
+        self._inner: dist.Work | None = inner
+        self._written, self._divisor = written, divisor
+        self._result: list[Any] = result
+        self._source: int | None = None
         if len(_pending) > _MANY:  # of messages sent, for which nobody waits
-            _pending.difference_update([w for w in _pending if not w._written and w._inner.is_completed()])
+            _pending.difference_update([w for w in _pending if not w._written and w.is_completed()])
         _pending.add(self)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Raises what gloo raises: the other process is gone, the time is over."""
-        if self in _pending:
+        if self._inner is not None:
             done = self._inner.wait() if timeout is None or not timeout else self._inner.wait(timeout)
             with torch.no_grad():
                 for tensor, copy in self._written:
                     if self._divisor > 1:
                         copy.div_(self._divisor, rounding_mode="trunc")
                     tensor.copy_(copy)
-            self._written = []
+            with contextlib.suppress(RuntimeError):  # of no message
+                self._source = self._inner._source_rank()
+            # `_works` keeps the object, which is not to keep tensors
+            self._inner, self._written, self._result = None, [], [*map(TensorWeakRef, self._result)]
             _pending.discard(self)
             _works.append(self)
             return done
@@ -81,29 +90,35 @@ class TransferredWork(dist.Work):
 
     def is_completed(self) -> bool:
         """Whether `wait` would not wait."""
-        return self not in _pending or self._inner.is_completed()
+        return self._inner is None or self._inner.is_completed()
 
     def is_success(self) -> bool:
-        return self._inner.is_success()
+        return self._inner is None or self._inner.is_success()
 
     def exception(self) -> Any:
-        return self._inner.exception()
+        return None if self._inner is None else self._inner.exception()
 
     def source_rank(self) -> int:
-        return self._inner._source_rank()
+        return self._source_rank()
 
     def _source_rank(self) -> int:
-        return self._inner._source_rank()
+        if self._inner is not None:
+            return self._inner._source_rank()
+        if self._source is None:
+            raise RuntimeError("source_rank: this is no work of receiving a message")
+        return self._source
 
     def result(self) -> list[torch.Tensor]:
+        """The tensors that were written, as long as somebody else has them."""
         self.wait()
-        return self._result
+        return [t for ref in self._result if (t := ref()) is not None]
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Of the tensors, done: C++ (the reducer of `DistributedDataParallel`) waits for it without calling `wait`."""
+        tensors = self.result() if self._inner is None else list(self._result)
         self.wait()
         future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-        future.set_result(self._result)
+        future.set_result(tensors)
         return future
 
 
@@ -267,12 +282,14 @@ def static_graph(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def mesh(original: Callable[..., None]) -> Callable[..., None]:
-    """`DeviceMesh.__init__`: tensors that are spread over a mesh know the operators that `linear` is of on the CPU."""
+    """`DeviceMesh.__init__`: tensors that are spread over a mesh know the operators that `linear` is of on the CPU, and
+    attention."""
 
     @functools.wraps(original)
     def __init__(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         if device_type == TYPE:
             _linear_in_parts()
+            fused_attention.spread()
         original(self, device_type, *args, **kwargs)
 
     return __init__

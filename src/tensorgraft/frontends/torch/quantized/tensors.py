@@ -150,7 +150,8 @@ def is_quantized(t: torch.Tensor) -> bool:
     t = _inside_of(t)
     if t.device.type != TYPE:
         return isinstance(t, quantized_cpu.QuantizedTensor)
-    return not t.is_sparse and cell_of(t).backend.compound
+    cell = None if t.is_sparse else getattr(t.untyped_storage(), "cell", None)  # none in a subclass around others
+    return cell is not None and cell.backend.compound
 
 
 def array_of(t: torch.Tensor) -> Quantized:

@@ -1,0 +1,109 @@
+"""A program of another framework as a list of steps in operations of the hub, and what runs it as one compiled program.
+
+Front ends that read programs (jaxprs, graphs of TensorFlow) make these; what a step computes is a rule of theirs.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+
+@dataclass
+class RuleStep:
+    """One operation of the program. Slots are positions in the environment."""
+
+    name: str
+    run: Callable[..., Any]  # (xp, *operands) -> the result or results
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    several: bool
+    frees: tuple[int, ...] = ()  # slots that are not read again
+
+
+@dataclass
+class StepsPlan:
+    """Steps over numbered slots. A front end says how its constants become values (`converted`)."""
+
+    size: int = 0
+    given: list[int] = field(default_factory=list)
+    constants: list[tuple[int, Any]] = field(default_factory=list)  # slot -> a value of the host
+    steps: list[RuleStep] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
+    _on: weakref.WeakKeyDictionary[Backend, list[Any]] = field(default_factory=weakref.WeakKeyDictionary)  # constants
+
+    def __call__(self, xp: Backend, *operands: Any) -> list[Any]:
+        """The results, for operands that are arrays of `xp`, or whatever else the rules take."""
+        slots: list[Any] = [None] * self.size
+        for slot, value in zip((slot for slot, _ in self.constants), self._converted(xp), strict=True):
+            slots[slot] = value
+        for slot, value in zip(self.given, operands, strict=True):
+            slots[slot] = value
+        for step in self.steps:
+            results = step.run(xp, *[slots[i] for i in step.reads])
+            if step.several:
+                for slot, value in zip(step.writes, results, strict=True):
+                    slots[slot] = value
+            else:
+                slots[step.writes[0]] = results
+            for slot in step.frees:
+                slots[slot] = None
+        return [slots[i] for i in self.results]
+
+    def converted(self, xp: Backend, value: Any) -> Any:
+        """A constant as the steps take it on a backend."""
+        return value
+
+    def arrays_in(self, value: Any) -> Sequence[Array]:
+        """The arrays of the backend in a converted constant."""
+        return (value,)
+
+    def _converted(self, xp: Backend) -> list[Any]:
+        constants = None if xp.in_trace() else self._on.get(xp)
+        if constants is None:
+            values = [self.converted(xp, x) for _, x in self.constants]
+            if xp.in_trace() or any(xp.is_array(a) and xp.is_traced(a) for v in values for a in self.arrays_in(v)):
+                return values  # constants of somebody's trace
+            constants = self._on[xp] = values
+        return constants
+
+    def finish(self) -> None:
+        """Drop constants that no step reads, and say after which step each slot is read no more."""
+        read = {*self.results, *(slot for step in self.steps for slot in step.reads)}
+        self.constants = [(slot, value) for slot, value in self.constants if slot in read]
+        kept = {*self.results, *self.given, *(slot for slot, _ in self.constants)}
+        for step in reversed(self.steps):
+            frees = {*step.reads, *step.writes} - kept
+            step.frees = tuple(frees)
+            kept |= frees
+
+
+class CompiledPart:
+    """A function `evaluate(xp, arrays) -> arrays`, run operation by operation, or as one program of each backend."""
+
+    def __init__(self, evaluate: Callable[[Backend, Sequence[Array]], list[Array]], compiled: bool) -> None:
+        self.is_compiled = compiled
+        self._evaluate = evaluate
+        self._programs: weakref.WeakKeyDictionary[Backend, Callable[..., list[Array]]] = weakref.WeakKeyDictionary()
+
+    def __call__(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
+        if not self.is_compiled or not xp.traces or any(map(xp.is_traced, arrays)):
+            return self._evaluate(xp, arrays)
+        program = self._programs.get(xp)
+        if program is None:
+            program = self._programs[xp] = self._compile(xp, arrays)
+        return program(arrays)
+
+    def _compile(self, xp: Backend, arrays: Sequence[Array]) -> Callable[[Sequence[Array]], list[Array]]:
+        stand_ins = [xp.stand_in(a) for a in arrays]
+        program = xp.trace(lambda: self._evaluate(xp, stand_ins))
+        argument = {id(a): i for i, a in enumerate(stand_ins)}
+        sources = [argument.get(id(a), a) for a in program.captured]
+        run = program.compile()
+        return lambda arrays: list(run(*[arrays[s] if isinstance(s, int) else s for s in sources]))

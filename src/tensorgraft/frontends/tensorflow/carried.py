@@ -1,0 +1,147 @@
+"""What a loop or a branch carries, as flat arrays: tensor lists become one array, with room for what is pushed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.errors import ShapeError
+from tensorgraft.frontends.tensorflow.values import TensorList, VariableCell, all_the_same, is_known, lifted
+from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+_abstract = functools.cache(AbstractBackend)
+
+
+def arrays_of(x: Any) -> list[Any]:
+    """The values in one: an array, the elements of a list, what a variable holds."""
+    if isinstance(x, TensorList):
+        return [i for i in (*(x.items or ()), x.stack, x.length) if i is not None]
+    return [x.value] if isinstance(x, VariableCell) else [x]
+
+
+def traced(xp: Backend, operands: Sequence[Any]) -> bool:
+    """Something among the operands has no value yet, or what is computed now will not have one."""
+    if xp.in_trace() or xp.is_tracing():
+        return True
+    return any(not is_known(x) and xp.is_array(x) and xp.is_traced(x) for o in operands for x in arrays_of(o))
+
+
+class Carried:
+    """Values, and the flat arrays that they are made of. `growth`: by how much lists grow at each step, by place."""
+
+    def __init__(self, xp: Backend, values: Sequence[Any], growth: dict[int, int] | None = None) -> None:
+        self.xp = xp
+        self.growth = growth or {}
+        self.like: list[Any] = []
+        self.arrays: list[Array] = []
+        for k, x in enumerate(values):
+            value = x.stacked(xp) if isinstance(x, TensorList) and x.same is None else x
+            if isinstance(value, TensorList):
+                if value.same is None:
+                    self.arrays.append(value.stack)
+                if not is_known(value.length) or self.growth.get(k):
+                    self.arrays.append(lifted(xp, value.length))
+            elif not isinstance(value, VariableCell):
+                self.arrays.append(lifted(xp, value))
+            self.like.append(value)
+
+    def values(self, arrays: Sequence[Array], after: int | None = None) -> list[Any]:
+        """Such values of other arrays. `after` so many steps lists are as long as is known."""
+        remaining, values = iter(arrays), []
+        for k, like in enumerate(self.like):
+            if isinstance(like, TensorList):
+                stack, grows = None if like.same is not None else next(remaining), self.growth.get(k, 0)
+                length = like.length if is_known(like.length) and not grows else next(remaining)
+                if after is not None and is_known(like.length):
+                    length = np.asarray(int(like.length) + grows * after, np.int32)
+                value = replace(like, stack=stack, length=length)
+                values.append(value if after is None else value.apart())
+            else:
+                values.append(like if isinstance(like, VariableCell) else next(remaining))
+        return values
+
+    def again(self, values: Sequence[Any]) -> list[Array]:
+        """The arrays of other values of this kind."""
+        arrays: list[Array] = []
+        for k, (value, like) in enumerate(zip(values, self.like, strict=True)):
+            if isinstance(like, TensorList):
+                whole = value
+                if like.same is None:
+                    whole = replace(value, shape=like.extents()).stacked(self.xp, like.stack.shape[0])
+                    arrays.append(whole.stack)
+                if not is_known(like.length) or self.growth.get(k):
+                    arrays.append(lifted(self.xp, whole.length))
+            elif not isinstance(like, VariableCell):
+                arrays.append(lifted(self.xp, value))
+        return arrays
+
+    @classmethod
+    def into_loop(
+        cls,
+        xp: Backend,
+        operands: Sequence[Any],
+        moving: Sequence[int],
+        body: Callable[[Backend, list[Any]], list[Any]],
+        steps: int | None,
+        cells: Sequence[int],
+    ) -> Carried:
+        """What a loop begins with: the operands that move, and what the variables that it writes hold. Lists get the
+        room and the shape of elements that one step, taken without computing anything, tells."""
+        values = [operands[i] for i in moving]
+        growth: dict[int, int] = {}
+        if any(isinstance(x, TensorList) for x in values):
+            outputs = body(_abstract(), [_spec(xp, x, i in moving) for i, x in enumerate(operands)])
+            for k, i in enumerate(moving):
+                before, after = operands[i], outputs[i]
+                if isinstance(before, TensorList):
+                    values[k], growth[k] = _with_room(xp, before, after, steps)
+        return cls(xp, [*values, *(operands[i].value for i in cells)], growth)
+
+
+def _with_room(xp: Backend, before: TensorList, after: TensorList, steps: int | None) -> tuple[TensorList, int]:
+    if before.items is not None and after.items is not None and len(before.items) != len(after.items):
+        same = all_the_same(before.items + after.items)
+        if same is not None:
+            grows = len(after.items) - len(before.items)
+            return replace(before, items=None, same=same, length=before.count()), grows
+    counts = before.count(), after.count()
+    if not all(map(is_known, counts)):
+        grows = 0 if after.items is None and before.items is None else 1
+        if steps is None or before.items is not None:
+            raise ShapeError("a tensor list grows by numbers of elements that depend on traced values")
+        return before, grows
+    grows = int(counts[1]) - int(counts[0])
+    if grows > 0 and steps is None:
+        raise ShapeError(
+            "a tensor list grows in a loop of which it is not known how often it runs, in a program that is being"
+            " traced: give maximum_iterations= to tf.while_loop, or call the program without compiling it"
+        )
+    if before.same is not None:
+        return before, grows
+    shaped = replace(before, shape=after.extents() if after.items or after.items is None else before.shape)
+    return shaped.stacked(xp, int(counts[0]) + max(grows, 0) * (steps or 0)), grows
+
+
+def _spec(xp: Backend, x: Any, moves: bool) -> Any:
+    def spec(a: Any) -> Any:
+        if is_known(a):
+            return ShapeDtype(a.shape, a.dtype) if moves else a
+        return ShapeDtype(tuple(xp.shape(a)), xp.dtype_of(a))
+
+    if isinstance(x, VariableCell):
+        return VariableCell(spec(x.value), x.name)
+    if not isinstance(x, TensorList):
+        return spec(x)
+    if x.items is None:
+        return replace(
+            x,
+            stack=None if x.stack is None else spec(x.stack),
+            length=x.length if is_known(x.length) else spec(x.length),
+        )
+    return replace(x, items=tuple(None if i is None else spec(i) for i in x.items))

@@ -1,0 +1,36 @@
+"""Which variables a graph writes: those that a loop or a branch has to hand on."""
+
+from __future__ import annotations
+
+from tensorgraft.frontends.tensorflow.graph import FunctionGraph, Value
+from tensorgraft.frontends.tensorflow.planning import functions
+from tensorgraft.frontends.tensorflow.rule import RULES
+
+_LOOPS = ("While", "StatelessWhile")
+
+
+def written(graph: FunctionGraph) -> frozenset[int]:
+    """The arguments, by number, that are variables which the graph, or what it calls, may write."""
+    known = graph.memory.get("written")
+    if known is None:
+        known = graph.memory["written"] = frozenset(_written(graph))
+    return known
+
+
+def _written(graph: FunctionGraph) -> set[int]:
+    found: set[int | None] = set()
+    for node in graph.nodes:
+        row = RULES.get(node.op)
+        if row is not None and row.writes:
+            found |= {_argument(graph, v) for v in node.inputs if graph.nodes[v[0]].dtypes[v[1]] is None}
+        for inner in functions(node):
+            before = len(node.inputs) - len(inner.inputs)  # the condition of a branch
+            found |= {_argument(graph, node.inputs[before + i]) for i in written(inner)}
+    return {i for i in found if i is not None}
+
+
+def _argument(graph: FunctionGraph, value: Value) -> int | None:
+    place, k = graph.source(value)
+    while graph.nodes[place].op in _LOOPS:
+        place, k = graph.source(graph.nodes[place].inputs[k])
+    return graph.argument((place, k))

@@ -1,0 +1,65 @@
+"""How often a loop runs, where that depends on numbers that are known when it begins: a counter and its bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.tensorflow.graph import FunctionGraph, Value
+from tensorgraft.frontends.tensorflow.planning import found, functions, plan
+from tensorgraft.frontends.tensorflow.rule import RULES
+from tensorgraft.frontends.tensorflow.values import is_known
+from tensorgraft.hub import registry
+
+_MOST = 1 << 20  # steps that are counted one by one
+
+
+def counted(cond: FunctionGraph, body: FunctionGraph, operands: Sequence[Any]) -> tuple[int, dict[int, Any]] | None:
+    """(how many steps, what the numbers are at the end, by their place among the operands); None where the loop's
+    condition needs more than such numbers."""
+    numbers = {i for i, x in enumerate(operands) if is_known(x) and x.size <= 64}
+    needs = [_needs(body, value) for value in body.outputs]
+    while lost := {i for i in numbers if (n := needs[i]) is None or not n <= numbers}:
+        numbers -= lost
+    asks = _needs(cond, cond.outputs[0])
+    if asks is None or not asks <= numbers:
+        return None
+    order = sorted(numbers)
+    goes_on, step = plan(cond), _step(body, tuple(order))
+    state = [x if i in numbers else None for i, x in enumerate(operands)]
+    host = registry.get("numpy")
+    with host.scope():
+        for count in range(_MOST):
+            if not bool(goes_on(host, *state)[0]):
+                return count, {i: np.asarray(state[i]) for i in order}
+            for i, x in zip(order, step(host, *state), strict=True):
+                state[i] = x
+    return None
+
+
+def _step(body: FunctionGraph, order: tuple[int, ...]) -> Any:
+    if ("step", order) not in body.memory:
+        body.memory["step", order] = body.part([body.outputs[i] for i in order], effects=False)
+    return plan(body.memory["step", order])
+
+
+def _needs(graph: FunctionGraph, value: Value) -> frozenset[int] | None:
+    """The arguments that a value is computed from; None where what computes it does not fold."""
+    memory = graph.memory.setdefault("needs", {})
+    if value not in memory:
+        seen, stack, needs = {value[0]}, [value[0]], set()
+        pure = True
+        while stack and pure:
+            place = stack.pop()
+            argument = graph.argument((place, 0))
+            if argument is not None:
+                needs.add(argument)
+                continue
+            node = graph.nodes[place]
+            pure = not functions(node) and (node.op not in RULES or found(node).folds)
+            stack += [p for p, _ in node.inputs if p not in seen]
+            seen |= {p for p, _ in node.inputs}
+        memory[value] = frozenset(needs) if pure else None
+    return memory[value]

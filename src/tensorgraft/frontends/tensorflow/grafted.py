@@ -1,0 +1,190 @@
+"""A function of TensorFlow as a native function of another framework: `tg.graft(tf_function, onto="jax")`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import optree
+import tensorflow as tf
+
+from tensorgraft.compiled.function import compiles_by
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.tensorflow.program import GraphProgram
+from tensorgraft.frontends.tensorflow.reading import read_function
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+ConcreteFunction = tf.types.experimental.ConcreteFunction
+
+
+class GraftedGraph:
+    """A `tf.function` of the backend's arrays, and of structures of them; other arguments are static, as they are for
+    TensorFlow. TensorFlow traces it, once for each signature. What it reads and writes are the `tf.Variable`s.
+
+    Arrays of NumPy and TensorFlow are taken, too.
+    """
+
+    def __init__(self, fn: Any, xp: Backend, compiled: bool = False) -> None:
+        name = getattr(fn, "__name__", None) or getattr(fn, "name", type(fn).__name__)
+        self.__name__ = name if isinstance(name, str) else type(fn).__name__
+        self.__wrapped__ = fn
+        self.fn, self.xp, self.is_compiled = fn, xp, compiled
+        self._signatures: dict[Any, GraphSignature] = {}
+
+    def compiled(self) -> GraftedGraph:
+        """The same function, of which each signature is one compiled program (`tg.jit` gives this)."""
+        return type(self)(self.fn, self.xp, True)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises UnsupportedOperationError for an operation without a rule, before anything is computed; ValueError and
+        TypeError, TensorFlow's, for arguments that the function does not take; TracedValueError where a shape depends
+        on values that are being traced."""
+        xp = self.xp
+        call: Any = (args, kwargs)
+        leaves, structure = optree.tree_flatten(call, none_is_leaf=True, namespace="tensorgraft.tensorflow")
+        with xp.native_scope():
+            arrays = [self._operand(x) for x in leaves]
+            marks = [
+                (type(x), x) if a is None else (tuple(xp.shape(a)), xp.dtype_of(a))
+                for x, a in zip(leaves, arrays, strict=True)
+            ]
+            key = (structure, *marks)
+            try:
+                signature = self._signatures.get(key)
+            except TypeError:
+                odd = next(x for x, a in zip(leaves, arrays, strict=True) if a is None and not _is_hashable(x))
+                raise TypeError(
+                    f"{self.__name__} was given a {type(odd).__qualname__}, which is neither an array of {xp.name} nor"
+                    " hashable"
+                ) from None
+            if signature is None:
+                signature = self._signatures[key] = self._trace(leaves, arrays, structure)
+            return signature(arrays)
+
+    def _operand(self, x: Any) -> Array | None:
+        xp = self.xp
+        array = xp.operand(x)
+        if array is None and isinstance(x, np.ndarray | np.generic):
+            return xp.asarray(np.asarray(x))
+        if array is None and isinstance(x, tf.Tensor | tf.Variable):
+            return xp.asarray(x.numpy())
+        return array
+
+    def _trace(self, leaves: Sequence[Any], arrays: Sequence[Array | None], structure: Any) -> GraphSignature:
+        xp = self.xp
+        specs = [
+            x if a is None else tf.TensorSpec(xp.shape(a), tf.as_dtype(xp.dtype_of(a)), name=f"argument_{i}")
+            for i, (x, a) in enumerate(zip(leaves, arrays, strict=True))
+        ]
+        args, kwargs = optree.tree_unflatten(structure, specs)
+        if isinstance(self.fn, ConcreteFunction):
+            concrete = self.fn
+        elif getattr(self.fn, "input_signature", None) is not None:  # which says the shapes itself
+            concrete = self.fn.get_concrete_function()
+        else:
+            concrete = self.fn.get_concrete_function(*args, **kwargs)
+        return GraphSignature(xp, concrete, _order(concrete, args, kwargs, specs), self.is_compiled)
+
+
+def _is_hashable(x: Any) -> bool:
+    return getattr(type(x), "__hash__", None) is not None
+
+
+def _order(concrete: Any, args: Any, kwargs: Any, specs: Sequence[Any]) -> list[int]:
+    """For each argument of the graph the leaf of the call that it is."""
+    asked = [s for s in tf.nest.flatten(concrete.structured_input_signature) if isinstance(s, tf.TensorSpec)]
+    mine = [i for i, s in enumerate(specs) if isinstance(s, tf.TensorSpec)]
+    names = {specs[i].name: i for i in mine}
+    if all(s.name in names for s in asked):
+        return [names[s.name] for s in asked]
+    if kwargs:  # a signature of its own, with names of its own
+        bound = concrete.function_type.bind(*args, **kwargs)
+        given = [s for s in tf.nest.flatten(list(bound.arguments.values())) if isinstance(s, tf.TensorSpec)]
+        mine = [names[s.name] for s in given]
+    if len(mine) != len(asked):
+        raise TypeError(f"{concrete.name} takes {len(asked)} tensors, {asked}, and was given {len(mine)}")
+    for i, s in zip(mine, asked, strict=True):
+        if not s.is_compatible_with(tf.TensorSpec(specs[i].shape, specs[i].dtype)):
+            raise TypeError(f"{concrete.name} takes {s}, and was given {specs[i].dtype.name}{specs[i].shape}")
+    return mine
+
+
+class GraphSignature:
+    """The function for calls that look the same."""
+
+    def __init__(self, xp: Backend, concrete: Any, order: Sequence[int], compiled: bool) -> None:
+        self.xp, self.concrete, self.order = xp, concrete, order
+        self.held, captures = captured(concrete)
+        self.program = GraphProgram(read_function(concrete.graph), captures, compiled)
+        self._structure = concrete.structured_outputs
+
+    def __call__(self, leaves: Sequence[Array | None]) -> Any:
+        xp = self.xp
+        values = [value_of(xp, self.held[name]) for name in self.program.variables]
+        results, became = self.program(xp, values, [leaves[i] for i in self.order])
+        for name, value in became.items():
+            write(xp, self.held[name], value)
+        return structured(self._structure, results)
+
+
+def captured(concrete: Any) -> tuple[dict[str, tf.Variable], list[str | np.ndarray]]:
+    """(variables by unique names, for each capture the name of one or a value). Raises TypeError for other resources:
+    tables, iterators."""
+    handles = {id(v.handle): v for v in (*concrete.graph.variables, *concrete.variables)}
+    held: dict[str, tf.Variable] = {}
+    names: dict[int, str] = {}
+    captures: list[str | np.ndarray] = []
+    for inside, outside in zip(concrete.graph.internal_captures, concrete.captured_inputs, strict=True):
+        variable = handles.get(id(outside))
+        if variable is not None:
+            if id(outside) not in names:
+                names[id(outside)] = name = _unique(getattr(variable, "name", "variable"), held)
+                held[name] = variable
+            captures.append(names[id(outside)])
+        elif outside.dtype in (tf.resource, tf.variant):
+            raise TypeError(
+                f"{concrete.name} captures {inside.op.name!r}, a {outside.dtype.name} that is no variable (a look-up"
+                " table, an iterator): do that part with TensorFlow, and pass its result as an argument"
+            )
+        else:
+            captures.append(outside.numpy())
+    return held, captures
+
+
+def _unique(name: str, taken: Any) -> str:
+    name = name.removesuffix(":0")
+    return name if name not in taken else next(n for k in range(1, len(taken) + 2) if (n := f"{name}_{k}") not in taken)
+
+
+def value_of(xp: Backend, variable: tf.Variable) -> Array:
+    value = variable.read_value()
+    array = xp.operand(value)
+    return xp.asarray(value.numpy()) if array is None else array
+
+
+def write(xp: Backend, variable: tf.Variable, value: Array) -> None:
+    if xp.operand(variable.read_value()) is not None:  # arrays of TensorFlow: traced ones, too
+        variable.assign(value)
+    elif xp.is_traced(value):
+        raise TracedValueError(
+            f"the variable {variable.name!r} is written while {xp.name} traces the call, when there is no value yet"
+            " that it could hold: use tg.jit in the place of the framework's own"
+        )
+    else:
+        variable.assign(xp.to_numpy(value))
+
+
+def structured(structure: Any, results: Sequence[Array]) -> Any:
+    remaining = iter(results)
+    return tf.nest.map_structure(lambda x: next(remaining) if isinstance(x, tf.TypeSpec | tf.Tensor) else x, structure)
+
+
+def graft_tensorflow(program: Any, xp: Backend) -> Any:
+    """What `tg.graft` makes of a `tf.function`."""
+    return GraftedGraph(program, xp)
+
+
+compiles_by(GraftedGraph, operator.methodcaller("compiled"))

@@ -1,0 +1,213 @@
+"""Graphs of raw operations, made ready to run: calls inlined, constants folded, nodes resolved to rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.compiled.steps import RuleStep, StepsPlan
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
+from tensorgraft.frontends.tensorflow.rule import EVERY, REASONS, RULES, OperationRule
+from tensorgraft.frontends.tensorflow.values import is_known, lifted
+from tensorgraft.hub import registry
+from tensorgraft.hub.backend import Backend
+
+CALLS = ("PartitionedCall", "StatefulPartitionedCall", "RemoteCall")
+HANDED_ON = ("Identity", "StopGradient", "PreventGradient", "Snapshot", "ReadVariableXlaSplitND")
+_SMALL = 1 << 14  # elements: what is known and no larger is computed on the host
+_NO_STEPS = ("NoOp", "ControlTrigger")
+
+
+class UnsupportedOperationError(NotImplementedError):
+    """A raw operation of TensorFlow without a rule."""
+
+
+@dataclass
+class GraphPlan(StepsPlan):
+    """A graph as a list of steps. Small constants stay known, larger ones are arrays of the backend."""
+
+    def converted(self, xp: Backend, value: Any) -> Any:
+        return value if value.size <= _SMALL or value.dtype.kind in "OSU" else lifted(xp, value)
+
+
+def plan(graph: FunctionGraph) -> GraphPlan:
+    """Raises UnsupportedOperationError, also for what is in the bodies of loops and branches."""
+    known = graph.memory.get("plan")
+    if known is None:
+        planner = _Planner(GraphPlan())
+        planner.plan.given = [planner.new() for _ in graph.inputs]
+        planner.plan.results = planner.inline(graph, planner.plan.given)
+        _drop_unread_steps(planner.plan, planner.effects)
+        planner.plan.finish()
+        known = graph.memory["plan"] = planner.plan
+    return known
+
+
+class _Planner:
+    def __init__(self, plan: GraphPlan) -> None:
+        self.plan = plan
+        self.values: dict[int, Any] = {}  # slot -> a constant
+        self.effects: set[int] = set()  # steps by identity
+
+    def new(self) -> int:
+        self.plan.size += 1
+        return self.plan.size - 1
+
+    def constant(self, value: Any) -> int:
+        slot = self.new()
+        self.plan.constants.append((slot, value))
+        self.values[slot] = value
+        return slot
+
+    def inline(self, graph: FunctionGraph, inputs: Sequence[int]) -> list[int]:
+        slots: dict[Value, int] = {(place, 0): slot for place, slot in zip(graph.inputs, inputs, strict=True)}
+        for place, node in enumerate(graph.nodes):
+            if (place, 0) not in slots or node.op != "Placeholder":
+                reads = [slots[value] for value in node.inputs]
+                for k, slot in enumerate(self.node(node, reads)):
+                    slots.setdefault((place, k), slot)
+        return [slots[value] for value in graph.outputs]
+
+    def node(self, node: GraphNode, reads: list[int]) -> list[int]:
+        """The slots of its results."""
+        if node.op in CALLS:
+            return self.inline(node.attributes["f"], reads)
+        if node.op == "Const":
+            return [self.constant(np.asarray(node.attributes["value"]))]
+        if node.op in HANDED_ON:
+            return reads[:1]
+        if node.op == "IdentityN":
+            return reads
+        if node.op in _NO_STEPS:
+            return []
+        row = found(node)
+        for inner in functions(node):
+            plan(inner)
+        if row.folds and reads and all(slot in self.values for slot in reads) and _is_small(node):
+            known = [self.values[slot] for slot in reads]
+            if all(value.size <= _SMALL for value in known):
+                return [self.constant(np.asarray(x)) for x in _on_host(node, row, known)]
+        writes = [self.new() for _ in node.dtypes]
+        step = RuleStep(node.op, _resolved(node, row), tuple(reads), tuple(writes), len(writes) != 1)
+        self.plan.steps.append(step)
+        if has_effect(node):
+            self.effects.add(id(step))
+        return writes
+
+
+def found(node: GraphNode) -> OperationRule:
+    row = RULES.get(node.op)
+    if row is None:
+        because = f": {REASONS[node.op]}" if node.op in REASONS else ""
+        raise UnsupportedOperationError(
+            f"the TensorFlow operation {node} has no rule here{because}\n"
+            "Nothing was computed, and no variable was written. What you can do: leave this part to TensorFlow (call it"
+            " outside, on its result), or write it in other operations"
+        )
+    return row
+
+
+def functions(node: GraphNode) -> list[FunctionGraph]:
+    """Those that are attributes of a node: bodies of loops, branches."""
+    found = []
+    for value in node.attributes.values():
+        some = value if isinstance(value, tuple) else (value,)
+        found += [x for x in some if isinstance(x, FunctionGraph)]
+    return found
+
+
+def has_effect(node: GraphNode) -> bool:
+    """Somebody may tell whether the node has run, its results unseen."""
+    if node.op in RULES and RULES[node.op].effect:
+        return True
+    return any(has_effect(inner) for graph in functions(node) for inner in graph.nodes)
+
+
+def _drop_unread_steps(whole: GraphPlan, effects: set[int]) -> None:
+    read, kept = set(whole.results), []
+    for step in reversed(whole.steps):
+        if id(step) in effects or read.intersection(step.writes):
+            read.update(step.reads)
+            kept.append(step)
+    whole.steps = kept[::-1]
+
+
+# ---- one node --------------------------------------------------------------------------------------------------------
+
+
+def _arguments(node: GraphNode, row: OperationRule) -> dict[str, Any]:
+    named = {name: node.attributes[name] for name in row.attributes if name in node.attributes}
+    if "node" in row.attributes:
+        named["node"] = node
+    return named
+
+
+def _is_small(node: GraphNode) -> bool:
+    return all(
+        dtype is not None and (shape is None or None in shape or math.prod(n or 0 for n in shape) <= _SMALL)
+        for shape, dtype in zip(node.shapes, node.dtypes, strict=True)
+    )
+
+
+def _on_host(node: GraphNode, row: OperationRule, operands: Sequence[Any]) -> list[np.ndarray]:
+    host = registry.get("numpy")
+    with host.scope():
+        results = _resolved(node, row)(host, *operands)
+    return list(results) if len(node.dtypes) != 1 else [results]
+
+
+def _resolved(node: GraphNode, row: OperationRule) -> Callable[..., Any]:
+    """What computes a node: known operands are kept, lifted or refused as its rule says."""
+    fn, named = row.fn, _arguments(node, row)
+    count = len(node.inputs)
+
+    def places(rule_says: tuple[int, ...]) -> frozenset[int]:
+        if rule_says is EVERY:
+            return frozenset(range(count))
+        return frozenset(range(count)[i] for i in rule_says if i < count)
+
+    asked, either = places(row.known), places(row.either)
+    folds, single = row.folds and _is_small(node), len(node.dtypes) == 1
+    host = registry.get("numpy")
+
+    def run(xp: Backend, *operands: Any) -> Any:
+        try:
+            if folds and xp is not host and all(is_known(x) and x.size <= _SMALL for x in operands):
+                with host.scope():
+                    return _known(fn(host, *operands, **named))
+            given = list(operands)
+            for i, x in enumerate(operands):
+                if is_known(x):
+                    if i not in asked and i not in either:
+                        given[i] = lifted(xp, x)
+                elif i in asked:
+                    given[i] = _number(xp, node, i, x)
+            results = fn(xp, *given, **named)
+            return results[0] if single and isinstance(results, list) else results
+        except Exception as error:
+            if not hasattr(error, "__notes__"):
+                error.add_note(f"computing TensorFlow's {node}")
+            raise
+
+    return run
+
+
+def _known(results: Any) -> Any:
+    if isinstance(results, list | tuple):
+        return [np.asarray(x) for x in results]
+    return np.asarray(results)
+
+
+def _number(xp: Backend, node: GraphNode, i: int, x: Any) -> np.ndarray:
+    if xp.is_traced(x):
+        raise TracedValueError(
+            f"TensorFlow's {node} needs the value of its operand {i} (a shape, an axis, a count), which is computed"
+            " from values that are being traced: call the program without compiling it, or make what it depends on a"
+            " constant"
+        )
+    return xp.to_numpy(x)

@@ -1,0 +1,165 @@
+"""TensorFlow's own functions as `FunctionGraph`s."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Shape, Value
+
+_NO_ARRAYS = (tf.resource, tf.variant)
+_LIBRARIES = ("tensorflow", "keras", "tf_keras", "tensorgraft")
+_KEPT = "_tensorgraft_graph"  # a graph's own FunctionGraph
+
+
+def read(graph: tf.Graph, outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor], name: str) -> FunctionGraph:
+    """Raises ValueError for control flow of TensorFlow 1, which has cycles."""
+    effects = list(getattr(graph, "control_outputs", ()))
+    wanted = _needed([t.op for t in (*outputs, *inputs)] + effects)
+    order = _ordered([op for op in graph.get_operations() if op in wanted])
+    at = {op: i for i, op in enumerate(order)}
+    nodes = [_node(op, at, graph) for op in order]
+
+    def value(t: tf.Tensor) -> Value:
+        return at[t.op], t.value_index
+
+    return FunctionGraph(name, nodes, [at[t.op] for t in inputs], [value(t) for t in outputs])
+
+
+def read_function(graph: Any) -> FunctionGraph:
+    """That of a `FuncGraph`, once."""
+    known = getattr(graph, _KEPT, None)
+    if known is None:
+        known = read(graph, graph.outputs, graph.inputs, graph.name)
+        setattr(graph, _KEPT, known)
+    return known
+
+
+def _needed(ends: Sequence[tf.Operation]) -> set[tf.Operation]:
+    seen, stack = set(ends), list(ends)
+    while stack:
+        op = stack.pop()
+        for before in (*(t.op for t in op.inputs), *op.control_inputs):
+            if before not in seen:
+                seen.add(before)
+                stack.append(before)
+    return seen
+
+
+def _ordered(ops: list[tf.Operation]) -> list[tf.Operation]:
+    """By the order in which they were made, as far as their inputs allow."""
+    at = {op: i for i, op in enumerate(ops)}
+    before = [{at[o] for o in (*(t.op for t in op.inputs), *op.control_inputs)} for op in ops]
+    after: list[list[int]] = [[] for _ in ops]
+    for i, others in enumerate(before):
+        for j in others:
+            after[j].append(i)
+    missing = list(map(len, before))
+    ready = [i for i, n in enumerate(missing) if not n]
+    out = []
+    while ready:
+        i = heapq.heappop(ready)
+        out.append(ops[i])
+        for j in after[i]:
+            missing[j] -= 1
+            if not missing[j]:
+                heapq.heappush(ready, j)
+    if len(out) < len(ops):
+        odd = next(op for op, n in zip(ops, missing, strict=True) if n)
+        raise ValueError(
+            f"the graph has a cycle through {odd.type} {odd.name!r}: loops of TensorFlow 1 are not read; trace the"
+            " program with tf.function, or convert it with"
+            " tensorflow.python.framework.convert_to_constants (lower_control_flow=False)"
+        )
+    return out
+
+
+def _node(op: tf.Operation, at: dict[tf.Operation, int], graph: tf.Graph) -> GraphNode:
+    return GraphNode(
+        op.name,
+        op.type,
+        tuple((at[t.op], t.value_index) for t in op.inputs),
+        tuple(at[o] for o in op.control_inputs),
+        {name: _attribute(a, graph) for name, a in op.node_def.attr.items() if not name.startswith("_")},
+        tuple(_shape(t.shape) for t in op.outputs),
+        tuple(_dtype(t.dtype) for t in op.outputs),
+        functools.partial(_place, op),
+        bool(op.op_def.is_stateful),
+    )
+
+
+def _place(op: tf.Operation) -> str:
+    """The line of the user's that made it: the last one outside of libraries."""
+    inside = tuple(
+        os.path.dirname(str(sys.modules[name].__file__)) + os.sep for name in _LIBRARIES if name in sys.modules
+    )
+    frames = [frame for frame in op.traceback or () if not frame.filename.startswith(inside)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+def _dtype(dtype: tf.DType) -> np.dtype | None:
+    return None if dtype.base_dtype in _NO_ARRAYS else np.dtype(dtype.as_numpy_dtype)
+
+
+def _shape(shape: tf.TensorShape) -> Shape:
+    return None if shape.rank is None else tuple(shape.as_list())
+
+
+def _attribute(a: Any, graph: tf.Graph) -> Any:
+    kind = a.WhichOneof("value")
+    return None if kind is None else _KINDS[kind](getattr(a, kind), graph)
+
+
+def _text(s: bytes) -> str | bytes:
+    try:
+        return s.decode()
+    except UnicodeDecodeError:
+        return s
+
+
+def _listed(a: Any, graph: tf.Graph) -> tuple[Any, ...]:
+    for kind in ("s", "i", "f", "b", "type", "shape", "tensor", "func"):
+        values = getattr(a, kind)
+        if len(values):
+            return tuple(_KINDS[kind](v, graph) for v in values)
+    return ()
+
+
+def _called(name: str, graph: Any) -> FunctionGraph:
+    around = graph
+    while around is not None:
+        function = around._functions.get(name) if hasattr(around, "_functions") else None
+        inner = getattr(function, "graph", None)
+        if inner is not None:
+            return read_function(inner)
+        around = getattr(around, "outer_graph", None)
+    return read_function(_from_context(name))
+
+
+@functools.lru_cache(maxsize=256)
+def _from_context(name: str) -> Any:
+    from tensorflow.python.eager import context
+    from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
+
+    return function_def_to_graph(context.context().get_function_def(name))
+
+
+_KINDS: dict[str, Callable[[Any, Any], Any]] = {
+    "s": lambda v, _: _text(v),
+    "i": lambda v, _: int(v),
+    "f": lambda v, _: float(v),
+    "b": lambda v, _: bool(v),
+    "type": lambda v, _: _dtype(tf.as_dtype(v)),
+    "shape": lambda v, _: _shape(tf.TensorShape(v)),
+    "tensor": lambda v, _: tf.make_ndarray(v),
+    "func": lambda v, graph: _called(v.name, graph),
+    "list": _listed,
+    "placeholder": lambda v, _: v,
+}

@@ -1,0 +1,171 @@
+"""Activations, losses, and the derivatives that TensorFlow's tapes ask for as operations of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorgraft.frontends.tensorflow.rule import rule
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+
+def _zeros_where(xp: Backend, condition: Array, x: Array) -> Array:
+    """0 where the condition holds, else `x`."""
+    return xp.where(condition, xp.zeros_like(x), x)
+
+
+@rule("Relu")
+def relu(xp: Backend, x: Array) -> Array:
+    return xp.maximum(x, xp.zeros_like(x))
+
+
+@rule("Relu6")
+def relu6(xp: Backend, x: Array) -> Array:
+    return xp.minimum(relu(xp, x), xp.full_like(x, 6))
+
+
+@rule("LeakyRelu")
+def leaky_relu(xp: Backend, x: Array, *, alpha: float = 0.2) -> Array:
+    return xp.where(xp.greater(x, 0), x, xp.multiply(x, alpha))
+
+
+@rule("Elu")
+def elu(xp: Backend, x: Array) -> Array:
+    return xp.where(xp.less(x, 0), xp.expm1(x), x)
+
+
+_SCALE, _SCALE_ALPHA = 1.0507009873554804934193349852946, 1.7580993408473768599402175208123
+
+
+@rule("Selu")
+def selu(xp: Backend, x: Array) -> Array:
+    return xp.where(xp.less(x, 0), xp.multiply(xp.expm1(x), _SCALE_ALPHA), xp.multiply(x, _SCALE))
+
+
+@rule("Softplus")
+def softplus(xp: Backend, x: Array) -> Array:
+    return xp.softplus(x)
+
+
+@rule("Softsign")
+def softsign(xp: Backend, x: Array) -> Array:
+    return xp.divide(x, xp.add(xp.abs(x), 1))
+
+
+@rule("Softmax")
+def softmax(xp: Backend, x: Array) -> Array:
+    return xp.softmax(x, -1)
+
+
+@rule("LogSoftmax")
+def log_softmax(xp: Backend, x: Array) -> Array:
+    return xp.log_softmax(x, -1)
+
+
+@rule("L2Loss")
+def l2_loss(xp: Backend, x: Array) -> Array:
+    return xp.divide(xp.sum(xp.square(x)), 2)
+
+
+@rule("SparseSoftmaxCrossEntropyWithLogits")
+def sparse_cross_entropy(xp: Backend, logits: Array, labels: Array) -> list[Array]:
+    """Labels out of range give NaN."""
+    n, dtype = xp.shape(logits)[-1], xp.dtype_of(logits)
+    logs = xp.log_softmax(logits, -1)
+    hot = xp.one_hot(labels, n, dtypes.bool_)
+    loss = xp.negative(xp.sum(_zeros_where(xp, xp.logical_not(hot), logs), axis=-1))
+    inside = xp.logical_and(xp.greater_equal(labels, 0), xp.less(labels, n))
+    nan = xp.full((), float("nan"), dtype)
+    loss = xp.where(inside, loss, nan)
+    back = xp.subtract(xp.exp(logs), xp.astype(hot, dtype))
+    return [loss, xp.where(xp.expand_dims(inside, -1), back, nan)]
+
+
+@rule("SoftmaxCrossEntropyWithLogits")
+def cross_entropy(xp: Backend, logits: Array, labels: Array) -> list[Array]:
+    shape = _broadcast(xp.shape(logits), xp.shape(labels))
+    logits, labels = xp.broadcast_to(logits, shape), xp.broadcast_to(labels, shape)
+    logs = xp.log_softmax(logits, -1)
+    loss = xp.negative(xp.sum(_zeros_where(xp, xp.equal(labels, 0), xp.multiply(labels, logs)), axis=-1))
+    return [loss, xp.subtract(xp.exp(logs), labels)]
+
+
+def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(max(m, n) if min(m, n) else 0 for m, n in zip(a, b, strict=True))
+
+
+# ---- derivatives -----------------------------------------------------------------------------------------------------
+
+
+@rule("TanhGrad")
+def tanh_grad(xp: Backend, y: Array, d: Array) -> Array:
+    return xp.multiply(d, xp.subtract(xp.ones_like(y), xp.multiply(y, y)))
+
+
+@rule("SigmoidGrad")
+def sigmoid_grad(xp: Backend, y: Array, d: Array) -> Array:
+    return xp.multiply(xp.multiply(d, y), xp.subtract(xp.ones_like(y), y))
+
+
+def _conjugate(xp: Backend, y: Array) -> Array:
+    return xp.conj(y) if dtypes.is_complex(xp.dtype_of(y)) else y
+
+
+def _unless_zero(xp: Backend, d: Array, x: Array) -> Array:
+    """0 where the derivative that comes in is, whatever the rest is."""
+    return _zeros_where(xp, xp.equal(d, 0), x)
+
+
+@rule("SqrtGrad")
+def sqrt_grad(xp: Backend, y: Array, d: Array) -> Array:
+    return _unless_zero(xp, d, xp.divide(xp.multiply(d, 0.5), _conjugate(xp, y)))
+
+
+@rule("RsqrtGrad")
+def rsqrt_grad(xp: Backend, y: Array, d: Array) -> Array:
+    y = _conjugate(xp, y)
+    return _unless_zero(xp, d, xp.multiply(xp.multiply(xp.multiply(d, -0.5), y), xp.multiply(y, y)))
+
+
+@rule("ReciprocalGrad", "InvGrad")
+def reciprocal_grad(xp: Backend, y: Array, d: Array) -> Array:
+    y = _conjugate(xp, y)
+    return _unless_zero(xp, d, xp.negative(xp.multiply(xp.multiply(y, d), y)))
+
+
+@rule("ReluGrad")
+def relu_grad(xp: Backend, d: Array, x: Array) -> Array:
+    return xp.multiply(d, xp.astype(xp.greater(x, 0), xp.dtype_of(d)))
+
+
+@rule("Relu6Grad")
+def relu6_grad(xp: Backend, d: Array, x: Array) -> Array:
+    inside = xp.logical_and(xp.greater(x, 0), xp.less(x, 6))
+    return xp.multiply(d, xp.astype(inside, xp.dtype_of(d)))
+
+
+@rule("LeakyReluGrad")
+def leaky_relu_grad(xp: Backend, d: Array, x: Array, *, alpha: float = 0.2) -> Array:
+    return xp.where(xp.greater(x, 0), d, xp.multiply(d, alpha))
+
+
+@rule("EluGrad")
+def elu_grad(xp: Backend, d: Array, y: Array) -> Array:
+    return xp.where(xp.less(y, 0), xp.multiply(xp.add(y, 1), d), d)
+
+
+@rule("SeluGrad")
+def selu_grad(xp: Backend, d: Array, y: Array) -> Array:
+    return xp.where(xp.less(y, 0), xp.multiply(d, xp.add(y, _SCALE_ALPHA)), xp.multiply(d, _SCALE))
+
+
+@rule("SoftplusGrad")
+def softplus_grad(xp: Backend, d: Array, x: Array) -> Array:
+    return xp.divide(d, xp.add(xp.exp(xp.negative(x)), 1))
+
+
+@rule("SoftsignGrad")
+def softsign_grad(xp: Backend, d: Array, x: Array) -> Array:
+    return xp.divide(d, xp.square(xp.add(xp.abs(x), 1)))

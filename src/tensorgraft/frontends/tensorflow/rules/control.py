@@ -1,0 +1,183 @@
+"""Control flow. What is known is decided while the program is read; a loop that is traced stays a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.tensorflow.carried import Carried, traced
+from tensorgraft.frontends.tensorflow.cells import written
+from tensorgraft.frontends.tensorflow.counting import counted
+from tensorgraft.frontends.tensorflow.graph import FunctionGraph
+from tensorgraft.frontends.tensorflow.planning import plan
+from tensorgraft.frontends.tensorflow.rule import EVERY, rule
+from tensorgraft.frontends.tensorflow.values import VariableCell, is_known, lifted
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+_UNROLLED = 64  # steps, at most, of a loop whose body asks for the value of its counter
+
+
+def _truth(xp: Backend, x: Any) -> Any:
+    """A bool, or an array of one where it is traced. Of arrays with axes: whether there are elements."""
+    if is_known(x):
+        return bool(np.asarray(x)) if x.ndim == 0 else x.size > 0
+    if xp.ndim(x):
+        return xp.size(x) > 0
+    return (xp.astype(x, dtypes.bool_)) if xp.is_traced(x) else bool(xp.to_numpy(x))
+
+
+@rule("If", "StatelessIf", either=EVERY, folds=False)
+def if_(
+    xp: Backend, condition: Any, *operands: Any, then_branch: FunctionGraph, else_branch: FunctionGraph
+) -> list[Any]:
+    return _branch(xp, _truth(xp, condition), operands, [then_branch], [else_branch])
+
+
+@rule("Case", "StatelessCase", either=EVERY, folds=False)
+def case(xp: Backend, which: Any, *operands: Any, branches: Sequence[FunctionGraph]) -> list[Any]:
+    """By number; the last one where there is none of that number."""
+    if is_known(which) or not xp.is_traced(which):
+        number = int(which if is_known(which) else xp.to_numpy(which))
+        return plan(branches[number if 0 <= number < len(branches) else -1])(xp, *operands)
+    first = list(branches[:1])
+    if len(branches) == 1:
+        return plan(branches[0])(xp, *operands)
+    return _branch(xp, xp.equal(which, 0), operands, first, list(branches[1:]), xp.subtract(which, 1))
+
+
+def _branch(
+    xp: Backend,
+    truth: Any,
+    operands: Sequence[Any],
+    yes: list[FunctionGraph],
+    no: list[FunctionGraph],
+    which: Any = None,
+) -> list[Any]:
+    if isinstance(truth, bool):
+        return plan((yes if truth else no)[0])(xp, *operands)
+    places = sorted(frozenset().union(*(written(graph) for graph in (*yes, *no))))
+    carried: list[Carried] = []
+
+    def run(graphs: list[FunctionGraph]) -> Callable[[], list[Array]]:
+        def branch() -> list[Array]:
+            own = list(operands)
+            for i in places:
+                own[i] = VariableCell(operands[i].value, operands[i].name)
+            outputs = plan(graphs[0])(xp, *own) if len(graphs) == 1 else case(xp, which, *own, branches=graphs)
+            outputs = [_passed(x, own, operands) for x in outputs]
+            carried.append(Carried(xp, [*outputs, *(own[i].value for i in places)]))
+            return carried[-1].arrays
+
+        return branch
+
+    arrays = xp.cond(truth, run(yes), run(no))
+    values = carried[0].values(arrays)
+    for i, value in zip(places, values[len(values) - len(places) :], strict=True):
+        operands[i].value = value
+    return values[: len(values) - len(places)]
+
+
+def _passed(x: Any, own: Sequence[Any], operands: Sequence[Any]) -> Any:
+    """A variable that a branch hands on is the one from outside."""
+    if isinstance(x, VariableCell):
+        return next(outside for inside, outside in zip(own, operands, strict=True) if inside is x)
+    return x
+
+
+@rule("While", "StatelessWhile", either=EVERY, folds=False)
+def while_(xp: Backend, *operands: Any, cond: FunctionGraph, body: FunctionGraph) -> list[Any]:
+    if not traced(xp, operands):
+        return _in_steps(xp, list(operands), cond, body)
+    count = counted(cond, body, operands)
+    if count is not None and not count[0]:
+        return list(operands)
+    before = {i: operands[i].value for i in written(body) | written(cond)}
+    try:
+        return _as_a_loop(xp, operands, cond, body, count)
+    except TracedValueError:
+        if count is None or count[0] > _UNROLLED:
+            raise
+    for i, value in before.items():
+        operands[i].value = value
+    return _in_steps(xp, list(operands), cond, body)
+
+
+def _in_steps(xp: Backend, state: list[Any], cond: FunctionGraph, body: FunctionGraph) -> list[Any]:
+    goes_on, step = plan(cond), plan(body)
+    while True:
+        truth = _truth(xp, goes_on(xp, *state)[0])
+        if not isinstance(truth, bool):
+            return _as_a_loop(xp, state, cond, body, None)
+        if not truth:
+            return state
+        state = step(xp, *state)
+
+
+def _as_a_loop(
+    xp: Backend,
+    operands: Sequence[Any],
+    cond: FunctionGraph,
+    body: FunctionGraph,
+    count: tuple[int, dict[int, Any]] | None,
+) -> list[Any]:
+    steps = None if count is None else count[0]
+    moving = [i for i, value in enumerate(body.outputs) if body.argument(value) != i]
+    cells = sorted(written(body) | written(cond))
+    init = Carried.into_loop(xp, operands, moving, lambda abstract, specs: plan(body)(abstract, *specs), steps, cells)
+
+    def inside(arrays: Sequence[Array]) -> list[Any]:
+        state, values = list(operands), init.values(arrays)
+        for i, value in zip(moving, values, strict=False):
+            state[i] = value
+        for i, value in zip(cells, values[len(moving) :], strict=True):
+            state[i] = VariableCell(value, operands[i].name)
+        return state
+
+    def step(arrays: Sequence[Array]) -> list[Array]:
+        state = inside(arrays)
+        outputs = plan(body)(xp, *state)
+        return init.again([*(outputs[i] for i in moving), *(state[i].value for i in cells)])
+
+    def goes_on(arrays: Sequence[Array]) -> Array:
+        truth = _truth(xp, plan(cond)(xp, *inside(arrays))[0])
+        return xp.full((), truth, dtypes.bool_) if isinstance(truth, bool) else truth
+
+    if steps is None:
+        arrays = xp.while_loop(goes_on, step, init.arrays)
+    else:
+        numbers = xp.iota(steps, dtypes.int32)
+        arrays = xp.scan(lambda carry, _: (step(carry), ()), init.arrays, (numbers,), length=steps)[0]
+    values = init.values(arrays, after=steps)
+    out = list(operands)
+    for i, value in zip(moving, values, strict=False):
+        out[i] = value
+    for i, value in zip(cells, values[len(moving) :], strict=True):
+        operands[i].value = value
+    for i, value in ({} if count is None else count[1]).items():
+        out[i] = value
+    return out
+
+
+@rule("Assert", either=EVERY, effect=True)
+def assert_(xp: Backend, condition: Any, *data: Any) -> list[Any]:
+    """Where the condition is not known yet, it is not checked, as in programs that TensorFlow compiles with XLA."""
+    holds = _truth(xp, condition)
+    if isinstance(holds, bool) and not holds:
+        shown = [np.asarray(x) if is_known(x) else x for x in data]
+        raise ValueError(f"assertion failed: {shown}")
+    return []
+
+
+@rule("EnsureShape", "CheckNumerics", "PlaceholderWithDefault")
+def handed_on(xp: Backend, x: Array) -> Array:
+    return x
+
+
+@rule("DeepCopy", "Copy", "CopyHost")
+def copied(xp: Backend, x: Array) -> Array:
+    return lifted(xp, x)

@@ -1,0 +1,138 @@
+"""Tensor lists: what `tf.TensorArray` is in graphs, and what loops keep for their derivatives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.tensorflow.graph import Shape
+from tensorgraft.frontends.tensorflow.rule import EVERY, rule
+from tensorgraft.frontends.tensorflow.values import TensorList, is_known, lifted
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+
+def _element(shape: Any) -> Shape:
+    """Of an operand that says the shape of elements; -1 for what is not known."""
+    if not is_known(shape) or shape.ndim == 0:
+        return None
+    return tuple(None if n < 0 else int(n) for n in shape)
+
+
+def _count(xp: Backend, n: Any) -> int:
+    return int(n if is_known(n) else xp.to_numpy(n))
+
+
+@rule("TensorListReserve", either=EVERY, folds=False)
+def reserve(xp: Backend, shape: Any, count: Any, *, element_dtype: np.dtype) -> TensorList:
+    return TensorList(element_dtype, _element(shape), (None,) * _count(xp, count))
+
+
+@rule("EmptyTensorList", either=EVERY, folds=False)
+def empty(xp: Backend, shape: Any, most: Any, *, element_dtype: np.dtype) -> TensorList:
+    return TensorList(element_dtype, _element(shape), ())
+
+
+@rule("TensorListFromTensor", either=EVERY, folds=False)
+def from_tensor(xp: Backend, x: Any, shape: Any, *, element_dtype: np.dtype) -> TensorList:
+    if is_known(x):
+        return TensorList(element_dtype, tuple(x.shape[1:]), tuple(x[i] for i in range(x.shape[0])))
+    count, *extents = xp.shape(x)
+    return TensorList(element_dtype, tuple(extents), None, x, np.asarray(count, np.int32))
+
+
+@rule("TensorListSetItem", either=EVERY, folds=False)
+def set_item(
+    xp: Backend, whole: TensorList, index: Any, x: Any, *, resize_if_index_out_of_bounds: bool = False
+) -> TensorList:
+    return whole.set(xp, index, x)
+
+
+@rule("TensorListGetItem", either=EVERY, folds=False)
+def get_item(xp: Backend, whole: TensorList, index: Any, shape: Any) -> Any:
+    return _shaped(whole, shape).get(xp, index)
+
+
+def _shaped(whole: TensorList, shape: Any) -> TensorList:
+    """With what an operand says of the elements, where the list does not know."""
+    said = _element(shape)
+    if whole.items is None or said is None or None in said or any(x is not None for x in whole.items):
+        return whole
+    return replace(whole, shape=said)
+
+
+@rule("TensorListPushBack", either=EVERY, folds=False)
+def push_back(xp: Backend, whole: TensorList, x: Any) -> TensorList:
+    return whole.push(xp, x)
+
+
+@rule("TensorListPopBack", either=EVERY, folds=False)
+def pop_back(xp: Backend, whole: TensorList, shape: Any) -> list[Any]:
+    return list(_shaped(whole, shape).pop(xp))
+
+
+@rule("TensorListLength", either=EVERY, folds=False)
+def length(xp: Backend, whole: TensorList) -> Any:
+    return whole.count()
+
+
+@rule("TensorListElementShape", either=EVERY, folds=False)
+def element_shape(xp: Backend, whole: TensorList, *, shape_type: np.dtype) -> np.ndarray:
+    if whole.items is None or any(x is not None for x in whole.items):
+        return np.asarray(whole.extents(), shape_type)
+    if whole.shape is None:
+        return np.asarray(-1, shape_type)
+    return np.asarray([-1 if n is None else n for n in whole.shape], shape_type)
+
+
+@rule("TensorListResize", either=EVERY, folds=False)
+def resize(xp: Backend, whole: TensorList, count: Any) -> TensorList:
+    return whole.resized(xp, _count(xp, count))
+
+
+@rule("TensorListStack", either=EVERY, folds=False)
+def stack(xp: Backend, whole: TensorList, shape: Any, *, num_elements: int = -1) -> Array:
+    return _shaped(whole, shape).array(xp)
+
+
+@rule("TensorListConcatV2", "TensorListConcat", either=EVERY, folds=False)
+def concat(xp: Backend, whole: TensorList, shape: Any = None, *lead: Any, element_dtype: np.dtype) -> list[Any]:
+    if whole.items is not None:
+        rows = [lifted(xp, whole.item(xp, i)) for i in range(len(whole.items))]
+    else:
+        rows = xp.unstack(whole.array(xp), 0)
+    sizes = np.asarray([xp.shape(x)[0] for x in rows], np.int64)
+    return [xp.concat(rows, axis=0), sizes]
+
+
+@rule("TensorListSplit", either=EVERY, folds=False)
+def split(xp: Backend, x: Any, shape: Any, lengths: Any, *, element_dtype: np.dtype) -> TensorList:
+    sizes = [int(n) for n in (lengths if is_known(lengths) else xp.to_numpy(lengths))]
+    return TensorList(element_dtype, _element(shape), tuple(xp.split(lifted(xp, x), sizes, 0)))
+
+
+@rule("TensorListGather", either=EVERY, folds=False)
+def gather(xp: Backend, whole: TensorList, indices: Any, shape: Any) -> Array:
+    return xp.take(_shaped(whole, shape).stacked(xp).stack, xp.astype(lifted(xp, indices), dtypes.int64), 0)
+
+
+@rule("TensorListScatterV2", either=EVERY, folds=False)
+def scatter(xp: Backend, x: Any, indices: Any, shape: Any, count: Any, *, element_dtype: np.dtype) -> TensorList:
+    indices = indices if is_known(indices) else xp.to_numpy(indices)
+    n = max(_count(xp, count), int(indices.max(initial=-1)) + 1)
+    return scatter_into(xp, TensorList(element_dtype, _element(shape), (None,) * n), x, indices)
+
+
+@rule("TensorListScatterIntoExistingList", either=EVERY, folds=False)
+def scatter_into(xp: Backend, whole: TensorList, x: Any, indices: Any) -> TensorList:
+    if is_known(indices) and whole.items is not None:
+        for row, i in zip(xp.unstack(lifted(xp, x), 0), indices, strict=True):
+            whole = whole.set(xp, np.asarray(i), row)
+        return whole
+    whole = replace(whole, shape=tuple(x.shape)[1:]).stacked(xp)
+    at = xp.astype(lifted(xp, indices), dtypes.int64)
+    return replace(whole, stack=xp.scatter(whole.stack, (at,), lifted(xp, x)))

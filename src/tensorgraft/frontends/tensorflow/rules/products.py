@@ -1,0 +1,120 @@
+"""Products of matrices, and Einstein sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.tensorflow.rule import rule
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+
+@rule("MatMul")
+def matmul(xp: Backend, a: Array, b: Array, *, transpose_a: bool = False, transpose_b: bool = False) -> Array:
+    return xp.dot_general(a, b, ((0 if transpose_a else 1,), (1 if transpose_b else 0,)))
+
+
+def adjoint(xp: Backend, x: Array) -> Array:
+    x = xp.matrix_transpose(x)
+    return xp.conj(x) if dtypes.is_complex(xp.dtype_of(x)) else x
+
+
+@rule("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
+def batch_matmul(
+    xp: Backend,
+    a: Array,
+    b: Array,
+    *,
+    adj_x: bool = False,
+    adj_y: bool = False,
+    Tout: np.dtype | None = None,
+) -> Array:
+    a = adjoint(xp, a) if adj_x else a
+    b = adjoint(xp, b) if adj_y else b
+    if Tout is not None:
+        a, b = xp.astype(a, Tout), xp.astype(b, Tout)
+    batch = np.broadcast_shapes(xp.shape(a)[:-2], xp.shape(b)[:-2])
+    n = len(batch)
+    a = xp.broadcast_to(a, (*batch, *xp.shape(a)[-2:]))
+    b = xp.broadcast_to(b, (*batch, *xp.shape(b)[-2:]))
+    return xp.dot_general(a, b, ((n + 1,), (n,)), (tuple(range(n)), tuple(range(n))))
+
+
+@rule("Einsum")
+def einsum(xp: Backend, *operands: Array, equation: str) -> Array:
+    given, _, wanted = equation.replace(" ", "").partition("->")
+    labels = given.split(",")
+    missing = (
+        max(xp.ndim(x) - len(s.replace("...", "")) for s, x in zip(labels, operands, strict=True) if "..." in s)
+        if ("..." in given)
+        else 0
+    )
+    dots = [chr(ord("À") + i) for i in range(missing)]
+
+    def spelt(s: str, n: int) -> list[str]:
+        before, has_dots, after = s.partition("...")
+        return [*before, *(dots[len(dots) - (n - len(before) - len(after)) :] if has_dots else ()), *after]
+
+    result = spelt(wanted, len(wanted.replace("...", "")) + missing)
+    parts = [_plain(xp, x, spelt(s, xp.ndim(x))) for s, x in zip(labels, operands, strict=True)]
+    x, names = parts[0]
+    if len(parts) == 1:
+        x, names = _summed(xp, x, names, result)
+    for y, other in parts[1:]:
+        x, names = _product(xp, x, names, y, other, result)
+    absent = [name for name in result if name not in names]  # of extent 1, which broadcasting has made so
+    x = xp.reshape(x, (*xp.shape(x), *[1] * len(absent)))
+    names = [*names, *absent]
+    return xp.permute_dims(x, tuple(names.index(name) for name in result))
+
+
+def _plain(xp: Backend, x: Array, names: Sequence[str]) -> tuple[Array, list[str]]:
+    """With each label once: of a label that comes twice the diagonal."""
+    names = list(names)
+    for name in dict.fromkeys(names):
+        while names.count(name) > 1:
+            first = names.index(name)
+            second = names.index(name, first + 1)
+            rest = [i for i in range(len(names)) if i not in (first, second)]
+            x = xp.diagonal(xp.permute_dims(x, (*rest, first, second)))
+            names = [*(names[i] for i in rest), name]
+    return x, names
+
+
+def _summed(xp: Backend, x: Array, names: list[str], kept: Sequence[str]) -> tuple[Array, list[str]]:
+    axes = tuple(i for i, name in enumerate(names) if name not in kept)
+    return (xp.sum(x, axis=axes) if axes else x), [name for name in names if name in kept]
+
+
+def _product(
+    xp: Backend, x: Array, mine: list[str], y: Array, other: list[str], result: Sequence[str]
+) -> tuple[Array, list[str]]:
+    x, mine = _summed(xp, x, mine, [*other, *result])
+    y, other = _summed(xp, y, other, [*mine, *result])
+    for name in [n for n in mine if n in other]:  # what broadcasts has extent 1 on one side
+        at, beside = mine.index(name), other.index(name)
+        m, n = xp.shape(x)[at], xp.shape(y)[beside]
+        if m != n and m == 1:
+            x, mine = xp.squeeze(x, at), [label for label in mine if label != name]
+        elif m != n:
+            y, other = xp.squeeze(y, beside), [label for label in other if label != name]
+    both = [name for name in mine if name in other]
+    batch = [name for name in both if name in result]
+    contracted = [name for name in both if name not in result]
+
+    def places(names: list[str], some: list[str]) -> tuple[int, ...]:
+        return tuple(names.index(name) for name in some)
+
+    out = xp.dot_general(
+        x,
+        y,
+        (places(mine, contracted), places(other, contracted)),
+        (places(mine, batch), places(other, batch)),
+    )
+    free = [n for n in mine if n not in both] + [n for n in other if n not in both]
+    return out, [*batch, *free]

@@ -1,0 +1,94 @@
+"""Reductions and scans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.tensorflow.rule import rule
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+
+def axes_of(xp: Backend, x: Array, axes: np.ndarray) -> tuple[int, ...]:
+    """From 0, each once."""
+    n = xp.ndim(x)
+    return tuple(sorted({int(a) % n for a in np.ravel(axes)})) if n else ()
+
+
+def _reduction(name: str) -> Callable[..., Array]:
+    def reduce(xp: Backend, x: Array, axes: np.ndarray, *, keep_dims: bool = False) -> Array:
+        over = axes_of(xp, x, axes)
+        return getattr(xp, name)(x, axis=over, keepdims=keep_dims) if over else x
+
+    return reduce
+
+
+for _name in ("sum", "prod", "all", "any"):
+    rule(_name.capitalize(), known=("axes",))(_reduction(_name))
+
+
+@rule("Max", known=("axes",))
+def max_(xp: Backend, x: Array, axes: np.ndarray, *, keep_dims: bool = False) -> Array:
+    over = axes_of(xp, x, axes)
+    return xp.max(x, axis=over, keepdims=keep_dims) if over else x
+
+
+@rule("Min", known=("axes",))
+def min_(xp: Backend, x: Array, axes: np.ndarray, *, keep_dims: bool = False) -> Array:
+    over = axes_of(xp, x, axes)
+    return xp.min(x, axis=over, keepdims=keep_dims) if over else x
+
+
+@rule("Mean", known=("axes",))
+def mean(xp: Backend, x: Array, axes: np.ndarray, *, keep_dims: bool = False) -> Array:
+    """Of integers: the sum's quotient, toward zero."""
+    over = axes_of(xp, x, axes)
+    if not over:
+        return x
+    if dtypes.is_inexact(xp.dtype_of(x)):
+        return xp.mean(x, axis=over, keepdims=keep_dims)
+    total = xp.sum(x, axis=over, keepdims=keep_dims)
+    n = xp.full_like(total, max(xp.count(x, over), 1))
+    return xp.integer_floor_divide(xp.subtract(total, xp.fmod(total, n)), n)
+
+
+@rule("EuclideanNorm", known=("axes",))
+def euclidean_norm(xp: Backend, x: Array, axes: np.ndarray, *, keep_dims: bool = False) -> Array:
+    over = axes_of(xp, x, axes)
+    size = xp.abs(x)
+    total = xp.sqrt(xp.sum(xp.multiply(size, size), axis=over, keepdims=keep_dims) if over else xp.multiply(size, size))
+    return xp.astype(total, xp.dtype_of(x))
+
+
+@rule("ArgMax", known=("axis",))
+def argmax(xp: Backend, x: Array, axis: np.ndarray, *, output_type: np.dtype = dtypes.int64) -> Array:
+    return xp.astype(xp.argmax(x, axis=int(axis)), output_type)
+
+
+@rule("ArgMin", known=("axis",))
+def argmin(xp: Backend, x: Array, axis: np.ndarray, *, output_type: np.dtype = dtypes.int64) -> Array:
+    return xp.astype(xp.argmin(x, axis=int(axis)), output_type)
+
+
+def _scan(name: str, first: Any) -> Callable[..., Array]:
+    def scan(xp: Backend, x: Array, axis: np.ndarray, *, exclusive: bool = False, reverse: bool = False) -> Array:
+        at = int(axis) % xp.ndim(x)
+        n = xp.shape(x)[at]
+        x = xp.flip(x, (at,)) if reverse else x
+        if exclusive and n:
+            start = xp.full_like(xp.take_slice(x, at, 0, 1), first)
+            x = xp.concat([start, xp.take_slice(x, at, 0, n - 1)], axis=at)
+        x = getattr(xp, name)(x, axis=at)
+        return xp.flip(x, (at,)) if reverse else x
+
+    return scan
+
+
+rule("Cumsum", known=("axis",))(_scan("cumsum", 0))
+rule("Cumprod", known=("axis",))(_scan("cumprod", 1))
+rule("CumulativeLogsumexp", known=("axis",))(_scan("cumlogsumexp", -float("inf")))

@@ -1,0 +1,192 @@
+"""What flows through a graph beside arrays of the backend and known values (`numpy.ndarray`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.errors import ShapeError
+from tensorgraft.frontends.tensorflow.graph import Shape
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+
+@dataclass(eq=False)
+class VariableCell:
+    """A variable while a program runs: what it holds now."""
+
+    value: Any
+    name: str = ""
+
+
+def is_known(x: Any) -> bool:
+    return isinstance(x, np.ndarray | np.generic)
+
+
+def lifted(xp: Backend, x: Any) -> Any:
+    """A known value as an array of the backend."""
+    return xp.asarray(np.asarray(x)) if is_known(x) else x
+
+
+@dataclass(frozen=True, eq=False)
+class TensorList:
+    """A list of tensors. Its elements are apart (`items`, None for one that was not written), or, where a loop is
+    traced, in one array (`stack`, with room for more than there are) and counted (`length`); or they are counted, and
+    are all the `same` known value."""
+
+    dtype: np.dtype
+    shape: Shape  # of an element
+    items: tuple[Any, ...] | None = ()
+    stack: Array = None
+    length: Any = None
+    same: np.ndarray | None = None
+
+    def count(self) -> Any:
+        return np.asarray(len(self.items), np.int32) if self.items is not None else self.length
+
+    def extents(self) -> tuple[int, ...]:
+        """The shape of an element. Raises ShapeError where it is not known."""
+        shapes = [tuple(x.shape) for x in self.items or () if x is not None]
+        if self.stack is not None or self.same is not None:
+            return tuple(self.stack.shape)[1:] if self.same is None else self.same.shape
+        if shapes:
+            return shapes[0]
+        if self.shape is None or None in self.shape:
+            raise ShapeError(
+                "a tensor list is read whose elements have no known shape: give element_shape= to tf.TensorArray"
+            )
+        return tuple(n for n in self.shape if n is not None)
+
+    def item(self, xp: Backend, i: int) -> Any:
+        assert self.items is not None
+        x = self.items[i]
+        return np.zeros(self.extents(), self.dtype) if x is None else x
+
+    def get(self, xp: Backend, index: Any) -> Any:
+        if self.same is not None:
+            return self.same
+        if self.items is not None and is_known(index):
+            return self.item(xp, int(index))
+        whole = self.stacked(xp)
+        return _row(xp, whole.stack, index)
+
+    def set(self, xp: Backend, index: Any, x: Any) -> TensorList:
+        if self.items is not None and is_known(index):
+            i = int(index)
+            room = self.items + (None,) * (i + 1 - len(self.items))
+            return replace(self, items=(*room[:i], x, *room[i + 1 :]))
+        alike = replace(self, shape=tuple(x.shape)) if self.shape is None or None in self.shape else self
+        whole = alike.stacked(xp)
+        return replace(whole, stack=_put(xp, whole.stack, index, lifted(xp, x)))
+
+    def push(self, xp: Backend, x: Any) -> TensorList:
+        if self.items is not None:
+            return replace(self, items=(*self.items, x))
+        if self.same is not None:
+            if not _alike(self.same, x):
+                raise ShapeError("a list of equal numbers gets another one in a loop that is being traced")
+            return replace(self, length=_plus(xp, self.length, 1))
+        stack = _put(xp, self.stack, self.length, lifted(xp, x))
+        return replace(self, stack=stack, length=_plus(xp, self.length, 1))
+
+    def pop(self, xp: Backend) -> tuple[TensorList, Any]:
+        if self.items is not None:
+            return replace(self, items=self.items[:-1]), self.item(xp, len(self.items) - 1)
+        last = _plus(xp, self.length, -1)
+        return replace(self, length=last), _row(xp, self.stack, last) if self.same is None else self.same
+
+    def resized(self, xp: Backend, n: int) -> TensorList:
+        if self.items is not None:
+            return replace(self, items=(self.items + (None,) * n)[:n])
+        return self.stacked(xp, n, n)
+
+    def stacked(self, xp: Backend, room: int | None = None, length: Any = None) -> TensorList:
+        """In one array, with room for so many elements (of lists that are apart: those there are, if None)."""
+        if self.same is not None:
+            if not is_known(self.length):
+                raise ShapeError("a tensor list is written whose length depends on values that are being traced")
+            return self.apart().stacked(xp, room, length)
+        if self.items is None:
+            stack, have = self.stack, self.stack.shape[0]
+            if room is not None and room > have:
+                more = xp.zeros((room - have, *self.extents()), self.dtype)
+                stack = xp.concat([stack, more], axis=0)
+            return replace(self, stack=stack, length=self.length if length is None else np.asarray(length, np.int32))
+        room = len(self.items) if room is None else max(room, len(self.items))
+        extents = self.extents()
+        if all(x is None for x in self.items):
+            stack = xp.zeros((room, *extents), self.dtype)
+        else:
+            rows = [lifted(xp, self.item(xp, i)) for i in range(len(self.items))]
+            more = [xp.zeros((room - len(rows), *extents), self.dtype)] if room > len(rows) else []
+            stack = xp.concat([xp.stack(rows, axis=0), *more], axis=0)
+        return replace(self, items=None, stack=stack, length=self.count() if length is None else length)
+
+    def apart(self) -> TensorList:
+        """A list of equal elements, each of them by itself, where it is known how many there are."""
+        if self.same is None or not is_known(self.length):
+            return self
+        return replace(self, items=(self.same,) * int(self.length), length=None, same=None)
+
+    def array(self, xp: Backend) -> Array:
+        """All elements in one array. Raises ShapeError where it is not known how many there are."""
+        if self.items is not None or self.same is not None:
+            return self.stacked(xp).stack
+        if is_known(self.length):
+            return xp.take_slice(self.stack, 0, 0, int(self.length))
+        raise ShapeError("a tensor list is stacked whose length depends on values that are being traced")
+
+
+def _alike(a: Any, b: Any) -> bool:
+    return is_known(a) and is_known(b) and a.dtype == b.dtype and np.array_equal(a, b)
+
+
+def all_the_same(items: Sequence[Any]) -> np.ndarray | None:
+    """The known value that all of these are; None where they are not."""
+    return items[0] if items and all(_alike(items[0], x) for x in items) else None
+
+
+def _plus(xp: Backend, x: Any, n: int) -> Any:
+    return np.asarray(int(x) + n, np.int32) if is_known(x) else xp.add(x, n)
+
+
+def _start(xp: Backend, stack: Array, index: Any) -> list[Array]:
+    index = xp.astype(lifted(xp, index), np.dtype(np.int32))
+    zero = xp.zeros((), np.dtype(np.int32))
+    return [xp.reshape(index, ()), *[zero] * (xp.ndim(stack) - 1)]
+
+
+def _row(xp: Backend, stack: Array, index: Any) -> Array:
+    if is_known(index):
+        return xp.squeeze(xp.take_slice(stack, 0, int(index), int(index) + 1), 0)
+    shape = xp.shape(stack)
+    return xp.reshape(xp.dynamic_slice(stack, _start(xp, stack, index), (1, *shape[1:])), shape[1:])
+
+
+def _put(xp: Backend, stack: Array, index: Any, x: Array) -> Array:
+    return xp.dynamic_update_slice(stack, xp.expand_dims(x, 0), _start(xp, stack, index))
+
+
+def added(xp: Backend, lists: Sequence[TensorList]) -> TensorList:
+    """Their elements' sums."""
+    if all(x.items is not None for x in lists):
+        count = max(len(x.items or ()) for x in lists)
+        sums = []
+        for i in range(count):
+            some = [x.items[i] for x in lists if x.items is not None and i < len(x.items) and x.items[i] is not None]
+            total = some[0] if some else None
+            for x in some[1:]:
+                total = xp.add(lifted(xp, total), lifted(xp, x))
+            sums.append(total)
+        return replace(lists[0], items=tuple(sums))
+    extents = next(x for x in lists if x.items is None).extents()
+    whole = [replace(x, shape=extents).stacked(xp) for x in lists]
+    room = max(x.stack.shape[0] for x in whole)
+    total = whole[0].stacked(xp, room)
+    for x in whole[1:]:
+        total = replace(total, stack=xp.add(total.stack, x.stacked(xp, room).stack))
+    return total
