@@ -50,10 +50,10 @@ def computed(what: CollectiveCall, x: Array, axes: tuple[str, ...], n: int) -> A
     return _reduced(what, x, axes, n)
 
 
-def alone(what: CollectiveCall, x: Array) -> Array:
-    """A collective in a group of one."""
+def at_home(what: CollectiveCall, x: Array, n: int) -> Array:
+    """A collective for which nobody is needed: of a group of one, or (XLA's gloo divides by its size) of no elements."""
     if what.kind == "all_gather":
-        return jnp.expand_dims(x, 0)
+        return jnp.broadcast_to(x, (n, *x.shape))
     return x[0] if what.kind == "reduce_scatter" else x
 
 

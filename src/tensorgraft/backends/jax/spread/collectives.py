@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 
 from tensorgraft.backends.jax.operation import is_tracing
 from tensorgraft.backends.jax.spread import processes
-from tensorgraft.backends.jax.spread.across import Across, alone, computed
+from tensorgraft.backends.jax.spread.across import Across, at_home, computed
 from tensorgraft.backends.jax.spread.comparing import agreed
 from tensorgraft.backends.jax.spread.meeting import in_trace
 from tensorgraft.hub.collectives import WHOLE, CollectiveCall, Group, in_words
@@ -28,8 +28,11 @@ class JaxCollectives:
         return self.device.id if processes.count() > 1 else None
 
     def collective(self, what: CollectiveCall, arrays: Sequence[Array], group: Group, /) -> tuple[Array, ...]:
-        if group.size == 1:
-            return tuple(alone(what, x) for x in arrays)
+        if group.size == 1 or not all(x.size for x in arrays):
+            return tuple(
+                at_home(what, x, group.size) if group.size == 1 or not x.size else self.collective(what, [x], group)[0]
+                for x in arrays
+            )
         if is_tracing():
             return in_trace(what, arrays, group)
         results = _eager(what, group.devices, group)(*arrays)

@@ -127,7 +127,7 @@ class ComputedWork(dist.Work):
 
     def __init__(self, result: list[torch.Tensor]) -> None:
         super().__init__()
-        self._result = result
+        self._result = [*map(TensorWeakRef, result)]  # as above
         _works.append(self)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -147,11 +147,11 @@ class ComputedWork(dist.Work):
         return None
 
     def result(self) -> list[torch.Tensor]:
-        return self._result
+        return [t for ref in self._result if (t := ref()) is not None]
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-        future.set_result(self._result)
+        future.set_result(self.result())
         return future
 
 
