@@ -437,6 +437,8 @@ ELSEWHERE = {
     "processes",
     "parts_fed",
     "assembled",
+    "collective",
+    "joined_as",
     "same_everywhere",
     "placement",
     "bytes_by_device",

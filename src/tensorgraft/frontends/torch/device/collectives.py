@@ -27,7 +27,7 @@ from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.schema import Overload
 from tensorgraft.frontends.torch.core.tensors import cell_of, on_device
-from tensorgraft.frontends.torch.device.exchanges import RULES, Exchange
+from tensorgraft.frontends.torch.device.exchanges import RULES, GroupCall
 from tensorgraft.frontends.torch.device.groups import joint
 from tensorgraft.frontends.torch.dispatch.autograd import linear_in_parts
 from tensorgraft.frontends.torch.kernels.neural import fused_attention
@@ -225,7 +225,7 @@ def _together(name: str, bound: dict[str, Any]) -> bool:
     if group is None:
         return False
     with backend.scope(), torch.no_grad():
-        RULES[name](Exchange(name, bound, group, process_group, backend))
+        RULES[name](GroupCall(name, bound, group, process_group, backend))
     return True
 
 
