@@ -25,7 +25,16 @@ def outcomes(tmp_path_factory):
     """{test: what it said where it failed} of those that ran."""
     report = tmp_path_factory.mktemp("eight") / "report.xml"
     env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    command = [sys.executable, "-m", "pytest", *map(str, FILES), "-q", "-p", "no:cacheprovider", f"--junit-xml={report}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *map(str, FILES),
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--junit-xml={report}",
+    ]
     done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=FILES[0].parents[2])
     assert report.exists(), done.stdout + done.stderr
     cases = ElementTree.parse(report).getroot().iter("testcase")

@@ -33,7 +33,9 @@ def flatten(tree: Any) -> tuple[list[tuple[str, Any]], Callable[[list[Any]], Any
     if (jax := jax_of(tree)) is not None:
         pairs, structure = jax.tree_util.tree_flatten_with_path(tree)
         inside = 1 if nnx is not None and isinstance(tree, nnx.State) else 0  # of a variable is its value
-        return [(_dotted(path[: len(path) - inside]), x) for path, x in pairs], lambda leaves: jax.tree.unflatten(structure, leaves)
+        return [(_dotted(path[: len(path) - inside]), x) for path, x in pairs], lambda leaves: jax.tree.unflatten(
+            structure, leaves
+        )
     paths, leaves, spec = optree.tree_flatten_with_path(tree)
     named = [(".".join(map(str, path)), x) for path, x in zip(paths, leaves, strict=True)]
     return named, lambda new: optree.tree_unflatten(spec, new)
