@@ -44,7 +44,7 @@ def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = N
     Returns a `Mesh`, which is hashable; two of the same devices, shape and names are equal.
 
     Raises ValueError for more devices than there are, sizes below 1, and names that are not one for each axis or are
-    equal; BackendNotAvailableError for a backend unknown or not installed.
+    equal; TypeError for names that are no strings; BackendNotAvailableError for a backend unknown or not installed.
 
     >>> import tensorgraft as tg
     >>> print(tg.parallel.mesh(1, "data", device="numpy"))
@@ -54,7 +54,9 @@ def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = N
     axes = (names,) if isinstance(names, str) else tuple(names)
     if len(sizes) != len(axes) or len(set(axes)) != len(axes) or not sizes:
         raise ValueError(f"mesh: names {axes} are to be different, one for each axis of shape {sizes}")
-    if any(not isinstance(n, int) or n < 1 for n in sizes):
+    if not all(isinstance(name, str) for name in axes):
+        raise TypeError(f"mesh: names are strings, not {axes}")
+    if any(not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in sizes):
         raise ValueError(f"mesh: shape is {sizes}: an axis has 1 device or more")
     backend, count = _backend(device), math.prod(sizes)
     if abstract:
