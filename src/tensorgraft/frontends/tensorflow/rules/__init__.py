@@ -12,7 +12,9 @@ from tensorgraft.frontends.tensorflow.rules import (
     pooling,
     products,
     reduction,
+    segments,
     shape,
+    special,
     strided,
     variables,
 )
@@ -29,7 +31,9 @@ __all__ = [
     "pooling",
     "products",
     "reduction",
+    "segments",
     "shape",
+    "special",
     "strided",
     "variables",
 ]

@@ -1,0 +1,96 @@
+"""Samples of raw operations, area by area: of what `samples` has not, with operands of exactly the dtypes given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from samples import FLOATS, INTEGERS, Sample, dtypes_of, numbers
+
+from tensorgraft.frontends.tensorflow.rule import EVERY, RULES
+
+
+class Case(Sample):
+    """A sample whose constants stay as they are."""
+
+    __slots__ = ()
+
+    def flat(self) -> list[tuple[Any, bool]]:
+        rows = [np.asarray(v) for x in self.operands for v in (x if isinstance(x, list) else [x])]
+        row = RULES[self.op]
+        if row.known is EVERY or row.either is EVERY:
+            return [(x, False) for x in rows]
+        constant = {range(len(rows))[i] for i in (*row.known, *row.either) if -len(rows) <= i < len(rows)}
+        return [(x, i not in constant) for i, x in enumerate(rows)]
+
+
+def case(op: str, *operands: Any, **attributes: Any) -> Case:
+    return Case(op, operands, attributes)
+
+
+def ints(*values: Any) -> np.ndarray:
+    return np.asarray(values, np.int64).reshape(-1)
+
+
+def i32(x: Any) -> np.ndarray:
+    return np.asarray(x, np.int32)
+
+
+def i64(x: Any) -> np.ndarray:
+    return np.asarray(x, np.int64)
+
+
+def f32(x: Any) -> np.ndarray:
+    return np.asarray(x, np.float32)
+
+
+def special() -> Iterator[Sample]:
+    ranges = {"Ndtri": (0.01, 0.99), "Spence": (0, 5), "Expint": (-3, 60), "Dawsn": (-60, 60)}
+    ranges |= dict.fromkeys(("BesselK0", "BesselK1", "BesselK0e", "BesselK1e", "BesselY0", "BesselY1"), (0.05, 20))
+    edges = np.asarray([0, -0.0, 1, 2, 0.5, -1, np.nan, np.inf, -np.inf, 100], np.float64)
+    for op in (
+        "BesselI0 BesselI1 BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 Dawsn Expint"
+        " FresnelCos FresnelSin Ndtri Spence"
+    ).split():
+        for dtype in ("float32", "float64", "float16"):
+            if dtype in dtypes_of(op):
+                yield case(op, numbers((40,), dtype, *ranges.get(op, (-12, 12))))
+        if op in ("Ndtri", "Spence", "FresnelCos", "BesselK0"):
+            yield case(op, edges[:5])
+    for dtype in ("float32", "float64"):
+        a, b, x = (numbers((5, 6), dtype, low, high, i) for i, (low, high) in enumerate([(0.1, 9), (0.2, 7), (0, 1)]))
+        yield case("Betainc", a, b, x)
+        yield case("IgammaGradA", a, b)
+        yield case("RandomGammaGrad", a, b)
+    for dtype in INTEGERS:
+        yield case("PopulationCount", numbers((9,), dtype, -100, 100))
+
+
+def segments() -> Iterator[Sample]:
+    ids, x = i32([0, 0, 1, 3, 3]), numbers((5, 3))
+    for op in ("SegmentSum", "SegmentMean", "SegmentProd", "SegmentMax", "SegmentMin"):
+        for dtype in (*FLOATS, "int32", "uint8", "complex64"):
+            if dtype in dtypes_of(op):
+                yield case(op, numbers((5, 3), dtype), i64(ids))
+        yield case(op, x[:0], ids[:0])
+    places = i32([2, 0, 0, 4, 1])
+    for kind in ("Sum", "Mean", "SqrtN"):
+        for dtype in ("float32", "float64", "bfloat16"):
+            yield case(f"SparseSegment{kind}", numbers((5, 3), dtype), places, ids)
+        yield case(f"SparseSegment{kind}WithNumSegments", x, i64(places), ids, i32(6))
+        d = numbers((4, 3))
+        yield case(f"SparseSegment{kind}Grad", d, places, ids, i32(7))
+        yield case(f"SparseSegment{kind}GradV2", d, places, ids, i32(7))
+    values, weights = i32([1, 4, 1, 9, 0]), numbers((5,))
+    yield case("Bincount", values, i32(6), weights)
+    for dtype in ("int32", "float32", "float64", "int64"):
+        yield case("DenseBincount", values, i32(6), np.asarray([], dtype))
+        yield case("DenseBincount", i64(values).reshape(1, 5), i64(6), numbers((1, 5), dtype))
+    yield case("DenseBincount", values, i32(6), f32([]), binary_output=True)
+    yield case("RaggedBincount", i64([0, 2, 2, 5]), values, i32(6), weights)
+    yield case("SparseBincount", i64([[0, 1], [0, 2], [2, 0]]), values[:3], i64([3, 4]), i32(6), weights[:3])
+    yield case("SparseBincount", i64([[1], [2], [4]]), values[:3], i64([9]), i32(6), f32([]))
+
+
+AREAS = {"special": special, "segments": segments}
