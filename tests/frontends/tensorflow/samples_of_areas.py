@@ -94,3 +94,60 @@ def segments() -> Iterator[Sample]:
 
 
 AREAS = {"special": special, "segments": segments}
+
+
+def images() -> Iterator[Sample]:
+    x = numbers((2, 5, 7, 3), low=0, high=255)
+    ways = [{}, {"align_corners": True}, {"half_pixel_centers": True}]
+    for op in ("ResizeBilinear", "ResizeBicubic", "ResizeNearestNeighbor"):
+        for how in ways:
+            for size in ([9, 4], [2, 13], [5, 7], [1, 1]):
+                yield case(op, x, i32(size), **how)
+                d = numbers((2, *size, 3))
+                if op == "ResizeNearestNeighbor":
+                    yield case(f"{op}Grad", d, i32([5, 7]), **how)
+                else:
+                    yield case(f"{op}Grad", d, x, **how)
+        for dtype in ("uint8", "int32", "float64", "float16"):
+            yield case(op, numbers((1, 4, 4, 2), dtype, 0, 100), i32([3, 6]))
+    for size in ([9, 4], [2, 3], [5, 7]):
+        yield case("ResizeArea", x, i32(size))
+        yield case("ResizeArea", x, i32(size), align_corners=True)
+    for kind in "lanczos1 lanczos3 lanczos5 gaussian box triangle keyscubic mitchellcubic".split():
+        for antialias in (True, False):
+            how = {"kernel_type": kind, "antialias": antialias}
+            yield case("ScaleAndTranslate", x, i32([4, 9]), f32([0.7, 1.3]), f32([0.5, -1.2]), **how)
+            yield case("ScaleAndTranslateGrad", numbers((2, 4, 9, 3)), x, f32([0.7, 1.3]), f32([0.5, -1.2]), **how)
+    w, pad = numbers((3, 3, 3, 2)), i32([[0, 0], [1, 1], [2, 0], [0, 0]])
+    how = {"mode": "REFLECT", "strides": [1, 1, 1, 1], "padding": "VALID"}
+    yield case("FusedPadConv2D", x[:1], pad, w, **how)
+    yield case("FusedResizeAndPadConv2D", x[:1], i32([4, 6]), pad, w, **how)
+    unit = numbers((2, 4, 5, 3), low=0, high=1)
+    for dtype in ("float32", "float64"):
+        yield case("RGBToHSV", unit.astype(dtype))
+        yield case("HSVToRGB", unit.astype(dtype))
+    yield case("RGBToHSV", np.round(unit))
+    for op in ("AdjustContrastv2", "AdjustSaturation", "AdjustHue"):
+        for factor in (0.3, 1.7, -0.4):
+            if factor > 0 or op != "AdjustSaturation":
+                yield case(op, unit, f32(factor))
+    for padding in ("SAME", "VALID"):
+        yield case(
+            "ExtractImagePatches", x, ksizes=[1, 2, 3, 1], strides=[1, 2, 1, 1], rates=[1, 1, 2, 1], padding=padding
+        )
+        yield case(
+            "ExtractVolumePatches", numbers((1, 4, 5, 4, 2)), ksizes=[1, 2, 2, 1, 1], strides=[1, 1, 2, 1, 1],
+            padding=padding,
+        )  # fmt: skip
+    moves = f32([[1, 0.2, -2, 0.1, 0.9, 1, 0.01, 0.02], [0.5, 0, 3, 0, 1.5, -4, 0, 0]])
+    for mode in ("CONSTANT", "REFLECT", "WRAP", "NEAREST"):
+        for kind in ("NEAREST", "BILINEAR"):
+            how = {"interpolation": kind, "fill_mode": mode}
+            yield case("ImageProjectiveTransformV3", x, moves, i32([6, 8]), f32(7), **how)
+            yield case("ImageProjectiveTransformV2", x, moves[:1], i32([5, 7]), **how)
+    boxes = f32([[[0.1, 0.2, 0.8, 0.9], [-0.5, 0.3, 0.4, 1.5]], [[0, 0, 1, 1], [0.9, 0.9, 0.1, 0.1]]])
+    yield case("DrawBoundingBoxes", x, boxes)
+    yield case("DrawBoundingBoxesV2", x, boxes, f32([[3, 4, 5]]))
+
+
+AREAS["images"] = images
