@@ -151,3 +151,85 @@ def images() -> Iterator[Sample]:
 
 
 AREAS["images"] = images
+
+
+def signal() -> Iterator[Sample]:
+    for rank, suffix in ((1, ""), (2, "2D"), (3, "3D")):
+        for kind, real in (("complex64", "float32"), ("complex128", "float64")):
+            x = numbers((2, 3, 4, 5), kind)
+            yield case(f"FFT{suffix}", x)
+            yield case(f"IFFT{suffix}", x)
+            for length in ([3, 4, 4], [2, 3, 5]):
+                size = i32(length[-rank:])
+                yield case(f"RFFT{suffix}", numbers((2, 3, 4, 5), real), size, Tcomplex=kind)
+                yield case(f"IRFFT{suffix}", x, size, Treal=real)
+    wave = numbers((50, 2))
+    yield case("AudioSpectrogram", wave, window_size=12, stride=5)
+    yield case("AudioSpectrogram", wave, window_size=16, stride=4, magnitude_squared=True)
+
+
+def decompositions() -> Iterator[Sample]:
+    for dtype in ("float32", "float64", "complex64", "complex128"):
+        a = numbers((2, 3, 3), dtype) + (4 * np.eye(3)).astype(dtype)
+        spd = a @ np.conj(a.swapaxes(-1, -2))
+        b = numbers((2, 3, 2), dtype)
+        yield case("CholeskyGrad", np.linalg.cholesky(spd), numbers((2, 3, 3), dtype)) if dtype[0] == "f" else case(
+            "MatrixLogarithm", spd
+        )
+        yield case("Lu", a)
+        yield case("Lu", a, output_idx_type="int64")
+        yield case("MatrixSquareRoot", spd)
+        if dtype[0] == "f":
+            yield case("SelfAdjointEigV2", spd, compute_v=False)
+        for tall in (numbers((2, 5, 3), dtype), numbers((2, 3, 5), dtype)):
+            right = numbers((2, tall.shape[1], 2), dtype)
+            for fast in (True, False):
+                yield case("MatrixSolveLs", tall, right, np.asarray(0.1 if fast else 0.0), fast=fast)
+        bands = numbers((2, 2, 3), dtype) + np.asarray(2, dtype)
+        for lower in (True, False):
+            for adjoint in (True, False):
+                yield case("BandedTriangularSolve", bands, b, lower=lower, adjoint=adjoint)
+        diagonals = numbers((2, 3, 3), dtype) + np.asarray([[0], [5], [0]]).astype(dtype)
+        yield case("TridiagonalSolve", diagonals, b)
+        rows = [numbers((2, 1, 3), dtype, seed=i) for i in range(3)]
+        yield case("TridiagonalMatMul", *rows, b)
+    yield case("SparseMatMul", numbers((2, 3)), numbers((3, 4)))
+    yield case("Eig", np.diag(f32([1, 2, 3])), Tout="complex64")
+
+
+def boxes() -> Iterator[Sample]:
+    x = numbers((2, 5, 6, 3), low=0, high=9)
+    some = f32([[0.1, 0.2, 0.8, 0.9], [-0.21, 0.3, 0.4, 1.2], [0.9, 0.8, 0.2, 0.1]])
+    which = i32([0, 1, 1])
+    for method in ("bilinear", "nearest"):
+        for crop in ([4, 3], [1, 5]):
+            yield case("CropAndResize", x, some, which, i32(crop), method=method, extrapolation_value=2.5)
+            d = numbers((3, *crop, 3))
+            yield case("CropAndResizeGradImage", d, some, which, i32(x.shape), T="float32", method=method)
+            if method == "bilinear":
+                yield case("CropAndResizeGradBoxes", d, x, some, which)
+    yield case("CropAndResize", x.astype(np.uint8), some, which, i32([2, 2]))
+    many = numbers((12, 2), low=0, high=1)
+    many = np.concatenate([many, many + numbers((12, 2), low=0.2, high=0.6, seed=3)], 1)
+    scores = numbers((12,), low=0, high=1)
+    yield case("NonMaxSuppression", many, scores, i32(5), iou_threshold=0.3)
+    yield case("NonMaxSuppressionV2", many, scores, i32(5), f32(0.3))
+    yield case("NonMaxSuppressionV3", many, scores, i32(12), f32(0.3), f32(0.4))
+    for pad in (True, False):
+        yield case("NonMaxSuppressionV4", many, scores, i32(9), f32(0.2), f32(0.2), pad_to_max_output_size=pad)
+        for sigma in (0.0, 0.5):
+            yield case(
+                "NonMaxSuppressionV5", many, scores, i32(9), f32(0.6), f32(0.2), f32(sigma), pad_to_max_output_size=pad
+            )
+    shared = numbers((12, 12), low=0, high=1)
+    shared = (shared + shared.T) / 2
+    yield case("NonMaxSuppressionWithOverlaps", shared, scores, i32(6), f32(0.5), f32(0.1))
+    for q in (1, 2):
+        yield case(
+            "CombinedNonMaxSuppression",
+            np.repeat(many[None, :, None], q, 2), numbers((1, 12, 2), low=0, high=1), i32(4), i32(6), f32(0.3),
+            f32(0.2), pad_per_class=q == 1,
+        )  # fmt: skip
+
+
+AREAS |= {"signal": signal, "decompositions": decompositions, "boxes": boxes}

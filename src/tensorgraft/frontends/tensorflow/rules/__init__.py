@@ -2,8 +2,10 @@
 
 from tensorgraft.frontends.tensorflow.rules import (
     activations,
+    boxes,
     control,
     convolution,
+    decompositions,
     elementwise,
     hosted,
     images,
@@ -17,6 +19,7 @@ from tensorgraft.frontends.tensorflow.rules import (
     resizing,
     segments,
     shape,
+    signal,
     special,
     strided,
     variables,
@@ -24,8 +27,10 @@ from tensorgraft.frontends.tensorflow.rules import (
 
 __all__ = [
     "activations",
+    "boxes",
     "control",
     "convolution",
+    "decompositions",
     "elementwise",
     "hosted",
     "images",
@@ -39,6 +44,7 @@ __all__ = [
     "resizing",
     "segments",
     "shape",
+    "signal",
     "special",
     "strided",
     "variables",
