@@ -77,7 +77,10 @@ def graft(program: Any, *, onto: str) -> Any:
 
         return graft_module(program, onto)
     tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None and isinstance(program, tensorflow.types.experimental.GenericFunction):
+    if tensorflow is not None and isinstance(
+        program,
+        tensorflow.types.experimental.GenericFunction | tensorflow.types.experimental.ConcreteFunction,
+    ):
         from tensorgraft.frontends.tensorflow.grafted import GraftedGraph
 
         return GraftedGraph(program, registry.get(onto))

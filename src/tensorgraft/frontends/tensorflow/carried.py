@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -80,6 +81,12 @@ class Carried:
             elif not isinstance(like, VariableCell):
                 arrays.append(lifted(self.xp, value))
         return arrays
+
+    def on(self, xp: Backend) -> Carried:
+        """The same on another backend, or in another trace: with nothing but what says how arrays are put together."""
+        other = copy.copy(self)
+        other.xp = xp
+        return other
 
     @classmethod
     def into_loop(
