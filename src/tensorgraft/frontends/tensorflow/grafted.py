@@ -42,27 +42,31 @@ class GraftedGraph:
         """Raises UnsupportedOperationError for an operation without a rule, before anything is computed; ValueError and
         TypeError, TensorFlow's, for arguments that the function does not take; TracedValueError where a shape depends
         on values that are being traced."""
+        with self.xp.native_scope():
+            signature, arrays = self.signature(args, kwargs)
+            return signature(arrays)
+
+    def signature(self, args: Any, kwargs: Any) -> tuple[GraphSignature, list[Array | None]]:
+        """(what is known for calls like this one, the arrays among its leaves)."""
         xp = self.xp
         call: Any = (args, kwargs)
         leaves, structure = optree.tree_flatten(call, none_is_leaf=True, namespace="tensorgraft.tensorflow")
-        with xp.native_scope():
-            arrays = [self._operand(x) for x in leaves]
-            marks = [
-                (type(x), x) if a is None else (tuple(xp.shape(a)), xp.dtype_of(a))
-                for x, a in zip(leaves, arrays, strict=True)
-            ]
-            key = (structure, *marks)
-            try:
-                signature = self._signatures.get(key)
-            except TypeError:
-                odd = next(x for x, a in zip(leaves, arrays, strict=True) if a is None and not _is_hashable(x))
-                raise TypeError(
-                    f"{self.__name__} was given a {type(odd).__qualname__}, which is neither an array of {xp.name} nor"
-                    " hashable"
-                ) from None
-            if signature is None:
-                signature = self._signatures[key] = self._trace(leaves, arrays, structure)
-            return signature(arrays)
+        arrays = [self._operand(x) for x in leaves]
+        marks = [
+            (type(x), x) if a is None else (tuple(xp.shape(a)), xp.dtype_of(a))
+            for x, a in zip(leaves, arrays, strict=True)
+        ]
+        try:
+            signature = self._signatures.get((structure, *marks))
+        except TypeError:
+            odd = next(x for x, a in zip(leaves, arrays, strict=True) if a is None and not _is_hashable(x))
+            raise TypeError(
+                f"{self.__name__} was given a {type(odd).__qualname__}, which is neither an array of {xp.name} nor"
+                " hashable"
+            ) from None
+        if signature is None:
+            signature = self._signatures[structure, *marks] = self._trace(leaves, arrays, structure)
+        return signature, arrays
 
     def _operand(self, x: Any) -> Array | None:
         xp = self.xp
@@ -86,7 +90,10 @@ class GraftedGraph:
             concrete = self.fn.get_concrete_function()
         else:
             concrete = self.fn.get_concrete_function(*args, **kwargs)
-        return GraphSignature(xp, concrete, _order(concrete, args, kwargs, specs), self.is_compiled)
+        return self._signed(concrete, _order(concrete, args, kwargs, specs))
+
+    def _signed(self, concrete: Any, order: list[int]) -> GraphSignature:
+        return GraphSignature(self.xp, concrete, order, self.is_compiled)
 
 
 def _is_hashable(x: Any) -> bool:
