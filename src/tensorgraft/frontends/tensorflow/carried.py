@@ -42,7 +42,7 @@ class Carried:
         self.like: list[Any] = []
         self.arrays: list[Array] = []
         for k, x in enumerate(values):
-            value = x.stacked(xp) if isinstance(x, TensorList) and x.same is None else x
+            value: Any = x.stacked(xp) if isinstance(x, TensorList) and x.same is None else x
             if isinstance(value, TensorList):
                 if value.same is None:
                     self.arrays.append(value.stack)

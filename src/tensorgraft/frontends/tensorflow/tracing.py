@@ -40,7 +40,7 @@ class TracedFunctionGraph:
             variable = handles.get(id(outside))
             if variable is not None:
                 if id(outside) not in known:
-                    said = self._names.get(id(outside)) or getattr(variable, "name", "variable")
+                    said = self._names.get(id(outside), str(variable.name))
                     known[id(outside)] = name = _unique(said, self.held)
                     self.held[name] = variable
                 captures.append(known[id(outside)])
