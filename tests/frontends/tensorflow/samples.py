@@ -88,34 +88,136 @@ def numbers(shape: Any, dtype: str = "float32", low: float = -3, high: float = 3
 SPECIAL = np.asarray([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, 7.0, 1e-3], np.float32)
 # where the argument has to lie
 RANGES = {
-    **dict.fromkeys("Log Sqrt Rsqrt Lgamma Digamma Log1p Xlogy".split(), (0.1, 3)),
-    **dict.fromkeys("Acos Asin Atanh Erfinv".split(), (-0.9, 0.9)),
+    **dict.fromkeys(["Log", "Sqrt", "Rsqrt", "Lgamma", "Digamma", "Log1p", "Xlogy"], (0.1, 3)),
+    **dict.fromkeys(["Acos", "Asin", "Atanh", "Erfinv"], (-0.9, 0.9)),
     "Acosh": (1.1, 3),
     "Pow": (0.2, 3),
-    **dict.fromkeys("Igamma Igammac Zeta Polygamma".split(), (1.2, 4)),
+    **dict.fromkeys(["Igamma", "Igammac", "Zeta", "Polygamma"], (1.2, 4)),
     "Xlog1py": (0, 3),
 }
-UNARY = (
-    "Abs Acos Acosh Asin Asinh Atan Atanh BesselI0e BesselI1e Ceil ComplexAbs Conj Cos Cosh Digamma Elu Erf Erfc"
-    " Erfinv Exp Expm1 Floor Imag Inv Invert IsFinite IsInf IsNan L2Loss LeakyRelu Lgamma Log Log1p LogSoftmax"
-    " LogicalNot Neg OnesLike Real Reciprocal Relu Relu6 Rint Round Rsqrt Selu Sigmoid Sign Sin Sinh Softmax Softplus"
-    " Softsign Sqrt Square Tan Tanh ZerosLike Angle"
-).split()
-BINARY = (
-    "Add AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan Equal FloorDiv FloorMod Greater GreaterEqual"
-    " Igamma Igammac LeftShift Less LessEqual LogicalAnd LogicalOr Maximum Minimum Mod Mul MulNoNan NextAfter NotEqual"
-    " Polygamma Pow RealDiv RightShift SquaredDifference Sub TruncateDiv TruncateMod Xdivy Xlog1py Xlogy Zeta"
-).split()
-GRADIENTS = (
-    "EluGrad InvGrad LeakyReluGrad ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SigmoidGrad SoftplusGrad"
-    " SoftsignGrad SqrtGrad TanhGrad"
-).split()
+UNARY = [
+    "Abs",
+    "Acos",
+    "Acosh",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atanh",
+    "BesselI0e",
+    "BesselI1e",
+    "Ceil",
+    "ComplexAbs",
+    "Conj",
+    "Cos",
+    "Cosh",
+    "Digamma",
+    "Elu",
+    "Erf",
+    "Erfc",
+    "Erfinv",
+    "Exp",
+    "Expm1",
+    "Floor",
+    "Imag",
+    "Inv",
+    "Invert",
+    "IsFinite",
+    "IsInf",
+    "IsNan",
+    "L2Loss",
+    "LeakyRelu",
+    "Lgamma",
+    "Log",
+    "Log1p",
+    "LogSoftmax",
+    "LogicalNot",
+    "Neg",
+    "OnesLike",
+    "Real",
+    "Reciprocal",
+    "Relu",
+    "Relu6",
+    "Rint",
+    "Round",
+    "Rsqrt",
+    "Selu",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Sinh",
+    "Softmax",
+    "Softplus",
+    "Softsign",
+    "Sqrt",
+    "Square",
+    "Tan",
+    "Tanh",
+    "ZerosLike",
+    "Angle",
+]
+BINARY = [
+    "Add",
+    "AddV2",
+    "Atan2",
+    "BitwiseAnd",
+    "BitwiseOr",
+    "BitwiseXor",
+    "Complex",
+    "Div",
+    "DivNoNan",
+    "Equal",
+    "FloorDiv",
+    "FloorMod",
+    "Greater",
+    "GreaterEqual",
+    "Igamma",
+    "Igammac",
+    "LeftShift",
+    "Less",
+    "LessEqual",
+    "LogicalAnd",
+    "LogicalOr",
+    "Maximum",
+    "Minimum",
+    "Mod",
+    "Mul",
+    "MulNoNan",
+    "NextAfter",
+    "NotEqual",
+    "Polygamma",
+    "Pow",
+    "RealDiv",
+    "RightShift",
+    "SquaredDifference",
+    "Sub",
+    "TruncateDiv",
+    "TruncateMod",
+    "Xdivy",
+    "Xlog1py",
+    "Xlogy",
+    "Zeta",
+]
+GRADIENTS = [
+    "EluGrad",
+    "InvGrad",
+    "LeakyReluGrad",
+    "ReciprocalGrad",
+    "Relu6Grad",
+    "ReluGrad",
+    "RsqrtGrad",
+    "SeluGrad",
+    "SigmoidGrad",
+    "SoftplusGrad",
+    "SoftsignGrad",
+    "SqrtGrad",
+    "TanhGrad",
+]
 NO_SPECIALS = {"Softmax", "LogSoftmax", "L2Loss", "Softplus", "NextAfter", "Lgamma", "Digamma", "Polygamma", "Zeta"}
 NO_SPECIALS |= {"BesselI0e", "BesselI1e", "Igamma", "Igammac"}
 
 
 # of kernels that are registered for any dtype, or for others than the operation takes
-TYPES = {name: ("bool",) for name in ("LogicalNot", "LogicalAnd", "LogicalOr")}
+TYPES = dict.fromkeys(("LogicalNot", "LogicalAnd", "LogicalOr"), ("bool",))
 TYPES |= {"Complex": ("float32",), "Real": ("complex64",), "Imag": ("complex64",), "Angle": ("complex64",)}
 TYPES |= {"LeakyReluGrad": FLOATS, "LeakyRelu": FLOATS, "ComplexAbs": ("complex64",)}
 TYPES |= {"Acos": (*FLOATS, "complex64"), "Round": FLOATS}
@@ -356,6 +458,24 @@ def windows() -> Iterator[Sample]:
         yield Sample("FusedBatchNormGradV3", (numbers(x.shape, seed=5), x, scale, *reserved), how)
 
 
+def randoms() -> Iterator[Sample]:
+    seed = np.asarray([3, -5], np.int64)
+    yield Sample("StatelessRandomGetKeyCounter", (seed,), {})
+    key, counter = (x.numpy() for x in tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed))
+    counter = np.asarray([2**64 - 1, 7], np.uint64)  # of which the low part overflows
+    for name in ("RandomUniform", "RandomNormal", "TruncatedNormal"):
+        for dtype in FLOATS:
+            operands = (np.asarray([5, 3], np.int32), key, counter, np.asarray(1, np.int32))
+            yield Sample(f"Stateless{name}V2", operands, {"dtype": dtype})
+    yield Sample("StatelessRandomUniform", (np.asarray([7]), seed), {"dtype": "float32"})
+    for dtype in ("int32", "int64", "uint32", "uint64"):
+        operands = (np.asarray([7], np.int32), key, counter, np.asarray(1, np.int32))
+        yield Sample("StatelessRandomUniformFullIntV2", operands, {"dtype": dtype})
+    for dtype in ("int32", "int64"):
+        bounds = np.asarray(-4, dtype), np.asarray(9, dtype)
+        yield Sample("StatelessRandomUniformIntV2", (*operands, *bounds), {})
+
+
 AREAS = {
     "elementwise": elementwise,
     "reductions": reductions,
@@ -363,4 +483,5 @@ AREAS = {
     "indexing": indexing,
     "matrices": matrices,
     "windows": windows,
+    "randoms": randoms,
 }

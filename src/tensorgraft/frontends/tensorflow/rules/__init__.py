@@ -1,4 +1,4 @@
-"""The rules of TensorFlow's raw operations, by area. Importing a module registers its rules; `rule` says what they are."""
+"""The rules of TensorFlow's raw operations, by area. Importing a module registers its rules (see `rule`)."""
 
 from tensorgraft.frontends.tensorflow.rules import (
     activations,
@@ -16,6 +16,7 @@ from tensorgraft.frontends.tensorflow.rules import (
     optimizers,
     pooling,
     products,
+    random,
     reduction,
     resizing,
     segments,
@@ -42,6 +43,7 @@ __all__ = [
     "optimizers",
     "pooling",
     "products",
+    "random",
     "reduction",
     "resizing",
     "segments",
