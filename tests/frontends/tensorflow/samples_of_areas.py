@@ -173,8 +173,10 @@ def decompositions() -> Iterator[Sample]:
         a = numbers((2, 3, 3), dtype) + (4 * np.eye(3)).astype(dtype)
         spd = a @ np.conj(a.swapaxes(-1, -2))
         b = numbers((2, 3, 2), dtype)
-        yield case("CholeskyGrad", np.linalg.cholesky(spd), numbers((2, 3, 3), dtype)) if dtype[0] == "f" else case(
-            "MatrixLogarithm", spd
+        yield (
+            case("CholeskyGrad", np.linalg.cholesky(spd), numbers((2, 3, 3), dtype))
+            if dtype[0] == "f"
+            else case("MatrixLogarithm", spd)
         )
         yield case("Lu", a)
         yield case("Lu", a, output_idx_type="int64")
