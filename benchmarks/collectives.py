@@ -1,5 +1,5 @@
-"""Collectives of two processes on JAX: computed by XLA, against gloo on copies in the host's memory, which is what other
-backends have; a step of `DistributedDataParallel` by both, and in `tg.jit` against the eager one."""
+"""Collectives of two processes on JAX: computed by XLA, against gloo on copies in the host's memory, which is what
+other backends have; a step of `DistributedDataParallel` by both, and in `tg.jit` against the eager one."""
 
 from __future__ import annotations
 
