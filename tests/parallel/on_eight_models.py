@@ -150,7 +150,8 @@ def linen(plan):
     class Net(linen.Module):
         @linen.compact
         def __call__(self, x):
-            return linen.Dense(8)(linen.gelu(linen.Dense(16)(x)))
+            x = linen.gelu(linen.Dense(16)(x))
+            return linen.Dense(8)(x)
 
     net, optimizer = Net(), optax.adam(1e-2)
     params, x, y = placed(net.init(jax.random.key(0), X), plan)
@@ -216,3 +217,39 @@ def test_models_of_jax(program):
         assert np.allclose(losses, one, rtol=0, atol=1e-5) and [spec(k) for k in kernels] == wanted
     with pytest.raises(ValueError, match="'wieght' of plan fits no parameter"):
         program((LINE, {"wieght": ()}))
+
+
+# ---- other people's meshes -------------------------------------------------------------------------------------------
+
+
+def test_meshes_of_pytorch_and_jax(monkeypatch):
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    ours = parallel.mesh((4, 2), ("data", "model"))
+    x = torch.ones(8, 4)
+    theirs = jax.make_mesh((4, 2), ("data", "model"), (jax.sharding.AxisType.Auto,) * 2)
+    assert parallel.placement(parallel.shard(x, theirs, ("data", "model"))).mesh == ours
+    assert parallel.constrain(jnp.ones(8), ("data",), theirs).sharding.mesh == theirs
+    with pytest.raises(TypeError, match="shard_batch: mesh is one that .* not a builtins.int"):
+        parallel.shard_batch(x, 8)
+    dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+    try:
+        theirs = init_device_mesh("graft", (4, 2), mesh_dim_names=("data", "model"))
+        for made in (
+            parallel.shard(x, theirs, [Shard(0), Replicate()]),
+            parallel.shard_batch(x, theirs),
+            parallel.shard_(nn.Linear(4, 8).to(DEVICE), theirs, parallel.fully_sharded("data")).weight,
+        ):
+            assert parallel.placement(made).mesh == ours and spec(made) == (("data",), ())
+        assert spec(parallel.replicate(x, theirs)) == ((), ())
+        with pytest.raises(ValueError, match="have no names"):
+            parallel.shard(x, init_device_mesh("graft", (8,)), ())
+        monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
+        with pytest.raises(ValueError, match="of 8 processes, each with devices of its own"):
+            parallel.shard(x, theirs, ())
+    finally:
+        monkeypatch.undo()
+        dist.destroy_process_group()

@@ -9,6 +9,7 @@ from typing import Any
 from tensorgraft.arrays import framework_of
 from tensorgraft.hub.placement import Mesh
 from tensorgraft.parallel.matching import resolved, specs_by_name
+from tensorgraft.parallel.meshes import as_mesh
 from tensorgraft.parallel.placing import check_same, front_end, note_mesh
 from tensorgraft.parallel.plans import Output, Plan
 
@@ -45,6 +46,7 @@ def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
     >>> tg.parallel.placement(model.weight).spec
     ((), ('model',))
     """
+    mesh = as_mesh("shard_", mesh)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         from tensorgraft.parallel import modules

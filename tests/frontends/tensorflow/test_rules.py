@@ -89,7 +89,8 @@ def test_every_rule_has_a_sample_or_a_program() -> None:
 # other names of an operation that has a sample, of older graphs
 WITHOUT = {
     "BatchMatMul", "BatchMatMulV3", "AccumulateNV2", "BiasAddV1", "FusedBatchNorm", "FusedBatchNormV2",
-    "FusedBatchNormGrad", "FusedBatchNormGradV2", "MatrixDiagV2", "MatrixDiagPartV2", "MatrixSetDiag", "MatrixSetDiagV2",
+    "FusedBatchNormGrad", "FusedBatchNormGradV2", "MatrixDiagV2", "MatrixDiagPartV2", "MatrixSetDiag",
+    "MatrixSetDiagV2",
     "VariableShape", "MaxPoolV2", "ScatterNdNonAliasingAdd", "StatelessRandomGetAlg", "StatelessRandomGetKeyCounterAlg",
     "StatelessRandomNormal", "StatelessTruncatedNormal", "StatelessRandomUniformFullInt", "StatelessRandomUniformInt",
     "Qr", "Einsum",

@@ -33,13 +33,18 @@ def read(graph: tf.Graph, outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tens
     return FunctionGraph(name, nodes, [at[t.op] for t in inputs], [value(t) for t in outputs])
 
 
-def read_function(graph: Any) -> FunctionGraph:
-    """That of a `FuncGraph`, once."""
-    known = getattr(graph, _KEPT, None)
-    if known is None:
-        known = read(graph, graph.outputs, graph.inputs, graph.name)
-        setattr(graph, _KEPT, known)
-    return known
+def read_function(graph: Any, inputs: int | None = None, outputs: int | None = None) -> FunctionGraph:
+    """That of a `FuncGraph`, read once, with its first inputs and outputs: TensorFlow adds some at the end when it
+    differentiates a function."""
+    kept = getattr(graph, _KEPT, None)
+    if kept is None:
+        kept = {}
+        setattr(graph, _KEPT, kept)
+    arguments, results = graph.inputs[:inputs], graph.outputs[:outputs]
+    key = len(arguments), len(results)
+    if key not in kept:
+        kept[key] = read(graph, results, arguments, graph.name)
+    return kept[key]
 
 
 def _needed(ends: Sequence[tf.Operation]) -> set[tf.Operation]:
@@ -136,14 +141,14 @@ def _called(name: str, graph: Any) -> FunctionGraph:
     around = graph
     while around is not None:
         function = around._functions.get(name) if hasattr(around, "_functions") else None
-        inner = getattr(function, "graph", None)
-        if inner is not None:
-            return read_function(inner)
+        if function is not None and function.graph is not None:
+            signature = function.definition.signature
+            return read_function(function.graph, len(signature.input_arg), len(signature.output_arg))
         around = getattr(around, "outer_graph", None)
     return read_function(_from_context(name))
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=1024)
 def _from_context(name: str) -> Any:
     from tensorflow.python.eager import context
     from tensorflow.python.framework.function_def_to_graph import function_def_to_graph

@@ -383,6 +383,11 @@ TABLE: list[Patch] = [
         "libraries ask it before they ask a tensor for its value: a trace of `tg.jit` is such a capture",
         also=("torch.cuda.graphs.is_current_stream_capturing",),
     ),
+    Patch(
+        "torch.nn.DataParallel.forward",
+        "device.runtime.on_one_device",
+        "what copies a module between devices is CUDA's C++; one device gives the same results",
+    ),
     Patch("torch.Tensor.pin_memory", "device.runtime.pin_memory", "a backend needs no pinned memory"),
     *_each(
         "torch",

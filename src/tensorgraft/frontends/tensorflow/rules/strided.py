@@ -163,7 +163,9 @@ def _cut(
     zeros = np.zeros(strides.size, np.int64)
     index = list(masks.index(zeros, zeros, strides))
     count = sum(1 for e in index if e is not None and e is not Ellipsis)
-    zero, at, sizes = xp.zeros((), dtypes.int32), [], []
+    zero = xp.zeros((), dtypes.int32)
+    at: list[Array] = []
+    sizes: list[int] = []
     for i, entry in enumerate(index):
         if isinstance(entry, int):
             n = extents[len(at)]

@@ -111,7 +111,7 @@ class TransferredWork(dist.Work):
     def result(self) -> list[torch.Tensor]:
         """The tensors that were written, as long as somebody else has them."""
         self.wait()
-        return [t for ref in self._result if (t := ref()) is not None]
+        return _alive(self._result)
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Of the tensors, done: C++ (the reducer of `DistributedDataParallel`) waits for it without calling `wait`."""
@@ -122,12 +122,16 @@ class TransferredWork(dist.Work):
         return future
 
 
+def _alive(refs: list[Any]) -> list[torch.Tensor]:
+    return [t for ref in refs if (t := ref()) is not None]
+
+
 class ComputedWork(dist.Work):
     """The handle of a collective that the device computes, as all else, in the order in which it was asked for."""
 
     def __init__(self, result: list[torch.Tensor]) -> None:
         super().__init__()
-        self._result = [*map(TensorWeakRef, result)]  # as above
+        self._result = [*map(TensorWeakRef, result)]
         _works.append(self)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -147,7 +151,7 @@ class ComputedWork(dist.Work):
         return None
 
     def result(self) -> list[torch.Tensor]:
-        return [t for ref in self._result if (t := ref()) is not None]
+        return _alive(self._result)
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()

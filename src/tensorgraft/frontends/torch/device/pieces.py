@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import distributed
 
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.placed import by_strides, fills
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, numpy_to_cpu, to_array
+from tensorgraft.hub import processes
 
 Tensor = torch.Tensor
 Offset = tuple[int, ...]
@@ -97,6 +99,11 @@ def write_items(original: Callable[..., Any]) -> Callable[..., Any]:
         pieces = pieces_of(object)
         if pieces is None:
             return original(fqn, object)
+        if processes.joined and not distributed.is_initialized():
+            raise RuntimeError(
+                f"torch.distributed.checkpoint: {fqn!r} is spread over the devices of several processes, which do not"
+                " know of each other here: torch.distributed.init_process_group('graft') first, in all of them"
+            )
         properties = metadata.TensorProperties.create_from_tensor(object)
         return [
             planner.WriteItem(
