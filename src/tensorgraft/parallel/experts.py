@@ -34,7 +34,7 @@ def expert_parallel(module: Any, axis: str | tuple[str, ...] = "expert", experts
     else:
         patterns = [p for p, style in declared(module, "ep").items() if style == "grouped_gemm"]
         found = [n for n in here if any(fits(n, p) for p in patterns)] or _stacked(module)
-    plan: dict[str, Any] = {name: (axis,) for name in found}
+    plan: dict[str, Any] = dict.fromkeys(found, (axis,))
     if experts is None and not plan:
         plan = _in_lists(module, axis)
     if not plan:
