@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tensorgraft.hub.collectives import CollectiveCall, Group
 from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.primitive import primitive
 
@@ -154,6 +155,18 @@ class Runtime:
         """`x` with another piece at an offset of `pieces`, on every device of this process that has it. Nobody writes
         `piece` any more."""
         return self.asarray(piece)
+
+    def joined_as(self) -> int | None:
+        """The number of this device among those of all processes of the program, where the framework has joined these
+        for collectives; None where it has not."""
+        return None
+
+    def collective(self, what: CollectiveCall, arrays: Sequence[Array], group: Group, /) -> tuple[Array, ...]:
+        """What the processes of a group compute together (`hub.collectives`), of arrays in each, or its part of a
+        program that is being traced.
+
+        Raises RuntimeError where they call different ones."""
+        raise TypeError(f"the backend {self.name} joins no processes")
 
     def place(self, n: int, /) -> Any:
         """An index as an argument of compiled functions, for many calls: what costs the least to hand over."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from tensorgraft.hub import registry
 from tensorgraft.hub.placement import Mesh
+from tensorgraft.parallel.limits import limit_in_force
 from tensorgraft.parallel.matching import resolved, specs_by_name
 from tensorgraft.parallel.meshes import as_mesh
 from tensorgraft.parallel.models import shard_
@@ -44,7 +45,8 @@ def auto(module: Any, mesh: Mesh, memory: int | None = None) -> Choice:
     Arguments:
         module: a `torch.nn.Module` on the mesh's device.
         mesh: `tg.parallel.mesh(...)`.
-        memory: bytes of a device; by default what the backend says, or the host's memory divided by its devices.
+        memory: bytes of a device; by default `memory_limit`'s, what the backend says, or the host's memory divided by
+            its devices.
 
     Returns the `Choice`: `.plan`, `.why`, `.bytes_per_device` (of parameters, gradients and moments).
 
@@ -93,7 +95,7 @@ def _share(module: Any, mesh: Mesh, plan: dict[str, Any]) -> int:
 
 
 def _memory(mesh: Mesh) -> int:
-    told = registry.get(mesh.backend).memory_stats().get("limit")
+    told = limit_in_force() or registry.get(mesh.backend).memory_stats().get("limit")
     if told:
         return told
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // registry.device_count(mesh.backend)

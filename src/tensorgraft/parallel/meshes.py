@@ -66,8 +66,8 @@ def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = N
         here = registry.backend_class(backend.name).device_count()
         if (processes := backend.processes()[1]) > 1:
             raise ValueError(
-                f"mesh: shape {sizes} takes {count} devices, and as many of each of the {processes} processes:"
-                f" {count / processes:g} of the {here} that each has. abstract=True makes one to plan for"
+                f"mesh: shape {sizes} takes {count} devices, and there are {processes} processes with {here} each,"
+                f" which give as many each; abstract=True makes one to plan for"
             )
         simulated = " (XLA_FLAGS=--xla_force_host_platform_device_count=N, set before JAX starts, simulates N on a CPU)"
         raise ValueError(

@@ -22,9 +22,10 @@ def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
     write does not move them. Functions of `tg.jit` are traced again.
 
     Arguments:
-        model: a `torch.nn.Module` on the mesh's device; or a pytree of `tensorgraft.array_api` or JAX arrays (a
-            `tg.Module`, an Equinox model, parameters of Flax), of which a new one is returned. Modules of Flax's nnx
-            are changed in place.
+        model: a `torch.nn.Module` on the mesh's device, or on the CPU, from which parameters, buffers and what
+            optimizers keep of them come one after the other, so that no device has all of it; or a pytree of
+            `tensorgraft.array_api` or JAX arrays (a `tg.Module`, an Equinox model, parameters of Flax), of which a new
+            one is returned. Modules of Flax's nnx are changed in place.
         mesh: `tg.parallel.mesh(...)`.
         plan: a mapping of patterns of names (`fnmatch`: "*.mlp.*") to specs as `tg.parallel.shard` takes them, to
             functions (name, shape, mesh) -> spec, or to `Output(spec)` for what a submodule of that name gives; the
@@ -34,8 +35,8 @@ def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
 
     Returns the model.
 
-    Raises ValueError for a pattern that fits no name, specs that do not fit (see `shard`), a parameter that is not on
-    the mesh's device or only a part of its storage, one whose names have two specs; TypeError for a model that is
+    Raises ValueError for a pattern that fits no name, specs that do not fit (see `shard`), a parameter that is on
+    another device or only a part of its storage, one whose names have two specs; TypeError for a model that is
     neither; RuntimeError, on every process, where several have different parameters.
 
     >>> import tensorgraft as tg, torch

@@ -82,7 +82,7 @@ def batch_part(mesh: Mesh, axis: str | tuple[str, ...] | None = None) -> tuple[i
     """(which part, of how many) of a batch this process gives to `shard_batch`; (0, 1) in a program of one process.
 
     It is what `DistributedSampler(data, rank=part, num_replicas=parts)` wants to know. Processes between which the axis
-    does not run have the same part, and give the same.
+    does not run have the same part, and give the same. Raises ValueError for an axis that the mesh has not.
 
     >>> import tensorgraft as tg
     >>> tg.parallel.batch_part(tg.parallel.mesh(1, "data", device="jax"))
@@ -96,6 +96,8 @@ def batch_part(mesh: Mesh, axis: str | tuple[str, ...] | None = None) -> tuple[i
 def process_index() -> int:
     """The number of this process among those over whose devices a mesh of the default backend is; starts the backend.
 
+    Raises RuntimeError where the others do not come.
+
     >>> import tensorgraft as tg
     >>> tg.parallel.process_index(), tg.parallel.process_count()
     (0, 1)
@@ -104,7 +106,10 @@ def process_index() -> int:
 
 
 def process_count() -> int:
-    """Over the devices of how many processes a mesh of the default backend is; starts the backend."""
+    """Over the devices of how many processes a mesh of the default backend is; starts the backend.
+
+    Raises RuntimeError where the others do not come.
+    """
     return registry.get(registry.default()).processes()[1]
 
 

@@ -33,6 +33,7 @@ from tensorgraft.backends.jax.reduction import JaxReduction
 from tensorgraft.backends.jax.shape import JaxShape
 from tensorgraft.backends.jax.sorting import JaxSorting
 from tensorgraft.backends.jax.spread import abstract, processes, together
+from tensorgraft.backends.jax.spread.collectives import JaxCollectives
 from tensorgraft.backends.jax.spread.sharding import JaxSharding
 from tensorgraft.backends.jax.transforms import JaxTransforms
 from tensorgraft.backends.jax.windowed import JaxWindowed
@@ -54,6 +55,7 @@ _to_device = KeptProgram(lambda x: x)  # the fastest way that JAX has to move a 
 @with_cold_tier
 class JaxBackend(
     JaxSharding,
+    JaxCollectives,
     JaxElementwise,
     JaxReduction,
     JaxShape,

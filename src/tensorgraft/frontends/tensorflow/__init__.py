@@ -1,6 +1,20 @@
 """TensorFlow's programs: graphs of its raw operations, as plans of hub operations.
 
-`reading` makes of a `tf.function` a `FunctionGraph`, which knows nothing of TensorFlow; `planning` resolves its nodes to
-rules (`rule`, `rules`); `program` runs a plan as a function of arrays and of what the variables hold; `grafted` is what
-users get.
+`reading` makes of a `tf.function` a `FunctionGraph`, which knows nothing of TensorFlow; `planning` resolves its nodes
+to rules (`rule`, `rules`); `program` runs a plan as a function of arrays and of what the variables hold; `grafted` is
+what users get.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorgraft.hub.backend import Backend
+
+
+def graft_tensorflow(program: Any, xp: Backend) -> Any:
+    """What `tg.graft` makes of a function or a model of TensorFlow."""
+    from tensorgraft.frontends.tensorflow.grafted import GraftedGraph
+    from tensorgraft.frontends.tensorflow.models import graft_model, is_model
+
+    return graft_model(program, xp) if is_model(program) else GraftedGraph(program, xp)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -41,7 +42,7 @@ class Carried:
         self.like: list[Any] = []
         self.arrays: list[Array] = []
         for k, x in enumerate(values):
-            value = x.stacked(xp) if isinstance(x, TensorList) and x.same is None else x
+            value: Any = x.stacked(xp) if isinstance(x, TensorList) and x.same is None else x
             if isinstance(value, TensorList):
                 if value.same is None:
                     self.arrays.append(value.stack)
@@ -80,6 +81,12 @@ class Carried:
             elif not isinstance(like, VariableCell):
                 arrays.append(lifted(self.xp, value))
         return arrays
+
+    def on(self, xp: Backend) -> Carried:
+        """The same on another backend, or in another trace: with nothing but what says how arrays are put together."""
+        other = copy.copy(self)
+        other.xp = xp
+        return other
 
     @classmethod
     def into_loop(

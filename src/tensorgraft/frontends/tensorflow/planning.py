@@ -206,8 +206,8 @@ def _known(results: Any) -> Any:
 def _number(xp: Backend, node: GraphNode, i: int, x: Any) -> np.ndarray:
     if xp.is_traced(x):
         raise TracedValueError(
-            f"TensorFlow's {node} needs the value of its operand {i} (a shape, an axis, a count), which is computed from"
-            " values that are being traced: call the program without compiling it, or make what it depends on a"
+            f"TensorFlow's {node} needs the value of its operand {i} (a shape, an axis, a count), which is computed"
+            " from values that are being traced: call the program without compiling it, or make what it depends on a"
             " constant"
         )
     return xp.to_numpy(x)

@@ -477,7 +477,8 @@ def patches() -> list[Patch]:
 
     Each has a `name`, the reason (`why`), when it is made (`at`: `"import"`, at `import torch`; `"use"`, at the first
     use of the device; `"compile"`, at the first `torch.compile`; `"checkpoint"`, when `torch.distributed.checkpoint` is
-    imported; `"index"`, while another device than index 0 is the current one), `since` which version of PyTorch it is needed, `until` what, and whether it is in force (`applied`).
+    imported; `"index"`, while another device than index 0 is the current one), `since` which version of PyTorch it is
+    needed, `until` what, and whether it is in force (`applied`).
 
     Returns a list of `Patch` records. Raises nothing.
 

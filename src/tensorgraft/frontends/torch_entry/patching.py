@@ -152,7 +152,7 @@ def _exchange(held: dict[int, tuple[Any, Any]]) -> None:
 
 
 class _Watch:
-    """A finder of modules that finds one as the others do, and calls a function once the module is there."""
+    """A finder of modules that finds one as the others do, and sees to it that a function is called afterwards."""
 
     def __init__(self, name: str, then: Callable[[], object]) -> None:
         self._name, self._then = name, then
@@ -160,22 +160,46 @@ class _Watch:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != self._name:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        self.forget()
         spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                execute(module)
-                self._then()
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        if spec is not None:
+            _when_executed(spec, self._then)
         return spec
 
+    def forget(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
 
-def when_imported(name: str, then: Callable[[], object]) -> None:
-    """Call `then` once the module is there, which takes long to import and which few programs need."""
-    if name in sys.modules:
-        then()
+
+def _when_executed(spec: Any, then: Callable[[], object]) -> None:
+    """Call `then` when the module of a specification has been executed, which may have begun."""
+    before = type(spec)
+
+    class Executing(before):  # type: ignore[valid-type, misc]
+        @property
+        def _initializing(self) -> bool:
+            return self.__dict__["_initializing"]
+
+        @_initializing.setter
+        def _initializing(self, value: bool) -> None:
+            self.__dict__["_initializing"] = value
+            if not value:
+                self.__class__ = before
+                if self.name in sys.modules:  # it raised nothing
+                    then()
+
+    spec.__class__ = Executing
+
+
+def when_imported(name: str, then: Callable[[], object]) -> Callable[[], None]:
+    """Call `then` once the module is there, which takes long to import and which few programs need. Returns what makes
+    it wait no longer."""
+    watch = _Watch(name, then)
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    if name not in sys.modules:
+        sys.meta_path.insert(0, watch)
+    elif getattr(spec, "_initializing", False):  # the program's first use of PyTorch is this import
+        _when_executed(spec, then)
     else:
-        sys.meta_path.insert(0, _Watch(name, then))  # type: ignore[arg-type]
+        then()
+    return watch.forget

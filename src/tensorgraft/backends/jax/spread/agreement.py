@@ -82,7 +82,7 @@ def _judge(client: Any, at: str, text: str, seconds: float, advice: str) -> str:
 def _absent(who: int, seconds: float, here: int, what: str) -> str:
     return (
         f"process {who} of the program has not come within {seconds:g} s ($TENSORGRAFT_PROCESSES_TIMEOUT) to where"
-        f" process {here} is, which {what}: all processes compute with what is spread over them, and all ask for its values"
+        f" process {here} is, which {what}: all processes compute with what is spread over them, and ask for it"
     )
 
 

@@ -31,9 +31,7 @@ class JaxSharding:
         if not isinstance(x, jax.Array):  # a transform of ours has lent the storage its variable
             return x
         if isinstance(x, Tracer):
-            sharding = sharding_of(placement, self.device.platform)
-            together.note(sharding)
-            return lax.with_sharding_constraint(x, sharding)
+            return lax.with_sharding_constraint(x, sharding_of(placement, self.device.platform))
         if not placement.free and lies_so(x.sharding, placement, self.device.platform):
             return x
         placement = placement.settled(self.placement(x))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +15,8 @@ import jax
 import numpy as np
 from jax._src import core
 from jax._src.array import ArrayImpl
+from jax._src.core import jaxprs_in_params
+from jax.extend.core import Jaxpr
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from tensorgraft.backends.jax.spread import processes
@@ -23,20 +24,6 @@ from tensorgraft.backends.jax.spread.agreement import agree
 from tensorgraft.backends.jax.spread.quiet import without_connections
 
 Array = Any
-
-
-class _Thread(threading.local):
-    alone = False  # a program of this process's own arrays is being called
-
-
-_now = _Thread()
-
-
-class _Wide(Exception):
-    """A program of this process's own arrays places values on the devices of others."""
-
-    def __init__(self, mesh: Mesh) -> None:
-        self.mesh = mesh
 
 
 def jit(fn: Callable[..., Any], **options: Any) -> Any:
@@ -51,35 +38,33 @@ class _Program:
     """As what `jax.jit` gives."""
 
     def __init__(self, fn: Callable[..., Any], options: dict[str, Any]) -> None:
-        self._name = getattr(fn, "__name__", "a function")
         self._jitted = jax.jit(fn, **options)
-        self._mesh: Mesh | None = None  # on which values are placed inside
+        self._mesh: Mesh | None = None  # on which values are placed inside, whatever the arguments
         self._ran: set[Any] = set()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not core.trace_state_clean():
             return self._jitted(*args, **kwargs)
-        mesh = self._mesh or mesh_of(jax.tree.leaves((args, kwargs)))
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        looks = (structure, *map(_look, leaves))
+        new = looks not in self._ran
+        mesh = self._mesh or mesh_of(leaves)
+        if mesh is None and new:
+            mesh = self._mesh = _inside(self._jitted.trace(*args, **kwargs).jaxpr.jaxpr)
         if mesh is None:
-            before, _now.alone = _now.alone, True
-            try:
-                return self._jitted(*args, **kwargs)
-            except _Wide as wide:
-                mesh = self._mesh = wide.mesh
-            finally:
-                _now.alone = before
+            self._ran.add(looks)
+            return self._jitted(*args, **kwargs)
         args, kwargs = jax.tree.map(functools.partial(beside, mesh=mesh), (args, kwargs))
         try:
-            leaves, structure = jax.tree.flatten((args, kwargs))
-            looks = (structure, *map(_look, leaves))
-            if looks in self._ran:
+            if not new:
                 return self._jitted(*args, **kwargs)
             self._agree(leaves, args, kwargs)
-            self._ran.add(looks)
             with without_connections():
-                return jax.block_until_ready(self._jitted(*args, **kwargs))
+                out = jax.block_until_ready(self._jitted(*args, **kwargs))
         except NotImplementedError as error:  # which elsewhere means: not on this backend
             raise RuntimeError(f"an operation on arrays of several processes: {error}") from error
+        self._ran.add(looks)
+        return out
 
     def _agree(self, leaves: Sequence[Any], args: Any, kwargs: Any) -> None:
         """All processes run the same program."""
@@ -88,7 +73,7 @@ class _Program:
         if program not in _known:
             shapes = ", ".join(f"{x.dtype}{list(x.shape)}" for x in leaves[:4] if isinstance(x, jax.Array | np.ndarray))
             more = ", ..." if len(leaves) > 4 else ""
-            agree(f"runs a program of {self._name}({shapes}{more})", {"the program": program})
+            agree(f"runs a program on {shapes}{more}", {"the program": program})
             _known.add(program)
 
     def _together(self, args: Any, kwargs: Any) -> Any:
@@ -106,6 +91,18 @@ class _Program:
 
 def _look(x: Any) -> Any:
     return (x.shape, x.dtype, x.sharding, x.weak_type) if isinstance(x, jax.Array) else getattr(x, "shape", x)
+
+
+def _inside(jaxpr: Jaxpr) -> Mesh | None:
+    """That of several processes on which a program places values."""
+    for equation in jaxpr.eqns:
+        sharding = equation.params.get("sharding")
+        if isinstance(sharding, NamedSharding) and not sharding.is_fully_addressable:
+            return sharding.mesh  # type: ignore[return-value]
+        for part in jaxprs_in_params(equation.params):
+            if (mesh := _inside(part)) is not None:
+                return mesh
+    return None
 
 
 def mesh_of(leaves: Sequence[Any]) -> Mesh | None:
@@ -156,12 +153,6 @@ def _moving(sharding: NamedSharding) -> Any:
         return x
 
     return jit(moved, out_shardings=sharding)
-
-
-def note(sharding: NamedSharding) -> None:
-    """A traced value is placed on a mesh."""
-    if _now.alone and not sharding.is_fully_addressable:
-        raise _Wide(sharding.mesh)  # type: ignore[arg-type]
 
 
 def even(devices: Sequence[Any], count: int) -> list[Any] | None:

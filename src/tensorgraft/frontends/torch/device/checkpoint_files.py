@@ -112,7 +112,7 @@ def one_piece_a_file(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def own_group(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`async_save`, whose thread talks with those of the other processes while the programs do. Of PyTorch's own devices
+    """`async_save`, whose thread talks with those of the other processes while the programs do. Of PyTorch's devices
     collectives go another way than those of the CPU; here both are gloo's, and would meet in one group."""
 
     @functools.wraps(original)

@@ -1,7 +1,8 @@
 """`torch.distributed` for tensors of the device: every collective, derived from its schema.
 
 PyTorch's process groups call operators of the dispatcher (`c10d::allreduce_`, ...): `torch.distributed`'s functions,
-functional collectives, `DistributedDataParallel`'s reducer, FSDP and DTensor alike. Each has a kernel here that does
+functional collectives, `DistributedDataParallel`'s reducer, FSDP and DTensor alike. Each has a kernel here. Where the
+devices of the group's processes compute together (`groups`), it is a rule of `exchanges`; elsewhere the kernel does
 what the group's backend for the CPU (gloo) does, on copies, and brings back what was written when somebody waits.
 """
 
@@ -25,7 +26,9 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.schema import Overload
-from tensorgraft.frontends.torch.core.tensors import on_device
+from tensorgraft.frontends.torch.core.tensors import cell_of, on_device
+from tensorgraft.frontends.torch.device.exchanges import RULES, GroupCall
+from tensorgraft.frontends.torch.device.groups import joint
 from tensorgraft.frontends.torch.dispatch.autograd import linear_in_parts
 from tensorgraft.frontends.torch.kernels.neural import fused_attention
 
@@ -40,7 +43,7 @@ _FLAT = {"_allgather_base_", "_reduce_scatter_base_"}  # one tensor for all proc
 _READ_ALONE = {"send", "barrier", "monitored_barrier_"}  # of those whose tensors are not called output
 # C++ asks a work's Python object, and does not keep it. Who keeps a work without waiting for it at once is the program,
 # which has the object itself; C++ alone keeps those of functional collectives, until somebody waits for them.
-_works: deque[TransferredWork] = deque(maxlen=1 << 12)
+_works: deque[dist.Work] = deque(maxlen=1 << 12)
 _pending: set[TransferredWork] = set()
 _MANY = 256
 
@@ -108,7 +111,7 @@ class TransferredWork(dist.Work):
     def result(self) -> list[torch.Tensor]:
         """The tensors that were written, as long as somebody else has them."""
         self.wait()
-        return [t for ref in self._result if (t := ref()) is not None]
+        return _alive(self._result)
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Of the tensors, done: C++ (the reducer of `DistributedDataParallel`) waits for it without calling `wait`."""
@@ -116,6 +119,43 @@ class TransferredWork(dist.Work):
         self.wait()
         future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
         future.set_result(tensors)
+        return future
+
+
+def _alive(refs: list[Any]) -> list[torch.Tensor]:
+    return [t for ref in refs if (t := ref()) is not None]
+
+
+class ComputedWork(dist.Work):
+    """The handle of a collective that the device computes, as all else, in the order in which it was asked for."""
+
+    def __init__(self, result: list[torch.Tensor]) -> None:
+        super().__init__()
+        self._result = [*map(TensorWeakRef, result)]
+        _works.append(self)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Nothing has to be waited for: who reads the result does."""
+        return True
+
+    def synchronize(self) -> None:
+        return None
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def exception(self) -> Any:
+        return None
+
+    def result(self) -> list[torch.Tensor]:
+        return _alive(self._result)
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        future.set_result(self.result())
         return future
 
 
@@ -133,13 +173,16 @@ def _kernel(op: Overload) -> Callable[..., Any]:
     outputs = [n for n in names if n.startswith("output")] or ([] if name in _READ_ALONE else ["tensors"])
 
     def collective(*args: Any, **kwargs: Any) -> Any:
+        bound = dict(zip(names, args, strict=False)) | kwargs
+        if name in RULES and _together(name, bound):
+            boxed = ComputedWork(optree.tree_leaves(bound[outputs[0]])).boxed()
+            return (bound[outputs[0]], boxed) if len(op._schema.returns) > 1 else boxed
         if state.now.capture is not None:
             raise TracedValueError(
-                f"torch.distributed's {name.strip('_')} inside a compiled function: the processes meet outside of"
-                " compiled programs. Compile what is before and after it, or take arrays that are spread over the"
-                " devices of one mesh (tg.parallel)"
+                f"torch.distributed's {name.strip('_')} inside a compiled function: the hosts of the processes meet"
+                " outside of compiled programs. Compile what is before and after it, or start the processes by"
+                " `tensorgraft run --on jax --processes N`, where devices compute reductions, gathers and scatters"
             )
-        bound = dict(zip(names, args, strict=False)) | kwargs
         written: list[tuple[torch.Tensor, torch.Tensor]] = []
         lowered: dict[str, Any] = {}
         for n, value in bound.items():
@@ -163,6 +206,27 @@ def _kernel(op: Overload) -> Callable[..., Any]:
         return (result, boxed) if isinstance(outcome, tuple) else boxed
 
     return collective
+
+
+def _together(name: str, bound: dict[str, Any]) -> bool:
+    """A call has been computed by the devices of the processes."""
+    leaves: list[Any] = optree.tree_leaves(list(bound.values()))  # type: ignore[arg-type]
+    tensors = [t for t in leaves if isinstance(t, torch.Tensor)]
+    if not all(on_device(t) and t.layout == torch.strided and not t.is_conj() and not t.is_neg() for t in tensors):
+        return False
+    backends = {cell_of(t).backend for t in tensors}
+    backend = backends.pop() if len(backends) == 1 else None
+    if backend is None or backend.compound:
+        return False
+    if backend.records:
+        backend = backend.inner
+    process_group = dist.ProcessGroup.unbox(bound["process_group"])
+    group = joint(process_group, backend)
+    if group is None:
+        return False
+    with backend.scope(), torch.no_grad():
+        RULES[name](GroupCall(name, bound, group, process_group, backend))
+    return True
 
 
 def _of_integers(reduce_op: Any, written: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:

@@ -14,17 +14,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import distributed
 
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.placed import by_strides, fills
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, numpy_to_cpu, to_array
+from tensorgraft.hub import processes
 
 Tensor = torch.Tensor
 Offset = tuple[int, ...]
 
 
-class Pieces:
+class HeldPieces:
     """The pieces of a tensor that this process holds, by their offsets in it."""
 
     def __init__(self, t: Tensor) -> None:
@@ -52,14 +54,14 @@ class Pieces:
         """Let a CPU tensor, which nobody writes any more, be a piece."""
         xp = self._cell.backend
         with xp.scope():
-            host = np.ascontiguousarray(cpu_to_numpy(piece.permute(self._order)))
+            host = np.asarray(cpu_to_numpy(piece.permute(self._order)), order="C")
             self._cell.array = xp.with_piece(self._array, tuple(offset[d] for d in self._order), host)
 
 
-class Staged:
+class StagedPieces:
     """Pieces that have been brought to the host, of a tensor that goes on being written."""
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: HeldPieces) -> None:
         self._sizes = pieces.sizes()
         self._found = {at: pieces.get(at) for at in self._sizes}
 
@@ -70,7 +72,7 @@ class Staged:
         return self._found[offset]
 
 
-def pieces_of(x: Any) -> Pieces | Staged | None:
+def pieces_of(x: Any) -> HeldPieces | StagedPieces | None:
     """None for what is not spread over several devices, and for a view of a part of a storage."""
     if type(x) not in (Tensor, torch.nn.Parameter) or state.now.capture is not None:
         return None
@@ -82,10 +84,10 @@ def pieces_of(x: Any) -> Pieces | Staged | None:
     if cell.cold is not None or cell.backend.compound:
         return None
     placement = cell.backend.placement(cell.array)
-    return None if placement is None or placement.mesh.size == 1 else Pieces(x)
+    return None if placement is None or placement.mesh.size == 1 else HeldPieces(x)
 
 
-# ---- PyTorch's functions -----------------------------------------------------------------------------------------------
+# ---- PyTorch's functions ---------------------------------------------------------------------------------------------
 
 
 def write_items(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,6 +99,11 @@ def write_items(original: Callable[..., Any]) -> Callable[..., Any]:
         pieces = pieces_of(object)
         if pieces is None:
             return original(fqn, object)
+        if processes.joined and not distributed.is_initialized():
+            raise RuntimeError(
+                f"torch.distributed.checkpoint: {fqn!r} is spread over the devices of several processes, which do not"
+                " know of each other here: torch.distributed.init_process_group('graft') first, in all of them"
+            )
         properties = metadata.TensorProperties.create_from_tensor(object)
         return [
             planner.WriteItem(
@@ -145,7 +152,7 @@ def commit(original: Callable[..., Any]) -> Callable[..., Any]:
     def commit_tensor(self: Any, read_item: Any, tensor: Tensor) -> Any:
         target = self.state_dict.get(read_item.dest_index.fqn)
         pieces = pieces_of(target)
-        if not isinstance(pieces, Pieces):
+        if not isinstance(pieces, HeldPieces):
             return original(self, read_item, tensor)
         at = tuple(read_item.dest_index.offset)
         if tensor.size() != pieces.sizes()[at]:
@@ -166,10 +173,10 @@ def staging(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def _offload_tensor(self: Any, x: Tensor, memo: dict[int, Any], *args: Any, **kwargs: Any) -> Tensor:
         pieces = pieces_of(x)
-        if not isinstance(pieces, Pieces):
+        if not isinstance(pieces, HeldPieces):
             return original(self, x, memo, *args, **kwargs)
         staged = torch.empty(x.size(), dtype=x.dtype, device="meta", requires_grad=x.requires_grad)
-        staged.staged_pieces = Staged(pieces)  # type: ignore[attr-defined]
+        staged.staged_pieces = StagedPieces(pieces)  # type: ignore[attr-defined]
         memo[id(x)] = staged
         return staged
 
