@@ -329,7 +329,7 @@ def test_meshes_of_pytorch_and_jax(monkeypatch):
     theirs = jax.make_mesh((4, 2), ("data", "model"), (jax.sharding.AxisType.Auto,) * 2)
     assert parallel.placement(parallel.shard(x, theirs, ("data", "model"))).mesh == ours
     assert parallel.constrain(jnp.ones(8), ("data",), theirs).sharding.mesh == theirs
-    with pytest.raises(TypeError, match="shard_batch: mesh is one that .* not a builtins.int"):
+    with pytest.raises(TypeError, match=r"shard_batch: mesh is one that .* not a builtins.int"):
         parallel.shard_batch(x, 8)
     dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
     try:
