@@ -130,7 +130,7 @@ def test_a_saved_model(tmp_path: Path) -> None:
     a, b = numbers((2, 3)), numbers((3, 2))
     (product,) = model["other"](b=torch.tensor(b), a=torch.tensor(a)).values()
     assert not difference(product.numpy(), a @ b)
-    with pytest.raises(KeyError, match="other, serve|serve, other"):
+    with pytest.raises(KeyError, match="no signature"):
         model["train"]
     with pytest.raises(TypeError, match="2 signatures"):
         model(x=torch.tensor(X))
