@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
-# One device against eight simulated ones, placed in several ways.
+# One device against eight simulated ones, of one process and of two, placed in several ways.
 demo-parallel: $(STAMP)
 	$(BIN)/python examples/parallel.py
 

@@ -1,9 +1,11 @@
-"""Train two PyTorch models on one device and on eight, placed in several ways, and compare the runs.
+"""Train two PyTorch models on one device and on eight, of one process and of two, placed in several ways, and compare
+the runs.
 
     python examples/parallel.py     # or `make demo-parallel`; the table goes to out/parallel.json, curves to .png
 
-The eight devices are simulated on the CPU. Fails where a loss curve leaves that of one device by more than 1e-5, or a
-device of eight has more than 0.15 of a fully sharded model's parameters, gradients and optimizer state.
+The eight devices are simulated on the CPU; the processes are this script under `tensorgraft run`. Fails where a loss
+curve leaves that of one device by more than 1e-5, or a device of eight has more than 0.15 of a fully sharded model's
+parameters, gradients and optimizer state.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import argparse
 import contextlib
 import json
 import os
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,7 +26,8 @@ from typing import Any
 
 DEVICES = 8
 SIMULATED = f"--xla_force_host_platform_device_count={DEVICES}"
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SIMULATED}"
+if "WORLD_SIZE" not in os.environ:  # else it is one of several processes, whose launcher has said how many each has
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SIMULATED}"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "pytorch"))
@@ -41,6 +46,7 @@ import tensorgraft as tg  # noqa: E402
 CURVES_WITHIN = 1e-5
 MEMORY_WITHIN = 0.15
 ONE = "one device"
+PROCESSES = 2
 WAYS = ("eager", "compiled", "lazy")
 Batches = Iterator[tuple[Tensor, Tensor]]
 
@@ -92,6 +98,10 @@ PLACEMENTS: dict[str, tuple[tuple[int, ...], tuple[str, ...], Callable[[Work], d
 }
 
 
+WITHOUT = {("digits", "sequence parallel")}  # it has no sequences
+OF_PROCESSES = "processes.json"
+
+
 def along_sequences(work: Work) -> dict[str, Any]:
     norms = [name for name, part in work.model.named_modules() if isinstance(part, nn.LayerNorm)]
     return work.by_layers | {name: tg.parallel.Output(("data", "model", None)) for name in norms}
@@ -115,11 +125,12 @@ def train(name: str, placement: str, way: str, steps: int) -> Outcome:
     work = WORKS[name][0]()
     model = work.model.to(tg.device("jax"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=work.lr)
-    mesh = None
+    mesh, part, parts = None, 0, 1
     if placement != ONE:
         shape, names, plan = PLACEMENTS[placement]
         mesh = tg.parallel.mesh(shape, names)
         tg.parallel.shard_(model, mesh, plan(work))
+        part, parts = tg.parallel.batch_part(mesh)
 
     def train_step(inputs: Tensor, targets: Tensor) -> Tensor:
         optimizer.zero_grad()
@@ -132,12 +143,34 @@ def train(name: str, placement: str, way: str, steps: int) -> Outcome:
     losses = []
     with tg.lazy() if way == "lazy" else contextlib.nullcontext():
         for _, batch in zip(range(steps), work.batches, strict=False):
-            on_device = batch if mesh is None else tg.parallel.shard_batch(list(batch), mesh)
+            own = [x.chunk(parts)[part] for x in batch]
+            on_device = own if mesh is None else tg.parallel.shard_batch(own, mesh)
             losses.append(step(*[x.to(tg.device("jax")) for x in on_device]).item())
     state = [t for kept in optimizer.state.values() for t in kept.values() if t.device.type != "cpu"]
     held = [*model.parameters(), *(p.grad for p in model.parameters() if p.grad is not None), *state]
     memory = max(tg.parallel.bytes_by_device(held).values())
     return Outcome(name, placement, way, losses, time.perf_counter() - start, memory)
+
+
+def on_processes(work: str, steps: int) -> list[Outcome]:
+    """The same, compiled, of processes that have the eight devices together."""
+    with tempfile.TemporaryDirectory() as folder:
+        launch = ["run", "--on", "jax", "--processes", str(PROCESSES), "--devices", str(DEVICES // PROCESSES)]
+        own = ["--models", work, "--ways", "compiled", "--steps", str(steps), "--out", folder]
+        env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+        subprocess.run([sys.executable, "-m", "tensorgraft", *launch, __file__, *own], env=env, check=True)
+        kept = json.loads((Path(folder) / OF_PROCESSES).read_text())
+    return [Outcome(**o) for o in kept]
+
+
+def as_a_process(works: list[str], way: str, steps: int, out: Path) -> int:
+    """What each of several processes does."""
+    outcomes = [train(w, p, way, steps) for w in works for p in PLACEMENTS if (w, p) not in WITHOUT]
+    for o in outcomes:
+        o.placement += f", {PROCESSES} processes"
+    if tg.parallel.process_index() == 0:
+        (out / OF_PROCESSES).write_text(json.dumps([asdict(o) for o in outcomes]))
+    return 0
 
 
 def table(outcomes: list[Outcome]) -> Table:
@@ -189,6 +222,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=WORKS, default=list(WORKS))
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--on-processes", nargs="*", choices=WORKS, default=["gpt"], help="models for two processes")
     parser.add_argument("--steps", type=int, help="steps of training, instead of each model's own number")
     parser.add_argument("--out", type=Path, default=Path("out"))
     args = parser.parse_args()
@@ -197,18 +231,27 @@ def main() -> int:
     console = Console()
     if not console.is_terminal:
         console.width = 110
+    if "WORLD_SIZE" in os.environ:
+        return as_a_process(args.models, args.ways[0], args.steps, args.out)
     outcomes: list[Outcome] = []
+
+    def compared(o: Outcome) -> None:
+        one = next((x for x in outcomes if (x.work, x.placement, x.way) == (o.work, ONE, o.way)), o)
+        o.difference = max(abs(a - b) for a, b in zip(o.losses, one.losses, strict=True))
+        o.share = o.memory / one.memory
+        outcomes.append(o)
+
     for work in args.models:
         for placement in (ONE, *PLACEMENTS):
-            if (work, placement) == ("digits", "sequence parallel"):  # it has no sequences
+            if (work, placement) in WITHOUT:
                 continue
             for way in args.ways:
                 console.print(f"{work}, {placement}, {way}", style="dim", highlight=False)
-                o = train(work, placement, way, args.steps or WORKS[work][1])
-                one = next((x for x in outcomes if (x.work, x.placement, x.way) == (work, ONE, way)), o)
-                o.difference = max(abs(a - b) for a, b in zip(o.losses, one.losses, strict=True))
-                o.share = o.memory / one.memory
-                outcomes.append(o)
+                compared(train(work, placement, way, args.steps or WORKS[work][1]))
+        if "compiled" in args.ways and work in args.on_processes:
+            console.print(f"{work}, {PROCESSES} processes, compiled", style="dim", highlight=False)
+            for o in on_processes(work, args.steps or WORKS[work][1]):
+                compared(o)
     console.print(table(outcomes))
     console.print(
         f"difference: the largest from {ONE} over the loss curve; memory: parameters, gradients and optimizer state of"
@@ -221,7 +264,7 @@ def main() -> int:
     plot(outcomes, args.out / "parallel.png")
     console.print(f"curves: {args.out / 'parallel.png'}", highlight=False)
     missed = [o for o in outcomes if o.difference > CURVES_WITHIN]
-    missed += [o for o in outcomes if o.placement == "fully sharded 8" and o.share > MEMORY_WITHIN]
+    missed += [o for o in outcomes if o.placement.startswith("fully sharded 8") and o.share > MEMORY_WITHIN]
     for o in missed:
         console.print(f"{o.work}, {o.placement}, {o.way} is not within what is promised", style="red")
     return 1 if missed else 0

@@ -1,4 +1,4 @@
-"""What `on_eight_devices` tests, in a process whose JAX has eight devices; and what one device says."""
+"""What the files `on_eight_*` test, in a process whose JAX has eight devices; and what one device says."""
 
 import ast
 import os
@@ -15,8 +15,8 @@ import tensorgraft as tg
 from tensorgraft import array_api as xp
 from tensorgraft import parallel
 
-FILE = Path(__file__).with_name("on_eight_devices.py")
-TESTS = [node.name for node in ast.parse(FILE.read_text()).body
+FILES = sorted(Path(__file__).parent.glob("on_eight_*.py"))
+TESTS = [node.name for file in FILES for node in ast.parse(file.read_text()).body
          if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]  # fmt: skip
 
 
@@ -25,8 +25,17 @@ def outcomes(tmp_path_factory):
     """{test: what it said where it failed} of those that ran."""
     report = tmp_path_factory.mktemp("eight") / "report.xml"
     env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    command = [sys.executable, "-m", "pytest", str(FILE), "-q", "-p", "no:cacheprovider", f"--junit-xml={report}"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=FILE.parents[2])
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *map(str, FILES),
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--junit-xml={report}",
+    ]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=FILES[0].parents[2])
     assert report.exists(), done.stdout + done.stderr
     cases = ElementTree.parse(report).getroot().iter("testcase")
     found = {}

@@ -53,8 +53,23 @@ def run(
         ),
     ] = None,
     processes: Annotated[
-        int, typer.Option(min=1, help="Start so many processes of the script, as torchrun does; this machine's alone.")
+        int,
+        typer.Option(
+            min=1, help="Start so many processes of the script, as torchrun does; with --coordinator, there are."
+        ),
     ] = 1,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="This is one of --processes on several machines, which meet there.",
+            show_default=False,
+        ),
+    ] = None,
+    process_id: Annotated[
+        int | None,
+        typer.Option(min=0, help="Of this process, with --coordinator; HOST is the machine of 0.", show_default=False),
+    ] = None,
     devices: Annotated[
         int | None,
         typer.Option(min=1, help="Without an accelerator: the CPU counts as so many devices.", show_default=False),
@@ -77,7 +92,12 @@ def run(
 
     if (status := refusal(program, module)) is not None:  # before anything slow
         raise typer.Exit(status)
-    if processes > 1:
+    if coordinator is not None or process_id is not None:
+        from tensorgraft.cli.processes import join
+
+        if (wrong := join(coordinator, process_id, processes)) is not None:
+            raise typer.BadParameter(wrong)
+    elif processes > 1:
         from tensorgraft.cli.processes import launch
 
         flags = {"-m": module, "--lazy": lazy, "--jit-report": jit_report, "--strict-fallbacks": strict_fallbacks}

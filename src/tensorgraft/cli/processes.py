@@ -1,4 +1,5 @@
-"""`tensorgraft run --processes N`: the program in several processes on this machine, by PyTorch's own launcher."""
+"""`tensorgraft run --processes N`: the program in several processes on this machine, by PyTorch's own launcher; or as
+one of several on several machines."""
 
 from __future__ import annotations
 
@@ -6,6 +7,19 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+
+
+def join(coordinator: str | None, process_id: int | None, count: int) -> str | None:
+    """Let this process be one of `count`, in the words of `torchrun`; returns what is wrong with the options."""
+    host, _, port = (coordinator or "").rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        return f"--coordinator is {coordinator!r}: HOST:PORT of the machine of process 0, the same for all processes"
+    if process_id is None or not process_id < count:
+        return f"--process-id is {process_id}, --processes {count}: processes have the numbers 0 to {max(count - 1, 0)}"
+    address = host.removeprefix("[").removesuffix("]")
+    os.environ |= {"RANK": str(process_id), "WORLD_SIZE": str(count), "MASTER_ADDR": address, "MASTER_PORT": port}
+    os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    return None
 
 
 def launch(count: int, arguments: Sequence[str]) -> int:

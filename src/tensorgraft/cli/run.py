@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tensorgraft.cli.script import execute
 from tensorgraft.errors import BackendNotAvailableError
-from tensorgraft.hub import registry, tiers
+from tensorgraft.hub import processes, registry, tiers
 from tensorgraft.importing import uncollected
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def run_program(
     os.environ["TENSORGRAFT_BACKEND"] = on
     if devices is not None:
         os.environ["TENSORGRAFT_DEVICES"] = str(devices)
+    os.environ[processes.DETECT] = str(os.getpid())
     if strict_fallbacks:
         os.environ["TENSORGRAFT_FALLBACK"] = "error"
     if compile_cache is not None:
@@ -74,6 +75,7 @@ def run_program(
 
             recorded = stack.enter_context(tensorgraft.lazy())
         status = execute(program, module)
+        processes.failing = status != 0
     sys.stdout.flush()
     if loading.loaded():
         print_fallbacks(_console(), on)

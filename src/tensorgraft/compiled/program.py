@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.placement import Mesh, Placement
 
 Array = Any
 Cell = Any  # a `Storage`: an array of a backend, which a write replaces
@@ -113,6 +114,7 @@ class ProgramInputs:
     ) -> None:
         """`calling`: the context in which feeds look at the arguments."""
         self._backend, self._calling = backend, calling
+        sources = _beside(sources, backend)
         self._feeds = [(k, s) for k, s in enumerate(sources) if isinstance(s, Feed)]
         self._numbers = [(k, *s) for k, s in enumerate(sources) if isinstance(s, NumberInput)]
         anew = (Feed, NumberInput)
@@ -172,6 +174,20 @@ class ProgramInputs:
             for k, feed in self._feeds:
                 arrays[k] = feed.value()
         return arrays
+
+
+def _beside(sources: Sequence[Any], backend: Backend) -> Sequence[Any]:
+    """With constants on all devices of the mesh over which storages are spread: else every call would take them there."""
+    placements = (s.cell.placement for s in sources if isinstance(s, Source) and s.cell is not None)
+    mesh = next((p.mesh for p in placements if p is not None and not p.mesh.abstract), None)
+    if mesh is None:
+        return sources
+
+    def everywhere(x: Array, mesh: Mesh = mesh) -> Array:
+        return backend.constrain(x, Placement(mesh, ((),) * len(backend.shape(x))))
+
+    with backend.scope():
+        return [s if isinstance(s, Source | NumberInput | Feed) else everywhere(s) for s in sources]
 
 
 def _held() -> int:

@@ -58,6 +58,13 @@ class Placement:
     spec: tuple[tuple[str, ...], ...]
     free: tuple[int, ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:  # once: every write of a placed array looks something up by it
+        return hash((self.mesh, self.spec, self.free))
+
     @property
     def is_replicated(self) -> bool:
         """Every device has all of the array."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tensorgraft.hub.collectives import CollectiveCall, Group
 from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.primitive import primitive
 
@@ -122,6 +123,22 @@ class Runtime:
         are not so many. Here: the one device."""
         return (self.index,) if count == 1 else None
 
+    def processes(self) -> tuple[int, int]:
+        """(the number of this process, of how many over whose devices arrays can be spread)"""
+        return 0, 1
+
+    def parts_fed(self, placement: Placement, /) -> tuple[int, int]:
+        """(which part, of how many) of the first dimension of an array that lies so is on this process's devices."""
+        return 0, 1
+
+    def assembled(self, part: Array, placement: Placement, /) -> Array:
+        """The array that lies so, of which each process has its part: see `parts_fed`. For arrays outside of traces."""
+        return self.constrain(part, placement)
+
+    def same_everywhere(self, what: str, arrays: Mapping[str, Array], /) -> None:
+        """Raises RuntimeError, on every process, where arrays by their names, which each has whole, are not the same on
+        all; `what` says in the message what this process does."""
+
     def placement(self, x: Array, /) -> Placement | None:
         """Where the pieces of `x` lie; None for an array that is not spread over a mesh, or is being traced."""
         return None
@@ -129,6 +146,27 @@ class Runtime:
     def bytes_by_device(self, x: Array, /) -> dict[int, int]:
         """How many bytes of `x` each device holds, by its number."""
         return {self.index: math.prod(self.shape(x)) * self.dtype_of(x).itemsize}
+
+    def pieces(self, x: Array, /) -> dict[tuple[int, ...], Array]:
+        """The pieces of `x` that devices of this process have, by their offsets: each once, however many have it."""
+        return {(0,) * len(self.shape(x)): x}
+
+    def with_piece(self, x: Array, offset: tuple[int, ...], piece: np.ndarray, /) -> Array:
+        """`x` with another piece at an offset of `pieces`, on every device of this process that has it. Nobody writes
+        `piece` any more."""
+        return self.asarray(piece)
+
+    def joined_as(self) -> int | None:
+        """The number of this device among those of all processes of the program, where the framework has joined these
+        for collectives; None where it has not."""
+        return None
+
+    def collective(self, what: CollectiveCall, arrays: Sequence[Array], group: Group, /) -> tuple[Array, ...]:
+        """What the processes of a group compute together (`hub.collectives`), of arrays in each, or its part of a
+        program that is being traced.
+
+        Raises RuntimeError where they call different ones."""
+        raise TypeError(f"the backend {self.name} joins no processes")
 
     def place(self, n: int, /) -> Any:
         """An index as an argument of compiled functions, for many calls: what costs the least to hand over."""

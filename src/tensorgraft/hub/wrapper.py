@@ -16,20 +16,22 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.compiler import Compiler
 from tensorgraft.hub.interchange import Interchange
 from tensorgraft.hub.operations import operations
+from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.runtime import Runtime
 
 FORWARDED = frozenset(  # to the one inside
-    {"scope", "synchronize", "memory_stats", "device_name", "native_dtype", "mesh_ids"}
+    {"scope", "synchronize", "memory_stats", "device_name", "native_dtype", "mesh_ids", "parts_fed", "processes"}
 )
 WRITTEN = frozenset(  # by each wrapper: its arrays are its own
     {"is_array", "is_traced", "shape", "dtype_of", "asarray", "to_numpy", "from_dlpack", "compile"}
 )
 # In terms of the others, or what a backend refuses that cannot do it; a wrapper that can writes them.
 INHERITED = frozenset({
-    "abstract", "adopt", "asked", "assign", "bytes_by_device", "detached", "device_count", "differentiable", "eagerly",
-    "eval_shape", "exported", "in_trace", "is_tracing", "labelled", "lend", "lifted", "memory", "module",
-    "native_function", "native_scope", "observe", "operand", "over_memory", "own", "place", "placement", "recurs",
-    "seed_words", "settled", "signature", "stand_in", "strided_view", "trace", "traces", "when_known",
+    "abstract", "adopt", "asked", "assembled", "assign", "bytes_by_device", "collective", "detached", "device_count",
+    "differentiable", "eagerly", "eval_shape", "exported", "in_trace", "is_tracing", "joined_as", "labelled", "lend",
+    "lifted", "memory", "module", "native_function", "native_scope", "observe", "operand", "over_memory", "own",
+    "pieces", "place", "placement", "recurs", "same_everywhere", "seed_words", "settled", "signature", "stand_in",
+    "strided_view", "trace", "traces", "when_known", "with_piece",
 })  # fmt: skip
 
 
@@ -83,3 +85,9 @@ class Wrapper(Backend):
 
     def mesh_ids(self, count: int, /) -> tuple[int, ...] | None:
         return self.inner.mesh_ids(count)
+
+    def parts_fed(self, placement: Placement, /) -> tuple[int, int]:
+        return self.inner.parts_fed(placement)
+
+    def processes(self) -> tuple[int, int]:
+        return self.inner.processes()

@@ -10,7 +10,9 @@ from typing import Any
 
 from tensorgraft.hub import registry
 from tensorgraft.hub.placement import Mesh
+from tensorgraft.parallel.limits import limit_in_force
 from tensorgraft.parallel.matching import resolved, specs_by_name
+from tensorgraft.parallel.meshes import as_mesh
 from tensorgraft.parallel.models import shard_
 from tensorgraft.parallel.plans import data_parallel, fully_sharded, tensor_parallel
 
@@ -43,12 +45,14 @@ def auto(module: Any, mesh: Mesh, memory: int | None = None) -> Choice:
     Arguments:
         module: a `torch.nn.Module` on the mesh's device.
         mesh: `tg.parallel.mesh(...)`.
-        memory: bytes of a device; by default what the backend says, or the host's memory divided by its devices.
+        memory: bytes of a device; by default `memory_limit`'s, what the backend says, or the host's memory divided by
+            its devices.
 
     Returns the `Choice`: `.plan`, `.why`, `.bytes_per_device` (of parameters, gradients and moments).
 
     Raises ValueError where they do not fit even so, before anything is placed; and as `shard_` does.
     """
+    mesh = as_mesh("auto", mesh)
     total = sum(p.numel() * p.element_size() for p in module.parameters())
     trained = sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad)
     state = total + (_COPIES - 1) * trained
@@ -91,7 +95,7 @@ def _share(module: Any, mesh: Mesh, plan: dict[str, Any]) -> int:
 
 
 def _memory(mesh: Mesh) -> int:
-    told = registry.get(mesh.backend).memory_stats().get("limit")
+    told = limit_in_force() or registry.get(mesh.backend).memory_stats().get("limit")
     if told:
         return told
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // registry.device_count(mesh.backend)

@@ -9,7 +9,8 @@ from typing import Any
 from tensorgraft.arrays import framework_of
 from tensorgraft.hub.placement import Mesh
 from tensorgraft.parallel.matching import resolved, specs_by_name
-from tensorgraft.parallel.placing import front_end, note_mesh
+from tensorgraft.parallel.meshes import as_mesh
+from tensorgraft.parallel.placing import check_same, front_end, note_mesh
 from tensorgraft.parallel.plans import Output, Plan
 
 
@@ -21,8 +22,10 @@ def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
     write does not move them. Functions of `tg.jit` are traced again.
 
     Arguments:
-        model: a `torch.nn.Module` on the mesh's device; or a pytree of `tensorgraft.array_api` or JAX arrays (a
-            `tg.Module`, an Equinox model, parameters of Flax), of which a new one is returned.
+        model: a `torch.nn.Module` on the mesh's device, or on the CPU, from which parameters, buffers and what
+            optimizers keep of them come one after the other, so that no device has all of it; or a pytree of
+            `tensorgraft.array_api` or JAX arrays (a `tg.Module`, an Equinox model, parameters of Flax), of which a new
+            one is returned. Modules of Flax's nnx are changed in place.
         mesh: `tg.parallel.mesh(...)`.
         plan: a mapping of patterns of names (`fnmatch`: "*.mlp.*") to specs as `tg.parallel.shard` takes them, to
             functions (name, shape, mesh) -> spec, or to `Output(spec)` for what a submodule of that name gives; the
@@ -32,9 +35,9 @@ def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
 
     Returns the model.
 
-    Raises ValueError for a pattern that fits no name, specs that do not fit (see `shard`), a parameter that is not on
-    the mesh's device or only a part of its storage, one whose names have two specs; TypeError for a model that is
-    neither.
+    Raises ValueError for a pattern that fits no name, specs that do not fit (see `shard`), a parameter that is on
+    another device or only a part of its storage, one whose names have two specs; TypeError for a model that is
+    neither; RuntimeError, on every process, where several have different parameters.
 
     >>> import tensorgraft as tg, torch
     >>> model = torch.nn.Linear(4, 2).to(tg.device("jax"))
@@ -43,6 +46,7 @@ def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
     >>> tg.parallel.placement(model.weight).spec
     ((), ('model',))
     """
+    mesh = as_mesh("shard_", mesh)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         from tensorgraft.parallel import modules
@@ -68,6 +72,7 @@ def _shard_tree(tree: Any, mesh: Mesh, plan: Plan) -> Any:
         plan = {p: entry for p, entry in plan.items() if not (isinstance(entry, Output) and entry.batch)}
     entry_of = specs_by_name(list(arrays), plan)
     placements = {name: resolved(entry_of(name), name, tuple(x.shape), mesh) for name, x in arrays.items()}
+    check_same("shard_", tree, mesh, arrays)
 
     def made() -> Iterator[Any]:
         for name, x in leaves:

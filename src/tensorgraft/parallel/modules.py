@@ -17,7 +17,8 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.hub.placement import Mesh, Placement, placement
 from tensorgraft.parallel.matching import resolved, specs_by_name
 from tensorgraft.parallel.meshes import placement_of
-from tensorgraft.parallel.of_torch import check_device, constrain
+from tensorgraft.parallel.of_torch import check_device, constrain, shard
+from tensorgraft.parallel.placing import check_same
 from tensorgraft.parallel.plans import EVERY_AXIS, Output, Plan
 
 Tensor = torch.Tensor
@@ -31,7 +32,10 @@ def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Mod
     chosen: dict[int, tuple[str, Tensor, Placement]] = {}  # by the identity of the tensor
     for name, t in named:
         entry = entry_of(name)
-        check_device(f"shard_: {name}", t, mesh)
+        if t.device.type != "cpu" or mesh.abstract:
+            check_device(f"shard_: {name}", t, mesh)
+        elif t.grad_fn is not None or t.layout != torch.strided:
+            raise ValueError(f"shard_: {name} is no parameter or buffer that can be moved: it is {t.layout}, computed")
         if not placed.fills(t):
             raise ValueError(f"shard_: {name} is a part of a larger storage: give it one of its own (.clone()) first")
         where = resolved(entry, name, tuple(t.shape), mesh)
@@ -47,6 +51,7 @@ def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Mod
     for _, entry in outputs:
         placement(mesh, entry.spec, len(entry.spec), "shard_: Output")
         placement(mesh, (_batch_axes(entry, mesh),), 1, "shard_: Output")
+    check_same("shard_", model, mesh, {name: t for name, t, _ in chosen.values()})
     for _, t, where in chosen.values():
         _place(t, where)
     _place_states(chosen, mesh)
@@ -61,7 +66,10 @@ _hooks: weakref.WeakKeyDictionary[torch.nn.Module, list[Any]] = weakref.WeakKeyD
 
 
 def _place(t: Tensor, where: Placement) -> None:
-    placed.place(t, where)
+    if t.device.type == "cpu":  # one after the other, so that no device has all of a model
+        t.data = shard(t.detach(), where.mesh, where)
+    else:
+        placed.place(t, where)
     if t.is_leaf and t.device.type != "meta":
         placed.hook(t)
     if t.grad is not None and t.grad.device == t.device and placed.fills(t.grad):
@@ -74,8 +82,10 @@ def _place_states(chosen: dict[int, tuple[str, Tensor, Placement]], mesh: Mesh) 
         for p, kept in optimizer.state.items():
             if id(p) not in chosen or not isinstance(kept, dict):
                 continue
-            for value in kept.values():
-                if isinstance(value, Tensor) and value.device.type in (TYPE, "meta") and placed.fills(value):
+            for key, value in kept.items():
+                if isinstance(value, Tensor) and value.device.type == "cpu" and value.shape == p.shape and value.dim():
+                    kept[key] = shard(value, mesh, chosen[id(p)][2])
+                elif isinstance(value, Tensor) and value.device.type in (TYPE, "meta") and placed.fills(value):
                     like = value.shape == p.shape
                     where = chosen[id(p)][2] if like else placement_of((), mesh, tuple(value.shape), "shard_")
                     placed.place(value, where)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tensorgraft.frontends.array_api.core.array import Array, made
 from tensorgraft.hub.placement import Mesh, Placement
 from tensorgraft.storage import Storage, pin
@@ -18,6 +20,21 @@ def _check(name: str, x: Array, mesh: Mesh) -> None:
 def shard(x: Array, mesh: Mesh, placement: Placement) -> Array:
     _check("shard", x, mesh)
     array = constrain(x, placement)
+    pin(array._cell, array._cell.array, placement)
+    return array
+
+
+def own(x: Array, mesh: Mesh) -> Any:
+    """The array that this process has for itself; None for one that is spread already, or being traced."""
+    _check("shard", x, mesh)
+    value, xp = x._value(), x._cell.backend
+    return None if xp.is_traced(value) or placement(x) is not None else value
+
+
+def assembled(x: Array, mesh: Mesh, placement: Placement) -> Array:
+    xp = x._cell.backend
+    with xp.scope():
+        array = made(xp.assembled(x._value(), placement), xp, x)
     pin(array._cell, array._cell.array, placement)
     return array
 

@@ -14,6 +14,16 @@ def shard(x: Array, mesh: Mesh, placement: Placement) -> Array:
     return constrain(x, placement)
 
 
+def own(x: Array, mesh: Mesh) -> Any:
+    """An array that this process has for itself; None for one that is spread already, or being traced."""
+    xp = registry.get("jax")
+    return None if xp.is_traced(x) or xp.placement(x) is not None else x
+
+
+def assembled(x: Array, mesh: Mesh, placement: Placement) -> Array:
+    return registry.get("jax").assembled(x, placement)
+
+
 def constrain(x: Array, placement: Placement) -> Array:
     if placement.mesh.backend != "jax":
         raise ValueError(f"constrain: a jax.Array is not on the {placement.mesh}")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from tensorgraft.devices import device
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import placed, state
-from tensorgraft.frontends.torch.core.devices import TYPE
-from tensorgraft.frontends.torch.core.tensors import cell_of, to_array
+from tensorgraft.frontends.torch.core.devices import TYPE, slot_of
+from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, to_array
 from tensorgraft.frontends.torch.kernels.placed import constrain as _constrained
 from tensorgraft.hub.placement import Mesh, Placement
 
@@ -40,6 +42,29 @@ def shard(x: Tensor, mesh: Mesh, placement: Placement) -> Tensor:
         placed.place(out, placement)
         return out
     out = _constrained(x, placement)
+    placed.place(out, placement)
+    return out
+
+
+def own(x: Tensor, mesh: Mesh) -> Any:
+    """The array of a tensor that this process has for itself; None for one that is spread already, or being traced."""
+    if state.now.capture is not None or x.device.type not in ("cpu", TYPE):
+        return None
+    if x.device.type == TYPE and placement(x) is not None:
+        return None
+    return to_array(x.detach().to(device(mesh.backend)), codes=True)
+
+
+def assembled(x: Tensor, mesh: Mesh, placement: Placement) -> Tensor:
+    if x.requires_grad:
+        raise ValueError(
+            f"shard_batch: a tensor of shape {tuple(x.shape)} requires gradients, and other processes have other parts"
+            " of the batch: tg.parallel.shard takes the whole of it from each"
+        )
+    slot = slot_of(device(mesh.backend))
+    array = own(x, mesh)
+    with slot.backend.scope():
+        out = from_array(slot.backend.assembled(array, placement), slot)
     placed.place(out, placement)
     return out
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
 import optree
 
 from tensorgraft.arrays import framework_of
+from tensorgraft.hub import placement as hub
+from tensorgraft.hub import processes, registry
 from tensorgraft.hub.placement import Mesh, Placement
-from tensorgraft.parallel.meshes import Spec, placement_of
+from tensorgraft.parallel.meshes import Spec, as_mesh, placement_of
 from tensorgraft.parallel.trees import jax_of
 
 
@@ -21,7 +23,7 @@ def shard(x: Any, mesh: Mesh, spec: Spec) -> Any:
     Arguments:
         x: a `torch.Tensor` (of the CPU, or of the mesh's device), a `tensorgraft.array_api` array, a `jax.Array`; or a
             pytree of such, whose other leaves stay as they are.
-        mesh: `tg.parallel.mesh(...)`.
+        mesh: `tg.parallel.mesh(...)`, PyTorch's `DeviceMesh` with names, or JAX's `Mesh`.
         spec: for each dimension None, the name of an axis or a tuple of names, as `jax.sharding.PartitionSpec`; what is
             left out is whole. Or PyTorch's `Shard(dim)` and `Replicate()`, one for each axis of the mesh.
 
@@ -29,7 +31,8 @@ def shard(x: Any, mesh: Mesh, spec: Spec) -> Any:
     into a tensor, or an array of the Array API, lies where it lies.
 
     Raises ValueError for an axis that the mesh has not, more entries than dimensions, a dimension that does not divide
-    (nothing is padded), an array on another device; TypeError for what is no array.
+    (nothing is padded), an array on another device; TypeError for what is no array. Of several processes each gives all
+    of the same values, and takes its pieces: RuntimeError, on every process, where they differ.
 
     >>> import tensorgraft as tg, torch
     >>> mesh = tg.parallel.mesh((1, 1), ("data", "model"), device="jax")
@@ -37,30 +40,98 @@ def shard(x: Any, mesh: Mesh, spec: Spec) -> Any:
     >>> print(tg.parallel.placement(x))
     ('data', None) on a mesh of 1 devices of jax (data: 1, model: 1)
     """
+    mesh = as_mesh("shard", mesh)
+    check_same("shard", x, mesh)
     return _each("shard", x, lambda front, a: front.shard(a, mesh, placement_of(spec, mesh, tuple(a.shape), "shard")))
 
 
 def replicate(x: Any, mesh: Mesh) -> Any:
     """`shard(x, mesh, ())`: all of it on every device. Raises as `shard` does."""
+    mesh = as_mesh("replicate", mesh)
+    check_same("replicate", x, mesh)
     return _each("replicate", x, lambda front, a: front.shard(a, mesh, placement_of((), mesh, a.shape, "replicate")))
 
 
 def shard_batch(batch: Any, mesh: Mesh, axis: str | tuple[str, ...] | None = None) -> Any:
     """The arrays of a batch (a pytree, of tensors that a `DataLoader` gave, for example), their first dimension split.
 
+    Of several processes each gives its part, and the batch is all parts in the order of `batch_part`: a host feeds what
+    it has. (What has no dimensions is the same on all. An array that is spread already is the whole.)
+
     Arguments:
         axis: of the mesh; by default "data" where there is one, else the first. Several divide it together.
 
     Raises as `shard` does.
     """
-    axis = axis or ("data" if "data" in mesh.names else mesh.names[0])
-    names = (axis,) if isinstance(axis, str) else tuple(axis)
+    mesh = as_mesh("shard_batch", mesh)
+    names = _batch_axes(mesh, axis)
+    xp = registry.get(mesh.backend)
 
     def one(front: ModuleType, a: Any) -> Any:
-        spec = (names,) if len(a.shape) else ()
-        return front.shard(a, mesh, placement_of(spec, mesh, tuple(a.shape), "shard_batch"))
+        spec, shape = (names,) if len(a.shape) else (), tuple(a.shape)
+        if processes.joined and not mesh.abstract and front.own(a, mesh) is not None:
+            count = xp.parts_fed(hub.placement(mesh, spec, len(shape), "shard_batch"))[1]
+            whole = (shape[0] * count, *shape[1:]) if shape else ()
+            return front.assembled(a, mesh, placement_of(spec, mesh, whole, "shard_batch"))
+        return front.shard(a, mesh, placement_of(spec, mesh, shape, "shard_batch"))
 
     return _each("shard_batch", batch, one)
+
+
+def batch_part(mesh: Mesh, axis: str | tuple[str, ...] | None = None) -> tuple[int, int]:
+    """(which part, of how many) of a batch this process gives to `shard_batch`; (0, 1) in a program of one process.
+
+    It is what `DistributedSampler(data, rank=part, num_replicas=parts)` wants to know. Processes between which the axis
+    does not run have the same part, and give the same. Raises ValueError for an axis that the mesh has not.
+
+    >>> import tensorgraft as tg
+    >>> tg.parallel.batch_part(tg.parallel.mesh(1, "data", device="jax"))
+    (0, 1)
+    """
+    mesh = as_mesh("batch_part", mesh)
+    where = hub.placement(mesh, (_batch_axes(mesh, axis),), 1, "batch_part")
+    return registry.get(mesh.backend).parts_fed(where)
+
+
+def process_index() -> int:
+    """The number of this process among those over whose devices a mesh of the default backend is; starts the backend.
+
+    Raises RuntimeError where the others do not come.
+
+    >>> import tensorgraft as tg
+    >>> tg.parallel.process_index(), tg.parallel.process_count()
+    (0, 1)
+    """
+    return registry.get(registry.default()).processes()[0]
+
+
+def process_count() -> int:
+    """Over the devices of how many processes a mesh of the default backend is; starts the backend.
+
+    Raises RuntimeError where the others do not come.
+    """
+    return registry.get(registry.default()).processes()[1]
+
+
+def _batch_axes(mesh: Mesh, axis: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    axis = axis or ("data" if "data" in mesh.names else mesh.names[0])
+    return (axis,) if isinstance(axis, str) else tuple(axis)
+
+
+def check_same(name: str, x: Any, mesh: Mesh, names: Mapping[str, Any] | None = None) -> None:
+    """Raises RuntimeError, on every process, where arrays that each has whole are not the same on all of them.
+
+    `names`: the arrays by their names, where they have some."""
+    if not processes.joined or mesh.abstract:
+        return
+    if names is None:
+        arrays = [a for a in ([x] if framework_of(x) is not None else _leaves(x)) if framework_of(a) is not None]
+        names = {"the array" if len(arrays) == 1 else f"array {i}": a for i, a in enumerate(arrays)}
+    own = {n: a for n, x in names.items() if (a := front_end(name, x).own(x, mesh)) is not None}
+    if own:
+        xp = registry.get(mesh.backend)
+        with xp.scope():
+            xp.same_everywhere(f"places arrays on a mesh by {name}", own)
 
 
 def constrain(x: Any, spec: Spec, mesh: Mesh | None = None) -> Any:
@@ -75,7 +146,7 @@ def constrain(x: Any, spec: Spec, mesh: Mesh | None = None) -> Any:
 
     Raises as `shard` does, and ValueError where there is no mesh yet.
     """
-    where = mesh
+    where = None if mesh is None else as_mesh("constrain", mesh)
 
     def one(front: ModuleType, a: Any) -> Any:
         at = where or front.mesh_of(a) or last_mesh()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -220,6 +220,14 @@ class QuantizingBackend(_Operations):
             for device, n in self.inner.bytes_by_device(part).items():
                 total[device] = total.get(device, 0) + n
         return total
+
+    def assembled(self, part: Array, placement: Placement, /) -> Array:
+        return self.inner.assembled(part, placement)
+
+    def same_everywhere(self, what: str, arrays: Mapping[str, Array], /) -> None:
+        named = {name: x.parts if isinstance(x, Quantized) else (x,) for name, x in arrays.items()}
+        parts = {name if not i else f"{name} ({i})": p for name, ps in named.items() for i, p in enumerate(ps)}
+        self.inner.same_everywhere(what, parts)
 
     def cond(self, *args: Any) -> Any:
         return self.inner.cond(*args)

@@ -1,6 +1,7 @@
 """What `test_distributed.py` runs in each of several processes: PyTorch's distributed interface on a device, beside the
 same on the CPU in the same process group. Arguments: the backend, a folder; the result of rank 0 is in result.json."""
 
+import gc
 import itertools
 import json
 import sys
@@ -145,16 +146,36 @@ MOVES = [
 ]
 
 
-def same_collectives(device: torch.device, group: Any) -> dict[str, str]:
+def cases(every: bool) -> Any:
+    """(a collective, its operation, dtypes); the table is long, since each is a program to be compiled."""
+    for f, op in itertools.product(REDUCTIONS, OPS):
+        if every or f is all_reduce:
+            yield f, (getattr(dist.ReduceOp, op),), op, DTYPES
+        elif op in ("SUM", "MAX"):
+            yield f, (getattr(dist.ReduceOp, op),), op, DTYPES[:1]
+    for f in MOVES:
+        yield f, (), "", DTYPES if every else [torch.float32, torch.complex64]
+
+
+def same_collectives(device: torch.device, group: Any, joined: bool, every: bool) -> dict[str, str]:
     """What differs from the CPU, by name of the case."""
     different = {}
-    cases = [(f, (getattr(dist.ReduceOp, op),), op) for f, op in itertools.product(REDUCTIONS, OPS)]
-    for (fn, rest, op), dtype in itertools.product([*cases, *[(f, (), "") for f in MOVES]], DTYPES):
-        outcomes = [_outcome(fn, on, dtype, rest, group) for on in (torch.device("cpu"), device)]
-        if op == "AVG" and dtype in (torch.int64, torch.int16):  # see `as_nccl_does`
-            continue
-        if outcomes[0] != outcomes[1]:
-            different[f"{fn.__name__} {op} {dtype}"] = f"{outcomes[0]} {outcomes[1]}"
+    cpu = torch.device("cpu")
+    for fn, rest, op, dtypes in cases(every):
+        for dtype in dtypes:
+            if op == "AVG" and dtype in (torch.int64, torch.int16):  # see `as_nccl_does`
+                continue
+            expected = _outcome(fn, cpu, dtype, rest, group)
+            if joined and expected == "RuntimeError" and dtype == torch.int16:  # which gloo has not, and XLA has
+                expected = _outcome(fn, cpu, torch.int64, rest, group)
+                if isinstance(expected, list):
+                    expected = [(str(dtype), values) for _, values in expected]
+            if joined and fn is gather and dtype == torch.complex64:  # nor these, there
+                expected = _outcome(all_gather, cpu, dtype, rest, group)[: 0 if dist.get_rank(group) else None]
+                expected = [(d, values[0]) for d, values in expected]
+            outcome = _outcome(fn, device, dtype, rest, group)
+            if outcome != expected:
+                different[f"{fn.__name__} {op} {dtype}"] = f"{expected} {outcome}"
     return different
 
 
@@ -277,6 +298,38 @@ def tensor_parallel(device: torch.device) -> list[float]:
     return trained(parallelize_module(whole, mesh, plan), device, split=False)
 
 
+def attention(device: torch.device) -> list[Any]:
+    """Of heads and of samples that lie with different processes, beside the whole on one."""
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    whole = [numbers(12, 12, 5, 4, dtype=torch.float32, seed=12).div(5) for _ in range(4)]
+    for t in whole:
+        dist.broadcast(t, 0)
+    grad = whole.pop()
+    results: list[Any] = []
+    for dim in (0, 1):
+        if device.type == "cpu":
+            parts = [t.clone().requires_grad_() for t in whole]
+        else:
+            parts = [distribute_tensor(t.to(device), mesh, [Shard(dim)]).requires_grad_() for t in whole]
+        out = nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
+        dy = distribute_tensor(grad.to(device), mesh, out.placements) if isinstance(out, DTensor) else grad
+        here = [out.detach(), *torch.autograd.grad(out, parts, dy)]
+        assert device.type == "cpu" or all(t.placements == (Shard(dim),) for t in here)
+        results += [(t.full_tensor() if isinstance(t, DTensor) else t).cpu().tolist() for t in here]
+    return results
+
+
+def releases(device: torch.device) -> bool:
+    """What has been exchanged is not kept: a training would fill the memory."""
+    x = torch.ones(3, device=device)
+    kept = torch.utils.weak.TensorWeakRef(x)
+    dist.all_reduce(x, async_op=True).wait()
+    functional.all_reduce(x, "sum", dist.group.WORLD).wait()
+    del x
+    gc.collect()
+    return kept() is None
+
+
 def tensors(device: torch.device) -> list[Any]:
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     x = distribute_tensor(torch.arange(24.0).reshape(8, 3).to(device), mesh, [Shard(0)])
@@ -311,40 +364,120 @@ def objects(device: torch.device) -> list[Any]:
     return [out, sent]
 
 
-def compiled(device: torch.device) -> bool:
-    """A collective cannot be in a compiled function, and says so."""
-
-    @tg.jit
-    def fn(x: torch.Tensor) -> torch.Tensor:
-        dist.all_reduce(x)
-        return x
-
-    try:
-        fn(torch.ones(2, device=device))
-    except tg.TracedValueError as error:
-        return "allreduce inside a compiled function" in str(error)
-    return False
+# ---- inside tg.jit ---------------------------------------------------------------------------------------------------
 
 
-def main(backend: str, folder: Path) -> None:
+def compiled(device: torch.device, joined: bool) -> list[Any]:
+    """Collectives of the one program where the devices compute them; elsewhere an error, or no program."""
+    n, rank = dist.get_world_size(), dist.get_rank()
+    groups = [dist.group.WORLD]
+    if n == 4:
+        mesh = init_device_mesh(device.type, (2, 2), mesh_dim_names=("rows", "columns"))
+        groups += [mesh.get_group("rows"), mesh.get_group("columns")]
+
+    def fn(x: torch.Tensor, whole: torch.Tensor) -> list[torch.Tensor]:
+        results = [functional.all_reduce(x, "max", dist.group.WORLD) + 1]
+        for group in groups:
+            size = dist.get_world_size(group)
+            gathered = torch.empty(size, *x.shape, device=x.device)
+            dist.all_gather_into_tensor(gathered.view(-1, *x.shape[1:]), x * 2, group)
+            part = torch.empty(x.shape, device=x.device)
+            work = dist.reduce_scatter_tensor(part, whole[: 2 * size].square(), group=group, async_op=True)
+            assert work is not None
+            work.wait()
+            results += [gathered, part]
+        outs = [torch.empty_like(x) for _ in range(n)]
+        dist.all_gather(outs, x + rank)
+        exchanged = torch.empty_like(whole)
+        if device.type != "cpu":
+            dist.all_to_all_single(exchanged, whole)
+        dist.all_reduce(x)  # an argument, in place
+        dist.broadcast(whole, 1)
+        return [*results, torch.stack(outs), whole + x[:1]]
+
+    run = tg.jit(fn, compile="first") if device.type != "cpu" else fn
+    outcome: list[Any] = []
+    for seed in range(2):
+        x, whole = (numbers(k, 3, dtype=torch.float32, seed=seed).to(device) for k in (2, 2 * n))
+        try:
+            results = run(x, whole)
+        except tg.TracedValueError as error:
+            assert not joined and "inside a compiled function" in str(error)
+            results = fn(x, whole)
+        outcome += [t.tolist() for t in (x, whole, *results)]
+    return outcome
+
+
+def compiled_training(device: torch.device, joined: bool) -> list[Any]:
+    """Whole steps, with gradients that the program adds up, and with `DistributedDataParallel`."""
+    losses = []
+    for ddp in (False, True):
+        module: nn.Module = model().to(device)
+        module = DistributedDataParallel(module) if ddp else module
+        optimizer = torch.optim.AdamW(module.parameters(), lr=0.05)
+
+        def step(x: torch.Tensor, module: nn.Module = module, optimizer: Any = optimizer, ddp: bool = ddp) -> Any:
+            loss = module(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            for p in () if ddp else module.parameters():
+                dist.all_reduce(p.grad, dist.ReduceOp.AVG)
+            optimizer.step()
+            return loss
+
+        run = tg.jit(step, compile="first") if device.type != "cpu" and joined else step
+        losses.append([run(x).item() for x in batches(device)])
+    return losses
+
+
+def differing_calls(device: torch.device) -> list[str]:
+    """What a process is told where the others call something else: all of them, and nothing has been exchanged."""
+    rank = dist.get_rank()
+    said: list[str] = []
+
+    def twice(x: torch.Tensor) -> None:
+        for _ in range(1 + rank):
+            dist.all_reduce(x)
+
+    for call in (
+        lambda: dist.all_reduce(torch.ones(30 + rank, device=device)),
+        lambda: dist.all_reduce(torch.ones(30, device=device, dtype=[torch.int32, torch.float32][rank % 2])),
+        lambda: dist.broadcast(torch.ones(30, device=device), rank),
+        lambda: tg.jit(twice, compile="first")(torch.ones(30, device=device)),
+    ):
+        try:
+            call()
+            said.append("nothing")
+        except RuntimeError as error:
+            said.append(str(error))
+    return said
+
+
+def main(backend: str, folder: Path, every: bool) -> None:
     dist.init_process_group("graft")
     device = tg.device(backend)
     cpu = torch.device("cpu")
+    joined = backend == "jax"  # the devices compute collectives together
     some = dist.new_group([0, 1])
     groups = [dist.group.WORLD] if dist.get_world_size() == 2 else [dist.group.WORLD, some]
     result: dict[str, Any] = {"backend": dist.get_backend(), "collectives": {}}
     for group in groups:
         if dist.get_rank(group) >= 0:
-            result["collectives"].update(same_collectives(device, group))
+            result["collectives"].update(same_collectives(device, group, joined, every))
     for fn in (static_graph, synchronised_batch_norm, as_nccl_does):
         result[fn.__name__] = [fn(cpu), fn(device)]
-    for fn in (data_parallel, unused_parameters, fully_sharded, tensor_parallel, tensors, objects):
+    for fn in (data_parallel, unused_parameters, fully_sharded, tensor_parallel, attention, tensors, objects, releases):
         result[fn.__name__] = [fn(cpu), fn(device)]
     result["checkpoints"] = [checkpoints(cpu, folder), checkpoints(device, folder)]
-    result["compiled"] = compiled(device)
+    for inside in (compiled, compiled_training):
+        result[inside.__name__] = [inside(cpu, joined), inside(device, joined)]
+    if joined:
+        result["differing"] = differing_calls(device)
+    backend_of = torch.ones(1, device=device).untyped_storage().cell.backend  # type: ignore[attr-defined]
+    result["joined"] = (backend_of.joined_as() is not None) == joined
     (folder / f"result-{dist.get_rank()}.json").write_text(json.dumps(result))
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), "every" in sys.argv)

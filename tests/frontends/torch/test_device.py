@@ -45,11 +45,12 @@ def other(device):
 
 def test_module_knows_its_devices(device):
     assert torch.graft is graft is torch.get_device_module()
-    assert graft.is_available() and graft.is_initialized() and not graft._is_in_bad_fork()
+    assert graft.is_available() and not graft._is_in_bad_fork()
     assert graft.device_count() == torch.accelerator.device_count() == 1  # JAX has one CPU here
     assert graft.get_device_name(device).startswith(tg.backends()[device.index])
     assert graft.get_device_properties(device).total_memory > 0
     graft.synchronize(device)
+    assert graft.is_initialized()  # used by now; test_distributed has it before
 
 
 def test_numbers_are_devices_of_the_default_backend_first(monkeypatch):

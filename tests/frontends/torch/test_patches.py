@@ -44,7 +44,7 @@ def test_after_another_index(changed):
 def test_names():
     """Each row names what there is, and says why."""
     for patch in tg.torch.patches():
-        assert patch.why and patch.since and patch.at in ("import", "use", "compile", "index"), patch
+        assert patch.why and patch.since and patch.at in ("import", "use", "compile", "checkpoint", "index"), patch
         if not patch.registers:
             owner, name = patching.located(patch.name)
             assert hasattr(owner, name) or not patch.applied, patch

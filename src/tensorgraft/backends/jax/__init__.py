@@ -18,8 +18,18 @@ def __getattr__(name: str) -> Any:
     """`JaxBackend`, with which JAX is imported: `deferred` does without."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if "jax" not in sys.modules and (n := cpu_devices()) > 1:
-        os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(n))
+    if "tensorgraft.backends.jax.backend" not in sys.modules:
+        _start()
     from tensorgraft.backends.jax import backend
 
     return backend.JaxBackend
+
+
+def _start() -> None:
+    """What has to be settled before JAX makes its devices."""
+    new = "jax" not in sys.modules
+    from tensorgraft.backends.jax.spread import processes
+
+    processes.join()
+    if new and processes.count() == 1 and (n := cpu_devices()) > 1 and "JAX_NUM_CPU_DEVICES" not in os.environ:
+        sys.modules["jax"].config.update("jax_num_cpu_devices", n)

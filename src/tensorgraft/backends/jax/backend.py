@@ -32,13 +32,15 @@ from tensorgraft.backends.jax.program import JaxProgram
 from tensorgraft.backends.jax.reduction import JaxReduction
 from tensorgraft.backends.jax.shape import JaxShape
 from tensorgraft.backends.jax.sorting import JaxSorting
-from tensorgraft.backends.jax.spread import abstract
+from tensorgraft.backends.jax.spread import abstract, processes, together
+from tensorgraft.backends.jax.spread.collectives import JaxCollectives
 from tensorgraft.backends.jax.spread.sharding import JaxSharding
 from tensorgraft.backends.jax.transforms import JaxTransforms
 from tensorgraft.backends.jax.windowed import JaxWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend, registry
 from tensorgraft.hub.cold import with_cold_tier
+from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.importing import uncollected
 
 Array = Any
@@ -53,6 +55,7 @@ _to_device = KeptProgram(lambda x: x)  # the fastest way that JAX has to move a 
 @with_cold_tier
 class JaxBackend(
     JaxSharding,
+    JaxCollectives,
     JaxElementwise,
     JaxReduction,
     JaxShape,
@@ -75,13 +78,15 @@ class JaxBackend(
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:
         super().__init__(index, platform)
-        devices = jax.devices(platform)
-        if not 0 <= index < len(devices):
+        devices = jax.local_devices(backend=platform)
+        # a launched process takes the device of its number; where it has fewer of its own, names begin anew
+        named = max(len(devices), cpu_devices()) if processes.count() > 1 else len(devices)
+        if not 0 <= index < named:
             raise ValueError(
                 f"JAX has no device {index}{f' on {platform}' if platform else ''}:"
                 f" it has {', '.join(map(str, devices))}"
             )
-        self.device = devices[index]
+        self.device = devices[index % len(devices)]
         cache.install()
         # arrays of the default device stay uncommitted, so that they mix with sharded ones
         self._is_default = platform is None and index == 0
@@ -121,13 +126,18 @@ class JaxBackend(
                 " and are known only when it runs.\nUse the array itself (where, cond, while_loop instead of Python's"
                 " if and while), or take this step out of the compiled function."
             )
-        return np.asarray(x)
+        try:
+            return np.asarray(x)
+        except RuntimeError:
+            if x.is_deleted() or x.is_fully_addressable:
+                raise
+        return together.gathered(x)
 
     def observe(self, fn: Callable[[np.ndarray], None], x: Array, /) -> None:
         if isinstance(x, Tracer) or not core.trace_state_clean():  # in a trace, what has a value now will have others
             _telling(fn)(lax.stop_gradient(x))
         else:
-            fn(np.asarray(x))
+            fn(self.to_numpy(x))
 
     copy = operation(lambda x: jax.numpy.copy(x))
 
@@ -261,7 +271,8 @@ class JaxBackend(
 
     @classmethod
     def device_count(cls) -> int:
-        return len(jax.devices())
+        here = len(jax.local_devices())
+        return max(here, cpu_devices()) if processes.count() > 1 else here
 
     # ---- composites that JAX has -----------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import sys
 
-from tensorgraft.hub import registry
+from tensorgraft.hub import processes, registry
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.deferred import Deferred, start
 from tensorgraft.hub.runtime import cpu_devices
@@ -53,6 +53,8 @@ def deferred() -> DeferredJax | None:
     if "jax" in sys.modules or cpu_devices() > 1 or any(name in os.environ for name in _CHOICES):
         return None
     if "host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return None
+    if processes.several():  # that begin together
         return None
     platforms = os.environ.get("JAX_PLATFORMS", "")
     plugins = any(map(importlib.util.find_spec, ("jax_plugins", "libtpu"))) or any(entry_points("jax_plugins"))

@@ -23,10 +23,12 @@ from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
 from tensorgraft.backends.jax.kept import KeptProgram, NotSmall
+from tensorgraft.backends.jax.spread import processes
 
 Array = Any
 _OFTEN = 8  # calls after which a program is worth the third of a millisecond that it takes to ask for what runs it
 _avals = attrgetter("aval")
+_and_where = attrgetter("aval", "sharding")  # of an array of several processes this one may have one piece
 
 
 def ordinary(x: Array) -> Array:
@@ -46,6 +48,7 @@ def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[],
     handlers: Any = None
     wanted: list[int] | None = None  # of the arguments; None for all
     single = False
+    looks = _avals
 
     def forget() -> None:
         nonlocal avals, execute, handlers, calls
@@ -55,7 +58,7 @@ def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[],
     kept.forget = forget
 
     def settle(args: tuple[Any, ...]) -> None:
-        nonlocal avals, calls, execute, handlers, wanted, single
+        nonlocal avals, calls, execute, handlers, looks, wanted, single
         if not hasattr(kept.jitted, "lower"):  # it was dropped, or has run in traces alone
             return
         if not all(a.__class__ is ArrayImpl and a.sharding.__class__ is SingleDeviceSharding for a in args):
@@ -77,7 +80,8 @@ def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[],
         read = sorted(program.kept_var_idx)
         wanted = None if len(read) == len(args) else read
         handlers, execute = program.out_handler.handlers, program.xla_executable.execute_sharded
-        avals = list(map(_avals, args))
+        looks = _avals if processes.count() == 1 else _and_where
+        avals = list(map(looks, args))
 
     def call(*args: Any) -> Any:
         nonlocal avals, calls
@@ -89,7 +93,7 @@ def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[],
             return run(*args)
         try:
             # inside of a trace a call is a part of it, whatever its arguments are
-            here = list(map(_avals, args))
+            here = list(map(looks, args))
             top = trace_ctx.trace is eval_trace and trace_ctx.axis_env is top_axis_env
             if top and here == avals and not needs_check_special():
                 kept.used = True

@@ -20,6 +20,7 @@ import jax
 from jax._src import core
 
 from tensorgraft.backends.jax import effort
+from tensorgraft.backends.jax.spread import together
 from tensorgraft.backends.jax.spread.meshes import on_several_meshes
 
 LEAST = 128  # programs that may always stay: some 200 MB
@@ -77,7 +78,7 @@ class KeptProgram:
                 _shelf.add(program, signature)
             return fn(*args, **kwargs)
 
-        full = jax.jit(traced, **self._options)
+        full = together.jit(traced, **self._options)
         if not self._small or not effort.matters():
             self._small = False
             self.jitted = self._full = full
@@ -90,7 +91,7 @@ class KeptProgram:
             program._small = False
             program._small = effort.least(full.trace(*args, **kwargs).jaxpr.jaxpr)
             if program._small:
-                program.jitted = jax.jit(traced, **program._options | {"compiler_options": effort.LEAST})
+                program.jitted = together.jit(traced, **program._options | {"compiler_options": effort.LEAST})
             else:
                 program.jitted = full
             return program.jitted(*args, **kwargs)

@@ -12,7 +12,10 @@ from jax.sharding import SingleDeviceSharding
 from tensorgraft import warned
 from tensorgraft.backends.jax.analysis import analyse
 from tensorgraft.backends.jax.products import turned_before
+from tensorgraft.backends.jax.spread import together
 from tensorgraft.backends.jax.spread.abstract import AbstractInputs, LoweredElsewhere, devices_of
+from tensorgraft.backends.jax.spread.meeting import met
+from tensorgraft.backends.jax.spread.merged import is_spread, merged
 from tensorgraft.hub.analysis import Analysis
 from tensorgraft.importing import uncollected
 
@@ -45,14 +48,17 @@ class JaxProgram:
             with inputs.taken():
                 return tuple(fn())
 
-        with backend.scope(), _own_errors(), uncollected():
+        with backend.scope(), _own_errors(), uncollected(), met() as meeting:
             closed = jax.make_jaxpr(traced)()
+        self._meeting, self._across = meeting, meeting.across
         jaxpr, stand_ins, self._abstract = inputs.out_of(closed.jaxpr)
         # XLA for the CPU drops barriers before it looks for common subexpressions and orders what it computes
         kept = backend.barriers > barriers and backend.device.platform == "cpu"
         self._options = {"xla_disable_hlo_passes": "cse_barrier_expander"} if kept else None
-        self._jaxpr = turned_before(jaxpr) if backend.device.platform == "cpu" else jaxpr
         self.captured: list[Array] = [*closed.consts, *stand_ins]
+        if is_spread([*closed.consts, *self._abstract], jaxpr):
+            jaxpr = merged(jaxpr)
+        self._jaxpr = turned_before(jaxpr) if backend.device.platform == "cpu" else jaxpr
 
     @property
     def size(self) -> int:
@@ -61,11 +67,11 @@ class JaxProgram:
     def analyse(self, donate: Sequence[int] = ()) -> Analysis:
         jaxpr = self._jaxpr
         with self._backend.scope(), warned.ignored("Some donated buffers were not usable"):
-            program = jax.jit(
-                lambda *captured: jax.core.eval_jaxpr(jaxpr, captured),
-                donate_argnums=tuple(donate),
-                compiler_options=self._options,
-            )
+            run = lambda *captured: jax.core.eval_jaxpr(jaxpr, captured)  # noqa: E731
+            options: dict[str, Any] = {"donate_argnums": tuple(donate), "compiler_options": self._options}
+            if self._across is not None:
+                return analyse(jaxpr, self._across.lowered(run, self.captured, **options))
+            program = together.jit(run, **options)
             there = self.captured[: len(self.captured) - len(self._abstract)]
             given = [*_anywhere(there, bool(self._abstract)), *self._abstract]
             if devices := devices_of(self._abstract):
@@ -74,9 +80,14 @@ class JaxProgram:
 
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
         jaxpr = self._jaxpr
-        return self._backend.compile(
-            lambda *captured: tuple(jax.core.eval_jaxpr(jaxpr, captured)), donate, self._options
-        )
+
+        def run(*captured: Array) -> tuple[Array, ...]:
+            return tuple(jax.core.eval_jaxpr(jaxpr, captured))
+
+        if self._across is None:
+            return self._backend.compile(run, donate, self._options)
+        agreement = self._meeting.agreement(self._across)
+        return self._across.compiled(run, agreement, self._backend.scope, donate, self._options)
 
 
 def _anywhere(arrays: Sequence[Array], spread: bool) -> Sequence[Array]:

@@ -6,8 +6,8 @@ PyTorch itself says where its Python meets a device for the first time: it calls
 comes by other ways is waited for: attributes of the device module (`device`), operators that C++ calls (`fallback`),
 functions that take a device without telling C++ (`waiting`) and PyTorch's classes that we derive from (`classes`).
 
-This package imports PyTorch and of ours `warned`, `importing` and `hub.foreign`; `frontends.torch` is loaded whenever
-anything in it is imported.
+This package imports PyTorch and of ours `warned`, `importing`, `hub.foreign` and `hub.processes`; `frontends.torch` is
+loaded whenever anything in it is imported.
 """
 
 from __future__ import annotations

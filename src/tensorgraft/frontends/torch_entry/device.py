@@ -90,7 +90,7 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    return True
+    return loading.loaded() and loading.part("device.module").is_initialized()
 
 
 def manual_seed_all(seed: int) -> None:

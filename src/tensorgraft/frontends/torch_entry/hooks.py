@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from tensorgraft.frontends.torch_entry import fallback, loading, patches
-from tensorgraft.hub import foreign
+from tensorgraft.frontends.torch_entry import fallback, loading, meeting, patches
+from tensorgraft.hub import foreign, processes
 
 
 @functools.cache
@@ -14,3 +14,4 @@ def register() -> None:
     patches.apply("import")
     fallback.install()
     foreign.reads(loading.TYPE, lambda device: loading.part("core.devices").slot_of(device).name)
+    processes.meet = meeting.coordinator

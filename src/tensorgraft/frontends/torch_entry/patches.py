@@ -175,6 +175,13 @@ TABLE: list[Patch] = [
         "quantized.interface.refusing",
         "steps smaller than half a code would be lost silently: quantised parameters with gradients are refused",
     ),
+    # ---- tensors over many devices
+    Patch("torch.nn.Parameter.__deepcopy__", "core.placed.copying", "gradients of a copy lie as the copy does"),
+    Patch(
+        "torch.optim.Optimizer._process_value_according_to_param_policy",
+        "core.placed.loading",
+        "the state that an optimizer loads lies as its parameters do",
+    ),
     # ---- autocast, autograd
     Patch("torch.clear_autocast_cache", "device.autocast.clear_cache", "casts of weights on the device go as well"),
     Patch(
@@ -220,7 +227,64 @@ TABLE: list[Patch] = [
         "device.collectives.mesh",
         "DTensor has rules for the operators that `linear` is of, and none for its derivative as one operator",
     ),
-    # ---- moves, checkpoints, control flow, exchange
+    # ---- checkpoints by `torch.distributed.checkpoint`
+    Patch(
+        "torch.distributed.checkpoint.default_planner._create_write_items",
+        "device.pieces.write_items",
+        "a tensor that is spread over a mesh is written piece by piece",
+        at="checkpoint",
+        also=("torch.distributed.checkpoint.planner_helpers._create_write_items",),
+    ),
+    Patch(
+        "torch.distributed.checkpoint.planner_helpers._create_chunk_list",
+        "device.pieces.chunk_list",
+        "a tensor that is spread over a mesh is read piece by piece",
+        at="checkpoint",
+    ),
+    Patch(
+        "torch.distributed.checkpoint.utils.find_tensor_shard",
+        "device.pieces.find_shard",
+        "a tensor that is spread over a mesh is read and written piece by piece",
+        at="checkpoint",
+    ),
+    Patch(
+        "torch.distributed.checkpoint.default_planner.DefaultLoadPlanner.commit_tensor",
+        "device.pieces.commit",
+        "what has been read for a piece goes to the devices that have it",
+        at="checkpoint",
+    ),
+    Patch(
+        "torch.distributed.checkpoint._state_dict_stager.StateDictStager._offload_tensor",
+        "device.pieces.staging",
+        "an asynchronous save keeps pieces, each by itself",
+        at="checkpoint",
+    ),
+    Patch(
+        "torch.distributed.checkpoint.hf_storage.HuggingFaceStorageWriter.write_data",
+        "device.checkpoint_files.one_piece_a_file",
+        "a safetensors file has one piece of a tensor, and a process here several",
+        at="checkpoint",
+    ),
+    Patch(
+        "torch.distributed.checkpoint.filesystem._FileSystemWriter.prepare_global_plan",
+        "device.checkpoint_files.new_names",
+        "a save that is interrupted leaves the checkpoint that was there before, which PyTorch overwrites",
+        at="checkpoint",
+    ),
+    Patch(
+        "torch.distributed.checkpoint.filesystem._FileSystemWriter.finish",
+        "device.checkpoint_files.exchange",
+        "a save that is interrupted leaves the checkpoint that was there before, which PyTorch overwrites",
+        at="checkpoint",
+    ),
+    Patch(
+        "torch.distributed.checkpoint.async_save",
+        "device.checkpoint_files.own_group",
+        "its thread's collectives and those of the device are both gloo's, and would be taken for each other",
+        at="checkpoint",
+        also=("torch.distributed.checkpoint.state_dict_saver.async_save",),
+    ),
+    # ---- moves, module checkpoints, control flow, exchange
     Patch(
         "torch.nn.Module.load_state_dict",
         "device.checkpoints.load_state_dict",
@@ -319,6 +383,11 @@ TABLE: list[Patch] = [
         "libraries ask it before they ask a tensor for its value: a trace of `tg.jit` is such a capture",
         also=("torch.cuda.graphs.is_current_stream_capturing",),
     ),
+    Patch(
+        "torch.nn.DataParallel.forward",
+        "device.runtime.on_one_device",
+        "what copies a module between devices is CUDA's C++; one device gives the same results",
+    ),
     Patch("torch.Tensor.pin_memory", "device.runtime.pin_memory", "a backend needs no pinned memory"),
     *_each(
         "torch",
@@ -390,6 +459,8 @@ def apply(at: At) -> None:
     if at == "use":
         patching.step_aside()
     patching.apply(_of(at))
+    if at == "use":
+        patching.when_imported("torch.distributed.checkpoint", lambda: apply("checkpoint"))
 
 
 def undo(at: At) -> None:
@@ -405,8 +476,9 @@ def patches() -> list[Patch]:
     """The changes that tensorgraft makes to PyTorch for the whole process, in the order in which they are made.
 
     Each has a `name`, the reason (`why`), when it is made (`at`: `"import"`, at `import torch`; `"use"`, at the first
-    use of the device; `"compile"`, at the first `torch.compile`; `"index"`, while another device than index 0 is the
-    current one), `since` which version of PyTorch it is needed, `until` what, and whether it is in force (`applied`).
+    use of the device; `"compile"`, at the first `torch.compile`; `"checkpoint"`, when `torch.distributed.checkpoint` is
+    imported; `"index"`, while another device than index 0 is the current one), `since` which version of PyTorch it is
+    needed, `until` what, and whether it is in force (`applied`).
 
     Returns a list of `Patch` records. Raises nothing.
 

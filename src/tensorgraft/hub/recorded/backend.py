@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -283,6 +283,18 @@ class RecordedBackend(_Operations):
 
     def bytes_by_device(self, x: Array, /) -> dict[int, int]:
         return self.inner.bytes_by_device(self.settled(x))
+
+    def assembled(self, part: Array, placement: Placement, /) -> Array:
+        return self.constant(self.inner.assembled(self.settled(part), placement))
+
+    def same_everywhere(self, what: str, arrays: Mapping[str, Array], /) -> None:
+        self.inner.same_everywhere(what, {name: self.settled(x) for name, x in arrays.items()})
+
+    def pieces(self, x: Array, /) -> dict[tuple[int, ...], Array]:
+        return {at: self.constant(piece) for at, piece in self.inner.pieces(self.settled(x)).items()}
+
+    def with_piece(self, x: Array, offset: tuple[int, ...], piece: np.ndarray, /) -> Array:
+        return self.constant(self.inner.with_piece(self.settled(x), offset, piece))
 
     def synchronize(self) -> None:
         self.end_of_piece()

@@ -30,6 +30,15 @@ def sharding_of(placement: Placement, platform: str) -> NamedSharding:
 
 
 @functools.lru_cache(maxsize=4096)
+def lies_so(here: Any, placement: Placement, platform: str) -> bool:
+    """An array of this sharding, which is asked of every array that a step writes, is placed so."""
+    there = sharding_of(placement, platform)
+    if not isinstance(here, NamedSharding) or here.mesh != there.mesh:
+        return False
+    return here.spec == there.spec or bool(here.is_equivalent_to(there, len(placement.spec)))
+
+
+@functools.lru_cache(maxsize=4096)
 def placement_of(sharding: NamedSharding, ndim: int, backend: str) -> Placement:
     there = sharding.mesh
     ids = tuple(d.id for d in there.devices.flat)
@@ -52,9 +61,10 @@ def on_several_meshes(error: Exception, args: Sequence[Any]) -> ValueError | Non
             where = "on one device" if sharding is not None else ""
         if where:
             meshes.setdefault(where, f"{x.dtype}{list(x.shape)} {where}")
-    if len(meshes) < 2:
+    if len(meshes) < 2 and "sharding_constraint" not in str(error):
         return None
+    inside = "; a value on the way is constrained to another one" if len(meshes) < 2 else ""
     return ValueError(
-        f"operands lie on different meshes: {'; '.join(meshes.values())}. Place them on one: tg.parallel.shard(x,"
-        " mesh, spec), or tg.parallel.replicate(x, mesh)"
+        f"operands lie on different meshes: {'; '.join(meshes.values())}{inside}. Place them on one:"
+        " tg.parallel.shard(x, mesh, spec), or tg.parallel.replicate(x, mesh)"
     )

@@ -1,143 +1,206 @@
-"""Sums and extremes of segments, counts, and what says by its values how large its result is."""
+"""Sums, means, extremes and counts over segments: rows that ids of segments put together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.rule import rule
-from tensorgraft.frontends.tensorflow.rules.indexing import scattered
-from tensorgraft.frontends.tensorflow.rules.shape import ints
+from tensorgraft.frontends.tensorflow.rules.indexing import gather, scattered
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
 Array = Any
 
 
-def _sorted(mode: str, start: float) -> Callable[..., Array]:
-    def segment(xp: Backend, x: Array, segments: np.ndarray) -> Array:
-        """As many as the last segment says; one without elements is `start`."""
-        count = int(segments[-1]) + 1 if segments.size else 0
-        places = xp.expand_dims(xp.asarray(segments.astype(np.int64)), 1)
-        dtype = xp.dtype_of(x)
-        whole = xp.full((count, *xp.shape(x)[1:]), start, dtype)
-        if mode in ("min", "max"):
-            identity = dtypes.lowest(dtype) if mode == "max" else dtypes.highest(dtype)
-            best = scattered(xp, xp.full_like(whole, identity), places, x, mode)
-            there = np.isin(np.arange(count), segments).reshape(count, *[1] * (xp.ndim(x) - 1))
-            return xp.where(xp.asarray(there), best, whole)
-        return scattered(xp, whole, places, x, mode)
+def total_of(xp: Backend, x: Array, segments: Array, count: int, mode: str = "add", first: Any = 0) -> Array:
+    """One row for each segment; `first` of those without rows."""
+    start = xp.full((count, *xp.shape(x)[1:]), first, xp.dtype_of(x))
+    return scattered(xp, start, xp.expand_dims(segments, -1), x, mode)
+
+
+def counts_of(xp: Backend, segments: Array, count: int, dtype: np.dtype) -> Array:
+    return total_of(xp, xp.ones(xp.shape(segments), dtype), segments, count)
+
+
+def number_of(xp: Backend, segments: Array) -> int:
+    """How many segments there are: their ids are ascending. Raises TracedValueError in a trace."""
+    if xp.is_traced(segments):
+        raise TracedValueError(
+            "how many segments there are depends on values that are being traced: use tf.math.unsorted_segment_* with"
+            " num_segments="
+        )
+    ids = xp.to_numpy(segments)
+    return int(ids[-1]) + 1 if ids.size else 0
+
+
+def _behind(xp: Backend, x: Array, like: Array) -> Array:
+    return xp.reshape(x, (*xp.shape(x), *[1] * (xp.ndim(like) - xp.ndim(x))))
+
+
+def _divided(xp: Backend, total: Array, counts: Array) -> Array:
+    """By 1 where there is nothing."""
+    counts = xp.maximum(counts, xp.ones_like(counts))
+    counts = xp.astype(counts, xp.dtype_of(total))
+    if dtypes.is_integer(xp.dtype_of(total)):
+        return xp.integer_floor_divide(total, _behind(xp, counts, total))
+    return xp.divide(total, _behind(xp, counts, total))
+
+
+@rule("SegmentSum", folds=False)
+def segment_sum(xp: Backend, x: Array, segments: Array) -> Array:
+    return total_of(xp, x, segments, number_of(xp, segments))
+
+
+@rule("SegmentProd", folds=False)
+def segment_prod(xp: Backend, x: Array, segments: Array) -> Array:
+    return total_of(xp, x, segments, number_of(xp, segments), "multiply", 1)
+
+
+@rule("SegmentMean", folds=False)
+def segment_mean(xp: Backend, x: Array, segments: Array) -> Array:
+    n = number_of(xp, segments)
+    real = xp.dtype_of(xp.real(x)) if dtypes.is_complex(xp.dtype_of(x)) else xp.dtype_of(x)
+    return _divided(xp, total_of(xp, x, segments, n), counts_of(xp, segments, n, real))
+
+
+def _extremes(mode: str) -> Callable[..., Array]:
+    def segment(xp: Backend, x: Array, segments: Array) -> Array:
+        """0 where a segment has no rows."""
+        n, dtype = number_of(xp, segments), xp.dtype_of(x)
+        first: Any = dtypes.lowest(dtype)
+        if mode == "min":
+            first = float("inf") if dtypes.is_floating(dtype) else int(dtypes.iinfo(dtype).max)
+        found = total_of(xp, x, segments, n, mode, first)
+        there = xp.greater(counts_of(xp, segments, n, dtypes.int32), 0)
+        return xp.where(_behind(xp, there, found), found, xp.zeros_like(found))
 
     return segment
 
 
-for _name, _mode, _start in (("Sum", "add", 0), ("Prod", "multiply", 1), ("Max", "max", 0), ("Min", "min", 0)):
-    rule(f"Segment{_name}", known=("segments",))(_sorted(_mode, _start))
+rule("SegmentMax", folds=False)(_extremes("max"))
+rule("SegmentMin", folds=False)(_extremes("min"))
 
 
-@rule("SegmentMean", known=("segments",))
-def segment_mean(xp: Backend, x: Array, segments: np.ndarray) -> Array:
-    total = _sorted("add", 0)(xp, x, segments)
-    counts = np.maximum(np.bincount(segments, minlength=xp.shape(total)[0]), 1)
-    return xp.divide(total, xp.asarray(counts.reshape(-1, *[1] * (xp.ndim(x) - 1)).astype(xp.dtype_of(x))))
+# ---- rows that are looked up ------------------------------------------------------------------------------------------
 
 
-@rule("SparseSegmentSum", known=("segments",))
-def sparse_segment_sum(xp: Backend, x: Array, indices: Array, segments: np.ndarray) -> Array:
-    return _sorted("add", 0)(xp, xp.take(x, xp.astype(indices, dtypes.int64), 0), segments)
+def _weights(xp: Backend, counts: Array, kind: str) -> Array:
+    """What a sum of so many rows is divided by."""
+    counts = xp.maximum(counts, xp.ones_like(counts))
+    return xp.sqrt(counts) if kind == "SqrtN" else counts
 
 
-@rule("SparseSegmentMean", known=("segments",))
-def sparse_segment_mean(xp: Backend, x: Array, indices: Array, segments: np.ndarray) -> Array:
-    return segment_mean(xp, xp.take(x, xp.astype(indices, dtypes.int64), 0), segments)
+def looked_up(xp: Backend, x: Array, indices: Array, segments: Array, n: int, kind: str) -> Array:
+    """Rows of `x`, combined (`Sum`, `Mean`, `SqrtN`) by segments; in at least float32."""
+    dtype = xp.dtype_of(x)
+    rows = gather(xp, x, indices)
+    if kind == "Sum":
+        return total_of(xp, rows, segments, n)
+    wide = dtypes.accumulator(dtype)
+    total = total_of(xp, xp.astype(rows, wide), segments, n)
+    weights = _weights(xp, counts_of(xp, segments, n, wide), kind)
+    return xp.astype(xp.divide(total, _behind(xp, weights, total)), dtype)
 
 
-# ---- counts and places -----------------------------------------------------------------------------------------------
+def _looks_up(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def combined(xp: Backend, x: Array, indices: Array, segments: Array) -> Array:
+        return looked_up(xp, x, indices, segments, number_of(xp, segments), kind)
+
+    def counted(xp: Backend, x: Array, indices: Array, segments: Array, count: np.ndarray) -> Array:
+        return looked_up(xp, x, indices, segments, int(count), kind)
+
+    return combined, counted
 
 
-@rule("Bucketize")
-def bucketize(xp: Backend, x: Array, *, boundaries: Sequence[float]) -> Array:
-    dtype = dtypes.float64 if dtypes.is_integer(xp.dtype_of(x)) else xp.dtype_of(x)
-    edges = xp.asarray(np.asarray(boundaries, dtype))
-    flat = xp.reshape(xp.astype(x, dtype), (xp.size(x),))
-    return xp.reshape(xp.astype(xp.searchsorted(edges, flat, right=True), dtypes.int32), xp.shape(x))
+def _share(xp: Backend, d: Array, segments: Array, kind: str) -> Array:
+    """What each row that was looked up gets of the derivative of its segment."""
+    if kind != "Sum":
+        dtype = xp.dtype_of(d)
+        weights = _weights(xp, counts_of(xp, segments, xp.shape(d)[0], dtype), kind)
+        d = xp.divide(d, _behind(xp, weights, d))
+    return gather(xp, d, segments)
 
 
-@rule("LowerBound")
-def lower_bound(xp: Backend, ordered: Array, values: Array, *, out_type: np.dtype = dtypes.int32) -> Array:
-    return xp.astype(xp.searchsorted(ordered, values), out_type)
+def _gradients(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def dense(xp: Backend, d: Array, indices: Array, segments: Array, rows: np.ndarray) -> Array:
+        return total_of(xp, _share(xp, d, segments, kind), indices, int(rows))
+
+    def unique(xp: Backend, d: Array, indices: Array, segments: Array, rows: np.ndarray) -> list[Array]:
+        """(rows, which of the table they are): ascending, each once."""
+        if xp.is_traced(indices):
+            raise TracedValueError("how many rows were looked up depends on values that are being traced")
+        places, inverse = np.unique(xp.to_numpy(indices), return_inverse=True)
+        out = total_of(xp, _share(xp, d, segments, kind), xp.asarray(inverse.astype(np.int64)), places.size)
+        return [out, xp.asarray(places)]
+
+    return dense, unique
 
 
-@rule("UpperBound")
-def upper_bound(xp: Backend, ordered: Array, values: Array, *, out_type: np.dtype = dtypes.int32) -> Array:
-    return xp.astype(xp.searchsorted(ordered, values, right=True), out_type)
+for _kind in ("Sum", "Mean", "SqrtN"):
+    _plain, _counted = _looks_up(_kind)
+    rule(f"SparseSegment{_kind}", folds=False)(_plain)
+    rule(f"SparseSegment{_kind}WithNumSegments", known=("count",))(_counted)
+    _dense, _unique = _gradients(_kind)
+    rule(f"SparseSegment{_kind}Grad", known=("rows",))(_dense)
+    rule(f"SparseSegment{_kind}GradV2", known=("rows",), folds=False)(_unique)
+
+
+# ---- counting ---------------------------------------------------------------------------------------------------------
+
+
+def _binned(xp: Backend, places: Array, values: Array, weights: Array, shape: tuple[int, ...], binary: bool) -> Array:
+    """`places` (..., 1 or 2) of bins; values beyond the last bin count for nothing."""
+    dtype = xp.dtype_of(weights)
+    if binary:
+        return scattered(xp, xp.zeros(shape, dtype), places, xp.ones(xp.shape(values), dtype), "set")
+    given = xp.reshape(weights, xp.shape(values)) if xp.size(weights) else xp.ones(xp.shape(values), dtype)
+    return scattered(xp, xp.zeros(shape, dtype), places, given, "add")
+
+
+@rule("Bincount", known=("size",))
+def bincount(xp: Backend, values: Array, size: np.ndarray, weights: Array) -> Array:
+    return dense_bincount(xp, xp.reshape(values, (xp.size(values),)), size, xp.reshape(weights, (xp.size(weights),)))
 
 
 @rule("DenseBincount", known=("size",))
-def dense_bincount(xp: Backend, x: Array, size: np.ndarray, weights: Array, *, binary_output: bool = False) -> Array:
-    """Of a vector, or of each row; numbers beyond the size are left out."""
-    n, dtype = int(size), xp.dtype_of(weights)
-    rows = x if xp.ndim(x) == 2 else xp.expand_dims(x, 0)
-    b, m = xp.shape(rows)
-    row = xp.broadcast_to(xp.expand_dims(xp.iota(b, dtypes.int64), 1), (b, m))
-    places = xp.stack([row, xp.astype(rows, dtypes.int64)], axis=2)
-    plain = binary_output or not xp.size(weights)
-    each = xp.ones((b, m), dtype) if plain else xp.reshape(weights, (b, m))
-    out = scattered(xp, xp.zeros((b, n), dtype), places, each, "set" if binary_output else "add")
-    return out if xp.ndim(x) == 2 else xp.reshape(out, (n,))
-
-
-@rule("Unique", known=("x",))
-def unique(xp: Backend, x: np.ndarray, *, out_idx: np.dtype = dtypes.int32) -> list[np.ndarray]:
-    """In the order in which they come."""
-    values, first, inverse = np.unique(x, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    return [values[order], np.argsort(order)[inverse].astype(out_idx)]
-
-
-@rule("ListDiff", known=("x", "y"))
-def list_diff(xp: Backend, x: np.ndarray, y: np.ndarray, *, out_idx: np.dtype = dtypes.int32) -> list[np.ndarray]:
-    kept = np.flatnonzero(~np.isin(x, y))
-    return [x[kept], kept.astype(out_idx)]
-
-
-@rule("DynamicPartition", known=("partitions",))
-def dynamic_partition(xp: Backend, x: Array, partitions: np.ndarray, *, num_partitions: int) -> list[Array]:
-    rest = xp.shape(x)[partitions.ndim :]
-    flat = xp.reshape(x, (partitions.size, *rest))
-    places = [np.flatnonzero(partitions.ravel() == i) for i in range(num_partitions)]
-    return [xp.take(flat, xp.asarray(at), 0) for at in places]
-
-
-@rule("SparseToDense", known=("shape",))
-def sparse_to_dense(
-    xp: Backend, indices: Array, shape: np.ndarray, values: Array, default: Array, *, validate_indices: bool = True
+def dense_bincount(
+    xp: Backend, values: Array, size: np.ndarray, weights: Array, *, binary_output: bool = False
 ) -> Array:
-    extents = ints(shape)
-    places = xp.reshape(indices, (xp.size(indices) // max(len(extents), 1), len(extents)))
-    return scattered(xp, xp.broadcast_to(default, extents), places, values, "set")
+    n = int(size)
+    if xp.ndim(values) == 1:
+        return _binned(xp, xp.expand_dims(values, -1), values, weights, (n,), binary_output)
+    rows, width = xp.shape(values)
+    row = xp.broadcast_to(xp.reshape(xp.iota(rows, xp.dtype_of(values)), (rows, 1)), (rows, width))
+    return _binned(xp, xp.stack([row, values], axis=-1), values, weights, (rows, n), binary_output)
 
 
-@rule("SparseTensorDenseMatMul", known=("shape",))
-def sparse_dense_matmul(
+@rule("RaggedBincount", known=("size",))
+def ragged_bincount(
+    xp: Backend, splits: Array, values: Array, size: np.ndarray, weights: Array, *, binary_output: bool = False
+) -> Array:
+    rows = xp.shape(splits)[0] - 1
+    at = xp.subtract(xp.searchsorted(splits, xp.iota(xp.shape(values)[0], xp.dtype_of(splits)), right=True), 1)
+    places = xp.stack([at, xp.astype(values, dtypes.int64)], axis=-1)
+    return _binned(xp, places, values, weights, (rows, int(size)), binary_output)
+
+
+@rule("SparseBincount", known=("shape", "size"))
+def sparse_bincount(
     xp: Backend,
     indices: Array,
     values: Array,
     shape: np.ndarray,
-    b: Array,
+    size: np.ndarray,
+    weights: Array,
     *,
-    adjoint_a: bool = False,
-    adjoint_b: bool = False,
+    binary_output: bool = False,
 ) -> Array:
-    complex_ = dtypes.is_complex(xp.dtype_of(b))
-    if adjoint_b:
-        b = xp.conj(xp.matrix_transpose(b)) if complex_ else xp.matrix_transpose(b)
-    row, column = xp.unstack(xp.astype(indices, dtypes.int64), 1)
-    if adjoint_a:
-        row, column = column, row
-        values = xp.conj(values) if complex_ else values
-    terms = xp.multiply(xp.take(b, column, 0), xp.expand_dims(values, 1))
-    n = ints(shape)[1 if adjoint_a else 0]
-    return scattered(xp, xp.zeros((n, xp.shape(b)[1]), xp.dtype_of(b)), xp.expand_dims(row, 1), terms, "add")
+    if shape.size == 1:
+        return _binned(xp, xp.expand_dims(values, -1), values, weights, (int(size),), binary_output)
+    row = xp.take_slice(indices, 1, 0, 1)
+    places = xp.concat([row, xp.expand_dims(xp.astype(values, xp.dtype_of(indices)), -1)], axis=1)
+    return _binned(xp, places, values, weights, (int(shape[0]), int(size)), binary_output)

@@ -131,7 +131,7 @@ class _Exchange:
             new = attach(cell_of(first), slot, t.dtype, (0,), (1,), 0)
             return set_storage(new, first.untyped_storage(), offset, size, stride)
         dtype = numpy_dtype(t.dtype)
-        rows = tuple(t.shape[d] for d in placed._order(t)) if placed.fills(t) else (nbytes // dtype.itemsize,)
+        rows = tuple(t.shape[d] for d in placed.by_strides(t)) if placed.fills(t) else (nbytes // dtype.itemsize,)
         where = getattr(storage, "placement", None)
         array = xp.abstract(rows, dtype, where)
         cell = Storage(array, xp)

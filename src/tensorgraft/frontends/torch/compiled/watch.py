@@ -15,7 +15,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tensorgraft.frontends.torch.compiled.capture import Capture
+from tensorgraft.frontends.torch.compiled.capture import Capture, paused
 from tensorgraft.frontends.torch.compiled.host import HostWatch
 
 
@@ -43,6 +43,7 @@ def watching(capture: Capture, schedule: Schedule) -> Iterator[HostWatch]:
         stack.callback(handle.remove)
         stack.enter_context(_zero_grad(capture))
         stack.enter_context(_schedulers(schedule))
+        stack.enter_context(_buckets())
         yield watch
 
 
@@ -89,6 +90,24 @@ def _zero_grad(capture: Capture) -> Iterator[None]:
         return zero_grad
 
     with replaced(torch.optim.Optimizer, "zero_grad", wrap), replaced(torch.nn.Module, "zero_grad", wrap):
+        yield
+
+
+@contextlib.contextmanager
+def _buckets() -> Iterator[None]:
+    """`DistributedDataParallel` makes its buckets anew once, in the order that the first process tells the others."""
+    if not torch.distributed.is_available():
+        yield
+        return
+
+    def wrap(original: Any) -> Any:
+        def _rebuild_buckets(self: Any) -> Any:
+            with paused(), _disable_current_modes():
+                return original(self)
+
+        return _rebuild_buckets
+
+    with replaced(torch._C._distributed_c10d.Reducer, "_rebuild_buckets", wrap):
         yield
 
 

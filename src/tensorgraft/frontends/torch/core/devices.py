@@ -117,6 +117,11 @@ _current = 0
 on_change: list[Callable[[int], None]] = []  # called with the new current index
 
 
+def started() -> bool:
+    """A device has been named (`tg.device`), or its backend is there because something was computed on it."""
+    return any(vars(slot).keys() & {"device", "backend"} for slot in slots())
+
+
 def current_index() -> int:
     """What `torch.device("graft")` means."""
     return _current

@@ -5,7 +5,10 @@ A placement is the storage's: every tensor on it, views and tied parameters too,
 
 from __future__ import annotations
 
+import functools
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -39,7 +42,7 @@ def place(t: Tensor, placement: Placement) -> None:
     """Spread the storage of a tensor, which fills it, and keep it so: writes do not move it. Of a tensor of the device
     `meta` it is noted where it would lie."""
     if t.device.type == "meta":
-        t.untyped_storage().placement = placement.permuted(_order(t))  # type: ignore[attr-defined]
+        t.untyped_storage().placement = placement.permuted(by_strides(t))  # type: ignore[attr-defined]
         return
     cell = cell_of(t)
     state.touch(cell)
@@ -47,7 +50,7 @@ def place(t: Tensor, placement: Placement) -> None:
     if xp.compound:  # codes and scales, which lie as the tensor does
         pin(cell, cell.array, placement)
         return
-    order = _order(t)
+    order = by_strides(t)
     with xp.scope():
         array = cell.array
         rows = tuple(t.shape[d] for d in order)
@@ -56,7 +59,7 @@ def place(t: Tensor, placement: Placement) -> None:
     pin(cell, array, placement.permuted(order))
 
 
-def _order(t: Tensor) -> list[int]:
+def by_strides(t: Tensor) -> list[int]:
     """The dimensions in the order in which they lie."""
     strides = t.stride()
     return sorted(range(t.dim()), key=lambda d: (-strides[d], d))
@@ -68,7 +71,7 @@ def pinned(t: Tensor) -> Placement | None:
     placement: Placement | None = getattr(getattr(storage, "cell", storage), "placement", None)
     if placement is None or not fills(t):
         return None
-    order = _order(t)
+    order = by_strides(t)
     if len(placement.spec) != len(order):
         return None
     return placement.permuted([order.index(d) for d in range(len(order))])
@@ -101,3 +104,32 @@ def hook(parameter: Tensor) -> None:
     hooks = parameter._backward_hooks or {}
     if parameter.requires_grad and not any(isinstance(h, Follow) for h in hooks.values()):
         parameter.register_hook(Follow(parameter))
+
+
+# ---- what PyTorch makes of a parameter (`torch_entry/patches`) -------------------------------------------------------
+
+
+def copying(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`copy.deepcopy` of a parameter, which stays where it is put as the parameter does; hooks PyTorch does not copy."""
+
+    @functools.wraps(original)
+    def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
+        new = original(self, memo)
+        follow(new, self)
+        if self._backward_hooks and any(isinstance(h, Follow) for h in self._backward_hooks.values()):
+            hook(new)
+        return new
+
+    return deepcopy
+
+
+def loading(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """What an optimizer takes from a state dict for a parameter."""
+
+    @functools.wraps(original)
+    def process(param: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        new = original(param, value, *args, **kwargs)
+        follow(new, param)
+        return new
+
+    return process

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorgraft.frontends.torch.core.located import refused
+from tensorgraft.hub import processes
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.compiled.capture import Capture
@@ -114,6 +115,11 @@ def seed_all(seed: int) -> None:
         one.reseed(seed)
 
 
+_PYTORCHS = 67280421310721  # `default_rng_seed_val`
+
+
 def unknown_seed() -> int:
-    """63 bits that differ from program to program."""
+    """63 bits that differ from program to program; for each process of one program the same, as of a GPU in PyTorch."""
+    if processes.several():
+        return _PYTORCHS
     return int.from_bytes(os.urandom(8), "little") >> 1

@@ -353,6 +353,17 @@ def _translate_groups(patches: Patches, visible: Visible) -> None:
 
         return _check_comm_hook
 
+    def fsdp() -> None:
+        """`FullyShardedDataParallel` compares its `device_id` with where parameters are."""
+        home = sys.modules["torch.distributed.fsdp._init_utils"]
+        patches.wrap(home, "_get_device_from_device_id", device_id)
+
+    def device_id(original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda given, *args, **kwargs: original(
+            visible.translate(given) if isinstance(given, torch.device) else given, *args, **kwargs
+        )
+
+    patches.callback(patching.when_imported("torch.distributed.fsdp._init_utils", fsdp))
     patches.wrap(torch.nn.parallel.DistributedDataParallel, "_check_comm_hook", hook_checked)
     patches.set(torch._utils, "_get_available_device_type", lambda: TYPE)  # which checkpoints copy from
     patches.wrap(dist.Backend, "__new__", backend)

@@ -1,12 +1,14 @@
 """`torch.distributed` for tensors of the device: every collective, derived from its schema.
 
 PyTorch's process groups call operators of the dispatcher (`c10d::allreduce_`, ...): `torch.distributed`'s functions,
-functional collectives, `DistributedDataParallel`'s reducer, FSDP and DTensor alike. Each has a kernel here that does
+functional collectives, `DistributedDataParallel`'s reducer, FSDP and DTensor alike. Each has a kernel here. Where the
+devices of the group's processes compute together (`groups`), it is a rule of `exchanges`; elsewhere the kernel does
 what the group's backend for the CPU (gloo) does, on copies, and brings back what was written when somebody waits.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import deque
 from collections.abc import Callable
@@ -18,13 +20,17 @@ import torch
 import torch.distributed as dist
 from torch.library import Library
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import TensorWeakRef
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.schema import Overload
-from tensorgraft.frontends.torch.core.tensors import on_device
+from tensorgraft.frontends.torch.core.tensors import cell_of, on_device
+from tensorgraft.frontends.torch.device.exchanges import RULES, GroupCall
+from tensorgraft.frontends.torch.device.groups import joint
 from tensorgraft.frontends.torch.dispatch.autograd import linear_in_parts
+from tensorgraft.frontends.torch.kernels.neural import fused_attention
 
 # every operator of PyTorch's that takes a process group
 COLLECTIVES = """
@@ -37,7 +43,7 @@ _FLAT = {"_allgather_base_", "_reduce_scatter_base_"}  # one tensor for all proc
 _READ_ALONE = {"send", "barrier", "monitored_barrier_"}  # of those whose tensors are not called output
 # C++ asks a work's Python object, and does not keep it. Who keeps a work without waiting for it at once is the program,
 # which has the object itself; C++ alone keeps those of functional collectives, until somebody waits for them.
-_works: deque[TransferredWork] = deque(maxlen=1 << 12)
+_works: deque[dist.Work] = deque(maxlen=1 << 12)
 _pending: set[TransferredWork] = set()
 _MANY = 256
 
@@ -53,21 +59,27 @@ class TransferredWork(dist.Work):
         divisor: int = 1,
     ):
         super().__init__()
-        self._inner, self._written, self._result, self._divisor = inner, written, result, divisor
+        self._inner: dist.Work | None = inner
+        self._written, self._divisor = written, divisor
+        self._result: list[Any] = result
+        self._source: int | None = None
         if len(_pending) > _MANY:  # of messages sent, for which nobody waits
-            _pending.difference_update([w for w in _pending if not w._written and w._inner.is_completed()])
+            _pending.difference_update([w for w in _pending if not w._written and w.is_completed()])
         _pending.add(self)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Raises what gloo raises: the other process is gone, the time is over."""
-        if self in _pending:
+        if self._inner is not None:
             done = self._inner.wait() if timeout is None or not timeout else self._inner.wait(timeout)
             with torch.no_grad():
                 for tensor, copy in self._written:
                     if self._divisor > 1:
                         copy.div_(self._divisor, rounding_mode="trunc")
                     tensor.copy_(copy)
-            self._written = []
+            with contextlib.suppress(RuntimeError):  # of no message
+                self._source = self._inner._source_rank()
+            # `_works` keeps the object, which is not to keep tensors
+            self._inner, self._written, self._result = None, [], [*map(TensorWeakRef, self._result)]
             _pending.discard(self)
             _works.append(self)
             return done
@@ -78,29 +90,72 @@ class TransferredWork(dist.Work):
 
     def is_completed(self) -> bool:
         """Whether `wait` would not wait."""
-        return self not in _pending or self._inner.is_completed()
+        return self._inner is None or self._inner.is_completed()
 
     def is_success(self) -> bool:
-        return self._inner.is_success()
+        return self._inner is None or self._inner.is_success()
 
     def exception(self) -> Any:
-        return self._inner.exception()
+        return None if self._inner is None else self._inner.exception()
 
     def source_rank(self) -> int:
-        return self._inner._source_rank()
+        return self._source_rank()
 
     def _source_rank(self) -> int:
-        return self._inner._source_rank()
+        if self._inner is not None:
+            return self._inner._source_rank()
+        if self._source is None:
+            raise RuntimeError("source_rank: this is no work of receiving a message")
+        return self._source
 
     def result(self) -> list[torch.Tensor]:
+        """The tensors that were written, as long as somebody else has them."""
         self.wait()
-        return self._result
+        return _alive(self._result)
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Of the tensors, done: C++ (the reducer of `DistributedDataParallel`) waits for it without calling `wait`."""
+        tensors = self.result() if self._inner is None else list(self._result)
         self.wait()
         future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-        future.set_result(self._result)
+        future.set_result(tensors)
+        return future
+
+
+def _alive(refs: list[Any]) -> list[torch.Tensor]:
+    return [t for ref in refs if (t := ref()) is not None]
+
+
+class ComputedWork(dist.Work):
+    """The handle of a collective that the device computes, as all else, in the order in which it was asked for."""
+
+    def __init__(self, result: list[torch.Tensor]) -> None:
+        super().__init__()
+        self._result = [*map(TensorWeakRef, result)]
+        _works.append(self)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Nothing has to be waited for: who reads the result does."""
+        return True
+
+    def synchronize(self) -> None:
+        return None
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def exception(self) -> Any:
+        return None
+
+    def result(self) -> list[torch.Tensor]:
+        return _alive(self._result)
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        future.set_result(self.result())
         return future
 
 
@@ -118,13 +173,16 @@ def _kernel(op: Overload) -> Callable[..., Any]:
     outputs = [n for n in names if n.startswith("output")] or ([] if name in _READ_ALONE else ["tensors"])
 
     def collective(*args: Any, **kwargs: Any) -> Any:
+        bound = dict(zip(names, args, strict=False)) | kwargs
+        if name in RULES and _together(name, bound):
+            boxed = ComputedWork(optree.tree_leaves(bound[outputs[0]])).boxed()
+            return (bound[outputs[0]], boxed) if len(op._schema.returns) > 1 else boxed
         if state.now.capture is not None:
             raise TracedValueError(
-                f"torch.distributed's {name.strip('_')} inside a compiled function: the processes meet outside of"
-                " compiled programs. Compile what is before and after it, or take arrays that are spread over the"
-                " devices of one mesh (tg.parallel)"
+                f"torch.distributed's {name.strip('_')} inside a compiled function: the hosts of the processes meet"
+                " outside of compiled programs. Compile what is before and after it, or start the processes by"
+                " `tensorgraft run --on jax --processes N`, where devices compute reductions, gathers and scatters"
             )
-        bound = dict(zip(names, args, strict=False)) | kwargs
         written: list[tuple[torch.Tensor, torch.Tensor]] = []
         lowered: dict[str, Any] = {}
         for n, value in bound.items():
@@ -148,6 +206,27 @@ def _kernel(op: Overload) -> Callable[..., Any]:
         return (result, boxed) if isinstance(outcome, tuple) else boxed
 
     return collective
+
+
+def _together(name: str, bound: dict[str, Any]) -> bool:
+    """A call has been computed by the devices of the processes."""
+    leaves: list[Any] = optree.tree_leaves(list(bound.values()))  # type: ignore[arg-type]
+    tensors = [t for t in leaves if isinstance(t, torch.Tensor)]
+    if not all(on_device(t) and t.layout == torch.strided and not t.is_conj() and not t.is_neg() for t in tensors):
+        return False
+    backends = {cell_of(t).backend for t in tensors}
+    backend = backends.pop() if len(backends) == 1 else None
+    if backend is None or backend.compound:
+        return False
+    if backend.records:
+        backend = backend.inner
+    process_group = dist.ProcessGroup.unbox(bound["process_group"])
+    group = joint(process_group, backend)
+    if group is None:
+        return False
+    with backend.scope(), torch.no_grad():
+        RULES[name](GroupCall(name, bound, group, process_group, backend))
+    return True
 
 
 def _of_integers(reduce_op: Any, written: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
@@ -207,12 +286,14 @@ def static_graph(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def mesh(original: Callable[..., None]) -> Callable[..., None]:
-    """`DeviceMesh.__init__`: tensors that are spread over a mesh know the operators that `linear` is of on the CPU."""
+    """`DeviceMesh.__init__`: tensors that are spread over a mesh know the operators that `linear` is of on the CPU, and
+    attention."""
 
     @functools.wraps(original)
     def __init__(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         if device_type == TYPE:
             _linear_in_parts()
+            fused_attention.spread()
         original(self, device_type, *args, **kwargs)
 
     return __init__

@@ -80,7 +80,8 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    return True
+    """Whether the program has chosen a device or used one. Until then a `DeviceMesh` chooses, as with CUDA."""
+    return _is_chosen or devices.started()
 
 
 def init() -> None:
@@ -96,9 +97,14 @@ def current_device() -> int:
     return devices.current_index()
 
 
+_is_chosen = False
+
+
 def set_device(device: Device) -> None:
     """Make a device the one that `"graft"` without an index means; nothing for a negative index, as with CUDA."""
+    global _is_chosen
     if not (isinstance(device, int) and device < 0):
+        _is_chosen = True
         devices.set_current_index(_slot(device).index)
 
 

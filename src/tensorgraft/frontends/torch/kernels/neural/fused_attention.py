@@ -8,7 +8,9 @@ traces or watches operator by operator.
 
 from __future__ import annotations
 
+import functools
 import math
+from typing import Any
 
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -25,13 +27,39 @@ _fused_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_bac
 _modes = torch._C._len_torch_dispatch_stack
 _transform = torch._C._functorch.peek_interpreter_stack
 _DTYPES = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float16))
-_TYPES = (Tensor, torch.nn.Parameter)
+_TYPES: set[type] = {Tensor, torch.nn.Parameter}
 
 
 def install() -> None:
     for key in ("AutogradPrivateUse1", "PrivateUse1"):
         _library.impl("scaled_dot_product_attention", _attention, key)
     _library.impl("_scaled_dot_product_flash_attention_for_cpu_backward", _backward, "AutogradPrivateUse1")
+
+
+@functools.cache
+def spread() -> None:
+    """From here on tensors that are spread over processes (`DTensor`) are attended to where they lie: a process has
+    some of the samples, some of the heads, or all. (PyTorch says so of CUDA's operators, not of the CPU's.)"""
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+    from torch.distributed.tensor.experimental import register_sharding
+
+    def shardings(results: int, *args: Any, **kwargs: Any) -> list[tuple[list[Any], list[Any]]]:
+        operands = [x for x in (*args, *kwargs.values()) if hasattr(x, "placements")]
+        query, key = operands[results - 2 :][:2]  # the backward pass has the gradient before them
+        samples, heads = [
+            [Shard(d) if x.ndim > 2 and x.shape[d] > 1 else Replicate() for x in operands] for d in (0, 1)
+        ]
+        ways: list[tuple[list[Any], list[Any]]] = [
+            ([Replicate()] * results, [Replicate()] * len(operands)),
+            ([Shard(0)] * results, samples),
+        ]
+        if query.shape[1] == key.shape[1] or key.shape[1] % query.mesh.size() == 0:  # groups stay whole
+            ways.append(([Shard(1)] * results, heads))
+        return ways
+
+    for results, operator in ((2, _fused), (3, _fused_backward)):
+        register_sharding(operator)(functools.partial(shardings, results))
+    _TYPES.add(DTensor)
 
 
 def _attention(

@@ -1,0 +1,98 @@
+"""Collectives for which other processes do not come.
+
+XLA waits for ever, in C++, where no exception reaches it. So a thread looks at what is under way. After some seconds it
+says to the other processes what is waited for; where one calls something else, or the time of the group is over, it
+ends the process, as the watchdog of NCCL's groups in PyTorch does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+_EVERY = 1.0  # seconds from one look to the next
+_LONG = 3.0  # seconds, after which the processes compare
+_lock = threading.Lock()
+_under_way: list[_Call] = []
+_some = threading.Event()
+_thread: threading.Thread | None = None
+Verdict = Callable[[Callable[[], bool]], str]  # its argument says when nobody needs it any more
+
+
+class _Call:
+    def __init__(self, verdict: Verdict, words: Callable[[], str], seconds: float) -> None:
+        self.verdict, self.words, self.seconds = verdict, words, seconds
+        self.begin, self.compared = time.monotonic(), False
+        self.results: list[weakref.ref[Any]] | None = None  # None: it has not returned
+
+    def over(self) -> bool:
+        """Its results are there, or nobody has them any more."""
+        if self.results is None:
+            return False
+        arrays = [x for ref in self.results if (x := ref()) is not None]
+        return all(x.is_deleted() or x.is_ready() for x in arrays)
+
+
+@contextlib.contextmanager
+def watched(verdict: Verdict, words: Callable[[], str], seconds: float) -> Iterator[Callable[[Sequence[Any]], None]]:
+    """While a program of several processes runs. It is given the program's results, which may not be there yet.
+
+    Arguments:
+        verdict: compares with the others, and says what is wrong, or "".
+    """
+    global _thread
+    call = _Call(verdict, words, seconds)
+
+    def gives(arrays: Sequence[Any]) -> None:
+        call.results = [weakref.ref(x) for x in arrays]
+
+    with _lock:
+        _under_way.append(call)
+        if _thread is None or not _thread.is_alive():
+            _thread = threading.Thread(target=_look, name="tensorgraft collectives", daemon=True)
+            _thread.start()
+    _some.set()
+    try:
+        yield gives
+    except BaseException:
+        call.results = []
+        raise
+    finally:
+        if call.over():
+            with _lock:
+                _under_way.remove(call)
+
+
+def _look() -> None:
+    while True:
+        _some.wait()
+        time.sleep(_EVERY)
+        now = time.monotonic()
+        with _lock:
+            _under_way[:] = [call for call in _under_way if not call.over()]
+            if not _under_way:
+                _some.clear()
+                continue
+            call = _under_way[0]
+        if now > call.begin + call.seconds:
+            _end(call, f"{call.words()} has waited {call.seconds:g} s for other processes, the timeout of its group")
+        elif now > call.begin + _LONG and not call.compared:
+            call.compared = True
+            threading.Thread(target=_compare, args=(call,), name="tensorgraft comparison", daemon=True).start()
+
+
+def _compare(call: _Call) -> None:
+    if verdict := call.verdict(call.over):
+        _end(call, verdict)
+
+
+def _end(call: _Call, why: str) -> None:
+    if not call.over():
+        print(f"tensorgraft: this process ends: {why}", file=sys.stderr, flush=True)
+        os._exit(1)

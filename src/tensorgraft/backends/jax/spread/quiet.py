@@ -1,0 +1,36 @@
+"""What JAX's collectives on the CPU say on standard output, which is the program's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+
+# of each device, when a program first connects it with others (C++, std::cout); two may come into one line
+_SAID = (b"[Gloo] Rank ", b" peer ranks", b"peer ranks is : ")
+_OUTPUT = 1
+
+
+@contextlib.contextmanager
+def without_connections() -> Iterator[None]:
+    """Gloo's lines on connections do not come out; what else is written meanwhile does, when the block ends."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or no file
+        sys.stdout.flush()
+    try:
+        shown = os.dup(_OUTPUT)
+    except OSError:
+        yield
+        return
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), _OUTPUT)
+        try:
+            yield
+        finally:
+            os.dup2(shown, _OUTPUT)
+            os.close(shown)
+            kept.seek(0)
+            for line in kept:
+                if not any(words in line for words in _SAID):
+                    os.write(_OUTPUT, line)

@@ -1,0 +1,137 @@
+"""How `torch.distributed.checkpoint` writes: a save that is interrupted leaves the checkpoint before it as it was,
+safetensors files hold pieces, and what is saved asynchronously meets the program's collectives nowhere.
+
+PyTorch's writer begins a file anew that the checkpoint in the same folder consists of. Here a second save into a folder
+has files of its own; `.metadata`, which names the files of a checkpoint, takes the place of the one before in one step
+when all are written, and only then the files before are removed. (A save into a new folder has PyTorch's names.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import pickle
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import distributed as dist
+from torch.futures import Future
+
+from tensorgraft.frontends.torch.core.devices import TYPE
+
+_OURS = re.compile(r"__\d+_[0-9a-f]{32}_\d+\.distcp")
+
+
+def new_names(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`prepare_global_plan`, which says what the files of each process begin with."""
+
+    @functools.wraps(original)
+    def prepare_global_plan(self: Any, plans: Any) -> Any:
+        from torch.distributed.checkpoint.filesystem import _StoragePrefix
+
+        made = original(self, plans)
+        if not self._metadata_exists() or not self.use_collectives:
+            return made
+        run = self.save_id.replace("-", "")
+        return [dataclasses.replace(p, storage_data=_StoragePrefix(f"{p.storage_data.prefix}{run}_")) for p in made]
+
+    return prepare_global_plan
+
+
+def exchange(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`finish`, which writes the metadata beside the files and gives it its name."""
+    from torch.distributed.checkpoint.filesystem import FileSystem
+
+    class Replacing(FileSystem):
+        """A file is there, the old one or the new one, at any time."""
+
+        def rm_file(self, path: Any) -> None:
+            pass
+
+        def rename(self, path: Any, new_path: Any) -> None:
+            os.replace(path, new_path)
+
+    @functools.wraps(original)
+    def finish(self: Any, metadata: Any, results: Any) -> Any:
+        if type(self.fs) is not FileSystem or not self.use_collectives:
+            return original(self, metadata, results)
+        folder = Path(self.path)
+        before = _files_of(folder / ".metadata")
+        own, self.fs = self.fs, Replacing()
+        try:
+            outcome = original(self, metadata, results)
+        finally:
+            self.fs = own
+        interrupted = {f.name for f in folder.iterdir() if _OURS.fullmatch(f.name)}
+        for name in (before | interrupted) - _files_of(folder / ".metadata"):
+            (folder / name).unlink(missing_ok=True)
+        return outcome
+
+    return finish
+
+
+def _files_of(metadata: Path) -> set[str]:
+    if not metadata.exists():
+        return set()
+    with metadata.open("rb") as file:
+        return {info.relative_path for info in pickle.load(file).storage_data.values()}
+
+
+def one_piece_a_file(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`write_data` of the writer of safetensors, which keeps one piece of a tensor a process."""
+
+    @functools.wraps(original)
+    def write_data(self: Any, plan: Any, planner: Any) -> Any:
+        turns: dict[int, list[Any]] = defaultdict(list)  # the n-th piece of each tensor
+        seen: dict[str, int] = defaultdict(int)
+        for item in plan.items:
+            turns[seen[item.index.fqn]].append(item)
+            seen[item.index.fqn] += 1
+        if len(turns) < 2:
+            return original(self, plan, planner)
+        if not self.save_distributed:
+            name = max(seen, key=lambda name: seen[name])
+            raise ValueError(
+                f"HuggingFaceStorageWriter: {name!r} is spread over devices, in {seen[name]} pieces: pass"
+                " save_distributed=True, and enable_consolidation=True for files that hold whole tensors"
+            )
+        processes = dist.get_world_size() if dist.is_initialized() else 1
+        results: list[Any] = []
+        for turn, items in turns.items():
+            data = plan.storage_data | {"shard_index": plan.storage_data["shard_index"] + turn * processes}
+            results += original(self, dataclasses.replace(plan, items=items, storage_data=data), planner).value()
+        done: Future[list[Any]] = Future()
+        done.set_result(results)
+        return done
+
+    return write_data
+
+
+def own_group(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`async_save`, whose thread talks with those of the other processes while the programs do. Of PyTorch's devices
+    collectives go another way than those of the CPU; here both are gloo's, and would meet in one group."""
+
+    @functools.wraps(original)
+    def async_save(*args: Any, process_group: Any = None, **kwargs: Any) -> Any:
+        if dist.is_initialized() and TYPE in dist.get_backend(process_group):
+            process_group = _thread_group(process_group or dist.group.WORLD)
+        return original(*args, process_group=process_group, **kwargs)
+
+    return async_save
+
+
+_thread_groups: dict[str, Any] = {}  # by the name of the program's
+
+
+def _thread_group(group: Any) -> Any:
+    """A group of the same processes; made once, by all of them."""
+    made = _thread_groups.get(group.group_name)
+    if made not in dist.distributed_c10d._world.pg_map:  # of before `destroy_process_group`
+        ranks = dist.get_process_group_ranks(group)
+        made = dist.new_group(ranks, backend="gloo", use_local_synchronization=True, group_desc="async_save")
+        _thread_groups[group.group_name] = made
+    return made

@@ -1,0 +1,84 @@
+"""Process groups whose members have devices that compute collectives together.
+
+A process says in the store of the program which of all devices is its own, when it has its first collective on it;
+others read it there when they have one with it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.collectives import Group, World
+
+_APART = "-"  # of a process whose device has joined no others
+
+
+class _Members:
+    """The processes of the program, by what the store says of them."""
+
+    def __init__(self, store: Any, own: int | None) -> None:
+        self._store = store
+        self._known: dict[int, int | None] = {}
+        rank = dist.get_rank()
+        store.set(_key(rank), _APART if own is None else str(own))
+        self.world = World(dist.get_world_size(), rank, self.device_of)
+        self._groups = 0
+
+    def joined(self, rank: int) -> bool:
+        if rank not in self._known:
+            said = self._store.get(_key(rank)).decode()
+            self._known[rank] = None if said == _APART else int(said)
+        return self._known[rank] is not None
+
+    def device_of(self, rank: int) -> int:
+        if not self.joined(rank):
+            raise RuntimeError(f"process {rank} computes collectives for itself alone, and not on a device of JAX")
+        device = self._known[rank]
+        assert device is not None
+        return device
+
+    def group(self, own: Any) -> Group | None:
+        """Of one of PyTorch's groups; None where one of its processes has not joined the others."""
+        here = c10d._world.pg_group_ranks
+        if len(here) != self._groups:  # a compiled program has to know all that there are
+            self._groups = len(here)
+            for pg in here:
+                if isinstance(pg, dist.ProcessGroup) and TYPE in {d.type for d in pg._device_types}:
+                    self._of(pg)
+        group = self._of(own)
+        return group if all(map(self.joined, group.ranks)) else None
+
+    def _of(self, pg: Any) -> Group:
+        return self.world.group(tuple(dist.get_process_group_ranks(pg)), _seconds(pg))
+
+
+def _key(rank: int) -> str:
+    return f"tensorgraft/device of {rank}"
+
+
+def _seconds(pg: Any) -> float:
+    """How long a process of the group waits for the others."""
+    backend = pg._get_backend(torch.device("cpu"))
+    backend = getattr(backend, "wrapped_pg", backend)  # of TORCH_DISTRIBUTED_DEBUG=DETAIL
+    return float(backend.options._timeout.total_seconds())
+
+
+_members: weakref.WeakKeyDictionary[Any, _Members] = weakref.WeakKeyDictionary()  # of each default group
+
+
+def joint(process_group: Any, backend: Backend) -> Group | None:
+    """The processes of a group whose devices compute together; None where they do not, and their hosts do."""
+    if not dist.is_initialized():
+        return None
+    default = c10d._get_default_group()
+    known = _members.get(default)
+    if known is None:
+        known = _members[default] = _Members(c10d._get_default_store(), backend.joined_as())
+    return None if backend.joined_as() is None else known.group(process_group)

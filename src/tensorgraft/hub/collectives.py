@@ -1,0 +1,120 @@
+"""Collectives: what devices of several processes compute together, each with one array of its own.
+
+A `World` is the processes of a program, each with one device, in the order of their ranks; a `Group` is some of them.
+The operations are those of StableHLO (`Backend.collective`).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
+Reduction = Literal["sum", "avg", "product", "min", "max", "and", "or", "xor"]
+WHOLE = "processes"  # the name of the axis of one group's devices
+
+
+@dataclass(frozen=True)
+class CollectiveCall:
+    """What is computed, of arrays that have the same shape in all `n` processes of a group:
+
+    all_reduce: (...) -> (...), the reduction of all; reduce_scatter: (n, ...) -> (...), of that its own row;
+    all_gather: (...) -> (n, ...); all_to_all: (n, ...) -> (n, ...), row i comes from process i; broadcast: (...) ->
+    (...), that of the process `root`.
+
+    Sums of bools are "or", products "and"; averages of integers are rounded towards zero.
+    """
+
+    kind: Kind
+    reduction: Reduction = "sum"
+    root: int = 0
+
+    def __str__(self) -> str:
+        if self.kind == "broadcast":
+            return f"broadcast from {self.root}"
+        return f"{self.kind} ({self.reduction})" if "reduce" in self.kind else self.kind
+
+
+class World:
+    """All processes of a program. `device_of`: the number of a process's device, by its rank; `rank`: this one's."""
+
+    def __init__(self, size: int, rank: int, device_of: Callable[[int], int]) -> None:
+        self._size, self.rank, self.device_of = size, rank, device_of
+        self.groups: list[Group] = []  # that this process knows
+
+    def __len__(self) -> int:
+        return self._size
+
+    def group(self, ranks: tuple[int, ...], seconds: float) -> Group:
+        """The group of some ranks: the same one for the same ranks."""
+        for known in self.groups:
+            if known.ranks == ranks:
+                return known
+        self.groups.append(Group(self, ranks, seconds))
+        return self.groups[-1]
+
+    def axes(self) -> dict[str, int]:
+        """The processes as a mesh in which groups are axes, or several, as far as they lie so: names and sizes, the
+        outermost first."""
+        return {_name(begin, end): end // begin for begin, end in self._between()}
+
+    def axes_of(self, group: Group) -> tuple[str, ...]:
+        """The names of the axes along which a group's processes lie, the outermost first; none for a group that does
+        not lie so."""
+        span = group.span
+        if span is None:
+            return ()
+        begin, end = span
+        between = self._between()
+        fits = {begin, end} <= {cut for pair in between for cut in pair}
+        return tuple(_name(a, b) for a, b in between if begin <= a and b <= end) if fits else ()
+
+    def _between(self) -> list[tuple[int, int]]:
+        """Strides, each of which divides the next one outwards."""
+        cuts = [1, len(self)]
+        for group in self.groups:
+            wider = sorted({*cuts, *(group.span or ())})
+            if all(b % a == 0 for a, b in itertools.pairwise(wider)):
+                cuts = wider
+        return list(itertools.pairwise(cuts))[::-1]
+
+
+def _name(begin: int, end: int) -> str:
+    return f"{WHOLE} {begin}:{end}"
+
+
+@dataclass(eq=False)
+class Group:
+    """Some of the processes, by their ranks in the world, in the order of their ranks in the group. `seconds`: how long
+    a process waits for the others."""
+
+    world: World
+    ranks: tuple[int, ...]
+    seconds: float
+
+    @property
+    def size(self) -> int:
+        return len(self.ranks)
+
+    @functools.cached_property
+    def devices(self) -> tuple[int, ...]:
+        return tuple(map(self.world.device_of, self.ranks))
+
+    @functools.cached_property
+    def span(self) -> tuple[int, int] | None:
+        """(stride, stride times size) of ranks that are an axis of a mesh of all; None for others."""
+        n, first = self.size, self.ranks[0]
+        stride = self.ranks[1] - first if n > 1 else 1
+        if stride < 1 or self.ranks != tuple(range(first, first + n * stride, stride)):
+            return None
+        return (stride, stride * n) if first % (stride * n) < stride and len(self.world) % (stride * n) == 0 else None
+
+
+def in_words(what: CollectiveCall, shapes: Sequence[tuple[tuple[int, ...], np.dtype]], among: str) -> str:
+    """A call, as messages say it and processes compare it."""
+    return f"{what} of {', '.join(f'{dtype}{list(shape)}' for shape, dtype in shapes)} among {among}"

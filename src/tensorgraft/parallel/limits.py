@@ -1,0 +1,126 @@
+"""A limit of memory for each device, where devices are simulated or have more than a program is to have."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from tensorgraft.compiled.function import TracedFunction
+from tensorgraft.compiled.rendering import size
+from tensorgraft.storage import Storage
+
+_limits: list[_Limit] = []  # those in force
+
+
+@contextlib.contextmanager
+def memory_limit(bytes: int) -> Iterator[None]:
+    """While a `with` statement runs, each device holds at most so many bytes of what is made inside.
+
+    Counted is what tensors and arrays of the Array API hold, as `bytes_by_device` counts it: parameters, gradients, an
+    optimizer's state, and on the way activations of eager code. What a compiled program needs while it runs is its own
+    (`tg.parallel.plan` tells it), and what lazy mode has not computed is not there yet. `auto` chooses by the limit.
+
+    Raises `torch.OutOfMemoryError` (MemoryError without PyTorch) where a device would hold more, which names what was
+    asked for and the device; ValueError for a limit below 1.
+
+    >>> import tensorgraft as tg, torch
+    >>> with tg.parallel.memory_limit(1000):
+    ...     x = torch.ones(100, device=tg.device("numpy"))
+    >>> x.nbytes
+    400
+    """
+    if bytes < 1:
+        raise ValueError(f"memory_limit: bytes is {bytes}: a device has 1 or more")
+    limit = _Limit(bytes)
+    made, called = Storage.__init__, TracedFunction.__call__
+
+    def init(self: Storage, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)
+        limit.add(self)
+
+    def call(self: TracedFunction, *args: Any, **kwargs: Any) -> Any:
+        outcome = called(self, *args, **kwargs)
+        limit.check("what a compiled function has made")
+        return outcome
+
+    _limits.append(limit)
+    Storage.__init__, TracedFunction.__call__ = init, call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Storage.__init__, TracedFunction.__call__ = made, called  # type: ignore[method-assign]
+        _limits.remove(limit)
+
+
+def limit_in_force() -> int | None:
+    return min((limit.bytes for limit in _limits), default=None)
+
+
+class _Limit:
+    def __init__(self, bytes: int) -> None:
+        self.bytes = bytes
+        self._cells: weakref.WeakSet[Storage] = weakref.WeakSet()
+        self._held = 0  # by the fullest device, when it was last counted
+        self._since = 0  # what has been made since
+
+    def add(self, cell: Storage) -> None:
+        self._cells.add(cell)
+        self._since += max(_by_device(cell).values(), default=0)
+        if self._held + self._since > self.bytes:
+            self.check(cell)
+
+    def check(self, asked: Storage | str) -> None:
+        for again in (False, True):
+            if again:
+                gc.collect()  # what nobody has any more
+            held: dict[int, int] = {}
+            for cell in self._cells:
+                for device, n in _by_device(cell).items():
+                    held[device] = held.get(device, 0) + n
+            self._held, self._since = max(held.values(), default=0), 0
+            if self._held <= self.bytes:
+                return
+        device = max(held, key=lambda d: held[d])
+        raise _error()(self._words(device, held[device], asked))
+
+    def _words(self, device: int, held: int, asked: Storage | str) -> str:
+        if isinstance(asked, Storage):
+            n = _by_device(asked).get(device, 0)
+            asked, held = f"{_described(asked)} asks for {size(n)}, {n} bytes,", held - n
+        else:
+            asked += " is too much"
+        largest = sorted(self._cells, key=lambda c: -_by_device(c).get(device, 0))[:3]
+        return (
+            f"device {device} is out of memory: {asked} where {size(held)}, {held} bytes, are held already and"
+            f" memory_limit is {self.bytes} bytes; the largest are {', '.join(map(_described, largest))}. Let each"
+            " device have a part: tg.parallel.shard_(model, mesh, tg.parallel.fully_sharded()), of a model on the CPU,"
+            " shard_batch for the batch, or more devices in the mesh"
+        )
+
+
+def _by_device(cell: Storage) -> dict[int, int]:
+    xp = cell.backend
+    if cell.cold is not None:
+        return {xp.index: cell.cold.nbytes}
+    array = getattr(cell, "array", None)
+    if array is None or xp.records or xp.is_traced(array):
+        return {}
+    with xp.scope():
+        return xp.bytes_by_device(array)
+
+
+def _described(cell: Storage) -> str:
+    array = cell.cold if cell.cold is not None else cell.array
+    shape = tuple(array.shape)
+    name = str(array.dtype).removeprefix("torch.")
+    placed = "" if cell.placement is None else f" placed {cell.placement}"
+    return f"a {name} array of shape {shape}{placed}"
+
+
+def _error() -> type[Exception]:
+    torch = sys.modules.get("torch")
+    return MemoryError if torch is None else torch.OutOfMemoryError
