@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from samples import FLOATS, INTEGERS, Sample, dtypes_of, numbers
+from tests.frontends.tensorflow import samples
+from tests.frontends.tensorflow.samples import FLOATS, INTEGERS, Sample, dtypes_of, numbers
 
 from tensorgraft.frontends.tensorflow.rule import EVERY, RULES
 
@@ -93,7 +94,7 @@ def segments() -> Iterator[Sample]:
     yield case("SparseBincount", i64([[1], [2], [4]]), values[:3], i64([9]), i32(6), f32([]))
 
 
-AREAS = {"special": special, "segments": segments}
+AREAS = {**samples.AREAS, "special": special, "segments": segments}
 
 
 def images() -> Iterator[Sample]:
