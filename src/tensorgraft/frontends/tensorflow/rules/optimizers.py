@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import RULES, rule
-from tensorgraft.frontends.tensorflow.rules import variables  # noqa: F401  (its rules come first)
+from tensorgraft.frontends.tensorflow.rules.variables import adam, gradient_descent
 from tensorgraft.frontends.tensorflow.values import VariableCell
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -189,7 +189,7 @@ UPDATES: dict[str, tuple[int, int, Update, bool]] = {
     "FtrlV2": (3, 3, ftrl_v2, True),
 }
 # what TensorFlow has by reference, too
-BY_REFERENCE = set(UPDATES) - {"KerasMomentum", "AdamWithAmsgrad"} | {"GradientDescent", "Adam"}
+BY_REFERENCE = sorted(set(UPDATES) - {"KerasMomentum", "AdamWithAmsgrad"} | {"Adam", "GradientDescent"})
 
 
 def _on_whole(update: Update, count: int) -> Callable[..., list[Any]]:
@@ -266,5 +266,6 @@ for _name, (_count, _at, _update, _rows) in UPDATES.items():
     if _name in BY_REFERENCE and _rows:
         rule(f"SparseApply{_name}", writes=True)(_named(_by_reference(_on_rows(_update, _count, _at)), _update))
 for _name in BY_REFERENCE:
-    _row = RULES[f"ResourceApply{_name}"]
-    rule(f"Apply{_name}", writes=True)(_named(_by_reference(_row.fn), UPDATES.get(_name, (0, 0, _row.fn))[2]))
+    _count, _, _update, _ = UPDATES.get(_name, (0, 0, adam, False))
+    _step = _on_whole(_update, _count) if _count else {"Adam": adam, "GradientDescent": gradient_descent}[_name]
+    rule(f"Apply{_name}", writes=True)(_named(_by_reference(_step), _update))
