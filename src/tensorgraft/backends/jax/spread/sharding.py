@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 from jax import lax
-from jax._src.sharding_impls import get_process_index_and_count
 from jax.experimental import mesh_utils
 from jax.sharding import NamedSharding
 
@@ -44,7 +43,13 @@ class JaxSharding:
         if placement.mesh.abstract or not placement.spec:
             return 0, 1
         sharding = sharding_of(placement, self.device.platform)
-        return get_process_index_and_count(sharding, 0, len(placement.spec))
+        starts: dict[int, set[int]] = {}  # of the pieces that a process has
+        for device, along in sharding.devices_indices_map((sharding.num_devices,) * len(placement.spec)).items():
+            starts.setdefault(device.process_index, set()).add(along[0].start or 0)
+        parts = sorted({frozenset(of_one) for of_one in starts.values()}, key=min)
+        if sum(map(len, parts)) != placement.parts(0) or len({*map(len, parts)}) > 1:
+            raise ValueError(f"the first dimension of {placement} is not in equal parts on its processes")
+        return parts.index(frozenset(starts[processes.index()])), len(parts)
 
     def assembled(self, part: Array, placement: Placement, /) -> Array:
         _, count = self.parts_fed(placement)
