@@ -8,11 +8,8 @@ what the group's backend for the CPU (gloo) does, on copies, and brings back wha
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections import deque
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import optree
@@ -20,7 +17,6 @@ import torch
 import torch.distributed as dist
 from torch.library import Library
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.weak import TensorWeakRef
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import state
@@ -29,6 +25,7 @@ from tensorgraft.frontends.torch.core.schema import Overload
 from tensorgraft.frontends.torch.core.tensors import cell_of, on_device
 from tensorgraft.frontends.torch.device.exchanges import RULES, GroupCall
 from tensorgraft.frontends.torch.device.groups import joint
+from tensorgraft.frontends.torch.device.works import ComputedWork, TransferredWork
 from tensorgraft.frontends.torch.dispatch.autograd import linear_in_parts
 from tensorgraft.frontends.torch.kernels.neural import fused_attention
 
@@ -41,122 +38,6 @@ COLLECTIVES = """
 _library = Library("c10d", "IMPL")
 _FLAT = {"_allgather_base_", "_reduce_scatter_base_"}  # one tensor for all processes, of any shape as NCCL takes it
 _READ_ALONE = {"send", "barrier", "monitored_barrier_"}  # of those whose tensors are not called output
-# C++ asks a work's Python object, and does not keep it. Who keeps a work without waiting for it at once is the program,
-# which has the object itself; C++ alone keeps those of functional collectives, until somebody waits for them.
-_works: deque[dist.Work] = deque(maxlen=1 << 12)
-_pending: set[TransferredWork] = set()
-_MANY = 256
-
-
-class TransferredWork(dist.Work):
-    """The handle of a collective on copies: what it has written is in the tensors once somebody has waited."""
-
-    def __init__(
-        self,
-        inner: dist.Work,
-        written: list[tuple[torch.Tensor, torch.Tensor]],
-        result: list[torch.Tensor],
-        divisor: int = 1,
-    ):
-        super().__init__()
-        self._inner: dist.Work | None = inner
-        self._written, self._divisor = written, divisor
-        self._result: list[Any] = result
-        self._source: int | None = None
-        if len(_pending) > _MANY:  # of messages sent, for which nobody waits
-            _pending.difference_update([w for w in _pending if not w._written and w.is_completed()])
-        _pending.add(self)
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        """Raises what gloo raises: the other process is gone, the time is over."""
-        if self._inner is not None:
-            done = self._inner.wait() if timeout is None or not timeout else self._inner.wait(timeout)
-            with torch.no_grad():
-                for tensor, copy in self._written:
-                    if self._divisor > 1:
-                        copy.div_(self._divisor, rounding_mode="trunc")
-                    tensor.copy_(copy)
-            with contextlib.suppress(RuntimeError):  # of no message
-                self._source = self._inner._source_rank()
-            # `_works` keeps the object, which is not to keep tensors
-            self._inner, self._written, self._result = None, [], [*map(TensorWeakRef, self._result)]
-            _pending.discard(self)
-            _works.append(self)
-            return done
-        return True
-
-    def synchronize(self) -> None:
-        self.wait()
-
-    def is_completed(self) -> bool:
-        """Whether `wait` would not wait."""
-        return self._inner is None or self._inner.is_completed()
-
-    def is_success(self) -> bool:
-        return self._inner is None or self._inner.is_success()
-
-    def exception(self) -> Any:
-        return None if self._inner is None else self._inner.exception()
-
-    def source_rank(self) -> int:
-        return self._source_rank()
-
-    def _source_rank(self) -> int:
-        if self._inner is not None:
-            return self._inner._source_rank()
-        if self._source is None:
-            raise RuntimeError("source_rank: this is no work of receiving a message")
-        return self._source
-
-    def result(self) -> list[torch.Tensor]:
-        """The tensors that were written, as long as somebody else has them."""
-        self.wait()
-        return _alive(self._result)
-
-    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """Of the tensors, done: C++ (the reducer of `DistributedDataParallel`) waits for it without calling `wait`."""
-        tensors = self.result() if self._inner is None else list(self._result)
-        self.wait()
-        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-        future.set_result(tensors)
-        return future
-
-
-def _alive(refs: list[Any]) -> list[torch.Tensor]:
-    return [t for ref in refs if (t := ref()) is not None]
-
-
-class ComputedWork(dist.Work):
-    """The handle of a collective that the device computes, as all else, in the order in which it was asked for."""
-
-    def __init__(self, result: list[torch.Tensor]) -> None:
-        super().__init__()
-        self._result = [*map(TensorWeakRef, result)]
-        _works.append(self)
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        """Nothing has to be waited for: who reads the result does."""
-        return True
-
-    def synchronize(self) -> None:
-        return None
-
-    def is_completed(self) -> bool:
-        return True
-
-    def is_success(self) -> bool:
-        return True
-
-    def exception(self) -> Any:
-        return None
-
-    def result(self) -> list[torch.Tensor]:
-        return _alive(self._result)
-
-    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-        future.set_result(self.result())
-        return future
 
 
 def install() -> None:
