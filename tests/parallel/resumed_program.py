@@ -72,9 +72,7 @@ class Run:
     def load(self, folder):
         state = self.state()
         dcp.load(state, checkpoint_id=folder)
-        set_state_dict(
-            self.model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
-        )
+        set_state_dict(self.model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         torch.cuda.set_rng_state(state[f"own {self.rank}"]["random"])
         self.order.set_state(state[f"own {self.rank}"]["order"])
         self.done = state["done"]
