@@ -1,4 +1,4 @@
-"""What the files `..._on_eight_devices` test, in a process whose JAX has eight devices; and what one device says."""
+"""What the files `on_eight_*` test, in a process whose JAX has eight devices; and what one device says."""
 
 import ast
 import os
@@ -15,13 +15,13 @@ import tensorgraft as tg
 from tensorgraft import array_api as xp
 from tensorgraft import parallel
 
-FILES = [Path(__file__).with_name(name) for name in ("on_eight_devices.py", "checkpoints_on_eight_devices.py")]
+FILES = sorted(Path(__file__).parent.glob("on_eight_*.py"))
 TESTS = [node.name for file in FILES for node in ast.parse(file.read_text()).body
          if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
+def outcomes(tmp_path_factory, pytestconfig):
     """{test: what it said where it failed} of those that ran."""
     report = tmp_path_factory.mktemp("eight") / "report.xml"
     env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
@@ -35,6 +35,7 @@ def outcomes(tmp_path_factory):
         "no:cacheprovider",
         f"--junit-xml={report}",
     ]
+    command += ["--slow"] * pytestconfig.getoption("--slow")
     done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=FILES[0].parents[2])
     assert report.exists(), done.stdout + done.stderr
     cases = ElementTree.parse(report).getroot().iter("testcase")

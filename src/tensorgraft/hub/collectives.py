@@ -20,7 +20,7 @@ WHOLE = "processes"  # the name of the axis of one group's devices
 
 
 @dataclass(frozen=True)
-class Collective:
+class CollectiveCall:
     """What is computed, of arrays that have the same shape in all `n` processes of a group:
 
     all_reduce: (...) -> (...), the reduction of all; reduce_scatter: (n, ...) -> (...), of that its own row;
@@ -115,6 +115,6 @@ class Group:
         return (stride, stride * n) if first % (stride * n) < stride and len(self.world) % (stride * n) == 0 else None
 
 
-def in_words(what: Collective, shapes: Sequence[tuple[tuple[int, ...], np.dtype]], among: str) -> str:
+def in_words(what: CollectiveCall, shapes: Sequence[tuple[tuple[int, ...], np.dtype]], among: str) -> str:
     """A call, as messages say it and processes compare it."""
     return f"{what} of {', '.join(f'{dtype}{list(shape)}' for shape, dtype in shapes)} among {among}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorgraft.hub.collectives import Collective, Group
+from tensorgraft.hub.collectives import CollectiveCall, Group
 from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.primitive import primitive
 
@@ -161,7 +161,7 @@ class Runtime:
         for collectives; None where it has not."""
         return None
 
-    def collective(self, what: Collective, arrays: Sequence[Array], group: Group, /) -> tuple[Array, ...]:
+    def collective(self, what: CollectiveCall, arrays: Sequence[Array], group: Group, /) -> tuple[Array, ...]:
         """What the processes of a group compute together (`hub.collectives`), of arrays in each, or its part of a
         program that is being traced.
 

@@ -5,6 +5,7 @@ The program sees whole tensors; XLA's partitioner (GSPMD) makes the pieces meet.
 
 from tensorgraft.hub.placement import Mesh, Placement
 from tensorgraft.parallel.automatic import Choice, auto
+from tensorgraft.parallel.experts import expert_parallel
 from tensorgraft.parallel.limits import memory_limit
 from tensorgraft.parallel.meshes import Replicate, Shard, mesh
 from tensorgraft.parallel.models import shard_
@@ -37,6 +38,7 @@ __all__ = [
     "bytes_by_device",
     "constrain",
     "data_parallel",
+    "expert_parallel",
     "fully_sharded",
     "memory_limit",
     "mesh",

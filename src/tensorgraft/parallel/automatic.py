@@ -12,6 +12,7 @@ from tensorgraft.hub import registry
 from tensorgraft.hub.placement import Mesh
 from tensorgraft.parallel.limits import limit_in_force
 from tensorgraft.parallel.matching import resolved, specs_by_name
+from tensorgraft.parallel.meshes import as_mesh
 from tensorgraft.parallel.models import shard_
 from tensorgraft.parallel.plans import data_parallel, fully_sharded, tensor_parallel
 
@@ -51,6 +52,7 @@ def auto(module: Any, mesh: Mesh, memory: int | None = None) -> Choice:
 
     Raises ValueError where they do not fit even so, before anything is placed; and as `shard_` does.
     """
+    mesh = as_mesh("auto", mesh)
     total = sum(p.numel() * p.element_size() for p in module.parameters())
     trained = sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad)
     state = total + (_COPIES - 1) * trained

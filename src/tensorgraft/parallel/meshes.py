@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tensorgraft.hub import placement as hub
-from tensorgraft.hub import registry
+from tensorgraft.hub import processes, registry
 from tensorgraft.hub.placement import Mesh, Placement
 
 # For each dimension None, the name of an axis or a tuple of names (`jax.sharding.PartitionSpec` is one such); or, in
@@ -43,7 +44,7 @@ def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = N
     Returns a `Mesh`, which is hashable; two of the same devices, shape and names are equal.
 
     Raises ValueError for more devices than there are, sizes below 1, and names that are not one for each axis or are
-    equal; BackendNotAvailableError for a backend unknown or not installed.
+    equal; TypeError for names that are no strings; BackendNotAvailableError for a backend unknown or not installed.
 
     >>> import tensorgraft as tg
     >>> print(tg.parallel.mesh(1, "data", device="numpy"))
@@ -53,7 +54,9 @@ def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = N
     axes = (names,) if isinstance(names, str) else tuple(names)
     if len(sizes) != len(axes) or len(set(axes)) != len(axes) or not sizes:
         raise ValueError(f"mesh: names {axes} are to be different, one for each axis of shape {sizes}")
-    if any(not isinstance(n, int) or n < 1 for n in sizes):
+    if not all(isinstance(name, str) for name in axes):
+        raise TypeError(f"mesh: names are strings, not {axes}")
+    if any(not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in sizes):
         raise ValueError(f"mesh: shape is {sizes}: an axis has 1 device or more")
     backend, count = _backend(device), math.prod(sizes)
     if abstract:
@@ -72,6 +75,40 @@ def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = N
             f"{simulated if backend.name == 'jax' else ''}; abstract=True makes one to plan for"
         )
     return Mesh(sizes, axes, backend.name, ids)
+
+
+def as_mesh(what: str, mesh: Any) -> Mesh:
+    """A mesh as `tg.parallel.mesh` makes it, of JAX's (`Mesh`, `AbstractMesh`) and PyTorch's (`DeviceMesh`), too. Ranks
+    are the devices by their order; of several processes they are these, each with one device.
+
+    Raises TypeError for what is no mesh, ValueError for one without names, or of other devices."""
+    if isinstance(mesh, Mesh):
+        return mesh
+    kind = f"{type(mesh).__module__.partition('.')[0]}.{type(mesh).__name__}"
+    if kind == "jax.Mesh":
+        return Mesh(mesh.devices.shape, tuple(mesh.axis_names), "jax", tuple(d.id for d in mesh.devices.flat))
+    if kind == "jax.AbstractMesh":
+        return Mesh(tuple(mesh.axis_sizes), tuple(mesh.axis_names), "jax", tuple(range(mesh.size)), abstract=True)
+    if kind != "torch.DeviceMesh":
+        raise TypeError(
+            f"{what}: mesh is one that tg.parallel.mesh makes, PyTorch's DeviceMesh or JAX's Mesh, not a"
+            f" {type(mesh).__module__}.{type(mesh).__qualname__}"
+        )
+    if mesh.mesh_dim_names is None:
+        raise ValueError(f"{what}: the axes of {mesh} have no names: init_device_mesh(..., mesh_dim_names=(...))")
+    dist = sys.modules["torch.distributed"]
+    if not processes.joined and dist.is_initialized() and dist.get_backend() != "fake" and dist.get_world_size() > 1:
+        raise ValueError(
+            f"{what}: {mesh} is of {dist.get_world_size()} processes, each with devices of its own: spread arrays need"
+            " processes that share theirs (tensorgraft run --processes); PyTorch's own distribute_tensor does not"
+        )
+    ranks = mesh.mesh.flatten().tolist()
+    backend = _backend("graft" if mesh.device_type == "cuda" else mesh.device_type)  # of `tensorgraft run`
+    ids = backend.mesh_ids(max(ranks) + 1)
+    if ids is None:
+        here = registry.backend_class(backend.name).device_count()
+        raise ValueError(f"{what}: {mesh} takes {max(ranks) + 1} devices, and {backend.name} has {here} here")
+    return Mesh(tuple(mesh.mesh.shape), mesh.mesh_dim_names, backend.name, tuple(ids[r] for r in ranks))
 
 
 def _backend(device: Any) -> Any:

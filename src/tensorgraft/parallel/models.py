@@ -9,6 +9,7 @@ from typing import Any
 from tensorgraft.arrays import framework_of
 from tensorgraft.hub.placement import Mesh
 from tensorgraft.parallel.matching import resolved, specs_by_name
+from tensorgraft.parallel.meshes import as_mesh
 from tensorgraft.parallel.placing import check_same, front_end, note_mesh
 from tensorgraft.parallel.plans import Output, Plan
 
@@ -24,7 +25,7 @@ def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
         model: a `torch.nn.Module` on the mesh's device, or on the CPU, from which parameters, buffers and what
             optimizers keep of them come one after the other, so that no device has all of it; or a pytree of
             `tensorgraft.array_api` or JAX arrays (a `tg.Module`, an Equinox model, parameters of Flax), of which a new
-            one is returned.
+            one is returned. Modules of Flax's nnx are changed in place.
         mesh: `tg.parallel.mesh(...)`.
         plan: a mapping of patterns of names (`fnmatch`: "*.mlp.*") to specs as `tg.parallel.shard` takes them, to
             functions (name, shape, mesh) -> spec, or to `Output(spec)` for what a submodule of that name gives; the
@@ -45,6 +46,7 @@ def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
     >>> tg.parallel.placement(model.weight).spec
     ((), ('model',))
     """
+    mesh = as_mesh("shard_", mesh)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         from tensorgraft.parallel import modules

@@ -13,7 +13,7 @@ from tensorgraft.arrays import framework_of
 from tensorgraft.hub import placement as hub
 from tensorgraft.hub import processes, registry
 from tensorgraft.hub.placement import Mesh, Placement
-from tensorgraft.parallel.meshes import Spec, placement_of
+from tensorgraft.parallel.meshes import Spec, as_mesh, placement_of
 from tensorgraft.parallel.trees import jax_of
 
 
@@ -23,7 +23,7 @@ def shard(x: Any, mesh: Mesh, spec: Spec) -> Any:
     Arguments:
         x: a `torch.Tensor` (of the CPU, or of the mesh's device), a `tensorgraft.array_api` array, a `jax.Array`; or a
             pytree of such, whose other leaves stay as they are.
-        mesh: `tg.parallel.mesh(...)`.
+        mesh: `tg.parallel.mesh(...)`, PyTorch's `DeviceMesh` with names, or JAX's `Mesh`.
         spec: for each dimension None, the name of an axis or a tuple of names, as `jax.sharding.PartitionSpec`; what is
             left out is whole. Or PyTorch's `Shard(dim)` and `Replicate()`, one for each axis of the mesh.
 
@@ -40,12 +40,14 @@ def shard(x: Any, mesh: Mesh, spec: Spec) -> Any:
     >>> print(tg.parallel.placement(x))
     ('data', None) on a mesh of 1 devices of jax (data: 1, model: 1)
     """
+    mesh = as_mesh("shard", mesh)
     check_same("shard", x, mesh)
     return _each("shard", x, lambda front, a: front.shard(a, mesh, placement_of(spec, mesh, tuple(a.shape), "shard")))
 
 
 def replicate(x: Any, mesh: Mesh) -> Any:
     """`shard(x, mesh, ())`: all of it on every device. Raises as `shard` does."""
+    mesh = as_mesh("replicate", mesh)
     check_same("replicate", x, mesh)
     return _each("replicate", x, lambda front, a: front.shard(a, mesh, placement_of((), mesh, a.shape, "replicate")))
 
@@ -61,6 +63,7 @@ def shard_batch(batch: Any, mesh: Mesh, axis: str | tuple[str, ...] | None = Non
 
     Raises as `shard` does.
     """
+    mesh = as_mesh("shard_batch", mesh)
     names = _batch_axes(mesh, axis)
     xp = registry.get(mesh.backend)
 
@@ -79,18 +82,21 @@ def batch_part(mesh: Mesh, axis: str | tuple[str, ...] | None = None) -> tuple[i
     """(which part, of how many) of a batch this process gives to `shard_batch`; (0, 1) in a program of one process.
 
     It is what `DistributedSampler(data, rank=part, num_replicas=parts)` wants to know. Processes between which the axis
-    does not run have the same part, and give the same.
+    does not run have the same part, and give the same. Raises ValueError for an axis that the mesh has not.
 
     >>> import tensorgraft as tg
     >>> tg.parallel.batch_part(tg.parallel.mesh(1, "data", device="jax"))
     (0, 1)
     """
+    mesh = as_mesh("batch_part", mesh)
     where = hub.placement(mesh, (_batch_axes(mesh, axis),), 1, "batch_part")
     return registry.get(mesh.backend).parts_fed(where)
 
 
 def process_index() -> int:
     """The number of this process among those over whose devices a mesh of the default backend is; starts the backend.
+
+    Raises RuntimeError where the others do not come.
 
     >>> import tensorgraft as tg
     >>> tg.parallel.process_index(), tg.parallel.process_count()
@@ -100,7 +106,10 @@ def process_index() -> int:
 
 
 def process_count() -> int:
-    """Over the devices of how many processes a mesh of the default backend is; starts the backend."""
+    """Over the devices of how many processes a mesh of the default backend is; starts the backend.
+
+    Raises RuntimeError where the others do not come.
+    """
     return registry.get(registry.default()).processes()[1]
 
 
@@ -137,7 +146,7 @@ def constrain(x: Any, spec: Spec, mesh: Mesh | None = None) -> Any:
 
     Raises as `shard` does, and ValueError where there is no mesh yet.
     """
-    where = mesh
+    where = None if mesh is None else as_mesh("constrain", mesh)
 
     def one(front: ModuleType, a: Any) -> Any:
         at = where or front.mesh_of(a) or last_mesh()

@@ -92,10 +92,11 @@ def tensor_parallel(module: Any, axis: str = "model") -> dict[str, Any]:
                 full = f"{name}.{inner}" if name else inner
                 if full in here:
                     plan[full] = _split(style, here[full].dim(), axis)
-    for pattern, style in _declared(module).items():
+    for pattern, style in declared(module, "tp").items():
         for name, p in here.items():
             owner, _, kind = name.rpartition(".")
-            if _fits(owner, pattern) and kind in ("weight", "bias") and (spec := _split(style, p.dim(), axis)):
+            named = fits(name, pattern) or (fits(owner, pattern) and kind in ("weight", "bias"))
+            if named and (spec := _split(style, p.dim(), axis)):
                 plan[name] = spec
     if not plan:
         raise ValueError(
@@ -106,28 +107,29 @@ def tensor_parallel(module: Any, axis: str = "model") -> dict[str, Any]:
 
 
 def _split(style: str, ndim: int, axis: str) -> Any:
-    """Of a weight (out, in), or a bias (out)."""
-    if style.startswith(_COLUMNS):
-        return (axis, None) if ndim == 2 else (axis,)
-    if style.startswith((_ROWS, "embedding_rowwise")) and ndim == 2:
-        return (axis, None) if style.startswith("embedding") else (None, axis)
+    """Of a weight (out, in), or of experts' (experts, out, in), or a bias (out)."""
+    stack = (None,) * (ndim - 2)
+    if style.removeprefix("packed_").startswith(_COLUMNS):
+        return (*stack, axis, None) if ndim > 1 else (axis,)
+    if style.removeprefix("packed_").startswith((_ROWS, "embedding_rowwise")) and ndim > 1:
+        return (axis, None) if style.startswith("embedding") else (*stack, None, axis)
     return None
 
 
-def _declared(module: Any) -> dict[str, str]:
-    """What a model of Hugging Face says of its own layers."""
-    declared: dict[str, str] = {}
+def declared(module: Any, kind: str) -> dict[str, str]:
+    """What a model of Hugging Face says of its own layers; `kind`: "tp", or "ep" of experts."""
+    said: dict[str, str] = {}
     prefix = getattr(module, "base_model_prefix", "")
     base = f"{prefix}." if prefix and hasattr(module, prefix) else ""
     config = getattr(module, "config", None)
-    for pattern, style in (getattr(config, "base_model_tp_plan", None) or {}).items():
-        declared[base + pattern] = style
-    for pattern, style in (getattr(type(module), "_tp_plan", None) or {}).items():
-        declared[pattern] = style
-    return declared
+    for pattern, style in (getattr(config, f"base_model_{kind}_plan", None) or {}).items():
+        said[base + pattern] = style
+    for pattern, style in (getattr(type(module), f"_{kind}_plan", None) or {}).items():
+        said[pattern] = style
+    return said
 
 
-def _fits(name: str, pattern: str) -> bool:
+def fits(name: str, pattern: str) -> bool:
     """Their patterns: a star is one part of a name."""
     parts, wanted = name.split("."), pattern.split(".")
     return len(parts) == len(wanted) and all(w in ("*", p) for p, w in zip(parts, wanted, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -62,6 +63,10 @@ def graft(program: Any, *, onto: str) -> Any:
         step = tg.graft(tf_step, onto="jax")
         loss = step(x, y)
 
+    A `tf.Module`, or a layer or model of Keras, is onto `"torch"` and `"tensorflow"` a module with its variables, onto
+    `"jax"` `(apply, params, buffers)`, onto `"numpy"` a function that can be saved. Derivatives are those of
+    TensorFlow's tape, custom ones included. The folder of a SavedModel is a mapping of its signatures.
+
     Raises:
         TypeError: for programs and frameworks that are not known here.
         BackendNotAvailableError: for a backend unknown or not installed.
@@ -76,11 +81,10 @@ def graft(program: Any, *, onto: str) -> Any:
         from tensorgraft.frontends.torch.graph.grafted import graft_module
 
         return graft_module(program, onto)
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None and isinstance(program, tensorflow.types.experimental.GenericFunction):
-        from tensorgraft.frontends.tensorflow.grafted import GraftedGraph
+    if _is_of_tensorflow(program):
+        from tensorgraft.frontends.tensorflow import graft_tensorflow
 
-        return GraftedGraph(program, registry.get(onto))
+        return graft_tensorflow(program, registry.get(onto))
     if callable(program) and not isinstance(program, type) and onto == "jax":
         registry.lookup("jax")
         from tensorgraft.frontends.jax.by_rules import ByRules
@@ -106,3 +110,17 @@ def graft(program: Any, *, onto: str) -> Any:
         " onto 'torch', 'tensorflow', 'numpy' or 'jax', or a tf.function onto any backend, not a"
         f" {type(program).__qualname__} onto {onto!r}"
     )
+
+
+def _is_of_tensorflow(program: Any) -> bool:
+    """A function of TensorFlow, a `tf.Module`, a layer or a model of Keras on TensorFlow, a SavedModel's folder."""
+    if isinstance(program, str | os.PathLike):
+        return os.path.exists(os.path.join(program, "saved_model.pb"))
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None:
+        return False
+    keras = sys.modules.get("keras")
+    if keras is not None and isinstance(program, keras.Layer) and keras.config.backend() == "tensorflow":
+        return True
+    kinds = tensorflow.types.experimental
+    return isinstance(program, kinds.GenericFunction | kinds.ConcreteFunction | tensorflow.Module)

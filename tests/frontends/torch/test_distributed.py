@@ -66,6 +66,13 @@ def test_distributed(backend: str, processes: int, tmp_path: Path) -> None:
         assert result.pop("backend") == "graft"
         assert result.pop("collectives") == {}
         assert result.pop("joined")
+        if backend == "jax":
+            shapes, dtypes, roots, inside = result.pop("differing")
+            for r in range(processes):
+                assert f"process {r} calls all_reduce (sum) of float32[{30 + r}]" in shapes
+                assert f"process {r} calls broadcast from {r}" in roots
+                assert f"process {r} calls a compiled function with {1 + r} collectives" in inside
+            assert "of int32[30]" in dtypes and "of float32[30]" in dtypes
         assert result["releases"] == [True, True]
         assert len(result) == 14
         for name, (on_cpu, on_device) in result.items():

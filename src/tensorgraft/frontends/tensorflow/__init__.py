@@ -1,6 +1,25 @@
 """TensorFlow's programs: graphs of its raw operations, as plans of hub operations.
 
-`reading` makes of a `tf.function` a `FunctionGraph`, which knows nothing of TensorFlow; `planning` resolves its nodes to
-rules (`rule`, `rules`); `program` runs a plan as a function of arrays and of what the variables hold; `grafted` is what
-users get.
+`reading` makes of a `tf.function` a `FunctionGraph`, which knows nothing of TensorFlow; `planning` resolves its nodes
+to rules (`rule`, `rules`); `program` runs a plan as a function of arrays and of what the variables hold; `grafted` is
+what users get.
 """
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tensorgraft.hub.backend import Backend
+
+
+def graft_tensorflow(program: Any, xp: Backend) -> Any:
+    """What `tg.graft` makes of a function or a model of TensorFlow, or of the folder of a SavedModel."""
+    if isinstance(program, str | os.PathLike):
+        from tensorgraft.frontends.tensorflow.saved import GraftedSignatures
+
+        return GraftedSignatures(os.fspath(program), xp)
+    from tensorgraft.frontends.tensorflow.grafted import GraftedGraph
+    from tensorgraft.frontends.tensorflow.models import graft_model, is_model
+
+    return graft_model(program, xp) if is_model(program) else GraftedGraph(program, xp)

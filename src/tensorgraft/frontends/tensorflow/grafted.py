@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorgraft.compiled.function import compiles_by
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.program import GraphProgram
-from tensorgraft.frontends.tensorflow.reading import read_function
+from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
 from tensorgraft.hub.backend import Backend
 
 Array = Any
@@ -42,27 +42,31 @@ class GraftedGraph:
         """Raises UnsupportedOperationError for an operation without a rule, before anything is computed; ValueError and
         TypeError, TensorFlow's, for arguments that the function does not take; TracedValueError where a shape depends
         on values that are being traced."""
+        with self.xp.native_scope():
+            signature, arrays = self.signature(args, kwargs)
+            return signature(arrays)
+
+    def signature(self, args: Any, kwargs: Any) -> tuple[GraphSignature, list[Array | None]]:
+        """(what is known for calls like this one, the arrays among its leaves)."""
         xp = self.xp
         call: Any = (args, kwargs)
         leaves, structure = optree.tree_flatten(call, none_is_leaf=True, namespace="tensorgraft.tensorflow")
-        with xp.native_scope():
-            arrays = [self._operand(x) for x in leaves]
-            marks = [
-                (type(x), x) if a is None else (tuple(xp.shape(a)), xp.dtype_of(a))
-                for x, a in zip(leaves, arrays, strict=True)
-            ]
-            key = (structure, *marks)
-            try:
-                signature = self._signatures.get(key)
-            except TypeError:
-                odd = next(x for x, a in zip(leaves, arrays, strict=True) if a is None and not _is_hashable(x))
-                raise TypeError(
-                    f"{self.__name__} was given a {type(odd).__qualname__}, which is neither an array of {xp.name} nor"
-                    " hashable"
-                ) from None
-            if signature is None:
-                signature = self._signatures[key] = self._trace(leaves, arrays, structure)
-            return signature(arrays)
+        arrays = [self._operand(x) for x in leaves]
+        marks = [
+            (type(x), x) if a is None else (tuple(xp.shape(a)), xp.dtype_of(a))
+            for x, a in zip(leaves, arrays, strict=True)
+        ]
+        try:
+            signature = self._signatures.get((structure, *marks))
+        except TypeError:
+            odd = next(x for x, a in zip(leaves, arrays, strict=True) if a is None and not _is_hashable(x))
+            raise TypeError(
+                f"{self.__name__} was given a {type(odd).__qualname__}, which is neither an array of {xp.name} nor"
+                " hashable"
+            ) from None
+        if signature is None:
+            signature = self._signatures[structure, *marks] = self._trace(leaves, arrays, structure)
+        return signature, arrays
 
     def _operand(self, x: Any) -> Array | None:
         xp = self.xp
@@ -82,9 +86,14 @@ class GraftedGraph:
         args, kwargs = optree.tree_unflatten(structure, specs)
         if isinstance(self.fn, ConcreteFunction):
             concrete = self.fn
+        elif getattr(self.fn, "input_signature", None) is not None:  # which says the shapes itself
+            concrete = self.fn.get_concrete_function()
         else:
             concrete = self.fn.get_concrete_function(*args, **kwargs)
-        return GraphSignature(xp, concrete, _order(concrete, args, kwargs, specs), self.is_compiled)
+        return self._signed(concrete, _order(concrete, args, kwargs, specs))
+
+    def _signed(self, concrete: Any, order: list[int]) -> GraphSignature:
+        return GraphSignature(self.xp, concrete, order, self.is_compiled)
 
 
 def _is_hashable(x: Any) -> bool:
@@ -111,78 +120,52 @@ def _order(concrete: Any, args: Any, kwargs: Any, specs: Sequence[Any]) -> list[
 
 
 class GraphSignature:
-    """The function for calls that look the same."""
+    """The function for calls that look the same. `names`: of variables, by their handles' identity."""
 
-    def __init__(self, xp: Backend, concrete: Any, order: Sequence[int], compiled: bool) -> None:
-        self.xp, self.concrete, self.order = xp, concrete, order
-        self.held, captures = captured(concrete)
-        self.program = GraphProgram(read_function(concrete.graph), captures, compiled)
+    def __init__(self, xp: Backend, concrete: Any, order: Sequence[int], compiled: bool, names: Any = None) -> None:
+        self.xp, self.order = xp, order
+        self.traced = TracedFunctionGraph(concrete, names)
+        self.program = GraphProgram(self.traced.captured, list(self.traced.held), compiled, self.traced.derive)
+        self.native = xp.differentiable(self.program)
         self._structure = concrete.structured_outputs
 
-    def __call__(self, leaves: Sequence[Array | None]) -> Any:
+    def run(self, values: Sequence[Array], leaves: Sequence[Array | None]) -> tuple[Any, dict[str, Array]]:
+        """(results, what variables have become), for the values of those that the program has, in order."""
         xp = self.xp
-        values = [value_of(xp, self.held[name]) for name in self.program.variables]
-        results, became = self.program(xp, values, [leaves[i] for i in self.order])
+        arrays = [*values, *[leaves[i] for i in self.order]]
+        followed = xp.has_tape or xp.in_trace() or xp.is_tracing() or any(map(xp.is_traced, arrays))
+        outputs = self.native(*arrays) if followed else self.program.primal(xp, arrays)
+        n = len(outputs) - len(self.program.written)
+        return structured(self._structure, outputs[:n]), dict(zip(self.program.written, outputs[n:], strict=True))
+
+    def __call__(self, leaves: Sequence[Array | None]) -> Any:
+        xp, held = self.xp, self.traced.held
+        results, became = self.run([value_of(xp, v) for v in held.values()], leaves)
         for name, value in became.items():
-            write(xp, self.held[name], value)
-        return structured(self._structure, results)
-
-
-def captured(concrete: Any) -> tuple[dict[str, tf.Variable], list[str | np.ndarray]]:
-    """(variables by unique names, for each capture the name of one or a value). Raises TypeError for other resources:
-    tables, iterators."""
-    handles = {id(v.handle): v for v in (*concrete.graph.variables, *concrete.variables)}
-    held: dict[str, tf.Variable] = {}
-    names: dict[int, str] = {}
-    captures: list[str | np.ndarray] = []
-    for inside, outside in zip(concrete.graph.internal_captures, concrete.captured_inputs, strict=True):
-        variable = handles.get(id(outside))
-        if variable is not None:
-            if id(outside) not in names:
-                names[id(outside)] = name = _unique(getattr(variable, "name", "variable"), held)
-                held[name] = variable
-            captures.append(names[id(outside)])
-        elif outside.dtype in (tf.resource, tf.variant):
-            raise TypeError(
-                f"{concrete.name} captures {inside.op.name!r}, a {outside.dtype.name} that is no variable (a look-up"
-                " table, an iterator): do that part with TensorFlow, and pass its result as an argument"
-            )
-        else:
-            captures.append(outside.numpy())
-    return held, captures
-
-
-def _unique(name: str, taken: Any) -> str:
-    name = name.removesuffix(":0")
-    return name if name not in taken else next(n for k in range(1, len(taken) + 2) if (n := f"{name}_{k}") not in taken)
+            write(xp, held[name], value)
+        return results
 
 
 def value_of(xp: Backend, variable: tf.Variable) -> Array:
-    value = variable.read_value()
-    array = xp.operand(value)
-    return xp.asarray(value.numpy()) if array is None else array
+    array = xp.operand(variable)
+    return xp.adopt(variable.numpy()) if array is None else array
 
 
 def write(xp: Backend, variable: tf.Variable, value: Array) -> None:
-    if xp.operand(variable.read_value()) is not None:  # arrays of TensorFlow: traced ones, too
-        variable.assign(value)
+    if isinstance(value, tf.Tensor):  # traced ones, too
+        variable.assign(value, read_value=False)
     elif xp.is_traced(value):
         raise TracedValueError(
-            f"the variable {variable.name!r} is written while {xp.name} traces the call, when there is no value yet that"
-            " it could hold: use tg.jit in the place of the framework's own"
+            f"the variable {variable.name!r} is written while {xp.name} traces the call, when there is no value yet"
+            " that it could hold: use tg.jit in the place of the framework's own"
         )
     else:
-        variable.assign(xp.to_numpy(value))
+        variable.assign(xp.to_numpy(value), read_value=False)
 
 
 def structured(structure: Any, results: Sequence[Array]) -> Any:
     remaining = iter(results)
     return tf.nest.map_structure(lambda x: next(remaining) if isinstance(x, tf.TypeSpec | tf.Tensor) else x, structure)
-
-
-def graft_tensorflow(program: Any, xp: Backend) -> Any:
-    """What `tg.graft` makes of a `tf.function`."""
-    return GraftedGraph(program, xp)
 
 
 compiles_by(GraftedGraph, operator.methodcaller("compiled"))

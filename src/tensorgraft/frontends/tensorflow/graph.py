@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -72,16 +72,43 @@ class FunctionGraph:
         nodes = [_moved(self.nodes[old], at) for old in kept]
         return FunctionGraph(self.name, nodes, [at[i] for i in self.inputs], [(at[p], k) for p, k in outputs])
 
+    def split(self, late: Sequence[int]) -> tuple[FunctionGraph, FunctionGraph, list[int]]:
+        """In two, for arguments that come later: (the function of the others, which gives what the second one reads of
+        it; the second one, of that and of the late arguments; which outputs are those of the second). What is no late
+        output is one of the first, in front."""
+        behind = {self.inputs[i] for i in late}
+        for place, node in enumerate(self.nodes):
+            if any(p in behind for p, _ in node.inputs):
+                behind.add(place)
+        ends = [k for k, (place, _) in enumerate(self.outputs) if place in behind]
+        asked = [v for p in sorted(behind) for v in self.nodes[p].inputs]
+        cut = list(dict.fromkeys(v for v in asked if v[0] not in behind))
+        early = [place for place in range(len(self.nodes)) if place not in behind]
+        at = {old: new for new, old in enumerate(early)}
+        first = FunctionGraph(
+            self.name,
+            [_moved(self.nodes[old], at) for old in early],
+            [at[place] for i, place in enumerate(self.inputs) if i not in late],
+            [(at[p], k) for p, k in (*(v for v in self.outputs if v[0] not in behind), *cut)],
+        )
+        handed = [_placeholder(self.nodes[p], k) for p, k in cut]
+        order = sorted(behind)
+        places: dict[Value, Value] = {v: (i, 0) for i, v in enumerate(cut)}
+        for new, old in enumerate(order):
+            places |= {(old, k): (len(cut) + new, k) for k in range(len(self.nodes[old].dtypes))}
+        nodes = [*handed, *(_with_inputs(self.nodes[old], places) for old in order)]
+        inputs = [*range(len(cut)), *(places[self.inputs[i], 0][0] for i in late)]
+        return first, FunctionGraph(self.name, nodes, inputs, [places[self.outputs[k]] for k in ends]), ends
+
+
+def _placeholder(node: GraphNode, k: int) -> GraphNode:
+    return GraphNode(f"{node.name}:{k}", "Placeholder", (), (), {}, (node.shapes[k],), (node.dtypes[k],), node.place)
+
+
+def _with_inputs(node: GraphNode, places: dict[Value, Value]) -> GraphNode:
+    return replace(node, inputs=tuple(places[v] for v in node.inputs), controls=())
+
 
 def _moved(node: GraphNode, at: dict[int, int]) -> GraphNode:
-    return GraphNode(
-        node.name,
-        node.op,
-        tuple((at[p], k) for p, k in node.inputs),
-        tuple(at[p] for p in node.controls if p in at),
-        node.attributes,
-        node.shapes,
-        node.dtypes,
-        node.place,
-        node.stateful,
-    )
+    inputs = tuple((at[p], k) for p, k in node.inputs)
+    return replace(node, inputs=inputs, controls=tuple(at[p] for p in node.controls if p in at))

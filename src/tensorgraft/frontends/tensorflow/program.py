@@ -1,63 +1,178 @@
-"""A graph as a function of flat arrays: the arguments, and what the variables that it captures hold."""
+"""A graph as a function of flat arrays: what its variables hold, and the arguments. TensorFlow makes the derivatives,
+as graphs too."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tensorgraft.compiled.steps import CompiledPart
+from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
+from tensorgraft.frontends.tensorflow.carried import Carried
 from tensorgraft.frontends.tensorflow.cells import written
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph
 from tensorgraft.frontends.tensorflow.planning import plan
-from tensorgraft.frontends.tensorflow.values import VariableCell, lifted
+from tensorgraft.frontends.tensorflow.values import VariableCell, is_known, lifted
+from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
 Array = Any
 
 
+@dataclass(frozen=True)
+class CapturedGraph:
+    """A graph and what it captures: its last arguments are variables, by name, and values."""
+
+    graph: FunctionGraph
+    captures: tuple[str | np.ndarray, ...]
+
+    @property
+    def count(self) -> int:
+        """How many arguments are none of these."""
+        return len(self.graph.inputs) - len(self.captures)
+
+    def written(self) -> list[str]:
+        """The variables that it writes."""
+        writes = written(self.graph)
+        names = [c for i, c in enumerate(self.captures) if isinstance(c, str) and self.count + i in writes]
+        return list(dict.fromkeys(names))
+
+    def run(
+        self, xp: Backend, variables: Sequence[str], values: Sequence[Array], arguments: Sequence[Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """(results, what all variables hold then)."""
+        cells = {name: VariableCell(x, name) for name, x in zip(variables, values, strict=True)}
+        captured = [cells[c] if isinstance(c, str) else c for c in self.captures]
+        results = plan(self.graph)(xp, *arguments, *captured)
+        return results, {name: cell.value for name, cell in cells.items()}
+
+
+# (what is wanted: "gradient", "pullback" or "pushforward"; the places of arguments) -> a graph of more arguments
+Derive = Callable[[str, tuple[int, ...]], tuple[CapturedGraph, "Derive"]]
+
+
 class GraphProgram:
-    """Takes the values of variables, then arguments, and gives results, then those values that were written.
+    """A function of flat arrays (`hub.interchange.Differentiable`): the values of variables, then the arguments. It
+    gives the results, then the values of those variables that it writes, by which nothing is differentiated.
 
     Arguments:
-        graph: its arguments come first, then what it captures.
-        captures: for each of these the name of a variable, or a value. A variable may be captured twice.
-        compiled: whether it is one compiled program of the backend.
+        captured: the graph.
+        variables: the names of the variables, in order; it may capture fewer.
+        compiled: whether each part is one compiled program of the backend.
+        derive: what makes graphs of derivatives.
 
     Raises UnsupportedOperationError where a node, also in the body of a loop, has no rule.
     """
 
-    def __init__(self, graph: FunctionGraph, captures: Sequence[str | np.ndarray], compiled: bool) -> None:
-        self.graph, self.captures = graph, list(captures)
-        self.count = len(graph.inputs) - len(self.captures)
-        self.variables = list(dict.fromkeys(c for c in self.captures if isinstance(c, str)))
-        self._plan = plan(graph)
-        writes = written(graph)
-        self.written = [
-            name
-            for name in self.variables
-            if any(c is not None and c == name for i, c in enumerate(self.names) if self.count + i in writes)
-        ]
-        self.part = CompiledPart(self.evaluate, compiled)
+    def __init__(
+        self, captured: CapturedGraph, variables: Sequence[str], compiled: bool, derive: Derive | None = None
+    ) -> None:
+        plan(captured.graph)
+        self.captured, self.variables, self.is_compiled = captured, list(variables), compiled
+        self.written = captured.written()
+        self._derive = derive
+        self._derived: dict[Any, Any] = {}
+        self.main = CompiledPart(self._evaluate, compiled)
 
-    @property
-    def names(self) -> list[str | None]:
-        """For each capture the variable that it is."""
-        return [c if isinstance(c, str) else None for c in self.captures]
-
-    def evaluate(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
+    def _evaluate(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         n = len(self.variables)
-        cells = {name: VariableCell(x, name) for name, x in zip(self.variables, arrays[:n], strict=True)}
-        captured = [cells[c] if isinstance(c, str) else c for c in self.captures]
-        results = self._plan(xp, *arrays[n:], *captured)
-        return [lifted(xp, x) for x in (*results, *(cells[name].value for name in self.written))]
+        results, held = self.captured.run(xp, self.variables, arrays[:n], arrays[n:])
+        return [lifted(xp, x) for x in (*results, *(held[name] for name in self.written))]
 
-    def __call__(
-        self, xp: Backend, values: Sequence[Array], arrays: Sequence[Array]
-    ) -> tuple[list[Array], dict[str, Array]]:
-        """(results, what variables have become)."""
-        outputs = self.part(xp, [*values, *arrays])
-        n = len(outputs) - len(self.written)
-        return outputs[:n], dict(zip(self.written, outputs[n:], strict=True))
+    def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
+        return self.main(xp, arrays)
+
+    # ---- derivatives -----------------------------------------------------------------------------------------------
+
+    def forward(
+        self, xp: Backend, arrays: Sequence[Array], wanted: tuple[int, ...]
+    ) -> tuple[Sequence[Array], Sequence[Array]]:
+        halves = self._halves(wanted)
+        outputs = halves.first(xp, arrays)
+        return outputs[: halves.results], outputs[halves.results :]
+
+    def backward(
+        self, xp: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], wanted: tuple[int, ...]
+    ) -> Sequence[Array]:
+        halves = self._halves(wanted)
+        return halves.second(xp, [*residuals, *cotangents[: halves.cotangents]])
+
+    def _once(self, kind: str, wanted: tuple[int, ...], make: Callable[[CapturedGraph, Derive], Any]) -> Any:
+        if (kind, wanted) not in self._derived:
+            if self._derive is None:
+                raise DerivativeError("a program that was read from a file has no derivative")
+            self._derived[kind, wanted] = make(*self._derive(kind, wanted))
+        return self._derived[kind, wanted]
+
+    def _halves(self, wanted: tuple[int, ...]) -> ForwardAndBackward:
+        return self._once("gradient", wanted, lambda captured, _: ForwardAndBackward(self, captured, len(wanted)))
+
+    def _program(self, kind: str, wanted: tuple[int, ...]) -> GraphProgram:
+        def make(captured: CapturedGraph, derive: Derive) -> GraphProgram:
+            return GraphProgram(captured, self.variables, self.is_compiled, derive)
+
+        return self._once(kind, wanted, make)
+
+    def pullback(self, wanted: tuple[int, ...]) -> GraphProgram:
+        return self._program("pullback", wanted)
+
+    def pushforward(self, wanted: tuple[int, ...]) -> GraphProgram:
+        return self._program("pushforward", wanted)
+
+    def batched(self, axes: tuple[int | None, ...], size: int) -> Any:
+        raise DerivativeError(
+            "a TensorFlow program has no rule for batches: map it with tf.vectorized_map before it is grafted, or give"
+            " it arguments with one more axis"
+        )
+
+
+class ForwardAndBackward:
+    """The graph of results and derivatives, cut where the cotangents come in. What goes over the cut and is an array is
+    a residual; what is known, the shapes among it, stays known."""
+
+    def __init__(self, program: GraphProgram, captured: CapturedGraph, wanted: int) -> None:
+        graph = captured.graph
+        late = range(program.captured.count, captured.count)
+        self.cotangents = len(late)
+        early, self._late, self._ends = graph.split(late)
+        self._early = CapturedGraph(early, captured.captures)
+        self._program, self._wanted = program, wanted
+        self._plain = len(graph.outputs) - wanted  # outputs that are results
+        plan(early), plan(self._late)
+        self.results = self._plain + len(program.written)
+        self._like: list[Any] = []
+        self._carried: Carried | None = None
+        self.first = CompiledPart(self._forward, program.is_compiled)
+        self.second = CompiledPart(self._backward, program.is_compiled)
+
+    def _forward(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
+        program = self._program
+        n = len(program.variables)
+        outputs, held = self._early.run(xp, program.variables, arrays[:n], arrays[n:])
+        count = self._plain + self._wanted - len(self._ends)
+        cut = [x.value if isinstance(x, VariableCell) else x for x in outputs[count:]]
+        gradients = outputs[self._plain : count]  # which depend on no cotangent: zeros
+        self._like = [*gradients, *cut]
+        self._cells = [isinstance(x, VariableCell) for x in outputs[count:]]
+        self._carried = Carried(xp, [x for x in self._like if not is_known(x)])
+        results = [*outputs[: self._plain], *(held[name] for name in program.written)]
+        return [*(lifted(xp, x) for x in results), *self._carried.arrays]
+
+    def _backward(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
+        assert self._carried is not None
+        n = len(arrays) - self.cotangents
+        values = iter(self._carried.on(xp).values(arrays[:n]))
+        whole = [x if is_known(x) else next(values) for x in self._like]
+        fixed = self._wanted - len(self._ends)
+        cut = [VariableCell(x) if c else x for x, c in zip(whole[fixed:], self._cells, strict=True)]
+        late = iter(plan(self._late)(xp, *cut, *arrays[n:]))
+        early = iter(whole[:fixed])
+        return [lifted(xp, next(late) if self._plain + k in self._ends else next(early)) for k in range(self._wanted)]
+
+
+def is_smooth(dtype: np.dtype | None) -> bool:
+    return dtype is not None and dtypes.is_inexact(dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import heapq
 import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import tensorflow as tf
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Shape, Value
 
 _NO_ARRAYS = (tf.resource, tf.variant)
-_INSIDE = tuple(os.sep + name + os.sep for name in ("tensorflow", "keras", "tensorgraft"))
+_LIBRARIES = ("tensorflow", "keras", "tf_keras", "tensorgraft")
 _KEPT = "_tensorgraft_graph"  # a graph's own FunctionGraph
 
 
@@ -32,13 +33,18 @@ def read(graph: tf.Graph, outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tens
     return FunctionGraph(name, nodes, [at[t.op] for t in inputs], [value(t) for t in outputs])
 
 
-def read_function(graph: Any) -> FunctionGraph:
-    """That of a `FuncGraph`, once."""
-    known = getattr(graph, _KEPT, None)
-    if known is None:
-        known = read(graph, graph.outputs, graph.inputs, graph.name)
-        setattr(graph, _KEPT, known)
-    return known
+def read_function(graph: Any, inputs: int | None = None, outputs: int | None = None) -> FunctionGraph:
+    """That of a `FuncGraph`, read once, with its first inputs and outputs: TensorFlow adds some at the end when it
+    differentiates a function."""
+    kept = getattr(graph, _KEPT, None)
+    if kept is None:
+        kept = {}
+        setattr(graph, _KEPT, kept)
+    arguments, results = graph.inputs[:inputs], graph.outputs[:outputs]
+    key = len(arguments), len(results)
+    if key not in kept:
+        kept[key] = read(graph, results, arguments, graph.name)
+    return kept[key]
 
 
 def _needed(ends: Sequence[tf.Operation]) -> set[tf.Operation]:
@@ -95,7 +101,11 @@ def _node(op: tf.Operation, at: dict[tf.Operation, int], graph: tf.Graph) -> Gra
 
 
 def _place(op: tf.Operation) -> str:
-    frames = [frame for frame in op.traceback or () if not any(inside in frame.filename for inside in _INSIDE)]
+    """The line of the user's that made it: the last one outside of libraries."""
+    inside = tuple(
+        os.path.dirname(str(sys.modules[name].__file__)) + os.sep for name in _LIBRARIES if name in sys.modules
+    )
+    frames = [frame for frame in op.traceback or () if not frame.filename.startswith(inside)]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
@@ -131,14 +141,14 @@ def _called(name: str, graph: Any) -> FunctionGraph:
     around = graph
     while around is not None:
         function = around._functions.get(name) if hasattr(around, "_functions") else None
-        inner = getattr(function, "graph", None)
-        if inner is not None:
-            return read_function(inner)
+        if function is not None and function.graph is not None:
+            signature = function.definition.signature
+            return read_function(function.graph, len(signature.input_arg), len(signature.output_arg))
         around = getattr(around, "outer_graph", None)
     return read_function(_from_context(name))
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=1024)
 def _from_context(name: str) -> Any:
     from tensorflow.python.eager import context
     from tensorflow.python.framework.function_def_to_graph import function_def_to_graph

@@ -9,7 +9,8 @@ A rule is a function of the hub, of the node's operands, and of those of the nod
 Operands are arrays of the backend `xp`, of TensorFlow's shapes and dtypes. `known=` names operands that have to be
 numbers (shapes, axes): these come as `numpy.ndarray`, and where a trace does not know them, that is an error before the
 rule is called. `either=` names operands that may be `numpy.ndarray` or arrays of the backend: positions that a loop may
-compute (`EVERY`: all of them, lists and variables too). Operands may be named by their position too (`known=(-1,)`, where the number of operands varies).
+compute (`EVERY`: all of them as they come, lists and variables too). Operands may be named by their position where
+their number varies: `known=(-1,)`.
 
     @rule("Reshape", known=("shape",))
     def reshape(xp, x, shape):

@@ -4,34 +4,74 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from datetime import timedelta
 from typing import Any
 
 from tensorgraft.hub import processes
 
+_FAILED = "absent "
 _kept: list[Any] = []  # the first process's store, which others may still ask
 
 
 def coordinator(told: processes.Launched) -> str:
-    """HOST:PORT on the machine of the first process, free when it chose: the same for all. Waits for that process.
+    """HOST:PORT on the machine of the first process, free when it chose: the same for all, once all are here.
 
-    Raises `torch.distributed.DistStoreError` where it does not come."""
-    from torch.distributed import PrefixStore, TCPStore
+    Raises RuntimeError, on every process, which says who has not come in `hub.processes.wait_seconds()`."""
+    from torch.distributed import DistError, PrefixStore, TCPStore
 
-    first = told.rank == 0
+    first, seconds = told.rank == 0, processes.wait_seconds()
     theirs = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    timeout = timedelta(seconds=processes.wait_seconds())
-    # as `init_process_group` makes it: a process that has one serves both
-    store = TCPStore(
-        told.address, told.port, told.count, first and not theirs, timeout, wait_for_workers=False, multi_tenant=True
-    )
-    shared = PrefixStore(f"tensorgraft/{told.attempt}", store)
-    if first:
-        _kept.append(store)
-        with socket.create_connection((told.address, told.port)) as line:
-            host = line.getsockname()[0]  # of this machine, as it is reached from there
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
-            free.bind((host, 0))
-            port = free.getsockname()[1]
-        shared.set("coordinator", f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-    return shared.get("coordinator").decode()
+    try:
+        # as `init_process_group` makes it: a process that has one serves both
+        store = TCPStore(
+            told.address,
+            told.port,
+            told.count,
+            is_master=first and not theirs,
+            timeout=timedelta(seconds=seconds),
+            wait_for_workers=False,
+            multi_tenant=True,
+        )
+        shared = PrefixStore(f"tensorgraft/{told.attempt}", store)
+        shared.set(str(told.rank), "here")
+        if first:
+            _kept.append(store)
+            absent = _absent(shared, told.count, seconds)
+            shared.set("coordinator", f"{_FAILED}{absent}" if absent else _free_port(told))
+        shared.wait(["coordinator"], timedelta(seconds=2 * seconds))
+    except DistError as error:
+        raise RuntimeError(
+            f"process {told.rank} of {told.count} does not find the others at {told.address}:{told.port}:"
+            f" {str(error).splitlines()[0]}"
+        ) from None
+    where = shared.get("coordinator").decode()
+    if where.startswith(_FAILED):
+        raise RuntimeError(
+            f"process {where.removeprefix(_FAILED)} of {told.count} has not started JAX, the backend of the program,"
+            f" within {seconds:g} s ($TENSORGRAFT_PROCESSES_TIMEOUT) of the first. Where only some of the processes use it,"
+            " TENSORGRAFT_JOIN=0 keeps each by itself"
+        )
+    return where
+
+
+def _absent(shared: Any, count: int, seconds: float) -> str:
+    """The first process that does not come."""
+    from torch.distributed import DistStoreError
+
+    until = time.monotonic() + seconds
+    for rank in range(count):
+        try:
+            shared.wait([str(rank)], timedelta(seconds=max(until - time.monotonic(), 0.001)))
+        except DistStoreError:
+            return str(rank)
+    return ""
+
+
+def _free_port(told: processes.Launched) -> str:
+    with socket.create_connection((told.address, told.port)) as line:
+        host = line.getsockname()[0]  # of this machine, as it is reached from there
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
+        free.bind((host, 0))
+        port = free.getsockname()[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

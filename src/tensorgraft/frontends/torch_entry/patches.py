@@ -175,6 +175,13 @@ TABLE: list[Patch] = [
         "quantized.interface.refusing",
         "steps smaller than half a code would be lost silently: quantised parameters with gradients are refused",
     ),
+    # ---- tensors over many devices
+    Patch("torch.nn.Parameter.__deepcopy__", "core.placed.copying", "gradients of a copy lie as the copy does"),
+    Patch(
+        "torch.optim.Optimizer._process_value_according_to_param_policy",
+        "core.placed.loading",
+        "the state that an optimizer loads lies as its parameters do",
+    ),
     # ---- autocast, autograd
     Patch("torch.clear_autocast_cache", "device.autocast.clear_cache", "casts of weights on the device go as well"),
     Patch(
@@ -375,6 +382,11 @@ TABLE: list[Patch] = [
         "device.runtime.capturing",
         "libraries ask it before they ask a tensor for its value: a trace of `tg.jit` is such a capture",
         also=("torch.cuda.graphs.is_current_stream_capturing",),
+    ),
+    Patch(
+        "torch.nn.DataParallel.forward",
+        "device.runtime.on_one_device",
+        "what copies a module between devices is CUDA's C++; one device gives the same results",
     ),
     Patch("torch.Tensor.pin_memory", "device.runtime.pin_memory", "a backend needs no pinned memory"),
     *_each(

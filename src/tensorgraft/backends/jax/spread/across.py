@@ -18,8 +18,9 @@ from jax._src.array import ArrayImpl
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from tensorgraft import warned
+from tensorgraft.backends.jax.quotient import quotient
 from tensorgraft.backends.jax.spread.quiet import without_connections
-from tensorgraft.hub.collectives import Collective
+from tensorgraft.hub.collectives import CollectiveCall
 
 Array = Any
 
@@ -32,7 +33,7 @@ _OF_ROWS: dict[str, Callable[[Array], Array]] = {  # XLA has no such collectives
 }
 
 
-def computed(what: Collective, x: Array, axes: tuple[str, ...], n: int) -> Array:
+def computed(what: CollectiveCall, x: Array, axes: tuple[str, ...], n: int) -> Array:
     """A collective of an array of this process, among the `n` that lie along `axes`."""
     if what.kind == "all_gather":
         return lax.all_gather(x, axes)
@@ -49,14 +50,14 @@ def computed(what: Collective, x: Array, axes: tuple[str, ...], n: int) -> Array
     return _reduced(what, x, axes, n)
 
 
-def alone(what: Collective, x: Array) -> Array:
-    """A collective in a group of one."""
+def at_home(what: CollectiveCall, x: Array, n: int) -> Array:
+    """A collective for which nobody else is needed: in a group of one, or of no elements."""
     if what.kind == "all_gather":
-        return jnp.expand_dims(x, 0)
+        return jnp.broadcast_to(x, (n, *x.shape))
     return x[0] if what.kind == "reduce_scatter" else x
 
 
-def _reduced(what: Collective, x: Array, axes: tuple[str, ...], n: int) -> Array:
+def _reduced(what: CollectiveCall, x: Array, axes: tuple[str, ...], n: int) -> Array:
     name = _OF_BOOLS.get(what.reduction, what.reduction) if x.dtype == np.bool_ else what.reduction
     if name in ("sum", "avg"):
         return _average(what, lax.psum(x, axes), n)
@@ -65,8 +66,12 @@ def _reduced(what: Collective, x: Array, axes: tuple[str, ...], n: int) -> Array
     return _OF_ROWS[name](lax.all_gather(x, axes))
 
 
-def _average(what: Collective, total: Array, n: int) -> Array:
-    return lax.div(total, jnp.asarray(n, total.dtype)) if what.reduction == "avg" else total
+def _average(what: CollectiveCall, total: Array, n: int) -> Array:
+    if what.reduction != "avg":
+        return total
+    if total.dtype.kind == "c":  # divided as complex numbers, they are rounded more than once
+        return lax.complex(quotient(total.real, n), quotient(total.imag, n))
+    return lax.div(total, jnp.asarray(n, total.dtype)) if total.dtype.kind in "iu" else quotient(total, n)
 
 
 def _bits(x: Array) -> tuple[Array, Callable[[Array], Array]]:

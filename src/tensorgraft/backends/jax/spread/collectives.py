@@ -12,10 +12,10 @@ from jax.sharding import Mesh
 
 from tensorgraft.backends.jax.operation import is_tracing
 from tensorgraft.backends.jax.spread import processes
-from tensorgraft.backends.jax.spread.across import Across, alone, computed
+from tensorgraft.backends.jax.spread.across import Across, at_home, computed
 from tensorgraft.backends.jax.spread.comparing import agreed
 from tensorgraft.backends.jax.spread.meeting import in_trace
-from tensorgraft.hub.collectives import WHOLE, Collective, Group, in_words
+from tensorgraft.hub.collectives import WHOLE, CollectiveCall, Group, in_words
 
 Array = Any
 
@@ -27,9 +27,12 @@ class JaxCollectives:
     def joined_as(self) -> int | None:
         return self.device.id if processes.count() > 1 else None
 
-    def collective(self, what: Collective, arrays: Sequence[Array], group: Group, /) -> tuple[Array, ...]:
-        if group.size == 1:
-            return tuple(alone(what, x) for x in arrays)
+    def collective(self, what: CollectiveCall, arrays: Sequence[Array], group: Group, /) -> tuple[Array, ...]:
+        if group.size == 1 or not all(x.size for x in arrays):
+            return tuple(
+                at_home(what, x, group.size) if group.size == 1 or not x.size else self.collective(what, [x], group)[0]
+                for x in arrays
+            )
         if is_tracing():
             return in_trace(what, arrays, group)
         results = _eager(what, group.devices, group)(*arrays)
@@ -37,7 +40,7 @@ class JaxCollectives:
 
 
 @functools.lru_cache(maxsize=1024)
-def _eager(what: Collective, devices: tuple[int, ...], group: Group) -> Callable[..., tuple[Array, ...]]:
+def _eager(what: CollectiveCall, devices: tuple[int, ...], group: Group) -> Callable[..., tuple[Array, ...]]:
     n = group.size
 
     def agreement(arrays: Sequence[Array]) -> Any:

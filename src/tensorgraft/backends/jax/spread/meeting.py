@@ -21,7 +21,7 @@ from tensorgraft.backends.jax.operation import Tracer
 from tensorgraft.backends.jax.spread.across import Across, computed
 from tensorgraft.backends.jax.spread.comparing import agreed
 from tensorgraft.errors import TracedValueError
-from tensorgraft.hub.collectives import Collective, Group, World, in_words
+from tensorgraft.hub.collectives import CollectiveCall, Group, World, in_words
 
 Array = Any
 
@@ -59,7 +59,7 @@ class Meeting:
         devices = tuple(self._world.device_of(int(r)) for r in ranks.flat)
         return Across(_mesh(devices, ranks.shape, tuple(name for name in self._axes if name in self._met)))
 
-    def collective(self, what: Collective, arrays: Sequence[Array], group: Group) -> tuple[Array, ...]:
+    def collective(self, what: CollectiveCall, arrays: Sequence[Array], group: Group) -> tuple[Array, ...]:
         if self._world is None:
             self._world, self._axes = group.world, group.world.axes()
         names = group.world.axes_of(group)
@@ -107,7 +107,7 @@ def met() -> Iterator[Meeting]:
         _now.meetings = before
 
 
-def in_trace(what: Collective, arrays: Sequence[Array], group: Group) -> tuple[Array, ...]:
+def in_trace(what: CollectiveCall, arrays: Sequence[Array], group: Group) -> tuple[Array, ...]:
     """Raises TracedValueError in what is traced, and is no compiled function."""
     if not _now.meetings:
         raise TracedValueError(f"{what} between processes is a part of compiled functions, not of other transforms")

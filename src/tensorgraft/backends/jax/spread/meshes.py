@@ -61,9 +61,10 @@ def on_several_meshes(error: Exception, args: Sequence[Any]) -> ValueError | Non
             where = "on one device" if sharding is not None else ""
         if where:
             meshes.setdefault(where, f"{x.dtype}{list(x.shape)} {where}")
-    if len(meshes) < 2:
+    if len(meshes) < 2 and "sharding_constraint" not in str(error):
         return None
+    inside = "; a value on the way is constrained to another one" if len(meshes) < 2 else ""
     return ValueError(
-        f"operands lie on different meshes: {'; '.join(meshes.values())}. Place them on one: tg.parallel.shard(x,"
-        " mesh, spec), or tg.parallel.replicate(x, mesh)"
+        f"operands lie on different meshes: {'; '.join(meshes.values())}{inside}. Place them on one:"
+        " tg.parallel.shard(x, mesh, spec), or tg.parallel.replicate(x, mesh)"
     )

@@ -39,10 +39,13 @@ def join() -> None:
     """Join the other processes of the program, if there are any, before JAX makes its devices.
 
     Raises RuntimeError where the others do not come."""
+    started = xla_bridge.backends_are_initialized()
     if distributed.global_state.client is not None:  # the program has done it
+        if not started:
+            _prepare()
         _joined()
         return
-    if xla_bridge.backends_are_initialized() or not processes.may_join():
+    if started or not processes.may_join():
         return
     if registry.parse(registry.initial())[0] != "jax":  # used beside another backend, by some processes alone perhaps
         return
@@ -55,8 +58,7 @@ def join() -> None:
 
 
 def _initialize(address: str | None, n: int | None, rank: int | None, local: list[int] | None) -> None:
-    if asked := os.environ.get("TENSORGRAFT_DEVICES"):  # of the CPU; else one a process
-        jax.config.update("jax_num_cpu_devices", int(asked))
+    _prepare()
     # its signal handler keeps SIGTERM, by which launchers end processes, from ending one
     jax.config.update("jax_enable_preemption_service", False)
     seconds = int(processes.wait_seconds())
@@ -72,12 +74,14 @@ def _initialize(address: str | None, n: int | None, rank: int | None, local: lis
         )
     except Exception as error:
         who = "this process" if rank is None else f"process {rank} of {n}"
-        raise RuntimeError(
-            f"{who} has waited {seconds} s ($TENSORGRAFT_PROCESSES_TIMEOUT) for the others to start JAX, the backend of"
-            f" the program: {str(error).splitlines()[0]}\nWhere only some of the processes use it, TENSORGRAFT_JOIN=0"
-            " keeps each by itself."
-        ) from error
+        raise RuntimeError(f"{who} does not join the others of the program: {str(error).splitlines()[0]}") from error
     _joined()
+
+
+def _prepare() -> None:
+    if asked := os.environ.get("TENSORGRAFT_DEVICES"):  # of the CPU; else one a process
+        jax.config.update("jax_num_cpu_devices", int(asked))
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # see `together`: programs of a process alone, too
 
 
 def _local_devices() -> list[int] | None:

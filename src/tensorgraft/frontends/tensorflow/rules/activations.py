@@ -101,48 +101,54 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 @rule("TanhGrad")
 def tanh_grad(xp: Backend, y: Array, d: Array) -> Array:
-    return xp.multiply(d, xp.subtract(xp.ones_like(y), _squared(xp, y)))
+    return xp.multiply(d, xp.subtract(xp.ones_like(y), xp.multiply(y, y)))
 
 
-def _squared(xp: Backend, y: Array) -> Array:
-    y = _conjugate(xp, y)
-    return xp.multiply(y, y)
+@rule("SigmoidGrad")
+def sigmoid_grad(xp: Backend, y: Array, d: Array) -> Array:
+    return xp.multiply(xp.multiply(d, y), xp.subtract(xp.ones_like(y), y))
 
 
 def _conjugate(xp: Backend, y: Array) -> Array:
     return xp.conj(y) if dtypes.is_complex(xp.dtype_of(y)) else y
 
 
-@rule("SigmoidGrad")
-def sigmoid_grad(xp: Backend, y: Array, d: Array) -> Array:
-    y = _conjugate(xp, y)
-    return xp.multiply(xp.multiply(d, y), xp.subtract(xp.ones_like(y), y))
+def _unless_zero(xp: Backend, d: Array, x: Array) -> Array:
+    """0 where the derivative that comes in is, whatever the rest is."""
+    return _zeros_where(xp, xp.equal(d, 0), x)
 
 
 @rule("SqrtGrad")
 def sqrt_grad(xp: Backend, y: Array, d: Array) -> Array:
-    return xp.divide(xp.multiply(d, 0.5), _conjugate(xp, y))
+    return _unless_zero(xp, d, xp.divide(xp.multiply(d, 0.5), _conjugate(xp, y)))
 
 
 @rule("RsqrtGrad")
 def rsqrt_grad(xp: Backend, y: Array, d: Array) -> Array:
     y = _conjugate(xp, y)
-    return xp.multiply(xp.multiply(xp.multiply(d, -0.5), y), xp.multiply(y, y))
+    return _unless_zero(xp, d, xp.multiply(xp.multiply(xp.multiply(d, -0.5), y), xp.multiply(y, y)))
 
 
 @rule("ReciprocalGrad", "InvGrad")
 def reciprocal_grad(xp: Backend, y: Array, d: Array) -> Array:
-    return xp.negative(xp.multiply(d, _squared(xp, y)))
+    y = _conjugate(xp, y)
+    return _unless_zero(xp, d, xp.negative(xp.multiply(xp.multiply(y, d), y)))
+
+
+def _where(xp: Backend, condition: Array, d: Array) -> Array:
+    """The product of the two: NaN and infinities stay NaN. XLA would make a choice of a product with a bool."""
+    return xp.where(condition, d, xp.multiply(d, 0))
 
 
 @rule("ReluGrad")
 def relu_grad(xp: Backend, d: Array, x: Array) -> Array:
-    return xp.where(xp.greater(x, 0), d, xp.zeros_like(d))
+    return _where(xp, xp.greater(x, 0), d)
 
 
 @rule("Relu6Grad")
 def relu6_grad(xp: Backend, d: Array, x: Array) -> Array:
-    return xp.where(xp.logical_and(xp.greater(x, 0), xp.less(x, 6)), d, xp.zeros_like(d))
+    inside = xp.logical_and(xp.greater(x, 0), xp.less(x, 6))
+    return _where(xp, inside, d)
 
 
 @rule("LeakyReluGrad")

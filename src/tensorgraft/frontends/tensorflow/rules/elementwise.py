@@ -29,7 +29,7 @@ OTHERWISE = {
     "bitwise_and": "BitwiseAnd",
     "bitwise_or": "BitwiseOr",
     "bitwise_xor": "BitwiseXor",
-    "round": "Rint Round",
+    "round": "Rint",
     "erf_inv": "Erfinv",
     "isnan": "IsNan",
     "isinf": "IsInf",
@@ -38,52 +38,26 @@ OTHERWISE = {
     "bessel_i0e": "BesselI0e",
     "bessel_i1e": "BesselI1e",
 }
-SAME = [
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "cos",
-    "cosh",
-    "sin",
-    "sinh",
-    "tan",
-    "tanh",
-    "exp",
-    "expm1",
-    "log",
-    "log1p",
-    "sqrt",
-    "rsqrt",
-    "square",
-    "sigmoid",
-    "erf",
-    "erfc",
-    "lgamma",
-    "digamma",
-    "ceil",
-    "floor",
-    "logical_not",
-    "maximum",
-    "minimum",
-    "atan2",
-    "igamma",
-    "igammac",
-    "zeta",
-    "equal",
-    "not_equal",
-    "less",
-    "less_equal",
-    "greater",
-    "greater_equal",
-    "logical_and",
-    "logical_or",
-    "real",
-    "imag",
-    "sign",
-]
+SAME = {
+    *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan", "tanh", "exp", "expm1"),
+    *(
+        "log",
+        "log1p",
+        "sqrt",
+        "rsqrt",
+        "square",
+        "sigmoid",
+        "erf",
+        "erfc",
+        "lgamma",
+        "digamma",
+        "ceil",
+        "floor",
+        "sign",
+    ),
+    *("logical_not", "logical_and", "logical_or", "maximum", "minimum", "atan2", "igamma", "igammac", "zeta"),
+    *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "real", "imag"),
+}
 
 
 def _hub(name: str) -> Callable[..., Any]:
@@ -124,7 +98,10 @@ def angle(xp: Backend, x: Array) -> Array:
 
 @rule("Polygamma")
 def polygamma(xp: Backend, n: Array, x: Array) -> Array:
-    return xp.polygamma(n, x)
+    """NaN for orders that are no natural numbers."""
+    odd = xp.logical_or(xp.not_equal(n, xp.floor(n)), xp.less(n, 0))
+    y = xp.polygamma(n, x)
+    return xp.where(odd, xp.full_like(y, math.nan), y)
 
 
 @rule("ZerosLike", either=EVERY)
@@ -212,10 +189,20 @@ def truncate_mod(xp: Backend, x: Array, y: Array) -> Array:
     return xp.fmod(x, _divisor(xp, y) if _is_integer(xp, x) else y)
 
 
-@rule("Div", "TruncateDiv")
+@rule("Round")
+def round_(xp: Backend, x: Array) -> Array:
+    return x if _is_integer(xp, x) else xp.round(x)
+
+
+@rule("Div")
+def div(xp: Backend, x: Array, y: Array) -> Array:
+    return truncate_div(xp, x, y) if _is_integer(xp, x) else xp.divide(x, y)
+
+
+@rule("TruncateDiv")
 def truncate_div(xp: Backend, x: Array, y: Array) -> Array:
     if not _is_integer(xp, x):
-        return xp.divide(x, y)
+        return xp.trunc(xp.divide(x, y))
     y = _divisor(xp, y)
     return xp.integer_floor_divide(xp.subtract(x, xp.fmod(x, y)), y)
 
@@ -240,7 +227,7 @@ def pow_(xp: Backend, x: Array, y: Array) -> Array:
 
 @rule("Reciprocal", "Inv")
 def reciprocal(xp: Backend, x: Array) -> Array:
-    return truncate_div(xp, xp.ones_like(x), x)
+    return div(xp, xp.ones_like(x), x)
 
 
 @rule("SquaredDifference")

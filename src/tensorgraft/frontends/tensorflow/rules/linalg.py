@@ -171,7 +171,7 @@ def svd(xp: Backend, x: Array, *, compute_uv: bool = True, full_matrices: bool =
     if compute_uv:
         u, s, vh = xp.svd(x, full=full_matrices)
         return [s, u, adjoint(xp, vh)]
-    nothing = xp.zeros((0,), xp.dtype_of(x))
+    nothing = xp.zeros((), xp.dtype_of(x))
     return [xp.svdvals(x), nothing, nothing]
 
 
@@ -180,7 +180,7 @@ def self_adjoint_eig(xp: Backend, x: Array, *, compute_v: bool = True) -> list[A
     values, vectors = xp.eigh(x)
     dtype = xp.dtype_of(x)
     values = xp.complex(values, xp.zeros_like(values)) if dtypes.is_complex(dtype) else values
-    return [values, vectors if compute_v else xp.zeros((0,), dtype)]
+    return [values, vectors if compute_v else xp.zeros((), dtype)]
 
 
 @rule("LogMatrixDeterminant")

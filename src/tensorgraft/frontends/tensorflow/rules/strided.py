@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from tensorgraft.errors import ShapeError
+from tensorgraft.frontends.tensorflow.graph import GraphNode
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.shape import ints
 from tensorgraft.frontends.tensorflow.values import VariableCell, is_known, lifted
@@ -29,6 +30,10 @@ class SliceMasks:
     ellipsis_mask: int = 0
     new_axis_mask: int = 0
     shrink_axis_mask: int = 0
+
+    @classmethod
+    def of(cls, node: GraphNode) -> SliceMasks:
+        return cls(**{field.name: node.attributes.get(field.name, 0) for field in fields(cls)})
 
     def index(self, begin: np.ndarray, end: np.ndarray, strides: np.ndarray) -> tuple[Any, ...]:
         """As Python writes it. A shrunk axis is a number that may be out of range."""
@@ -135,20 +140,13 @@ def strided_slice(
     end: Any,
     strides: np.ndarray,
     *,
-    begin_mask: int = 0,
-    end_mask: int = 0,
-    ellipsis_mask: int = 0,
-    new_axis_mask: int = 0,
-    shrink_axis_mask: int = 0,
+    node: GraphNode,
 ) -> Array:
-    masks = SliceMasks(begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
+    masks = SliceMasks.of(node)
     begin, end = _told(xp, begin), _told(xp, end)
     if is_known(begin) and is_known(end):
         return Window.of(masks.index(begin, end, strides), xp.shape(x)).read(xp, x)
-    taken, index, positions = _rows(xp, masks, begin, end, strides, xp.shape(x))
-    sizes = tuple(1 if a in taken else n for a, n in enumerate(xp.shape(x)))
-    zero = xp.zeros((), dtypes.int32)
-    at = [_wrapped(xp, positions[taken[a]], n) if a in taken else zero for a, n in enumerate(xp.shape(x))]
+    at, index, sizes = _cut(xp, masks, begin, strides, xp.shape(x))
     return Window.of(index, sizes).read(xp, xp.dynamic_slice(x, at, sizes))
 
 
@@ -156,100 +154,80 @@ def _told(xp: Backend, x: Any) -> Any:
     return x if is_known(x) or xp.is_traced(x) else xp.to_numpy(x)
 
 
-def _wrapped(xp: Backend, at: Array, n: int) -> Array:
-    return xp.where(xp.less(at, 0), xp.add(at, n), at)
-
-
-def _rows(
-    xp: Backend, masks: SliceMasks, begin: Any, end: Any, strides: np.ndarray, extents: Ints
-) -> tuple[dict[int, int], list[Any], list[Array]]:
-    """(axis -> entry of `begin`, of axes of which one position, a traced one, is taken; the index of what is cut out
-    there; the positions). Raises ShapeError where the extent of the result is traced."""
-    begin = xp.astype(lifted(xp, begin), dtypes.int32)
-    zero = np.zeros(strides.size, np.int64)
-    index = list(masks.index(zero, zero, strides))
+def _cut(
+    xp: Backend, masks: SliceMasks, begin: Any, strides: np.ndarray, extents: Ints
+) -> tuple[list[Array], list[Any], Ints]:
+    """(where the window begins whose positions are traced, the index of what is looked at in it, its extents). Raises
+    ShapeError where the extent of the result is traced."""
+    begin = xp.unstack(xp.astype(lifted(xp, begin), dtypes.int32), 0)
+    zeros = np.zeros(strides.size, np.int64)
+    index = list(masks.index(zeros, zeros, strides))
     count = sum(1 for e in index if e is not None and e is not Ellipsis)
-    taken, axis = {}, 0
+    zero = xp.zeros((), dtypes.int32)
+    at: list[Array] = []
+    sizes: list[int] = []
     for i, entry in enumerate(index):
-        if entry is Ellipsis:
-            axis += len(extents) - count
-        elif isinstance(entry, int):
-            taken[axis] = i
-            axis += 1
-        elif entry is not None:
-            if entry != slice(None, None, entry.step):
+        if isinstance(entry, int):
+            n = extents[len(at)]
+            at.append(xp.where(xp.less(begin[i], 0), xp.add(begin[i], n), begin[i]))
+            sizes.append(1)
+        elif entry is Ellipsis or isinstance(entry, slice):
+            if entry is not Ellipsis and (entry.start, entry.stop) != (None, None):
                 raise ShapeError(
                     "a slice has bounds that depend on values being traced, so that its extent is not known: use"
                     " tf.slice with a size, or tf.gather"
                 )
-            axis += 1
-    return taken, index, xp.unstack(begin, 0)
+            for _ in range(len(extents) - count if entry is Ellipsis else 1):
+                sizes.append(extents[len(at)])
+                at.append(zero)
+    sizes += extents[len(at) :]
+    at += [zero] * (len(extents) - len(at))
+    return at, index, tuple(sizes)
 
 
-@rule("StridedSliceGrad", known=("shape", "begin", "end", "strides"))
+def _put(xp: Backend, x: Array, masks: SliceMasks, begin: Any, end: Any, strides: np.ndarray, value: Array) -> Array:
+    """`x` with `value` where the slice looks."""
+    begin, end, extents = _told(xp, begin), _told(xp, end), xp.shape(x)
+    if is_known(begin) and is_known(end):
+        return Window.of(masks.index(begin, end, strides), extents).write(xp, x, value)
+    at, index, sizes = _cut(xp, masks, begin, strides, extents)
+    part = Window.of(index, sizes).write(xp, xp.dynamic_slice(x, at, sizes), value)
+    return xp.dynamic_update_slice(x, part, at)
+
+
+@rule("StridedSliceGrad", known=("shape", "strides"), either=("begin", "end"))
 def strided_slice_grad(
     xp: Backend,
     shape: np.ndarray,
-    begin: np.ndarray,
-    end: np.ndarray,
+    begin: Any,
+    end: Any,
     strides: np.ndarray,
     d: Array,
     *,
-    begin_mask: int = 0,
-    end_mask: int = 0,
-    ellipsis_mask: int = 0,
-    new_axis_mask: int = 0,
-    shrink_axis_mask: int = 0,
+    node: GraphNode,
 ) -> Array:
-    masks = SliceMasks(begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
-    window = Window.of(masks.index(begin, end, strides), ints(shape))
-    return window.write(xp, xp.zeros(ints(shape), xp.dtype_of(d)), d)
+    masks = SliceMasks.of(node)
+    return _put(xp, xp.zeros(ints(shape), xp.dtype_of(d)), masks, begin, end, strides, d)
 
 
-@rule("TensorStridedSliceUpdate", known=("begin", "end", "strides"))
+@rule("TensorStridedSliceUpdate", known=("strides",), either=("begin", "end"))
 def tensor_strided_slice_update(
     xp: Backend,
     x: Array,
-    begin: np.ndarray,
-    end: np.ndarray,
-    strides: np.ndarray,
-    value: Array,
-    *,
-    begin_mask: int = 0,
-    end_mask: int = 0,
-    ellipsis_mask: int = 0,
-    new_axis_mask: int = 0,
-    shrink_axis_mask: int = 0,
-) -> Array:
-    masks = SliceMasks(begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
-    return Window.of(masks.index(begin, end, strides), xp.shape(x)).write(xp, x, value)
-
-
-@rule("ResourceStridedSliceAssign", writes=True, either=("begin", "end"), known=("strides",))
-def resource_strided_slice_assign(
-    xp: Backend,
-    cell: VariableCell,
     begin: Any,
     end: Any,
     strides: np.ndarray,
     value: Array,
     *,
-    begin_mask: int = 0,
-    end_mask: int = 0,
-    ellipsis_mask: int = 0,
-    new_axis_mask: int = 0,
-    shrink_axis_mask: int = 0,
+    node: GraphNode,
+) -> Array:
+    masks = SliceMasks.of(node)
+    return _put(xp, x, masks, begin, end, strides, value)
+
+
+@rule("ResourceStridedSliceAssign", writes=True, either=("begin", "end"), known=("strides",))
+def resource_strided_slice_assign(
+    xp: Backend, cell: VariableCell, begin: Any, end: Any, strides: np.ndarray, value: Array, *, node: GraphNode
 ) -> list[Any]:
-    masks = SliceMasks(begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
-    x, begin, end = cell.value, _told(xp, begin), _told(xp, end)
-    extents = xp.shape(x)
-    if is_known(begin) and is_known(end):
-        cell.value = Window.of(masks.index(begin, end, strides), extents).write(xp, x, value)
-        return []
-    taken, index, positions = _rows(xp, masks, begin, end, strides, extents)
-    sizes = tuple(1 if a in taken else n for a, n in enumerate(extents))
-    zero = xp.zeros((), dtypes.int32)
-    at = [_wrapped(xp, positions[taken[a]], n) if a in taken else zero for a, n in enumerate(extents)]
-    part = Window.of(index, sizes).write(xp, xp.dynamic_slice(x, at, sizes), value)
-    cell.value = xp.dynamic_update_slice(x, part, at)
+    cell.value = _put(xp, cell.value, SliceMasks.of(node), begin, end, strides, value)
     return []

@@ -20,7 +20,7 @@ class QuantizedPart(Storage):
         self.owner, self.number, self.kind = owner, number, kind
         backend: Any = owner.backend
         self.backend: Backend = backend.inner
-        self.capture = None
+        self.capture = self.placement = None
         self.shared = True  # the same codes may be behind other storages
 
     def _whole(self) -> Quantized:

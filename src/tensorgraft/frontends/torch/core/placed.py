@@ -5,7 +5,10 @@ A placement is the storage's: every tensor on it, views and tied parameters too,
 
 from __future__ import annotations
 
+import functools
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -101,3 +104,32 @@ def hook(parameter: Tensor) -> None:
     hooks = parameter._backward_hooks or {}
     if parameter.requires_grad and not any(isinstance(h, Follow) for h in hooks.values()):
         parameter.register_hook(Follow(parameter))
+
+
+# ---- what PyTorch makes of a parameter (`torch_entry/patches`) -------------------------------------------------------
+
+
+def copying(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`copy.deepcopy` of a parameter, which stays where the parameter does; PyTorch copies no hooks."""
+
+    @functools.wraps(original)
+    def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
+        new = original(self, memo)
+        follow(new, self)
+        if self._backward_hooks and any(isinstance(h, Follow) for h in self._backward_hooks.values()):
+            hook(new)
+        return new
+
+    return deepcopy
+
+
+def loading(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """What an optimizer takes from a state dict for a parameter."""
+
+    @functools.wraps(original)
+    def process(param: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        new = original(param, value, *args, **kwargs)
+        follow(new, param)
+        return new
+
+    return process

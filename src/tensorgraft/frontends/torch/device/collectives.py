@@ -27,7 +27,7 @@ from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.schema import Overload
 from tensorgraft.frontends.torch.core.tensors import cell_of, on_device
-from tensorgraft.frontends.torch.device.exchanges import RULES, Exchange
+from tensorgraft.frontends.torch.device.exchanges import RULES, GroupCall
 from tensorgraft.frontends.torch.device.groups import joint
 from tensorgraft.frontends.torch.dispatch.autograd import linear_in_parts
 from tensorgraft.frontends.torch.kernels.neural import fused_attention
@@ -111,7 +111,7 @@ class TransferredWork(dist.Work):
     def result(self) -> list[torch.Tensor]:
         """The tensors that were written, as long as somebody else has them."""
         self.wait()
-        return [t for ref in self._result if (t := ref()) is not None]
+        return _alive(self._result)
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Of the tensors, done: C++ (the reducer of `DistributedDataParallel`) waits for it without calling `wait`."""
@@ -122,12 +122,16 @@ class TransferredWork(dist.Work):
         return future
 
 
+def _alive(refs: list[Any]) -> list[torch.Tensor]:
+    return [t for ref in refs if (t := ref()) is not None]
+
+
 class ComputedWork(dist.Work):
     """The handle of a collective that the device computes, as all else, in the order in which it was asked for."""
 
     def __init__(self, result: list[torch.Tensor]) -> None:
         super().__init__()
-        self._result = result
+        self._result = [*map(TensorWeakRef, result)]
         _works.append(self)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -147,11 +151,11 @@ class ComputedWork(dist.Work):
         return None
 
     def result(self) -> list[torch.Tensor]:
-        return self._result
+        return _alive(self._result)
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-        future.set_result(self._result)
+        future.set_result(self.result())
         return future
 
 
@@ -221,7 +225,7 @@ def _together(name: str, bound: dict[str, Any]) -> bool:
     if group is None:
         return False
     with backend.scope(), torch.no_grad():
-        RULES[name](Exchange(name, bound, group, process_group, backend))
+        RULES[name](GroupCall(name, bound, group, process_group, backend))
     return True
 
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from tensorgraft.frontends.torch.core import devices
 from tensorgraft.frontends.torch.device import cuda_absent, cuda_legacy, module, streams
@@ -217,14 +216,7 @@ class DefaultGenerator:
 
 
 def _install_parallel(patches: Patches, visible: Visible) -> None:
-    """What PyTorch's own code asks about all devices. `DataParallel` keeps to the first: its results are the same."""
-
-    def scatter(self: Any, inputs: Any, kwargs: Any, device_ids: Any) -> Any:
-        def move(x: Any) -> Any:
-            return x.to(self.src_device_obj) if isinstance(x, torch.Tensor) else x
-
-        return (tree_map(move, inputs),), (tree_map(move, kwargs or {}),)
-
+    """What PyTorch's own code asks about all devices. `DataParallel` keeps to the first (`runtime.on_one_device`)."""
     # not the function of the same name, which hides it
     parallel = importlib.import_module("torch.nn.parallel.data_parallel")
     for name, value in {
@@ -233,7 +225,6 @@ def _install_parallel(patches: Patches, visible: Visible) -> None:
         "_check_balance": lambda ids: None,
     }.items():
         patches.set(parallel, name, value)
-    patches.set(torch.nn.DataParallel, "scatter", scatter)
 
     def fork_rng(original: Callable[..., Any]) -> Callable[..., Any]:
         def fork_rng(devices: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -17,7 +17,7 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.tensors import cell_of, geometry_of, numpy_dtype, to_array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.collectives import Collective, Group, Kind, Reduction
+from tensorgraft.hub.collectives import CollectiveCall, Group, Kind, Reduction
 from tensorgraft.storage import write
 
 Array = Any
@@ -29,7 +29,7 @@ _REDUCTIONS: dict[str, Reduction] = {
 }  # fmt: skip
 
 
-class Exchange:
+class GroupCall:
     """One call: its arguments by name, and what its rule says in."""
 
     def __init__(self, name: str, bound: dict[str, Any], group: Group, process_group: Any, backend: Backend) -> None:
@@ -47,14 +47,16 @@ class Exchange:
     def put(self, t: Tensor, array: Array) -> None:
         cell = cell_of(t)
         state.touch(cell)
-        array = cell.backend.lifted(self.xp.reshape(array, tuple(t.shape)))
+        array = self.xp.reshape(array, tuple(t.shape))
+        if cell.backend.records:  # lazy mode, which goes on from here
+            array = cell.backend.constant(array)
         cell.array = write(cell.backend, cell.array, geometry_of(t), array)
 
     def compute(self, kind: Kind, arrays: Sequence[Array], root: int = 0) -> tuple[Array, ...]:
         reduction: Reduction = "sum"
         if "reduce_op" in self.bound:
             reduction = self._reduction(arrays)
-        return self.xp.collective(Collective(kind, reduction, root), arrays, self.group)
+        return self.xp.collective(CollectiveCall(kind, reduction, root), arrays, self.group)
 
     def _reduction(self, arrays: Sequence[Array]) -> Reduction:
         op = dist.ReduceOp.RedOpType(self.bound["reduce_op"].op()).name
@@ -95,20 +97,20 @@ def _same(tensors: Sequence[Tensor]) -> bool:
 # ---- reductions and broadcasts ---------------------------------------------------------------------------------------
 
 
-def _all_reduce(e: Exchange) -> None:
+def _all_reduce(e: GroupCall) -> None:
     tensors = e.bound["tensors"]
     for t, x in zip(tensors, e.compute("all_reduce", [e.read(t) for t in tensors]), strict=True):
         e.put(t, x)
 
 
-def _reduce(e: Exchange) -> None:
+def _reduce(e: GroupCall) -> None:
     (t,) = e.bound["tensors"]
     (x,) = e.compute("all_reduce", [e.read(t)])
     if e.rank == e.root:
         e.put(t, x)
 
 
-def _broadcast(e: Exchange) -> None:
+def _broadcast(e: GroupCall) -> None:
     (t,) = e.bound["tensors"]
     e.put(t, e.compute("broadcast", [e.read(t)], e.root)[0])
 
@@ -116,14 +118,14 @@ def _broadcast(e: Exchange) -> None:
 # ---- gathers ---------------------------------------------------------------------------------------------------------
 
 
-def _gather_flat(e: Exchange, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+def _gather_flat(e: GroupCall, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
     for out, t in zip(outputs, inputs, strict=True):
         e.check(out.numel() == e.n * t.numel() and out.dtype == t.dtype, f"an output has {e.n} inputs", out, t)
     for out, x in zip(outputs, e.compute("all_gather", [e.read(t) for t in inputs]), strict=True):
         e.put(out, x)
 
 
-def _gather_lists(e: Exchange, lists: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> None:
+def _gather_lists(e: GroupCall, lists: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> None:
     """`lists`: of each input, an output for each process."""
     for outputs, t in zip(lists, inputs, strict=True):
         e.check(len(outputs) == e.n, f"{len(outputs)} outputs, and {e.n} processes", t)
@@ -138,7 +140,7 @@ def _gather_lists(e: Exchange, lists: Sequence[Sequence[Tensor]], inputs: Sequen
                 e.put(out, e.compute("broadcast", [e.read(t if i == e.rank else out)], i)[0])
 
 
-def _gather(e: Exchange) -> None:
+def _gather(e: GroupCall) -> None:
     (t,) = e.bound["input_tensors"]
     outputs = e.bound["output_tensors"][0] if e.rank == e.root else []
     if e.rank == e.root:
@@ -151,7 +153,7 @@ def _gather(e: Exchange) -> None:
 # ---- scatters --------------------------------------------------------------------------------------------------------
 
 
-def _reduce_scatter_flat(e: Exchange, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+def _reduce_scatter_flat(e: GroupCall, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
     for out, t in zip(outputs, inputs, strict=True):
         e.check(t.numel() == e.n * out.numel() and out.dtype == t.dtype, f"an input has {e.n} outputs", out, t)
     arrays = [e.xp.reshape(e.read(t), (e.n, *out.shape)) for out, t in zip(outputs, inputs, strict=True)]
@@ -159,7 +161,7 @@ def _reduce_scatter_flat(e: Exchange, outputs: Sequence[Tensor], inputs: Sequenc
         e.put(out, x)
 
 
-def _reduce_scatter(e: Exchange) -> None:
+def _reduce_scatter(e: GroupCall) -> None:
     (out,), (inputs,) = e.bound["output_tensors"], e.bound["input_tensors"]
     e.check(len(inputs) == e.n, f"{len(inputs)} inputs, and {e.n} processes", *inputs)
     own = inputs[e.rank]
@@ -170,7 +172,7 @@ def _reduce_scatter(e: Exchange) -> None:
         e.put(out, e.compute("all_reduce", [e.read(t) for t in inputs])[e.rank])
 
 
-def _scatter(e: Exchange) -> None:
+def _scatter(e: GroupCall) -> None:
     (out,) = e.bound["output_tensors"]
     if e.rank == e.root:
         (inputs,) = e.bound["input_tensors"]
@@ -184,7 +186,7 @@ def _scatter(e: Exchange) -> None:
 # ---- all to all ------------------------------------------------------------------------------------------------------
 
 
-def _all_to_all_single(e: Exchange) -> None:
+def _all_to_all_single(e: GroupCall) -> None:
     out, t = e.bound["output"], e.bound["input"]
     to, of = e.bound["input_split_sizes"], e.bound["output_split_sizes"]
     traced = state.now.capture is not None
@@ -202,7 +204,7 @@ def _all_to_all_single(e: Exchange) -> None:
     e.put(out, e.xp.concat(received, axis=0))
 
 
-def _all_to_all(e: Exchange) -> None:
+def _all_to_all(e: GroupCall) -> None:
     outputs, inputs = e.bound["output_tensors"], e.bound["input_tensors"]
     e.check(len(outputs) == len(inputs) == e.n, f"{e.n} outputs and inputs", *outputs, *inputs)
     if state.now.capture is not None and _same([*outputs, *inputs]):
@@ -214,7 +216,7 @@ def _all_to_all(e: Exchange) -> None:
         e.put(out, x)
 
 
-def _uneven(e: Exchange, pieces: Sequence[Array], sizes: Sequence[int]) -> list[Array]:
+def _uneven(e: GroupCall, pieces: Sequence[Array], sizes: Sequence[int]) -> list[Array]:
     """Pieces of any sizes, which the processes make as wide as the widest of all: its next power of two, since each
     width is a program of its own."""
     xp = e.xp
@@ -233,7 +235,7 @@ def _uneven(e: Exchange, pieces: Sequence[Array], sizes: Sequence[int]) -> list[
     return [xp.slice(e.row(back, i), (0,), (n,), (1,)) for i, n in enumerate(sizes)]
 
 
-RULES: dict[str, Callable[[Exchange], None]] = {
+RULES: dict[str, Callable[[GroupCall], None]] = {
     "allreduce_": _all_reduce,
     "allreduce_coalesced_": _all_reduce,
     "reduce_": _reduce,

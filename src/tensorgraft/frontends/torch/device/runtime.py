@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.utils._device import DeviceContext, _device_constructors
+from torch.utils._pytree import tree_map
 
 from tensorgraft.frontends.torch.core import devices
 from tensorgraft.frontends.torch.core.tensors import TO_NUMPY
@@ -74,6 +75,22 @@ def pin_memory(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
         return self
 
     return functools.wraps(original)(call)
+
+
+def on_one_device(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`DataParallel.forward` without copies of the module: on its first device, whose results are the same."""
+
+    def forward(self: torch.nn.DataParallel, *inputs: Any, **kwargs: Any) -> Any:
+        where = getattr(self, "src_device_obj", None)
+        if where is None or where.type != devices.TYPE:
+            return original(self, *inputs, **kwargs)
+
+        def move(x: Any) -> Any:
+            return x.to(where) if isinstance(x, torch.Tensor) else x
+
+        return self.module(*tree_map(move, inputs), **tree_map(move, kwargs))
+
+    return functools.wraps(original)(forward)
 
 
 # ---- the current device ----------------------------------------------------------------------------------------------

@@ -1,220 +1,25 @@
-"""Special functions of one tensor, by the approximations of Cephes (`cephes.py`)."""
+"""Special functions of one tensor: `hub.special`."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Any
-
 from tensorgraft.frontends.torch.core.spec import PROMOTION, kernel
-from tensorgraft.frontends.torch.kernels.math import cephes
-
-Array = Any
-FLOAT = PROMOTION.INT_TO_FLOAT
-
-
-def _polynomial(xp: Any, x: Array, coefficients: Sequence[float]) -> Array:
-    out = xp.full_like(x, coefficients[0])
-    for c in coefficients[1:]:
-        out = xp.add(xp.multiply(out, x), c)
-    return out
-
-
-def _ratio(xp: Any, x: Array, top: Sequence[float], bottom: Sequence[float]) -> Array:
-    return xp.divide(_polynomial(xp, x, top), _polynomial(xp, x, bottom))
-
-
-def _chebyshev(xp: Any, x: Array, coefficients: Sequence[float]) -> Array:
-    """A series of Chebyshev polynomials in x / 2, by Clenshaw's recurrence."""
-    before, last, now = xp.zeros_like(x), xp.zeros_like(x), xp.full_like(x, coefficients[0])
-    for c in coefficients[1:]:
-        before, last = last, now
-        now = xp.add(xp.subtract(xp.multiply(x, last), before), c)
-    return xp.multiply(xp.subtract(now, before), 0.5)
-
-
-def _far(xp: Any, x: Array, table: dict[str, Any], phase: float, second: bool) -> Array:
-    """The asymptotic form of J or Y (`second`) for x > 5."""
-    z = xp.divide(25.0, xp.multiply(x, x))
-    p, q = _ratio(xp, z, table["PP"], table["PQ"]), _ratio(xp, z, table["QP"], table["QQ"])
-    q = xp.multiply(xp.divide(5.0, x), q)
-    angle = xp.subtract(x, phase)
-    sine, cosine = xp.sin(angle), xp.cos(angle)
-    if second:
-        wave = xp.add(xp.multiply(p, sine), xp.multiply(q, cosine))
-    else:
-        wave = xp.subtract(xp.multiply(p, cosine), xp.multiply(q, sine))
-    return xp.divide(xp.multiply(wave, math.sqrt(2 / math.pi)), xp.sqrt(x))
-
-
-def _held(xp: Any, x: Array, inside: Array, harmless: float) -> Array:
-    """`x` where a formula is used, else a number that does it no harm."""
-    return xp.where(inside, x, xp.full_like(x, harmless))
-
-
-def _j0(xp: Any, x: Array) -> Array:
-    x = xp.abs(x)
-    z = xp.multiply(x, x)
-    roots = xp.multiply(xp.subtract(z, 5.78318596294678452118), xp.subtract(z, 30.4712623436620863991))
-    near = xp.multiply(roots, _ratio(xp, z, cephes.J0["RP"], cephes.J0["RQ"]))
-    near = xp.where(xp.less(x, 1e-5), xp.subtract(1.0, xp.multiply(z, 0.25)), near)
-    return xp.where(xp.less_equal(x, 5), near, _far(xp, x, cephes.J0, math.pi / 4, False))
-
-
-def _j1(xp: Any, x: Array) -> Array:
-    size = xp.abs(x)
-    z = xp.multiply(x, x)
-    roots = xp.multiply(xp.subtract(z, 14.6819706421238932572), xp.subtract(z, 49.2184563216946036703))
-    near = xp.multiply(xp.multiply(_ratio(xp, z, cephes.J1["RP"], cephes.J1["RQ"]), size), roots)
-    out = xp.where(xp.less_equal(size, 5), near, _far(xp, size, cephes.J1, 3 * math.pi / 4, False))
-    return xp.where(xp.less(x, 0), xp.negative(out), out)
-
-
-def _poles(xp: Any, x: Array, out: Array, at_zero: float) -> Array:
-    """A function of positive numbers with a pole at 0."""
-    out = xp.where(xp.equal(x, 0), xp.full_like(x, at_zero), out)
-    return xp.where(xp.less(x, 0), xp.full_like(x, math.nan), out)
-
-
-def _y0(xp: Any, x: Array) -> Array:
-    z = xp.multiply(x, x)
-    near = xp.multiply(xp.multiply(xp.log(x), _j0(xp, x)), 2 / math.pi)
-    near = xp.add(_ratio(xp, z, cephes.Y0["YP"], cephes.Y0["YQ"]), near)
-    out = xp.where(xp.less_equal(x, 5), near, _far(xp, x, cephes.J0, math.pi / 4, True))
-    return _poles(xp, x, out, -math.inf)
-
-
-def _y1(xp: Any, x: Array) -> Array:
-    z = xp.multiply(x, x)
-    near = xp.subtract(xp.multiply(_j1(xp, x), xp.log(x)), xp.reciprocal(x))
-    near = xp.add(xp.multiply(x, _ratio(xp, z, cephes.Y1["YP"], cephes.Y1["YQ"])), xp.multiply(near, 2 / math.pi))
-    out = xp.where(xp.less_equal(x, 5), near, _far(xp, x, cephes.J1, 3 * math.pi / 4, True))
-    return _poles(xp, x, out, -math.inf)
-
-
-def _i0(xp: Any, x: Array) -> Array:
-    return xp.multiply(xp.bessel_i0e(x), xp.exp(xp.abs(x)))
-
-
-def _i1(xp: Any, x: Array) -> Array:
-    return xp.multiply(xp.bessel_i1e(x), xp.exp(xp.abs(x)))
-
-
-def _k(order: int, scaled: bool) -> Any:
-    table = (cephes.K0, cephes.K1)[order]
-
-    def fn(xp: Any, x: Array) -> Array:
-        low = xp.less_equal(x, 2)
-        small, large = _held(xp, x, low, 1.0), _held(xp, x, xp.logical_not(low), 3.0)
-        series = _chebyshev(xp, xp.subtract(xp.multiply(small, small), 2.0), table["A"])
-        log = xp.log(xp.multiply(small, 0.5))
-        if order:
-            near = xp.add(xp.multiply(log, _i1(xp, small)), xp.divide(series, small))
-        else:
-            near = xp.subtract(series, xp.multiply(log, _i0(xp, small)))
-        far = _chebyshev(xp, xp.subtract(xp.divide(8.0, large), 2.0), table["B"])
-        far = xp.divide(far, xp.sqrt(large))
-        if scaled:
-            near = xp.multiply(near, xp.exp(small))
-        else:
-            far = xp.multiply(far, xp.exp(xp.negative(large)))
-        out = xp.where(low, near, far)
-        return xp.where(xp.isnan(x), x, _poles(xp, x, out, math.inf))
-
-    return fn
-
-
-def _airy(xp: Any, x: Array) -> Array:
-    t = cephes.AIRY
-    left, right = xp.less(x, -2.09), xp.greater_equal(x, 2.09)
-    # oscillating, for x < -2.09
-    n = xp.negative(_held(xp, x, left, -3.0))
-    root = xp.sqrt(n)
-    zeta = xp.divide(xp.multiply(xp.multiply(n, root), 2.0), 3.0)
-    z = xp.reciprocal(zeta)
-    zz = xp.multiply(z, z)
-    angle = xp.add(zeta, math.pi / 4)
-    sine = xp.multiply(xp.sin(angle), xp.add(xp.multiply(zz, _ratio(xp, zz, t["AFN"], t["AFD"])), 1.0))
-    cosine = xp.multiply(xp.cos(angle), xp.multiply(z, _ratio(xp, zz, t["AGN"], t["AGD"])))
-    waves = xp.divide(xp.multiply(xp.subtract(sine, cosine), 1 / math.sqrt(math.pi)), xp.sqrt(root))
-    # falling, for x >= 2.09
-    p = _held(xp, x, right, 3.0)
-    root = xp.sqrt(p)
-    zeta = xp.divide(xp.multiply(xp.multiply(p, root), 2.0), 3.0)
-    decay = xp.multiply(_ratio(xp, xp.reciprocal(zeta), t["AN"], t["AD"]), 1 / math.sqrt(math.pi))
-    decay = xp.divide(decay, xp.multiply(xp.multiply(xp.sqrt(root), xp.exp(zeta)), 2.0))
-    decay = xp.where(xp.greater(x, 103.892), xp.zeros_like(x), decay)
-    # Taylor's series between them
-    s = _held(xp, x, xp.logical_not(xp.logical_or(left, right)), 0.0)
-    cube = xp.multiply(xp.multiply(s, s), s)
-    f, g = even, odd = xp.ones_like(s), s
-    for k in range(1, 25):
-        even = xp.multiply(even, xp.divide(cube, 3.0 * k * (3 * k - 1)))
-        odd = xp.multiply(odd, xp.divide(cube, 3.0 * k * (3 * k + 1)))
-        f, g = xp.add(f, even), xp.add(g, odd)
-    middle = xp.subtract(xp.multiply(f, 0.355028053887817239260), xp.multiply(g, 0.258819403792806798405))
-    out = xp.where(left, waves, xp.where(right, decay, middle))
-    return xp.where(xp.isfinite(x), out, xp.full_like(x, math.nan))
-
-
-def _spherical_j0(xp: Any, x: Array) -> Array:
-    z = xp.multiply(x, x)
-    near = _polynomial(xp, z, [(-1) ** k / math.factorial(2 * k + 1) for k in range(6, -1, -1)])
-    far = xp.divide(xp.sin(x), x)
-    out = xp.where(xp.less(xp.abs(x), 0.5), near, far)
-    return xp.where(xp.isinf(x), xp.zeros_like(x), out)
-
-
-def _ndtri(xp: Any, y: Array) -> Array:
-    """The inverse of the normal distribution function."""
-    t = cephes.NDTRI
-    upper = xp.greater(y, 1 - 0.13533528323661269189)
-    tail = xp.where(upper, xp.subtract(1.0, y), y)
-    central = xp.greater(tail, 0.13533528323661269189)
-    # near one half
-    c = xp.subtract(_held(xp, tail, central, 0.5), 0.5)
-    cc = xp.multiply(c, c)
-    inner = xp.add(c, xp.multiply(xp.multiply(c, cc), _ratio(xp, cc, t["P0"], t["Q0"])))
-    inner = xp.multiply(inner, math.sqrt(2 * math.pi))
-    # in the tails
-    x = xp.sqrt(xp.multiply(xp.log(_held(xp, tail, xp.logical_not(central), 0.1)), -2.0))
-    z = xp.reciprocal(x)
-    ratio = xp.where(xp.less(x, 8), _ratio(xp, z, t["P1"], t["Q1"]), _ratio(xp, z, t["P2"], t["Q2"]))
-    outer = xp.subtract(xp.subtract(x, xp.divide(xp.log(x), x)), xp.multiply(z, ratio))
-    outer = xp.where(upper, outer, xp.negative(outer))
-    out = xp.where(central, inner, outer)
-    out = xp.where(xp.equal(y, 0), xp.full_like(y, -math.inf), xp.where(xp.equal(y, 1), xp.full_like(y, math.inf), out))
-    outside = xp.logical_or(xp.less(y, 0), xp.greater(y, 1))
-    return xp.where(outside, xp.full_like(y, math.nan), out)
-
-
-def _erfcx(xp: Any, x: Array) -> Array:
-    """exp(x^2) erfc(x): as it stands for x < 2, else by Laplace's continued fraction."""
-    low = xp.less(x, 2)
-    small, large = _held(xp, x, low, 0.0), _held(xp, x, xp.logical_not(low), 3.0)
-    near = xp.multiply(xp.exp(xp.multiply(small, small)), xp.erfc(small))
-    fraction = large
-    for k in range(60, 0, -1):
-        fraction = xp.add(large, xp.divide(k / 2, fraction))
-    far = xp.divide(1 / math.sqrt(math.pi), fraction)
-    return xp.where(xp.isnan(x), x, xp.where(low, near, far))
-
+from tensorgraft.hub import special
 
 FUNCTIONS = {
-    "airy_ai": _airy,
-    "bessel_j0": _j0,
-    "bessel_j1": _j1,
-    "bessel_y0": _y0,
-    "bessel_y1": _y1,
-    "erfcx": _erfcx,
-    "modified_bessel_i0": _i0,
-    "modified_bessel_i1": _i1,
-    "modified_bessel_k0": _k(0, False),
-    "modified_bessel_k1": _k(1, False),
-    "ndtri": _ndtri,
-    "scaled_modified_bessel_k0": _k(0, True),
-    "scaled_modified_bessel_k1": _k(1, True),
-    "spherical_bessel_j0": _spherical_j0,
+    "airy_ai": special.airy,
+    "bessel_j0": special.j0,
+    "bessel_j1": special.j1,
+    "bessel_y0": special.y0,
+    "bessel_y1": special.y1,
+    "erfcx": special.erfcx,
+    "modified_bessel_i0": special.i0,
+    "modified_bessel_i1": special.i1,
+    "modified_bessel_k0": special.modified_k(0, False),
+    "modified_bessel_k1": special.modified_k(1, False),
+    "ndtri": special.ndtri,
+    "scaled_modified_bessel_k0": special.modified_k(0, True),
+    "scaled_modified_bessel_k1": special.modified_k(1, True),
+    "spherical_bessel_j0": special.spherical_j0,
 }
 for _name, _fn in FUNCTIONS.items():
-    kernel(f"special_{_name}", promotion=FLOAT)(_fn)
+    kernel(f"special_{_name}", promotion=PROMOTION.INT_TO_FLOAT)(_fn)

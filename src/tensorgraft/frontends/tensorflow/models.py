@@ -1,0 +1,159 @@
+"""Models of TensorFlow (`tf.Module`, layers and models of Keras) as modules of other frameworks, with their variables
+as parameters and buffers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tensorgraft.frontends.tensorflow.grafted import GraftedGraph, GraphSignature, value_of
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.recorded.function import CallSignature, Function, Recorded, specs_of
+from tensorgraft.hub.recorded.structure import apart, together
+from tensorgraft.hub.recorded.tracing import program_backend, record
+
+Array = Any
+Arrays = Mapping[str, Array]
+
+
+class PureModel(NamedTuple):
+    """A model as a pure function: `out, buffers = apply(params, buffers, *args, **kwargs)`. `params` are the variables
+    that are trained, `buffers` the others; names are those of the model, with dots."""
+
+    apply: Callable[..., tuple[Any, dict[str, Array]]]
+    params: dict[str, Array]
+    buffers: dict[str, Array]
+
+
+def graft_model(model: Any, xp: Backend) -> Any:
+    """A module of the framework, where it has such; a `PureModel` for JAX; for NumPy a function that can be saved.
+
+    The values of the variables are copied. A Keras model is built before (called once).
+    """
+    call = ModelCall(model, xp)
+    if xp.grafted_as == "program":
+        return RecordedModel(call, xp)
+    with xp.scope():
+        values = {name: _copied(xp, v) for name, v in call.variables.items()}
+    params = {name: x for name, x in values.items() if call.variables[name].trainable}
+    buffers = {name: x for name, x in values.items() if name not in params}
+    if xp.grafted_as == "function":
+        return PureModel(call.apply, params, buffers)
+    return xp.module(call, params, buffers, stateful=True, name=type(model).__name__)
+
+
+def is_model(x: Any) -> bool:
+    """A `tf.Module`, or a layer or model of Keras."""
+    if isinstance(x, tf.Module):
+        return True
+    return any(k.__module__.startswith(("keras.", "tf_keras.")) and k.__name__ == "Layer" for k in type(x).__mro__)
+
+
+def _copied(xp: Backend, variable: tf.Variable) -> Array:
+    return xp.copy(value_of(xp, variable))
+
+
+def variables_of(model: Any) -> dict[str, tf.Variable]:
+    """By names with dots: where they are in a module, and as Keras calls them."""
+    named: dict[str, tf.Variable] = {}
+    if isinstance(model, tf.Module) and not hasattr(model, "weights"):
+        found = model._flatten(predicate=lambda v: isinstance(v, tf.Variable), with_path=True)
+        return {".".join(map(str, path)): v for path, v in found}
+    for v in model.variables:
+        path = getattr(v, "path", None) or v.name.removesuffix(":0")
+        parts = path.split("/")
+        name = ".".join(parts[1:] if len(parts) > 2 else parts)
+        while name in named:
+            name += "_"
+        named[name] = getattr(v, "value", v) if not isinstance(v, tf.Variable) else v
+    return named
+
+
+class ModelCall:
+    """What a module calls: results, and by name what variables become."""
+
+    def __init__(self, model: Any, xp: Backend) -> None:
+        self.model, self.xp = model, xp
+        self.variables = variables_of(model)
+        if not self.variables and not getattr(model, "built", True):
+            raise ValueError(
+                f"the model {type(model).__name__} has no variables yet: call it once, or build it, before tg.graft"
+            )
+        self.has_modes = "training" in inspect.signature(model.call if hasattr(model, "call") else model).parameters
+        self._grafted = _ModelGraph(tf.function(model), xp, {id(v.handle): n for n, v in self.variables.items()})
+
+    @property
+    def training(self) -> dict[str, bool]:
+        """The modes that a module has."""
+        return {"": False} if self.has_modes else {}
+
+    def in_modes(self, training: Mapping[str, bool], held: Arrays, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        return self(held, *args, **{"training": training[""], **kwargs})
+
+    def __call__(self, held: Arrays, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Array]]:
+        return self._grafted.with_values(held, args, kwargs)
+
+    def apply(self, params: Arrays, buffers: Arrays, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Array]]:
+        results, written = self({**params, **buffers}, *args, **kwargs)
+        return results, {name: written.get(name, x) for name, x in buffers.items()}
+
+    def __deepcopy__(self, memo: Any) -> ModelCall:
+        return self  # which holds no state
+
+
+class _ModelGraph(GraftedGraph):
+    """The call of a model, for variables that are somebody else's."""
+
+    def __init__(self, fn: Any, xp: Backend, names: Mapping[int, str], compiled: bool = False) -> None:
+        super().__init__(fn, xp, compiled)
+        self.names = names
+
+    def with_values(self, held: Arrays, args: Any, kwargs: Any) -> tuple[Any, dict[str, Array]]:
+        with self.xp.native_scope():
+            signature, arrays = self.signature(args, kwargs)
+            traced = signature.traced.held
+            values = [held[n] if n in held else value_of(self.xp, v) for n, v in traced.items()]
+            return signature.run(values, arrays)
+
+    def _signed(self, concrete: Any, order: list[int]) -> GraphSignature:
+        return GraphSignature(self.xp, concrete, order, self.is_compiled, self.names)
+
+
+class RecordedModel(Function):
+    """A model as a function of arrays, with its variables as they are now. It is recorded when it is called with
+    arguments that look new; `save` writes what was recorded, which `tg.load` runs without TensorFlow."""
+
+    def __init__(self, call: ModelCall, xp: Backend) -> None:
+        weights = {name: np.array(v.numpy()) for name, v in call.variables.items()}
+        super().__init__(xp, type(call.model).__name__, weights)
+        self._call = ModelCall(call.model, program_backend())
+
+    def recorded(self, signature: CallSignature) -> Recorded:
+        program = self.programs.get(signature)
+        if program is None:
+            program = self.programs[signature] = self._record(signature)
+        return program
+
+    def _record(self, signature: CallSignature) -> Recorded:
+        results: Any = None
+
+        def run(xp: Backend, *arrays: Array) -> list[Array]:
+            nonlocal results
+            remaining = iter(arrays)
+            held = {name: next(remaining) for name in self.weights}
+            args, kwargs = together(signature.arguments, remaining)
+            out, written = self._call(held, *args, **kwargs)
+            if written:
+                raise ValueError(
+                    f"{self.__name__} writes its variables ({', '.join(written)}), and a plain function keeps no"
+                    " state: call it with training=False, or graft it onto 'torch', 'jax' or 'tensorflow'"
+                )
+            results, flat = apart(out, xp.operand, f"what {self.__name__} returns")
+            return flat
+
+        program = record(run, [*specs_of(self.weights.values()), *signature.specs])
+        return Recorded(program, results)

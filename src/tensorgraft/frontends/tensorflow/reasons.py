@@ -1,0 +1,63 @@
+"""Why raw operations have no rule: by the form of their names, which for families of operations says what they are.
+
+A reason is one of the `KINDS`. What stands here of `AREAS` is no work on arrays, and counts for nothing where it is
+said how many operations have a rule.
+"""
+
+from __future__ import annotations
+
+import re
+
+# of these an operation on arrays is none
+STRINGS = "it computes on strings: do this part with TensorFlow, outside, on the host"
+FILES = "it reads or writes files, or decodes what is in them: do this part with TensorFlow, outside, on the host"
+DATASETS = "it belongs to an input pipeline (tf.data, queues, readers): iterate outside, and pass what it gives"
+SUMMARIES = "it writes summaries or shows values to a debugger: do it outside of the function, with its results"
+DEVICES = "it belongs to a device, a runtime or a compiler of TensorFlow, which is not here"
+SETS = "it computes on sets of a shape that depends on values"
+TABLES = "it is a look-up table, which lives on TensorFlow's host: look up outside, and pass the result"
+STATES = "it holds state of TensorFlow's process other than variables (sessions, stages, locks, accumulators)"
+DEPRECATED = "TensorFlow has deprecated it: a newer operation does the same"
+REWRITTEN = "TensorFlow makes it itself when it rewrites graphs for its own kernels: no program holds it"
+TREES = "it belongs to estimators of TensorFlow 1 (trees, linear models), which TensorFlow 2 has no front for"
+# of these one might have a rule
+OUTSIDE = "it is a function of Python, which a compiled program cannot call"
+LOOPS = "it is control flow of TensorFlow 1, in graphs with cycles: convert the graph to functional control flow"
+COMPRESSED = (
+    "its operands are compressed sparse matrices, opaque variants of TensorFlow's: use tf.sparse, or dense arrays"
+)
+OPAQUE = "its operands are opaque variants of TensorFlow's (maps, optionals, encoded composites)"
+SEARCH = (
+    "its result has a length that depends on values in a way that no array holds (searches, candidates, alignments)"
+)
+NO_KERNEL = "TensorFlow has no kernel for it on a CPU, so that nothing says what it gives"
+
+NOT_OF_ARRAYS = {STRINGS, FILES, DATASETS, SUMMARIES, DEVICES, SETS, TABLES, STATES, DEPRECATED, REWRITTEN, TREES}
+
+# by the whole name, the first that fits
+PATTERNS: list[tuple[str, str]] = [
+    (r"_.*", REWRITTEN),
+    (r".*(TPU|Tpu|Xla|SparseCore|Cudnn|Nccl|DTensor|Minibatch|CooTensor).*", DEVICES),
+    (r"(Collective|Infeed|Outfeed|Prelinearize|Rpc|Risc|Dtensor).*", DEVICES),
+    (r"AllToAll|CrossReplicaSum|GlobalIterId|SyncDevice|WorkerHeartbeat|DeviceIndex|Recv|Send|SymbolicGradient", DEVICES),
+    (r"BoostedTrees.*|Sdca.*|KMC2.*|Kmeans.*|NearestNeighbors|Isotonic.*_", TREES),
+    (r".*(Dataset|Iterator|MemoryCache|ThreadPoolHandle|StatsAggregator|SeedGenerator|DummyIterationCounter).*", DATASETS),
+    (r"(Experimental|Anonymous)(?!.*(HashTable)).*|(Un)?CompressElement|CompressElement|GetElementAtIndex", DATASETS),
+    (r".*Queue.*|.*Reader(V2)?|Reader.*|Barrier.*|Batch|BatchFunction|Unbatch(Grad)?|RecordInput|GetOptions", DATASETS),
+    (r"(.*String.*|.*Unicode.*|Regex.*|StaticRegex.*|Substr|AsString|.*ReduceJoin|.*SegmentJoin|EditDistance)", STRINGS),
+    (r"(En|De)codeBase64|Bytes.*|.*Fingerprint|SdcaFprint|DebugNumeric.*|SparseCross.*|RaggedCross|Skipgram", STRINGS),
+    (r"(Decode|Encode|Parse)(?!dRaw).*|ExtractJpegShape|(Des|S)erialize.*|AudioMicrofrontend", FILES),
+    (r"(Save|Restore|MergeV2|ReadFile|WriteFile|Matching|Sharded|FileSystem|LoadAndRemap|GenerateVocab|Immutable).*", FILES),
+    (r".*Summary.*|ImportEvent|Debug.*|Print|PrintV2|WriteRaw.*|DumpTensor|Calibration.*|CheckPinned", SUMMARIES),
+    (r".*(Lookup|Hash)Table.*|InitializeTable.*|Mutable(Dense)?Hash.*", TABLES),
+    (r"(Ordered)?Map(Clear|IncompleteSize|Peek|Size|Stage|Unstage).*|OrderedMap.*|Stage.*|Unstage|Mutex.*|ConsumeMutexLock", STATES),
+    (r"Stack(V2|Pop|Push|Close).*|Stack|.*Session(Handle|Tensor).*|.*Accumulator.*|Timestamp|Fact|Abort", STATES),
+    (r"(Add|Take)ManySparse.*|AddSparseToTensorsMap|TakeManySparseFromTensorsMap|DestroyResourceOp|DisableCopyOnRead", STATES),
+    (r".*SetOperation|SetSize", SETS),
+    (r"(Batch(Cholesky|Matrix|Self|Svd|FFT|IFFT|NormWith)|TensorArray).*", DEPRECATED),
+]  # fmt: skip
+
+
+def reason_of(name: str) -> str | None:
+    """Why an operation has no rule, by its name alone."""
+    return next((why for form, why in PATTERNS if re.fullmatch(form, name)), None)

@@ -1,0 +1,173 @@
+"""Philox-4x32 with 10 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), and what
+TensorFlow's CPU kernels make of its words. On integer operations: the bits agree on every backend.
+
+A key is 64 bits and a counter 128, as uint64 arrays (1,) and (2,); each number of the counter gives four words.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+Shape = tuple[int, ...]
+
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_LEAST = 1e-7  # below which Box and Muller's logarithm is not taken
+
+
+def _halves(xp: Backend, x: Array) -> tuple[Array, Array]:
+    """The low and the high word of uint64."""
+    low = xp.bitwise_and(x, xp.full((), 0xFFFFFFFF, dtypes.uint64))
+    high = xp.bitwise_right_shift(x, xp.full((), 32, dtypes.uint64))
+    return xp.astype(low, dtypes.uint32), xp.astype(high, dtypes.uint32)
+
+
+def joined(xp: Backend, low: Array, high: Array) -> Array:
+    low, high = xp.astype(low, dtypes.uint64), xp.astype(high, dtypes.uint64)
+    return xp.bitwise_or(xp.bitwise_left_shift(high, xp.full((), 32, dtypes.uint64)), low)
+
+
+def cipher(xp: Backend, key: tuple[Array, Array], counter: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Four words of uint32 for each counter of four words."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(10):
+        low0, high0 = _halves(
+            xp, xp.multiply(xp.astype(c0, dtypes.uint64), xp.full((), _MULTIPLIERS[0], dtypes.uint64))
+        )
+        low1, high1 = _halves(
+            xp, xp.multiply(xp.astype(c2, dtypes.uint64), xp.full((), _MULTIPLIERS[1], dtypes.uint64))
+        )
+        c0, c1, c2, c3 = (
+            xp.bitwise_xor(xp.bitwise_xor(high1, c1), k0),
+            low1,
+            xp.bitwise_xor(xp.bitwise_xor(high0, c3), k1),
+            low0,
+        )
+        k0, k1 = (xp.add(k, xp.full((), w, dtypes.uint32)) for k, w in zip((k0, k1), _WEYL, strict=True))
+    return c0, c1, c2, c3
+
+
+def skipped(xp: Backend, counter: Array, by: Array) -> tuple[Array, Array]:
+    """The two parts of a counter, after `by` (uint64, any shape) more."""
+    low, high = (xp.reshape(x, ()) for x in xp.unstack(xp.reshape(counter, (2,)), 0))
+    after = xp.add(low, by)
+    carry = xp.astype(xp.less(after, low), dtypes.uint64)
+    return after, xp.add(high, carry)
+
+
+def words(xp: Backend, key: Array, counter: Array, groups: int, stride: int = 1, each: int = 1) -> Array:
+    """uint32 (groups, 4 * each): `each` numbers of the counter in a row, from every `stride`th on."""
+    first = xp.multiply(xp.iota(groups, dtypes.uint64), xp.full((), stride, dtypes.uint64))
+    at = xp.add(xp.expand_dims(first, 1), xp.iota(each, dtypes.uint64))
+    low, high = skipped(xp, counter, at)
+    k = _halves(xp, xp.reshape(key, ()))
+    out = cipher(xp, k, (*_halves(xp, low), *_halves(xp, high)))
+    return xp.reshape(xp.stack(out, axis=2), (groups, 4 * each))
+
+
+def key_and_counter(xp: Backend, seed: Array) -> tuple[Array, Array]:
+    """Out of two integers, scrambled."""
+    parts = [xp.astype(xp.reshape(s, ()), dtypes.uint64) for s in xp.unstack(seed, 0)]
+    fixed = tuple(xp.full((), word, dtypes.uint32) for word in (0x3EC8F720, 0x02461E29))
+    m0, m1, m2, m3 = cipher(xp, fixed, (*_halves(xp, parts[0]), *_halves(xp, parts[1])))
+    key = xp.reshape(joined(xp, m0, m1), (1,))
+    return key, xp.stack([xp.zeros((), dtypes.uint64), joined(xp, m2, m3)], axis=0)
+
+
+# ---- numbers out of words --------------------------------------------------------------------------------------------
+
+# dtype -> (the dtype of its bits, how many bits the mantissa has, the bits of 1)
+_FORMS = {
+    dtypes.float16: (dtypes.uint16, 10, 0x3C00),
+    dtypes.bfloat16: (dtypes.uint16, 7, 0x3F80),
+    dtypes.float32: (dtypes.uint32, 23, 0x3F800000),
+    dtypes.float64: (dtypes.uint64, 52, 0x3FF0000000000000),
+}
+
+
+def _unit(xp: Backend, bits: Array, dtype: np.dtype) -> Array:
+    """Numbers of [1, 2) with these mantissas, less 1."""
+    kind, digits, one = _FORMS[dtype]
+    wide = xp.astype(bits, dtypes.uint64)
+    wide = xp.bitwise_or(
+        xp.bitwise_and(wide, xp.full((), (1 << digits) - 1, dtypes.uint64)), xp.full((), one, dtypes.uint64)
+    )
+    shape = xp.shape(wide)
+    values = xp.bitcast(xp.reshape(xp.astype(wide, kind), (math.prod(shape),)), dtype)
+    return xp.subtract(xp.reshape(values, shape), 1)
+
+
+def _doubled(xp: Backend, w: Array) -> Array:
+    """Pairs of words as the bits of doubles: the high ones first."""
+    return joined(xp, *(xp.take_slice(w, 1, i, xp.shape(w)[1], 2) for i in (1, 0)))
+
+
+def _cut(xp: Backend, rows: Array, shape: Shape) -> Array:
+    flat = xp.reshape(rows, (xp.size(rows),))
+    return xp.reshape(xp.take_slice(flat, 0, 0, math.prod(shape)), shape)
+
+
+def _groups(shape: Shape, each: int) -> int:
+    return -(-math.prod(shape) // each)
+
+
+def uniform(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtype) -> Array:
+    if dtype == dtypes.float64:
+        bits = _doubled(xp, words(xp, key, counter, _groups(shape, 2)))
+    else:
+        bits = words(xp, key, counter, _groups(shape, 4))
+    return _cut(xp, _unit(xp, bits, dtype), shape)
+
+
+def integers(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtype) -> Array:
+    """All bits are random."""
+    if dtype.itemsize == 8:
+        w = words(xp, key, counter, _groups(shape, 2))
+        bits = joined(xp, *(xp.take_slice(w, 1, i, 4, 2) for i in (0, 1)))
+    else:
+        bits = words(xp, key, counter, _groups(shape, 4))
+    return xp.astype(_cut(xp, bits, shape), dtype)
+
+
+def _box_muller(xp: Backend, w: Array, dtype: np.dtype) -> Array:
+    """Words or doubles (n, 2 m), in pairs, to as many normal numbers."""
+    units = _unit(xp, w, dtype)
+    n, m = xp.shape(units)
+    u, v = (xp.take_slice(units, 1, i, m, 2) for i in (0, 1))
+    u = xp.maximum(u, xp.full((), _LEAST, dtype))
+    angle = xp.multiply(v, 2 * math.pi)
+    radius = xp.sqrt(xp.multiply(xp.log(u), -2.0))
+    pairs = [xp.multiply(xp.sin(angle), radius), xp.multiply(xp.cos(angle), radius)]
+    return xp.reshape(xp.stack(pairs, axis=2), (n, m))
+
+
+def normal(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtype) -> Array:
+    if dtype == dtypes.float64:
+        rows = _box_muller(xp, _doubled(xp, words(xp, key, counter, _groups(shape, 2))), dtype)
+    else:
+        rows = _box_muller(xp, words(xp, key, counter, _groups(shape, 4)), dtypes.float32)
+    return xp.astype(_cut(xp, rows, shape), dtype)
+
+
+def truncated_normal(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtype) -> Array:
+    """Between -2 and 2: of each group's candidates the first that lie there. TensorFlow reserves 256 words for each
+    number; of 32 candidates, of which one in 22 falls out, fewer than four are left once in 1e35 times."""
+    wide = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
+    each = 2 if dtype == dtypes.float64 else 4
+    w = words(xp, key, counter, _groups(shape, each), stride=64 * each, each=8 if each == 4 else 16)
+    candidates = _box_muller(xp, _doubled(xp, w) if each == 2 else w, wide)
+    good = xp.less(xp.abs(candidates), 2.0)
+    rank = xp.cumsum(xp.astype(good, dtypes.int32), axis=1)
+    chosen = []
+    for k in range(1, each + 1):
+        at = xp.argmax(xp.astype(xp.logical_and(good, xp.equal(rank, k)), dtypes.int32), axis=1)
+        chosen.append(xp.take_along_axis(candidates, xp.expand_dims(at, 1), 1))
+    return xp.astype(_cut(xp, xp.concat(chosen, axis=1), shape), dtype)

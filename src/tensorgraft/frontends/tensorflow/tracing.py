@@ -1,0 +1,163 @@
+"""Functions that TensorFlow has traced: what they capture, and their derivatives, which TensorFlow traces too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tensorgraft.errors import DerivativeError
+from tensorgraft.frontends.tensorflow.program import CapturedGraph, Derive, is_smooth
+from tensorgraft.frontends.tensorflow.reading import read_function
+
+Tensors = Sequence[tf.Tensor]
+
+
+class TracedFunctionGraph:
+    """A `ConcreteFunction`, read.
+
+    Arguments:
+        concrete: the function.
+        names: of variables, by the identity of their handles; others are called as TensorFlow calls them.
+
+    Raises TypeError for what it captures that is no variable: tables, iterators.
+    """
+
+    def __init__(self, concrete: Any, names: Mapping[int, str] | None = None) -> None:
+        self.concrete = concrete
+        self.held: dict[str, tf.Variable] = {}  # by unique names
+        self._names = dict(names or {})
+        self.captured = self._read(concrete)
+
+    def _read(self, concrete: Any) -> CapturedGraph:
+        handles = {id(v.handle): v for v in (*self.held.values(), *concrete.graph.variables, *concrete.variables)}
+        known = {id(v.handle): name for name, v in self.held.items()}
+        captures: list[str | np.ndarray] = []
+        for inside, outside in zip(concrete.graph.internal_captures, concrete.captured_inputs, strict=True):
+            variable = handles.get(id(outside))
+            if variable is not None:
+                if id(outside) not in known:
+                    said = self._names.get(id(outside), str(variable.name))
+                    known[id(outside)] = name = _unique(said, self.held)
+                    self.held[name] = variable
+                captures.append(known[id(outside)])
+            elif outside.dtype in (tf.resource, tf.variant):
+                raise TypeError(
+                    f"{concrete.name} captures {inside.op.name!r}, a {outside.dtype.name} that is no variable (a"
+                    " look-up table, an iterator): do that part with TensorFlow, and pass its result as an argument"
+                )
+            else:
+                captures.append(outside.numpy())
+        return CapturedGraph(
+            read_function(concrete.graph, len(concrete.inputs), len(_results(concrete))), tuple(captures)
+        )
+
+    # ---- derivatives -----------------------------------------------------------------------------------------------
+
+    @property
+    def derive(self) -> Derive:
+        inputs = self.concrete.inputs[: self.captured.count]
+        return self._derivatives(
+            self._call, [tf.TensorSpec(t.shape, t.dtype) for t in inputs], [t.dtype for t in _results(self.concrete)]
+        )
+
+    def _call(self, arguments: Tensors) -> list[tf.Tensor]:
+        """The function of flat tensors, in somebody's trace."""
+        args, kwargs = self.concrete.structured_input_signature
+        remaining = iter(arguments)
+        args, kwargs = tf.nest.map_structure(
+            lambda x: next(remaining) if isinstance(x, tf.TensorSpec) else x, (args, kwargs)
+        )
+        return [t for t in tf.nest.flatten(self.concrete(*args, **kwargs)) if isinstance(t, tf.Tensor)]
+
+    def _derivatives(
+        self, fn: Callable[[Tensors], list[tf.Tensor]], specs: list[tf.TensorSpec], outputs: list[tf.DType]
+    ) -> Derive:
+        smooth = [i for i, t in enumerate(outputs) if is_smooth(np.dtype(t.as_numpy_dtype))]
+        variables = list(self.held.values())
+
+        def derive(kind: str, wanted: tuple[int, ...]) -> tuple[CapturedGraph, Derive]:
+            count = len(variables)
+
+            def sources(arguments: Tensors) -> list[Any]:
+                return [variables[i] if i < count else arguments[i - count] for i in wanted]
+
+            def gradient(arguments: Tensors, cotangents: Tensors) -> tuple[Tensors, Tensors]:
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(sources(arguments))
+                    results = fn(arguments)
+                gradients = tape.gradient(
+                    [results[i] for i in smooth],
+                    sources(arguments),
+                    output_gradients=[_conjugate(c) for c in cotangents],
+                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
+                )
+                return results, [_conjugate(tf.convert_to_tensor(g)) for g in gradients]
+
+            def pullback(arguments: Tensors) -> list[tf.Tensor]:
+                return list(gradient(arguments[: len(specs)], arguments[len(specs) :])[1])
+
+            def pushforward(arguments: Tensors) -> list[tf.Tensor]:
+                own, tangents = arguments[: len(specs)], arguments[len(specs) :]
+                with tf.autodiff.ForwardAccumulator(sources(own), list(tangents)) as accumulator:
+                    results = fn(own)
+                zero = tf.UnconnectedGradients.ZERO
+                return [accumulator.jvp(results[i], unconnected_gradients=zero) for i in smooth]
+
+            def whole(arguments: Tensors) -> list[tf.Tensor]:
+                results, gradients = gradient(arguments[: len(specs)], arguments[len(specs) :])
+                return [*results, *gradients]
+
+            made = {"gradient": whole, "pullback": pullback, "pushforward": pushforward}[kind]
+
+            def trace() -> tuple[Any, list[tf.TensorSpec]]:
+                if kind == "pushforward":
+                    more = [_spec_of(variables[i]) if i < count else specs[i - count] for i in wanted]
+                else:
+                    shapes = self._shapes(fn, specs)
+                    more = [tf.TensorSpec(shapes[i], outputs[i]) for i in smooth]
+                return tf.function(made, autograph=False).get_concrete_function([*specs, *more]), [*specs, *more]
+
+            try:
+                concrete, everything = _apart(trace)
+            except Exception as error:
+                said = str(error).strip().partition("\n")[0]
+                raise DerivativeError(f"TensorFlow has no {kind} of {self.concrete.name}: {said}") from error
+            results = [t.dtype for t in _results(concrete)]
+            return self._read(concrete), self._derivatives(made, everything, results)
+
+        return derive
+
+    def _shapes(self, fn: Callable[[Tensors], list[tf.Tensor]], specs: list[tf.TensorSpec]) -> list[tf.TensorShape]:
+        if fn == self._call:
+            return [t.shape for t in _results(self.concrete)]
+        return [t.shape for t in _results(tf.function(fn, autograph=False).get_concrete_function(specs))]
+
+
+def _results(concrete: Any) -> list[tf.Tensor]:
+    """Without those that TensorFlow adds to a function's graph when it differentiates it."""
+    flat = tf.nest.flatten(concrete.structured_outputs)
+    return concrete.outputs[: sum(isinstance(x, tf.TypeSpec | tf.Tensor) for x in flat)]
+
+
+def _apart(fn: Callable[[], Any]) -> Any:
+    """In a thread of its own: apart from the tapes, graphs and watchers of variables of whoever asks."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(fn).result()
+
+
+def _spec_of(variable: tf.Variable) -> tf.TensorSpec:
+    return tf.TensorSpec(variable.shape, variable.dtype)
+
+
+def _conjugate(x: tf.Tensor) -> tf.Tensor:
+    """TensorFlow's cotangents are conjugated, the hub's are transposed."""
+    return tf.math.conj(x) if x.dtype.is_complex else x
+
+
+def _unique(name: str, taken: Any) -> str:
+    name = name.removesuffix(":0")
+    return name if name not in taken else next(n for k in range(1, len(taken) + 2) if (n := f"{name}_{k}") not in taken)

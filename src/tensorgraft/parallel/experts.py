@@ -1,0 +1,80 @@
+"""A plan for mixtures of experts: who has which experts."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import Any
+
+from tensorgraft.parallel.plans import declared, fits
+
+
+def expert_parallel(module: Any, axis: str | tuple[str, ...] = "expert", experts: str | None = None) -> dict[str, Any]:
+    """Each device has some of the experts (Lepikhin et al., GShard, arXiv 2006.16668); what is no expert is whole.
+
+    Experts whose weights are stacked (experts, ...) are split by expert: those of Hugging Face's models that have a
+    `base_model_ep_plan`, and those of modules whose name or class says "expert" or "moe". Of experts that are modules
+    of their own, in an `nn.ModuleList` of such a name, every device has a part of each: what is split is a tensor. The
+    first matrix by what comes out of it, one that leads back to its width by what goes in.
+
+    Arguments:
+        axis: of the mesh, along which experts are split; or several, which split them together.
+        experts: a pattern of names (`fnmatch`) of stacked weights, instead of those that are found.
+
+    Returns a plan, which goes together with others: `tensor_parallel(model) | expert_parallel(model)`, for example.
+    Raises ValueError where there are no such experts.
+
+    >>> import tensorgraft as tg, torch
+    >>> model = torch.nn.ModuleDict({"experts": torch.nn.ModuleList(torch.nn.Linear(4, 8) for _ in range(2))})
+    >>> tg.parallel.expert_parallel(model)["experts.1.weight"]
+    ('expert', None)
+    """
+    here = dict(module.named_parameters(remove_duplicate=False))
+    if experts is not None:
+        found = fnmatch.filter(here, experts)
+    else:
+        patterns = [p for p, style in declared(module, "ep").items() if style == "grouped_gemm"]
+        found = [n for n in here if any(fits(n, p) for p in patterns)] or _stacked(module)
+    plan: dict[str, Any] = dict.fromkeys(found, (axis,))
+    if experts is None and not plan:
+        plan = _in_lists(module, axis)
+    if not plan:
+        what = "no weights of experts" if experts is None else f"no parameter that fits experts={experts!r}"
+        raise ValueError(
+            f"expert_parallel: {type(module).__name__} has {what}: name those that are stacked, experts='*.moe.w*', or"
+            f" write a plan, {{'*.moe.w1': ({axis!r},), ...}}"
+        )
+    return plan
+
+
+def _says_so(name: str, part: Any) -> bool:
+    said = f"{name.rpartition('.')[2]} {type(part).__name__}".lower()
+    return "expert" in said or "moe" in said
+
+
+def _stacked(module: Any) -> list[str]:
+    """Parameters of modules that have a stack of matrices, by as many rows as that has matrices."""
+    found = []
+    for name, part in module.named_modules():
+        own = dict(part.named_parameters(recurse=False)) if _says_so(name, part) else {}
+        counts = {p.shape[0] for p in own.values() if p.dim() > 2}
+        found += [f"{name}.{n}" if name else n for n, p in own.items() if p.dim() > 1 and p.shape[0] in counts]
+    return found
+
+
+def _in_lists(module: Any, axis: str | tuple[str, ...]) -> dict[str, Any]:
+    import torch
+
+    plan: dict[str, Any] = {}
+    for name, part in module.named_modules():
+        if not isinstance(part, torch.nn.ModuleList) or not _says_so(name, part):
+            continue
+        for number, expert in part.named_children():
+            layers = [(n, m) for n, m in expert.named_modules() if isinstance(m, torch.nn.Linear)]
+            width = layers[0][1].in_features if layers else 0
+            for n, layer in layers:
+                full = ".".join(filter(None, (name, number, n)))
+                leads_back = layer.out_features == width and layer is not layers[0][1]
+                plan[f"{full}.weight"] = (None, axis) if leads_back else (axis, None)
+                if layer.bias is not None and not leads_back:
+                    plan[f"{full}.bias"] = (axis,)
+    return plan

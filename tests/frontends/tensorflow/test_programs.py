@@ -1,0 +1,187 @@
+"""Programs of TensorFlow on every backend, with the numbers of TensorFlow, in results and in variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tests.frontends.tensorflow.common import BACKENDS, agree, native
+from tests.frontends.tensorflow.samples import numbers
+
+import tensorgraft as tg
+
+X = numbers((4, 3))
+Made = tuple[Callable[..., Any], Sequence[tf.Variable]]
+
+
+def training() -> Made:
+    w, b = tf.Variable(numbers((3, 2))), tf.Variable(numbers((2,)))
+    m = tf.Variable(tf.zeros((3, 2)))
+
+    def step(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            y = tf.nn.softmax(tf.nn.relu(x @ w + b))
+            loss = -tf.reduce_mean(tf.math.log(y[:, 0] + 0.1)) + tf.reduce_sum(tf.stop_gradient(w) * w)
+        dw, db = tape.gradient(loss, [w, b])
+        m.assign(0.9 * m + dw)
+        w.assign_sub(0.1 * m)
+        b.assign_sub(0.1 * db)
+        return loss
+
+    return step, [w, b, m]
+
+
+def writes() -> Made:
+    v = tf.Variable(tf.zeros((4, 3)))
+    n = tf.Variable(0)
+
+    def program(x: tf.Tensor) -> list[tf.Tensor]:
+        before = v + 0.0
+        v.assign(x)
+        between = v * 1.0
+        v[1:3, ::2].assign(x[:2, :2])
+        v[::-1, 1].assign(x[:, 0])
+        v.scatter_nd_update([[0]], x[1:2])
+        v.scatter_nd_add([[3], [3]], x[:2])
+        v.scatter_update(tf.IndexedSlices(x[2:3], [1]))
+        for i in tf.range(3):
+            v.assign_add(x)
+            n.assign_add(i)
+            if tf.reduce_sum(v) > 5.0:
+                v[i].assign(x[0])
+        v.assign(tf.cond(tf.reduce_sum(x) > 0.0, lambda: v * 2.0, lambda: v * 3.0))
+        return [before, between, v.read_value(), tf.gather(v, [2, 0])]
+
+    return program, [v, n]
+
+
+def lists() -> Made:
+    def program(x: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            rows = tf.TensorArray(tf.float32, size=4)
+            for i in tf.range(4):
+                rows = rows.write(i, tf.tanh(x[i]) * tf.cast(i, tf.float32))
+            state = x[0]
+            for i in tf.range(3):
+                state = tf.sin(state) * x[i]
+            y = tf.reduce_sum(rows.stack() ** 2) + tf.reduce_sum(state)
+        return [y, tape.gradient(y, x)]
+
+    return program, []
+
+
+def loops() -> Made:
+    def program(x: tf.Tensor) -> list[tf.Tensor]:
+        steps = tf.constant(0)
+        while tf.reduce_sum(tf.abs(x)) > 0.5:  # how often depends on values
+            x = x * 0.5
+            steps += 1
+        which = tf.switch_case(steps % 3, [lambda: x, lambda: x + 1.0, lambda: x * 2.0])
+        return [x, steps, which, tf.map_fn(lambda row: tf.cumsum(row), x)]
+
+    return program, []
+
+
+def recurrent() -> Made:
+    cell = tf.Variable(numbers((3, 3)))
+
+    def step(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            outputs = tf.scan(lambda h, row: tf.tanh(row + tf.linalg.matvec(cell, h)), x, tf.zeros((3,)))
+            loss = tf.reduce_sum(outputs**2)
+        cell.assign_sub(0.1 * tape.gradient(loss, cell))
+        return loss
+
+    return step, [cell]
+
+
+def random() -> Made:
+    generator = tf.random.Generator.from_seed(7)
+
+    def program(x: tf.Tensor) -> list[tf.Tensor]:
+        noise = generator.normal((5,))
+        return [
+            noise,
+            generator.uniform((3,), maxval=9, dtype=tf.int32),
+            tf.nn.experimental.stateless_dropout(x, 0.5, [1, 2]),
+        ]
+
+    return program, [generator.state]
+
+
+PROGRAMS = {f.__name__: f for f in (training, writes, lists, loops, recurrent, random)}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name: str, backend: str) -> None:
+    agree(PROGRAMS[name], [X], backend)
+
+
+COMPILED = [(name, ("jax", "torch", "tensorflow")[i % 3]) for i, name in enumerate(sorted(PROGRAMS))]
+
+
+@pytest.mark.parametrize(("name", "backend"), COMPILED)
+def test_compiled_program(name: str, backend: str) -> None:
+    agree(PROGRAMS[name], [X], backend, compiled=True)
+
+
+def test_arguments_are_those_of_the_function() -> None:
+    @tf.function
+    def f(x: Any, flag: bool, *, scale: Any = 2.0, pair: Any = None) -> Any:
+        out = x * scale if flag else x
+        return {"out": out, "sum": None if pair is None else pair[0] + pair[1]["b"]}
+
+    grafted = tg.graft(f, onto="numpy")
+    assert grafted(X, False)["out"].tolist() == X.tolist()
+    assert grafted(X, True, scale=X)["out"].tolist() == (X * X).tolist()
+    assert grafted(X, flag=True, pair=(X, {"b": 2 * X}))["sum"].tolist() == (3 * X).tolist()
+    assert grafted(X, False)["sum"] is None
+
+
+def test_a_signature_of_its_own() -> None:
+    @tf.function(input_signature=[tf.TensorSpec((None, 3)), tf.TensorSpec(())])
+    def f(x: Any, y: Any) -> Any:
+        return tf.reshape(x, [-1]) * y + tf.cast(tf.shape(x)[0], tf.float32)
+
+    grafted = tg.graft(f, onto="numpy")
+    for rows in (2, 5):
+        assert grafted(X[:1].repeat(rows, 0), np.float32(2)).shape == (3 * rows,)
+    concrete = tg.graft(f.get_concrete_function(), onto="numpy")
+    assert concrete(X, y=np.float32(0)).shape == (12,)
+    with pytest.raises((TypeError, ValueError)):
+        grafted(X[:, :2], np.float32(2))
+
+
+def test_an_operation_without_a_rule_writes_nothing() -> None:
+    v = tf.Variable(1.0)
+
+    @tf.function
+    def f(x: Any) -> Any:
+        v.assign_add(1.0)
+        while tf.reduce_sum(x) < 3.0:
+            x += tf.cast(tf.size(tf.strings.as_string(x)), tf.float32) + tf.random.uniform((1,))
+        return x
+
+    with pytest.raises(NotImplementedError, match=rf"RandomUniform 'while.*{__name__.rpartition('.')[2]}.py:\d+"):
+        tg.graft(f, onto="numpy")(X)
+    assert v.numpy() == 1.0
+
+
+def test_a_table_is_refused() -> None:
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1, 2], [3.0, 4.0]), 0.0)
+    with pytest.raises(TypeError, match="no variable"):
+        tg.graft(tf.function(lambda x: table.lookup(x)), onto="numpy")(np.asarray([1], np.int32))
+
+
+def test_what_a_framework_follows_is_not_written() -> None:
+    import jax
+
+    step, _ = training()
+    with pytest.raises(tg.errors.TracedValueError, match=r"tg\.jit"):
+        jax.jit(tg.graft(tf.function(step), onto="jax"))(native("jax", X))
