@@ -190,6 +190,14 @@ def test_process_that_ends(how: str, code: int, tmp_path: Path) -> None:
     assert how == "9" or "[default1]:rank 1 is broken" in done.stderr
 
 
+@pytest.mark.slow
+def test_fsdp(tmp_path: Path) -> None:
+    """Both kinds: offloaded parameters, whole states in other models, what is saved while the training goes on."""
+    program = str(HERE / "fsdp_program.py")
+    done = start(["-m", "tensorgraft", "run", "--on", "jax", "--processes", "2", program, str(tmp_path)])
+    assert done.returncode == 0 and "all follow" in done.stdout, done.stderr[-4000:]
+
+
 def test_accelerator_of_who_never_uses_the_device() -> None:
     """FSDP, meshes and process groups take the CPU, as without us; after the first use the device."""
     done = start(

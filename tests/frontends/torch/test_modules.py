@@ -90,6 +90,16 @@ def test_a_graph_from_before_the_move(device):
         before.sum().backward()
 
 
+def test_a_graph_and_a_parameter_that_is_back(device):
+    """As FSDP1 has it: away after the forward pass, back before the backward pass."""
+    model = nn.Linear(2, 1).to(device)
+    out = model(torch.ones(3, 2, device=device)).sum()
+    model.cpu()
+    model.to(device)
+    out.backward()
+    assert model.weight.grad.device == device and model.weight.grad.tolist() == [[3, 3]]
+
+
 def test_data_can_be_assigned(device):
     p = nn.Parameter(torch.ones(2))
     p.data = torch.zeros(3, device=device)
