@@ -94,6 +94,7 @@ class Interchange:
     # framework's own (`module`), a recorded program; None: nothing
     grafted_as: Literal["function", "module", "program"] | None = None
     modules_have_modes = False  # those that `module` makes say themselves whether they are trained
+    has_tape = False  # arrays with values may be followed, too, by what differentiates later; else only traced ones are
 
     @primitive
     def from_dlpack(self, x: Any, /) -> Array:

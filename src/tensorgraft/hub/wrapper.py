@@ -53,6 +53,7 @@ class Wrapper(Backend):
     def __init__(self, inner: Backend) -> None:
         self.inner = inner
         self.name, self.grafted_as, self.modules_have_modes = inner.name, inner.grafted_as, inner.modules_have_modes
+        self.has_tape = inner.has_tape
         super().__init__(inner.index, inner.platform)
 
     def __init_subclass__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -64,7 +65,7 @@ def graft(program: Any, *, onto: str) -> Any:
 
     A `tf.Module`, or a layer or model of Keras, is onto `"torch"` and `"tensorflow"` a module with its variables, onto
     `"jax"` `(apply, params, buffers)`, onto `"numpy"` a function that can be saved. Derivatives are those of
-    TensorFlow's tape, custom ones included.
+    TensorFlow's tape, custom ones included. The folder of a SavedModel is a mapping of its signatures.
 
     Raises:
         TypeError: for programs and frameworks that are not known here.
@@ -112,7 +113,9 @@ def graft(program: Any, *, onto: str) -> Any:
 
 
 def _is_of_tensorflow(program: Any) -> bool:
-    """A function of TensorFlow, a `tf.Module`, a layer or a model of Keras on TensorFlow."""
+    """A function of TensorFlow, a `tf.Module`, a layer or a model of Keras on TensorFlow, a SavedModel's folder."""
+    if isinstance(program, str | os.PathLike):
+        return os.path.exists(os.path.join(program, "saved_model.pb"))
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is None:
         return False

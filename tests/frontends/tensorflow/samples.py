@@ -23,6 +23,9 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 NUMBERS = (*FLOATS, *INTEGERS, "complex64", "complex128", "bool")
 
 
+LONG = ("SparseTensorDenseMatMul", "DenseBincount")  # whose shapes are int64
+
+
 class Sample(NamedTuple):
     op: str
     operands: tuple[Any, ...]  # arrays, or lists of them
@@ -43,8 +46,9 @@ class Sample(NamedTuple):
         if row.known is EVERY:
             constant = set(range(len(rows)))
         arrays = [np.asarray(x) for x in rows]
+        short = None if self.op in LONG else np.int64
         return [
-            (x.astype(np.int32) if i in constant and x.dtype == np.int64 else x, i not in constant)
+            (x.astype(np.int32) if i in constant and x.dtype == short else x, i not in constant)
             for i, x in enumerate(arrays)
         ]
 
@@ -476,6 +480,66 @@ def randoms() -> Iterator[Sample]:
         yield Sample("StatelessRandomUniformIntV2", (*operands, *bounds), {})
 
 
+def signals() -> Iterator[Sample]:
+    z, x = numbers((2, 4, 6), "complex64"), numbers((2, 4, 6))
+    for end, length in (("", [5]), ("2D", [3, 5])):
+        yield Sample(f"FFT{end}", (z,), {})
+        yield Sample(f"IFFT{end}", (z,), {})
+        yield Sample(f"RFFT{end}", (x, np.asarray(length, np.int32)), {})
+        yield Sample(f"IRFFT{end}", (z, np.asarray(length)), {})
+    image, size = numbers((2, 5, 4, 3)), np.asarray([7, 3])
+    for corners, centres in ((False, False), (True, False), (False, True)):
+        how = {"align_corners": corners, "half_pixel_centers": centres}
+        for name in ("Bilinear", "Bicubic", "NearestNeighbor"):
+            yield Sample(f"Resize{name}", (image, size), how)
+        for name in ("Bilinear", "Bicubic"):
+            yield Sample(f"Resize{name}Grad", (numbers((2, 7, 3, 3)), image), how)
+        yield Sample("ResizeNearestNeighborGrad", (numbers((2, 7, 3, 3)), np.asarray([5, 4])), how)
+    wide = numbers((2, 3, 3, 7))
+    how = {"depth_radius": 2, "bias": 1.5, "alpha": 0.3, "beta": 0.7}
+    yield Sample("LRN", (wide,), how)
+    y = tf.raw_ops.LRN(input=wide, **how).numpy()
+    yield Sample("LRNGrad", (numbers(wide.shape, seed=3), wide, y), how)
+    for narrow in (False, True):
+        how = {"num_bits": 4, "narrow_range": narrow}
+        bounds = np.float32(-1.3), np.float32(2.1)
+        yield Sample("FakeQuantWithMinMaxArgs", (x,), {**how, "min": -1.3, "max": 2.1})
+        yield Sample("FakeQuantWithMinMaxArgsGradient", (x, x), {**how, "min": -1.3, "max": 2.1})
+        yield Sample("FakeQuantWithMinMaxVars", (x, *bounds), how)
+        yield Sample("FakeQuantWithMinMaxVarsGradient", (x, x, *bounds), how)
+
+
+def segments() -> Iterator[Sample]:
+    x, ids = numbers((5, 2)), np.asarray([0, 0, 2, 2, 3])
+    for name in ("Sum", "Prod", "Max", "Min", "Mean"):
+        yield Sample(f"Segment{name}", (x, ids), {})
+    rows = np.asarray([4, 0, 1], np.int32)
+    yield Sample("SparseSegmentSum", (x, rows, np.asarray([0, 0, 1])), {})
+    yield Sample("SparseSegmentMean", (x, rows, np.asarray([0, 0, 1])), {})
+    yield Sample("Bucketize", (numbers((3, 4)),), {"boundaries": [-1.0, 0.5, 2.0]})
+    ordered = np.sort(numbers((2, 5)), axis=1)
+    for name in ("LowerBound", "UpperBound"):
+        yield Sample(name, (ordered, np.concatenate([ordered[:, 2:3], numbers((2, 3))], 1)), {})
+    counted = np.asarray([1, 3, 1, 0, 9])
+    yield Sample("DenseBincount", (counted, np.asarray(5), numbers((5,))), {})
+    yield Sample(
+        "DenseBincount",
+        (np.asarray([[1, 1], [0, 3]]), np.asarray(4), np.asarray([], np.float32)),
+        {"binary_output": True},
+    )
+    yield Sample("Unique", (np.asarray([4, 1, 4, 2, 1]),), {})
+    yield Sample("ListDiff", (np.asarray([4, 1, 3, 2]), np.asarray([1, 2])), {})
+    yield Sample("DynamicPartition", (x, np.asarray([1, 0, 1, 2, 0])), {"num_partitions": 3})
+    yield Sample(
+        "DynamicStitch", ([np.asarray([0, 3], np.int32), np.asarray([[1], [3]], np.int32)], [x[:2], x[2:4, None]]), {}
+    )
+    places = np.asarray([[0, 1], [2, 0]], np.int32)
+    yield Sample("SparseToDense", (places, np.asarray([3, 2]), x[0], np.float32(-1)), {})
+    sparse = (places.astype(np.int64), x[1], np.asarray([3, 2], np.int64))
+    yield Sample("SparseTensorDenseMatMul", (*sparse, numbers((2, 4))), {})
+    yield Sample("SparseTensorDenseMatMul", (*sparse, numbers((4, 3))), {"adjoint_a": True, "adjoint_b": True})
+
+
 AREAS = {
     "elementwise": elementwise,
     "reductions": reductions,
@@ -484,4 +548,6 @@ AREAS = {
     "matrices": matrices,
     "windows": windows,
     "randoms": randoms,
+    "signals": signals,
+    "segments": segments,
 }

@@ -115,3 +115,22 @@ np.save({str(tmp_path / "y.npy")!r}, f(np.load({str(tmp_path / "x.npy")!r}), tra
 def test_a_function_that_writes_is_not_recorded() -> None:
     with pytest.raises(ValueError, match="writes its variables"):
         tg.graft(Affine(), onto="numpy")(X)
+
+
+def test_a_saved_model(tmp_path: Path) -> None:
+    affine = Affine()
+    serve = tf.function(lambda x: {"y": affine(x)}, input_signature=[tf.TensorSpec((None, 3), name="x")])
+    other = tf.function(lambda a, b: a @ b, input_signature=[tf.TensorSpec((2, 3)), tf.TensorSpec((3, 2))])
+    where = str(tmp_path / "model")
+    tf.saved_model.save(affine, where, {"serve": serve, "other": other})
+    model = tg.graft(where, onto="torch")
+    assert sorted(model) == ["other", "serve"]
+    y = model["serve"](x=torch.tensor(X))["y"]
+    assert not difference(y.detach().numpy(), affine(tf.constant(X)).numpy())
+    a, b = numbers((2, 3)), numbers((3, 2))
+    (product,) = model["other"](b=torch.tensor(b), a=torch.tensor(a)).values()
+    assert not difference(product.numpy(), a @ b)
+    with pytest.raises(KeyError, match="no signature"):
+        model["train"]
+    with pytest.raises(TypeError, match="2 signatures"):
+        model(x=torch.tensor(X))

@@ -64,6 +64,7 @@ class TensorFlowBackend(
 
     name = "tensorflow"
     grafted_as = "module"
+    has_tape = True
     compiles = True
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:

@@ -57,6 +57,7 @@ class TorchBackend(
 
     name = "torch"
     modules_have_modes = True
+    has_tape = True
     mutable = True
     compiles = False  # single operations are quicker as they are; programs (`trace`) are compiled
     traces = True

@@ -7,13 +7,18 @@ what users get.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from tensorgraft.hub.backend import Backend
 
 
 def graft_tensorflow(program: Any, xp: Backend) -> Any:
-    """What `tg.graft` makes of a function or a model of TensorFlow."""
+    """What `tg.graft` makes of a function or a model of TensorFlow, or of the folder of a SavedModel."""
+    if isinstance(program, str | os.PathLike):
+        from tensorgraft.frontends.tensorflow.saved import GraftedSignatures
+
+        return GraftedSignatures(os.fspath(program), xp)
     from tensorgraft.frontends.tensorflow.grafted import GraftedGraph
     from tensorgraft.frontends.tensorflow.models import graft_model, is_model
 

@@ -42,15 +42,17 @@ class Carried:
         self.like: list[Any] = []
         self.arrays: list[Array] = []
         for k, x in enumerate(values):
-            value: Any = x.stacked(xp) if isinstance(x, TensorList) and x.same is None else x
-            if isinstance(value, TensorList):
-                if value.same is None:
-                    self.arrays.append(value.stack)
-                if not is_known(value.length) or self.growth.get(k):
-                    self.arrays.append(lifted(xp, value.length))
-            elif not isinstance(value, VariableCell):
-                self.arrays.append(lifted(xp, value))
-            self.like.append(value)
+            if isinstance(x, TensorList):
+                whole = x if x.same is not None else x.stacked(xp)
+                if whole.same is None:
+                    self.arrays.append(whole.stack)
+                if not is_known(whole.length) or self.growth.get(k):
+                    self.arrays.append(lifted(xp, whole.length))
+                self.like.append(whole)
+            else:
+                if not isinstance(x, VariableCell):
+                    self.arrays.append(lifted(xp, x))
+                self.like.append(x)
 
     def values(self, arrays: Sequence[Array], after: int | None = None) -> list[Any]:
         """Such values of other arrays. `after` so many steps lists are as long as is known."""

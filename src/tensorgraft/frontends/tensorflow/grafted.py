@@ -131,7 +131,10 @@ class GraphSignature:
 
     def run(self, values: Sequence[Array], leaves: Sequence[Array | None]) -> tuple[Any, dict[str, Array]]:
         """(results, what variables have become), for the values of those that the program has, in order."""
-        outputs = self.native(*values, *[leaves[i] for i in self.order])
+        xp = self.xp
+        arrays = [*values, *[leaves[i] for i in self.order]]
+        followed = xp.has_tape or xp.in_trace() or xp.is_tracing() or any(map(xp.is_traced, arrays))
+        outputs = self.native(*arrays) if followed else self.program.primal(xp, arrays)
         n = len(outputs) - len(self.program.written)
         return structured(self._structure, outputs[:n]), dict(zip(self.program.written, outputs[n:], strict=True))
 
@@ -144,21 +147,20 @@ class GraphSignature:
 
 
 def value_of(xp: Backend, variable: tf.Variable) -> Array:
-    value = variable.read_value()
-    array = xp.operand(value)
-    return xp.asarray(value.numpy()) if array is None else array
+    array = xp.operand(variable)
+    return xp.adopt(variable.numpy()) if array is None else array
 
 
 def write(xp: Backend, variable: tf.Variable, value: Array) -> None:
-    if xp.operand(variable.read_value()) is not None:  # arrays of TensorFlow: traced ones, too
-        variable.assign(value)
+    if isinstance(value, tf.Tensor):  # traced ones, too
+        variable.assign(value, read_value=False)
     elif xp.is_traced(value):
         raise TracedValueError(
             f"the variable {variable.name!r} is written while {xp.name} traces the call, when there is no value yet"
             " that it could hold: use tg.jit in the place of the framework's own"
         )
     else:
-        variable.assign(xp.to_numpy(value))
+        variable.assign(xp.to_numpy(value), read_value=False)
 
 
 def structured(structure: Any, results: Sequence[Array]) -> Any:

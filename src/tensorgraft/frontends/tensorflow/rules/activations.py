@@ -135,15 +135,20 @@ def reciprocal_grad(xp: Backend, y: Array, d: Array) -> Array:
     return _unless_zero(xp, d, xp.negative(xp.multiply(xp.multiply(y, d), y)))
 
 
+def _where(xp: Backend, condition: Array, d: Array) -> Array:
+    """The product of the two: NaN and infinities stay NaN. XLA would make a choice of a product with a bool."""
+    return xp.where(condition, d, xp.multiply(d, 0))
+
+
 @rule("ReluGrad")
 def relu_grad(xp: Backend, d: Array, x: Array) -> Array:
-    return xp.multiply(d, xp.astype(xp.greater(x, 0), xp.dtype_of(d)))
+    return _where(xp, xp.greater(x, 0), d)
 
 
 @rule("Relu6Grad")
 def relu6_grad(xp: Backend, d: Array, x: Array) -> Array:
     inside = xp.logical_and(xp.greater(x, 0), xp.less(x, 6))
-    return xp.multiply(d, xp.astype(inside, xp.dtype_of(d)))
+    return _where(xp, inside, d)
 
 
 @rule("LeakyReluGrad")
