@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from samples import FLOATS, INTEGERS, Sample, dtypes_of, numbers
+from tests.frontends.tensorflow import samples
+from tests.frontends.tensorflow.samples import FLOATS, INTEGERS, Sample, dtypes_of, numbers
 
 from tensorgraft.frontends.tensorflow.rule import EVERY, RULES
 
@@ -93,7 +94,7 @@ def segments() -> Iterator[Sample]:
     yield case("SparseBincount", i64([[1], [2], [4]]), values[:3], i64([9]), i32(6), f32([]))
 
 
-AREAS = {"special": special, "segments": segments}
+AREAS = {**samples.AREAS, "special": special, "segments": segments}
 
 
 def images() -> Iterator[Sample]:
@@ -235,3 +236,73 @@ def boxes() -> Iterator[Sample]:
 
 
 AREAS |= {"signal": signal, "decompositions": decompositions, "boxes": boxes}
+
+
+def quantization() -> Iterator[Sample]:
+    x = numbers((4, 5), low=-8, high=8)
+    low, high = f32(-3.1), f32(5.2)
+    for bits, narrow in ((8, False), (4, True)):
+        how = {"num_bits": bits, "narrow_range": narrow}
+        yield case("FakeQuantWithMinMaxArgs", x, min=-3.1, max=5.2, **how)
+        yield case("FakeQuantWithMinMaxArgsGradient", x / 2, x, min=-3.1, max=5.2, **how)
+        yield case("FakeQuantWithMinMaxVars", x, low, high, **how)
+        yield case("FakeQuantWithMinMaxVars", x, f32(0), f32(0), **how)
+        yield case("FakeQuantWithMinMaxVarsGradient", x / 2, x, low, high, **how)
+        lows, highs = -numbers((5,), low=0.1, high=6), numbers((5,), low=1, high=6)
+        yield case("FakeQuantWithMinMaxVarsPerChannel", x, lows, highs, **how)
+        yield case("FakeQuantWithMinMaxVarsPerChannelGradient", x / 2, x, lows, highs, **how)
+        for signed in (True, False):
+            for given in (True, False):
+                flags = {"signed_input": signed, "range_given": given, "narrow_range": narrow and signed}
+                y, ends = (x, (low, high)) if signed else (abs(x), (f32(0), high))
+                for op in ("QuantizeAndDequantizeV2", "QuantizeAndDequantizeV4"):
+                    yield case(op, y, *ends, num_bits=bits, **flags)
+                    yield case(op, y, *ends, num_bits=bits, round_mode="HALF_UP", **flags)
+                yield case("QuantizeAndDequantizeV3", y, *ends, i32(bits), **flags)
+        yield case("QuantizeAndDequantizeV4", x, lows, highs, num_bits=bits, axis=1, range_given=True)
+        yield case("QuantizeAndDequantizeV4", x, lows, highs, num_bits=bits, axis=1, range_given=False)
+    yield case("QuantizeAndDequantizeV4Grad", x / 2, x, low, high)
+
+
+def sets() -> Iterator[Sample]:
+    x = i32([3, 1, 3, 7, 1, 0])
+    for op in ("Unique", "UniqueWithCounts"):
+        yield case(op, x)
+        yield case(op, x.astype(np.float32), out_idx="int64")
+        yield case(f"{op}V2", i32([[1, 2], [0, 4], [1, 2]]), i64([0]))
+    yield case("ListDiff", x, i32([1, 5]), out_idx="int64")
+    yield case("DynamicPartition", numbers((6, 2)), i32([0, 2, 0, 1, 2, 0]), num_partitions=4)
+    for op in ("DynamicStitch", "ParallelDynamicStitch"):
+        yield case(op, [i32([0, 3]), i32([[1], [2]])], [numbers((2, 2)), numbers((2, 1, 2))])
+    yield case("DynamicStitch", [i32(2), i32([0, 2])], [numbers((3,)), numbers((2, 3))])
+    ordered, values = np.sort(numbers((2, 5)), 1), numbers((2, 4), seed=3)
+    for op in ("LowerBound", "UpperBound"):
+        yield case(op, ordered, values)
+        yield case(op, i32([[1, 2, 2, 5]]), i32([[2, 0, 9]]), out_type="int64")
+    for dtype in ("float32", "float64", "int32", "int64"):
+        yield case("Bucketize", numbers((3, 4), dtype), boundaries=[-1.0, 0.0, 2.0])
+    yield case("HistogramFixedWidth", numbers((20,)), f32([-2, 2]), i32(5))
+    yield case("HistogramFixedWidth", numbers((20,), "int32", -9, 9), i32([-4, 7]), i32(6), dtype="int64")
+    scores = f32([[1, 3, 2, 3], [np.inf, 0, 1, 2], [4, 4, 4, 4]])
+    yield case("InTopKV2", scores, i32([2, 0, 3]), i32(2))
+    yield case("InTopK", scores, i64([2, 3, 9]), k=3)
+    for reverse in (False, True):
+        yield case("NthElement", numbers((3, 6)), i32(2), reverse=reverse)
+    yield case("ApproxTopK", numbers((2, 9)), k=3)
+    yield case("UnravelIndex", i32([0, 7, 22]), i32([4, 6]))
+    yield case("ReverseSequence", numbers((2, 4, 3)), i64([3, 2]), seq_dim=1)
+    yield case("ReverseSequence", numbers((2, 4, 3)), i32([2, 1, 2]), seq_dim=0, batch_dim=2)
+    yield case("SpaceToBatch", numbers((1, 3, 4, 2)), i32([[1, 0], [0, 0]]), block_size=2)
+    yield case("BatchToSpace", numbers((4, 2, 2, 1)), i32([[1, 0], [0, 1]]), block_size=2)
+    yield case("DataFormatDimMap", i32([0, 1, -1, 2]))
+    yield case("DataFormatVecPermute", i32([5, 6, 7, 8]))
+    yield case("DataFormatVecPermute", i32([5, 6]), src_format="NCHW", dst_format="NHWC")
+    yield case("InplaceUpdate", numbers((3, 2)), i32([2, 0]), numbers((2, 2)))
+    yield case("InplaceAdd", numbers((3, 2)), i32([2, 0]), numbers((2, 2)))
+    yield case("InplaceSub", numbers((3, 2)), i32([2, 0]), numbers((2, 2)))
+    yield case("GuaranteeConst", x)
+    for value in (f32(0), f32(2), f32([]), i32([0])):
+        yield case("ToBool", value)
+
+
+AREAS |= {"quantization": quantization, "sets": sets}

@@ -1,4 +1,4 @@
-"""Batch normalisation as one operation, local response normalisation, fake quantisation's neighbours."""
+"""Batch normalisation as one operation, and local response normalisation."""
 
 from __future__ import annotations
 
@@ -89,3 +89,38 @@ def fused_batch_norm_grad(
     x_grad = xp.astype(xp.multiply(d, _along(xp, xp.multiply(inverse, scale), shape)), dtype)
     nothing = xp.zeros((0,), dtypes.float32)
     return [x_grad, scale_grad, offset_grad, nothing, nothing]
+
+
+# ---- local response normalisation ------------------------------------------------------------------------------------
+
+
+def _nearby(xp: Backend, x: Array, radius: int) -> Array:
+    """Sums over neighbouring channels."""
+    n = xp.ndim(x)
+    window = (1,) * (n - 1) + (2 * radius + 1,)
+    around = [(0, 0)] * (n - 1) + [(radius, radius)]
+    return xp.reduce_window(x, "sum", window, (1,) * n, around, (1,) * n)
+
+
+@rule("LRN")
+def lrn(xp: Backend, x: Array, *, depth_radius: int = 5, bias: float = 1, alpha: float = 1, beta: float = 0.5) -> Array:
+    norm = xp.add(xp.multiply(_nearby(xp, xp.square(x), depth_radius), alpha), bias)
+    return xp.multiply(x, xp.pow(norm, xp.full_like(norm, -beta)))
+
+
+@rule("LRNGrad")
+def lrn_grad(
+    xp: Backend,
+    d: Array,
+    x: Array,
+    y: Array,
+    *,
+    depth_radius: int = 5,
+    bias: float = 1,
+    alpha: float = 1,
+    beta: float = 0.5,
+) -> Array:
+    norm = xp.add(xp.multiply(_nearby(xp, xp.square(x), depth_radius), alpha), bias)
+    direct = xp.multiply(d, xp.pow(norm, xp.full_like(norm, -beta)))
+    spread = _nearby(xp, xp.divide(xp.multiply(d, y), norm), depth_radius)
+    return xp.subtract(direct, xp.multiply(xp.multiply(x, spread), 2 * alpha * beta))

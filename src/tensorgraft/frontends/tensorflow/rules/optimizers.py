@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import RULES, rule
-from tensorgraft.frontends.tensorflow.rules import variables  # noqa: F401  (its rules come first)
+from tensorgraft.frontends.tensorflow.rules.variables import adam, gradient_descent
 from tensorgraft.frontends.tensorflow.values import VariableCell
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -101,7 +101,9 @@ def adagrad_v2(xp: Any, v: Array, s: Array, rate: Array, epsilon: Array, d: Arra
     return xp.subtract(v, xp.divide(xp.multiply(d, rate), xp.add(xp.sqrt(s), epsilon))), s
 
 
-def adagrad_da(xp: Any, v: Array, g: Array, s: Array, d: Array, rate: Array, l1: Array, l2: Array, step: Array) -> Any:
+def adagrad_da(
+    xp: Any, v: Array, g: Array, s: Array, d: Array, rate: Array, l1: Array, l2: Array, step: Array
+) -> Any:
     step = xp.astype(step, xp.dtype_of(d))
     g, s = xp.add(g, d), xp.add(s, xp.square(d))
     shrunk = xp.subtract(xp.abs(g), xp.multiply(l1, step))
@@ -110,13 +112,17 @@ def adagrad_da(xp: Any, v: Array, g: Array, s: Array, d: Array, rate: Array, l1:
     return xp.negative(xp.divide(xp.multiply(xp.multiply(xp.sign(g), size), rate), below)), g, s
 
 
-def add_sign(xp: Any, v: Array, m: Array, rate: Array, alpha: Array, decay: Array, beta: Array, d: Array) -> Any:
+def add_sign(
+    xp: Any, v: Array, m: Array, rate: Array, alpha: Array, decay: Array, beta: Array, d: Array
+) -> Any:
     m = xp.add(xp.multiply(m, beta), xp.multiply(d, _rest(xp, beta)))
     factor = xp.add(alpha, xp.multiply(decay, xp.multiply(xp.sign(d), xp.sign(m))))
     return xp.subtract(v, xp.multiply(xp.multiply(factor, d), rate)), m
 
 
-def power_sign(xp: Any, v: Array, m: Array, rate: Array, logbase: Array, decay: Array, beta: Array, d: Array) -> Any:
+def power_sign(
+    xp: Any, v: Array, m: Array, rate: Array, logbase: Array, decay: Array, beta: Array, d: Array
+) -> Any:
     m = xp.add(xp.multiply(m, beta), xp.multiply(d, _rest(xp, beta)))
     factor = xp.exp(xp.multiply(xp.multiply(logbase, decay), xp.multiply(xp.sign(d), xp.sign(m))))
     return xp.subtract(v, xp.multiply(xp.multiply(factor, d), rate)), m
@@ -189,7 +195,7 @@ UPDATES: dict[str, tuple[int, int, Update, bool]] = {
     "FtrlV2": (3, 3, ftrl_v2, True),
 }
 # what TensorFlow has by reference, too
-BY_REFERENCE = set(UPDATES) - {"KerasMomentum", "AdamWithAmsgrad"} | {"GradientDescent", "Adam"}
+BY_REFERENCE = sorted(set(UPDATES) - {"KerasMomentum", "AdamWithAmsgrad"} | {"Adam", "GradientDescent"})
 
 
 def _on_whole(update: Update, count: int) -> Callable[..., list[Any]]:
@@ -266,5 +272,6 @@ for _name, (_count, _at, _update, _rows) in UPDATES.items():
     if _name in BY_REFERENCE and _rows:
         rule(f"SparseApply{_name}", writes=True)(_named(_by_reference(_on_rows(_update, _count, _at)), _update))
 for _name in BY_REFERENCE:
-    _row = RULES[f"ResourceApply{_name}"]
-    rule(f"Apply{_name}", writes=True)(_named(_by_reference(_row.fn), UPDATES.get(_name, (0, 0, _row.fn))[2]))
+    _count, _, _update, _ = UPDATES.get(_name, (0, 0, adam, False))
+    _step = _on_whole(_update, _count) if _count else {"Adam": adam, "GradientDescent": gradient_descent}[_name]
+    rule(f"Apply{_name}", writes=True)(_named(_by_reference(_step), _update))
