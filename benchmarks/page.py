@@ -40,6 +40,7 @@ AREAS = {
     "optimizers": "Optimizers of 8 bits",
     "trace": "Estimates of traces",
     "parallel": "Eight simulated devices",
+    "collectives": "Two processes",
 }
 
 

@@ -361,6 +361,7 @@ def test_a_plan_is_what_is_compiled():
     assert parallel.bytes_by_device(list(model.buffers()))[0] == forecast.buffers
     m = explained.program.memory
     assert forecast.total == m.arguments + m.outputs - m.alias + m.temporary and forecast.temporary == m.temporary
+    assert "memory of a device" in str(explained) and " of a device" in str(explained).partition("inputs")[2]
     assert "parameters" in str(forecast) and forecast.exchanges[0].advice[:20] in str(forecast)
 
 
@@ -475,7 +476,16 @@ def test_programs_of_one_device_and_of_many_take_turns():
 
 def test_devices_are_counted():
     assert torch.accelerator.device_count() == torch.graft.device_count() == 8
-    assert torch.ones(2, device="graft:1").device == tg.device("jax:1")
+    x = torch.ones(2, 8, device="graft:1")
+    assert x.device == tg.device("jax:1") and {d.id for d in tg.to_backend_array(x).devices()} == {1}
+    model = nn.Linear(8, 8).to("graft:5")
+    model(x.to("graft:5")).sum().backward()
+    assert model.weight.grad.device == torch.device("graft:5")
+    refused(RuntimeError, "graft:1 and graft:5", torch.add, x, model.bias)
+    with torch.graft.device(3):
+        assert torch.ones(1, device="graft").device == torch.device("graft:3")
+    parallel_model = nn.DataParallel(nn.Linear(8, 8).to(DEVICE))
+    assert parallel_model(x.to(DEVICE)).shape == (2, 8)
 
 
 def test_the_page():
@@ -527,3 +537,12 @@ def test_bad_input():
     for with_mode in ("tiered", "compiled"):
         with tg.eager(with_mode):
             refused(ValueError, "operands lie on different meshes", torch.add, a, b)
+    refused(ValueError, "operands lie on different meshes", tg.jit(torch.matmul, compile="first"), a, b.mT)
+    onto_small = tg.jit(lambda x: parallel.constrain(x, ("data",), small), compile="first")
+    refused(ValueError, "a value on the way is constrained to another one", onto_small, a)
+    refused(TypeError, "names are strings", parallel.mesh, (4, 2), (1, 2))
+    net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 6)).to(DEVICE)
+    refused(ValueError, "names the axis 'dat'", parallel.shard_, net, MESH, {"0": parallel.Output(("dat",))})
+    refused(ValueError, "'2' of plan fits no submodule", parallel.shard_, net, MESH, {"2": parallel.Output(("data",))})
+    refused(ValueError, r"dimension 0 of shape \(6,\)", parallel.shard, {"a": x, "b": x[0]}, small, ("data",))
+    assert all(parallel.placement(p) is None and not p._backward_hooks for p in net.parameters())

@@ -124,7 +124,6 @@ def curves():
     """Some of all."""
     follows_one_device(Net, "eager", "grid")
     follows_one_device(Net, "compiled", "fully sharded")
-    follows_one_device(GPT, "lazy", "data")
 
 
 def all_curves():

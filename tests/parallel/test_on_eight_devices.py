@@ -21,7 +21,7 @@ TESTS = [node.name for file in FILES for node in ast.parse(file.read_text()).bod
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
+def outcomes(tmp_path_factory, pytestconfig):
     """{test: what it said where it failed} of those that ran."""
     report = tmp_path_factory.mktemp("eight") / "report.xml"
     env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
@@ -35,6 +35,7 @@ def outcomes(tmp_path_factory):
         "no:cacheprovider",
         f"--junit-xml={report}",
     ]
+    command += ["--slow"] * pytestconfig.getoption("--slow")
     done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=FILES[0].parents[2])
     assert report.exists(), done.stdout + done.stderr
     cases = ElementTree.parse(report).getroot().iter("testcase")

@@ -177,7 +177,7 @@ class ProgramInputs:
 
 
 def _beside(sources: Sequence[Any], backend: Backend) -> Sequence[Any]:
-    """With constants on all devices of the mesh over which storages are spread: else every call would take them there."""
+    """With constants on all devices of the mesh over which storages are spread, where every call would take them."""
     placements = (s.cell.placement for s in sources if isinstance(s, Source) and s.cell is not None)
     mesh = next((p.mesh for p in placements if p is not None and not p.mesh.abstract), None)
     if mesh is None:

@@ -62,7 +62,12 @@ def _program(e: Explanation) -> list[tuple[str, str]]:
         rows.append(("memory traffic", size(p.bytes)))
     if m is not None:
         parts = f"arguments {size(m.arguments)}, results {size(m.outputs)} ({size(m.alias)} in place)"
-        rows.append(("memory", f"peak {size(m.peak)}: {parts}, temporary {size(m.temporary)}"))
+        rows.append(
+            (
+                "memory of a device" if _is_spread(e) else "memory",
+                f"peak {size(m.peak)}: {parts}, temporary {size(m.temporary)}",
+            )
+        )
     n, kept = e.kept_for_backward
     if n:
         rows.append(("kept for backward", f"{n} tensors, {size(kept)}"))
@@ -81,19 +86,26 @@ def _history(e: Explanation) -> Group:
     return table(f"{count}; this call {now}", rows, "trace", Column("operations", justify="right"), "because")
 
 
+def _is_spread(e: Explanation) -> bool:
+    return any(0 < i.bytes_each < i.bytes for i in e.inputs)
+
+
 def _inputs(e: Explanation) -> Group:
     kinds: dict[str, list[Input]] = {}
     for one in e.inputs:
         kinds.setdefault(one.kind, []).append(one)
     rows = []
+    spread = _is_spread(e)
     for kind, inputs in kinds.items():
         written = sum(i.written for i in inputs)
         donated = sum(i.donated for i in inputs)
         shown = [] if kind == "constant" else list(dict.fromkeys(i.name for i in inputs if i.name))
         names = ", ".join(shown[:3]) + (", ..." if len(shown) > 3 else "")
+        each = [size(sum(i.bytes_each or i.bytes for i in inputs))] if spread else []
         total = size(sum(i.bytes for i in inputs))
-        rows.append((kind, str(len(inputs)), total, f"{written} ({donated})" if written else "", names))
-    right = [Column(name, justify="right") for name in ("arrays", "bytes", "written (in place)")]
+        rows.append((kind, str(len(inputs)), total, *each, f"{written} ({donated})" if written else "", names))
+    columns = ("arrays", "bytes", *["of a device"] * spread, "written (in place)")
+    right = [Column(name, justify="right") for name in columns]
     return table("inputs", rows, "kind", *right, Column("names", overflow="fold"))
 
 

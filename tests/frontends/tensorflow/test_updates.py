@@ -36,6 +36,7 @@ def step(name: str, indices: list[int], **attributes: bool) -> tuple[list[tf.Var
             given[p] = tf.constant(-0.5)
         elif p not in ("use_locking", "use_nesterov", "update_slots", "multiply_linear_by_lr", "name"):
             given[p] = tf.constant(np.float32(0.1 + 0.05 * i))
+
     def once() -> tf.Tensor:
         op(**given, **attributes)
         return tf.constant(0)

@@ -23,9 +23,13 @@ TREES = "it belongs to estimators of TensorFlow 1 (trees, linear models), which 
 # of these one might have a rule
 OUTSIDE = "it is a function of Python, which a compiled program cannot call"
 LOOPS = "it is control flow of TensorFlow 1, in graphs with cycles: convert the graph to functional control flow"
-COMPRESSED = "its operands are compressed sparse matrices, opaque variants of TensorFlow's: use tf.sparse, or dense arrays"
+COMPRESSED = (
+    "its operands are compressed sparse matrices, opaque variants of TensorFlow's: use tf.sparse, or dense arrays"
+)
 OPAQUE = "its operands are opaque variants of TensorFlow's (maps, optionals, encoded composites)"
-SEARCH = "its result has a length that depends on values in a way that no array holds (searches, candidates, alignments)"
+SEARCH = (
+    "its result has a length that depends on values in a way that no array holds (searches, candidates, alignments)"
+)
 NO_KERNEL = "TensorFlow has no kernel for it on a CPU, so that nothing says what it gives"
 
 NOT_OF_ARRAYS = {STRINGS, FILES, DATASETS, SUMMARIES, DEVICES, SETS, TABLES, STATES, DEPRECATED, REWRITTEN, TREES}

@@ -51,7 +51,7 @@ def computed(what: CollectiveCall, x: Array, axes: tuple[str, ...], n: int) -> A
 
 
 def at_home(what: CollectiveCall, x: Array, n: int) -> Array:
-    """A collective for which nobody is needed: of a group of one, or (XLA's gloo divides by its size) of no elements."""
+    """A collective for which nobody else is needed: in a group of one, or of no elements."""
     if what.kind == "all_gather":
         return jnp.broadcast_to(x, (n, *x.shape))
     return x[0] if what.kind == "reduce_scatter" else x

@@ -24,6 +24,7 @@ from tensorgraft.backends.jax.spread.overdue import watched
 _lock = threading.Lock()
 _calls: Counter[tuple[int, ...]] = Counter()  # of each group, by its devices
 _agreed: dict[tuple[int, ...], set[Hashable]] = {}
+_compared: dict[tuple[int, ...], str] = {}  # of each group, where the service has the last comparison
 _NOTHING = "nothing within {:g} s"
 _MARGIN = 5.0  # seconds that the others wait for the first of them longer than that one does
 
@@ -73,6 +74,9 @@ class _Call:
             calls[other] = _NOTHING.format(self._seconds) if said is None else said
             if said is None:
                 break  # the others wait no longer
+        if len(calls) == len(self._devices) and (before := _compared.get(self._devices)) is not None:
+            client.key_value_delete(f"{before}/")  # all have read it, or they would not be here
+        _compared[self._devices] = self._at
         verdict = self._wrong(calls) if len(set(calls.values())) > 1 else ""
         # the service keeps no empty values
         client.key_value_set(f"{self._at}/said", f"={verdict}", allow_overwrite=True)

@@ -81,9 +81,7 @@ def _initialize(address: str | None, n: int | None, rank: int | None, local: lis
 def _prepare() -> None:
     if asked := os.environ.get("TENSORGRAFT_DEVICES"):  # of the CPU; else one a process
         jax.config.update("jax_num_cpu_devices", int(asked))
-    # Of programs that are on their way, those of one device may hold all of XLA's threads and wait for another device
-    # whose programs find none (jaxlib 0.10.2: one run in ten of small eager programs hung).
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # see `together`: programs of a process alone, too
 
 
 def _local_devices() -> list[int] | None:

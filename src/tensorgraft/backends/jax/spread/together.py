@@ -57,7 +57,7 @@ class _Program:
         args, kwargs = jax.tree.map(functools.partial(beside, mesh=mesh), (args, kwargs))
         try:
             if not new:
-                return self._jitted(*args, **kwargs)
+                return _done(self._jitted(*args, **kwargs), mesh)
             self._agree(leaves, args, kwargs)
             with without_connections():
                 out = jax.block_until_ready(self._jitted(*args, **kwargs))
@@ -87,6 +87,12 @@ class _Program:
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = self._together(args, kwargs)
         return self._jitted.trace(*args, **kwargs)
+
+
+def _done(out: Any, mesh: Mesh) -> Any:
+    """On a CPU the next program begins when this one has ended: of several on their way those of some devices may hold
+    all of XLA's threads, and wait for another device of this process whose programs find none (jaxlib 0.10.2)."""
+    return jax.block_until_ready(out) if mesh.local_devices[0].platform == "cpu" else out
 
 
 def _look(x: Any) -> Any:

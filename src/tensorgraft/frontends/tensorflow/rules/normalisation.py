@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -91,9 +93,6 @@ def fused_batch_norm_grad(
     return [x_grad, scale_grad, offset_grad, nothing, nothing]
 
 
-# ---- local response normalisation ------------------------------------------------------------------------------------
-
-
 def _nearby(xp: Backend, x: Array, radius: int) -> Array:
     """Sums over neighbouring channels."""
     n = xp.ndim(x)
@@ -123,4 +122,4 @@ def lrn_grad(
     norm = xp.add(xp.multiply(_nearby(xp, xp.square(x), depth_radius), alpha), bias)
     direct = xp.multiply(d, xp.pow(norm, xp.full_like(norm, -beta)))
     spread = _nearby(xp, xp.divide(xp.multiply(d, y), norm), depth_radius)
-    return xp.subtract(direct, xp.multiply(xp.multiply(x, spread), 2 * alpha * beta))
+    return xp.subtract(direct, xp.multiply(xp.multiply(x, spread), np.float64(2 * alpha * beta).item()))

@@ -1,4 +1,4 @@
-"""Sparse matrices, by the places of their elements."""
+"""Matrices and arrays that are given by the places of their numbers, made dense."""
 
 from __future__ import annotations
 

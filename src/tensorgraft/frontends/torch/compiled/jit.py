@@ -16,6 +16,7 @@ import numpy as np
 import torch
 import torch.autograd.forward_ad as forward_ad
 
+from tensorgraft.compiled import patience
 from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction
 from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.reach import roots
@@ -147,7 +148,7 @@ class Compiled(TracedFunction):
         self.history.calls.append(call)
         self.report.reasons.append(why)
         start = time.perf_counter()
-        with uncollected():
+        with uncollected(), patience.told(self.report.name):
             out = trace(leaves, first=True)
         self.report.compile_seconds += time.perf_counter() - start
         return out

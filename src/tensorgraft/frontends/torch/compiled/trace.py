@@ -16,9 +16,7 @@ from tensorgraft.frontends.torch.compiled.host import calling
 from tensorgraft.frontends.torch.compiled.tape import Tape
 from tensorgraft.frontends.torch.compiled.watch import Schedule
 from tensorgraft.frontends.torch.core import codes, state
-from tensorgraft.frontends.torch.core.devices import slot_of_backend
 from tensorgraft.frontends.torch.core.metadata import Metadata
-from tensorgraft.frontends.torch.core.tensors import maker
 from tensorgraft.frontends.torch.core.trees import Structure, unflatten
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
@@ -79,7 +77,7 @@ class Trace:
         for x in looking:
             m = x.metadata
             if x.survivor is not None and m is not None and users[x.survivor] == 1 and not m.offset and m.kind is None:
-                x.make = maker(slot_of_backend(self.backend), m.dtype, m.size, m.stride, m.nbytes)
+                x.make = m.maker(self.backend)
         makers = [(x.make, x.survivor) for x in self.results if x.make is not None and x.survivor is not None]
         more = (self.written, self.kept, self.gradients, self.draws, self.schedule.before, self.schedule.after)
         plain = len(makers) == len(self.results) and self.tape is None and not self.inputs.fed and not any(more)

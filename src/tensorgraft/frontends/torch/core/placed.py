@@ -110,7 +110,7 @@ def hook(parameter: Tensor) -> None:
 
 
 def copying(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`copy.deepcopy` of a parameter, which stays where it is put as the parameter does; hooks PyTorch does not copy."""
+    """`copy.deepcopy` of a parameter, which stays where the parameter does; PyTorch copies no hooks."""
 
     @functools.wraps(original)
     def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils.weak import TensorWeakRef, WeakIdKeyDictionary
 
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.quantized.cpu import QuantizedTensor
@@ -43,18 +44,30 @@ def exchange(x: torch.Tensor, y: torch.Tensor) -> None:
     """Give `x` what `y` sees. `x` keeps `requires_grad`, its hooks and its gradient, which moves along.
 
     A graph that was recorded before keeps the old values; running it backward raises an error, as it does on CUDA
-    when a parameter has moved.
+    when a parameter has moved, and is not back.
     """
-    fresh = y.detach()
-    if fresh.is_floating_point() or fresh.is_complex():
-        fresh.requires_grad_(x.requires_grad)
+    away = _away.pop(x, None)
+    left = None if away is None else away.left()
+    if away is not None and left is not None and left.device == y.device and left.dtype == y.dtype:
+        fresh = left  # what the graph knows
+        _inherited_data.__set__(fresh, y.detach())
+        away.there = True
+    else:
+        fresh = y.detach()
+        if fresh.is_floating_point() or fresh.is_complex():
+            fresh.requires_grad_(x.requires_grad)
     grad, hooks, after = x.grad, x._backward_hooks, getattr(x, "_post_accumulate_grad_hooks", None)
+    leaving: _Away | None = None
     if x.requires_grad and x._use_count() > 1:  # type: ignore[attr-defined]
+        leaving = _Away()
         node = torch.autograd.graph.get_gradient_edge(x).node
-        node.register_prehook(_moved)
+        node.register_prehook(leaving.refuse)
     if isinstance(x, QuantizedTensor) or isinstance(fresh, QuantizedTensor):
         _exchange_classes(x, fresh)
     torch._C._swap_tensor_impl(x, fresh)
+    if leaving is not None and type(fresh) in (torch.Tensor, torch.nn.Parameter):
+        fresh.grad, leaving.left = None, TensorWeakRef(fresh)
+        _away[x] = leaving
     for listener in on_exchange:
         listener(x, fresh)
     if hooks:
@@ -91,11 +104,23 @@ def _exchange_classes(x: torch.Tensor, fresh: torch.Tensor) -> None:
     fresh.__class__ = before
 
 
-def _moved(grads: Any) -> None:
-    raise RuntimeError(
-        "a parameter was moved to another device after the forward pass that this backward pass belongs to:"
-        " move a module before running it"
-    )
+class _Away:
+    """What C++ has of a parameter with a graph that has moved. FSDP1 moves parameters away after the forward pass, and
+    back for the backward pass."""
+
+    left: Callable[[], torch.Tensor | None]  # while the graph has it
+    there = False  # the parameter is back on it
+
+    def refuse(self, grads: Any) -> None:
+        if not self.there:
+            raise RuntimeError(
+                "a parameter was moved to another device after the forward pass that this backward pass belongs to:"
+                " move a module before running it"
+            )
+
+
+_away: WeakIdKeyDictionary = WeakIdKeyDictionary()
+_inherited_data: Any = vars(torch._C.TensorBase)["data"]
 
 
 def data(inherited: Any) -> property:

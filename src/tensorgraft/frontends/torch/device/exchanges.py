@@ -47,7 +47,9 @@ class GroupCall:
     def put(self, t: Tensor, array: Array) -> None:
         cell = cell_of(t)
         state.touch(cell)
-        array = cell.backend.lifted(self.xp.reshape(array, tuple(t.shape)))
+        array = self.xp.reshape(array, tuple(t.shape))
+        if cell.backend.records:  # lazy mode, which goes on from here
+            array = cell.backend.constant(array)
         cell.array = write(cell.backend, cell.array, geometry_of(t), array)
 
     def compute(self, kind: Kind, arrays: Sequence[Array], root: int = 0) -> tuple[Array, ...]:

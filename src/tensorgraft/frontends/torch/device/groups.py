@@ -29,7 +29,8 @@ class _Members:
         rank = dist.get_rank()
         store.set(_key(rank), _APART if own is None else str(own))
         self.world = World(dist.get_world_size(), rank, self.device_of)
-        self._groups = 0
+        self._groups = 0  # of those that there are, noted in `world`
+        self._joint: dict[str, Group | None] = {}  # by name
 
     def joined(self, rank: int) -> bool:
         if rank not in self._known:
@@ -52,8 +53,11 @@ class _Members:
             for pg in here:
                 if isinstance(pg, dist.ProcessGroup) and TYPE in {d.type for d in pg._device_types}:
                     self._of(pg)
-        group = self._of(own)
-        return group if all(map(self.joined, group.ranks)) else None
+        name = own.group_name
+        if name not in self._joint:
+            group = self._of(own)
+            self._joint[name] = group if all(map(self.joined, group.ranks)) else None
+        return self._joint[name]
 
     def _of(self, pg: Any) -> Group:
         return self.world.group(tuple(dist.get_process_group_ranks(pg)), _seconds(pg))

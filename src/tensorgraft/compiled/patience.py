@@ -1,0 +1,41 @@
+"""A line in the terminal while a compiler works for long."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+_SECONDS = 5.0  # of silence before it, and nothing is said where nobody looks (no terminal)
+_CLEAR = "\r\x1b[K"
+
+
+@contextlib.contextmanager
+def told(name: str) -> Iterator[None]:
+    """Inside, where that takes long, the terminal says what is compiled and for how long; the line goes in the end."""
+    out = sys.stderr
+    if out is None or not out.isatty():
+        yield
+        return
+    start, done = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        if done.wait(_SECONDS):
+            return
+        while True:
+            out.write(f"{_CLEAR}tensorgraft: compiling {name}, {time.monotonic() - start:.0f} s")
+            out.flush()
+            if done.wait(1):
+                break
+        out.write(_CLEAR)
+        out.flush()
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
