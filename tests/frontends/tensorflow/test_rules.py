@@ -97,5 +97,6 @@ WITHOUT = {
     "ParallelDynamicStitch", "FFT3D", "IFFT3D", "RFFT3D", "IRFFT3D", "FakeQuantWithMinMaxVarsPerChannel",
     "FakeQuantWithMinMaxVarsPerChannelGradient", "StatelessRandomNormal", "StatelessTruncatedNormal",
     "StatelessRandomUniformFullInt", "StatelessRandomUniformInt",
-    "Qr", "Einsum",
+    "AdjustContrast", "CheckNumericsV2", "Dequantize", "FFTND", "IFFTND", "IRFFTND", "ParallelConcat", "QuantizeV2",
+    "RFFTND", "SelfAdjointEig", "Qr",
 }  # fmt: skip

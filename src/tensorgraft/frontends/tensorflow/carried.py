@@ -56,7 +56,8 @@ class Carried:
 
     def values(self, arrays: Sequence[Array], after: int | None = None) -> list[Any]:
         """Such values of other arrays. `after` so many steps lists are as long as is known."""
-        remaining, values = iter(arrays), []
+        remaining = iter(arrays)
+        values: list[Any] = []
         for k, like in enumerate(self.like):
             if isinstance(like, TensorList):
                 stack, grows = None if like.same is not None else next(remaining), self.growth.get(k, 0)

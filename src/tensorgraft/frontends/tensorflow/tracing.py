@@ -16,6 +16,29 @@ from tensorgraft.frontends.tensorflow.reading import read_function
 Tensors = Sequence[tf.Tensor]
 
 
+class HandleVariable:
+    """A variable of which a program has the handle alone."""
+
+    def __init__(self, handle: tf.Tensor, name: str) -> None:
+        data = handle._handle_data.shape_and_type[0]
+        self.handle, self.name, self.trainable = handle, name, False
+        self.dtype, self.shape = tf.as_dtype(data.dtype), tf.TensorShape(data.shape)
+
+    def numpy(self) -> np.ndarray:
+        return tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype).numpy()
+
+    def assign(self, value: Any, read_value: bool = False) -> None:
+        value = tf.convert_to_tensor(value, self.dtype)
+        tf.raw_ops.AssignVariableOp(resource=self.handle, value=value)
+
+
+def _is_of_variable(x: Any) -> bool:
+    if x.dtype != tf.resource:
+        return False
+    data = getattr(x, "_handle_data", None)
+    return data is not None and data.is_set and len(data.shape_and_type) == 1
+
+
 class TracedFunctionGraph:
     """A `ConcreteFunction`, read.
 
@@ -28,7 +51,7 @@ class TracedFunctionGraph:
 
     def __init__(self, concrete: Any, names: Mapping[int, str] | None = None) -> None:
         self.concrete = concrete
-        self.held: dict[str, tf.Variable] = {}  # by unique names
+        self.held: dict[str, Any] = {}  # variables by unique names
         self._names = dict(names or {})
         self.captured = self._read(concrete)
 
@@ -38,6 +61,8 @@ class TracedFunctionGraph:
         captures: list[str | np.ndarray] = []
         for inside, outside in zip(concrete.graph.internal_captures, concrete.captured_inputs, strict=True):
             variable = handles.get(id(outside))
+            if variable is None and _is_of_variable(outside):
+                variable = HandleVariable(outside, inside.op.name)
             if variable is not None:
                 if id(outside) not in known:
                     said = self._names.get(id(outside), str(variable.name))
