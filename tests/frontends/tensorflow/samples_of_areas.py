@@ -257,7 +257,7 @@ def quantization() -> Iterator[Sample]:
                     yield case(op, y, *ends, num_bits=bits, **flags)
                     yield case(op, y, *ends, num_bits=bits, round_mode="HALF_UP", **flags)
                 yield case("QuantizeAndDequantizeV3", y, *ends, i32(bits), **flags)
-        yield case("QuantizeAndDequantizeV4", x, lows, highs, num_bits=bits, axis=1, range_given=True)
+        yield case("QuantizeAndDequantizeV3", x, lows, highs, i32(bits), axis=1, range_given=True)
         yield case("QuantizeAndDequantizeV4", x, lows, highs, num_bits=bits, axis=1, range_given=False)
     yield case("QuantizeAndDequantizeV4Grad", x / 2, x, low, high)
 
@@ -304,3 +304,56 @@ def sets() -> Iterator[Sample]:
 
 
 AREAS |= {"quantization": quantization, "sets": sets}
+
+
+def neural() -> Iterator[Sample]:
+    x = numbers((2, 5, 6, 8))
+    how = {"depth_radius": 2, "bias": 1.5, "alpha": 0.7, "beta": 0.6}
+    y = samples.tf.raw_ops.LRN(input=x, **how).numpy()
+    yield case("LRN", x, **how)
+    yield case("LRNGrad", numbers(x.shape, seed=2), x, y, **how)
+    w = numbers((3, 2, 8))
+    for padding in ("SAME", "VALID"):
+        how = {"strides": [1, 2, 1, 1], "rates": [1, 1, 2, 1], "padding": padding}
+        y = samples.tf.raw_ops.Dilation2D(input=x, filter=w, **how).numpy()
+        yield case("Dilation2D", x, w, **how)
+        d = numbers(y.shape, seed=4)
+        yield case("Dilation2DBackpropInput", x, w, d, **how)
+        yield case("Dilation2DBackpropFilter", x, w, d, **how)
+        how = {"ksize": [1, 3, 2, 1], "strides": [1, 2, 2, 1], "padding": padding}
+        for batch in (True, False):
+            flags = {"include_batch_in_index": batch}
+            y, at = samples.tf.raw_ops.MaxPoolWithArgmax(input=x, **how, **flags)
+            yield case("MaxPoolWithArgmax", x, **how, **flags)
+            d = numbers(y.shape, seed=5)
+            yield case("MaxPoolGradWithArgmax", x, d, at.numpy(), **how, **flags)
+        yield case("MaxPoolGradV2", x, y.numpy(), d, i32(how["ksize"]), i32(how["strides"]), padding=padding)
+        d = numbers(x.shape, seed=6)
+        yield case("MaxPoolGradGrad", x, y.numpy(), d, **how)
+        yield case("MaxPoolGradGradV2", x, y.numpy(), d, i32(how["ksize"]), i32(how["strides"]), padding=padding)
+        v, how = numbers((1, 4, 5, 4, 2)), {"ksize": [1, 2, 3, 2, 1], "strides": [1, 2, 1, 2, 1], "padding": padding}
+        y = samples.tf.raw_ops.MaxPool3D(input=v, **how).numpy()
+        yield case("MaxPool3DGradGrad", v, y, numbers(v.shape, seed=1), **how)
+    rows, columns = i64([0, 2, 3, 5]), i64([0, 1, 3, 6])
+    for overlapping in (True, False):
+        d = numbers((2, 3, 3, 8))
+        yield case("FractionalAvgPoolGrad", i64(x.shape), d, rows, columns, overlapping=overlapping)
+        y = np.stack([np.stack([x[:, a : b + overlapping, e : f + overlapping].max((1, 2)) for e, f in zip(
+            columns[:-1], columns[1:], strict=True)], 1) for a, b in zip(rows[:-1], rows[1:], strict=True)], 1)  # fmt: skip
+        yield case("FractionalMaxPoolGrad", x, y, d, rows, columns, overlapping=overlapping)
+    x, c, h, w, b = (numbers(s, seed=i) for i, s in enumerate([(2, 3), (2, 4), (2, 4), (7, 16), (16,)]))
+    peep = [numbers((4,), seed=i) for i in range(3)]
+    for peephole in (True, False):
+        how = {"use_peephole": peephole, "cell_clip": 1.5}
+        yield case("LSTMBlockCell", x, c, h, w, *peep, b, **how)
+        x3 = numbers((5, 2, 3))
+        yield case("BlockLSTM", i64(5), x3, c, h, w, *peep, b, forget_bias=0.5, **how)
+        yield case("BlockLSTMV2", i64(5), x3, c, h, w, *peep, b, **how)
+    gru = [numbers(s, seed=i) for i, s in enumerate([(7, 8), (7, 4), (8,), (4,)])]
+    r, u, cell, _ = (v.numpy() for v in samples.tf.raw_ops.GRUBlockCell(
+        x=x, h_prev=h, w_ru=gru[0], w_c=gru[1], b_ru=gru[2], b_c=gru[3]))  # fmt: skip
+    yield case("GRUBlockCell", x, h, *gru)
+    yield case("GRUBlockCellGrad", x, h, *gru, r, u, cell, numbers((2, 4), seed=9))
+
+
+AREAS["neural"] = neural

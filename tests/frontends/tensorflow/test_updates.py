@@ -24,7 +24,7 @@ def step(name: str, indices: list[int], **attributes: bool) -> tuple[list[tf.Var
     for i, p in enumerate(inspect.signature(op).parameters):
         if p in SLOTS:
             variables.append(tf.Variable(numbers((4, 3), low=0.3, high=1, seed=i)))
-            given[p] = variables[-1].handle
+            given[p] = variables[-1]
         elif p in ("grad", "delta"):
             rows = len(indices) if "Sparse" in name else 4
             given[p] = tf.constant(numbers((rows, 3), seed=i))
@@ -37,7 +37,10 @@ def step(name: str, indices: list[int], **attributes: bool) -> tuple[list[tf.Var
         elif p not in ("use_locking", "use_nesterov", "update_slots", "multiply_linear_by_lr", "name"):
             given[p] = tf.constant(np.float32(0.1 + 0.05 * i))
     def once() -> tf.Tensor:
-        op(**given, **attributes)
+        for v in variables:
+            v.read_value()  # or the graph takes its handle for no variable's
+        operands = {p: x.handle if isinstance(x, tf.Variable) else x for p, x in given.items()}
+        op(**operands, **attributes)
         return tf.constant(0)
 
     return variables, tf.function(once)
