@@ -1,5 +1,7 @@
-"""Functions that are integrals: exponential, Dawson's, Fresnel's, Spence's, and the incomplete beta function. Of arrays in
-double precision, by series where these do not cancel, and by sums that converge exponentially elsewhere."""
+"""Functions that are integrals: exponential, Dawson's, Fresnel's, Spence's, the incomplete beta function.
+
+Of arrays in double precision: by series where nothing cancels, by sums that converge exponentially elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -137,9 +139,7 @@ def incomplete_beta(xp: Any, a: Array, b: Array, x: Array) -> Array:
     def body(state: list[Array]) -> list[Array]:
         m, c, d, out, _ = state
         twice = xp.add(p, xp.multiply(m, 2))
-        even = xp.divide(
-            xp.multiply(xp.multiply(m, xp.subtract(q, m)), z), xp.multiply(xp.subtract(twice, 1), twice)
-        )
+        even = xp.divide(xp.multiply(xp.multiply(m, xp.subtract(q, m)), z), xp.multiply(xp.subtract(twice, 1), twice))
         odd = xp.negative(xp.multiply(xp.multiply(xp.add(p, m), xp.add(total, m)), z))
         odd = xp.divide(odd, xp.multiply(twice, xp.add(twice, 1)))
         change = xp.ones_like(z)

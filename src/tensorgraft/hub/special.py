@@ -91,7 +91,9 @@ def y0(xp: Any, x: Array, monic: bool = False) -> Array:
 def y1(xp: Any, x: Array, monic: bool = False) -> Array:
     z = xp.multiply(x, x)
     near = xp.subtract(xp.multiply(j1(xp, x, monic), xp.log(x)), xp.reciprocal(x))
-    near = xp.add(xp.multiply(x, ratio(xp, z, cephes.Y1["YP"], _below(cephes.Y1["YQ"], monic))), xp.multiply(near, 2 / math.pi))
+    near = xp.add(
+        xp.multiply(x, ratio(xp, z, cephes.Y1["YP"], _below(cephes.Y1["YQ"], monic))), xp.multiply(near, 2 / math.pi)
+    )
     out = xp.where(xp.less_equal(x, 5), near, _far(xp, x, cephes.J1, 3 * math.pi / 4, True, monic))
     return _poles(xp, x, out, -math.inf)
 

@@ -15,7 +15,20 @@ from tensorgraft.frontends.tensorflow.rules.optimizers import UPDATES
 
 NAMES = [f"Resource{kind}{name}" for name, row in UPDATES.items() for kind in ("Apply", "SparseApply")[: 1 + row[3]]]
 NAMES += ["ResourceApplyAdam", "ResourceApplyGradientDescent"]
-SLOTS = "var accum accum_update m v vhat ms mom mg linear gradient_accumulator gradient_squared_accumulator".split()
+SLOTS = [
+    "var",
+    "accum",
+    "accum_update",
+    "m",
+    "v",
+    "vhat",
+    "ms",
+    "mom",
+    "mg",
+    "linear",
+    "gradient_accumulator",
+    "gradient_squared_accumulator",
+]
 
 
 def step(name: str, indices: list[int], **attributes: bool) -> tuple[list[tf.Variable], tf.types.experimental.Callable]:
@@ -36,6 +49,7 @@ def step(name: str, indices: list[int], **attributes: bool) -> tuple[list[tf.Var
             given[p] = tf.constant(-0.5)
         elif p not in ("use_locking", "use_nesterov", "update_slots", "multiply_linear_by_lr", "name"):
             given[p] = tf.constant(np.float32(0.1 + 0.05 * i))
+
     def once() -> tf.Tensor:
         for v in variables:
             v.read_value()  # or the graph takes its handle for no variable's
@@ -57,6 +71,7 @@ def check(name: str, onto: str, indices: list[int], **attributes: bool) -> None:
     assert [difference(v.numpy(), x) for v, x in zip(variables, wanted, strict=True)] == [""] * len(variables)
 
 
+@pytest.mark.slow_with(*sorted(set(NAMES))[::2])
 @pytest.mark.parametrize("name", sorted(set(NAMES)))
 def test_step(name: str) -> None:
     check(name, "numpy", [2, 0])

@@ -12,6 +12,7 @@ import numpy as np
 from tensorgraft.compiled.steps import RuleStep, StepsPlan
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
+from tensorgraft.frontends.tensorflow.reasons import reason_of
 from tensorgraft.frontends.tensorflow.rule import EVERY, REASONS, RULES, OperationRule
 from tensorgraft.frontends.tensorflow.values import is_known, lifted
 from tensorgraft.hub import registry
@@ -103,7 +104,8 @@ class _Planner:
 def found(node: GraphNode) -> OperationRule:
     row = RULES.get(node.op)
     if row is None:
-        because = f": {REASONS[node.op]}" if node.op in REASONS else ""
+        reason = REASONS.get(node.op) or reason_of(node.op)
+        because = f": {reason}" if reason else ""
         raise UnsupportedOperationError(
             f"the TensorFlow operation {node} has no rule here{because}\n"
             "Nothing was computed, and no variable was written. What you can do: leave this part to TensorFlow (call it"

@@ -92,9 +92,7 @@ def _solved(xp: Backend, factor: Array, b: Array) -> Array:
 
 
 @rule("BandedTriangularSolve")
-def banded_triangular_solve(
-    xp: Backend, bands: Array, b: Array, *, lower: bool = True, adjoint: bool = False
-) -> Array:
+def banded_triangular_solve(xp: Backend, bands: Array, b: Array, *, lower: bool = True, adjoint: bool = False) -> Array:
     """Rows of `bands` are diagonals: the main one first below, last above."""
     *batch, k, n = xp.shape(bands)
     batch = list(np.broadcast_shapes(tuple(batch), xp.shape(b)[:-2]))
@@ -133,8 +131,6 @@ def tridiagonal_matmul(xp: Backend, above: Array, diagonal: Array, below: Array,
 
 
 @rule("SparseMatMul")
-def sparse_matmul(
-    xp: Backend, a: Array, b: Array, *, transpose_a: bool = False, transpose_b: bool = False
-) -> Array:
+def sparse_matmul(xp: Backend, a: Array, b: Array, *, transpose_a: bool = False, transpose_b: bool = False) -> Array:
     a, b = (xp.astype(x, dtypes.float32) for x in (a, b))
     return xp.dot_general(a, b, ((0 if transpose_a else 1,), (1 if transpose_b else 0,)))

@@ -95,9 +95,7 @@ def _patches(xp: Backend, x: Array, window: Ints, strides: Ints, rates: Ints, pa
 
 
 @rule("ExtractImagePatches")
-def extract_image_patches(
-    xp: Backend, x: Array, *, ksizes: Ints, strides: Ints, rates: Ints, padding: str
-) -> Array:
+def extract_image_patches(xp: Backend, x: Array, *, ksizes: Ints, strides: Ints, rates: Ints, padding: str) -> Array:
     return _patches(xp, x, tuple(ksizes[1:-1]), tuple(strides[1:-1]), tuple(rates[1:-1]), padding)
 
 

@@ -75,9 +75,7 @@ def _tap(xp: Backend, w: Array, at: Ints) -> Array:
     return xp.reshape(xp.slice(w, (*at, 0), (at[0] + 1, at[1] + 1, c), (1, 1, 1)), (c,))
 
 
-def _layout(
-    xp: Backend, x: Array, w: Array, strides: Ints, rates: Ints, padding: str
-) -> tuple[Ints, Ints, Ints, Pads]:
+def _layout(xp: Backend, x: Array, w: Array, strides: Ints, rates: Ints, padding: str) -> tuple[Ints, Ints, Ints, Pads]:
     taps, s, r = tuple(xp.shape(w)[:2]), tuple(strides[1:3]), tuple(rates[1:3])
     return taps, s, r, pads(xp.shape(x)[1:3], taps, s, r, padding)
 
@@ -91,9 +89,7 @@ def dilation(xp: Backend, x: Array, w: Array, *, strides: Ints, rates: Ints, pad
     return best
 
 
-def _winners(
-    xp: Backend, x: Array, w: Array, d: Array, strides: Ints, rates: Ints, padding: str
-) -> Any:
+def _winners(xp: Backend, x: Array, w: Array, d: Array, strides: Ints, rates: Ints, padding: str) -> Any:
     """For each tap: (its place, the derivative where it was the first of the greatest, where its slice begins)."""
     rows = list(_seen(xp, x, *_layout(xp, x, w, strides, rates, padding)))
     sums = [xp.add(seen, _tap(xp, w, at)) for at, seen, _ in rows]
@@ -108,14 +104,10 @@ def _winners(
 
 
 @rule("Dilation2DBackpropInput")
-def dilation_input(
-    xp: Backend, x: Array, w: Array, d: Array, *, strides: Ints, rates: Ints, padding: str
-) -> Array:
+def dilation_input(xp: Backend, x: Array, w: Array, d: Array, *, strides: Ints, rates: Ints, padding: str) -> Array:
     (_, s, _, around), total = _layout(xp, x, w, strides, rates, padding), None
     for _, share, (low, out, extents) in _winners(xp, x, w, d, strides, rates, padding):
-        config = [
-            (a, n - a - ((o - 1) * t + 1), t - 1) for a, n, o, t in zip(low, extents, out, s, strict=True)
-        ]
+        config = [(a, n - a - ((o - 1) * t + 1), t - 1) for a, n, o, t in zip(low, extents, out, s, strict=True)]
         part = xp.pad(share, 0, [(0, 0, 0), *config, (0, 0, 0)])
         total = part if total is None else xp.add(total, part)
     for axis, (a, _) in enumerate(around, 1):
@@ -124,9 +116,7 @@ def dilation_input(
 
 
 @rule("Dilation2DBackpropFilter")
-def dilation_filter(
-    xp: Backend, x: Array, w: Array, d: Array, *, strides: Ints, rates: Ints, padding: str
-) -> Array:
+def dilation_filter(xp: Backend, x: Array, w: Array, d: Array, *, strides: Ints, rates: Ints, padding: str) -> Array:
     sums = [xp.sum(share, axis=(0, 1, 2)) for _, share, _ in _winners(xp, x, w, d, strides, rates, padding)]
     return xp.reshape(xp.stack(sums, axis=0), xp.shape(w))
 
@@ -195,13 +185,9 @@ def max_pool_grad_v2(
 
 
 @rule("MaxPoolGradGrad", "MaxPool3DGradGrad")
-def max_pool_grad_grad(
-    xp: Backend, x: Array, y: Array, d: Array, *, ksize: Ints, strides: Ints, padding: str
-) -> Array:
+def max_pool_grad_grad(xp: Backend, x: Array, y: Array, d: Array, *, ksize: Ints, strides: Ints, padding: str) -> Array:
     """Of each window what `d` has where its greatest value is."""
-    _, at = max_pool_with_argmax(
-        xp, x, ksize=ksize, strides=strides, padding=padding, include_batch_in_index=True
-    )
+    _, at = max_pool_with_argmax(xp, x, ksize=ksize, strides=strides, padding=padding, include_batch_in_index=True)
     return xp.gather(xp.reshape(d, (xp.size(d),)), (at,))
 
 
@@ -299,9 +285,7 @@ def _second_order(xp: Backend, v: Array) -> Array:
 
 
 @rule("GRUBlockCell")
-def gru_block_cell(
-    xp: Backend, x: Array, h: Array, w_ru: Array, w_c: Array, b_ru: Array, b_c: Array
-) -> list[Array]:
+def gru_block_cell(xp: Backend, x: Array, h: Array, w_ru: Array, w_c: Array, b_ru: Array, b_c: Array) -> list[Array]:
     both = xp.sigmoid(xp.add(xp.matmul(xp.concat([x, h], axis=1), w_ru), b_ru))
     r, u = xp.split(both, [xp.shape(h)[1]] * 2, 1)
     c = xp.tanh(xp.add(xp.matmul(xp.concat([x, xp.multiply(h, r)], axis=1), w_c), b_c))

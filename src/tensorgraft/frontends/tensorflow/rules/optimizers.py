@@ -101,9 +101,7 @@ def adagrad_v2(xp: Any, v: Array, s: Array, rate: Array, epsilon: Array, d: Arra
     return xp.subtract(v, xp.divide(xp.multiply(d, rate), xp.add(xp.sqrt(s), epsilon))), s
 
 
-def adagrad_da(
-    xp: Any, v: Array, g: Array, s: Array, d: Array, rate: Array, l1: Array, l2: Array, step: Array
-) -> Any:
+def adagrad_da(xp: Any, v: Array, g: Array, s: Array, d: Array, rate: Array, l1: Array, l2: Array, step: Array) -> Any:
     step = xp.astype(step, xp.dtype_of(d))
     g, s = xp.add(g, d), xp.add(s, xp.square(d))
     shrunk = xp.subtract(xp.abs(g), xp.multiply(l1, step))
@@ -112,17 +110,13 @@ def adagrad_da(
     return xp.negative(xp.divide(xp.multiply(xp.multiply(xp.sign(g), size), rate), below)), g, s
 
 
-def add_sign(
-    xp: Any, v: Array, m: Array, rate: Array, alpha: Array, decay: Array, beta: Array, d: Array
-) -> Any:
+def add_sign(xp: Any, v: Array, m: Array, rate: Array, alpha: Array, decay: Array, beta: Array, d: Array) -> Any:
     m = xp.add(xp.multiply(m, beta), xp.multiply(d, _rest(xp, beta)))
     factor = xp.add(alpha, xp.multiply(decay, xp.multiply(xp.sign(d), xp.sign(m))))
     return xp.subtract(v, xp.multiply(xp.multiply(factor, d), rate)), m
 
 
-def power_sign(
-    xp: Any, v: Array, m: Array, rate: Array, logbase: Array, decay: Array, beta: Array, d: Array
-) -> Any:
+def power_sign(xp: Any, v: Array, m: Array, rate: Array, logbase: Array, decay: Array, beta: Array, d: Array) -> Any:
     m = xp.add(xp.multiply(m, beta), xp.multiply(d, _rest(xp, beta)))
     factor = xp.exp(xp.multiply(xp.multiply(logbase, decay), xp.multiply(xp.sign(d), xp.sign(m))))
     return xp.subtract(v, xp.multiply(xp.multiply(factor, d), rate)), m

@@ -1,4 +1,4 @@
-"""Quantised numbers: fake quantisation, rounding to a grid, and arrays of integers with the range that they stand for."""
+"""Quantised numbers: fake quantisation, rounding to a grid, and integers with the range that they stand for."""
 
 from __future__ import annotations
 
@@ -95,9 +95,7 @@ def _channels(xp: Backend, v: Array, x: Array, axis: int) -> Array:
     return v if axis == -1 else xp.reshape(v, tuple(-1 if a == axis else 1 for a in range(xp.ndim(x))))
 
 
-def _on_grid(
-    xp: Backend, x: Array, low: Array, high: Array, bits: int, signed: bool, mode: str, narrow: bool
-) -> Array:
+def _on_grid(xp: Backend, x: Array, low: Array, high: Array, bits: int, signed: bool, mode: str, narrow: bool) -> Array:
     """The range is widened at one end until the grid, which has 0, covers it."""
     least = (-(2 ** (bits - 1)) + int(narrow)) if signed else 0
     most = 2 ** (bits - 1) - 1 if signed else 2**bits - 1
@@ -136,9 +134,7 @@ def quantize_and_dequantize_v2(
     xp: Backend, x: Array, low: Array, high: Array, *, signed_input: bool = True, num_bits: int = 8,
     range_given: bool = False, round_mode: str = "HALF_TO_EVEN", narrow_range: bool = False, axis: int = -1,
 ) -> Array:  # fmt: skip
-    return _quantised_and_back(
-        xp, x, low, high, num_bits, signed_input, range_given, round_mode, narrow_range, axis
-    )
+    return _quantised_and_back(xp, x, low, high, num_bits, signed_input, range_given, round_mode, narrow_range, axis)
 
 
 rule("QuantizeAndDequantizeV4")(quantize_and_dequantize_v2)

@@ -174,9 +174,7 @@ def _resizes(kind: Callable[..., Taps]) -> tuple[Callable[..., Array], Callable[
         xp: Backend, d: Array, x: Array, *, align_corners: bool = False, half_pixel_centers: bool = False
     ) -> Array:
         extents = xp.shape(x)[1:3]
-        along = [
-            kind(n, o, align_corners, half_pixel_centers) for n, o in zip(extents, xp.shape(d)[1:3], strict=True)
-        ]
+        along = [kind(n, o, align_corners, half_pixel_centers) for n, o in zip(extents, xp.shape(d)[1:3], strict=True)]
         return _returned(xp, d, along, extents, xp.dtype_of(x))
 
     return forward, backward
@@ -208,9 +206,7 @@ def resize_nearest_grad(
 
 @rule("ResizeArea", known=("size",))
 def resize_area(xp: Backend, x: Array, size: np.ndarray, *, align_corners: bool = False) -> Array:
-    return _resized(
-        xp, x, [area(n, o, align_corners) for n, o in zip(xp.shape(x)[1:3], ints(size), strict=True)]
-    )
+    return _resized(xp, x, [area(n, o, align_corners) for n, o in zip(xp.shape(x)[1:3], ints(size), strict=True)])
 
 
 def _spans(
@@ -254,10 +250,6 @@ def fused_resize_and_pad_convolution(
     xp: Backend, x: Array, size: np.ndarray, paddings: np.ndarray, w: Array, *, mode: str,
     strides: tuple[int, ...], padding: str, resize_align_corners: bool = False,
 ) -> Array:  # fmt: skip
-    along = [
-        linear(n, o, resize_align_corners, False) for n, o in zip(xp.shape(x)[1:3], ints(size), strict=True)
-    ]
+    along = [linear(n, o, resize_align_corners, False) for n, o in zip(xp.shape(x)[1:3], ints(size), strict=True)]
     x = _resized(xp, x, along, xp.dtype_of(x))
     return fused_pad_convolution(xp, x, paddings, w, mode=mode, strides=strides, padding=padding)
-
-

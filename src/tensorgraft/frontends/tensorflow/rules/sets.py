@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
 from tensorgraft.frontends.tensorflow.rules.hosted import on_host
-from tensorgraft.frontends.tensorflow.rules.shape import ints, space_to_batch_nd, batch_to_space_nd
+from tensorgraft.frontends.tensorflow.rules.shape import batch_to_space_nd, ints, space_to_batch_nd
 from tensorgraft.frontends.tensorflow.values import is_known, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -177,7 +177,9 @@ def data_format_dim_map(xp: Backend, x: Array, *, src_format: str = "NHWC", dst_
 @rule("DataFormatVecPermute")
 def data_format_vec_permute(xp: Backend, x: Array, *, src_format: str = "NHWC", dst_format: str = "NCHW") -> Array:
     if xp.shape(x)[0] == 2:
-        src_format, dst_format = (s.replace("N", "").replace("C", "").replace("D", "") for s in (src_format, dst_format))
+        src_format, dst_format = (
+            s.replace("N", "").replace("C", "").replace("D", "") for s in (src_format, dst_format)
+        )
     return xp.take(x, xp.asarray(np.asarray([src_format.index(c) for c in dst_format], np.int64)), 0)
 
 
