@@ -267,5 +267,6 @@ for _name, (_count, _at, _update, _rows) in UPDATES.items():
         rule(f"SparseApply{_name}", writes=True)(_named(_by_reference(_on_rows(_update, _count, _at)), _update))
 for _name in BY_REFERENCE:
     _count, _, _update, _ = UPDATES.get(_name, (0, 0, adam, False))
-    _step = _on_whole(_update, _count) if _count else {"Adam": adam, "GradientDescent": gradient_descent}[_name]
+    _own: dict[str, Callable[..., Any]] = {"Adam": adam, "GradientDescent": gradient_descent}
+    _step = _on_whole(_update, _count) if _count else _own[_name]
     rule(f"Apply{_name}", writes=True)(_named(_by_reference(_step), _update))
