@@ -66,7 +66,7 @@ PATTERNS: list[tuple[str, str]] = [
     (r"Assign(Add|Sub)?|Variable(V2)?|(Destroy)?TemporaryVariable|IsVariableInitialized", BY_REFERENCE),
     (r"Scatter(Nd)?(Add|Div|Max|Min|Mul|Sub|Update)|RefIdentity", BY_REFERENCE),
     (r"(Resource)?CountUpTo|StridedSliceAssign", BY_REFERENCE),
-    (r"VarHandleOp|FakeParam", BY_REFERENCE),
+    (r"VarHandleOp|FakeParam|(Sparse)?Apply.*", BY_REFERENCE),
     (r"Quantized(?!.*Reshape).*|Requant.*|QuantizeDown.*|Uniform(Quant|Dequant|Requant).*", QUANTIZED),
     (r"CTCLossV2|Conv2DBackprop(Filter|Input)V2|GenerateBoundingBoxProposals|MaxPoolGradGradWithArgmax", NO_KERNEL),
     (r"Segment(Max|Min|Prod|Sum)V2|IsBoostedTrees.*", NO_KERNEL),
