@@ -1,5 +1,7 @@
-"""Functions that are integrals: exponential, Dawson's, Fresnel's, Spence's, and the incomplete beta function. Of arrays in
-double precision, by series where these do not cancel, and by sums that converge exponentially elsewhere."""
+"""Functions that are integrals: exponential, Dawson's, Fresnel's, Spence's, the incomplete beta function.
+
+Of arrays in double precision: by series where nothing cancels, by sums that converge exponentially elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from tensorgraft.frontends.tensorflow.values import is_known
 from tensorgraft.hub.backend import Backend
 
 F = TypeVar("F", bound=Callable[..., Any])
+ON_HOST: set[str] = set()  # operations that this says of
 
 
 def on_host(*names: str) -> Callable[[F], F]:
@@ -30,14 +32,13 @@ def on_host(*names: str) -> Callable[[F], F]:
 
         run.__signature__ = _with_backend(fn)  # type: ignore[attr-defined]
         rule(*names, either=tuple(range(32)))(run)
+        ON_HOST.update(names)
         return fn
 
     return register
 
 
 def _with_backend(fn: Callable[..., Any]) -> Any:
-    import inspect
-
     signature = inspect.signature(fn)
     first = inspect.Parameter("xp", inspect.Parameter.POSITIONAL_ONLY)
     others = [

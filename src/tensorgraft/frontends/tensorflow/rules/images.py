@@ -166,7 +166,7 @@ def projective_transform(
         for r in (top, xp.add(top, 1)):
             a, b = (xp.astype(_pixels(xp, x, r, v, fill), dtypes.float32) for v in (left, xp.add(left, 1)))
             parts.append(_between(xp, a, b, xp.expand_dims(xp.subtract(column, left), -1)))
-        out = xp.astype(_between(xp, *parts, xp.expand_dims(xp.subtract(row, top), -1)), dtype)
+        out = xp.astype(_between(xp, parts[0], parts[1], xp.expand_dims(xp.subtract(row, top), -1)), dtype)
     return xp.where(xp.expand_dims(xp.broadcast_to(nothing, full), -1), fill, out)
 
 

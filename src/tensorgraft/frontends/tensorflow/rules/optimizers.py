@@ -1,4 +1,4 @@
-"""Steps of optimizers: on whole variables, on rows of them, and on variables by reference.
+"""Steps of optimizers: on whole variables, and on rows of them.
 
 An update takes the arrays of a variable and its slots and the other operands in TensorFlow's order, and gives what they
 become. Where a row is named twice, rows are updated one after the other, as TensorFlow does.
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import RULES, rule
-from tensorgraft.frontends.tensorflow.rules.variables import adam, gradient_descent
+from tensorgraft.frontends.tensorflow.rules import variables  # noqa: F401  (its rules come first)
 from tensorgraft.frontends.tensorflow.values import VariableCell
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -101,9 +101,7 @@ def adagrad_v2(xp: Any, v: Array, s: Array, rate: Array, epsilon: Array, d: Arra
     return xp.subtract(v, xp.divide(xp.multiply(d, rate), xp.add(xp.sqrt(s), epsilon))), s
 
 
-def adagrad_da(
-    xp: Any, v: Array, g: Array, s: Array, d: Array, rate: Array, l1: Array, l2: Array, step: Array
-) -> Any:
+def adagrad_da(xp: Any, v: Array, g: Array, s: Array, d: Array, rate: Array, l1: Array, l2: Array, step: Array) -> Any:
     step = xp.astype(step, xp.dtype_of(d))
     g, s = xp.add(g, d), xp.add(s, xp.square(d))
     shrunk = xp.subtract(xp.abs(g), xp.multiply(l1, step))
@@ -112,17 +110,13 @@ def adagrad_da(
     return xp.negative(xp.divide(xp.multiply(xp.multiply(xp.sign(g), size), rate), below)), g, s
 
 
-def add_sign(
-    xp: Any, v: Array, m: Array, rate: Array, alpha: Array, decay: Array, beta: Array, d: Array
-) -> Any:
+def add_sign(xp: Any, v: Array, m: Array, rate: Array, alpha: Array, decay: Array, beta: Array, d: Array) -> Any:
     m = xp.add(xp.multiply(m, beta), xp.multiply(d, _rest(xp, beta)))
     factor = xp.add(alpha, xp.multiply(decay, xp.multiply(xp.sign(d), xp.sign(m))))
     return xp.subtract(v, xp.multiply(xp.multiply(factor, d), rate)), m
 
 
-def power_sign(
-    xp: Any, v: Array, m: Array, rate: Array, logbase: Array, decay: Array, beta: Array, d: Array
-) -> Any:
+def power_sign(xp: Any, v: Array, m: Array, rate: Array, logbase: Array, decay: Array, beta: Array, d: Array) -> Any:
     m = xp.add(xp.multiply(m, beta), xp.multiply(d, _rest(xp, beta)))
     factor = xp.exp(xp.multiply(xp.multiply(logbase, decay), xp.multiply(xp.sign(d), xp.sign(m))))
     return xp.subtract(v, xp.multiply(xp.multiply(factor, d), rate)), m
@@ -194,8 +188,6 @@ UPDATES: dict[str, tuple[int, int, Update, bool]] = {
     "Ftrl": (3, 3, ftrl, True),
     "FtrlV2": (3, 3, ftrl_v2, True),
 }
-# what TensorFlow has by reference, too
-BY_REFERENCE = sorted(set(UPDATES) - {"KerasMomentum", "AdamWithAmsgrad"} | {"Adam", "GradientDescent"})
 
 
 def _on_whole(update: Update, count: int) -> Callable[..., list[Any]]:
@@ -254,24 +246,8 @@ def _named(fn: Callable[..., Any], update: Update) -> Callable[..., Any]:
     return fn
 
 
-def _by_reference(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The result is the variable."""
-
-    def step(xp: Backend, *operands: Any, **attributes: Any) -> list[Any]:
-        fn(xp, *operands, **attributes)
-        return [operands[0]]
-
-    return step
-
-
 for _name, (_count, _at, _update, _rows) in UPDATES.items():
     if f"ResourceApply{_name}" not in RULES:
         rule(f"ResourceApply{_name}", writes=True)(_named(_on_whole(_update, _count), _update))
     if _rows:
         rule(f"ResourceSparseApply{_name}", writes=True)(_named(_on_rows(_update, _count, _at), _update))
-    if _name in BY_REFERENCE and _rows:
-        rule(f"SparseApply{_name}", writes=True)(_named(_by_reference(_on_rows(_update, _count, _at)), _update))
-for _name in BY_REFERENCE:
-    _count, _, _update, _ = UPDATES.get(_name, (0, 0, adam, False))
-    _step = _on_whole(_update, _count) if _count else {"Adam": adam, "GradientDescent": gradient_descent}[_name]
-    rule(f"Apply{_name}", writes=True)(_named(_by_reference(_step), _update))

@@ -1,4 +1,4 @@
-"""Quantised numbers: fake quantisation, rounding to a grid, and arrays of integers with the range that they stand for."""
+"""Quantised numbers: fake quantisation, rounding to a grid, and integers with the range that they stand for."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def fake_quant_vars_gradient(
 
 
 def _channels(xp: Backend, v: Array, x: Array, axis: int) -> Array:
-    return v if axis == -1 else xp.reshape(v, tuple(-1 if a == axis else 1 for a in range(xp.ndim(x))))
+    return v if axis == -1 else xp.reshape(v, tuple(xp.size(v) if a == axis else 1 for a in range(xp.ndim(x))))
 
 
 def _on_grid(xp: Backend, x: Array, low: Array, high: Array, bits: int, signed: bool, mode: str, narrow: bool) -> Array:

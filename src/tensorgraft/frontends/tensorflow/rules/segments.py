@@ -85,7 +85,7 @@ rule("SegmentMax", folds=False)(_extremes("max"))
 rule("SegmentMin", folds=False)(_extremes("min"))
 
 
-# ---- rows that are looked up ------------------------------------------------------------------------------------------
+# ---- rows that are looked up -----------------------------------------------------------------------------------------
 
 
 def _weights(xp: Backend, counts: Array, kind: str) -> Array:
@@ -149,7 +149,7 @@ for _kind in ("Sum", "Mean", "SqrtN"):
     rule(f"SparseSegment{_kind}GradV2", known=("rows",), folds=False)(_unique)
 
 
-# ---- counting ---------------------------------------------------------------------------------------------------------
+# ---- counting --------------------------------------------------------------------------------------------------------
 
 
 def _binned(xp: Backend, places: Array, values: Array, weights: Array, shape: tuple[int, ...], binary: bool) -> Array:
