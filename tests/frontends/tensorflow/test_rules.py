@@ -9,13 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tests.frontends.tensorflow.common import BACKENDS, difference, native, on_host
-<<<<<<< HEAD
-from tests.frontends.tensorflow.samples import AREAS, Sample
-from tests.frontends.tensorflow.samples_of_areas import AREAS as OTHERS
-=======
 from tests.frontends.tensorflow.samples import Sample
 from tests.frontends.tensorflow.samples_of_areas import AREAS, BY_VALUES
->>>>>>> h-tf2
 
 from tensorgraft.frontends.tensorflow.grafted import GraftedGraph
 from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
@@ -101,15 +96,7 @@ WITHOUT = {
     "FusedBatchNormGrad", "FusedBatchNormGradV2", "MatrixDiagV2", "MatrixDiagPartV2", "MatrixSetDiag",
     "MatrixSetDiagV2",
     "VariableShape", "MaxPoolV2", "ScatterNdNonAliasingAdd", "StatelessRandomGetAlg", "StatelessRandomGetKeyCounterAlg",
-<<<<<<< HEAD
-    "ParallelDynamicStitch", "FFT3D", "IFFT3D", "RFFT3D", "IRFFT3D", "FakeQuantWithMinMaxVarsPerChannel",
-    "FakeQuantWithMinMaxVarsPerChannelGradient", "StatelessRandomNormal", "StatelessTruncatedNormal",
-    "StatelessRandomUniformFullInt", "StatelessRandomUniformInt",
-    "AdjustContrast", "CheckNumericsV2", "Dequantize", "FFTND", "IFFTND", "IRFFTND", "ParallelConcat", "QuantizeV2",
-    "RFFTND", "SelfAdjointEig", "Qr",
-=======
     "StatelessRandomNormal", "StatelessTruncatedNormal", "StatelessRandomUniformFullInt", "StatelessRandomUniformInt",
     "Qr", "Einsum", "SelfAdjointEig", "AdjustContrast", "FFTND", "IFFTND", "RFFTND", "IRFFTND", "CheckNumericsV2",
     "ParallelConcat", "Dequantize", "QuantizeV2",
->>>>>>> h-tf2
 }  # fmt: skip

@@ -105,11 +105,7 @@ def found(node: GraphNode) -> OperationRule:
     row = RULES.get(node.op)
     if row is None:
         reason = REASONS.get(node.op) or reason_of(node.op)
-<<<<<<< HEAD
-        because = "" if reason is None else f": {reason}"
-=======
         because = f": {reason}" if reason else ""
->>>>>>> h-tf2
         raise UnsupportedOperationError(
             f"the TensorFlow operation {node} has no rule here{because}\n"
             "Nothing was computed, and no variable was written. What you can do: leave this part to TensorFlow (call it"

@@ -22,15 +22,6 @@ TREES = "it belongs to estimators of TensorFlow 1 (trees, linear models), which 
 # of these one might have a rule
 OUTSIDE = "it is a function of Python, which a compiled program cannot call"
 LOOPS = "it is control flow of TensorFlow 1, in graphs with cycles: convert the graph to functional control flow"
-<<<<<<< HEAD
-COMPRESSED = (
-    "its operands are compressed sparse matrices, opaque variants of TensorFlow's: use tf.sparse, or dense arrays"
-)
-OPAQUE = "its operands are opaque variants of TensorFlow's (maps, optionals, encoded composites)"
-SEARCH = (
-    "its result has a length that depends on values in a way that no array holds (searches, candidates, alignments)"
-)
-=======
 COMPRESSED = "its operands are compressed sparse matrices, opaque variants of TensorFlow's: use dense arrays"
 OPAQUE = "its operands are opaque variants of TensorFlow's (maps, optionals, encoded composites)"
 SEARCH = "its result has a length that depends on values in a way that no array holds (searches, candidates)"
@@ -38,7 +29,6 @@ BY_REFERENCE = "it holds or writes a variable by reference, of TensorFlow 1: con
 QUANTIZED = "it computes on integers with ranges in a way that is not written yet: dequantise, or use fake quantisation"
 RANDOM = "the bits that TensorFlow draws for it are not reproduced yet: draw outside, and pass the result"
 UNWRITTEN = "its rule is not written yet: leave this part to TensorFlow, or write it in other operations"
->>>>>>> h-tf2
 NO_KERNEL = "TensorFlow has no kernel for it on a CPU, so that nothing says what it gives"
 
 NOT_OF_ARRAYS = {STRINGS, FILES, DATASETS, SUMMARIES, DEVICES, SETS, TABLES, STATES, DEPRECATED, REWRITTEN, TREES}

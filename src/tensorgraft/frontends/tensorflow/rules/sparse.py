@@ -1,27 +1,16 @@
-<<<<<<< HEAD
-"""Matrices and arrays that are given by the places of their numbers, made dense."""
-
-from __future__ import annotations
-
-=======
 """Sparse tensors (indices, values, shape) and ragged ones (splits, values), where a program meets them on the way."""
 
 from __future__ import annotations
 
 import math
->>>>>>> h-tf2
 from typing import Any
 
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
-<<<<<<< HEAD
-from tensorgraft.frontends.tensorflow.rules.indexing import scattered
-=======
 from tensorgraft.frontends.tensorflow.rules.hosted import on_host
 from tensorgraft.frontends.tensorflow.rules.indexing import gather_nd, scattered
 from tensorgraft.frontends.tensorflow.rules.segments import total_of
->>>>>>> h-tf2
 from tensorgraft.frontends.tensorflow.rules.shape import ints
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -29,49 +18,20 @@ from tensorgraft.hub.backend import Backend
 Array = Any
 
 
-<<<<<<< HEAD
-=======
 # ---- sparse and dense ------------------------------------------------------------------------------------------------
 
 
->>>>>>> h-tf2
 @rule("SparseToDense", known=("shape",))
 def sparse_to_dense(
     xp: Backend, indices: Array, shape: np.ndarray, values: Array, default: Array, *, validate_indices: bool = True
 ) -> Array:
     extents = ints(shape)
-<<<<<<< HEAD
-    places = xp.reshape(indices, (xp.size(indices) // max(len(extents), 1), len(extents)))
-    return scattered(xp, xp.broadcast_to(default, extents), places, values, "set")
-=======
     indices = xp.reshape(indices, (xp.size(indices) // max(len(extents), 1), len(extents)))
     return scattered(xp, xp.broadcast_to(default, extents), indices, values, "set")
->>>>>>> h-tf2
 
 
 @rule("SparseTensorDenseMatMul", known=("shape",))
 def sparse_dense_matmul(
-<<<<<<< HEAD
-    xp: Backend,
-    indices: Array,
-    values: Array,
-    shape: np.ndarray,
-    b: Array,
-    *,
-    adjoint_a: bool = False,
-    adjoint_b: bool = False,
-) -> Array:
-    complex_ = dtypes.is_complex(xp.dtype_of(b))
-    if adjoint_b:
-        b = xp.conj(xp.matrix_transpose(b)) if complex_ else xp.matrix_transpose(b)
-    row, column = xp.unstack(xp.astype(indices, dtypes.int64), 1)
-    if adjoint_a:
-        row, column = column, row
-        values = xp.conj(values) if complex_ else values
-    terms = xp.multiply(xp.take(b, column, 0), xp.expand_dims(values, 1))
-    n = ints(shape)[1 if adjoint_a else 0]
-    return scattered(xp, xp.zeros((n, xp.shape(b)[1]), xp.dtype_of(b)), xp.expand_dims(row, 1), terms, "add")
-=======
     xp: Backend, indices: Array, values: Array, shape: np.ndarray, b: Array, *, adjoint_a: bool = False,
     adjoint_b: bool = False,
 ) -> Array:  # fmt: skip
@@ -371,4 +331,3 @@ def ragged_fill_empty_rows(
 ) -> list[np.ndarray]:
     places, filled, empty, back = sparse_fill_empty_rows(rowids[:, None], values, np.asarray([int(count)]), default)
     return [places[:, 0], filled, empty, back]
->>>>>>> h-tf2
