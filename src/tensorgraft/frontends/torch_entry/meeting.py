@@ -49,8 +49,8 @@ def coordinator(told: processes.Launched) -> str:
     if where.startswith(_FAILED):
         raise RuntimeError(
             f"process {where.removeprefix(_FAILED)} of {told.count} has not started JAX, the backend of the program,"
-            f" within {seconds:g} s ($TENSORGRAFT_PROCESSES_TIMEOUT) of the first. Where only some of the processes use it,"
-            " TENSORGRAFT_JOIN=0 keeps each by itself"
+            f" within {seconds:g} s ($TENSORGRAFT_PROCESSES_TIMEOUT) of the first. Where only some of the processes use"
+            " it, TENSORGRAFT_JOIN=0 keeps each by itself"
         )
     return where
 

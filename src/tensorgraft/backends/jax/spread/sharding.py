@@ -45,7 +45,7 @@ class JaxSharding:
         sharding = sharding_of(placement, self.device.platform)
         starts: dict[int, set[int]] = {}  # of the pieces that a process has
         for device, along in sharding.devices_indices_map((sharding.num_devices,) * len(placement.spec)).items():
-            starts.setdefault(device.process_index, set()).add(along[0].start or 0)
+            starts.setdefault(device.process_index, set()).add(along[0].start or 0)  # type: ignore[attr-defined]
         parts = sorted({frozenset(of_one) for of_one in starts.values()}, key=min)
         if sum(map(len, parts)) != placement.parts(0) or len({*map(len, parts)}) > 1:
             raise ValueError(f"the first dimension of {placement} is not in equal parts on its processes")

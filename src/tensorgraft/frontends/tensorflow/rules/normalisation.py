@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -58,7 +56,7 @@ def fused_batch_norm(
     factor = xp.multiply(xp.rsqrt(xp.add(batch_variance, epsilon)), scale)
     y = xp.multiply(xp.subtract(wide, _along(xp, batch_mean, shape)), _along(xp, factor, shape))
     y = xp.astype(xp.add(y, _along(xp, offset, shape)), xp.dtype_of(x))
-    rest = [batch_mean, batch_variance, xp.zeros((), dtypes.float32)]
+    rest = [batch_mean, batch_variance, xp.zeros((0,), dtypes.float32)]
     return [y, *running, *rest][: len(node.dtypes)]
 
 
@@ -89,37 +87,5 @@ def fused_batch_norm_grad(
         )
         d = xp.subtract(d, share)
     x_grad = xp.astype(xp.multiply(d, _along(xp, xp.multiply(inverse, scale), shape)), dtype)
-    nothing = xp.zeros((0,), dtypes.float32)
+    nothing = xp.zeros((), dtypes.float32)  # places of the kernels of GPUs
     return [x_grad, scale_grad, offset_grad, nothing, nothing]
-
-
-def _nearby(xp: Backend, x: Array, radius: int) -> Array:
-    """Sums over neighbouring channels."""
-    n = xp.ndim(x)
-    window = (1,) * (n - 1) + (2 * radius + 1,)
-    around = [(0, 0)] * (n - 1) + [(radius, radius)]
-    return xp.reduce_window(x, "sum", window, (1,) * n, around, (1,) * n)
-
-
-@rule("LRN")
-def lrn(xp: Backend, x: Array, *, depth_radius: int = 5, bias: float = 1, alpha: float = 1, beta: float = 0.5) -> Array:
-    norm = xp.add(xp.multiply(_nearby(xp, xp.square(x), depth_radius), alpha), bias)
-    return xp.multiply(x, xp.pow(norm, xp.full_like(norm, -beta)))
-
-
-@rule("LRNGrad")
-def lrn_grad(
-    xp: Backend,
-    d: Array,
-    x: Array,
-    y: Array,
-    *,
-    depth_radius: int = 5,
-    bias: float = 1,
-    alpha: float = 1,
-    beta: float = 0.5,
-) -> Array:
-    norm = xp.add(xp.multiply(_nearby(xp, xp.square(x), depth_radius), alpha), bias)
-    direct = xp.multiply(d, xp.pow(norm, xp.full_like(norm, -beta)))
-    spread = _nearby(xp, xp.divide(xp.multiply(d, y), norm), depth_radius)
-    return xp.subtract(direct, xp.multiply(xp.multiply(x, spread), np.float64(2 * alpha * beta).item()))
