@@ -169,7 +169,9 @@ _LAYERS: dict[str, tuple[Callable[[], Any], Any, dict[str, Any]]] = {
         (normal(2, 300),),
         {},
     ),
-    "STFTSpectrogram": (lambda: L.STFTSpectrogram(frame_length=16, frame_step=8, fft_length=16), (normal(2, 80, 1),), {}),
+    "STFTSpectrogram": (
+        lambda: L.STFTSpectrogram(frame_length=16, frame_step=8, fft_length=16), (normal(2, 80, 1),), {}
+    ),
     "MixUp": (lambda: L.MixUp(seed=1), (_boxes(),), {}),
     "CutMix": (lambda: L.CutMix(seed=1), (_boxes(),), {}),
     "MaxNumBoundingBoxes": (
@@ -189,12 +191,16 @@ _LAYERS: dict[str, tuple[Callable[[], Any], Any, dict[str, Any]]] = {
 
 # further ways of the same classes
 _WAYS: dict[str, tuple[Callable[[], Any], Any, dict[str, Any]]] = {
-    "LSTM masked": (lambda: L.LSTM(3, return_sequences=True, dropout=0.3, recurrent_dropout=0.2), (_SEQUENCE,), {"mask": _MASK}),
+    "LSTM masked": (
+        lambda: L.LSTM(3, return_sequences=True, dropout=0.3, recurrent_dropout=0.2), (_SEQUENCE,), {"mask": _MASK}
+    ),
     "LSTM stateful": (lambda: L.LSTM(3, stateful=True), (_SEQUENCE,), {}),
     "LSTM unrolled": (lambda: L.LSTM(3, unroll=True, go_backwards=True), (_SEQUENCE,), {}),
     "GRU reset before": (lambda: L.GRU(3, reset_after=False, return_state=True), (_SEQUENCE,), {}),
     "GRU stateful": (lambda: L.GRU(3, stateful=True), (_SEQUENCE,), {"mask": _MASK}),
-    "SimpleRNN backwards": (lambda: L.SimpleRNN(3, go_backwards=True, return_sequences=True), (_SEQUENCE,), {"mask": _MASK}),
+    "SimpleRNN backwards": (
+        lambda: L.SimpleRNN(3, go_backwards=True, return_sequences=True), (_SEQUENCE,), {"mask": _MASK}
+    ),
     "Bidirectional sum": (lambda: L.Bidirectional(L.GRU(3), merge_mode="sum"), (_SEQUENCE,), {"mask": _MASK}),
     "Conv2D same": (lambda: L.Conv2D(4, 3, strides=2, padding="same", activation="relu"), (_IMAGE,), {}),
     "Conv2D dilated": (lambda: L.Conv2D(4, 2, dilation_rate=2, groups=2), (_IMAGE,), {}),
@@ -205,9 +211,13 @@ _WAYS: dict[str, tuple[Callable[[], Any], Any, dict[str, Any]]] = {
     "BatchNormalization images": (lambda: L.BatchNormalization(), (_IMAGE,), {}),
     "BatchNormalization axis 1": (lambda: L.BatchNormalization(axis=1), (_IMAGE,), {}),
     "GroupNormalization of each": (lambda: L.GroupNormalization(groups=-1, axis=1), (_SEQUENCE,), {}),
-    "Embedding masked": (lambda: keras.Sequential([L.Embedding(7, 3, mask_zero=True), L.LSTM(4)]), (whole(7, 2, 5),), {}),
+    "Embedding masked": (
+        lambda: keras.Sequential([L.Embedding(7, 3, mask_zero=True), L.LSTM(4)]), (whole(7, 2, 5),), {}
+    ),
     "Dense LoRA": (lambda: L.Dense(3, lora_rank=2, activation="softmax"), (normal(2, 4),), {}),
-    "Dense regularised": (lambda: L.Dense(3, kernel_regularizer="l2", kernel_constraint="unit_norm"), (normal(2, 4),), {}),
+    "Dense regularised": (
+        lambda: L.Dense(3, kernel_regularizer="l2", kernel_constraint="unit_norm"), (normal(2, 4),), {}
+    ),
     "MultiHeadAttention masked": (
         lambda: L.MultiHeadAttention(2, 3), (_SEQUENCE, _SEQUENCE),
         {"attention_mask": np.tril(np.ones((2, 5, 5), bool)), "return_attention_scores": True},
@@ -380,11 +390,11 @@ def metrics() -> Iterator[KerasCase]:
                 metric.update_state(*_truths(name))
                 metric.reset_state()
 
-            def program(true: Any, predicted: Any, weights: Any) -> list[Any]:
+            def program(true: Any, predicted: Any, of_samples: Any) -> list[Any]:
                 operands = (predicted,) if single else (true, predicted)
                 metric.update_state(*operands)
                 first = metric.result()
-                metric.update_state(*operands, **({"sample_weight": weights} if weighted else {}))
+                metric.update_state(*operands, **({"sample_weight": of_samples} if weighted else {}))
                 return [first, metric.result()]
 
             return program
