@@ -175,7 +175,7 @@ def test_detail_names_calls_that_do_not_fit(tmp_path: Path) -> None:
     script = tmp_path / "mismatch.py"
     script.write_text(MISMATCH)
     done = start([*LAUNCHED, "2", str(script)], TORCH_DISTRIBUTED_DEBUG="DETAIL", TENSORGRAFT_BACKEND="numpy")
-    assert done.stdout.split() == ["True", "True"], done.stderr[-3000:]
+    assert re.findall("True|False", done.stdout) == ["True", "True"], done.stderr[-3000:]
 
 
 @pytest.mark.slow
