@@ -94,7 +94,6 @@ class Interchange:
     # framework's own (`module`), a recorded program; None: nothing
     grafted_as: Literal["function", "module", "program"] | None = None
     modules_have_modes = False  # those that `module` makes say themselves whether they are trained
-    has_tape = False  # arrays with values may be followed, too, by what differentiates later; else only traced ones are
 
     @primitive
     def from_dlpack(self, x: Any, /) -> Array:
@@ -116,6 +115,10 @@ class Interchange:
 
     def in_trace(self) -> bool:
         """The framework's own tracer follows what is computed here: new arrays belong to it, older ones do not."""
+        return False
+
+    def is_watched(self, arrays: Sequence[Array], /) -> bool:
+        """Something that differentiates later may follow what is computed of these, although they have values."""
         return False
 
     def native_scope(self) -> contextlib.AbstractContextManager[None]:

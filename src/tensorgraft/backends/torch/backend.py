@@ -57,7 +57,6 @@ class TorchBackend(
 
     name = "torch"
     modules_have_modes = True
-    has_tape = True
     mutable = True
     compiles = False  # single operations are quicker as they are; programs (`trace`) are compiled
     traces = True
@@ -126,6 +125,9 @@ class TorchBackend(
 
     def native_scope(self) -> contextlib.AbstractContextManager[None]:
         return native_scope()
+
+    def is_watched(self, arrays: Sequence[Array], /) -> bool:
+        return True  # by autograd, or a transform of `torch.func`
 
     def in_trace(self) -> bool:
         return is_followed()
