@@ -87,12 +87,16 @@ def _ordered(ops: list[tf.Operation]) -> list[tf.Operation]:
 
 
 def _node(op: tf.Operation, at: dict[tf.Operation, int], graph: tf.Graph) -> GraphNode:
+    attributes = {name: _attribute(a, graph) for name, a in op.node_def.attr.items() if not name.startswith("_")}
+    kind = op.type
+    if graph._is_function(kind):  # a call that is spelt as TensorFlow 1 spells it
+        kind, attributes = "PartitionedCall", {"f": _called(kind, graph)}
     return GraphNode(
         op.name,
-        op.type,
+        kind,
         tuple((at[t.op], t.value_index) for t in op.inputs),
         tuple(at[o] for o in op.control_inputs),
-        {name: _attribute(a, graph) for name, a in op.node_def.attr.items() if not name.startswith("_")},
+        attributes,
         tuple(_shape(t.shape) for t in op.outputs),
         tuple(_dtype(t.dtype) for t in op.outputs),
         functools.partial(_place, op),
@@ -141,11 +145,24 @@ def _called(name: str, graph: Any) -> FunctionGraph:
     around = graph
     while around is not None:
         function = around._functions.get(name) if hasattr(around, "_functions") else None
-        if function is not None and function.graph is not None:
+        if function is not None:
             signature = function.definition.signature
-            return read_function(function.graph, len(signature.input_arg), len(signature.output_arg))
+            return read_function(_graph_of(function, around), len(signature.input_arg), len(signature.output_arg))
         around = getattr(around, "outer_graph", None)
     return read_function(_from_context(name))
+
+
+def _graph_of(function: Any, around: tf.Graph) -> Any:
+    """That of a function in a graph's library, which TensorFlow 1's kind (`Defun`, as `tf.nn.ctc_loss` has it) knows by
+    its definition alone."""
+    graph = getattr(function, "graph", None) or getattr(function, _KEPT, None)
+    if graph is None:
+        from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
+
+        with around.as_default():  # whose library has what the function calls
+            graph = function_def_to_graph(function.definition)
+        setattr(function, _KEPT, graph)
+    return graph
 
 
 @functools.lru_cache(maxsize=1024)
