@@ -74,7 +74,7 @@ class Crossing:
 
     def small(self, xp: Backend) -> np.ndarray | None:
         """The values of a few integers; None for anything else."""
-        x = self._tensor if self._array is None else self._array
+        x: Any = self._tensor if self._array is None else self._array
         dtype = x.dtype.as_numpy_dtype if isinstance(x, tf.Tensor) else x.dtype
         if np.dtype(dtype).kind not in "iu" or math.prod(x.shape) > _FEW:
             return None

@@ -1,8 +1,8 @@
 """What single operations of a TensorFlow 1 graph become in a function of TensorFlow 2.
 
 Variables by reference are `tf.Variable`s: an operation that writes one is that on resources of the same name
-(`ScatterAdd`: `ResourceScatterAdd`), and one that takes its value reads it then. Arrays of tensors are tensor lists: the
-list goes where the array's flow goes.
+(`ScatterAdd`: `ResourceScatterAdd`), and one that takes its value reads it then. Arrays of tensors are tensor lists:
+the list goes where the array's flow goes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def value_of(x: Any) -> tf.Tensor:
     return x
 
 
-class Operations:
+class SessionOperations:
     """The nodes of a graph, and how each of them is traced."""
 
     def __init__(self, nodes: Sequence[Any], functions: Mapping[str, Any], holder: Holder) -> None:
@@ -107,16 +107,16 @@ def _listed(results: Any) -> list[tf.Tensor]:
 # ---- variables -------------------------------------------------------------------------------------------------------
 
 
-def _variable(self: Operations, node: Any, operands: list[Any]) -> list[Any]:
+def _variable(self: SessionOperations, node: Any, operands: list[Any]) -> list[Any]:
     variable = self.holder.variable(node)
     return [variable.handle if node.op == "VarHandleOp" else Reference(variable)]
 
 
-def _table(self: Operations, node: Any, operands: list[Any]) -> list[Any]:
+def _table(self: SessionOperations, node: Any, operands: list[Any]) -> list[Any]:
     return [self.holder.table(node)]
 
 
-def _identity(self: Operations, node: Any, operands: list[Any]) -> Sequence[Any]:
+def _identity(self: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
     (x,) = operands
     if node.op == "RefIdentity" or isinstance(x, ArrayHandle) or not isinstance(x, Reference | tf.Tensor):
         return [x]
@@ -124,7 +124,7 @@ def _identity(self: Operations, node: Any, operands: list[Any]) -> Sequence[Any]
     return [tf.identity(value_of(x))]
 
 
-def _placeholder(self: Operations, node: Any, operands: list[Any]) -> Sequence[Any]:
+def _placeholder(self: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
     raise ValueError(
         f"the placeholder {node.name!r} ({tf.as_dtype(node.attr['dtype'].type).name}) of the graph is asked for, and is"
         " none of the signature's inputs: choose feeds and fetches with .function(feeds, fetches)"
@@ -162,7 +162,7 @@ def _by_reference(node: Any, operands: list[Any]) -> list[Any]:
     return [x for x in operands if isinstance(x, Reference)][:1]
 
 
-_SPECIAL: dict[str, Callable[[Operations, Any, list[Any]], Sequence[Any]]] = {
+_SPECIAL: dict[str, Callable[[SessionOperations, Any, list[Any]], Sequence[Any]]] = {
     **dict.fromkeys(["Variable", "VariableV2", "VarHandleOp"], _variable),
     **dict.fromkeys(["HashTable", "HashTableV2"], _table),
     **dict.fromkeys(["Identity", "RefIdentity"], _identity),
@@ -176,9 +176,7 @@ _raw = tf.raw_ops
 
 
 def _array(node: Any, size: Any) -> list[Any]:
-    handle = ArrayHandle(
-        tf.as_dtype(node.attr["dtype"].type), tf.TensorShape(node.attr["element_shape"].shape)
-    )
+    handle = ArrayHandle(tf.as_dtype(node.attr["dtype"].type), tf.TensorShape(node.attr["element_shape"].shape))
     return [handle, _raw.TensorListReserve(
         element_shape=handle.element, num_elements=value_of(size), element_dtype=handle.dtype
     )]  # fmt: skip

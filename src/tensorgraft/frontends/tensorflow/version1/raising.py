@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError
-from tensorgraft.frontends.tensorflow.version1.operations import Operations, value_of
-from tensorgraft.frontends.tensorflow.version1.structure import Loop, Structure, Tensor, kind
+from tensorgraft.frontends.tensorflow.version1.operations import SessionOperations, value_of
+from tensorgraft.frontends.tensorflow.version1.structure import FrameStructure, Loop, Tensor, kind
 
 # how much of the shapes of a loop's variables is held to: all, the number of axes, nothing
 _HELD: Sequence[Callable[[tf.TensorShape], tf.TensorShape]] = (
@@ -19,12 +19,12 @@ _HELD: Sequence[Callable[[tf.TensorShape], tf.TensorShape]] = (
 )
 
 
-def trace(operations: Operations, fed: Mapping[Tensor, tf.Tensor], results: Sequence[Tensor]) -> list[tf.Tensor]:
+def trace(operations: SessionOperations, fed: Mapping[Tensor, tf.Tensor], results: Sequence[Tensor]) -> list[tf.Tensor]:
     """The results in the graph that is being traced. Nodes come in the order in which the graph has them, as far as
     their inputs allow: where TensorFlow 1 says no order, the program's is taken.
 
     Raises ValueError for a placeholder that is not fed, UnsupportedOperationError for what cannot be raised."""
-    structure = Structure(operations.nodes, results, fed)
+    structure = FrameStructure(operations.nodes, results, fed)
     return [value_of(x) for x in _Scope(operations, structure, fed).all(results)]
 
 
@@ -33,8 +33,8 @@ class _Scope:
 
     def __init__(
         self,
-        operations: Operations,
-        structure: Structure,
+        operations: SessionOperations,
+        structure: FrameStructure,
         known: Mapping[Tensor, Any],
         branch: tuple[Tensor, int] | None = None,
     ) -> None:
@@ -76,7 +76,7 @@ class _Scope:
         structure = self.structure
         values, controls = structure.before(name)
         if self._is_merge(name):
-            p, sides = structure.merged_by(name)
+            p, _ = structure.merged_by(name)
             group = structure.together(name)
             values = [p, *(t for m in group for t in self._branch_inputs(m)[0])]
             controls = [c for m in group for c in (*structure.controls[m], *self._branch_inputs(m)[1])]
