@@ -118,8 +118,9 @@ class Interchange:
         return False
 
     def is_watched(self, arrays: Sequence[Array], /) -> bool:
-        """Something that differentiates later may follow what is computed of these, although they have values."""
-        return False
+        """The framework may trace, batch or differentiate what is computed of these arrays."""
+        xp: Any = self
+        return self.in_trace() or xp.is_tracing() or any(map(xp.is_traced, arrays))
 
     def native_scope(self) -> contextlib.AbstractContextManager[None]:
         """`scope` for functions that the framework's users call: what follows their operations follows these, too."""

@@ -126,11 +126,11 @@ class TorchBackend(
     def native_scope(self) -> contextlib.AbstractContextManager[None]:
         return native_scope()
 
-    def is_watched(self, arrays: Sequence[Array], /) -> bool:
-        return True  # by autograd, or a transform of `torch.func`
-
     def in_trace(self) -> bool:
         return is_followed()
+
+    def is_watched(self, arrays: Sequence[Tensor], /) -> bool:
+        return True  # by what `requires_grad` says, by dual numbers, by levels of `torch.func`
 
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
         def run(*args: Any) -> Any:

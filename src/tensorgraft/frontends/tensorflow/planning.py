@@ -98,8 +98,8 @@ class _Planner:
         if exact is not None:
             return [self.constant(exact)]
         writes = [self.new() for _ in node.dtypes]
-        if node.op == "Maximum" and (known := self._integer(reads)) is not None:
-            self.least[writes[0]] = int(known)
+        if node.op == "Maximum" and (least := self._integer(reads)) is not None:
+            self.least[writes[0]] = int(least)
         step = RuleStep(node.op, _resolved(node, row), tuple(reads), tuple(writes), len(writes) != 1)
         self.plan.steps.append(step)
         if has_effect(node):

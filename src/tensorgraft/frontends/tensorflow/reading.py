@@ -105,6 +105,11 @@ def _node(op: tf.Operation, at: dict[tf.Operation, int], graph: tf.Graph) -> Gra
     )
 
 
+def operation_of(node: GraphNode) -> tf.Operation:
+    """What a node was read from."""
+    return node.place.args[0]  # type: ignore[attr-defined]
+
+
 def _place(op: tf.Operation) -> str:
     """The line of the user's that made it: the last one outside of libraries."""
     inside = tuple(
