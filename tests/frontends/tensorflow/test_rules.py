@@ -36,6 +36,12 @@ IN_PROGRAMS = [
     "Copy",
     "CopyHost",
     "Empty",
+    "OptionalFromValue",
+    "OptionalNone",
+    "OptionalGetValue",
+    "OptionalHasValue",
+    "FakeParam",
+    "XlaDynamicUpdateSlice",
 ]
 
 

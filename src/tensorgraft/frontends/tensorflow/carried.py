@@ -9,19 +9,28 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.errors import ShapeError
-from tensorgraft.frontends.tensorflow.values import TensorList, VariableCell, all_the_same, is_known, lifted
+from tensorgraft.errors import ShapeError, TracedValueError
+from tensorgraft.frontends.tensorflow.values import (
+    OptionalValue,
+    TensorList,
+    VariableCell,
+    all_the_same,
+    is_known,
+    lifted,
+)
 from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
 from tensorgraft.hub.backend import Backend
 
 Array = Any
-_abstract = functools.cache(AbstractBackend)
+abstract = functools.cache(AbstractBackend)
 
 
 def arrays_of(x: Any) -> list[Any]:
     """The values in one: an array, the elements of a list, what a variable holds."""
     if isinstance(x, TensorList):
-        return [i for i in (*(x.items or ()), x.stack, x.length) if i is not None]
+        return [a for i in (*(x.items or ()), x.stack, x.length) if i is not None for a in arrays_of(i)]
+    if isinstance(x, OptionalValue):
+        return [a for part in x.parts() for a in arrays_of(part)]
     return [x.value] if isinstance(x, VariableCell) else [x]
 
 
@@ -48,6 +57,10 @@ class Carried:
                 if not is_known(whole.length) or self.growth.get(k):
                     self.arrays.append(lifted(xp, whole.length))
                 self.like.append(whole)
+            elif isinstance(x, OptionalValue):
+                inner = Carried(xp, [part for part in x.parts() if not is_known(part)])
+                self.like.append((x, inner))
+                self.arrays += inner.arrays
             else:
                 if not isinstance(x, VariableCell):
                     self.arrays.append(lifted(xp, x))
@@ -65,6 +78,10 @@ class Carried:
                     length = np.asarray(int(like.length) + grows * after, np.int32)
                 value = replace(like, stack=stack, length=length)
                 values.append(value if after is None else value.apart())
+            elif isinstance(like, tuple):
+                optional, inner = like
+                some = iter(inner.values([next(remaining) for _ in inner.arrays]))
+                values.append(optional.of([x if is_known(x) else next(some) for x in optional.parts()]))
             else:
                 values.append(like if isinstance(like, VariableCell) else next(remaining))
         return values
@@ -80,6 +97,8 @@ class Carried:
                     arrays.append(whole.stack)
                 if not is_known(like.length) or self.growth.get(k):
                     arrays.append(lifted(self.xp, whole.length))
+            elif isinstance(like, tuple):
+                raise TracedValueError("what a branch keeps for its derivative is carried by a loop that is traced")
             elif not isinstance(like, VariableCell):
                 arrays.append(lifted(self.xp, value))
         return arrays
@@ -99,7 +118,7 @@ class Carried:
         values = [operands[i] for i in moving]
         growth: dict[int, int] = {}
         if any(isinstance(x, TensorList) for x in values):
-            outputs = body(_abstract(), [_spec(xp, x, i in moving) for i, x in enumerate(operands)])
+            outputs = body(abstract(), [spec_of(xp, x, i in moving) for i, x in enumerate(operands)])
             for k, i in enumerate(moving):
                 before, after = operands[i], outputs[i]
                 if isinstance(before, TensorList):
@@ -131,7 +150,9 @@ def _with_room(xp: Backend, before: TensorList, after: TensorList, steps: int | 
     return shaped.stacked(xp, int(counts[0]) + max(grows, 0) * (steps or 0)), grows
 
 
-def _spec(xp: Backend, x: Any, moves: bool) -> Any:
+def spec_of(xp: Backend, x: Any, moves: bool) -> Any:
+    """What stands for an operand where nothing is computed. What is known stays known, unless it `moves`."""
+
     def spec(a: Any) -> Any:
         if is_known(a):
             return ShapeDtype(a.shape, a.dtype) if moves else a
@@ -139,6 +160,8 @@ def _spec(xp: Backend, x: Any, moves: bool) -> Any:
 
     if isinstance(x, VariableCell):
         return VariableCell(spec(x.value), x.name)
+    if isinstance(x, OptionalValue):
+        return x.mapped(lambda part: spec_of(xp, part, moves))
     if not isinstance(x, TensorList):
         return spec(x)
     if x.items is None:
@@ -147,4 +170,18 @@ def _spec(xp: Backend, x: Any, moves: bool) -> Any:
             stack=None if x.stack is None else spec(x.stack),
             length=x.length if is_known(x.length) else spec(x.length),
         )
-    return replace(x, items=tuple(None if i is None else spec(i) for i in x.items))
+    return replace(x, items=tuple(None if i is None else spec_of(xp, i, True) for i in x.items))
+
+
+def blank(xp: Backend, x: Any) -> Any:
+    """Zeros that look like what `spec_of` says."""
+
+    def zeros(a: Any) -> Any:
+        return a if a is None or is_known(a) else xp.zeros(a.shape, a.dtype)
+
+    if isinstance(x, OptionalValue):
+        return x.mapped(lambda part: blank(xp, part))
+    if isinstance(x, TensorList):
+        items = None if x.items is None else tuple(map(zeros, x.items))
+        return replace(x, items=items, stack=zeros(x.stack), length=zeros(x.length))
+    return x if isinstance(x, VariableCell) else zeros(x)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.carried import traced
-from tensorgraft.frontends.tensorflow.values import TensorList, VariableCell, is_known, lifted
+from tensorgraft.frontends.tensorflow.values import OptionalValue, TensorList, VariableCell, is_known, lifted
 from tensorgraft.hub.backend import Backend
 
 Array = Any
@@ -88,7 +88,20 @@ class _List:
         return replace(self.like, items=items, stack=stack, length=length)
 
 
+@dataclass(frozen=True)
+class _Optional:
+    like: OptionalValue  # of such
+    parts: tuple[Any, ...]
+
+    def value(self, arrays: Any) -> OptionalValue:
+        return self.like.of([part.value(arrays) for part in self.parts])
+
+
 def _taken_apart(xp: Backend, x: Any) -> tuple[Any, list[Array]]:
+    if isinstance(x, OptionalValue):
+        parts = [_taken_apart(xp, part) for part in x.parts()]
+        like = _Optional(x.mapped(lambda _: None), tuple(part for part, _ in parts))
+        return like, [a for _, arrays in parts for a in arrays]
     if isinstance(x, TensorList):
         parts = [None if i is None else _taken_apart(xp, i) for i in x.items or ()]
         arrays = [a for p in parts if p is not None for a in p[1]]
@@ -110,4 +123,6 @@ def _key(like: Any) -> Any:
         same = None if like.like.same is None else like.like.same.tobytes()
         length = None if like.length is None else int(like.length)
         return like.like.shape, items, like.has_stack, length, same
+    if isinstance(like, _Optional):
+        return like.like.values is None, like.like.alternatives is None, *map(_key, like.parts)
     return like.known is None, like.is_cell

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tensorgraft.errors import ShapeError
+from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.tensorflow.graph import Shape
 from tensorgraft.hub.backend import Backend
 
@@ -21,6 +21,27 @@ class VariableCell:
 
     value: Any
     name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class OptionalValue:
+    """What a branch hands to its derivative: `values`, or None where the other branch was taken. Of a branch that is
+    traced, what either of them hands over (`alternatives`), of which the derivative's branch takes its own."""
+
+    values: tuple[Any, ...] | None = None
+    alternatives: tuple[OptionalValue, ...] | None = None
+
+    def parts(self) -> tuple[Any, ...]:
+        return self.alternatives or self.values or ()
+
+    def of(self, parts: Sequence[Any]) -> OptionalValue:
+        """The same of other parts."""
+        if self.alternatives is not None:
+            return OptionalValue(None, tuple(parts))
+        return self if self.values is None else OptionalValue(tuple(parts))
+
+    def mapped(self, fn: Callable[[Any], Any]) -> OptionalValue:
+        return self.of([fn(x) for x in self.parts()])
 
 
 def is_known(x: Any) -> bool:
@@ -50,6 +71,11 @@ class TensorList:
 
     def extents(self) -> tuple[int, ...]:
         """The shape of an element. Raises ShapeError where it is not known."""
+        if any(isinstance(x, OptionalValue) for x in self.items or ()):
+            raise TracedValueError(
+                "the derivative of a branch in a loop that is being traced, of so many steps that it stays a loop:"
+                " write tf.where in the place of tf.cond, or call the program without compiling it"
+            )
         shapes = [tuple(x.shape) for x in self.items or () if x is not None]
         if self.stack is not None or self.same is not None:
             return tuple(self.stack.shape)[1:] if self.same is None else self.same.shape
