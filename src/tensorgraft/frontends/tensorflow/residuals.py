@@ -99,9 +99,10 @@ class _Optional:
 
 def _taken_apart(xp: Backend, x: Any) -> tuple[Any, list[Array]]:
     if isinstance(x, OptionalValue):
-        parts = [_taken_apart(xp, part) for part in x.parts()]
-        like = _Optional(x.mapped(lambda _: None), tuple(part for part, _ in parts))
-        return like, [a for _, arrays in parts for a in arrays]
+        held = [_taken_apart(xp, part) for part in x.parts()]
+        return _Optional(x.mapped(lambda _: None), tuple(like for like, _ in held)), [
+            a for _, some in held for a in some
+        ]
     if isinstance(x, TensorList):
         parts = [None if i is None else _taken_apart(xp, i) for i in x.items or ()]
         arrays = [a for p in parts if p is not None for a in p[1]]
