@@ -177,7 +177,7 @@ def test_a_list_of_tensors_that_a_tape_keeps_leaves_the_function_to_tensorflow()
 
 
 def test_variables_that_are_gone_are_not_kept() -> None:
-    held = held_on(registry.get("numpy"))._held
+    held = held_on(registry.get("numpy"))
     before = len(held)
 
     def program() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 from tensorgraft.compiled.function import compiles_by
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.tensorflow.held import held_on
+from tensorgraft.frontends.tensorflow.held import VariableGroup, held_on
 from tensorgraft.frontends.tensorflow.program import GraphProgram
 from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
 from tensorgraft.hub.backend import Backend
@@ -141,19 +142,31 @@ class GraphSignature:
 
     def __call__(self, leaves: Sequence[Array | None]) -> Any:
         xp, held = self.xp, self.traced.held
-        results, became = self.run([value_of(xp, v) for v in held.values()], leaves)
-        for name, value in became.items():
-            write(xp, held[name], value)
+        group = self._group if tf.executing_eagerly() else None
+        results, became = self.run(group.read() if group else [value_of(xp, v) for v in held.values()], leaves)
+        if group and not any(map(xp.is_traced, became.values())):
+            group.write([self._places[name] for name in became], [*became.values()])
+        else:
+            for name, value in became.items():
+                write(xp, held[name], value)
         return results
+
+    @functools.cached_property
+    def _group(self) -> VariableGroup | None:
+        """The variables, where their values can be kept as arrays that nobody writes; None where they are copied."""
+        variables = [*self.traced.held.values()]
+        if not variables or self.xp.mutable or self.xp.operand(variables[0]) is not None:
+            return None
+        return held_on(self.xp).group([v.handle for v in variables])
+
+    @functools.cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.traced.held)}
 
 
 def value_of(xp: Backend, variable: tf.Variable) -> Array:
-    """Of a backend that writes in place it is a copy: users may write what a function returns."""
     array = xp.operand(variable)
-    if array is None:
-        array = held_on(xp).read(variable.handle)
-        return xp.copy(array) if xp.mutable else array
-    return array
+    return xp.adopt(variable.numpy()) if array is None else array
 
 
 def write(xp: Backend, variable: tf.Variable, value: Array) -> None:
@@ -165,10 +178,12 @@ def write(xp: Backend, variable: tf.Variable, value: Array) -> None:
             " that it could hold: use tg.jit in the place of the framework's own"
         )
     else:
-        held_on(xp).write(variable.handle, xp.copy(value) if xp.mutable else value)
+        variable.assign(xp.to_numpy(value), read_value=False)
 
 
 def structured(structure: Any, results: Sequence[Array]) -> Any:
+    if isinstance(structure, tf.TypeSpec | tf.Tensor):  # as most are; TensorFlow's own way takes long
+        return results[0]
     remaining = iter(results)
     return tf.nest.map_structure(lambda x: next(remaining) if isinstance(x, tf.TypeSpec | tf.Tensor) else x, structure)
 

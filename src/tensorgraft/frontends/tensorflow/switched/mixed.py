@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,11 +12,12 @@ import tensorflow as tf
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
-from tensorgraft.frontends.tensorflow.held import held_on, is_variable, original_handle
+from tensorgraft.frontends.tensorflow.held import held_on, original_handle
 from tensorgraft.frontends.tensorflow.planning import CALLS, plan
 from tensorgraft.frontends.tensorflow.program import CapturedGraph, GraphProgram
 from tensorgraft.frontends.tensorflow.reading import operation_of
-from tensorgraft.frontends.tensorflow.reasons import DATASETS, OPAQUE, reason_of
+from tensorgraft.frontends.tensorflow.reasons import DATASETS, OPAQUE, STRINGS, reason_of
+from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
 from tensorgraft.frontends.tensorflow.switched.host import Crossing, EagerOperation
 from tensorgraft.frontends.tensorflow.switched.stages import (
     BRANCHES,
@@ -23,7 +25,7 @@ from tensorgraft.frontends.tensorflow.switched.stages import (
     LOOPS,
     Stage,
     calls_mixed,
-    has_no_rule,
+    is_left,
     is_mixed,
     stages,
     whole,
@@ -67,7 +69,7 @@ class MixedFunction:
             plan(graph)
             parts = whole(graph)
         else:
-            hosted = [has_no_rule(n, compiled) or calls_mixed(n, compiled, is_compiled) for n in graph.nodes]
+            hosted = [is_left(graph, n, compiled) or calls_mixed(n, compiled, is_compiled) for n in graph.nodes]
             self._hosted = hosted
             parts = stages(graph, hosted)
         self.stages = [(part, BackendStage(run, part, name) if part.graph is not None else None) for part in parts]
@@ -118,15 +120,15 @@ class MixedFunction:
             values.update(((place, k), x) for k, x in enumerate(results))
 
     def _count(self, node: GraphNode) -> None:
-        if has_no_rule(node, self.compiled) and node.op not in CHECKS:
-            reason = reason_of(node.op) or "it has no rule"
+        if is_left(self.graph, node, self.compiled) and node.op not in CHECKS:
+            reason = STRINGS if node.op in RULES else REASONS.get(node.op) or reason_of(node.op) or "it has no rule"
             if reason not in _PIPELINE and node.op != "VarIsInitializedOp":
                 self.run.left(node.op, reason)
 
     # ---- calls, branches and loops of which TensorFlow computes some -----------------------------------------------
 
     def _controlled(self, place: int, node: GraphNode, operands: list[Crossing]) -> list[Crossing] | None:
-        if self.is_whole or not self._hosted[place] or has_no_rule(node, self.compiled):
+        if self.is_whole or not self._hosted[place] or is_left(self.graph, node, self.compiled):
             return None
         if node.op in CALLS:
             return self._functions(place, node, "f")[0](operands)
@@ -177,6 +179,7 @@ class BackendStage:
         self._programs: dict[Any, StageProgram] = {}
         self._asks = False  # for values: small integers among the operands are constants of its programs
         self._compiles = run.compiles
+        self._group = run.held.group([])
 
     def __call__(self, operands: Sequence[Crossing]) -> list[Crossing]:
         """Variables are written once everything has been computed. Raises whatever planning and computing raise."""
@@ -186,11 +189,12 @@ class BackendStage:
         pattern = tuple(first.setdefault(id(h), len(first)) for h in handles)
         distinct = list({id(h): h for h in handles}.values())
         with xp.native_scope():
-            values = [run.held.read(h) if is_variable(h) else _refused(h) for h in distinct]
-            outputs, writes = self._computed(pattern, values, operands[:n])
+            group = self._group
+            if len(group.handles) != len(distinct) or any(map(operator.is_not, group.handles, distinct)):
+                group = self._group = run.held.group(distinct)
+            outputs, writes = self._computed(pattern, group.read(), operands[:n])
             count = len(outputs) - len(writes)
-            for i, value in zip(writes, outputs[count:], strict=True):
-                run.held.write(distinct[i], value)
+            group.write(writes, outputs[count:])
         return [Crossing(array=x) for x in outputs[:count]]
 
     def _computed(
@@ -251,13 +255,10 @@ def is_compiled(node: GraphNode) -> bool:
     return _COMPILED in operation.node_def.attr and operation.node_def.attr[_COMPILED].b
 
 
-def _refused(handle: tf.Tensor) -> Any:
-    raise TypeError(f"a {handle.dtype.name} that is no variable is read where only those are")
-
-
 def _truth(x: Any) -> bool:
     return bool(x) if x.ndim == 0 else x.size > 0
 
 
 def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    where = "".join(f" ({note})" for note in getattr(error, "__notes__", ())[:1])
+    return f"{type(error).__name__}{where}: {str(error).strip().partition(chr(10))[0]}"
