@@ -135,8 +135,7 @@ class GraphSignature:
         """(results, what variables have become), for the values of those that the program has, in order."""
         xp = self.xp
         arrays = [*values, *[leaves[i] for i in self.order]]
-        followed = xp.has_tape or xp.in_trace() or xp.is_tracing() or any(map(xp.is_traced, arrays))
-        outputs = self.native(*arrays) if followed else self.program.primal(xp, arrays)
+        outputs = self.native(*arrays) if xp.is_watched(arrays) else self.program.primal(xp, arrays)
         n = len(outputs) - len(self.program.written)
         return structured(self._structure, outputs[:n]), dict(zip(self.program.written, outputs[n:], strict=True))
 

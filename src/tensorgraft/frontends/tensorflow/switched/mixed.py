@@ -23,7 +23,7 @@ from tensorgraft.frontends.tensorflow.switched.stages import (
     BRANCHES,
     CHECKS,
     LOOPS,
-    Stage,
+    ProgramStage,
     calls_mixed,
     is_left,
     is_mixed,
@@ -173,7 +173,7 @@ class _InnerFunction(MixedFunction):
 class BackendStage:
     """A stage of the backend, as a program for each kind of operands."""
 
-    def __init__(self, run: MixedRun, stage: Stage, name: str) -> None:
+    def __init__(self, run: MixedRun, stage: ProgramStage, name: str) -> None:
         assert stage.graph is not None
         self.run, self.stage, self.graph, self.name = run, stage, stage.graph, name
         self._programs: dict[Any, StageProgram] = {}

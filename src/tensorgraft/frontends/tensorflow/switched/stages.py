@@ -62,7 +62,7 @@ def calls_mixed(node: GraphNode, compiled: bool, of_call: Callable[[GraphNode], 
 
 
 @dataclass
-class Stage:
+class ProgramStage:
     """Nodes that are computed together. Those of the backend are a graph of their own, of `arguments`: arrays, then
     resources; `results` are the values that others read."""
 
@@ -73,7 +73,7 @@ class Stage:
     results: Sequence[Value] = ()
 
 
-def whole(graph: FunctionGraph) -> list[Stage]:
+def whole(graph: FunctionGraph) -> list[ProgramStage]:
     """A graph that the backend computes at once, in one stage; in none where it hands on what it is given. Raises
     UnsupportedOperationError for results that are no arrays."""
     inputs: list[Value] = [(place, 0) for place in graph.inputs]
@@ -87,10 +87,10 @@ def whole(graph: FunctionGraph) -> list[Stage]:
         return []
     _refuse_lists(graph, results)
     inside = FunctionGraph(graph.name, graph.nodes, [place for place, _ in order], results)
-    return [Stage([], inside, order, sum(_is_array(graph, v) for v in order), results)]
+    return [ProgramStage([], inside, order, sum(_is_array(graph, v) for v in order), results)]
 
 
-def stages(graph: FunctionGraph, hosted: Sequence[bool]) -> list[Stage]:
+def stages(graph: FunctionGraph, hosted: Sequence[bool]) -> list[ProgramStage]:
     """Those of a graph, in order; `hosted` says of each node whether TensorFlow computes it.
 
     What either side computes as well is in none of them, shapes and small integers: it is done where it is asked for,
@@ -130,7 +130,7 @@ def stages(graph: FunctionGraph, hosted: Sequence[bool]) -> list[Stage]:
     made = []
     for k in sorted({level[place] for place in real}):
         places = [place for place in real if level[place] == k]
-        made.append(Stage(places) if k % 2 == 0 else _of_backend(graph, places, light, users, k))
+        made.append(ProgramStage(places) if k % 2 == 0 else _of_backend(graph, places, light, users, k))
     return made
 
 
@@ -162,7 +162,7 @@ def _is_small(node: GraphNode) -> bool:
 
 def _of_backend(
     graph: FunctionGraph, places: list[int], light: set[int], users: dict[Value, set[int]], level: int
-) -> Stage:
+) -> ProgramStage:
     inside, stack = set(places), list(places)
     while stack:  # with what is light
         for value in graph.nodes[stack.pop()].inputs:
@@ -187,7 +187,7 @@ def _of_backend(
         for p in order
     ]
     inner = FunctionGraph(graph.name, [*handed, *nodes], [*range(len(arguments))], [at[v] for v in results])
-    return Stage(places, inner, arguments, sum(_is_array(graph, v) for v in arguments), results)
+    return ProgramStage(places, inner, arguments, sum(_is_array(graph, v) for v in arguments), results)
 
 
 def _argument(node: GraphNode, k: int) -> GraphNode:

@@ -71,6 +71,7 @@ class Visible:
 
     def index(self, ordinal: int) -> int:
         """The index of the `graft` device that is `cuda:ordinal`."""
+        devices.start_together()
         if ordinal == 0:  # how many there are is known once the backend's framework is loaded
             return slot_named(self.on).index
         if not 0 <= ordinal < len(self.names):
@@ -336,6 +337,9 @@ def _translate_groups(patches: Patches, visible: Visible) -> None:
         def init_process_group(*args: Any, **kwargs: Any) -> None:
             if "device_id" in kwargs:
                 kwargs["device_id"] = visible.translate(kwargs["device_id"])
+            asked = args[0] if args else kwargs.get("backend")
+            if asked is None or TYPE in dist.Backend(asked):
+                devices.start_together()
             original(*args, **kwargs)
 
         return init_process_group
