@@ -15,6 +15,7 @@ Array = Any
 _COPIED = 256  # bytes: a copy of no more is quicker than to share memory
 _ALIGNED = 64  # bytes: what TensorFlow's kernels ask of memory
 _assigning_functions: dict[tuple[tf.DType, ...], tuple[Any, bytes]] = {}
+_IN_THIS_THREAD = ("executor_type", "SINGLE_THREADED_EXECUTOR", "config_proto", b"")
 _HERE = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
@@ -70,7 +71,7 @@ def assign_variables(handles: list[tf.Tensor], values: list[tf.Tensor]) -> None:
     """All in one function."""
     if handles:
         name = _assigning(tuple(x.dtype for x in values))
-        execute.execute(name, 0, [*handles, *values], (), context.context())
+        execute.execute(name, 0, [*handles, *values], _IN_THIS_THREAD, context.context())
 
 
 def _assigning(dtypes: tuple[tf.DType, ...]) -> bytes:

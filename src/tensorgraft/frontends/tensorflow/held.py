@@ -62,7 +62,11 @@ class VariableGroup:
 
     def __init__(self, xp: Backend, handles: Sequence[tf.Tensor], held: list[_Held]) -> None:
         self.xp, self.handles, self._held = xp, list(handles), held
-        self._dtypes = tuple(_dtype(h) for h in handles)
+        said = [_said_of(h) for h in handles]
+        self._dtypes = tuple(x.dtype for x in said)
+        shapes = [tf.TensorShape(x.shape) for x in said]
+        # what they all look like, where that cannot change
+        self.look = (self._dtypes, *map(tuple, shapes)) if all(s.is_fully_defined() for s in shapes) else None
 
     def read(self) -> list[Array]:
         """Raises TensorFlow's FailedPreconditionError for a variable without a value."""
@@ -93,8 +97,9 @@ def original_handle(handle: tf.Tensor) -> tf.Tensor:
     return getattr(handle, "_tensorgraft_handle", handle)
 
 
-def _dtype(handle: tf.Tensor) -> int:
+def _said_of(handle: tf.Tensor) -> Any:
+    """Shape and dtype, as a handle tells them."""
     data = getattr(handle, "_handle_data", None)
     if handle.dtype != tf.resource or data is None or len(data.shape_and_type) != 1:
         raise TypeError(f"a {handle.dtype.name} that is no variable is read where only those are")
-    return data.shape_and_type[0].dtype
+    return data.shape_and_type[0]

@@ -63,6 +63,7 @@ class MixedFunction:
         self.run, self.graph, self.compiled, self.name = run, graph, compiled, name
         self._operations: dict[int, EagerOperation] = {}
         self._constants: dict[int, Crossing] = {}
+        self._reasons: dict[int, str] = {}
         self._inner: dict[int, list[MixedFunction]] = {}
         self.is_whole = not is_mixed(graph, compiled, is_compiled)
         if self.is_whole:
@@ -116,14 +117,21 @@ class MixedFunction:
                     self._operations[place] = EagerOperation(operation_of(node))
                 tensors = self._operations[place]([x.tensor(xp) for x in operands])
                 results = [Crossing(t) for t in tensors]
-                self._count(node)
+                self._count(place, node)
             values.update(((place, k), x) for k, x in enumerate(results))
 
-    def _count(self, node: GraphNode) -> None:
-        if is_left(self.graph, node, self.compiled) and node.op not in CHECKS:
-            reason = STRINGS if node.op in RULES else REASONS.get(node.op) or reason_of(node.op) or "it has no rule"
-            if reason not in _PIPELINE and node.op != "VarIsInitializedOp":
-                self.run.left(node.op, reason)
+    def _count(self, place: int, node: GraphNode) -> None:
+        if place not in self._reasons:
+            self._reasons[place] = self._reason(node)
+        if reason := self._reasons[place]:
+            self.run.left(node.op, reason)
+
+    def _reason(self, node: GraphNode) -> str:
+        """Why TensorFlow computes a node; "" where that is its part anyway."""
+        if not is_left(self.graph, node, self.compiled) or node.op in (*CHECKS, "VarIsInitializedOp"):
+            return ""
+        reason = STRINGS if node.op in RULES else REASONS.get(node.op) or reason_of(node.op) or "it has no rule"
+        return "" if reason in _PIPELINE else reason
 
     # ---- calls, branches and loops of which TensorFlow computes some -----------------------------------------------
 
@@ -192,21 +200,23 @@ class BackendStage:
             group = self._group
             if len(group.handles) != len(distinct) or any(map(operator.is_not, group.handles, distinct)):
                 group = self._group = run.held.group(distinct)
-            outputs, writes = self._computed(pattern, group.read(), operands[:n])
+            outputs, writes = self._computed(pattern, group.look, group.read(), operands[:n])
             count = len(outputs) - len(writes)
             group.write(writes, outputs[count:])
         return [Crossing(array=x) for x in outputs[:count]]
 
     def _computed(
-        self, pattern: tuple[int, ...], values: list[Any], operands: Sequence[Crossing]
+        self, pattern: tuple[int, ...], look: Any, values: list[Any], operands: Sequence[Crossing]
     ) -> tuple[Sequence[Any], list[int]]:
         """(results and what is written, which variables those are)."""
         xp = self.run.xp
         arrays = [x.array(xp) for x in operands]
         known = self._known(operands) if self._asks else {}
-        given = [*values, *(x for i, x in enumerate(arrays) if i not in known)]
-        key = pattern, self._compiles, *((x.shape, x.dtype) for x in given)
-        key = *key, *((i, x.shape, x.tobytes()) for i, x in known.items())
+        free = [x for i, x in enumerate(arrays) if i not in known] if known else arrays
+        given = [*values, *free]
+        key = pattern, self._compiles, look, *((x.shape, x.dtype) for x in (given if look is None else free))
+        if known:
+            key = *key, *((i, x.shape, x.tobytes()) for i, x in known.items())
         program = self._programs.get(key)
         if program is None:
             program = self._programs[key] = StageProgram(self.graph, pattern, known, self._compiles)
@@ -224,7 +234,7 @@ class BackendStage:
                 self.run.left(self.name, f"not compiled, {_said(error)}")
             else:
                 self._asks = True
-            return self._computed(pattern, values, operands)
+            return self._computed(pattern, look, values, operands)
 
     def _known(self, operands: Sequence[Crossing]) -> dict[int, np.ndarray]:
         """Operands that may be shapes, axes and counts."""
