@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -125,17 +125,30 @@ class GraphSignature:
     def __init__(self, xp: Backend, concrete: Any, order: Sequence[int], compiled: bool, names: Any = None) -> None:
         self.xp, self.order = xp, order
         self.traced = TracedFunctionGraph(concrete, names)
-        self.program = GraphProgram(self.traced.captured, list(self.traced.held), compiled, self.traced.derive)
-        self.native = xp.differentiable(self.program)
-        self._structure = concrete.structured_outputs
+        self._is_compiled, self._structure = compiled, concrete.structured_outputs
+        held = self.traced.held.values()
+        self._open = [i for i, v in enumerate(held) if not v.shape.is_fully_defined()]  # variables of other shapes
+        self._programs: dict[Any, tuple[GraphProgram, Callable[..., tuple[Array, ...]]]] = {}
+        self._program([])  # or an error, now
+
+    def _program(self, values: Sequence[Array]) -> tuple[GraphProgram, Callable[..., tuple[Array, ...]]]:
+        """The program for what variables hold that may have other shapes later, and the native function of it."""
+        shapes = tuple([tuple(self.xp.shape(values[i])) for i in self._open]) if values else ()
+        known = self._programs.get(shapes)
+        if known is None:
+            traced = self.traced
+            program = GraphProgram(traced.captured, list(traced.held), self._is_compiled, traced.derive)
+            known = self._programs[shapes] = program, self.xp.differentiable(program)
+        return known
 
     def run(self, values: Sequence[Array], leaves: Sequence[Array | None]) -> tuple[Any, dict[str, Array]]:
         """(results, what variables have become), for the values of those that the program has, in order."""
         xp = self.xp
         arrays = [*values, *[leaves[i] for i in self.order]]
-        outputs = self.native(*arrays) if xp.is_watched(arrays) else self.program.primal(xp, arrays)
-        n = len(outputs) - len(self.program.written)
-        return structured(self._structure, outputs[:n]), dict(zip(self.program.written, outputs[n:], strict=True))
+        program, native = self._program(values)
+        outputs = native(*arrays) if xp.is_watched(arrays) else program.primal(xp, arrays)
+        n = len(outputs) - len(program.written)
+        return structured(self._structure, outputs[:n]), dict(zip(program.written, outputs[n:], strict=True))
 
     def __call__(self, leaves: Sequence[Array | None]) -> Any:
         xp, held = self.xp, self.traced.held
