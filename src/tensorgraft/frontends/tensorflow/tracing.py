@@ -93,12 +93,13 @@ class TracedFunctionGraph:
 
     def _call(self, arguments: Tensors) -> list[tf.Tensor]:
         """The function of flat tensors, in somebody's trace."""
-        args, kwargs = self.concrete.structured_input_signature
+        signature = self.concrete.structured_input_signature
         remaining = iter(arguments)
-        args, kwargs = tf.nest.map_structure(
-            lambda x: next(remaining) if isinstance(x, tf.TensorSpec) else x, (args, kwargs)
-        )
-        return [t for t in tf.nest.flatten(self.concrete(*args, **kwargs)) if isinstance(t, tf.Tensor)]
+        leaves = tf.nest.flatten(signature, expand_composites=True)
+        leaves = [next(remaining) if isinstance(x, tf.TensorSpec) else x for x in leaves]
+        args, kwargs = tf.nest.pack_sequence_as(signature, leaves, expand_composites=True)
+        results = tf.nest.flatten(self.concrete(*args, **kwargs), expand_composites=True)
+        return [t for t in results if isinstance(t, tf.Tensor)]
 
     def _derivatives(
         self, fn: Callable[[Tensors], list[tf.Tensor]], specs: list[tf.TensorSpec], outputs: list[tf.DType]
@@ -218,7 +219,7 @@ class TracedFunctionGraph:
 
 def _results(concrete: Any) -> list[tf.Tensor]:
     """Without those that TensorFlow adds to a function's graph when it differentiates it."""
-    flat = tf.nest.flatten(concrete.structured_outputs)
+    flat = tf.nest.flatten(concrete.structured_outputs, expand_composites=True)
     return concrete.outputs[: sum(isinstance(x, tf.TypeSpec | tf.Tensor) for x in flat)]
 
 
