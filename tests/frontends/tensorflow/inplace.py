@@ -138,9 +138,7 @@ sliced("int variable, float tensor", [1, 2], lambda v: v.assign(tf.constant([1.7
 sliced("float32 variable, float64 tensor", [1.0, 2.0], lambda v: v.assign(tf.constant([1.0, 2.0], tf.float64)))
 sliced("float32 variable, float64 ndarray", [1.0, 2.0], lambda v: v.assign(np.array([1.0, 2.0])))
 sliced("another shape", [1.0, 2.0], lambda v: v.assign([1.0, 2.0, 3.0]))
-sliced(
-    "another shape of [None]", [1.0, 2.0], lambda v: v.assign([1.0, 2.0, 3.0]), shape=tf.TensorShape([None])
-)
+sliced("another shape of [None]", [1.0, 2.0], lambda v: v.assign([1.0, 2.0, 3.0]), shape=tf.TensorShape([None]))
 
 
 # ---- gradients ---------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorgraft.compiled.function import compiles_by
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.composites import NAMESPACE, structured
+from tensorgraft.frontends.tensorflow.held import held_on
 from tensorgraft.frontends.tensorflow.program import GraphProgram
 from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
 from tensorgraft.hub.backend import Backend
@@ -161,8 +162,12 @@ class GraphSignature:
 
 
 def value_of(xp: Backend, variable: tf.Variable) -> Array:
+    """Of a backend that writes in place it is a copy: users may write what a function returns."""
     array = xp.operand(variable)
-    return xp.adopt(variable.numpy()) if array is None else array
+    if array is None:
+        array = held_on(xp).read(variable.handle)
+        return xp.copy(array) if xp.mutable else array
+    return array
 
 
 def write(xp: Backend, variable: tf.Variable, value: Array) -> None:
@@ -174,7 +179,7 @@ def write(xp: Backend, variable: tf.Variable, value: Array) -> None:
             " that it could hold: use tg.jit in the place of the framework's own"
         )
     else:
-        variable.assign(xp.to_numpy(value), read_value=False)
+        held_on(xp).write(variable.handle, xp.copy(value) if xp.mutable else value)
 
 
 compiles_by(GraftedGraph, operator.methodcaller("compiled"))

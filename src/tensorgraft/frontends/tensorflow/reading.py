@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Shape, Value
 
@@ -87,10 +88,10 @@ def _ordered(ops: list[tf.Operation]) -> list[tf.Operation]:
 
 
 def _node(op: tf.Operation, at: dict[tf.Operation, int], graph: tf.Graph) -> GraphNode:
-    attributes = {name: _attribute(a, graph) for name, a in op.node_def.attr.items() if not name.startswith("_")}
     kind = op.type
-    if graph._is_function(kind):  # a call that is spelt as TensorFlow 1 spells it
-        kind, attributes = "PartitionedCall", {"f": _called(kind, graph)}
+    attributes = {name: _attribute(a, graph) for name, a in op.node_def.attr.items() if not name.startswith("_")}
+    if _function(kind, graph) is not None:  # `tf.Defun` makes an operation of a function
+        kind, attributes = "StatefulPartitionedCall", {"f": _called(kind, graph)}
     return GraphNode(
         op.name,
         kind,
@@ -102,6 +103,11 @@ def _node(op: tf.Operation, at: dict[tf.Operation, int], graph: tf.Graph) -> Gra
         functools.partial(_place, op),
         bool(op.op_def.is_stateful),
     )
+
+
+def operation_of(node: GraphNode) -> tf.Operation:
+    """What a node was read from."""
+    return node.place.args[0]  # type: ignore[attr-defined]
 
 
 def _place(op: tf.Operation) -> str:
@@ -142,33 +148,32 @@ def _listed(a: Any, graph: tf.Graph) -> tuple[Any, ...]:
 
 
 def _called(name: str, graph: Any) -> FunctionGraph:
-    around = graph
-    while around is not None:
-        function = around._functions.get(name) if hasattr(around, "_functions") else None
+    found = _function(name, graph)
+    if found is None:
+        return read_function(_from_context(name))
+    function, around = found
+    if getattr(function, "graph", None) is None:  # of `tf.Defun`, or from a file: a definition alone
+        if not hasattr(function, _KEPT):
+            with around.as_default():  # which has the functions that it calls
+                setattr(function, _KEPT, function_def_to_graph(function.cached_definition))
+        return read_function(getattr(function, _KEPT))
+    signature = function.definition.signature
+    return read_function(function.graph, len(signature.input_arg), len(signature.output_arg))
+
+
+def _function(name: str, graph: Any) -> tuple[Any, Any] | None:
+    """The function of that name, and the graph that has it, of those around."""
+    while graph is not None:
+        function = getattr(graph, "_functions", {}).get(name)
         if function is not None:
-            signature = function.definition.signature
-            return read_function(_graph_of(function, around), len(signature.input_arg), len(signature.output_arg))
-        around = getattr(around, "outer_graph", None)
-    return read_function(_from_context(name))
-
-
-def _graph_of(function: Any, around: tf.Graph) -> Any:
-    """That of a function in a graph's library, which TensorFlow 1's kind (`Defun`, as `tf.nn.ctc_loss` has it) knows by
-    its definition alone."""
-    graph = getattr(function, "graph", None) or getattr(function, _KEPT, None)
-    if graph is None:
-        from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
-
-        with around.as_default():  # whose library has what the function calls
-            graph = function_def_to_graph(function.definition)
-        setattr(function, _KEPT, graph)
-    return graph
+            return function, graph
+        graph = getattr(graph, "outer_graph", None)
+    return None
 
 
 @functools.lru_cache(maxsize=1024)
 def _from_context(name: str) -> Any:
     from tensorflow.python.eager import context
-    from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 
     return function_def_to_graph(context.context().get_function_def(name))
 

@@ -38,12 +38,12 @@ class Residuals:
         arrays = [a for _, arrays in parts for a in arrays]
         if is_traced:
             self._traced = layout
-            return [*arrays, xp.asarray(np.int32(0))]
+            return [*arrays, xp.asarray(np.asarray(0, np.int32))]
         key = tuple(_key(like) for like in layout)
         number = self._numbers.setdefault(key, len(self._layouts))
         if number == len(self._layouts):
             self._layouts.append(layout)
-        return [*arrays, xp.asarray(np.int32(number))]
+        return [*arrays, xp.asarray(np.asarray(number, np.int32))]
 
     def values(self, xp: Backend, arrays: Sequence[Array]) -> list[Any]:
         *rest, number = arrays
