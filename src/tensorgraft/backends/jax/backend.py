@@ -254,6 +254,9 @@ class JaxBackend(
         words = jax.random.key_data(key) if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) else key
         return words.reshape(-1)[-2:]  # of other generators than Threefry's there may be more
 
+    def differentiable(self, function: Differentiable, /) -> Callable[..., tuple[Array, ...]]:
+        return native.differentiable(self, function)
+
     def native_function(self, primal: Any, forward: Any, backward: Any, /) -> Callable[..., tuple[Array, ...]]:
         return native.native_function(primal, forward, backward)
 
