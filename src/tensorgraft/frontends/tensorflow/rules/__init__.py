@@ -18,6 +18,8 @@ from tensorgraft.frontends.tensorflow.rules import (
     pooling,
     products,
     quantization,
+    quantized,
+    quantized_fused,
     random,
     reduction,
     resizing,
@@ -28,6 +30,7 @@ from tensorgraft.frontends.tensorflow.rules import (
     sparse,
     special,
     strided,
+    uniform,
     variables,
 )
 
@@ -49,6 +52,8 @@ __all__ = [
     "pooling",
     "products",
     "quantization",
+    "quantized",
+    "quantized_fused",
     "random",
     "reduction",
     "resizing",
@@ -59,5 +64,6 @@ __all__ = [
     "sparse",
     "special",
     "strided",
+    "uniform",
     "variables",
 ]
