@@ -16,6 +16,7 @@ from tensorgraft.frontends.tensorflow.carried import Carried
 from tensorgraft.frontends.tensorflow.cells import written
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph
 from tensorgraft.frontends.tensorflow.planning import plan
+from tensorgraft.frontends.tensorflow.tables import LookupTable
 from tensorgraft.frontends.tensorflow.values import VariableCell, is_known, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -28,7 +29,7 @@ class CapturedGraph:
     """A graph and what it captures: its last arguments are variables, by name, and values."""
 
     graph: FunctionGraph
-    captures: tuple[str | np.ndarray, ...]
+    captures: tuple[str | np.ndarray | LookupTable, ...]
 
     @property
     def count(self) -> int:
@@ -158,7 +159,7 @@ class ForwardAndBackward:
         gradients = outputs[self._plain : count]  # which depend on no cotangent: zeros
         self._like = [*gradients, *cut]
         self._cells = [isinstance(x, VariableCell) for x in outputs[count:]]
-        self._carried = Carried(xp, [x for x in self._like if not is_known(x)])
+        self._carried = Carried(xp, [x for x in self._like if not is_fixed(x)])
         results = [*outputs[: self._plain], *(held[name] for name in program.written)]
         return [*(lifted(xp, x) for x in results), *self._carried.arrays]
 
@@ -166,12 +167,17 @@ class ForwardAndBackward:
         assert self._carried is not None
         n = len(arrays) - self.cotangents
         values = iter(self._carried.on(xp).values(arrays[:n]))
-        whole = [x if is_known(x) else next(values) for x in self._like]
+        whole = [x if is_fixed(x) else next(values) for x in self._like]
         fixed = self._wanted - len(self._ends)
         cut = [VariableCell(x) if c else x for x, c in zip(whole[fixed:], self._cells, strict=True)]
         late = iter(plan(self._late)(xp, *cut, *arrays[n:]))
         early = iter(whole[:fixed])
         return [lifted(xp, next(late) if self._plain + k in self._ends else next(early)) for k in range(self._wanted)]
+
+
+def is_fixed(x: Any) -> bool:
+    """No array goes from a program to its derivative for it."""
+    return is_known(x) or isinstance(x, LookupTable)
 
 
 def is_smooth(dtype: np.dtype | None) -> bool:

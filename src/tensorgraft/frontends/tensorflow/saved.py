@@ -154,9 +154,12 @@ class GraftedSignatures(Mapping[str, Any]):
 
     def _grafted(self, signature: Signature) -> Any:
         traced = TracedFunctionGraph(signature.concrete, self._source.variables)
-        if self.xp.name == "tensorflow" or (self.xp.grafted_as == "program" and traced.captured.written()):
+        written = traced.captured.written()
+        if self.xp.name == "tensorflow" or (self.xp.grafted_as == "program" and written):
             return _Function(signature, self.xp)
-        return graft_call(_Call(signature, named(traced.held), self.xp))
+        names = named(traced.held)
+        call = _Call(signature, names, self.xp)
+        return graft_call(call, self._values, [n for n, v in names.items() if any(v is traced.held[w] for w in written)])
 
 
 def named(held: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from tensorgraft.frontends.tensorflow.rules import (
     sparse,
     special,
     strided,
+    tables,
     variables,
 )
 
@@ -59,5 +60,6 @@ __all__ = [
     "sparse",
     "special",
     "strided",
+    "tables",
     "variables",
 ]
