@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -84,12 +83,6 @@ class Carried:
             elif not isinstance(like, VariableCell):
                 arrays.append(lifted(self.xp, value))
         return arrays
-
-    def on(self, xp: Backend) -> Carried:
-        """The same on another backend, or in another trace: with nothing but what says how arrays are put together."""
-        other = copy.copy(self)
-        other.xp = xp
-        return other
 
     @classmethod
     def into_loop(

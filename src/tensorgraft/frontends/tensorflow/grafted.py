@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tensorgraft.compiled.function import compiles_by
 from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.tensorflow.held import held_on
 from tensorgraft.frontends.tensorflow.program import GraphProgram
 from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
 from tensorgraft.hub.backend import Backend
@@ -133,8 +134,7 @@ class GraphSignature:
         """(results, what variables have become), for the values of those that the program has, in order."""
         xp = self.xp
         arrays = [*values, *[leaves[i] for i in self.order]]
-        followed = xp.has_tape or xp.in_trace() or xp.is_tracing() or any(map(xp.is_traced, arrays))
-        outputs = self.native(*arrays) if followed else self.program.primal(xp, arrays)
+        outputs = self.native(*arrays) if xp.is_watched(arrays) else self.program.primal(xp, arrays)
         n = len(outputs) - len(self.program.written)
         return structured(self._structure, outputs[:n]), dict(zip(self.program.written, outputs[n:], strict=True))
 
@@ -147,8 +147,12 @@ class GraphSignature:
 
 
 def value_of(xp: Backend, variable: tf.Variable) -> Array:
+    """Of a backend that writes in place it is a copy: users may write what a function returns."""
     array = xp.operand(variable)
-    return xp.adopt(variable.numpy()) if array is None else array
+    if array is None:
+        array = held_on(xp).read(variable.handle)
+        return xp.copy(array) if xp.mutable else array
+    return array
 
 
 def write(xp: Backend, variable: tf.Variable, value: Array) -> None:
@@ -160,7 +164,7 @@ def write(xp: Backend, variable: tf.Variable, value: Array) -> None:
             " that it could hold: use tg.jit in the place of the framework's own"
         )
     else:
-        variable.assign(xp.to_numpy(value), read_value=False)
+        held_on(xp).write(variable.handle, xp.copy(value) if xp.mutable else value)
 
 
 def structured(structure: Any, results: Sequence[Array]) -> Any:

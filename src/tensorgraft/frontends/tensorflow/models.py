@@ -33,7 +33,9 @@ class PureModel(NamedTuple):
         out, buffers = self.apply(self.params, self.buffers, *args, **kwargs)
         written = [name for name, x in buffers.items() if x is not self.buffers[name]]
         if written:
-            raise ValueError(f"the model writes {', '.join(written)}: call .apply(params, buffers, ...), which gives them")
+            raise ValueError(
+                f"the model writes {', '.join(written)}: call .apply(params, buffers, ...), which gives them"
+            )
         return out
 
 

@@ -12,12 +12,12 @@ import numpy as np
 from tensorgraft.compiled.steps import CompiledPart
 from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
-from tensorgraft.frontends.tensorflow.carried import Carried
 from tensorgraft.frontends.tensorflow.cells import written
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph
 from tensorgraft.frontends.tensorflow.planning import plan
+from tensorgraft.frontends.tensorflow.residuals import Residuals
 from tensorgraft.frontends.tensorflow.tables import LookupTable
-from tensorgraft.frontends.tensorflow.values import VariableCell, is_known, lifted
+from tensorgraft.frontends.tensorflow.values import VariableCell, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -132,8 +132,7 @@ class GraphProgram:
 
 
 class ForwardAndBackward:
-    """The graph of results and derivatives, cut where the cotangents come in. What goes over the cut and is an array is
-    a residual; what is known, the shapes among it, stays known."""
+    """The graph of results and derivatives, cut where the cotangents come in."""
 
     def __init__(self, program: GraphProgram, captured: CapturedGraph, wanted: int) -> None:
         graph = captured.graph
@@ -145,8 +144,7 @@ class ForwardAndBackward:
         self._plain = len(graph.outputs) - wanted  # outputs that are results
         plan(early), plan(self._late)
         self.results = self._plain + len(program.written)
-        self._like: list[Any] = []
-        self._carried: Carried | None = None
+        self._residuals = Residuals()
         self.first = CompiledPart(self._forward, program.is_compiled)
         self.second = CompiledPart(self._backward, program.is_compiled)
 
@@ -155,29 +153,17 @@ class ForwardAndBackward:
         n = len(program.variables)
         outputs, held = self._early.run(xp, program.variables, arrays[:n], arrays[n:])
         count = self._plain + self._wanted - len(self._ends)
-        cut = [x.value if isinstance(x, VariableCell) else x for x in outputs[count:]]
-        gradients = outputs[self._plain : count]  # which depend on no cotangent: zeros
-        self._like = [*gradients, *cut]
-        self._cells = [isinstance(x, VariableCell) for x in outputs[count:]]
-        self._carried = Carried(xp, [x for x in self._like if not is_fixed(x)])
         results = [*outputs[: self._plain], *(held[name] for name in program.written)]
-        return [*(lifted(xp, x) for x in results), *self._carried.arrays]
+        gradients = outputs[self._plain : count]  # which depend on no cotangent: zeros
+        return [*(lifted(xp, x) for x in results), *self._residuals.flat(xp, [*gradients, *outputs[count:]])]
 
     def _backward(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
-        assert self._carried is not None
         n = len(arrays) - self.cotangents
-        values = iter(self._carried.on(xp).values(arrays[:n]))
-        whole = [x if is_fixed(x) else next(values) for x in self._like]
+        whole = self._residuals.values(xp, arrays[:n])
         fixed = self._wanted - len(self._ends)
-        cut = [VariableCell(x) if c else x for x, c in zip(whole[fixed:], self._cells, strict=True)]
-        late = iter(plan(self._late)(xp, *cut, *arrays[n:]))
+        late = iter(plan(self._late)(xp, *whole[fixed:], *arrays[n:]))
         early = iter(whole[:fixed])
         return [lifted(xp, next(late) if self._plain + k in self._ends else next(early)) for k in range(self._wanted)]
-
-
-def is_fixed(x: Any) -> bool:
-    """No array goes from a program to its derivative for it."""
-    return is_known(x) or isinstance(x, LookupTable)
 
 
 def is_smooth(dtype: np.dtype | None) -> bool:

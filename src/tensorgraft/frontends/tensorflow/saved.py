@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tensorgraft.frontends.tensorflow.graph import Shape
 from tensorgraft.frontends.tensorflow.grafted import GraftedGraph
+from tensorgraft.frontends.tensorflow.graph import Shape
 from tensorgraft.frontends.tensorflow.models import ModelCall, graft_call
 from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
 from tensorgraft.frontends.tensorflow.version1 import loaded as version1
@@ -21,7 +21,7 @@ Specs = Mapping[str, tuple[np.dtype, Shape]]
 
 
 @dataclass(frozen=True)
-class Signature:
+class SavedSignature:
     """A function of a SavedModel, and its trace for shapes that are not all known. Its tensors are `positional`, or go
     by these names."""
 
@@ -60,7 +60,7 @@ def described(specs: Mapping[str, tf.TensorSpec]) -> dict[str, tuple[np.dtype, S
 class _Call(ModelCall):
     """A signature, called."""
 
-    def __init__(self, signature: Signature, variables: Mapping[str, Any], xp: Backend) -> None:
+    def __init__(self, signature: SavedSignature, variables: Mapping[str, Any], xp: Backend) -> None:
         super().__init__(signature.fn, variables, xp, signature.name)
         self._taken = signature
 
@@ -75,7 +75,7 @@ class _Call(ModelCall):
 class _Function(GraftedGraph):
     """A signature that reads and writes the SavedModel's own variables."""
 
-    def __init__(self, signature: Signature, xp: Backend, compiled: bool = False) -> None:
+    def __init__(self, signature: SavedSignature, xp: Backend, compiled: bool = False) -> None:
         super().__init__(signature.fn, xp, compiled)
         self._taken = signature
 
@@ -110,7 +110,7 @@ class GraftedSignatures(Mapping[str, Any]):
     def outputs(self, name: str) -> Specs:
         return described(self._signature(name).concrete.structured_outputs)
 
-    def _signature(self, name: str) -> Signature:
+    def _signature(self, name: str) -> SavedSignature:
         if name not in self._source.names:
             raise KeyError(f"{self.path} has no signature {name!r}; it has {', '.join(self) or 'none'}")
         return self._source.signature(name)
@@ -152,10 +152,11 @@ class GraftedSignatures(Mapping[str, Any]):
             raise TypeError(f"{self.path} is a model of TensorFlow 2, whose signatures are functions of their own")
         return self._grafted(_of_graph(graph, "function", feeds, fetches))
 
-    def _grafted(self, signature: Signature) -> Any:
+    def _grafted(self, signature: SavedSignature) -> Any:
         traced = TracedFunctionGraph(signature.concrete, self._source.variables)
         written = traced.captured.written()
-        if self.xp.name == "tensorflow" or (self.xp.grafted_as == "program" and written):
+        its_own = any(self.xp.operand(v) is not None for v in traced.held.values())
+        if its_own or (self.xp.grafted_as == "program" and written):
             return _Function(signature, self.xp)
         names = named(traced.held)
         call = _Call(signature, names, self.xp)
@@ -188,9 +189,9 @@ class _Objects:
         self.names = list(self._signatures)
         self.variables = _names_of_objects(self.loaded)
 
-    def signature(self, name: str) -> Signature:
+    def signature(self, name: str) -> SavedSignature:
         concrete = self._signatures[name]
-        return Signature(name, concrete, concrete, dict(concrete.structured_input_signature[1]), False)
+        return SavedSignature(name, concrete, concrete, dict(concrete.structured_input_signature[1]), False)
 
 
 class _Graph:
@@ -201,18 +202,18 @@ class _Graph:
     def __init__(self, graph: version1.SessionGraph, signatures: Mapping[str, tuple[Any, Any]]) -> None:
         self.graph, self._signatures = graph, signatures
         self.names = list(signatures)
-        self._read: dict[str, Signature] = {}
+        self._read: dict[str, SavedSignature] = {}
 
-    def signature(self, name: str) -> Signature:
+    def signature(self, name: str) -> SavedSignature:
         if name not in self._read:
             self._read[name] = _of_graph(self.graph, name, *self._signatures[name])
         return self._read[name]
 
 
-def _of_graph(graph: version1.SessionGraph, name: str, feeds: Any, fetches: Any) -> Signature:
+def _of_graph(graph: version1.SessionGraph, name: str, feeds: Any, fetches: Any) -> SavedSignature:
     specs = {k: graph.spec(t) for k, t in feeds.items()}
     fn = graph.function(feeds, fetches)
-    return Signature(name, fn, fn.get_concrete_function(*specs.values()), specs, True)
+    return SavedSignature(name, fn, fn.get_concrete_function(*specs.values()), specs, True)
 
 
 def _opened(path: str) -> Any:

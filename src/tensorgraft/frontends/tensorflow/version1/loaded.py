@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.core.framework import variable_pb2
 from tensorflow.python.saved_model import loader_impl
 
-from tensorgraft.frontends.tensorflow.version1.operations import Operations
+from tensorgraft.frontends.tensorflow.version1.operations import SessionOperations
 from tensorgraft.frontends.tensorflow.version1.raising import trace
 from tensorgraft.frontends.tensorflow.version1.structure import tensor
 
@@ -38,7 +38,7 @@ class SessionGraph:
         self._variables: dict[str, tf.Variable] = {}
         self._tables: dict[str, Any] = {}
         library = {f.signature.name: f for f in graph.library.function}
-        self._operations = Operations(graph.node, library, self)
+        self._operations = SessionOperations(graph.node, library, self)
 
     def function(self, feeds: Names, fetches: Names) -> Any:
         """The `tf.function` of the tensors that are fed, in order, which gives a dictionary of those fetched."""
@@ -79,7 +79,9 @@ class SessionGraph:
                 value = self._read(node)
                 shape = tf.TensorShape(node.attr["shape"].shape)
                 trainable = name in self._trainable or node.name in self._trainable
-                made = tf.Variable(value, trainable=trainable, name=name, shape=shape if shape.rank is not None else None)
+                made = tf.Variable(
+                    value, trainable=trainable, name=name, shape=shape if shape.rank is not None else None
+                )
             self._variables[name] = made
         return self._variables[name]
 
@@ -103,7 +105,9 @@ class SessionGraph:
                 handle = self.graph.get_tensor_by_name(f"{node.name}:0")
                 content = self._session.run(export(table_handle=handle, Tkeys=keys, Tvalues=values))
             with tf.init_scope():
-                rows = tf.lookup.KeyValueTensorInitializer(tf.constant(content[0], keys), tf.constant(content[1], values))
+                rows = tf.lookup.KeyValueTensorInitializer(
+                    tf.constant(content[0], keys), tf.constant(content[1], values)
+                )
                 nothing = b"" if values == tf.string else np.zeros((), values.as_numpy_dtype)
                 self._tables[node.name] = tf.lookup.StaticHashTable(rows, nothing)
         return self._tables[node.name].resource_handle
@@ -144,4 +148,6 @@ def chosen_meta(directory: str) -> Any:
     serving = [m for m in metas if "serve" in m.meta_info_def.tags]
     if len(metas) == 1 or len(serving) == 1:
         return (serving or metas)[0]
-    raise ValueError(f"{directory} has graphs of {[list(m.meta_info_def.tags) for m in metas]}, none of which is chosen")
+    raise ValueError(
+        f"{directory} has graphs of {[list(m.meta_info_def.tags) for m in metas]}, none of which is chosen"
+    )

@@ -1,8 +1,8 @@
 """What single operations of a TensorFlow 1 graph become in a function of TensorFlow 2.
 
 Variables by reference are `tf.Variable`s: an operation that writes one is that on resources of the same name
-(`ScatterAdd`: `ResourceScatterAdd`), and one that takes its value reads it then. Arrays of tensors are tensor lists: the
-list goes where the array's flow goes.
+(`ScatterAdd`: `ResourceScatterAdd`), and one that takes its value reads it then. Arrays of tensors are tensor lists:
+the list goes where the array's flow goes.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ def value_of(x: Any) -> tf.Tensor:
     return x
 
 
-class Operations:
+class SessionOperations:
     """The nodes of a graph, the functions that they call, and how each node is traced."""
 
     def __init__(self, nodes: Sequence[Any], library: Mapping[str, Any], holder: Holder) -> None:
         self.nodes = {node.name: node for node in nodes}
         self.places = {node.name: i for i, node in enumerate(nodes)}
         self.holder, self._library = holder, library
-        self._functions: dict[str, tuple[Operations, list[Tensor], list[Tensor], list[str]]] = {}
+        self._functions: dict[str, tuple[SessionOperations, list[Tensor], list[Tensor], list[str]]] = {}
 
     def has_function(self, name: str) -> bool:
         return name in self._library
 
-    def function(self, name: str) -> tuple[Operations, list[Tensor], list[Tensor], list[str]]:
+    def function(self, name: str) -> tuple[SessionOperations, list[Tensor], list[Tensor], list[str]]:
         """A function of the library: (its nodes, its arguments, its results, nodes that have to run)."""
         if name not in self._functions:
             definition = self._library[name]
@@ -78,7 +78,7 @@ class Operations:
                 graph, flat = function_def_to_graph_def(definition)
             signature = definition.signature
             self._functions[name] = (
-                Operations(graph.node, self._library, self.holder),
+                SessionOperations(graph.node, self._library, self.holder),
                 [Tensor(a.name) for a in signature.input_arg],
                 [tensor(flat[definition.ret[a.name]]) for a in signature.output_arg],
                 list(definition.control_ret.values()),
@@ -110,18 +110,18 @@ _GRADIENT = "_gradient_op_type"  # a custom one, without which there is to be no
 # ---- variables -------------------------------------------------------------------------------------------------------
 
 
-def _variable(self: Operations, node: Any, operands: list[Any]) -> list[Any]:
+def _variable(self: SessionOperations, node: Any, operands: list[Any]) -> list[Any]:
     variable = self.holder.variable(node)
     graph: Any = ops.get_default_graph()
     graph.watch_variable(variable)  # or it would be known by its handle alone
     return [variable.handle if node.op == "VarHandleOp" else Reference(variable)]
 
 
-def _table(self: Operations, node: Any, operands: list[Any]) -> list[Any]:
+def _table(self: SessionOperations, node: Any, operands: list[Any]) -> list[Any]:
     return [self.holder.table(node)]
 
 
-def _identity(self: Operations, node: Any, operands: list[Any]) -> Sequence[Any]:
+def _identity(self: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
     (x,) = operands
     if node.op == "RefIdentity" or isinstance(x, ArrayHandle) or not isinstance(x, Reference | tf.Tensor):
         return [x]
@@ -129,7 +129,7 @@ def _identity(self: Operations, node: Any, operands: list[Any]) -> Sequence[Any]
     return [tf.identity(value_of(x))]
 
 
-def _placeholder(self: Operations, node: Any, operands: list[Any]) -> Sequence[Any]:
+def _placeholder(self: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
     raise ValueError(
         f"the placeholder {node.name!r} ({tf.as_dtype(node.attr['dtype'].type).name}) of the graph is asked for, and is"
         " none of the signature's inputs: choose feeds and fetches with .function(feeds, fetches)"
@@ -167,7 +167,7 @@ def _by_reference(node: Any, operands: list[Any]) -> list[Any]:
     return [x for x in operands if isinstance(x, Reference)][:1]
 
 
-_SPECIAL: dict[str, Callable[[Operations, Any, list[Any]], Sequence[Any]]] = {
+_SPECIAL: dict[str, Callable[[SessionOperations, Any, list[Any]], Sequence[Any]]] = {
     **dict.fromkeys(["Variable", "VariableV2", "VarHandleOp"], _variable),
     **dict.fromkeys(["HashTable", "HashTableV2"], _table),
     **dict.fromkeys(["Identity", "RefIdentity"], _identity),
@@ -181,9 +181,7 @@ _raw = tf.raw_ops
 
 
 def _array(node: Any, size: Any) -> list[Any]:
-    handle = ArrayHandle(
-        tf.as_dtype(node.attr["dtype"].type), tf.TensorShape(node.attr["element_shape"].shape)
-    )
+    handle = ArrayHandle(tf.as_dtype(node.attr["dtype"].type), tf.TensorShape(node.attr["element_shape"].shape))
     return [handle, _raw.TensorListReserve(
         element_shape=handle.element, num_elements=value_of(size), element_dtype=handle.dtype
     )]  # fmt: skip

@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError
-from tensorgraft.frontends.tensorflow.version1.operations import Operations, value_of
-from tensorgraft.frontends.tensorflow.version1.structure import Loop, Structure, Tensor, kind
+from tensorgraft.frontends.tensorflow.version1.operations import SessionOperations, value_of
+from tensorgraft.frontends.tensorflow.version1.structure import FrameStructure, Loop, Tensor, kind
 
 # how much of the shapes of a loop's variables is held to: all, the number of axes, nothing
 _HELD: Sequence[Callable[[tf.TensorShape], tf.TensorShape]] = (
@@ -20,39 +20,39 @@ _HELD: Sequence[Callable[[tf.TensorShape], tf.TensorShape]] = (
 
 
 def trace(
-    operations: Operations, fed: Mapping[Tensor, Any], results: Sequence[Tensor], effects: Sequence[str] = ()
+    operations: SessionOperations, fed: Mapping[Tensor, Any], results: Sequence[Tensor], effects: Sequence[str] = ()
 ) -> list[tf.Tensor]:
     """The results in the graph that is being traced. Nodes come in the order in which the graph has them, as far as
     their inputs allow: where TensorFlow 1 says no order, the program's is taken. `effects`: nodes that have to run, too.
 
     Raises ValueError for a placeholder that is not fed, UnsupportedOperationError for what cannot be raised."""
-    structure = Structure(operations.nodes, [*results, *map(Tensor, effects)], fed)
+    structure = FrameStructure(operations.nodes, [*results, *map(Tensor, effects)], fed)
     return [value_of(x) for x in _Scope(operations, structure, fed).all(results, effects)]
 
 
-def call(operations: Operations, name: str, operands: Sequence[Any]) -> list[tf.Tensor]:
+def call(operations: SessionOperations, name: str, operands: Sequence[Any]) -> list[tf.Tensor]:
     """A function of the graph's library, in the place of its call."""
     inner, arguments, results, effects = operations.function(name)
     return trace(inner, dict(zip(arguments, operands, strict=True)), results, effects)
 
 
-def _called(operations: Operations, node: Any, operands: list[Any]) -> Sequence[Any]:
+def _called(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
     return call(operations, node.attr["f"].func.name, operands)
 
 
-def _if(operations: Operations, node: Any, operands: list[Any]) -> Sequence[Any]:
+def _if(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
     then, otherwise = (lambda a=a: call(operations, node.attr[a].func.name, operands[1:])
                        for a in ("then_branch", "else_branch"))  # fmt: skip
     return list(tf.nest.flatten(tf.cond(_truth(operands[0]), then, otherwise)))
 
 
-def _case(operations: Operations, node: Any, operands: list[Any]) -> Sequence[Any]:
+def _case(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
     names = [f.name for f in node.attr["branches"].list.func]
     branches = [lambda name=name: call(operations, name, operands[1:]) for name in names]
     return list(tf.nest.flatten(tf.switch_case(value_of(operands[0]), branches)))
 
 
-def _while(operations: Operations, node: Any, operands: list[Any]) -> Sequence[Any]:
+def _while(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
     fixed = [i for i, x in enumerate(operands) if not isinstance(x, tf.Tensor) or x.dtype == tf.resource]
     moving = [i for i in range(len(operands)) if i not in fixed]
 
@@ -78,7 +78,7 @@ def _truth(x: Any) -> tf.Tensor:
     return tf.size(x) > 0 if x.shape.rank else tf.cast(x, tf.bool)
 
 
-_FUNCTIONAL: dict[str, Callable[[Operations, Any, list[Any]], Sequence[Any]]] = {
+_FUNCTIONAL: dict[str, Callable[[SessionOperations, Any, list[Any]], Sequence[Any]]] = {
     **dict.fromkeys(["PartitionedCall", "StatefulPartitionedCall"], _called),
     **dict.fromkeys(["If", "StatelessIf"], _if),
     **dict.fromkeys(["Case", "StatelessCase"], _case),
@@ -91,8 +91,8 @@ class _Scope:
 
     def __init__(
         self,
-        operations: Operations,
-        structure: Structure,
+        operations: SessionOperations,
+        structure: FrameStructure,
         known: Mapping[Tensor, Any],
         branch: tuple[Tensor, int] | None = None,
     ) -> None:
@@ -134,7 +134,7 @@ class _Scope:
         structure = self.structure
         values, controls = structure.before(name)
         if self._is_merge(name):
-            p, sides = structure.merged_by(name)
+            p, _ = structure.merged_by(name)
             group = structure.together(name)
             values = [p, *(t for m in group for t in self._branch_inputs(m)[0])]
             controls = [c for m in group for c in (*structure.controls[m], *self._branch_inputs(m)[1])]

@@ -18,7 +18,7 @@ class Tensor(NamedTuple):
     """A node's result, by name."""
 
     node: str
-    index: int = 0
+    place: int = 0  # among its results
 
 
 Branches = frozenset[tuple[Tensor, int]]  # which side of which predicates
@@ -51,7 +51,7 @@ def kind(node: Any) -> str:
 _FLOW = ("Switch", "Merge", "Enter", "Exit", "NextIteration", "Identity")
 
 
-class Structure:
+class FrameStructure:
     """Of the nodes that some results need."""
 
     def __init__(self, nodes: Mapping[str, Any], results: Iterable[Tensor], fed: Iterable[Tensor]) -> None:
@@ -152,7 +152,7 @@ class Structure:
             return NOWHERE
         inside = self.branches_of(t.node)
         if kind(self.nodes[t.node]) == "Switch" and not self.is_loop_switch(t.node):
-            return inside | {(self.predicate(self.inputs[t.node][1]), t.index)}
+            return inside | {(self.predicate(self.inputs[t.node][1]), t.place)}
         return inside
 
     def branches_of(self, name: str) -> Branches:
@@ -272,7 +272,7 @@ class Structure:
     def takes(self, t: Tensor, p: Tensor, side: int) -> bool:
         """A value is what a `Switch` lets into this branch."""
         node = self.nodes[t.node]
-        if kind(node) != "Switch" or self.is_loop_switch(t.node) or t.index != side:
+        if kind(node) != "Switch" or self.is_loop_switch(t.node) or t.place != side:
             return False
         return self.predicate(self.inputs[t.node][1]) == p
 
