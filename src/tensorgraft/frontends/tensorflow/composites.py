@@ -40,6 +40,7 @@ def _of_components(spec: tf.TypeSpec, components: Iterable[Any]) -> Any:
     return spec if all(isinstance(p, tf.TypeSpec) for p in parts) else parts
 
 
+kind: Any
 for kind in (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices, CompositeArrays):
     optree.register_pytree_node(kind, _components, _of_components, namespace=NAMESPACE)
 

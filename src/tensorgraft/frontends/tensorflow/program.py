@@ -17,6 +17,7 @@ from tensorgraft.frontends.tensorflow.cells import written
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph
 from tensorgraft.frontends.tensorflow.planning import plan
 from tensorgraft.frontends.tensorflow.residuals import Residuals
+from tensorgraft.frontends.tensorflow.tables import LookupTable
 from tensorgraft.frontends.tensorflow.values import VariableCell, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -29,7 +30,7 @@ class CapturedGraph:
     """A graph and what it captures: its last arguments are variables, by name, and values."""
 
     graph: FunctionGraph
-    captures: tuple[str | np.ndarray, ...]
+    captures: tuple[str | np.ndarray | LookupTable, ...]
 
     @property
     def count(self) -> int:
