@@ -23,7 +23,11 @@ BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 LOOPS = ("While", "StatelessWhile")
 # Their rules hand values on: a compiled program has no exceptions. TensorFlow checks, but in what it compiles itself.
 CHECKS = ("Assert", "CheckNumerics", "CheckNumericsV2")
-_ASKED_OF_TENSORFLOW = ("VarIsInitializedOp",)
+# Optionals are what iterators give; tables are TensorFlow's own, which a program may write.
+_ASKED_OF_TENSORFLOW = (
+    "VarIsInitializedOp", "OptionalFromValue", "OptionalNone", "OptionalHasValue", "OptionalGetValue",
+    "LookupTableFindV2", "LookupTableSizeV2",
+)  # fmt: skip
 _ELSEWHERE = (*CALLS, *HANDED_ON, "IdentityN", "Const", "Placeholder", "NoOp", "ControlTrigger")
 _SAME = ("Identity", "IdentityN", "StopGradient", "PreventGradient")
 _NOTHING = ("NoOp", "ControlTrigger")
