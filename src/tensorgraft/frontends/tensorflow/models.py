@@ -4,7 +4,7 @@ as parameters and buffers."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,14 +47,24 @@ def graft_model(model: Any, xp: Backend) -> Any:
     return graft_call(call_of_model(model, xp))
 
 
-def graft_call(call: ModelCall) -> Any:
-    """What a model, or a part of one, is on its backend."""
+def graft_call(call: ModelCall, copied: dict[int, Array] | None = None, written: Collection[str] = ()) -> Any:
+    """What a model, or a part of one, is on its backend.
+
+    Arguments:
+        copied: the values of variables, by the identity of these, for the parts of one model to share.
+        written: variables that a call is known to write, which for a pure function are no parameters.
+    """
     xp = call.xp
     if xp.grafted_as == "program":
         return RecordedModel(call)
+    copied = {} if copied is None else copied
     with xp.scope():
-        values = {name: _copied(xp, v) for name, v in call.variables.items()}
-    params = {name: x for name, x in values.items() if call.variables[name].trainable}
+        for v in call.variables.values():
+            if id(v) not in copied:
+                copied[id(v)] = _copied(xp, v)
+    values = {name: copied[id(v)] for name, v in call.variables.items()}
+    trained = [n for n, v in call.variables.items() if v.trainable and (v.dtype.is_floating or v.dtype.is_complex)]
+    params = {n: values[n] for n in trained if n not in written or xp.grafted_as != "function"}
     buffers = {name: x for name, x in values.items() if name not in params}
     if xp.grafted_as == "function":
         return PureModel(call.apply, params, buffers)
@@ -130,6 +140,10 @@ class ModelCall:
 
     def apply(self, params: Arrays, buffers: Arrays, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Array]]:
         results, written = self({**params, **buffers}, *args, **kwargs)
+        if lost := [name for name in written if name in params]:
+            raise ValueError(
+                f"{self.name} writes {', '.join(lost)}, which are parameters here: pass them among the buffers"
+            )
         return results, {name: written.get(name, x) for name, x in buffers.items()}
 
     def __deepcopy__(self, memo: Any) -> ModelCall:

@@ -12,10 +12,12 @@ import numpy as np
 from tensorgraft.compiled.steps import CompiledPart
 from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
+from tensorgraft.frontends.tensorflow.batches import RowByRow, Vectorised
 from tensorgraft.frontends.tensorflow.cells import written
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph
 from tensorgraft.frontends.tensorflow.planning import plan
 from tensorgraft.frontends.tensorflow.residuals import Residuals
+from tensorgraft.frontends.tensorflow.tables import LookupTable
 from tensorgraft.frontends.tensorflow.values import VariableCell, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -28,7 +30,7 @@ class CapturedGraph:
     """A graph and what it captures: its last arguments are variables, by name, and values."""
 
     graph: FunctionGraph
-    captures: tuple[str | np.ndarray, ...]
+    captures: tuple[str | np.ndarray | LookupTable, ...]
 
     @property
     def count(self) -> int:
@@ -51,8 +53,9 @@ class CapturedGraph:
         return results, {name: cell.value for name, cell in cells.items()}
 
 
-# (what is wanted: "gradient", "pullback" or "pushforward"; the places of arguments) -> a graph of more arguments
-Derive = Callable[[str, tuple[int, ...]], tuple[CapturedGraph, "Derive"]]
+# (what is wanted: "gradient", "pullback" or "pushforward", and the places of arguments; or "batched", and the size and
+# axes of the arguments) -> a graph of more arguments, or of more axes
+Derive = Callable[[str, tuple[int | None, ...]], tuple[CapturedGraph, "Derive"]]
 
 
 class GraphProgram:
@@ -101,7 +104,7 @@ class GraphProgram:
         halves = self._halves(wanted)
         return halves.second(xp, [*residuals, *cotangents[: halves.cotangents]])
 
-    def _once(self, kind: str, wanted: tuple[int, ...], make: Callable[[CapturedGraph, Derive], Any]) -> Any:
+    def _once(self, kind: str, wanted: tuple[int | None, ...], make: Callable[[CapturedGraph, Derive], Any]) -> Any:
         if (kind, wanted) not in self._derived:
             if self._derive is None:
                 raise DerivativeError("a program that was read from a file has no derivative")
@@ -111,7 +114,7 @@ class GraphProgram:
     def _halves(self, wanted: tuple[int, ...]) -> ForwardAndBackward:
         return self._once("gradient", wanted, lambda captured, _: ForwardAndBackward(self, captured, len(wanted)))
 
-    def _program(self, kind: str, wanted: tuple[int, ...]) -> GraphProgram:
+    def _program(self, kind: str, wanted: tuple[int | None, ...]) -> GraphProgram:
         def make(captured: CapturedGraph, derive: Derive) -> GraphProgram:
             return GraphProgram(captured, self.variables, self.is_compiled, derive)
 
@@ -123,11 +126,16 @@ class GraphProgram:
     def pushforward(self, wanted: tuple[int, ...]) -> GraphProgram:
         return self._program("pushforward", wanted)
 
-    def batched(self, axes: tuple[int | None, ...], size: int) -> Any:
-        raise DerivativeError(
-            "a TensorFlow program has no rule for batches: map it with tf.vectorized_map before it is grafted, or give"
-            " it arguments with one more axis"
-        )
+    def batched(self, axes: tuple[int | None, ...], size: int) -> Vectorised | RowByRow:
+        """As `tf.vectorized_map` has it; row by row where that has no rule, or rows have variables of their own."""
+        count = len(self.variables)
+        rows = RowByRow(self, axes, size)
+        if self.written or self._derive is None or any(axis is not None for axis in axes[:count]):
+            return rows
+        try:
+            return Vectorised(self._program("batched", (size, *axes[count:])), rows)
+        except DerivativeError:
+            return rows
 
 
 class ForwardAndBackward:
