@@ -73,3 +73,9 @@ def test_what_a_script_imports(tmp_path, monkeypatch):
     assert imports(["program"], module=True) == {"os", "keras"}
     path.write_text("import (")
     assert imports([str(path)]) == imports([str(tmp_path / "nothing.py")]) == set()
+
+
+@pytest.mark.slow
+def test_a_script_without_functions_is_told_so(tensorgraft, script):
+    done = tensorgraft("run", "--on", "numpy", script("import tensorflow as tf\nprint(float(tf.constant(2.0) * 3))"))
+    assert done.stdout == "6.0\n" and "nothing was computed on numpy" in done.stderr

@@ -12,7 +12,7 @@ from tensorflow.python.framework.ops import EagerTensor
 from tensorgraft.hub.backend import Backend
 
 Array = Any
-_COPIED = 256  # bytes: a copy of no more is quicker than to share memory
+_COPIED = 4096  # bytes: a copy of no more is quicker than to share memory
 _ALIGNED = 64  # bytes: what TensorFlow's kernels ask of memory
 _assigning_functions: dict[tuple[tf.DType, ...], tuple[Any, bytes]] = {}
 _IN_THIS_THREAD = ("executor_type", "SINGLE_THREADED_EXECUTOR", "config_proto", b"")
@@ -38,7 +38,7 @@ def tensor_and_mark(xp: Backend, x: Array) -> tuple[tf.Tensor, Any]:
         address = host.__array_interface__["data"][0]
         if address % _ALIGNED == 0:
             try:
-                return tf.experimental.dlpack.from_dlpack(x.__dlpack__()), address
+                return tf.experimental.dlpack.from_dlpack(x.__dlpack__()), (address, host.shape)
             except (BufferError, TypeError, ValueError, RuntimeError, tf.errors.OpError):
                 pass  # a dtype or a device that the protocol, or one side, does not know: a copy serves
     tensor = EagerTensor(host, _HERE, None)
@@ -50,7 +50,7 @@ def mark_of(tensor: tf.Tensor) -> Any:
     values = tensor._numpy()
     if not tensor.ndim:
         return values.tobytes()
-    return values.__array_interface__["data"][0] if values.size else None
+    return (values.__array_interface__["data"][0], values.shape) if values.size else None
 
 
 def array_of(xp: Backend, tensor: tf.Tensor) -> Array:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tensorgraft.errors import TracedValueError
+from tensorgraft.errors import FallbackError, TracedValueError
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
 from tensorgraft.frontends.tensorflow.held import held_on, original_handle
-from tensorgraft.frontends.tensorflow.planning import CALLS, plan
+from tensorgraft.frontends.tensorflow.planning import CALLS, UnsupportedOperationError, plan
 from tensorgraft.frontends.tensorflow.program import CapturedGraph, GraphProgram
 from tensorgraft.frontends.tensorflow.reading import operation_of
 from tensorgraft.frontends.tensorflow.reasons import DATASETS, OPAQUE, STRINGS, reason_of
@@ -33,6 +33,7 @@ from tensorgraft.frontends.tensorflow.switched.stages import (
 from tensorgraft.hub.backend import Backend
 
 _COMPILED = "_XlaMustCompile"
+_FUNCTIONS = ("f", "branches", "then_branch", "else_branch", "cond", "body")  # attributes
 _MOST_PROGRAMS = 16  # of a stage that asks for values
 _PIPELINE = (DATASETS, OPAQUE)  # what hands data over is TensorFlow's anyway
 
@@ -53,7 +54,8 @@ class MixedRun:
     def __init__(self, xp: Backend, left: Callable[[str, str], None], compiles: bool) -> None:
         self.xp, self.left, self.compiles = xp, left, compiles
         self.held = held_on(xp)
-        self.programs: Counter[str] = Counter()
+        self.programs: Counter[str] = Counter()  # functions -> how many were made
+        self.uncompiled: Counter[tuple[str, str]] = Counter()  # (function, why it is run step by step)
 
 
 class MixedFunction:
@@ -71,7 +73,9 @@ class MixedFunction:
             parts = whole(graph)
         else:
             hosted = [is_left(graph, n, compiled) or calls_mixed(n, compiled, is_compiled) for n in graph.nodes]
-            self._hosted = hosted
+            for place, node in enumerate(graph.nodes):  # now: what cannot be done is said before anything is computed
+                if hosted[place] and not is_left(graph, node, compiled):
+                    self._inner[place] = self._functions(node)
             parts = stages(graph, hosted)
         self.stages = [(part, BackendStage(run, part, name) if part.graph is not None else None) for part in parts]
 
@@ -83,6 +87,8 @@ class MixedFunction:
                 continue
             try:
                 results = program([self._value(v, values) for v in part.arguments])
+            except FallbackError:
+                raise
             except Exception as error:
                 # whatever it is, nothing was written yet: if it is the user's error, TensorFlow raises its own
                 if self.is_whole:
@@ -136,30 +142,29 @@ class MixedFunction:
     # ---- calls, branches and loops of which TensorFlow computes some -----------------------------------------------
 
     def _controlled(self, place: int, node: GraphNode, operands: list[Crossing]) -> list[Crossing] | None:
-        if self.is_whole or not self._hosted[place] or is_left(self.graph, node, self.compiled):
+        inner = self._inner.get(place)
+        if inner is None:
             return None
         if node.op in CALLS:
-            return self._functions(place, node, "f")[0](operands)
+            return inner[0](operands)
         if node.op in BRANCHES:
-            several = "branches" in node.attributes
-            inner = self._functions(place, node, *(["branches"] if several else ["then_branch", "else_branch"]))
             number = operands[0].tensor(self.run.xp).numpy()
-            which = int(number) if several else int(not _truth(number))
+            which = int(number) if "branches" in node.attributes else int(not _truth(number))
             return inner[which if 0 <= which < len(inner) else -1](operands[1:])
-        if node.op in LOOPS:
-            goes_on, body = self._functions(place, node, "cond", "body")
-            while _truth(goes_on(operands)[0].tensor(self.run.xp).numpy()):
-                operands = body(operands)
-            return operands
-        return None
+        goes_on, body = inner
+        while _truth(goes_on(operands)[0].tensor(self.run.xp).numpy()):
+            operands = body(operands)
+        return operands
 
-    def _functions(self, place: int, node: GraphNode, *names: str) -> list[MixedFunction]:
-        if place not in self._inner:
-            compiled = self.compiled or is_compiled(node)
-            found = [node.attributes[name] for name in names]
-            graphs = [g for x in found for g in (x if isinstance(x, tuple) else (x,))]
-            self._inner[place] = [_InnerFunction(self.run, g, compiled, self.name) for g in graphs]
-        return self._inner[place]
+    def _functions(self, node: GraphNode) -> list[MixedFunction]:
+        """Those that a call, a branch or a loop has, in the order in which it is asked for."""
+        compiled = self.compiled or is_compiled(node)
+        names = [name for name in _FUNCTIONS if name in node.attributes]
+        if node.op not in (*CALLS, *BRANCHES, *LOOPS):
+            raise UnsupportedOperationError(f"{node} calls functions of which TensorFlow computes a part")
+        found = [node.attributes[name] for name in names]
+        graphs = [g for x in found for g in (x if isinstance(x, tuple) else (x,))]
+        return [_InnerFunction(self.run, g, compiled, self.name) for g in graphs]
 
 
 class _InnerFunction(MixedFunction):
@@ -231,7 +236,7 @@ class BackendStage:
                 raise
             if self._asks or not self._known(operands):
                 self._asks = self._compiles = False
-                self.run.left(self.name, f"not compiled, {_said(error)}")
+                self.run.uncompiled[self.name, _said(error)] += 1
             else:
                 self._asks = True
             return self._computed(pattern, look, values, operands)
