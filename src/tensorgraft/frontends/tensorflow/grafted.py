@@ -13,8 +13,10 @@ import tensorflow as tf
 from tensorgraft.compiled.function import compiles_by
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.program import GraphProgram
+from tensorgraft.frontends.tensorflow.reading import plain
 from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
 from tensorgraft.hub.backend import Backend
+from tensorgraft.precision import Region, current
 
 Array = Any
 ConcreteFunction = tf.types.experimental.ConcreteFunction
@@ -70,6 +72,7 @@ class GraftedGraph:
 
     def _operand(self, x: Any) -> Array | None:
         xp = self.xp
+        x = as_array(xp, x)
         array = xp.operand(x)
         if array is None and isinstance(x, np.ndarray | np.generic):
             return xp.asarray(np.asarray(x))
@@ -114,29 +117,44 @@ def _order(concrete: Any, args: Any, kwargs: Any, specs: Sequence[Any]) -> list[
     if len(mine) != len(asked):
         raise TypeError(f"{concrete.name} takes {len(asked)} tensors, {asked}, and was given {len(mine)}")
     for i, s in zip(mine, asked, strict=True):
-        if not s.is_compatible_with(tf.TensorSpec(specs[i].shape, specs[i].dtype)):
+        if not tf.TensorSpec(s.shape, _integers(s.dtype)).is_compatible_with(specs[i]):
             raise TypeError(f"{concrete.name} takes {s}, and was given {specs[i].dtype.name}{specs[i].shape}")
     return mine
+
+
+def _integers(dtype: tf.DType) -> tf.DType:
+    """What arrays have where TensorFlow has a quantised dtype."""
+    return tf.as_dtype(plain(np.dtype(dtype.as_numpy_dtype))) if dtype.is_quantized else dtype
 
 
 class GraphSignature:
     """The function for calls that look the same. `names`: of variables, by their handles' identity."""
 
     def __init__(self, xp: Backend, concrete: Any, order: Sequence[int], compiled: bool, names: Any = None) -> None:
-        self.xp, self.order = xp, order
+        self.xp, self.order, self.is_compiled = xp, order, compiled
         self.traced = TracedFunctionGraph(concrete, names)
-        self.program = GraphProgram(self.traced.captured, list(self.traced.held), compiled, self.traced.derive)
-        self.native = xp.differentiable(self.program)
+        self._programs: dict[Region | None, tuple[GraphProgram, Any]] = {}
+        self._program(None)
         self._structure = concrete.structured_outputs
+
+    def _program(self, region: Region | None) -> tuple[GraphProgram, Any]:
+        """(the program, the same as a function of the framework) in a region of autocast."""
+        made = self._programs.get(region)
+        if made is None:
+            traced = self.traced
+            program = GraphProgram(traced.captured, list(traced.held), self.is_compiled, traced.derive, region)
+            made = self._programs[region] = program, self.xp.differentiable(program)
+        return made
 
     def run(self, values: Sequence[Array], leaves: Sequence[Array | None]) -> tuple[Any, dict[str, Array]]:
         """(results, what variables have become), for the values of those that the program has, in order."""
         xp = self.xp
         arrays = [*values, *[leaves[i] for i in self.order]]
         followed = xp.has_tape or xp.in_trace() or xp.is_tracing() or any(map(xp.is_traced, arrays))
-        outputs = self.native(*arrays) if followed else self.program.primal(xp, arrays)
-        n = len(outputs) - len(self.program.written)
-        return structured(self._structure, outputs[:n]), dict(zip(self.program.written, outputs[n:], strict=True))
+        program, native = self._program(current())
+        outputs = native(*arrays) if followed else program.primal(xp, arrays)
+        n = len(outputs) - len(program.written)
+        return structured(self._structure, outputs[:n]), dict(zip(program.written, outputs[n:], strict=True))
 
     def __call__(self, leaves: Sequence[Array | None]) -> Any:
         xp, held = self.xp, self.traced.held
@@ -144,6 +162,13 @@ class GraphSignature:
         for name, value in became.items():
             write(xp, held[name], value)
         return results
+
+
+def as_array(xp: Backend, x: Any) -> Any:
+    """`x`, or, of what follows JAX's protocol (quantised arrays, which then count that they are made dense), the array
+    that it stands for."""
+    protocol = None if xp.is_array(x) else getattr(type(x), "__jax_array__", None)
+    return protocol(x) if callable(protocol) else x
 
 
 def value_of(xp: Backend, variable: tf.Variable) -> Array:

@@ -19,6 +19,7 @@ from tensorgraft.frontends.tensorflow.planning import plan
 from tensorgraft.frontends.tensorflow.values import VariableCell, is_known, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.precision import Region, within
 
 Array = Any
 
@@ -64,23 +65,29 @@ class GraphProgram:
         variables: the names of the variables, in order; it may capture fewer.
         compiled: whether each part is one compiled program of the backend.
         derive: what makes graphs of derivatives.
+        region: of autocast, whose casts it computes with, in its derivatives too.
 
     Raises UnsupportedOperationError where a node, also in the body of a loop, has no rule.
     """
 
     def __init__(
-        self, captured: CapturedGraph, variables: Sequence[str], compiled: bool, derive: Derive | None = None
+        self,
+        captured: CapturedGraph,
+        variables: Sequence[str],
+        compiled: bool,
+        derive: Derive | None = None,
+        region: Region | None = None,
     ) -> None:
         plan(captured.graph)
         self.captured, self.variables, self.is_compiled = captured, list(variables), compiled
         self.written = captured.written()
-        self._derive = derive
+        self._derive, self.region = derive, region
         self._derived: dict[Any, Any] = {}
         self.main = CompiledPart(self._evaluate, compiled)
 
     def _evaluate(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         n = len(self.variables)
-        results, held = self.captured.run(xp, self.variables, arrays[:n], arrays[n:])
+        results, held = self.captured.run(within(xp, self.region), self.variables, arrays[:n], arrays[n:])
         return [lifted(xp, x) for x in (*results, *(held[name] for name in self.written))]
 
     def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -113,7 +120,7 @@ class GraphProgram:
 
     def _program(self, kind: str, wanted: tuple[int, ...]) -> GraphProgram:
         def make(captured: CapturedGraph, derive: Derive) -> GraphProgram:
-            return GraphProgram(captured, self.variables, self.is_compiled, derive)
+            return GraphProgram(captured, self.variables, self.is_compiled, derive, self.region)
 
         return self._once(kind, wanted, make)
 
@@ -151,6 +158,7 @@ class ForwardAndBackward:
 
     def _forward(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         program = self._program
+        xp = within(xp, program.region)
         n = len(program.variables)
         outputs, held = self._early.run(xp, program.variables, arrays[:n], arrays[n:])
         count = self._plain + self._wanted - len(self._ends)
@@ -164,6 +172,7 @@ class ForwardAndBackward:
 
     def _backward(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         assert self._carried is not None
+        xp = within(xp, self._program.region)
         n = len(arrays) - self.cotangents
         values = iter(self._carried.on(xp).values(arrays[:n]))
         whole = [x if is_known(x) else next(values) for x in self._like]

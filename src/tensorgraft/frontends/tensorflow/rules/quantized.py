@@ -272,7 +272,7 @@ def quantized_batch_norm(
 ) -> list[Array]:
     """In fixed point, of a range that is always the same."""
     low, high, *rest = operands
-    mean, variance, beta, gamma = (numbers(xp, *rest[i : i + 3], UINT8) for i in range(0, 12, 3))
+    mean, variance, beta, gamma = (numbers(xp, rest[i], rest[i + 1], rest[i + 2], UINT8) for i in range(0, 12, 3))
     last = xp.full_like(low, float(1 << 20))
     first = xp.negative(last)
     scale = xp.divide(1.0, xp.sqrt(xp.add(variance, variance_epsilon)))
