@@ -36,6 +36,7 @@ AREAS = {
     "convolution": "Convolutions on a CPU",
     "growth": "How compiling and memory grow",
     "grafted": "Modules on TensorFlow and NumPy",
+    "tensorflow_programs": "TensorFlow programs on JAX",
     "quantized": "Quantised products",
     "optimizers": "Optimizers of 8 bits",
     "trace": "Estimates of traces",

@@ -1,4 +1,4 @@
-"""What is installed, and what makes many objects at once: imports and traces."""
+"""What is installed, what makes many objects at once (imports and traces), and what follows an import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import contextlib
 import functools
 import gc
 import importlib.metadata
-from collections.abc import Iterator
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _freezes = False
@@ -44,3 +46,60 @@ def _every_entry_point() -> Any:
 def entry_points(group: str) -> importlib.metadata.EntryPoints:
     """Those of all that is installed, which is looked through once."""
     return _every_entry_point().select(group=group)
+
+
+# ---- what is to happen once a module is there ------------------------------------------------------------------------
+
+
+class _Watch:
+    """A finder of modules that finds one as the others do, and sees to it that a function is called afterwards."""
+
+    def __init__(self, name: str, then: Callable[[], object]) -> None:
+        self._name, self._then = name, then
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != self._name:
+            return None
+        self.forget()
+        spec = importlib.util.find_spec(name)
+        if spec is not None:
+            _when_executed(spec, self._then)
+        return spec
+
+    def forget(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+
+def _when_executed(spec: Any, then: Callable[[], object]) -> None:
+    """Call `then` when the module of a specification has been executed, which may have begun."""
+    before = type(spec)
+
+    class Executing(before):  # type: ignore[valid-type, misc]
+        @property
+        def _initializing(self) -> bool:
+            return self.__dict__["_initializing"]
+
+        @_initializing.setter
+        def _initializing(self, value: bool) -> None:
+            self.__dict__["_initializing"] = value
+            if not value:
+                self.__class__ = before
+                if self.name in sys.modules:  # it raised nothing
+                    then()
+
+    spec.__class__ = Executing
+
+
+def when_imported(name: str, then: Callable[[], object]) -> Callable[[], None]:
+    """Call `then` once the module is there, which takes long to import and which few programs need. Returns what makes
+    it wait no longer."""
+    watch = _Watch(name, then)
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    if name not in sys.modules:
+        sys.meta_path.insert(0, watch)
+    elif getattr(spec, "_initializing", False):  # the program's first use of PyTorch is this import
+        _when_executed(spec, then)
+    else:
+        then()
+    return watch.forget

@@ -421,6 +421,7 @@ ELSEWHERE = {
     "exported",
     "detached",
     "in_trace",
+    "is_watched",
     "operand",
     "seed_words",
     "stand_in",

@@ -107,7 +107,7 @@ def test_the_page_on_two_hosts(tmp_path):
     losses = []
     for code, out, err in (alone, *both, by_torchrun, *by_slurm):
         assert code == 0, err[-4000:]
-        losses += [float(line) for line in out.splitlines() if not line.startswith("saving")]
+        losses += map(float, re.findall(r"\d\.\d{6,}", out))  # torchrun's processes write into each other's lines
         assert "saving 1865 numbers" in out or (code, out, err) in (both[1], by_slurm[1])
     assert len(losses) == 7  # torchrun shows what both say
     np.testing.assert_allclose(losses, losses[0], rtol=0, atol=1e-5)

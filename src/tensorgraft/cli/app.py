@@ -9,7 +9,7 @@ import typer
 
 app = typer.Typer(
     name="tensorgraft",
-    help="Run a PyTorch program, unchanged, on another tensor framework.",
+    help="Run a PyTorch or TensorFlow program, unchanged, on another tensor framework.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -31,7 +31,7 @@ def command(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Run a PyTorch program, unchanged, on another tensor framework."""
+    """Run a PyTorch or TensorFlow program, unchanged, on another tensor framework."""
 
 
 # What follows the script's name belongs to the script, options included: as `python script.py --steps 5`.
@@ -76,7 +76,7 @@ def run(
     ] = None,
     jit_report: Annotated[bool, typer.Option("--jit-report", help="Say at the end what was compiled.")] = False,
     strict_fallbacks: Annotated[
-        bool, typer.Option("--strict-fallbacks", help="An operator that would run on the CPU is an error.")
+        bool, typer.Option("--strict-fallbacks", help="What would not be computed by BACKEND is an error.")
     ] = False,
     compile_cache: Annotated[
         bool | None,
@@ -87,7 +87,8 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Run a PyTorch script: where it asks for an accelerator or for CUDA, it gets BACKEND."""
+    """Run a script of PyTorch, which gets BACKEND where it asks for an accelerator or for CUDA, or one of TensorFlow,
+    whose functions BACKEND computes."""
     from tensorgraft.cli.script import refusal
 
     if (status := refusal(program, module)) is not None:  # before anything slow
@@ -134,7 +135,8 @@ def compare(
     ],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="The script's arguments.")] = None,
     on: Annotated[
-        list[str] | None, typer.Option("--on", metavar="BACKEND", help="Several times; `pytorch` is PyTorch itself.")
+        list[str] | None,
+        typer.Option("--on", metavar="BACKEND", help="Several times; `native` is the program's own framework."),
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Calls that are timed, after the first.")] = 10,
     tolerance: Annotated[float, typer.Option(help="Largest difference, relative to an array's largest value.")] = 1e-4,
@@ -147,7 +149,7 @@ def compare(
     """
     from tensorgraft.cli.compare import compare as run_compare
 
-    chosen = on or ["pytorch", "jax", "numpy"]
+    chosen = on or ["native" if program.endswith(".py") else "pytorch", "jax", "numpy"]
     raise typer.Exit(
         run_compare(program, arguments or [], chosen, repeat=repeat, tolerance=tolerance, out=json, plot=plot)
     )

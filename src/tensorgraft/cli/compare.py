@@ -70,7 +70,7 @@ def compare(
         if not script and ":" not in target:
             raise ValueError(f"{target!r} is neither a script.py nor module:function nor file.py:function")
         for backend in on:
-            if backend != NATIVE:
+            if backend not in NATIVE:
                 registry.lookup(registry.parse(backend)[0])
     except (BackendNotAvailableError, ValueError) as error:
         console.print(f"tensorgraft: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
@@ -119,7 +119,7 @@ def _function(target: str, backend: str, repeat: int, out: Path) -> tuple[Outcom
 
 def _script(target: str, arguments: Sequence[str], backend: str) -> tuple[Outcome, dict[str, np.ndarray]]:
     """The whole script; its results are the numbers that it prints."""
-    run = [] if backend == NATIVE else ["-m", "tensorgraft", "run", "--on", backend]
+    run = [] if backend in NATIVE else ["-m", "tensorgraft", "run", "--on", backend]
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, *run, target, *arguments], capture_output=True, text=True, env=_environment(backend)
@@ -133,7 +133,7 @@ def _script(target: str, arguments: Sequence[str], backend: str) -> tuple[Outcom
 
 def _environment(backend: str) -> dict[str, str]:
     # what is compared are the backends: none is to leave its work to a cold tier
-    own = {} if backend == NATIVE else {"TENSORGRAFT_BACKEND": backend, "TENSORGRAFT_EAGER": "compiled"}
+    own = {} if backend in NATIVE else {"TENSORGRAFT_BACKEND": backend, "TENSORGRAFT_EAGER": "compiled"}
     return {**os.environ, **own}
 
 

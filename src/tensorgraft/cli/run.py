@@ -1,4 +1,5 @@
-"""`tensorgraft run`: a PyTorch script with a backend in the place of the accelerator, and what to say at the end."""
+"""`tensorgraft run`: a script with a backend in the place of the accelerator, and what to say at the end. Of PyTorch's
+scripts that is here, `functions` has TensorFlow's."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tensorgraft.cli import functions
 from tensorgraft.cli.script import execute
 from tensorgraft.errors import BackendNotAvailableError
 from tensorgraft.hub import processes, registry, tiers
@@ -56,6 +58,22 @@ def run_program(
     # JAX hides its own frames and says so in a note; here the frames are cut, and the note would be one of ours.
     os.environ.setdefault("JAX_TRACEBACK_FILTERING", "off")
     os.environ.pop(CONTINUED, None)  # of a program that has started this one: what it says is said anew
+    imported = functions.imports(program, module)
+    of_tensorflow = bool(functions.NAMES & imported)
+    if of_tensorflow or "torch" not in imported:  # PyTorch's own writer of TensorBoard's files imports TensorFlow, too
+        functions.switch_functions(on, strict_fallbacks)
+    if of_tensorflow and "torch" not in imported:
+        if lazy:
+            _refuse("--lazy records operations of PyTorch: this script is one of TensorFlow")
+            return USAGE_ERROR
+        try:
+            registry.get(on)
+        except (RuntimeError, ValueError) as error:
+            _refuse(str(error))
+            return USAGE_ERROR
+        os.environ[CONTINUED] = on  # should it import PyTorch after all
+        gc.freeze()
+        return _executed(program, module, on, jit_report)
     try:
         with uncollected():
             import torch  # noqa: F401
@@ -63,11 +81,14 @@ def run_program(
         _refuse('this runs PyTorch programs, and PyTorch is not installed: pip install "tensorgraft[torch]"')
         return USAGE_ERROR
 
-    from tensorgraft.frontends.torch_entry import loading
-
     gc.freeze()  # what is there now stays: the program's own collections need not go through it
     os.environ[CONTINUED] = on
     take_over(on, at_once=lazy or ":" in on)  # whether there is such a device is said before the program runs
+    return _executed(program, module, on, jit_report, lazy)
+
+
+def _executed(program: Sequence[str], module: bool, on: str, jit_report: bool, lazy: bool = False) -> int:
+    """Run it, and say at the end what is to be said."""
     with contextlib.ExitStack() as stack:
         recorded = None
         if lazy:
@@ -77,17 +98,22 @@ def run_program(
         status = execute(program, module)
         processes.failing = status != 0
     sys.stdout.flush()
-    if loading.loaded():
+    # which imports PyTorch, as not every program does
+    loading = sys.modules.get("tensorgraft.frontends.torch_entry.loading")
+    on_device = loading is not None and loading.loaded()
+    if on_device:
         print_fallbacks(_console(), on)
+    if functions.any_switched():
+        functions.print_functions(_console(), on, jit_report)
     if recorded is not None and jit_report:
         _console().print(
             f"recorded: {recorded.operations} operations, run as {recorded.programs} programs {recorded.runs} times;"
             f" computed at once, in pieces that did not come back often: {recorded.cold}",
             highlight=False,
         )
-    if jit_report:
-        if loading.loaded():
-            print_tiers(_console())
+    if jit_report and on_device:
+        print_tiers(_console())
+    if jit_report and (on_device or not functions.any_switched()):
         print_jit_report(_console())
     return status
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import optree
 
-NATIVE = "pytorch"  # PyTorch itself, on the CPU
+NATIVE = ("native", "pytorch")  # the program's own framework, on the CPU: what is given a device is PyTorch's
 
 
 def load(target: str) -> Callable[..., Any]:
@@ -43,7 +43,7 @@ def load(target: str) -> Callable[..., Any]:
 
 
 def device_of(backend: str) -> Any:
-    if backend == NATIVE:
+    if backend in NATIVE:
         import torch
 
         return torch.device("cpu")
@@ -57,7 +57,7 @@ def device_of(backend: str) -> Any:
 
 
 def synchronize(backend: str) -> None:
-    if backend != NATIVE:
+    if backend not in NATIVE:
         from tensorgraft.hub import registry
 
         registry.get(backend).synchronize()

@@ -94,7 +94,6 @@ class Interchange:
     # framework's own (`module`), a recorded program; None: nothing
     grafted_as: Literal["function", "module", "program"] | None = None
     modules_have_modes = False  # those that `module` makes say themselves whether they are trained
-    has_tape = False  # arrays with values may be followed, too, by what differentiates later; else only traced ones are
 
     @primitive
     def from_dlpack(self, x: Any, /) -> Array:
@@ -117,6 +116,11 @@ class Interchange:
     def in_trace(self) -> bool:
         """The framework's own tracer follows what is computed here: new arrays belong to it, older ones do not."""
         return False
+
+    def is_watched(self, arrays: Sequence[Array], /) -> bool:
+        """The framework may trace, batch or differentiate what is computed of these arrays."""
+        xp: Any = self
+        return self.in_trace() or xp.is_tracing() or any(map(xp.is_traced, arrays))
 
     def native_scope(self) -> contextlib.AbstractContextManager[None]:
         """`scope` for functions that the framework's users call: what follows their operations follows these, too."""

@@ -28,10 +28,10 @@ WRITTEN = frozenset(  # by each wrapper: its arrays are its own
 # In terms of the others, or what a backend refuses that cannot do it; a wrapper that can writes them.
 INHERITED = frozenset({
     "abstract", "adopt", "asked", "assembled", "assign", "bytes_by_device", "collective", "detached", "device_count",
-    "differentiable", "eagerly", "eval_shape", "exported", "in_trace", "is_tracing", "joined_as", "labelled", "lend",
-    "lifted", "memory", "module", "native_function", "native_scope", "observe", "operand", "over_memory", "own",
-    "pieces", "place", "placement", "recurs", "same_everywhere", "seed_words", "settled", "signature", "stand_in",
-    "strided_view", "trace", "traces", "when_known", "with_piece",
+    "differentiable", "eagerly", "eval_shape", "exported", "in_trace", "is_tracing", "is_watched", "joined_as",
+    "labelled", "lend", "lifted", "memory", "module", "native_function", "native_scope", "observe", "operand",
+    "over_memory", "own", "pieces", "place", "placement", "recurs", "same_everywhere", "seed_words", "settled",
+    "signature", "stand_in", "strided_view", "trace", "traces", "when_known", "with_piece",
 })  # fmt: skip
 
 
@@ -53,7 +53,6 @@ class Wrapper(Backend):
     def __init__(self, inner: Backend) -> None:
         self.inner = inner
         self.name, self.grafted_as, self.modules_have_modes = inner.name, inner.grafted_as, inner.modules_have_modes
-        self.has_tape = inner.has_tape
         super().__init__(inner.index, inner.platform)
 
     def __init_subclass__(

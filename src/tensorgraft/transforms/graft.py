@@ -115,7 +115,7 @@ def graft(program: Any, *, onto: str) -> Any:
 def _is_of_tensorflow(program: Any) -> bool:
     """A function of TensorFlow, a `tf.Module`, a layer or a model of Keras on TensorFlow, a SavedModel's folder."""
     if isinstance(program, str | os.PathLike):
-        return os.path.exists(os.path.join(program, "saved_model.pb"))
+        return os.path.exists(os.path.join(program, "saved_model.pb")) or os.path.isfile(program)
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is None:
         return False

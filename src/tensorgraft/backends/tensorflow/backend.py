@@ -15,6 +15,7 @@ from tensorgraft.backends.tensorflow.elementwise import TensorFlowElementwise
 from tensorgraft.backends.tensorflow.exported import exported
 from tensorgraft.backends.tensorflow.fft import TensorFlowFFT
 from tensorgraft.backends.tensorflow.framework import EagerTensor, quiet, raw, tf
+from tensorgraft.backends.tensorflow.graph import order_of
 from tensorgraft.backends.tensorflow.indexing import TensorFlowIndexing
 from tensorgraft.backends.tensorflow.linalg import TensorFlowLinearAlgebra
 from tensorgraft.backends.tensorflow.module import Module, module_class
@@ -64,7 +65,6 @@ class TensorFlowBackend(
 
     name = "tensorflow"
     grafted_as = "module"
-    has_tape = True
     compiles = True
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:
@@ -169,6 +169,9 @@ class TensorFlowBackend(
             return raw.Identity(input=x)
 
     # ---- native callables of TensorFlow's own users ----------------------------------------------------------------
+
+    def is_watched(self, arrays: Sequence[Array], /) -> bool:
+        return not tf.executing_eagerly() or bool(order_of(arrays))
 
     def native_function(self, primal: Any, forward: Any, backward: Any, /) -> Callable[..., tuple[Array, ...]]:
         return native_function(primal, forward, backward)

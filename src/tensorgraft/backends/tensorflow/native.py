@@ -10,7 +10,7 @@ from tensorgraft.backends.tensorflow.framework import tf
 from tensorgraft.backends.tensorflow.graph import constants_inside, order_of, unrecorded
 from tensorgraft.backends.tensorflow.operation import dtype_of
 from tensorgraft.backends.tensorflow.program import CompiledFunction
-from tensorgraft.errors import DerivativeError
+from tensorgraft.errors import DerivativeError, TracedValueError
 from tensorgraft.hub import dtypes
 
 Array = Any
@@ -39,6 +39,30 @@ def native_function(
     results_only, with_residuals, pullback = CompiledFunction(primal), _Recorded(both, 1), _Recorded(pulled_back)
     undifferentiated = _Recorded(primal, 1)
 
+    def by_operations(arrays: Sequence[Array]) -> Any:
+        """What has shapes that depend on values is no program."""
+        if order_of(arrays) > 1:
+            raise DerivativeError(
+                "a function with shapes that depend on values is differentiated once, and a second GradientTape or a"
+                " ForwardAccumulator watches its arguments"
+            )
+        with unrecorded():
+            results, residuals = forward(*arrays)
+
+        def gradient(*cotangents: Array | None) -> list[Array | None]:
+            with unrecorded():
+                gradients = backward(residuals, seeds(results, cotangents))
+            return [None if g is None else _transposed(g) for g in gradients]
+
+        return tuple(results), gradient
+
+    def seeds(results: Sequence[Array], cotangents: Sequence[Array | None]) -> list[Array]:
+        return [
+            tf.zeros_like(r) if g is None else _transposed(g)
+            for g, r in zip(cotangents, results, strict=True)
+            if dtypes.is_inexact(dtype_of(r))
+        ]
+
     @tf.custom_gradient
     def function(*arrays: Array) -> Any:
         try:
@@ -50,15 +74,14 @@ def native_function(
                 raise missing
 
             return tuple(undifferentiated(*arrays)), no_gradient
+        except TracedValueError:
+            if not tf.executing_eagerly():
+                raise
+            return by_operations(arrays)
         results, residuals = outputs[: seen["results"]], outputs[seen["results"] :]
 
         def gradient(*cotangents: Array | None) -> list[Array | None]:
-            seeds = [
-                tf.zeros_like(r) if g is None else _transposed(g)
-                for g, r in zip(cotangents, results, strict=True)
-                if dtypes.is_inexact(dtype_of(r))
-            ]
-            remaining = iter(pullback(*residuals, *seeds))
+            remaining = iter(pullback(*residuals, *seeds(results, cotangents)))
             return [_transposed(next(remaining)) if used else None for used in seen["used"]]
 
         return tuple(results), gradient

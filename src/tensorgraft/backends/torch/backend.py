@@ -57,7 +57,6 @@ class TorchBackend(
 
     name = "torch"
     modules_have_modes = True
-    has_tape = True
     mutable = True
     compiles = False  # single operations are quicker as they are; programs (`trace`) are compiled
     traces = True
@@ -129,6 +128,9 @@ class TorchBackend(
 
     def in_trace(self) -> bool:
         return is_followed()
+
+    def is_watched(self, arrays: Sequence[Tensor], /) -> bool:
+        return True  # by what `requires_grad` says, by dual numbers, by levels of `torch.func`
 
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
         def run(*args: Any) -> Any:

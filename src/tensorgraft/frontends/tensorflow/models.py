@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,22 +30,47 @@ class PureModel(NamedTuple):
     params: dict[str, Array]
     buffers: dict[str, Array]
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What it gives with its own values. Raises ValueError where it writes buffers, which only `apply` returns."""
+        out, buffers = self.apply(self.params, self.buffers, *args, **kwargs)
+        written = [name for name, x in buffers.items() if x is not self.buffers[name]]
+        if written:
+            raise ValueError(
+                f"the model writes {', '.join(written)}: call .apply(params, buffers, ...), which gives them"
+            )
+        return out
+
 
 def graft_model(model: Any, xp: Backend) -> Any:
     """A module of the framework, where it has such; a `PureModel` for JAX; for NumPy a function that can be saved.
 
     The values of the variables are copied. A Keras model is built before (called once).
     """
-    call = ModelCall(model, xp)
+    return graft_call(call_of_model(model, xp))
+
+
+def graft_call(call: ModelCall, copied: dict[int, Array] | None = None, written: Collection[str] = ()) -> Any:
+    """What a model, or a part of one, is on its backend.
+
+    Arguments:
+        copied: the values of variables, by the identity of these, for the parts of one model to share.
+        written: variables that a call is known to write, which for a pure function are no parameters.
+    """
+    xp = call.xp
     if xp.grafted_as == "program":
-        return RecordedModel(call, xp)
+        return RecordedModel(call)
+    copied = {} if copied is None else copied
     with xp.scope():
-        values = {name: _copied(xp, v) for name, v in call.variables.items()}
-    params = {name: x for name, x in values.items() if call.variables[name].trainable}
+        for v in call.variables.values():
+            if id(v) not in copied:
+                copied[id(v)] = _copied(xp, v)
+    values = {name: copied[id(v)] for name, v in call.variables.items()}
+    trained = [n for n, v in call.variables.items() if v.trainable and (v.dtype.is_floating or v.dtype.is_complex)]
+    params = {n: values[n] for n in trained if n not in written or xp.grafted_as != "function"}
     buffers = {name: x for name, x in values.items() if name not in params}
     if xp.grafted_as == "function":
         return PureModel(call.apply, params, buffers)
-    return xp.module(call, params, buffers, stateful=True, name=type(model).__name__)
+    return xp.module(call, params, buffers, stateful=True, name=call.name)
 
 
 def is_model(x: Any) -> bool:
@@ -75,18 +100,34 @@ def variables_of(model: Any) -> dict[str, tf.Variable]:
     return named
 
 
-class ModelCall:
-    """What a module calls: results, and by name what variables become."""
+def call_of_model(model: Any, xp: Backend) -> ModelCall:
+    variables = variables_of(model)
+    if not variables and not getattr(model, "built", True):
+        raise ValueError(
+            f"the model {type(model).__name__} has no variables yet: call it once, or build it, before tg.graft"
+        )
+    has_modes = "training" in inspect.signature(model.call if hasattr(model, "call") else model).parameters
+    return ModelCall(tf.function(model), variables, xp, type(model).__name__, has_modes)
 
-    def __init__(self, model: Any, xp: Backend) -> None:
-        self.model, self.xp = model, xp
-        self.variables = variables_of(model)
-        if not self.variables and not getattr(model, "built", True):
-            raise ValueError(
-                f"the model {type(model).__name__} has no variables yet: call it once, or build it, before tg.graft"
-            )
-        self.has_modes = "training" in inspect.signature(model.call if hasattr(model, "call") else model).parameters
-        self._grafted = _ModelGraph(tf.function(model), xp, {id(v.handle): n for n, v in self.variables.items()})
+
+class ModelCall:
+    """What a module calls: results, and by name what variables become.
+
+    Arguments:
+        fn: a function of TensorFlow.
+        variables: those that the module has, by its names.
+        has_modes: whether `fn` takes `training=`.
+    """
+
+    def __init__(
+        self, fn: Any, variables: Mapping[str, tf.Variable], xp: Backend, name: str, has_modes: bool = False
+    ) -> None:
+        self.fn, self.variables, self.xp, self.name, self.has_modes = fn, dict(variables), xp, name, has_modes
+        self._grafted = _ModelGraph(fn, xp, {id(v.handle): n for n, v in variables.items()})
+
+    def on(self, xp: Backend) -> ModelCall:
+        """The same on another backend."""
+        return type(self)(self.fn, self.variables, xp, self.name, self.has_modes)
 
     @property
     def training(self) -> dict[str, bool]:
@@ -101,6 +142,10 @@ class ModelCall:
 
     def apply(self, params: Arrays, buffers: Arrays, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Array]]:
         results, written = self({**params, **buffers}, *args, **kwargs)
+        if lost := [name for name in written if name in params]:
+            raise ValueError(
+                f"{self.name} writes {', '.join(lost)}, which are parameters here: pass them among the buffers"
+            )
         return results, {name: written.get(name, x) for name, x in buffers.items()}
 
     def __deepcopy__(self, memo: Any) -> ModelCall:
@@ -129,10 +174,10 @@ class RecordedModel(Function):
     """A model as a function of arrays, with its variables as they are now. It is recorded when it is called with
     arguments that look new; `save` writes what was recorded, which `tg.load` runs without TensorFlow."""
 
-    def __init__(self, call: ModelCall, xp: Backend) -> None:
+    def __init__(self, call: ModelCall) -> None:
         weights = {name: np.array(v.numpy()) for name, v in call.variables.items()}
-        super().__init__(xp, type(call.model).__name__, weights)
-        self._call = ModelCall(call.model, program_backend())
+        super().__init__(call.xp, call.name, weights)
+        self._call = call.on(program_backend())
         self._in_regions: dict[Any, RecordedModel] = {}
 
     def __call__(self, *args: Any, seed: Any = None, **kwargs: Any) -> Any:

@@ -54,6 +54,7 @@ class _Planner:
         self.plan = plan
         self.values: dict[int, Any] = {}  # slot -> a constant
         self.effects: set[int] = set()  # steps by identity
+        self.least: dict[int, int] = {}  # slot of an integer -> what it is at least
 
     def new(self) -> int:
         self.plan.size += 1
@@ -93,12 +94,30 @@ class _Planner:
             known = [self.values[slot] for slot in reads]
             if all(value.size <= _SMALL for value in known):
                 return [self.constant(np.asarray(x)) for x in _on_host(node, row, known)]
+        exact = self._bounded(node, reads)
+        if exact is not None:
+            return [self.constant(exact)]
         writes = [self.new() for _ in node.dtypes]
+        if node.op == "Maximum" and (least := self._integer(reads)) is not None:
+            self.least[writes[0]] = int(least)
         step = RuleStep(node.op, _resolved(node, row), tuple(reads), tuple(writes), len(writes) != 1)
         self.plan.steps.append(step)
         if has_effect(node):
             self.effects.add(id(step))
         return writes
+
+    def _integer(self, reads: Sequence[int]) -> np.ndarray | None:
+        known = [self.values[slot] for slot in reads if slot in self.values]
+        return known[0] if len(known) == 1 and known[0].ndim == 0 and known[0].dtype.kind in "iu" else None
+
+    def _bounded(self, node: GraphNode, reads: Sequence[int]) -> np.ndarray | None:
+        """The integer that is between two equal bounds, whatever is between them: sizes of what is counted."""
+        if node.op != "Minimum" or node.shapes[0] != ():
+            return None
+        most = self._integer(reads)
+        if most is None or not any(self.least.get(slot, most - 1) >= most for slot in reads):
+            return None
+        return most
 
 
 def found(node: GraphNode) -> OperationRule:

@@ -12,11 +12,13 @@ import numpy as np
 from tensorgraft.compiled.steps import CompiledPart
 from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
-from tensorgraft.frontends.tensorflow.carried import Carried
+from tensorgraft.frontends.tensorflow.batches import RowByRow, Vectorised
 from tensorgraft.frontends.tensorflow.cells import written
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph
 from tensorgraft.frontends.tensorflow.planning import plan
-from tensorgraft.frontends.tensorflow.values import VariableCell, is_known, lifted
+from tensorgraft.frontends.tensorflow.residuals import Residuals
+from tensorgraft.frontends.tensorflow.tables import LookupTable
+from tensorgraft.frontends.tensorflow.values import VariableCell, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.precision import Region, within
@@ -29,7 +31,7 @@ class CapturedGraph:
     """A graph and what it captures: its last arguments are variables, by name, and values."""
 
     graph: FunctionGraph
-    captures: tuple[str | np.ndarray, ...]
+    captures: tuple[str | np.ndarray | LookupTable, ...]
 
     @property
     def count(self) -> int:
@@ -52,8 +54,9 @@ class CapturedGraph:
         return results, {name: cell.value for name, cell in cells.items()}
 
 
-# (what is wanted: "gradient", "pullback" or "pushforward"; the places of arguments) -> a graph of more arguments
-Derive = Callable[[str, tuple[int, ...]], tuple[CapturedGraph, "Derive"]]
+# (what is wanted: "gradient", "pullback" or "pushforward", and the places of arguments; or "batched", and the size and
+# axes of the arguments) -> a graph of more arguments, or of more axes
+Derive = Callable[[str, tuple[int | None, ...]], tuple[CapturedGraph, "Derive"]]
 
 
 class GraphProgram:
@@ -108,7 +111,7 @@ class GraphProgram:
         halves = self._halves(wanted)
         return halves.second(xp, [*residuals, *cotangents[: halves.cotangents]])
 
-    def _once(self, kind: str, wanted: tuple[int, ...], make: Callable[[CapturedGraph, Derive], Any]) -> Any:
+    def _once(self, kind: str, wanted: tuple[int | None, ...], make: Callable[[CapturedGraph, Derive], Any]) -> Any:
         if (kind, wanted) not in self._derived:
             if self._derive is None:
                 raise DerivativeError("a program that was read from a file has no derivative")
@@ -118,7 +121,7 @@ class GraphProgram:
     def _halves(self, wanted: tuple[int, ...]) -> ForwardAndBackward:
         return self._once("gradient", wanted, lambda captured, _: ForwardAndBackward(self, captured, len(wanted)))
 
-    def _program(self, kind: str, wanted: tuple[int, ...]) -> GraphProgram:
+    def _program(self, kind: str, wanted: tuple[int | None, ...]) -> GraphProgram:
         def make(captured: CapturedGraph, derive: Derive) -> GraphProgram:
             return GraphProgram(captured, self.variables, self.is_compiled, derive, self.region)
 
@@ -130,16 +133,20 @@ class GraphProgram:
     def pushforward(self, wanted: tuple[int, ...]) -> GraphProgram:
         return self._program("pushforward", wanted)
 
-    def batched(self, axes: tuple[int | None, ...], size: int) -> Any:
-        raise DerivativeError(
-            "a TensorFlow program has no rule for batches: map it with tf.vectorized_map before it is grafted, or give"
-            " it arguments with one more axis"
-        )
+    def batched(self, axes: tuple[int | None, ...], size: int) -> Vectorised | RowByRow:
+        """As `tf.vectorized_map` has it; row by row where that has no rule, or rows have variables of their own."""
+        count = len(self.variables)
+        rows = RowByRow(self, axes, size)
+        if self.written or self._derive is None or any(axis is not None for axis in axes[:count]):
+            return rows
+        try:
+            return Vectorised(self._program("batched", (size, *axes[count:])), rows)
+        except DerivativeError:
+            return rows
 
 
 class ForwardAndBackward:
-    """The graph of results and derivatives, cut where the cotangents come in. What goes over the cut and is an array is
-    a residual; what is known, the shapes among it, stays known."""
+    """The graph of results and derivatives, cut where the cotangents come in."""
 
     def __init__(self, program: GraphProgram, captured: CapturedGraph, wanted: int) -> None:
         graph = captured.graph
@@ -151,8 +158,7 @@ class ForwardAndBackward:
         self._plain = len(graph.outputs) - wanted  # outputs that are results
         plan(early), plan(self._late)
         self.results = self._plain + len(program.written)
-        self._like: list[Any] = []
-        self._carried: Carried | None = None
+        self._residuals = Residuals()
         self.first = CompiledPart(self._forward, program.is_compiled)
         self.second = CompiledPart(self._backward, program.is_compiled)
 
@@ -162,23 +168,16 @@ class ForwardAndBackward:
         n = len(program.variables)
         outputs, held = self._early.run(xp, program.variables, arrays[:n], arrays[n:])
         count = self._plain + self._wanted - len(self._ends)
-        cut = [x.value if isinstance(x, VariableCell) else x for x in outputs[count:]]
-        gradients = outputs[self._plain : count]  # which depend on no cotangent: zeros
-        self._like = [*gradients, *cut]
-        self._cells = [isinstance(x, VariableCell) for x in outputs[count:]]
-        self._carried = Carried(xp, [x for x in self._like if not is_known(x)])
         results = [*outputs[: self._plain], *(held[name] for name in program.written)]
-        return [*(lifted(xp, x) for x in results), *self._carried.arrays]
+        gradients = outputs[self._plain : count]  # which depend on no cotangent: zeros
+        return [*(lifted(xp, x) for x in results), *self._residuals.flat(xp, [*gradients, *outputs[count:]])]
 
     def _backward(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
-        assert self._carried is not None
         xp = within(xp, self._program.region)
         n = len(arrays) - self.cotangents
-        values = iter(self._carried.on(xp).values(arrays[:n]))
-        whole = [x if is_known(x) else next(values) for x in self._like]
+        whole = self._residuals.values(xp, arrays[:n])
         fixed = self._wanted - len(self._ends)
-        cut = [VariableCell(x) if c else x for x, c in zip(whole[fixed:], self._cells, strict=True)]
-        late = iter(plan(self._late)(xp, *cut, *arrays[n:]))
+        late = iter(plan(self._late)(xp, *whole[fixed:], *arrays[n:]))
         early = iter(whole[:fixed])
         return [lifted(xp, next(late) if self._plain + k in self._ends else next(early)) for k in range(self._wanted)]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Shape, Value
 
@@ -87,17 +88,26 @@ def _ordered(ops: list[tf.Operation]) -> list[tf.Operation]:
 
 
 def _node(op: tf.Operation, at: dict[tf.Operation, int], graph: tf.Graph) -> GraphNode:
+    kind = op.type
+    attributes = {name: _attribute(a, graph) for name, a in op.node_def.attr.items() if not name.startswith("_")}
+    if _function(kind, graph) is not None:  # `tf.Defun` makes an operation of a function
+        kind, attributes = "StatefulPartitionedCall", {"f": _called(kind, graph)}
     return GraphNode(
         op.name,
-        op.type,
+        kind,
         tuple((at[t.op], t.value_index) for t in op.inputs),
         tuple(at[o] for o in op.control_inputs),
-        {name: _attribute(a, graph) for name, a in op.node_def.attr.items() if not name.startswith("_")},
+        attributes,
         tuple(_shape(t.shape) for t in op.outputs),
         tuple(_dtype(t.dtype) for t in op.outputs),
         functools.partial(_place, op),
         bool(op.op_def.is_stateful),
     )
+
+
+def operation_of(node: GraphNode) -> tf.Operation:
+    """What a node was read from."""
+    return node.place.args[0]  # type: ignore[attr-defined]
 
 
 def _place(op: tf.Operation) -> str:
@@ -147,20 +157,32 @@ def _listed(a: Any, graph: tf.Graph) -> tuple[Any, ...]:
 
 
 def _called(name: str, graph: Any) -> FunctionGraph:
-    around = graph
-    while around is not None:
-        function = around._functions.get(name) if hasattr(around, "_functions") else None
-        if function is not None and function.graph is not None:
-            signature = function.definition.signature
-            return read_function(function.graph, len(signature.input_arg), len(signature.output_arg))
-        around = getattr(around, "outer_graph", None)
-    return read_function(_from_context(name))
+    found = _function(name, graph)
+    if found is None:
+        return read_function(_from_context(name))
+    function, around = found
+    if getattr(function, "graph", None) is None:  # of `tf.Defun`, or from a file: a definition alone
+        if not hasattr(function, _KEPT):
+            with around.as_default():  # which has the functions that it calls
+                setattr(function, _KEPT, function_def_to_graph(function.cached_definition))
+        return read_function(getattr(function, _KEPT))
+    signature = function.definition.signature
+    return read_function(function.graph, len(signature.input_arg), len(signature.output_arg))
+
+
+def _function(name: str, graph: Any) -> tuple[Any, Any] | None:
+    """The function of that name, and the graph that has it, of those around."""
+    while graph is not None:
+        function = getattr(graph, "_functions", {}).get(name)
+        if function is not None:
+            return function, graph
+        graph = getattr(graph, "outer_graph", None)
+    return None
 
 
 @functools.lru_cache(maxsize=1024)
 def _from_context(name: str) -> Any:
     from tensorflow.python.eager import context
-    from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 
     return function_def_to_graph(context.context().get_function_def(name))
 

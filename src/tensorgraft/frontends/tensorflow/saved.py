@@ -1,41 +1,261 @@
-"""SavedModels: folders with signatures."""
+"""SavedModels: folders with signatures, of TensorFlow 2 and 1; frozen graphs."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tensorgraft.frontends.tensorflow.grafted import GraftedGraph
+from tensorgraft.frontends.tensorflow.graph import Shape
+from tensorgraft.frontends.tensorflow.models import ModelCall, graft_call
+from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
+from tensorgraft.frontends.tensorflow.version1 import loaded as version1
 from tensorgraft.hub.backend import Backend
 
+Specs = Mapping[str, tuple[np.dtype, Shape]]
 
-class GraftedSignatures(Mapping[str, GraftedGraph]):
+
+@dataclass(frozen=True)
+class SavedSignature:
+    """A function of a SavedModel, and its trace for shapes that are not all known. Its tensors are `positional`, or go
+    by these names."""
+
+    name: str
+    fn: Any
+    concrete: Any
+    inputs: dict[str, tf.TensorSpec]
+    positional: bool
+
+    def bound(self, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments as the function takes them. Raises TypeError for other names or shapes than it has."""
+        if len(args) == len(self.inputs) == 1 and not kwargs:
+            args, kwargs = (), {next(iter(self.inputs)): args[0]}
+        if args or set(kwargs) != set(self.inputs):
+            given = [*(f"argument {i}" for i in range(len(args))), *kwargs]
+            raise TypeError(f"{self} was given {', '.join(given) or 'nothing'}; it takes arrays by name")
+        for key, spec in self.inputs.items():
+            shape = getattr(kwargs[key], "shape", None)
+            if shape is not None and not spec.shape.is_compatible_with(tf.TensorShape(shape)):
+                raise TypeError(f"{self} was given {key} of shape {tuple(shape)}")
+        return (tuple(kwargs[k] for k in self.inputs), {}) if self.positional else ((), kwargs)
+
+    def __str__(self) -> str:
+        specs = described(self.inputs).items()
+        return f"{self.name}({', '.join(f'{k}: {dtype.name}{shape}' for k, (dtype, shape) in specs)})"
+
+
+def described(specs: Mapping[str, tf.TensorSpec]) -> dict[str, tuple[np.dtype, Shape]]:
+    """By name the dtype and the shape, where None is any number."""
+    return {
+        k: (np.dtype(s.dtype.as_numpy_dtype), None if s.shape.rank is None else tuple(s.shape.as_list()))
+        for k, s in specs.items()
+    }
+
+
+class _Call(ModelCall):
+    """A signature, called."""
+
+    def __init__(self, signature: SavedSignature, variables: Mapping[str, Any], xp: Backend) -> None:
+        super().__init__(signature.fn, variables, xp, signature.name)
+        self._taken = signature
+
+    def on(self, xp: Backend) -> _Call:
+        return _Call(self._taken, self.variables, xp)
+
+    def __call__(self, held: Any, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = self._taken.bound(args, kwargs)
+        return super().__call__(held, *args, **kwargs)
+
+
+class _Function(GraftedGraph):
+    """A signature that reads and writes the SavedModel's own variables."""
+
+    def __init__(self, signature: SavedSignature, xp: Backend, compiled: bool = False) -> None:
+        super().__init__(signature.fn, xp, compiled)
+        self._taken = signature
+
+    def compiled(self) -> _Function:
+        return _Function(self._taken, self.xp, True)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = self._taken.bound(args, kwargs)
+        return super().__call__(*args, **kwargs)
+
+
+class GraftedSignatures(Mapping[str, Any]):
     """The signatures of a SavedModel, by name: functions of arrays by name, which give arrays by name. Where there is
-    one alone, it is what is called."""
+    one alone, it is what is called.
 
-    def __init__(self, directory: str, xp: Backend) -> None:
-        self.directory = directory
-        self.loaded = tf.saved_model.load(directory)  # which holds the variables
-        self._signatures = {name: GraftedGraph(f, xp) for name, f in self.loaded.signatures.items()}
+    Onto `"torch"` each is a module (variables of signatures share memory), onto `"jax"` a `PureModel`, onto `"numpy"`
+    a function that can be saved; where it writes variables, and onto `"tensorflow"`, a function that keeps state.
+    """
 
-    def __getitem__(self, name: str) -> GraftedGraph:
-        if name not in self._signatures:
-            raise KeyError(f"{self.directory} has no signature {name!r}; it has {', '.join(self) or 'none'}")
-        return self._signatures[name]
+    def __init__(self, path: str, xp: Backend) -> None:
+        self.path, self.xp = path, xp
+        self._source = _opened(path)
+        self._kept: dict[str, Any] = {}
+        self._values: dict[int, Any] = {}
+
+    # ---- what there is ---------------------------------------------------------------------------------------------
+
+    def inputs(self, name: str) -> Specs:
+        """The arrays that a signature takes: dtypes and shapes, where None is any number."""
+        return described(self._signature(name).inputs)
+
+    def outputs(self, name: str) -> Specs:
+        return described(self._signature(name).concrete.structured_outputs)
+
+    def _signature(self, name: str) -> SavedSignature:
+        if name not in self._source.names:
+            raise KeyError(f"{self.path} has no signature {name!r}; it has {', '.join(self) or 'none'}")
+        return self._source.signature(name)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._kept:
+            self._kept[name] = self._grafted(self._signature(name))
+        return self._kept[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._signatures)
+        return iter(self._source.names)
 
     def __len__(self) -> int:
-        return len(self._signatures)
+        return len(self._source.names)
+
+    def __repr__(self) -> str:
+        return f"<signatures of {self.path}: {', '.join(str(self._signature(name)) for name in self)}>"
+
+    # ---- calls -----------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raises TypeError where there is not one signature alone."""
-        if len(self) != 1:
-            raise TypeError(f"{self.directory} has {len(self)} signatures ({', '.join(self)}): choose one of them")
-        return next(iter(self.values()))(*args, **kwargs)
+        return self._only()(*args, **kwargs)
 
-    def __repr__(self) -> str:
-        return f"<signatures of {self.directory}: {', '.join(self)}>"
+    def save(self, directory: Any) -> None:
+        """Of the one signature there is, onto NumPy: what was recorded. `tg.load` runs it without TensorFlow."""
+        self._only().save(directory)
+
+    def _only(self) -> Any:
+        if len(self) != 1:
+            raise TypeError(f"{self.path} has {len(self)} signatures ({', '.join(self)}): choose one of them")
+        return self[next(iter(self))]
+
+    def function(self, feeds: Mapping[str, str], fetches: Mapping[str, str]) -> Any:
+        """A signature of one's own: tensors of the graph (`"x:0"`) by the names that they are to have. Raises
+        ValueError for names that the graph does not have; TypeError for models of TensorFlow 2."""
+        graph = self._source.graph
+        if graph is None:
+            raise TypeError(f"{self.path} is a model of TensorFlow 2, whose signatures are functions of their own")
+        return self._grafted(_of_graph(graph, "function", feeds, fetches))
+
+    def _grafted(self, signature: SavedSignature) -> Any:
+        traced = TracedFunctionGraph(signature.concrete, self._source.variables)
+        written = traced.captured.written()
+        its_own = any(self.xp.operand(v) is not None for v in traced.held.values())
+        if its_own or (self.xp.grafted_as == "program" and written):
+            return _Function(signature, self.xp)
+        names = named(traced.held)
+        call = _Call(signature, names, self.xp)
+        return graft_call(
+            call, self._values, [n for n, v in names.items() if any(v is traced.held[w] for w in written)]
+        )
+
+
+def named(held: Mapping[str, Any]) -> dict[str, Any]:
+    """Variables by names with dots, none of which is in front of another one (`w` and `w/Adam`)."""
+    out: dict[str, Any] = {}
+    for name in sorted(held):
+        parts = name.split("/")
+        for k in range(len(parts) - 1, 0, -1):
+            if "/".join(parts[:k]) in held:
+                parts[k - 1 : k + 1] = [f"{parts[k - 1]}_{parts[k]}"]
+        out[".".join(parts)] = held[name]
+    return {key: out[key] for name in held for key in out if out[key] is held[name]}
+
+
+# ---- sources ---------------------------------------------------------------------------------------------------------
+
+
+class _Objects:
+    """A SavedModel that TensorFlow 2 loads: functions with variables of their own."""
+
+    graph = None
+
+    def __init__(self, directory: str) -> None:
+        self.loaded = tf.saved_model.load(directory)
+        self._signatures = dict(self.loaded.signatures)
+        self.names = list(self._signatures)
+        self.variables = _names_of_objects(self.loaded)
+
+    def signature(self, name: str) -> SavedSignature:
+        concrete = self._signatures[name]
+        return SavedSignature(name, concrete, concrete, dict(concrete.structured_input_signature[1]), False)
+
+
+class _Graph:
+    """A graph with a session."""
+
+    variables = None
+
+    def __init__(self, graph: version1.SessionGraph, signatures: Mapping[str, tuple[Any, Any]]) -> None:
+        self.graph, self._signatures = graph, signatures
+        self.names = list(signatures)
+        self._read: dict[str, SavedSignature] = {}
+
+    def signature(self, name: str) -> SavedSignature:
+        if name not in self._read:
+            self._read[name] = _of_graph(self.graph, name, *self._signatures[name])
+        return self._read[name]
+
+
+def _of_graph(graph: version1.SessionGraph, name: str, feeds: Any, fetches: Any) -> SavedSignature:
+    specs = {k: graph.spec(t) for k, t in feeds.items()}
+    fn = graph.function(feeds, fetches)
+    return SavedSignature(name, fn, fn.get_concrete_function(*specs.values()), specs, True)
+
+
+def _opened(path: str) -> Any:
+    if os.path.isfile(path):
+        graph = version1.frozen_graph(path)
+        return _Graph(graph, {"graph": graph.ends()})
+    meta = version1.chosen_meta(path)
+    signatures = {name: _ends(name, s) for name, s in meta.signature_def.items() if not name.startswith("__saved")}
+    if not meta.HasField("object_graph_def"):
+        return _Graph(version1.saved_graph(path, meta), signatures)
+    try:
+        return _Objects(path)
+    except Exception as refused:  # of whatever kind: objects that it cannot make, while graph and variables are whole
+        try:
+            return _Graph(version1.saved_graph(path, meta), signatures)
+        except Exception as error:
+            raise refused from error
+
+
+def _ends(name: str, signature: Any) -> tuple[dict[str, str], dict[str, str]]:
+    return {k: t.name for k, t in signature.inputs.items()}, {k: t.name for k, t in signature.outputs.items()}
+
+
+def _names_of_objects(root: Any) -> dict[int, str]:
+    """Of variables, by their handles' identity: their own names, or where they are in the objects."""
+    from tensorflow.python.checkpoint.trackable_view import TrackableView
+
+    paths: dict[int, tuple[str, Any]] = {}
+    queue: list[tuple[str, Any]] = [("", root)]
+    seen = set()
+    for path, x in queue:
+        if id(x) in seen:
+            continue
+        seen.add(id(x))
+        if isinstance(x, tf.Variable):
+            paths.setdefault(id(x.handle), (path, x))
+        children = TrackableView.children(x).items()
+        queue += [(f"{path}/{name}" if path else name, child) for name, child in children]
+    names = [v.name.removesuffix(":0") for _, v in paths.values()]
+    return {
+        handle: path if names.count(own) > 1 or own == "Variable" else own
+        for (handle, (path, _)), own in zip(paths.items(), names, strict=True)
+    }

@@ -33,6 +33,22 @@ def lifted(xp: Backend, x: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
+class OptionalValue:
+    """What a branch has kept for its derivative: nothing, where the other branch has run."""
+
+    values: tuple[Any, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class EitherOptional:
+    """What each of two branches has kept, of which it is not known which one has run. A branch of the derivative takes
+    what the branch that it belongs to has kept."""
+
+    yes: OptionalValue | EitherOptional
+    no: OptionalValue | EitherOptional
+
+
+@dataclass(frozen=True, eq=False)
 class TensorList:
     """A list of tensors. Its elements are apart (`items`, None for one that was not written), or, where a loop is
     traced, in one array (`stack`, with room for more than there are) and counted (`length`); or they are counted, and
@@ -74,11 +90,17 @@ class TensorList:
         whole = self.stacked(xp)
         return _row(xp, whole.stack, index)
 
-    def set(self, xp: Backend, index: Any, x: Any) -> TensorList:
+    def set(self, xp: Backend, index: Any, x: Any, grows: bool = False) -> TensorList:
+        """`grows`: with room for any index."""
         if self.items is not None and is_known(index):
             i = int(index)
             room = self.items + (None,) * (i + 1 - len(self.items))
             return replace(self, items=(*room[:i], x, *room[i + 1 :]))
+        if grows:
+            raise ShapeError(
+                "a tensor list that grows (dynamic_size=True) is written at a place that is being traced: give"
+                " tf.TensorArray its size, without dynamic_size"
+            )
         alike = replace(self, shape=tuple(x.shape)) if self.shape is None or None in self.shape else self
         whole = alike.stacked(xp)
         return replace(whole, stack=_put(xp, whole.stack, index, lifted(xp, x)))
@@ -122,6 +144,8 @@ class TensorList:
             stack = xp.zeros((room, *extents), self.dtype)
         else:
             rows = [lifted(xp, self.item(xp, i)) for i in range(len(self.items))]
+            if any(isinstance(x, TensorList) or tuple(x.shape) != extents for x in rows):
+                raise ShapeError("elements of a tensor list have several shapes, and a program being traced needs one")
             more = [xp.zeros((room - len(rows), *extents), self.dtype)] if room > len(rows) else []
             stack = xp.concat([xp.stack(rows, axis=0), *more], axis=0)
         return replace(self, items=None, stack=stack, length=self.count() if length is None else length)

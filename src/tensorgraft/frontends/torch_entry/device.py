@@ -136,6 +136,8 @@ def register_process_groups() -> None:
 
 
 def _process_group(options: Any, _: Any) -> Any:
+    if loading.loaded():  # a program on the CPU alone stays one
+        loading.part("core.devices").start_together()
     from torch.distributed import DebugLevel, ProcessGroupGloo, get_debug_level
     from torch.distributed.distributed_c10d import _create_process_group_wrapper
 

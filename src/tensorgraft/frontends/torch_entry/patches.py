@@ -14,6 +14,7 @@ from typing import Any
 
 from tensorgraft.frontends.torch_entry import patching
 from tensorgraft.frontends.torch_entry.patching import At, Patch
+from tensorgraft.importing import when_imported
 
 
 def _each(owner: str, names: str, by: str, why: str, **rest: Any) -> list[Patch]:
@@ -460,7 +461,7 @@ def apply(at: At) -> None:
         patching.step_aside()
     patching.apply(_of(at))
     if at == "use":
-        patching.when_imported("torch.distributed.checkpoint", lambda: apply("checkpoint"))
+        when_imported("torch.distributed.checkpoint", lambda: apply("checkpoint"))
 
 
 def undo(at: At) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Literal
@@ -149,57 +148,3 @@ def _exchange(held: dict[int, tuple[Any, Any]]) -> None:
         for key, value in [*vars(module).items()]:
             if id(value) in held and held[id(value)][0] is value:
                 setattr(module, key, held[id(value)][1])
-
-
-class _Watch:
-    """A finder of modules that finds one as the others do, and sees to it that a function is called afterwards."""
-
-    def __init__(self, name: str, then: Callable[[], object]) -> None:
-        self._name, self._then = name, then
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != self._name:
-            return None
-        self.forget()
-        spec = importlib.util.find_spec(name)
-        if spec is not None:
-            _when_executed(spec, self._then)
-        return spec
-
-    def forget(self) -> None:
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-
-
-def _when_executed(spec: Any, then: Callable[[], object]) -> None:
-    """Call `then` when the module of a specification has been executed, which may have begun."""
-    before = type(spec)
-
-    class Executing(before):  # type: ignore[valid-type, misc]
-        @property
-        def _initializing(self) -> bool:
-            return self.__dict__["_initializing"]
-
-        @_initializing.setter
-        def _initializing(self, value: bool) -> None:
-            self.__dict__["_initializing"] = value
-            if not value:
-                self.__class__ = before
-                if self.name in sys.modules:  # it raised nothing
-                    then()
-
-    spec.__class__ = Executing
-
-
-def when_imported(name: str, then: Callable[[], object]) -> Callable[[], None]:
-    """Call `then` once the module is there, which takes long to import and which few programs need. Returns what makes
-    it wait no longer."""
-    watch = _Watch(name, then)
-    spec = getattr(sys.modules.get(name), "__spec__", None)
-    if name not in sys.modules:
-        sys.meta_path.insert(0, watch)
-    elif getattr(spec, "_initializing", False):  # the program's first use of PyTorch is this import
-        _when_executed(spec, then)
-    else:
-        then()
-    return watch.forget

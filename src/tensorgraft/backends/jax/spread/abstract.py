@@ -107,7 +107,9 @@ class LoweredElsewhere:
     def compile(self) -> CompiledElsewhere:
         code = io.BytesIO()
         self._lowered.compiler_ir("stablehlo").operation.write_bytecode(code)
-        flags = re.sub(r"--xla_force_host_platform_device_count=\d+", "", os.environ.get("XLA_FLAGS", ""))
+        flags = " ".join(  # XLA takes what does not begin with a dash for the name of a file: a space too
+            re.sub(r"--xla_force_host_platform_device_count=\d+", "", os.environ.get("XLA_FLAGS", "")).split()
+        )
         env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
         with tempfile.TemporaryDirectory() as folder:
             program, result = Path(folder) / "program", Path(folder) / "result"

@@ -15,6 +15,7 @@ from tensorgraft.frontends.tensorflow.rules import (
     neural,
     normalisation,
     optimizers,
+    optionals,
     pooling,
     products,
     quantization,
@@ -30,6 +31,7 @@ from tensorgraft.frontends.tensorflow.rules import (
     sparse,
     special,
     strided,
+    tables,
     uniform,
     variables,
 )
@@ -49,6 +51,7 @@ __all__ = [
     "neural",
     "normalisation",
     "optimizers",
+    "optionals",
     "pooling",
     "products",
     "quantization",
@@ -64,6 +67,7 @@ __all__ = [
     "sparse",
     "special",
     "strided",
+    "tables",
     "uniform",
     "variables",
 ]

@@ -67,10 +67,25 @@ def einsum(xp: Backend, *operands: Array, equation: str) -> Array:
         x, names = _summed(xp, x, names, result)
     for y, other in parts[1:]:
         x, names = _product(xp, x, names, y, other, result)
-    absent = [name for name in result if name not in names]  # of extent 1, which broadcasting has made so
+    once = list(dict.fromkeys(result))
+    absent = [name for name in once if name not in names]  # of extent 1, which broadcasting has made so
     x = xp.reshape(x, (*xp.shape(x), *[1] * len(absent)))
     names = [*names, *absent]
-    return xp.permute_dims(x, tuple(names.index(name) for name in result))
+    return _spread(xp, xp.permute_dims(x, tuple(names.index(name) for name in once)), result)
+
+
+def _spread(xp: Backend, x: Array, names: Sequence[str]) -> Array:
+    """With labels that come again: on the diagonals of zeros."""
+    own = list(dict.fromkeys(names))
+    for k, name in enumerate(names):
+        if name in names[:k]:
+            axis = own.index(name)
+            n = xp.shape(x)[axis]
+            column = xp.reshape(x, (*xp.shape(x)[:k], 1, *xp.shape(x)[k:]))
+            diagonal = np.eye(n, dtype=bool).reshape([n if i in (axis, k) else 1 for i in range(xp.ndim(column))])
+            x = xp.where(xp.asarray(diagonal), column, xp.zeros_like(column))
+            own.insert(k, name + str(k))
+    return x
 
 
 def _plain(xp: Backend, x: Array, names: Sequence[str]) -> tuple[Array, list[str]]:

@@ -272,7 +272,9 @@ def quantized_batch_norm(
 ) -> list[Array]:
     """In fixed point, of a range that is always the same."""
     low, high, *rest = operands
-    mean, variance, beta, gamma = (numbers(xp, rest[i], rest[i + 1], rest[i + 2], UINT8) for i in range(0, 12, 3))
+    mean, variance, beta, gamma = (
+        numbers(xp, *of_one, UINT8) for of_one in zip(rest[::3], rest[1::3], rest[2::3], strict=True)
+    )
     last = xp.full_like(low, float(1 << 20))
     first = xp.negative(last)
     scale = xp.divide(1.0, xp.sqrt(xp.add(variance, variance_epsilon)))

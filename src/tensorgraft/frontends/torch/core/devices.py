@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tensorgraft.hub import registry
+from tensorgraft.hub import processes, registry
 from tensorgraft.hub.backend import Backend
 
 TYPE = "graft"
@@ -42,6 +42,13 @@ class Slot:
 def slots() -> list[Slot]:
     """All device indices so far."""
     return [Slot(0, registry.initial())]
+
+
+def start_together() -> None:
+    """Have the devices of all processes of the program made, where it is one of several: a process waits there for the
+    others, which then must not wait for it elsewhere."""
+    if processes.several():
+        registry.device_count(registry.parse(slots()[0].name)[0])
 
 
 def count() -> int:

@@ -26,6 +26,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE, slot_named
 from tensorgraft.frontends.torch.device import cuda_api, file_locations, script_files, scripted
 from tensorgraft.frontends.torch_entry import patching, safetensors_files
 from tensorgraft.hub import registry
+from tensorgraft.importing import when_imported
 
 # Functions that take `device=` by keyword. Those of `torch` first.
 FACTORIES = {
@@ -70,6 +71,7 @@ class Visible:
 
     def index(self, ordinal: int) -> int:
         """The index of the `graft` device that is `cuda:ordinal`."""
+        devices.start_together()
         if ordinal == 0:  # how many there are is known once the backend's framework is loaded
             return slot_named(self.on).index
         if not 0 <= ordinal < len(self.names):
@@ -335,6 +337,9 @@ def _translate_groups(patches: Patches, visible: Visible) -> None:
         def init_process_group(*args: Any, **kwargs: Any) -> None:
             if "device_id" in kwargs:
                 kwargs["device_id"] = visible.translate(kwargs["device_id"])
+            asked = args[0] if args else kwargs.get("backend")
+            if asked is None or TYPE in dist.Backend(asked):
+                devices.start_together()
             original(*args, **kwargs)
 
         return init_process_group
@@ -363,7 +368,7 @@ def _translate_groups(patches: Patches, visible: Visible) -> None:
             visible.translate(given) if isinstance(given, torch.device) else given, *args, **kwargs
         )
 
-    patches.callback(patching.when_imported("torch.distributed.fsdp._init_utils", fsdp))
+    patches.callback(when_imported("torch.distributed.fsdp._init_utils", fsdp))
     patches.wrap(torch.nn.parallel.DistributedDataParallel, "_check_comm_hook", hook_checked)
     patches.set(torch._utils, "_get_available_device_type", lambda: TYPE)  # which checkpoints copy from
     patches.wrap(dist.Backend, "__new__", backend)

@@ -105,6 +105,7 @@ def set_device(device: Device) -> None:
     global _is_chosen
     if not (isinstance(device, int) and device < 0):
         _is_chosen = True
+        devices.start_together()
         devices.set_current_index(_slot(device).index)
 
 

@@ -1,0 +1,81 @@
+"""`tensorgraft run` of a TensorFlow or Keras script: its `tf.function`s on a backend, and what to say of them."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tensorgraft.hub import registry
+from tensorgraft.importing import when_imported
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NAMES = {"tensorflow", "keras", "tf_keras"}
+_MOST_ROWS = 20
+_switches: list[Any] = []  # of this process: one, once TensorFlow is there
+
+
+def imports(program: Sequence[str], module: bool = False) -> set[str]:
+    """The packages that a script imports, anywhere in its file; none where it cannot be read."""
+    path: str | None = program[0]
+    if module:
+        parts = program[0].split(".")
+        spec = importlib.util.find_spec(parts[0]) if len(parts) == 1 else None
+        path = os.path.join(*parts) + ".py" if spec is None else spec.origin
+    elif os.path.isdir(program[0]):
+        path = os.path.join(program[0], "__main__.py")
+    try:
+        with open(path or "", "rb") as file:
+            tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError):  # Python says so when it runs it
+        return set()
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def switch_functions(on: str, strict: bool) -> None:
+    """From the import of TensorFlow on, its functions are computed on the backend `on`."""
+
+    def install() -> None:
+        from tensorgraft.frontends.tensorflow.switched.switch import FunctionSwitch
+
+        switch = FunctionSwitch(registry.get(on), strict)
+        switch.install()
+        _switches.append(switch)
+
+    when_imported("tensorflow", install)
+
+
+def print_functions(console: Console, on: str, jit_report: bool) -> None:
+    """What TensorFlow computed in the backend's place, the most frequent first; with `jit_report` what did not."""
+    from rich.markup import escape
+    from rich.table import Column, Table
+
+    for switch in _switches:
+        if not switch.calls:
+            console.print(f"no function of TensorFlow was computed on {on}", highlight=False)
+        if switch.left:
+            table = Table("function or operation", Column("because", overflow="fold"), Column("calls", justify="right"))
+            for (name, why), calls in switch.left.most_common(_MOST_ROWS):
+                table.add_row(escape(name), escape(why), str(calls))
+            console.print(f"computed by TensorFlow, not on {on}:", highlight=False)
+            console.print(table)
+        if jit_report and switch.calls:
+            right = [Column(name, justify="right") for name in ("programs", "calls")]
+            table = Table("function of TensorFlow", *right)
+            for name, calls in switch.calls.most_common(_MOST_ROWS):
+                table.add_row(escape(name), str(switch.programs[name]), str(calls))
+            console.print(table)
+
+
+def any_switched() -> bool:
+    return bool(_switches)

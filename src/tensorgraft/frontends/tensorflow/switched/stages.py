@@ -1,0 +1,206 @@
+"""A graph in stages: what TensorFlow computes (iterators, strings, checks, what has no rule), what the backend does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
+from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
+from tensorgraft.frontends.tensorflow.planning import (
+    CALLS,
+    HANDED_ON,
+    UnsupportedOperationError,
+    functions,
+    has_effect,
+)
+from tensorgraft.frontends.tensorflow.rule import RULES
+
+BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+LOOPS = ("While", "StatelessWhile")
+# Their rules hand values on: a compiled program has no exceptions. TensorFlow checks, but in what it compiles itself.
+CHECKS = ("Assert", "CheckNumerics", "CheckNumericsV2")
+_ASKED_OF_TENSORFLOW = ("VarIsInitializedOp",)
+_ELSEWHERE = (*CALLS, *HANDED_ON, "IdentityN", "Const", "Placeholder", "NoOp", "ControlTrigger")
+_SAME = ("Identity", "IdentityN", "StopGradient", "PreventGradient")
+_NOTHING = ("NoOp", "ControlTrigger")
+_SHAPES = ("Shape", "ShapeN", "Size", "Rank")
+_LIGHT = 16  # elements, at most, of a result that either side computes for itself
+_END = -1
+
+
+def is_left(graph: FunctionGraph, node: GraphNode, compiled: bool) -> bool:
+    """TensorFlow computes it. `compiled`: with XLA, so that it would check nothing."""
+    if node.op in CHECKS:
+        return not compiled
+    if node.op in _ASKED_OF_TENSORFLOW:
+        return True
+    if node.op in _ELSEWHERE:
+        return False
+    if node.op not in RULES:
+        return True
+    return any(_is_text(graph.nodes[p].dtypes[k]) for p, k in node.inputs) or any(map(_is_text, node.dtypes))
+
+
+def _is_text(dtype: np.dtype | None) -> bool:
+    return dtype is not None and dtype.kind in "OSU"
+
+
+def is_mixed(graph: FunctionGraph, compiled: bool, of_call: Callable[[GraphNode], bool]) -> bool:
+    """TensorFlow computes some of it. `of_call`: whether a node that calls a function has it compiled."""
+    key = "mixed", compiled
+    if key not in graph.memory:
+        graph.memory[key] = any(is_left(graph, n, compiled) or calls_mixed(n, compiled, of_call) for n in graph.nodes)
+    return graph.memory[key]
+
+
+def calls_mixed(node: GraphNode, compiled: bool, of_call: Callable[[GraphNode], bool]) -> bool:
+    return any(is_mixed(inner, compiled or of_call(node), of_call) for inner in functions(node))
+
+
+@dataclass
+class ProgramStage:
+    """Nodes that are computed together. Those of the backend are a graph of their own, of `arguments`: arrays, then
+    resources; `results` are the values that others read."""
+
+    places: list[int]
+    graph: FunctionGraph | None = None  # None: TensorFlow's
+    arguments: Sequence[Value] = ()
+    arrays: int = 0
+    results: Sequence[Value] = ()
+
+
+def whole(graph: FunctionGraph) -> list[ProgramStage]:
+    """A graph that the backend computes at once, in one stage; in none where it hands on what it is given. Raises
+    UnsupportedOperationError for results that are no arrays."""
+    inputs: list[Value] = [(place, 0) for place in graph.inputs]
+    order = [v for v in inputs if _is_array(graph, v)] + [v for v in inputs if not _is_array(graph, v)]
+    results = [
+        v
+        for v in dict.fromkeys(map(graph.source, graph.outputs))
+        if graph.argument(v) is None and graph.nodes[v[0]].op != "Const"
+    ]
+    if not results and not any(map(has_effect, graph.nodes)):
+        return []
+    _refuse_lists(graph, results)
+    inside = FunctionGraph(graph.name, graph.nodes, [place for place, _ in order], results)
+    return [ProgramStage([], inside, order, sum(_is_array(graph, v) for v in order), results)]
+
+
+def stages(graph: FunctionGraph, hosted: Sequence[bool]) -> list[ProgramStage]:
+    """Those of a graph, in order; `hosted` says of each node whether TensorFlow computes it.
+
+    What either side computes as well is in none of them, shapes and small integers: it is done where it is asked for,
+    so that shapes stay known to who plans. Raises UnsupportedOperationError where others than arrays would go over.
+    """
+    inputs = set(graph.inputs)
+    light = _light(graph, hosted)
+    level: list[int] = []
+    for place, node in enumerate(graph.nodes):
+        least = max((level[p] for p in (*(p for p, _ in node.inputs), *node.controls)), default=0)
+        if place not in inputs and place not in light and node.op not in (*_SAME, *_NOTHING):
+            least += (least % 2) if hosted[place] else 1 - least % 2
+        level.append(least)
+
+    real = [
+        place
+        for place, node in enumerate(graph.nodes)
+        if place not in inputs and place not in light and node.op not in (*_SAME, *_NOTHING)
+    ]
+    needed: dict[int, set[int]] = {}  # light node -> the levels that ask for it
+    users: dict[Value, set[int]] = {}
+
+    def ask(value: Value, by: set[int]) -> None:
+        source = graph.source(value)
+        users.setdefault(source, set()).update(by)
+        if source[0] in light:
+            needed.setdefault(source[0], set()).update(by)
+
+    for value in graph.outputs:
+        ask(value, {_END})
+    chosen = set(real)
+    for place in reversed(range(len(graph.nodes))):
+        by = {level[place]} if place in chosen else needed.get(place, set())
+        if by and (place in chosen or place in light):
+            for value in graph.nodes[place].inputs:
+                ask(value, by)
+    made = []
+    for k in sorted({level[place] for place in real}):
+        places = [place for place in real if level[place] == k]
+        made.append(ProgramStage(places) if k % 2 == 0 else _of_backend(graph, places, light, users, k))
+    return made
+
+
+def _light(graph: FunctionGraph, hosted: Sequence[bool]) -> set[int]:
+    """Constants, shapes, and what small integers are computed of these, of arguments and of what TensorFlow gives."""
+    inputs, light = set(graph.inputs), set()
+    for place, node in enumerate(graph.nodes):
+        if place in inputs or hosted[place]:
+            continue
+        if node.op == "Const" or node.op in _SHAPES:
+            light.add(place)
+        elif node.op in RULES and RULES[node.op].folds and not node.stateful and _is_small(node):
+            sources = [graph.source(v)[0] for v in node.inputs]
+            if all(p in light or p in inputs or hosted[p] for p in sources) and not functions(node):
+                light.add(place)
+    return light
+
+
+def _is_small(node: GraphNode) -> bool:
+    return all(
+        dtype is not None
+        and dtype.kind in "biu"
+        and shape is not None
+        and None not in shape
+        and math.prod(n or 0 for n in shape) <= _LIGHT
+        for shape, dtype in zip(node.shapes, node.dtypes, strict=True)
+    )
+
+
+def _of_backend(
+    graph: FunctionGraph, places: list[int], light: set[int], users: dict[Value, set[int]], level: int
+) -> ProgramStage:
+    inside, stack = set(places), list(places)
+    while stack:  # with what is light
+        for value in graph.nodes[stack.pop()].inputs:
+            place = graph.source(value)[0]
+            if place in light and place not in inside:
+                inside.add(place)
+                stack.append(place)
+    order = sorted(inside)
+    asked = [graph.source(v) for p in order for v in graph.nodes[p].inputs]
+    crossing = list(dict.fromkeys(v for v in asked if v[0] not in inside))
+    arguments = [v for v in crossing if _is_array(graph, v)] + [v for v in crossing if not _is_array(graph, v)]
+    results = [
+        v for p in places for v in ((p, k) for k in range(len(graph.nodes[p].dtypes))) if users.get(v, set()) - {level}
+    ]
+    _refuse_lists(graph, results)
+    at = {v: (i, 0) for i, v in enumerate(arguments)}
+    for new, old in enumerate(order, len(arguments)):
+        at |= {(old, k): (new, k) for k in range(len(graph.nodes[old].dtypes))}
+    handed = [_argument(graph.nodes[p], k) for p, k in arguments]
+    nodes = [
+        replace(graph.nodes[p], inputs=tuple(at[graph.source(v)] for v in graph.nodes[p].inputs), controls=())
+        for p in order
+    ]
+    inner = FunctionGraph(graph.name, [*handed, *nodes], [*range(len(arguments))], [at[v] for v in results])
+    return ProgramStage(places, inner, arguments, sum(_is_array(graph, v) for v in arguments), results)
+
+
+def _argument(node: GraphNode, k: int) -> GraphNode:
+    return GraphNode(f"{node.name}:{k}", "Placeholder", (), (), {}, (node.shapes[k],), (node.dtypes[k],), node.place)
+
+
+def _is_array(graph: FunctionGraph, value: Value) -> bool:
+    return graph.nodes[value[0]].dtypes[value[1]] is not None
+
+
+def _refuse_lists(graph: FunctionGraph, values: Sequence[Value]) -> None:
+    for place, k in values:
+        if graph.nodes[place].dtypes[k] is None:
+            raise UnsupportedOperationError(
+                f"{graph.nodes[place]} gives a tensor list, or another variant, to what is computed elsewhere"
+            )

@@ -1,0 +1,153 @@
+"""Graphs with a session that has restored what they hold: SavedModels of TensorFlow 1, those that TensorFlow 2 does not
+load, and frozen graphs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import variable_pb2
+from tensorflow.python.saved_model import loader_impl
+
+from tensorgraft.frontends.tensorflow.version1.operations import SessionOperations
+from tensorgraft.frontends.tensorflow.version1.raising import trace
+from tensorgraft.frontends.tensorflow.version1.structure import tensor
+
+v1 = tf.compat.v1
+Names = Mapping[str, str]  # of tensors ("x:0"), by what users call them
+
+
+class SessionGraph:
+    """A graph and its state. Variables and tables are read when a function first asks for them.
+
+    Arguments:
+        graph: the `GraphDef`.
+        restore: loads the graph into the default graph and what it holds into a session.
+        trainable: the names of the variables that are trained.
+    """
+
+    def __init__(self, graph: Any, restore: Callable[[Any], None], trainable: Sequence[str]) -> None:
+        self.graph = tf.Graph()
+        with self.graph.as_default():
+            self._session = v1.Session(graph=self.graph)
+            restore(self._session)
+        self._trainable = frozenset(trainable)
+        self._variables: dict[str, tf.Variable] = {}
+        self._tables: dict[str, Any] = {}
+        library = {f.signature.name: f for f in graph.library.function}
+        self._operations = SessionOperations(graph.node, library, self)
+
+    def function(self, feeds: Names, fetches: Names) -> Any:
+        """The `tf.function` of the tensors that are fed, in order, which gives a dictionary of those fetched."""
+        fetches = dict(fetches)
+        fed, results = [tensor(t) for t in feeds.values()], [tensor(t) for t in fetches.values()]
+        for t in (*feeds.values(), *fetches.values()):
+            self.spec(t)
+
+        def run(*given: tf.Tensor) -> dict[str, tf.Tensor]:
+            values = trace(self._operations, dict(zip(fed, given, strict=True)), results)
+            return dict(zip(fetches, values, strict=True))
+
+        return tf.function(run, autograph=False)
+
+    def spec(self, name: str) -> tf.TensorSpec:
+        """Of a tensor. Raises ValueError where there is none of the name."""
+        try:
+            x = self.graph.as_graph_element(name if ":" in name else f"{name}:0", allow_operation=False)
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"the graph has no tensor {name!r}") from error
+        return tf.TensorSpec(x.shape, x.dtype.base_dtype)
+
+    def ends(self) -> tuple[Names, Names]:
+        """(the placeholders, what no other node takes), by name."""
+        nodes = self._operations.nodes.values()
+        taken = {i.partition(":")[0].lstrip("^") for node in nodes for i in node.input}
+        feeds = {n.name: f"{n.name}:0" for n in nodes if n.op in ("Placeholder", "PlaceholderWithDefault")}
+        last = [n.name for n in nodes if n.name not in taken and n.name not in feeds]
+        return feeds, {n: f"{n}:0" for n in last if len(self.graph.get_operation_by_name(n).outputs)}
+
+    # ---- state -----------------------------------------------------------------------------------------------------
+
+    def variable(self, node: Any) -> tf.Variable:
+        """Raises ValueError for one that the model did not save."""
+        name = node.attr["shared_name"].s.decode() or node.name
+        if name not in self._variables:
+            with tf.init_scope():
+                value = self._read(node)
+                shape = tf.TensorShape(node.attr["shape"].shape)
+                trainable = name in self._trainable or node.name in self._trainable
+                made = tf.Variable(
+                    value, trainable=trainable, name=name, shape=shape if shape.rank is not None else None
+                )
+            self._variables[name] = made
+        return self._variables[name]
+
+    def _read(self, node: Any) -> np.ndarray:
+        with self.graph.as_default():
+            x = self.graph.get_tensor_by_name(f"{node.name}:0")
+            if node.op == "VarHandleOp":
+                x = tf.raw_ops.ReadVariableOp(resource=x, dtype=node.attr["dtype"].type)
+            try:
+                return self._session.run(x)
+            except tf.errors.FailedPreconditionError as error:
+                raise ValueError(
+                    f"the variable {node.name!r} of the graph has no value: the model was saved without it"
+                ) from error
+
+    def table(self, node: Any) -> tf.Tensor:
+        if node.name not in self._tables:
+            keys, values = (tf.as_dtype(node.attr[a].type) for a in ("key_dtype", "value_dtype"))
+            export = tf.raw_ops.LookupTableExportV2 if node.op.endswith("V2") else tf.raw_ops.LookupTableExport
+            with self.graph.as_default():
+                handle = self.graph.get_tensor_by_name(f"{node.name}:0")
+                content = self._session.run(export(table_handle=handle, Tkeys=keys, Tvalues=values))
+            with tf.init_scope():
+                rows = tf.lookup.KeyValueTensorInitializer(
+                    tf.constant(content[0], keys), tf.constant(content[1], values)
+                )
+                nothing = b"" if values == tf.string else np.zeros((), values.as_numpy_dtype)
+                self._tables[node.name] = tf.lookup.StaticHashTable(rows, nothing)
+        return self._tables[node.name].resource_handle
+
+
+def frozen_graph(path: str) -> SessionGraph:
+    """That of a file. Raises ValueError where it is none."""
+    graph = v1.GraphDef()
+    try:
+        with open(path, "rb") as file:
+            graph.ParseFromString(file.read())
+    except Exception as error:  # of protobuf
+        raise ValueError(f"{path} is no GraphDef of TensorFlow") from error
+    return SessionGraph(graph, lambda _: tf.import_graph_def(graph, name=""), [])
+
+
+def saved_graph(directory: str, meta: Any) -> SessionGraph:
+    """That of a SavedModel, of the meta graph that is chosen."""
+    tags = list(meta.meta_info_def.tags)
+    loader = loader_impl.SavedModelLoader(directory)
+    return SessionGraph(meta.graph_def, lambda session: loader.load(session, tags), _trained(meta))
+
+
+def _trained(meta: Any) -> list[str]:
+    """The names of variables that are trained: of a collection, or of objects."""
+    names = []
+    for data in meta.collection_def["trainable_variables"].bytes_list.value:
+        names.append(variable_pb2.VariableDef.FromString(data).variable_name.partition(":")[0])
+    for node in meta.object_graph_def.nodes:
+        if node.WhichOneof("kind") == "variable" and node.variable.trainable:
+            names.append(node.variable.name.partition(":")[0])
+    return names
+
+
+def chosen_meta(directory: str) -> Any:
+    """The meta graph for inference, or the only one. Raises ValueError where there is not one."""
+    metas = loader_impl.parse_saved_model(os.fspath(directory)).meta_graphs
+    serving = [m for m in metas if "serve" in m.meta_info_def.tags]
+    if len(metas) == 1 or len(serving) == 1:
+        return (serving or metas)[0]
+    raise ValueError(
+        f"{directory} has graphs of {[list(m.meta_info_def.tags) for m in metas]}, none of which is chosen"
+    )

@@ -1,0 +1,233 @@
+"""What single operations of a TensorFlow 1 graph become in a function of TensorFlow 2.
+
+Variables by reference are `tf.Variable`s: an operation that writes one is that on resources of the same name
+(`ScatterAdd`: `ResourceScatterAdd`), and one that takes its value reads it then. Arrays of tensors are tensor lists:
+the list goes where the array's flow goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry, ops
+from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
+
+from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError
+from tensorgraft.frontends.tensorflow.version1.structure import Tensor, tensor
+
+
+class Holder(Protocol):
+    """What has the state of a graph: a session, usually."""
+
+    graph: tf.Graph
+
+    def variable(self, node: Any) -> tf.Variable: ...
+
+    def table(self, node: Any) -> tf.Tensor: ...
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A variable by reference."""
+
+    variable: tf.Variable
+
+
+@dataclass(frozen=True)
+class ArrayHandle:
+    """A `TensorArrayV3`: its list is in the flow."""
+
+    dtype: tf.DType
+    shape: tf.TensorShape  # of an element
+
+    @property
+    def element(self) -> tf.Tensor:
+        extents = None if self.shape.rank is None else [-1 if n is None else n for n in self.shape.as_list()]
+        return tf.constant(-1 if extents is None else extents, tf.int32)
+
+
+def value_of(x: Any) -> tf.Tensor:
+    """What an operation sees that takes a value."""
+    if isinstance(x, Reference):
+        return x.variable.read_value()
+    if isinstance(x, ArrayHandle):
+        raise UnsupportedOperationError("a TensorArray of a TensorFlow 1 graph is used as a value")
+    return x
+
+
+class SessionOperations:
+    """The nodes of a graph, the functions that they call, and how each node is traced."""
+
+    def __init__(self, nodes: Sequence[Any], library: Mapping[str, Any], holder: Holder) -> None:
+        self.nodes = {node.name: node for node in nodes}
+        self.places = {node.name: i for i, node in enumerate(nodes)}
+        self.holder, self._library = holder, library
+        self._functions: dict[str, tuple[SessionOperations, list[Tensor], list[Tensor], list[str]]] = {}
+
+    def has_function(self, name: str) -> bool:
+        return name in self._library
+
+    def function(self, name: str) -> tuple[SessionOperations, list[Tensor], list[Tensor], list[str]]:
+        """A function of the library: (its nodes, its arguments, its results, nodes that have to run)."""
+        if name not in self._functions:
+            definition = self._library[name]
+            with self.holder.graph.as_default():  # which has the functions that it calls
+                graph, flat = function_def_to_graph_def(definition)
+            signature = definition.signature
+            self._functions[name] = (
+                SessionOperations(graph.node, self._library, self.holder),
+                [Tensor(a.name) for a in signature.input_arg],
+                [tensor(flat[definition.ret[a.name]]) for a in signature.output_arg],
+                list(definition.control_ret.values()),
+            )
+        return self._functions[name]
+
+    def run(self, node: Any, operands: list[Any]) -> Sequence[Any]:
+        """The results. Raises ValueError for a placeholder, which was not fed, UnsupportedOperationError for what calls
+        a function or writes by reference in a way that is not known here."""
+        special = _SPECIAL.get(node.op)
+        if special is not None:
+            return special(self, node, operands)
+        if node.op in _ARRAYS:
+            return _ARRAYS[node.op](node, *operands)
+        definition = op_def_registry.get(node.op)
+        if definition is not None and any(a.is_ref for a in definition.input_arg):
+            return _by_reference(node, operands)
+        if any(a.WhichOneof("value") == "func" or a.list.func for a in node.attr.values()):
+            raise UnsupportedOperationError(f"{node.op} {node.name!r} of a TensorFlow graph calls a function")
+        graph: Any = ops.get_default_graph()
+        attributes = {k: a for k, a in node.attr.items() if k == _GRADIENT or not k.startswith("_")}
+        op = graph._create_op_internal(node.op, [value_of(x) for x in operands], name=node.name, attrs=attributes)
+        return op.outputs
+
+
+_GRADIENT = "_gradient_op_type"  # a custom one, without which there is to be none
+
+
+# ---- variables -------------------------------------------------------------------------------------------------------
+
+
+def _variable(self: SessionOperations, node: Any, operands: list[Any]) -> list[Any]:
+    variable = self.holder.variable(node)
+    graph: Any = ops.get_default_graph()
+    graph.watch_variable(variable)  # or it would be known by its handle alone
+    return [variable.handle if node.op == "VarHandleOp" else Reference(variable)]
+
+
+def _table(self: SessionOperations, node: Any, operands: list[Any]) -> list[Any]:
+    return [self.holder.table(node)]
+
+
+def _identity(self: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
+    (x,) = operands
+    if node.op == "RefIdentity" or isinstance(x, ArrayHandle) or not isinstance(x, Reference | tf.Tensor):
+        return [x]
+    # a flow says that it is a number
+    return [tf.identity(value_of(x))]
+
+
+def _placeholder(self: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
+    raise ValueError(
+        f"the placeholder {node.name!r} ({tf.as_dtype(node.attr['dtype'].type).name}) of the graph is asked for, and is"
+        " none of the signature's inputs: choose feeds and fetches with .function(feeds, fetches)"
+    )
+
+
+_RESOURCES = {
+    "Assign": "AssignVariableOp",
+    "AssignAdd": "AssignAddVariableOp",
+    "AssignSub": "AssignSubVariableOp",
+    "IsVariableInitialized": "VarIsInitializedOp",
+}
+
+
+def _by_reference(node: Any, operands: list[Any]) -> list[Any]:
+    """The operation on resources of this name; what it gives by reference is the variable."""
+    old = op_def_registry.get(node.op)
+    name = _RESOURCES.get(node.op, f"{node.op}V2" if "Table" in node.op else f"Resource{node.op}")
+    new = op_def_registry.get(name)
+    if new is None:
+        raise UnsupportedOperationError(
+            f"{node.op} {node.name!r} of a TensorFlow 1 graph writes by reference, and there is no such operation on"
+            " resources: leave this part to TensorFlow"
+        )
+    graph: Any = ops.get_default_graph()
+    inputs = [x.variable.handle if a.is_ref and isinstance(x, Reference) else value_of(x)
+              for a, x in zip(old.input_arg, operands, strict=True)]  # fmt: skip
+    own = {a.name for a in new.attr}
+    attributes = {k: a for k, a in node.attr.items() if k in own}
+    if "dtype" in own and "dtype" not in attributes:
+        attributes["dtype"] = node.attr["T"]
+    op = graph._create_op_internal(name, inputs, name=node.name, attrs=attributes)
+    if not any(a.is_ref for a in old.output_arg):
+        return list(op.outputs)
+    return [x for x in operands if isinstance(x, Reference)][:1]
+
+
+_SPECIAL: dict[str, Callable[[SessionOperations, Any, list[Any]], Sequence[Any]]] = {
+    **dict.fromkeys(["Variable", "VariableV2", "VarHandleOp"], _variable),
+    **dict.fromkeys(["HashTable", "HashTableV2"], _table),
+    **dict.fromkeys(["Identity", "RefIdentity"], _identity),
+    **dict.fromkeys(["Placeholder", "PlaceholderV2"], _placeholder),
+}
+
+
+# ---- arrays of tensors -----------------------------------------------------------------------------------------------
+
+_raw = tf.raw_ops
+
+
+def _array(node: Any, size: Any) -> list[Any]:
+    handle = ArrayHandle(tf.as_dtype(node.attr["dtype"].type), tf.TensorShape(node.attr["element_shape"].shape))
+    return [handle, _raw.TensorListReserve(
+        element_shape=handle.element, num_elements=value_of(size), element_dtype=handle.dtype
+    )]  # fmt: skip
+
+
+def _write(node: Any, array: ArrayHandle, index: Any, x: Any, flow: Any) -> list[Any]:
+    return [_raw.TensorListSetItem(input_handle=flow, index=value_of(index), item=value_of(x))]
+
+
+def _read(node: Any, array: ArrayHandle, index: Any, flow: Any) -> list[Any]:
+    return [_raw.TensorListGetItem(
+        input_handle=flow, index=value_of(index), element_shape=array.element, element_dtype=array.dtype
+    )]  # fmt: skip
+
+
+def _gather(node: Any, array: ArrayHandle, indices: Any, flow: Any) -> list[Any]:
+    return [_raw.TensorListGather(
+        input_handle=flow, indices=value_of(indices), element_shape=array.element, element_dtype=array.dtype
+    )]  # fmt: skip
+
+
+def _scatter(node: Any, array: ArrayHandle, indices: Any, x: Any, flow: Any) -> list[Any]:
+    return [_raw.TensorListScatterIntoExistingList(
+        input_handle=flow, tensor=value_of(x), indices=value_of(indices)
+    )]  # fmt: skip
+
+
+def _concat(node: Any, array: ArrayHandle, flow: Any) -> Sequence[Any]:
+    return list(_raw.TensorListConcatV2(
+        input_handle=flow, element_shape=array.element, leading_dims=tf.constant([], tf.int64),
+        element_dtype=array.dtype,
+    ))  # fmt: skip
+
+
+def _split(node: Any, array: ArrayHandle, x: Any, lengths: Any, flow: Any) -> list[Any]:
+    return [_raw.TensorListSplit(tensor=value_of(x), element_shape=array.element, lengths=value_of(lengths))]
+
+
+_ARRAYS: dict[str, Callable[..., Sequence[Any]]] = {
+    "TensorArrayV3": _array,
+    "TensorArrayWriteV3": _write,
+    "TensorArrayReadV3": _read,
+    "TensorArrayGatherV3": _gather,
+    "TensorArrayScatterV3": _scatter,
+    "TensorArrayConcatV3": _concat,
+    "TensorArraySplitV3": _split,
+    "TensorArraySizeV3": lambda node, array, flow: [_raw.TensorListLength(input_handle=flow)],
+    "TensorArrayCloseV3": lambda node, array: [],
+}

@@ -1,0 +1,258 @@
+"""A graph of TensorFlow 1, traced anew: loops as `tf.while_loop`, branches as `tf.cond`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError
+from tensorgraft.frontends.tensorflow.version1.operations import SessionOperations, value_of
+from tensorgraft.frontends.tensorflow.version1.structure import FrameStructure, Loop, Tensor, kind
+
+# how much of the shapes of a loop's variables is held to: all, the number of axes, nothing
+_HELD: Sequence[Callable[[tf.TensorShape], tf.TensorShape]] = (
+    lambda shape: shape,
+    lambda shape: tf.TensorShape([None] * shape.rank if shape.rank is not None else None),
+    lambda shape: tf.TensorShape(None),
+)
+
+
+def trace(
+    operations: SessionOperations, fed: Mapping[Tensor, Any], results: Sequence[Tensor], effects: Sequence[str] = ()
+) -> list[tf.Tensor]:
+    """The results in the graph that is being traced. Nodes come in the order in which the graph has them, as far as
+    their inputs allow: where TensorFlow 1 says no order, the program's is taken. `effects`: nodes that have to
+    run, too.
+
+    Raises ValueError for a placeholder that is not fed, UnsupportedOperationError for what cannot be raised."""
+    structure = FrameStructure(operations.nodes, [*results, *map(Tensor, effects)], fed)
+    return [value_of(x) for x in _Scope(operations, structure, fed).all(results, effects)]
+
+
+def call(operations: SessionOperations, name: str, operands: Sequence[Any]) -> list[tf.Tensor]:
+    """A function of the graph's library, in the place of its call."""
+    inner, arguments, results, effects = operations.function(name)
+    return trace(inner, dict(zip(arguments, operands, strict=True)), results, effects)
+
+
+def _called(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
+    return call(operations, node.attr["f"].func.name, operands)
+
+
+def _if(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
+    then, otherwise = (lambda a=a: call(operations, node.attr[a].func.name, operands[1:])
+                       for a in ("then_branch", "else_branch"))  # fmt: skip
+    return list(tf.nest.flatten(tf.cond(_truth(operands[0]), then, otherwise)))
+
+
+def _case(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
+    names = [f.name for f in node.attr["branches"].list.func]
+    branches = [lambda name=name: call(operations, name, operands[1:]) for name in names]
+    return list(tf.nest.flatten(tf.switch_case(value_of(operands[0]), branches)))
+
+
+def _while(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
+    fixed = [i for i, x in enumerate(operands) if not isinstance(x, tf.Tensor) or x.dtype == tf.resource]
+    moving = [i for i in range(len(operands)) if i not in fixed]
+
+    def whole(state: Sequence[tf.Tensor]) -> list[Any]:
+        values = dict(zip(moving, state, strict=True))
+        return [values.get(i, x) for i, x in enumerate(operands)]
+
+    def goes_on(*state: tf.Tensor) -> tf.Tensor:
+        return _truth(call(operations, node.attr["cond"].func.name, whole(state))[0])
+
+    def step(*state: tf.Tensor) -> list[tf.Tensor]:
+        after = call(operations, node.attr["body"].func.name, whole(state))
+        return [after[i] for i in moving]
+
+    return whole(_looped(goes_on, step, [operands[i] for i in moving]))
+
+
+def _truth(x: Any) -> tf.Tensor:
+    """Of a condition, which may be a number."""
+    x = value_of(x)
+    if x.dtype == tf.bool and x.shape.rank == 0:
+        return x
+    return tf.size(x) > 0 if x.shape.rank else tf.cast(x, tf.bool)
+
+
+_FUNCTIONAL: dict[str, Callable[[SessionOperations, Any, list[Any]], Sequence[Any]]] = {
+    **dict.fromkeys(["PartitionedCall", "StatefulPartitionedCall"], _called),
+    **dict.fromkeys(["If", "StatelessIf"], _if),
+    **dict.fromkeys(["Case", "StatelessCase"], _case),
+    **dict.fromkeys(["While", "StatelessWhile"], _while),
+}
+
+
+class _Scope:
+    """A graph that is being traced: the whole one, or a step of a loop, or a branch."""
+
+    def __init__(
+        self,
+        operations: SessionOperations,
+        structure: FrameStructure,
+        known: Mapping[Tensor, Any],
+        branch: tuple[Tensor, int] | None = None,
+    ) -> None:
+        self.operations, self.structure, self.branch = operations, structure, branch
+        self._values = dict(known)
+        self._done = {t.node for t in known}
+
+    def all(self, results: Sequence[Tensor], effects: Sequence[str] = ()) -> list[Any]:
+        asked = self._waited_for([*(t.node for t in results if not self._is_known(t)), *effects])
+        place = self.operations.places
+        for name in sorted(asked, key=place.__getitem__):
+            self._run(name)
+        return [self._value(t) for t in results]
+
+    def _is_known(self, t: Tensor) -> bool:
+        taken = self._taken(t)
+        return t in self._values or (taken is not None and taken in self._values)
+
+    def _taken(self, t: Tensor) -> Tensor | None:
+        """In a branch: what a `Switch` takes in from outside."""
+        return self.structure.inputs[t.node][0] if self.branch and self.structure.takes(t, *self.branch) else None
+
+    def _value(self, t: Tensor) -> Any:
+        if t in self._values:
+            return self._values[t]
+        taken = self._taken(t)
+        if taken is not None and taken in self._values:
+            return self._values[taken]
+        node = self.structure.nodes[t.node]
+        raise UnsupportedOperationError(
+            f"{node.op} {node.name!r} of a TensorFlow 1 graph gives a value in one branch, or in a loop, that is asked"
+            " for outside: fetch what comes of it after the Merge or the Exit"
+        )
+
+    # ---- the order -------------------------------------------------------------------------------------------------
+
+    def _before(self, name: str) -> list[str]:
+        """The nodes that have to be there first."""
+        structure = self.structure
+        values, controls = structure.before(name)
+        if self._is_merge(name):
+            p, _ = structure.merged_by(name)
+            group = structure.together(name)
+            values = [p, *(t for m in group for t in self._branch_inputs(m)[0])]
+            controls = [c for m in group for c in (*structure.controls[m], *self._branch_inputs(m)[1])]
+        return [t.node for t in values if not self._is_known(t)] + [c for c in controls if self._is_here(c)]
+
+    def _branch_inputs(self, merge: str) -> tuple[list[Tensor], list[str]]:
+        p, sides = self.structure.merged_by(merge)
+        inputs = self.structure.inputs[merge]
+        parts = [self.structure.outside([inputs[i]], p, side) for side, i in enumerate(sides)]
+        return [t for values, _ in parts for t in values], [c for _, controls in parts for c in controls]
+
+    def _is_merge(self, name: str) -> bool:
+        return kind(self.structure.nodes[name]) == "Merge" and not self.structure.is_loop_merge(name)
+
+    def _is_here(self, name: str) -> bool:
+        """A node is traced in this graph, not around it."""
+        if self.branch is not None and self.branch not in self.structure.branches_of(name):
+            return False
+        return name not in self._done and self.structure.nodes[name].op not in ("LoopCond", "Switch", "RefSwitch")
+
+    def _waited_for(self, names: Iterable[str]) -> set[str]:
+        stack, seen = [n for n in names if n not in self._done], set()
+        while stack:
+            name = stack.pop()
+            if name not in seen:
+                seen.add(name)
+                stack += [n for n in self._before(name) if n not in seen]
+        return seen
+
+    def _run(self, name: str) -> None:
+        stack = [name]
+        while stack:
+            top = stack[-1]
+            missing = [n for n in self._before(top) if n not in self._done]
+            if missing:
+                stack += missing
+                continue
+            stack.pop()
+            if top not in self._done:
+                self._trace(top)
+
+    def _trace(self, name: str) -> None:
+        node, structure = self.structure.node(name), self.structure
+        if self._is_merge(name):
+            self._branching(structure.together(name))
+        elif kind(node) == "Exit":
+            self._loop(structure.loop(name))
+        else:
+            if kind(node) not in ("Switch", "Enter", "Merge"):  # of which there is no value here
+                operands = [self._value(t) for t in structure.inputs[name]]
+                for i, x in enumerate(self._results(node, operands)):
+                    self._values[Tensor(name, i)] = x
+            self._done.add(name)
+
+    def _results(self, node: Any, operands: list[Any]) -> Sequence[Any]:
+        if node.op in _FUNCTIONAL:
+            return _FUNCTIONAL[node.op](self.operations, node, operands)
+        if self.operations.has_function(node.op):
+            return call(self.operations, node.op, operands)
+        return self.operations.run(node, operands)
+
+    # ---- loops -----------------------------------------------------------------------------------------------------
+
+    def _loop(self, loop: Loop) -> None:
+        structure = self.structure
+        merges, exits = loop.merges, structure.members(loop, "Exit")
+        init = [value_of(self._value(structure.entry(m))) for m in merges]
+        constants = {Tensor(e): self._value(structure.inputs[e][0]) for e in loop.constants}
+        switches = [(s, merges.index(structure.inputs[s][0].node)) for s in structure.members(loop, "Switch")]
+
+        def inside(state: Sequence[tf.Tensor], going_on: bool) -> _Scope:
+            known = {**constants, **{Tensor(m): x for m, x in zip(merges, state, strict=True)}}
+            if going_on:
+                known |= {Tensor(s, 1): state[i] for s, i in switches}
+            return _Scope(self.operations, structure, known)
+
+        def goes_on(*state: tf.Tensor) -> tf.Tensor:
+            return value_of(inside(state, False).all(structure.inputs[loop.condition][:1])[0])
+
+        def step(*state: tf.Tensor) -> list[tf.Tensor]:
+            return [value_of(x) for x in inside(state, True).all([structure.following(m) for m in merges])]
+
+        after = _looped(goes_on, step, init)
+        for name in exits:
+            switch = structure.inputs[name][0].node
+            self._values[Tensor(name)] = after[dict(switches)[switch]]
+        self._done.update(exits)
+
+    # ---- branches --------------------------------------------------------------------------------------------------
+
+    def _branching(self, group: Sequence[str]) -> None:
+        structure = self.structure
+        p = structure.merged_by(group[0])[0]
+        outer = {t: self._value(t) for m in group for t in self._branch_inputs(m)[0]}
+
+        def branch(side: int) -> Callable[[], list[tf.Tensor]]:
+            def run() -> list[tf.Tensor]:
+                chosen = [structure.merged_by(m)[1][side] for m in group]
+                scope = _Scope(self.operations, structure, outer, (p, side))
+                values = scope.all([structure.inputs[m][i] for m, i in zip(group, chosen, strict=True)])
+                return [*map(value_of, values), *(tf.constant(i, tf.int32) for i in chosen)]
+
+            return run
+
+        results = tf.nest.flatten(tf.cond(value_of(self._value(p)), branch(1), branch(0)))
+        for i, name in enumerate(group):
+            self._values[Tensor(name)], self._values[Tensor(name, 1)] = results[i], results[len(group) + i]
+        self._done.update(group)
+
+
+def _looped(goes_on: Callable[..., Any], step: Callable[..., Any], init: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Shapes of a loop's variables may change where the graph lets them: they are held to as far as they hold."""
+    for held in _HELD:
+        try:
+            shapes = [held(x.shape) for x in init]
+            return list(tf.nest.flatten(tf.while_loop(goes_on, step, init, shape_invariants=shapes)))
+        except ValueError as error:
+            if held is _HELD[-1] or "shape" not in str(error):
+                raise
+    raise AssertionError

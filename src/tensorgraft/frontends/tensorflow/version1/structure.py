@@ -1,0 +1,285 @@
+"""Loops and branches among the nodes of a graph of TensorFlow 1.
+
+A loop is a frame: `Enter`, `Merge` (with `NextIteration`), `LoopCond`, `Switch`, `Exit`. A branch is what lies between
+`Switch`es of one predicate and a `Merge`; a node is in a branch by what it depends on, control inputs included.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError
+
+
+class Tensor(NamedTuple):
+    """A node's result, by name."""
+
+    node: str
+    place: int = 0  # among its results
+
+
+Branches = frozenset[tuple[Tensor, int]]  # which side of which predicates
+NOWHERE: Branches = frozenset()
+
+
+def tensor(name: str) -> Tensor:
+    """Of `name`, `name:1`."""
+    node, _, index = name.partition(":")
+    return Tensor(node, int(index or 0))
+
+
+@dataclass
+class Loop:
+    """A frame: variables, by their `Merge`s, and what goes in and stays as it is."""
+
+    name: str
+    enters: list[str] = field(default_factory=list)
+    merges: list[str] = field(default_factory=list)
+    constants: list[str] = field(default_factory=list)  # `Enter`s that no `Merge` takes
+    condition: str = ""  # the `LoopCond`
+
+
+def kind(node: Any) -> str:
+    """The operation, without the prefix of those by reference."""
+    op = node.op
+    return op.removeprefix("Ref") if op.removeprefix("Ref") in _FLOW else op
+
+
+_FLOW = ("Switch", "Merge", "Enter", "Exit", "NextIteration", "Identity")
+
+
+class FrameStructure:
+    """Of the nodes that some results need."""
+
+    def __init__(self, nodes: Mapping[str, Any], results: Iterable[Tensor], fed: Iterable[Tensor]) -> None:
+        self.nodes = nodes
+        self._fed = frozenset(fed)
+        self.inputs = {name: self._inputs(node) for name, node in nodes.items()}
+        self.controls = {name: [i[1:] for i in node.input if i.startswith("^")] for name, node in nodes.items()}
+        self.needed = self._reached([t for t in results if t not in self._fed])
+        self.loops = self._loops()
+        self._states: dict[str, Branches] = {}
+
+    def _inputs(self, node: Any) -> list[Tensor]:
+        return [tensor(i) for i in node.input if not i.startswith("^")]
+
+    def node(self, name: str) -> Any:
+        if name not in self.nodes:
+            raise ValueError(f"the graph has no node {name!r}")
+        return self.nodes[name]
+
+    def _reached(self, results: Iterable[Tensor]) -> set[str]:
+        stack = [t.node for t in results]
+        seen: set[str] = set()
+        while stack:
+            name = stack.pop()
+            if name in seen:
+                continue
+            self.node(name)
+            seen.add(name)
+            stack += [t.node for t in self.inputs[name] if t not in self._fed]
+            stack += [c for c in self.controls[name] if Tensor(c) not in self._fed]
+        return seen
+
+    # ---- loops -----------------------------------------------------------------------------------------------------
+
+    def _loops(self) -> dict[str, Loop]:
+        loops: dict[str, Loop] = {}
+        self._loop_of: dict[str, Loop] = {}  # of Enter, Merge, Switch, Exit, NextIteration
+        needed = [name for name in self.nodes if name in self.needed]
+        for name in needed:
+            if kind(self.nodes[name]) == "Enter":
+                frame = self.nodes[name].attr["frame_name"].s.decode()
+                loop = self._loop_of[name] = loops.setdefault(frame, Loop(frame))
+                loop.enters.append(name)
+        for name in needed:
+            if self.is_loop_merge(name):
+                loop = self._loop_of[name] = self._loop_of[self._entry(name)]
+                loop.merges.append(name)
+        for name in needed:
+            inputs = self.inputs[name]
+            if kind(self.nodes[name]) == "Switch" and self.nodes[inputs[1].node].op == "LoopCond":
+                loop = self._loop_of[name] = self._loop_of[inputs[0].node]
+                loop.condition = inputs[1].node
+        for name in needed:
+            if kind(self.nodes[name]) == "Exit":
+                self._loop_of[name] = self._loop_of[self.inputs[name][0].node]
+        for loop in loops.values():
+            entered = {self._entry(m) for m in loop.merges}
+            loop.constants = [e for e in loop.enters if e not in entered]
+        return loops
+
+    def _entry(self, merge: str) -> str:
+        return next(t.node for t in self.inputs[merge] if kind(self.nodes[t.node]) == "Enter")
+
+    def entry(self, merge: str) -> Tensor:
+        """What a variable of a loop begins with."""
+        return self.inputs[self._entry(merge)][0]
+
+    def following(self, merge: str) -> Tensor:
+        """What it becomes at the end of a step."""
+        after = next(t.node for t in self.inputs[merge] if kind(self.nodes[t.node]) == "NextIteration")
+        return self.inputs[after][0]
+
+    def is_loop_merge(self, name: str) -> bool:
+        if kind(self.nodes[name]) != "Merge":
+            return False
+        return any(kind(self.nodes[t.node]) == "NextIteration" for t in self.inputs[name])
+
+    def is_loop_switch(self, name: str) -> bool:
+        return kind(self.nodes[name]) == "Switch" and name in self._loop_of
+
+    def loop(self, name: str) -> Loop:
+        return self._loop_of[name]
+
+    def members(self, loop: Loop, of: str) -> list[str]:
+        return [n for n, its in self._loop_of.items() if its is loop and kind(self.nodes[n]) == of]
+
+    # ---- branches --------------------------------------------------------------------------------------------------
+
+    def predicate(self, t: Tensor) -> Tensor:
+        """The one that decides, through nodes that hand it on."""
+        while t not in self._fed and kind(self.nodes[t.node]) == "Identity":
+            t = self.inputs[t.node][0]
+        return t
+
+    def branches(self, t: Tensor) -> Branches:
+        """Where a value is there."""
+        if t in self._fed:
+            return NOWHERE
+        inside = self.branches_of(t.node)
+        if kind(self.nodes[t.node]) == "Switch" and not self.is_loop_switch(t.node):
+            return inside | {(self.predicate(self.inputs[t.node][1]), t.place)}
+        return inside
+
+    def branches_of(self, name: str) -> Branches:
+        """Where a node runs. Iterative: graphs are deep."""
+        stack = [name]
+        while stack:
+            top = stack[-1]
+            missing = [n for n in self._before(top) if n not in self._states]
+            if missing:
+                stack += missing
+                continue
+            stack.pop()
+            if top not in self._states:
+                self._states[top] = self._joined(top)
+        return self._states[name]
+
+    def before(self, name: str) -> tuple[list[Tensor], list[str]]:
+        """(values, nodes) that a node waits for: those that go into a loop, for all that is in it."""
+        loop = self._loop_of.get(name)
+        names = [name] if loop is None else loop.enters
+        values = [t for n in names for t in self.inputs[n]]
+        return values, [c for n in names for c in self.controls[n] if Tensor(c) not in self._fed]
+
+    def _before(self, name: str) -> list[str]:
+        values, controls = self.before(name)
+        return [*(t.node for t in values if t not in self._fed), *controls]
+
+    def _joined(self, name: str) -> Branches:
+        values, controls = self.before(name)
+        sides = [self.branches(t) for t in values]
+        around = frozenset().union(*sides, *(self._states[c] for c in controls))
+        if kind(self.nodes[name]) == "Merge" and name not in self._loop_of:
+            p = _deciding(sides)
+            return around if p is None else frozenset(b for b in around if b[0] != p)
+        return around
+
+    def merged_by(self, merge: str) -> tuple[Tensor, list[int]]:
+        """(the predicate by which a `Merge` is decided, which of its inputs is there where it is false, and true).
+        Raises UnsupportedOperationError where there is not one."""
+        sides = [self.branches(t) for t in self.inputs[merge]]
+        p = _deciding(sides)
+        if p is None:
+            raise UnsupportedOperationError(
+                f"the Merge {merge!r} of a TensorFlow 1 graph joins {len(sides)} values that no one predicate tells"
+                " apart: write it with tf.cond, or leave this part to TensorFlow"
+            )
+        return p, [next(i for i, s in enumerate(sides) if (p, side) in s) for side in (0, 1)]
+
+    def together(self, merge: str) -> list[str]:
+        """The `Merge`s that belong to one branching: of the same predicate, none of which needs another."""
+        p, around, level = self.merged_by(merge)[0], self.branches_of(merge), self._level(merge)
+        alike = [m for m in self._merges if self.merged_by(m)[0] == p and self.branches_of(m) == around]
+        return [m for m in alike if self._level(m) == level]
+
+    @functools.cached_property
+    def _merges(self) -> list[str]:
+        needed = [n for n in self.nodes if n in self.needed]
+        return [n for n in needed if kind(self.nodes[n]) == "Merge" and not self.is_loop_merge(n)]
+
+    @functools.cached_property
+    def _levels(self) -> dict[str, int]:
+        return {}
+
+    def _level(self, merge: str) -> int:
+        """How many branchings by the same predicate come before."""
+        stack = [merge]
+        while stack:
+            top = stack[-1]
+            before = self._alike_before(top)
+            missing = [m for m in before if m not in self._levels]
+            if missing:
+                stack += missing
+                continue
+            stack.pop()
+            self._levels[top] = 1 + max((self._levels[m] for m in before), default=-1)
+        return self._levels[merge]
+
+    def _alike_before(self, merge: str) -> list[str]:
+        p = self.merged_by(merge)[0]
+        seen, found, stack = {merge}, [], [merge]
+        while stack:
+            for name in self._before(stack.pop()):
+                if name not in seen:
+                    seen.add(name)
+                    if name in self._merge_set and self.merged_by(name)[0] == p:
+                        found.append(name)
+                    else:
+                        stack.append(name)
+        return found
+
+    @functools.cached_property
+    def _merge_set(self) -> frozenset[str]:
+        return frozenset(self._merges)
+
+    def outside(self, results: Sequence[Tensor], p: Tensor, side: int) -> tuple[list[Tensor], list[str]]:
+        """(values, nodes) around a branch that it waits for; what `Switch`es take in, among them."""
+        here = (p, side)
+        found: tuple[dict[Tensor, None], dict[str, None]] = {}, {}
+        seen: set[Tensor] = set()
+        stack = list(results)
+        while stack:
+            t = stack.pop()
+            if t in seen:
+                continue
+            seen.add(t)
+            if here not in self.branches(t):
+                found[0][t] = None
+            elif self.takes(t, p, side):
+                found[0][self.inputs[t.node][0]] = None
+            else:
+                values, controls = self.before(t.node)
+                stack += values
+                stack += [Tensor(c) for c in controls if here in self.branches_of(c)]
+                found[1].update(dict.fromkeys(c for c in controls if here not in self.branches_of(c)))
+        return list(found[0]), list(found[1])
+
+    def takes(self, t: Tensor, p: Tensor, side: int) -> bool:
+        """A value is what a `Switch` lets into this branch."""
+        node = self.nodes[t.node]
+        if kind(node) != "Switch" or self.is_loop_switch(t.node) or t.place != side:
+            return False
+        return self.predicate(self.inputs[t.node][1]) == p
+
+
+def _deciding(sides: Sequence[Branches]) -> Tensor | None:
+    """The predicate that is false where one value is there and true where the other one is."""
+    if len(sides) != 2:
+        return None
+    found = [p for p, side in sides[0] if (p, 1 - side) in sides[1] and (p, 1 - side) not in sides[0]]
+    return found[0] if len(found) == 1 else None

@@ -1,0 +1,190 @@
+"""What `tensorgraft run` does to TensorFlow's functions: the same numbers, nothing stale, all that is left said."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.datasets import load_digits
+from tests.frontends.tensorflow.samples import numbers
+
+from tensorgraft.errors import FallbackError
+from tensorgraft.frontends.tensorflow.held import held_on
+from tensorgraft.frontends.tensorflow.switched.switch import FunctionSwitch
+from tensorgraft.hub import registry
+
+X = tf.constant(numbers((4, 3)))
+
+
+def switched(backend: str, program: Callable[[], Any], strict: bool = False) -> tuple[Any, FunctionSwitch]:
+    switch = FunctionSwitch(registry.get(backend), strict)
+    undo = switch.install()
+    try:
+        return program(), switch
+    finally:
+        undo()
+
+
+@pytest.fixture(params=["numpy", "jax"])
+def backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    yield request.param
+
+
+def fit(steps: int) -> dict[str, list[float]]:
+    x, y = load_digits(return_X_y=True)
+    x, y = (x[:200] / 16).astype("float32"), y[:200]
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    model = keras.Sequential(
+        [layers.Dense(16, "relu"), layers.Dropout(0.2), layers.BatchNormalization(), layers.Dense(10, "softmax")]
+    )
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"], steps_per_execution=steps)
+    history = model.fit(x, y, epochs=2, batch_size=50, validation_split=0.2, verbose=0).history
+    history["test"] = model.evaluate(x, y, batch_size=100, verbose=0)
+    history["predicted"] = list(model.predict(x[:20], verbose=0).sum(1))
+    return history
+
+
+@pytest.mark.parametrize("steps", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_fit(steps: int) -> None:
+    """Iterators, optionals and the loop over several steps are TensorFlow's; what they call is the backend's."""
+    want = fit(steps)
+    got, switch = switched("jax", lambda: fit(steps))
+    assert got.keys() == want.keys()
+    for name, values in want.items():
+        np.testing.assert_allclose(got[name], values, rtol=1e-4, atol=1e-5)
+    assert switch.calls["multi_step_on_iterator"] and not switch.left
+
+
+def loop() -> list[Any]:
+    w, b = tf.Variable(numbers((3, 2))), tf.Variable(tf.zeros(2))
+    count = tf.Variable(0)
+
+    @tf.function
+    def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, x @ w + b))
+        for v, d in zip([w, b], tape.gradient(loss, [w, b]), strict=True):
+            v.assign_sub(0.5 * d)
+        count.assign_add(1)
+        return loss
+
+    seen = [step(X, tf.constant([0, 1, 1, 0])) for _ in range(3)]
+    kept = w.read_value()
+    w[0].assign([1.0, 2.0])  # TensorFlow writes between the calls, in every way that it has
+    b.scatter_update(tf.IndexedSlices(tf.constant([3.0]), tf.constant([1])))
+    tf.raw_ops.AssignAddVariableOp(resource=w.handle, value=tf.ones((3, 2)))
+    seen += [step(X, tf.constant([0, 1, 1, 0])), w + 0.0, b + 0.0, count + 0]
+    b.scatter_add(tf.IndexedSlices(tf.constant([3.0]), tf.constant([0])))
+    return [*seen, step(X, tf.constant([1, 1, 1, 0])), w + 0.0, b + 0.0, kept]
+
+
+def derivatives() -> list[Any]:
+    w = tf.Variable(numbers((3, 2)))
+
+    @tf.function
+    def f(x: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(tf.tanh(x @ w) ** 2)
+
+    @tf.custom_gradient
+    def doubled(x: tf.Tensor) -> Any:
+        return x * 1.0, lambda d: d * 2.0
+
+    with tf.GradientTape(persistent=True) as outer:
+        outer.watch(X)
+        with tf.GradientTape() as tape:
+            y = f(doubled(X)) * 2.0
+        d = tape.gradient(y, w)
+        size = tf.reduce_sum(d * d)
+    return [y, d, *outer.gradient(y, [X, w]), outer.gradient(size, w)]
+
+
+def checks() -> list[Any]:
+    v = tf.Variable(1.0)
+
+    @tf.function
+    def f(x: tf.Tensor) -> tf.Tensor:
+        v.assign_add(1.0)
+        tf.debugging.assert_less(tf.reduce_sum(x), 0.0)
+        v.assign(100.0)
+        return x
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        f(X + 9.0)
+    return [v + 0.0, f(X - 9.0), v + 0.0]
+
+
+@pytest.mark.parametrize("program", [loop, derivatives, checks], ids=lambda f: f.__name__)
+def test_program(program: Callable[[], list[Any]], backend: str) -> None:
+    want = program()
+    got, switch = switched(backend, program)
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(g, w, rtol=2e-5, atol=1e-5)
+    assert switch.calls and not switch.left
+
+
+def odd() -> list[Any]:
+    v = tf.Variable(2.0)
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0, 1], [5, 7]), -1)
+
+    @tf.function
+    def f(x: tf.Tensor, keys: tf.Tensor) -> list[tf.Tensor]:
+        y = tf.reduce_sum(x * v)
+        twice = tf.py_function(lambda a: a.numpy() * 2, [y], tf.float32)
+        v.assign(y)
+        found = table.lookup(keys)
+        for i in tf.range(2):
+            v.assign_add(tf.cast(tf.strings.to_number(tf.strings.as_string(i)), tf.float32))
+        return [twice * v, tf.cast(found, tf.float32) * v, tf.strings.join([tf.strings.as_string(keys), "!"])]
+
+    return [*f(X, tf.constant([1, 0])), v + 0.0]
+
+
+def test_what_tensorflow_computes_is_counted(backend: str) -> None:
+    want = odd()
+    got, switch = switched(backend, odd)
+    for g, w in zip(got, want, strict=True):
+        if w.dtype == tf.string:
+            assert g.numpy().tolist() == w.numpy().tolist()
+        else:
+            np.testing.assert_allclose(g, w, rtol=2e-5)
+    assert {name for name, _ in switch.left} >= {"EagerPyFunc", "AsString", "StringJoin"}
+    with pytest.raises(FallbackError, match="would have to compute"):
+        switched(backend, odd, strict=True)
+
+
+def test_a_list_of_tensors_that_a_tape_keeps_leaves_the_function_to_tensorflow() -> None:
+    @tf.function
+    def f(x: tf.Tensor) -> tf.Tensor:
+        for _ in tf.range(3):
+            x = tf.sin(x)
+        return x
+
+    def program() -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(X)
+            y = f(X)
+        return tape.gradient(y, X)
+
+    got, switch = switched("numpy", program)
+    np.testing.assert_allclose(got, program(), rtol=1e-5)
+    assert {name for name, _ in switch.left} == {"f", "f (derivative)"}
+
+
+def test_variables_that_are_gone_are_not_kept() -> None:
+    held = held_on(registry.get("numpy"))
+    before = len(held)
+
+    def program() -> int:
+        v = tf.Variable(numbers((64,)))
+        tf.function(lambda: v.assign_add(v))()
+        return len(held)
+
+    assert switched("numpy", program)[0] > before
+    gc.collect()
+    assert len(held) <= before
