@@ -16,8 +16,10 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.composites import NAMESPACE, structured
 from tensorgraft.frontends.tensorflow.held import VariableGroup, held_on
 from tensorgraft.frontends.tensorflow.program import GraphProgram
+from tensorgraft.frontends.tensorflow.reading import plain
 from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
 from tensorgraft.hub.backend import Backend
+from tensorgraft.precision import current
 
 Array = Any
 ConcreteFunction = tf.types.experimental.ConcreteFunction
@@ -73,6 +75,7 @@ class GraftedGraph:
 
     def _operand(self, x: Any) -> Array | None:
         xp = self.xp
+        x = as_array(xp, x)
         array = xp.operand(x)
         if array is None and isinstance(x, np.ndarray | np.generic):
             return xp.asarray(np.asarray(x))
@@ -118,9 +121,14 @@ def _order(concrete: Any, args: Any, kwargs: Any, specs: Sequence[Any], structur
     if len(mine) != len(asked):
         raise TypeError(f"{concrete.name} takes {len(asked)} tensors, {asked}, and was given {len(mine)}")
     for i, s in zip(mine, asked, strict=True):
-        if not s.is_compatible_with(tf.TensorSpec(specs[i].shape, specs[i].dtype)):
+        if not tf.TensorSpec(s.shape, _integers(s.dtype)).is_compatible_with(specs[i]):
             raise TypeError(f"{concrete.name} takes {s}, and was given {specs[i].dtype.name}{specs[i].shape}")
     return mine
+
+
+def _integers(dtype: tf.DType) -> tf.DType:
+    """What arrays have where TensorFlow has a quantised dtype."""
+    return tf.as_dtype(plain(np.dtype(dtype.as_numpy_dtype))) if dtype.is_quantized else dtype
 
 
 class GraphSignature:
@@ -136,13 +144,15 @@ class GraphSignature:
         self._program([])  # or an error, now
 
     def _program(self, values: Sequence[Array]) -> tuple[GraphProgram, Callable[..., tuple[Array, ...]]]:
-        """The program for what variables hold that may have other shapes later, and the native function of it."""
+        """The program in this region of autocast, for what variables hold that may have other shapes later, and the
+        native function of it."""
+        region = current()
         shapes = tuple([tuple(self.xp.shape(values[i])) for i in self._open]) if values else ()
-        known = self._programs.get(shapes)
+        known = self._programs.get((region, shapes))
         if known is None:
             traced = self.traced
-            program = GraphProgram(traced.captured, list(traced.held), self._is_compiled, traced.derive)
-            known = self._programs[shapes] = program, self.xp.differentiable(program)
+            program = GraphProgram(traced.captured, list(traced.held), self._is_compiled, traced.derive, region)
+            known = self._programs[region, shapes] = program, self.xp.differentiable(program)
         return known
 
     def run(self, values: Sequence[Array], leaves: Sequence[Array | None]) -> tuple[Any, dict[str, Array]]:
@@ -176,6 +186,13 @@ class GraphSignature:
     @functools.cached_property
     def _places(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.traced.held)}
+
+
+def as_array(xp: Backend, x: Any) -> Any:
+    """`x`, or, of what follows JAX's protocol (quantised arrays, which then count that they are made dense), the array
+    that it stands for."""
+    protocol = None if xp.is_array(x) else getattr(type(x), "__jax_array__", None)
+    return protocol(x) if callable(protocol) else x
 
 
 def value_of(xp: Backend, variable: tf.Variable) -> Array:
