@@ -23,11 +23,15 @@ BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 LOOPS = ("While", "StatelessWhile")
 # Their rules hand values on: a compiled program has no exceptions. TensorFlow checks, but in what it compiles itself.
 CHECKS = ("Assert", "CheckNumerics", "CheckNumericsV2")
-# Optionals are what iterators give; tables are TensorFlow's own, which a program may write.
-_ASKED_OF_TENSORFLOW = (
-    "VarIsInitializedOp", "OptionalFromValue", "OptionalNone", "OptionalHasValue", "OptionalGetValue",
-    "LookupTableFindV2", "LookupTableSizeV2",
-)  # fmt: skip
+# Iterators give optionals.
+ASKED_OF_TENSORFLOW = (
+    "VarIsInitializedOp",
+    "OptionalFromValue",
+    "OptionalNone",
+    "OptionalHasValue",
+    "OptionalGetValue",
+)
+OF_TABLES = ("LookupTableFindV2", "LookupTableSizeV2")  # which a program may write
 _ELSEWHERE = (*CALLS, *HANDED_ON, "IdentityN", "Const", "Placeholder", "NoOp", "ControlTrigger")
 _SAME = ("Identity", "IdentityN", "StopGradient", "PreventGradient")
 _NOTHING = ("NoOp", "ControlTrigger")
@@ -40,7 +44,7 @@ def is_left(graph: FunctionGraph, node: GraphNode, compiled: bool) -> bool:
     """TensorFlow computes it. `compiled`: with XLA, so that it would check nothing."""
     if node.op in CHECKS:
         return not compiled
-    if node.op in _ASKED_OF_TENSORFLOW:
+    if node.op in (*ASKED_OF_TENSORFLOW, *OF_TABLES):
         return True
     if node.op in _ELSEWHERE:
         return False
