@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.errors import ShapeError, TracedValueError
+from tensorgraft.errors import ShapeError
+from tensorgraft.frontends.tensorflow.tables import LookupTable
 from tensorgraft.frontends.tensorflow.values import (
+    EitherOptional,
     OptionalValue,
     TensorList,
     VariableCell,
@@ -22,15 +24,16 @@ from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
 from tensorgraft.hub.backend import Backend
 
 Array = Any
-abstract = functools.cache(AbstractBackend)
+_abstract = functools.cache(AbstractBackend)
 
 
 def arrays_of(x: Any) -> list[Any]:
     """The values in one: an array, the elements of a list, what a variable holds."""
     if isinstance(x, TensorList):
-        return [a for i in (*(x.items or ()), x.stack, x.length) if i is not None for a in arrays_of(i)]
-    if isinstance(x, OptionalValue):
-        return [a for part in x.parts() for a in arrays_of(part)]
+        return [i for i in (*(x.items or ()), x.stack, x.length) if i is not None]
+    if isinstance(x, OptionalValue | EitherOptional):
+        parts = x.values or () if isinstance(x, OptionalValue) else (x.yes, x.no)
+        return [a for part in parts for a in arrays_of(part)]
     return [x.value] if isinstance(x, VariableCell) else [x]
 
 
@@ -57,10 +60,6 @@ class Carried:
                 if not is_known(whole.length) or self.growth.get(k):
                     self.arrays.append(lifted(xp, whole.length))
                 self.like.append(whole)
-            elif isinstance(x, OptionalValue):
-                inner = Carried(xp, [part for part in x.parts() if not is_known(part)])
-                self.like.append((x, inner))
-                self.arrays += inner.arrays
             else:
                 if not isinstance(x, VariableCell):
                     self.arrays.append(lifted(xp, x))
@@ -78,10 +77,6 @@ class Carried:
                     length = np.asarray(int(like.length) + grows * after, np.int32)
                 value = replace(like, stack=stack, length=length)
                 values.append(value if after is None else value.apart())
-            elif isinstance(like, tuple):
-                optional, inner = like
-                some = iter(inner.values([next(remaining) for _ in inner.arrays]))
-                values.append(optional.of([x if is_known(x) else next(some) for x in optional.parts()]))
             else:
                 values.append(like if isinstance(like, VariableCell) else next(remaining))
         return values
@@ -97,8 +92,6 @@ class Carried:
                     arrays.append(whole.stack)
                 if not is_known(like.length) or self.growth.get(k):
                     arrays.append(lifted(self.xp, whole.length))
-            elif isinstance(like, tuple):
-                raise TracedValueError("what a branch keeps for its derivative is carried by a loop that is traced")
             elif not isinstance(like, VariableCell):
                 arrays.append(lifted(self.xp, value))
         return arrays
@@ -118,7 +111,7 @@ class Carried:
         values = [operands[i] for i in moving]
         growth: dict[int, int] = {}
         if any(isinstance(x, TensorList) for x in values):
-            outputs = body(abstract(), [spec_of(xp, x, i in moving) for i, x in enumerate(operands)])
+            outputs = body(_abstract(), [_spec(xp, x, i in moving) for i, x in enumerate(operands)])
             for k, i in enumerate(moving):
                 before, after = operands[i], outputs[i]
                 if isinstance(before, TensorList):
@@ -132,6 +125,8 @@ def _with_room(xp: Backend, before: TensorList, after: TensorList, steps: int | 
         if same is not None:
             grows = len(after.items) - len(before.items)
             return replace(before, items=None, same=same, length=before.count()), grows
+    if any(isinstance(x, OptionalValue | EitherOptional) for x in after.items or ()):
+        raise _of_branches()
     counts = before.count(), after.count()
     if not all(map(is_known, counts)):
         grows = 0 if after.items is None and before.items is None else 1
@@ -150,18 +145,41 @@ def _with_room(xp: Backend, before: TensorList, after: TensorList, steps: int | 
     return shaped.stacked(xp, int(counts[0]) + max(grows, 0) * (steps or 0)), grows
 
 
-def spec_of(xp: Backend, x: Any, moves: bool) -> Any:
-    """What stands for an operand where nothing is computed. What is known stays known, unless it `moves`."""
+def _of_branches() -> ShapeError:
+    return ShapeError(
+        "the derivative of a branch in a loop that is being traced, of so many steps that it stays a loop: write"
+        " tf.where in the place of tf.cond, or call the program without compiling it"
+    )
+
+
+def abstractly(
+    xp: Backend, run: Callable[[Backend, list[Any]], list[Any]], operands: Sequence[Any]
+) -> tuple[Backend, list[Any]]:
+    """(what says shapes and dtypes alone, what a function of operands gives there)."""
+    return _abstract(), run(_abstract(), [_spec(xp, x, False) for x in operands])
+
+
+def _spec(xp: Backend, x: Any, moves: bool) -> Any:
+    if isinstance(x, LookupTable):
+        return x
+    if isinstance(x, OptionalValue):
+        return OptionalValue(None if x.values is None else tuple(_spec(xp, v, moves) for v in x.values))
+    if isinstance(x, EitherOptional):
+        return EitherOptional(_spec(xp, x.yes, moves), _spec(xp, x.no, moves))
 
     def spec(a: Any) -> Any:
+        if isinstance(a, OptionalValue | EitherOptional):
+            raise _of_branches()
+        if isinstance(a, TensorList):
+            raise ShapeError(
+                "a loop that is being traced carries a list of lists (of a loop in a loop), which no array is"
+            )
         if is_known(a):
             return ShapeDtype(a.shape, a.dtype) if moves else a
         return ShapeDtype(tuple(xp.shape(a)), xp.dtype_of(a))
 
     if isinstance(x, VariableCell):
         return VariableCell(spec(x.value), x.name)
-    if isinstance(x, OptionalValue):
-        return x.mapped(lambda part: spec_of(xp, part, moves))
     if not isinstance(x, TensorList):
         return spec(x)
     if x.items is None:
@@ -170,18 +188,4 @@ def spec_of(xp: Backend, x: Any, moves: bool) -> Any:
             stack=None if x.stack is None else spec(x.stack),
             length=x.length if is_known(x.length) else spec(x.length),
         )
-    return replace(x, items=tuple(None if i is None else spec_of(xp, i, True) for i in x.items))
-
-
-def blank(xp: Backend, x: Any) -> Any:
-    """Zeros that look like what `spec_of` says."""
-
-    def zeros(a: Any) -> Any:
-        return a if a is None or is_known(a) else xp.zeros(a.shape, a.dtype)
-
-    if isinstance(x, OptionalValue):
-        return x.mapped(lambda part: blank(xp, part))
-    if isinstance(x, TensorList):
-        items = None if x.items is None else tuple(map(zeros, x.items))
-        return replace(x, items=items, stack=zeros(x.stack), length=zeros(x.length))
-    return x if isinstance(x, VariableCell) else zeros(x)
+    return replace(x, items=tuple(None if i is None else spec(i) for i in x.items))

@@ -154,10 +154,15 @@ class GraftedSignatures(Mapping[str, Any]):
 
     def _grafted(self, signature: SavedSignature) -> Any:
         traced = TracedFunctionGraph(signature.concrete, self._source.variables)
+        written = traced.captured.written()
         its_own = any(self.xp.operand(v) is not None for v in traced.held.values())
-        if its_own or (self.xp.grafted_as == "program" and traced.captured.written()):
+        if its_own or (self.xp.grafted_as == "program" and written):
             return _Function(signature, self.xp)
-        return graft_call(_Call(signature, named(traced.held), self.xp))
+        names = named(traced.held)
+        call = _Call(signature, names, self.xp)
+        return graft_call(
+            call, self._values, [n for n, v in names.items() if any(v is traced.held[w] for w in written)]
+        )
 
 
 def named(held: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tensorgraft.errors import ShapeError, TracedValueError
+from tensorgraft.errors import ShapeError
 from tensorgraft.frontends.tensorflow.graph import Shape
 from tensorgraft.hub.backend import Backend
 
@@ -23,27 +23,6 @@ class VariableCell:
     name: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class OptionalValue:
-    """What a branch hands to its derivative: `values`, or None where the other branch was taken. Of a branch that is
-    traced, what either of them hands over (`alternatives`), of which the derivative's branch takes its own."""
-
-    values: tuple[Any, ...] | None = None
-    alternatives: tuple[OptionalValue, ...] | None = None
-
-    def parts(self) -> tuple[Any, ...]:
-        return self.alternatives or self.values or ()
-
-    def of(self, parts: Sequence[Any]) -> OptionalValue:
-        """The same of other parts."""
-        if self.alternatives is not None:
-            return OptionalValue(None, tuple(parts))
-        return self if self.values is None else OptionalValue(tuple(parts))
-
-    def mapped(self, fn: Callable[[Any], Any]) -> OptionalValue:
-        return self.of([fn(x) for x in self.parts()])
-
-
 def is_known(x: Any) -> bool:
     return isinstance(x, np.ndarray | np.generic)
 
@@ -51,6 +30,22 @@ def is_known(x: Any) -> bool:
 def lifted(xp: Backend, x: Any) -> Any:
     """A known value as an array of the backend."""
     return xp.asarray(np.asarray(x)) if is_known(x) else x
+
+
+@dataclass(frozen=True, eq=False)
+class OptionalValue:
+    """What a branch has kept for its derivative: nothing, where the other branch has run."""
+
+    values: tuple[Any, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class EitherOptional:
+    """What each of two branches has kept, of which it is not known which one has run. A branch of the derivative takes
+    what the branch that it belongs to has kept."""
+
+    yes: OptionalValue | EitherOptional
+    no: OptionalValue | EitherOptional
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,11 +66,6 @@ class TensorList:
 
     def extents(self) -> tuple[int, ...]:
         """The shape of an element. Raises ShapeError where it is not known."""
-        if any(isinstance(x, OptionalValue) for x in self.items or ()):
-            raise TracedValueError(
-                "the derivative of a branch in a loop that is being traced, of so many steps that it stays a loop:"
-                " write tf.where in the place of tf.cond, or call the program without compiling it"
-            )
         shapes = [tuple(x.shape) for x in self.items or () if x is not None]
         if self.stack is not None or self.same is not None:
             return tuple(self.stack.shape)[1:] if self.same is None else self.same.shape
@@ -100,11 +90,17 @@ class TensorList:
         whole = self.stacked(xp)
         return _row(xp, whole.stack, index)
 
-    def set(self, xp: Backend, index: Any, x: Any) -> TensorList:
+    def set(self, xp: Backend, index: Any, x: Any, grows: bool = False) -> TensorList:
+        """`grows`: with room for any index."""
         if self.items is not None and is_known(index):
             i = int(index)
             room = self.items + (None,) * (i + 1 - len(self.items))
             return replace(self, items=(*room[:i], x, *room[i + 1 :]))
+        if grows:
+            raise ShapeError(
+                "a tensor list that grows (dynamic_size=True) is written at a place that is being traced: give"
+                " tf.TensorArray its size, without dynamic_size"
+            )
         alike = replace(self, shape=tuple(x.shape)) if self.shape is None or None in self.shape else self
         whole = alike.stacked(xp)
         return replace(whole, stack=_put(xp, whole.stack, index, lifted(xp, x)))
@@ -148,6 +144,8 @@ class TensorList:
             stack = xp.zeros((room, *extents), self.dtype)
         else:
             rows = [lifted(xp, self.item(xp, i)) for i in range(len(self.items))]
+            if any(isinstance(x, TensorList) or tuple(x.shape) != extents for x in rows):
+                raise ShapeError("elements of a tensor list have several shapes, and a program being traced needs one")
             more = [xp.zeros((room - len(rows), *extents), self.dtype)] if room > len(rows) else []
             stack = xp.concat([xp.stack(rows, axis=0), *more], axis=0)
         return replace(self, items=None, stack=stack, length=self.count() if length is None else length)

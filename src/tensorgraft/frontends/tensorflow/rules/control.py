@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tensorgraft.errors import ShapeError, TracedValueError
-from tensorgraft.frontends.tensorflow.carried import Carried, abstract, blank, spec_of, traced
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.tensorflow.carried import Carried, traced
 from tensorgraft.frontends.tensorflow.cells import written
 from tensorgraft.frontends.tensorflow.counting import counted
-from tensorgraft.frontends.tensorflow.graph import FunctionGraph, Shape
+from tensorgraft.frontends.tensorflow.graph import FunctionGraph
+from tensorgraft.frontends.tensorflow.kept import KeptOfBranches, of_side
 from tensorgraft.frontends.tensorflow.planning import plan
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
-from tensorgraft.frontends.tensorflow.values import OptionalValue, VariableCell, is_known, lifted
+from tensorgraft.frontends.tensorflow.values import VariableCell, is_known, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -43,8 +45,7 @@ def case(xp: Backend, which: Any, *operands: Any, branches: Sequence[FunctionGra
     """By number; the last one where there is none of that number."""
     if is_known(which) or not xp.is_traced(which):
         number = int(which if is_known(which) else xp.to_numpy(which))
-        number = number if 0 <= number < len(branches) else len(branches) - 1
-        return plan(branches[number])(xp, *(_nth(x, number, len(branches)) for x in operands))
+        return plan(branches[number if 0 <= number < len(branches) else -1])(xp, *operands)
     first = list(branches[:1])
     if len(branches) == 1:
         return plan(branches[0])(xp, *operands)
@@ -60,96 +61,39 @@ def _branch(
     which: Any = None,
 ) -> list[Any]:
     if isinstance(truth, bool):
-        side = 0 if truth else 1
-        return plan((yes if truth else no)[0])(xp, *(_alternative(x, side) for x in operands))
+        return plan((yes if truth else no)[0])(xp, *(of_side(x, 0 if truth else 1) for x in operands))
     places = sorted(frozenset().union(*(written(graph) for graph in (*yes, *no))))
+    opaque = any(yes[0].nodes[place].dtypes[k] is None for place, k in yes[0].outputs)
+    branches = [functools.partial(_of_specs, graphs) for graphs in (yes, no)] if opaque else []
+    kept = KeptOfBranches(xp, branches, [*operands, np.asarray(0) if which is None else which])
     carried: list[Carried] = []
 
-    def computed(xp: Backend, graphs: list[FunctionGraph], own: Sequence[Any], which: Any) -> list[Any]:
-        own = [_alternative(x, 0 if graphs is yes else 1) for x in own]
-        return plan(graphs[0])(xp, *own) if len(graphs) == 1 else case(xp, which, *own, branches=graphs)
-
-    looks: dict[int, list[OptionalValue]] = {}  # what is handed to derivatives: by output, what each branch hands over
-    if any(_is_opaque(graph) for graph in (*yes, *no)):
-        for graphs in (yes, no):
-            specs = [None if x is None else spec_of(xp, x, False) for x in (*operands, which)]
-            outputs = computed(abstract(), graphs, specs[:-1], specs[-1])
-            for k, x in enumerate(outputs):
-                if isinstance(x, OptionalValue):
-                    looks.setdefault(k, []).append(x)
-
-    def run(graphs: list[FunctionGraph]) -> Callable[[], list[Array]]:
+    def run(side: int) -> Callable[[], list[Array]]:
         def branch() -> list[Array]:
-            own = list(operands)
+            own = [of_side(x, side) for x in operands]
             for i in places:
                 own[i] = VariableCell(operands[i].value, operands[i].name)
-            outputs = [_passed(x, own, operands) for x in computed(xp, graphs, own, which)]
-            for k, (first, second) in looks.items():
-                mine = outputs[k]
-                pair = (mine, blank(xp, second)) if graphs is yes else (blank(xp, first), mine)
-                outputs[k] = OptionalValue(None, pair)
-            carried.append(Carried(xp, [*outputs, *(own[i].value for i in places)]))
-            return carried[-1].arrays
+            outputs = [_passed(x, own, operands) for x in _outputs((yes, no)[side], which, xp, own)]
+            arrays = kept.arrays(side, outputs)
+            carried.append(Carried(xp, [*kept.others(outputs), *(own[i].value for i in places)]))
+            return [*carried[-1].arrays, *arrays]
 
         return branch
 
-    arrays = xp.cond(truth, run(yes), run(no))
+    arrays = xp.cond(truth, run(0), run(1))
     values = carried[0].values(arrays)
     for i, value in zip(places, values[len(values) - len(places) :], strict=True):
         operands[i].value = value
-    return values[: len(values) - len(places)]
+    return kept.together(values[: len(values) - len(places)], arrays[len(carried[0].arrays) :])
 
 
-def _is_opaque(graph: FunctionGraph) -> bool:
-    """It gives something that is neither an array nor an argument."""
-    return any(graph.nodes[p].dtypes[k] is None and graph.argument((p, k)) is None for p, k in graph.outputs)
+def _outputs(graphs: list[FunctionGraph], which: Any, xp: Backend, operands: list[Any]) -> list[Any]:
+    return plan(graphs[0])(xp, *operands) if len(graphs) == 1 else case(xp, which, *operands, branches=graphs)
 
 
-def _alternative(x: Any, side: int) -> Any:
-    """What the branch before had for this one."""
-    return x.alternatives[side] if isinstance(x, OptionalValue) and x.alternatives else x
-
-
-def _nth(x: Any, number: int, count: int) -> Any:
-    """The same, of a branch that is chosen by number: those behind the first one are a branch themselves."""
-    for place in range(count - 1):
-        if number == place:
-            return _alternative(x, 0)
-        x = _alternative(x, 1)
-    return x
-
-
-@rule("OptionalFromValue", either=EVERY, folds=False)
-def optional_from_value(xp: Backend, *values: Any) -> OptionalValue:
-    """What a branch keeps for its derivative (or a `tf.experimental.Optional`)."""
-    return OptionalValue(values)
-
-
-@rule("OptionalNone", folds=False)
-def optional_none(xp: Backend) -> OptionalValue:
-    return OptionalValue()
-
-
-@rule("OptionalGetValue", either=EVERY, folds=False)
-def optional_get_value(xp: Backend, optional: OptionalValue) -> list[Any]:
-    if optional.values is None:
-        raise ValueError("an optional is read that has no value")
-    return list(optional.values)
-
-
-@rule("OptionalHasValue", either=EVERY, folds=False)
-def optional_has_value(xp: Backend, optional: OptionalValue) -> np.ndarray:
-    if optional.alternatives is not None:
-        raise TracedValueError("whether an optional has a value depends on values that are being traced")
-    return np.asarray(optional.values is not None)
-
-
-@rule("FakeParam", folds=False)
-def fake_parameter(xp: Backend, *, dtype: np.dtype, shape: Shape) -> Any:
-    """Stands in a branch for what the other one keeps for its derivative, in graphs that XLA is to compile."""
-    if shape is None or None in shape:
-        raise ShapeError("what stands for a value of the other branch has no known shape")
-    return np.zeros([n or 0 for n in shape], dtype)
+def _of_specs(graphs: list[FunctionGraph], abstract: Backend, specs: list[Any]) -> list[Any]:
+    *operands, which = specs
+    return _outputs(graphs, which, abstract, operands)
 
 
 def _passed(x: Any, own: Sequence[Any], operands: Sequence[Any]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import variable_pb2
-from tensorflow.python.saved_model import function_deserialization, loader_impl
+from tensorflow.python.saved_model import loader_impl
 
 from tensorgraft.frontends.tensorflow.version1.operations import SessionOperations
 from tensorgraft.frontends.tensorflow.version1.raising import trace
@@ -37,12 +37,8 @@ class SessionGraph:
         self._trainable = frozenset(trainable)
         self._variables: dict[str, tf.Variable] = {}
         self._tables: dict[str, Any] = {}
-        functions = {}
-        if graph.library.function:
-            library = type(graph.library)()
-            library.CopyFrom(graph.library)
-            functions = function_deserialization.load_function_def_library(library)
-        self._operations = SessionOperations(graph.node, functions, self)
+        library = {f.signature.name: f for f in graph.library.function}
+        self._operations = SessionOperations(graph.node, library, self)
 
     def function(self, feeds: Names, fetches: Names) -> Any:
         """The `tf.function` of the tensors that are fed, in order, which gives a dictionary of those fetched."""
