@@ -25,6 +25,9 @@ Array = Any
 ConcreteFunction = tf.types.experimental.ConcreteFunction
 
 
+_ON_HOST = (bool, int, float, complex, list, tuple, np.ndarray, np.generic)
+
+
 class GraftedGraph:
     """A `tf.function` of the backend's arrays, and of structures of them; other arguments are static, as they are for
     TensorFlow. TensorFlow traces it, once for each signature. What it reads and writes are the `tf.Variable`s.
@@ -54,7 +57,7 @@ class GraftedGraph:
     def signature(self, args: Any, kwargs: Any) -> tuple[GraphSignature, list[Array | None]]:
         """(what is known for calls like this one, the arrays among its leaves)."""
         xp = self.xp
-        call: Any = (args, kwargs)
+        call: Any = self._as_asked(args, kwargs)
         leaves, structure = optree.tree_flatten(call, none_is_leaf=True, namespace=NAMESPACE)
         arrays = [self._operand(x) for x in leaves]
         marks = [
@@ -73,10 +76,31 @@ class GraftedGraph:
             signature = self._signatures[structure, *marks] = self._trace(leaves, arrays, structure)
         return signature, arrays
 
+    def _as_asked(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments, with those of the host that a signature of the function's own wants as tensors of its dtypes,
+        as TensorFlow has them: numbers, lists, arrays of another precision."""
+        own = isinstance(self.fn, ConcreteFunction) or getattr(self.fn, "input_signature", None) is not None
+        asked = self.fn.function_type if own else None
+        if asked is None or not any(isinstance(x, _ON_HOST) for x in (*args, *kwargs.values())):
+            return args, kwargs
+        bound = asked.bind(*args, **kwargs)
+        for name, x in bound.arguments.items():
+            spec = asked.parameters[name].type_constraint
+            if isinstance(spec, tf.TensorSpec) and isinstance(x, _ON_HOST) and not _is_text(np.asarray(x)):
+                host = np.asarray(x)
+                if np.can_cast(host.dtype, spec.dtype.as_numpy_dtype, "same_kind"):
+                    bound.arguments[name] = host.astype(spec.dtype.as_numpy_dtype)
+        return bound.args, bound.kwargs
+
     def _operand(self, x: Any) -> Array | None:
         xp = self.xp
         x = as_array(xp, x)
         array = xp.operand(x)
+        if array is None and _is_text(x):
+            raise TypeError(
+                f"{self.__name__} was given a tensor of strings, of which {xp.name} has no arrays: let TensorFlow do what"
+                " it does with them, outside, and pass numbers; a Python string is a static argument"
+            )
         if array is None and isinstance(x, np.ndarray | np.generic):
             return xp.asarray(np.asarray(x))
         if array is None and isinstance(x, tf.Tensor | tf.Variable):
@@ -102,6 +126,16 @@ class GraftedGraph:
         return GraphSignature(self.xp, concrete, order, self.is_compiled)
 
 
+def _is_text(x: Any) -> bool:
+    if isinstance(x, np.ndarray | np.generic):
+        return x.dtype.kind in "OSU"
+    return isinstance(x, tf.Tensor) and x.dtype == tf.string
+
+
+def _is_text_dtype(dtype: np.dtype | None) -> bool:
+    return dtype is not None and dtype.kind in "OSU"
+
+
 def _is_hashable(x: Any) -> bool:
     return getattr(type(x), "__hash__", None) is not None
 
@@ -119,11 +153,22 @@ def _order(concrete: Any, args: Any, kwargs: Any, specs: Sequence[Any], structur
         given = tf.nest.flatten(list(concrete.function_type.bind(*args, **kwargs).arguments.values()))
         mine = [i for i in given if isinstance(i, int) and isinstance(specs[i], tf.TensorSpec)]
     if len(mine) != len(asked):
-        raise TypeError(f"{concrete.name} takes {len(asked)} tensors, {asked}, and was given {len(mine)}")
+        named = ", ".join(map(_said, asked)) or "none"
+        raise TypeError(f"{concrete.graph.name} takes {len(asked)} tensors ({named}), and was given {len(mine)}")
     for i, s in zip(mine, asked, strict=True):
         if not tf.TensorSpec(s.shape, _integers(s.dtype)).is_compatible_with(specs[i]):
-            raise TypeError(f"{concrete.name} takes {s}, and was given {specs[i].dtype.name}{specs[i].shape}")
+            raise TypeError(
+                f"{concrete.graph.name} was traced for {_said(s)}, and was given {_said(specs[i])}: convert the argument,"
+                " or graft a tf.function whose signature takes it"
+            )
     return mine
+
+
+def _said(spec: tf.TensorSpec) -> str:
+    shape = (
+        "(...)" if spec.shape.rank is None else f"({', '.join('None' if n is None else str(n) for n in spec.shape)})"
+    )
+    return f"{spec.name}: {spec.dtype.name}{shape}"
 
 
 def _integers(dtype: tf.DType) -> tf.DType:
@@ -137,6 +182,13 @@ class GraphSignature:
     def __init__(self, xp: Backend, concrete: Any, order: Sequence[int], compiled: bool, names: Any = None) -> None:
         self.xp, self.order = xp, order
         self.traced = TracedFunctionGraph(concrete, names)
+        graph = self.traced.captured.graph
+        texts = [graph.nodes[place] for place, k in graph.outputs if _is_text_dtype(graph.nodes[place].dtypes[k])]
+        if texts:
+            raise TypeError(
+                f"{concrete.graph.name} returns a tensor of strings, of {texts[0]}, and {xp.name} has no arrays of such:"
+                " return numbers, and let TensorFlow make strings of them, outside"
+            )
         self._is_compiled, self._structure = compiled, concrete.structured_outputs
         held = self.traced.held.values()
         self._open = [i for i, v in enumerate(held) if not v.shape.is_fully_defined()]  # variables of other shapes
