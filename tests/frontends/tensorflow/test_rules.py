@@ -36,6 +36,12 @@ IN_PROGRAMS = [
     "Copy",
     "CopyHost",
     "Empty",
+    "LookupTableFindV2",
+    "LookupTableSizeV2",
+    "OptionalFromValue",
+    "OptionalNone",
+    "OptionalGetValue",
+    "OptionalHasValue",
 ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.errors import ShapeError
+from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.tensorflow.tables import LookupTable
 from tensorgraft.frontends.tensorflow.values import (
     EitherOptional,
@@ -25,6 +25,10 @@ from tensorgraft.hub.backend import Backend
 
 Array = Any
 _abstract = functools.cache(AbstractBackend)
+_KEPT = (
+    "a loop that is being traced keeps what branches in it need for their derivative, which no array holds: give the"
+    " loop a number of steps that is known, at most 64, or call the program without compiling it"
+)
 
 
 def arrays_of(x: Any) -> list[Any]:
@@ -120,6 +124,8 @@ class Carried:
 
 
 def _with_room(xp: Backend, before: TensorList, after: TensorList, steps: int | None) -> tuple[TensorList, int]:
+    if any(isinstance(x, OptionalValue | EitherOptional) for x in (*(before.items or ()), *(after.items or ()))):
+        raise TracedValueError(_KEPT)
     if before.items is not None and after.items is not None and len(before.items) != len(after.items):
         same = all_the_same(before.items + after.items)
         if same is not None:
@@ -159,6 +165,8 @@ def _spec(xp: Backend, x: Any, moves: bool) -> Any:
         return EitherOptional(_spec(xp, x.yes, moves), _spec(xp, x.no, moves))
 
     def spec(a: Any) -> Any:
+        if isinstance(a, OptionalValue | EitherOptional):
+            raise TracedValueError(_KEPT)
         if is_known(a):
             return ShapeDtype(a.shape, a.dtype) if moves else a
         return ShapeDtype(tuple(xp.shape(a)), xp.dtype_of(a))

@@ -141,7 +141,9 @@ class ModelCall:
     def apply(self, params: Arrays, buffers: Arrays, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Array]]:
         results, written = self({**params, **buffers}, *args, **kwargs)
         if lost := [name for name in written if name in params]:
-            raise ValueError(f"{self.name} writes {', '.join(lost)}, which are parameters here: pass them among the buffers")
+            raise ValueError(
+                f"{self.name} writes {', '.join(lost)}, which are parameters here: pass them among the buffers"
+            )
         return results, {name: written.get(name, x) for name, x in buffers.items()}
 
     def __deepcopy__(self, memo: Any) -> ModelCall:
