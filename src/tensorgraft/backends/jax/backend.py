@@ -40,6 +40,7 @@ from tensorgraft.backends.jax.windowed import JaxWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend, registry
 from tensorgraft.hub.cold import with_cold_tier
+from tensorgraft.hub.interchange import Differentiable
 from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.importing import uncollected
 
@@ -253,6 +254,9 @@ class JaxBackend(
     def seed_words(self, key: Any, /) -> Array:
         words = jax.random.key_data(key) if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) else key
         return words.reshape(-1)[-2:]  # of other generators than Threefry's there may be more
+
+    def differentiable(self, function: Differentiable, /) -> Callable[..., tuple[Array, ...]]:
+        return native.differentiable(self, function)
 
     def native_function(self, primal: Any, forward: Any, backward: Any, /) -> Callable[..., tuple[Array, ...]]:
         return native.native_function(primal, forward, backward)

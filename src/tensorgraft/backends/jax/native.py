@@ -16,6 +16,10 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import batching, mlir
 
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.interchange import Differentiable
+
 Array = Any
 
 wide_p = Primitive("tensorgraft_program")
@@ -75,6 +79,80 @@ def native_function(
 
     function.defvjp(fwd, bwd)
     return function
+
+
+def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple[Array, ...]]:
+    """See `Backend.differentiable`. In reverse to any order: each part has a derivative of its own, which is the
+    function's (`pullback`), never JAX's of what the part is made of."""
+    programs: dict[str, ClosedJaxpr] = {}
+    results: list[bool] = []  # which of them are inexact
+
+    def staged(part: str, fn: Callable[..., Sequence[Array]], arrays: Sequence[Array]) -> tuple[Array, ...]:
+        if part not in programs:
+            programs[part] = _staged(fn, [jax.ShapeDtypeStruct(np.shape(a), a.dtype) for a in arrays])
+        return tuple(_call(programs[part], arrays))
+
+    def wanted(arrays: Sequence[Array]) -> tuple[int, ...]:
+        return tuple(i for i, a in enumerate(arrays) if _is_smooth(a))
+
+    def spread(arrays: Sequence[Array], gradients: Sequence[Array]) -> tuple[Array | None, ...]:
+        remaining = iter(gradients)
+        return tuple(next(remaining) if _is_smooth(a) else None for a in arrays)
+
+    @functools.lru_cache(maxsize=1)
+    def gradient(places: tuple[int, ...]) -> Callable[..., tuple[Array, ...]]:
+        """(arguments, cotangents) -> cotangents: to be differentiated again."""
+        return differentiable(xp, function.pullback(places))
+
+    @jax.custom_vjp
+    def whole(*arrays: Array) -> tuple[Array, ...]:
+        return staged("primal", lambda *a: function.primal(xp, a), arrays)
+
+    @jax.custom_vjp
+    def first(*arrays: Array) -> tuple[Array, ...]:
+        def flat(*a: Array) -> list[Array]:
+            outputs, residuals = function.forward(xp, a, wanted(a))
+            results[:] = [_is_smooth(x) for x in outputs]
+            return [*outputs, *residuals]
+
+        return staged("forward", flat, arrays)
+
+    @jax.custom_vjp
+    def second(
+        arrays: tuple[Array, ...], residuals: tuple[Array, ...], cotangents: tuple[Array, ...]
+    ) -> tuple[Array, ...]:
+        n, places = len(residuals), wanted(arrays)
+        operands = [*residuals, *cotangents]
+        return staged("backward", lambda *a: function.backward(xp, a[:n], a[n:], places), operands)
+
+    def pulled_back(arrays: tuple[Array, ...], cotangents: Sequence[Array]) -> tuple[Array | None, ...]:
+        smooth = [c for c, s in zip(cotangents, results, strict=False) if s]  # residuals, behind them, have none
+        return spread(arrays, gradient(wanted(arrays))(*arrays, *smooth))
+
+    def twice(saved: Any, cotangents: tuple[Array, ...]) -> Any:
+        arrays, given = saved
+        _, pull = jax.vjp(gradient(wanted(arrays)), *arrays, *given)
+        through = [None if g.dtype == jax.dtypes.float0 else g for g in pull(cotangents)]
+        return tuple(through[: len(arrays)]), None, tuple(through[len(arrays) :])
+
+    def whole_first(*arrays: Array) -> tuple[tuple[Array, ...], Any]:
+        outputs = first(*arrays)
+        n = len(results)
+        return outputs[:n], (arrays, outputs[n:])
+
+    def whole_second(saved: Any, cotangents: tuple[Array, ...]) -> tuple[Array | None, ...]:
+        arrays, residuals = saved
+        smooth = tuple(c for c, s in zip(cotangents, results, strict=True) if s)
+        return spread(arrays, second(arrays, residuals, smooth))
+
+    whole.defvjp(whole_first, whole_second)
+    first.defvjp(lambda *a: (first(*a), a), pulled_back)
+    second.defvjp(lambda a, r, c: (second(a, r, c), (a, c)), twice)
+    return whole
+
+
+def _is_smooth(x: Array) -> bool:
+    return dtypes.is_inexact(np.dtype(x.dtype))
 
 
 def _staged(fn: Callable[..., Sequence[Array]], avals: Sequence[jax.ShapeDtypeStruct]) -> ClosedJaxpr:

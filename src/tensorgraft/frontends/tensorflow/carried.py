@@ -167,6 +167,10 @@ def _spec(xp: Backend, x: Any, moves: bool) -> Any:
     def spec(a: Any) -> Any:
         if isinstance(a, OptionalValue | EitherOptional):
             raise TracedValueError(_KEPT)
+        if isinstance(a, TensorList):
+            raise ShapeError(
+                "a loop that is being traced carries a list of lists (of a loop in a loop), which no array is"
+            )
         if is_known(a):
             return ShapeDtype(a.shape, a.dtype) if moves else a
         return ShapeDtype(tuple(xp.shape(a)), xp.dtype_of(a))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,19 @@ import tensorflow as tf
 
 from tensorgraft.compiled.function import compiles_by
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.tensorflow.held import held_on
+from tensorgraft.frontends.tensorflow.composites import NAMESPACE, structured
+from tensorgraft.frontends.tensorflow.held import VariableGroup, held_on
 from tensorgraft.frontends.tensorflow.program import GraphProgram
+from tensorgraft.frontends.tensorflow.reading import plain
 from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
 from tensorgraft.hub.backend import Backend
+from tensorgraft.precision import current
 
 Array = Any
 ConcreteFunction = tf.types.experimental.ConcreteFunction
+
+
+_ON_HOST = (bool, int, float, complex, list, tuple, np.ndarray, np.generic)
 
 
 class GraftedGraph:
@@ -50,8 +57,8 @@ class GraftedGraph:
     def signature(self, args: Any, kwargs: Any) -> tuple[GraphSignature, list[Array | None]]:
         """(what is known for calls like this one, the arrays among its leaves)."""
         xp = self.xp
-        call: Any = (args, kwargs)
-        leaves, structure = optree.tree_flatten(call, none_is_leaf=True, namespace="tensorgraft.tensorflow")
+        call: Any = self._as_asked(args, kwargs)
+        leaves, structure = optree.tree_flatten(call, none_is_leaf=True, namespace=NAMESPACE)
         arrays = [self._operand(x) for x in leaves]
         marks = [
             (type(x), x) if a is None else (tuple(xp.shape(a)), xp.dtype_of(a))
@@ -69,9 +76,31 @@ class GraftedGraph:
             signature = self._signatures[structure, *marks] = self._trace(leaves, arrays, structure)
         return signature, arrays
 
+    def _as_asked(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments, with those of the host that a signature of the function's own wants as tensors of its dtypes,
+        as TensorFlow has them: numbers, lists, arrays of another precision."""
+        own = isinstance(self.fn, ConcreteFunction) or getattr(self.fn, "input_signature", None) is not None
+        asked = self.fn.function_type if own else None
+        if asked is None or not any(isinstance(x, _ON_HOST) for x in (*args, *kwargs.values())):
+            return args, kwargs
+        bound = asked.bind(*args, **kwargs)
+        for name, x in bound.arguments.items():
+            spec = asked.parameters[name].type_constraint
+            if isinstance(spec, tf.TensorSpec) and isinstance(x, _ON_HOST) and not _is_text(np.asarray(x)):
+                host = np.asarray(x)
+                if np.can_cast(host.dtype, spec.dtype.as_numpy_dtype, "same_kind"):
+                    bound.arguments[name] = host.astype(spec.dtype.as_numpy_dtype)
+        return bound.args, bound.kwargs
+
     def _operand(self, x: Any) -> Array | None:
         xp = self.xp
+        x = as_array(xp, x)
         array = xp.operand(x)
+        if array is None and _is_text(x):
+            raise TypeError(
+                f"{self.__name__} was given a tensor of strings, of which {xp.name} has no arrays: let TensorFlow do what"
+                " it does with them, outside, and pass numbers; a Python string is a static argument"
+            )
         if array is None and isinstance(x, np.ndarray | np.generic):
             return xp.asarray(np.asarray(x))
         if array is None and isinstance(x, tf.Tensor | tf.Variable):
@@ -91,33 +120,60 @@ class GraftedGraph:
             concrete = self.fn.get_concrete_function()
         else:
             concrete = self.fn.get_concrete_function(*args, **kwargs)
-        return self._signed(concrete, _order(concrete, args, kwargs, specs))
+        return self._signed(concrete, _order(concrete, args, kwargs, specs, structure))
 
     def _signed(self, concrete: Any, order: list[int]) -> GraphSignature:
         return GraphSignature(self.xp, concrete, order, self.is_compiled)
+
+
+def _is_text(x: Any) -> bool:
+    if isinstance(x, np.ndarray | np.generic):
+        return x.dtype.kind in "OSU"
+    return isinstance(x, tf.Tensor) and x.dtype == tf.string
+
+
+def _is_text_dtype(dtype: np.dtype | None) -> bool:
+    return dtype is not None and dtype.kind in "OSU"
 
 
 def _is_hashable(x: Any) -> bool:
     return getattr(type(x), "__hash__", None) is not None
 
 
-def _order(concrete: Any, args: Any, kwargs: Any, specs: Sequence[Any]) -> list[int]:
+def _order(concrete: Any, args: Any, kwargs: Any, specs: Sequence[Any], structure: Any) -> list[int]:
     """For each argument of the graph the leaf of the call that it is."""
-    asked = [s for s in tf.nest.flatten(concrete.structured_input_signature) if isinstance(s, tf.TensorSpec)]
+    signature = tf.nest.flatten(concrete.structured_input_signature, expand_composites=True)
+    asked = [s for s in signature if isinstance(s, tf.TensorSpec)]
     mine = [i for i, s in enumerate(specs) if isinstance(s, tf.TensorSpec)]
     names = {specs[i].name: i for i in mine}
     if all(s.name in names for s in asked):
         return [names[s.name] for s in asked]
-    if kwargs:  # a signature of its own, with names of its own
-        bound = concrete.function_type.bind(*args, **kwargs)
-        given = [s for s in tf.nest.flatten(list(bound.arguments.values())) if isinstance(s, tf.TensorSpec)]
-        mine = [names[s.name] for s in given]
+    if kwargs:  # a signature of its own, with names of its own; or composites, whose components have none
+        args, kwargs = optree.tree_unflatten(structure, range(len(specs)))
+        given = tf.nest.flatten(list(concrete.function_type.bind(*args, **kwargs).arguments.values()))
+        mine = [i for i in given if isinstance(i, int) and isinstance(specs[i], tf.TensorSpec)]
     if len(mine) != len(asked):
-        raise TypeError(f"{concrete.name} takes {len(asked)} tensors, {asked}, and was given {len(mine)}")
+        named = ", ".join(map(_said, asked)) or "none"
+        raise TypeError(f"{concrete.graph.name} takes {len(asked)} tensors ({named}), and was given {len(mine)}")
     for i, s in zip(mine, asked, strict=True):
-        if not s.is_compatible_with(tf.TensorSpec(specs[i].shape, specs[i].dtype)):
-            raise TypeError(f"{concrete.name} takes {s}, and was given {specs[i].dtype.name}{specs[i].shape}")
+        if not tf.TensorSpec(s.shape, _integers(s.dtype)).is_compatible_with(specs[i]):
+            raise TypeError(
+                f"{concrete.graph.name} was traced for {_said(s)}, and was given {_said(specs[i])}: convert the argument,"
+                " or graft a tf.function whose signature takes it"
+            )
     return mine
+
+
+def _said(spec: tf.TensorSpec) -> str:
+    shape = (
+        "(...)" if spec.shape.rank is None else f"({', '.join('None' if n is None else str(n) for n in spec.shape)})"
+    )
+    return f"{spec.name}: {spec.dtype.name}{shape}"
+
+
+def _integers(dtype: tf.DType) -> tf.DType:
+    """What arrays have where TensorFlow has a quantised dtype."""
+    return tf.as_dtype(plain(np.dtype(dtype.as_numpy_dtype))) if dtype.is_quantized else dtype
 
 
 class GraphSignature:
@@ -126,33 +182,74 @@ class GraphSignature:
     def __init__(self, xp: Backend, concrete: Any, order: Sequence[int], compiled: bool, names: Any = None) -> None:
         self.xp, self.order = xp, order
         self.traced = TracedFunctionGraph(concrete, names)
-        self.program = GraphProgram(self.traced.captured, list(self.traced.held), compiled, self.traced.derive)
-        self.native = xp.differentiable(self.program)
-        self._structure = concrete.structured_outputs
+        graph = self.traced.captured.graph
+        texts = [graph.nodes[place] for place, k in graph.outputs if _is_text_dtype(graph.nodes[place].dtypes[k])]
+        if texts:
+            raise TypeError(
+                f"{concrete.graph.name} returns a tensor of strings, of {texts[0]}, and {xp.name} has no arrays of such:"
+                " return numbers, and let TensorFlow make strings of them, outside"
+            )
+        self._is_compiled, self._structure = compiled, concrete.structured_outputs
+        held = self.traced.held.values()
+        self._open = [i for i, v in enumerate(held) if not v.shape.is_fully_defined()]  # variables of other shapes
+        self._programs: dict[Any, tuple[GraphProgram, Callable[..., tuple[Array, ...]]]] = {}
+        self._program([])  # or an error, now
+
+    def _program(self, values: Sequence[Array]) -> tuple[GraphProgram, Callable[..., tuple[Array, ...]]]:
+        """The program in this region of autocast, for what variables hold that may have other shapes later, and the
+        native function of it."""
+        region = current()
+        shapes = tuple([tuple(self.xp.shape(values[i])) for i in self._open]) if values else ()
+        known = self._programs.get((region, shapes))
+        if known is None:
+            traced = self.traced
+            program = GraphProgram(traced.captured, list(traced.held), self._is_compiled, traced.derive, region)
+            known = self._programs[region, shapes] = program, self.xp.differentiable(program)
+        return known
 
     def run(self, values: Sequence[Array], leaves: Sequence[Array | None]) -> tuple[Any, dict[str, Array]]:
         """(results, what variables have become), for the values of those that the program has, in order."""
         xp = self.xp
         arrays = [*values, *[leaves[i] for i in self.order]]
-        outputs = self.native(*arrays) if xp.is_watched(arrays) else self.program.primal(xp, arrays)
-        n = len(outputs) - len(self.program.written)
-        return structured(self._structure, outputs[:n]), dict(zip(self.program.written, outputs[n:], strict=True))
+        program, native = self._program(values)
+        outputs = native(*arrays) if xp.is_watched(arrays) else program.primal(xp, arrays)
+        n = len(outputs) - len(program.written)
+        return structured(xp, self._structure, iter(outputs[:n])), dict(zip(program.written, outputs[n:], strict=True))
 
     def __call__(self, leaves: Sequence[Array | None]) -> Any:
         xp, held = self.xp, self.traced.held
-        results, became = self.run([value_of(xp, v) for v in held.values()], leaves)
-        for name, value in became.items():
-            write(xp, held[name], value)
+        group = self._group if tf.executing_eagerly() else None
+        results, became = self.run(group.read() if group else [value_of(xp, v) for v in held.values()], leaves)
+        if group and not any(map(xp.is_traced, became.values())):
+            group.write([self._places[name] for name in became], [*became.values()])
+        else:
+            for name, value in became.items():
+                write(xp, held[name], value)
         return results
+
+    @functools.cached_property
+    def _group(self) -> VariableGroup | None:
+        """The variables, where their values can be kept as arrays that nobody writes; None where they are copied."""
+        variables = [*self.traced.held.values()]
+        if not variables or self.xp.mutable or self.xp.operand(variables[0]) is not None:
+            return None
+        return held_on(self.xp).group([v.handle for v in variables])
+
+    @functools.cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.traced.held)}
+
+
+def as_array(xp: Backend, x: Any) -> Any:
+    """`x`, or, of what follows JAX's protocol (quantised arrays, which then count that they are made dense), the array
+    that it stands for."""
+    protocol = None if xp.is_array(x) else getattr(type(x), "__jax_array__", None)
+    return protocol(x) if callable(protocol) else x
 
 
 def value_of(xp: Backend, variable: tf.Variable) -> Array:
-    """Of a backend that writes in place it is a copy: users may write what a function returns."""
     array = xp.operand(variable)
-    if array is None:
-        array = held_on(xp).read(variable.handle)
-        return xp.copy(array) if xp.mutable else array
-    return array
+    return xp.adopt(variable.numpy()) if array is None else array
 
 
 def write(xp: Backend, variable: tf.Variable, value: Array) -> None:
@@ -164,12 +261,7 @@ def write(xp: Backend, variable: tf.Variable, value: Array) -> None:
             " that it could hold: use tg.jit in the place of the framework's own"
         )
     else:
-        held_on(xp).write(variable.handle, xp.copy(value) if xp.mutable else value)
-
-
-def structured(structure: Any, results: Sequence[Array]) -> Any:
-    remaining = iter(results)
-    return tf.nest.map_structure(lambda x: next(remaining) if isinstance(x, tf.TypeSpec | tf.Tensor) else x, structure)
+        variable.assign(xp.to_numpy(value), read_value=False)
 
 
 compiles_by(GraftedGraph, operator.methodcaller("compiled"))

@@ -12,6 +12,7 @@ import numpy as np
 from tensorgraft.compiled.steps import CompiledPart
 from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
+from tensorgraft.frontends.tensorflow.batches import RowByRow, Vectorised
 from tensorgraft.frontends.tensorflow.cells import written
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph
 from tensorgraft.frontends.tensorflow.planning import plan
@@ -20,6 +21,7 @@ from tensorgraft.frontends.tensorflow.tables import LookupTable
 from tensorgraft.frontends.tensorflow.values import VariableCell, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.precision import Region, within
 
 Array = Any
 
@@ -52,8 +54,9 @@ class CapturedGraph:
         return results, {name: cell.value for name, cell in cells.items()}
 
 
-# (what is wanted: "gradient", "pullback" or "pushforward"; the places of arguments) -> a graph of more arguments
-Derive = Callable[[str, tuple[int, ...]], tuple[CapturedGraph, "Derive"]]
+# (what is wanted: "gradient", "pullback" or "pushforward", and the places of arguments; or "batched", and the size and
+# axes of the arguments) -> a graph of more arguments, or of more axes
+Derive = Callable[[str, tuple[int | None, ...]], tuple[CapturedGraph, "Derive"]]
 
 
 class GraphProgram:
@@ -65,23 +68,29 @@ class GraphProgram:
         variables: the names of the variables, in order; it may capture fewer.
         compiled: whether each part is one compiled program of the backend.
         derive: what makes graphs of derivatives.
+        region: of autocast, whose casts it computes with, in its derivatives too.
 
     Raises UnsupportedOperationError where a node, also in the body of a loop, has no rule.
     """
 
     def __init__(
-        self, captured: CapturedGraph, variables: Sequence[str], compiled: bool, derive: Derive | None = None
+        self,
+        captured: CapturedGraph,
+        variables: Sequence[str],
+        compiled: bool,
+        derive: Derive | None = None,
+        region: Region | None = None,
     ) -> None:
         plan(captured.graph)
         self.captured, self.variables, self.is_compiled = captured, list(variables), compiled
         self.written = captured.written()
-        self._derive = derive
+        self._derive, self.region = derive, region
         self._derived: dict[Any, Any] = {}
         self.main = CompiledPart(self._evaluate, compiled)
 
     def _evaluate(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         n = len(self.variables)
-        results, held = self.captured.run(xp, self.variables, arrays[:n], arrays[n:])
+        results, held = self.captured.run(within(xp, self.region), self.variables, arrays[:n], arrays[n:])
         return [lifted(xp, x) for x in (*results, *(held[name] for name in self.written))]
 
     def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -102,7 +111,7 @@ class GraphProgram:
         halves = self._halves(wanted)
         return halves.second(xp, [*residuals, *cotangents[: halves.cotangents]])
 
-    def _once(self, kind: str, wanted: tuple[int, ...], make: Callable[[CapturedGraph, Derive], Any]) -> Any:
+    def _once(self, kind: str, wanted: tuple[int | None, ...], make: Callable[[CapturedGraph, Derive], Any]) -> Any:
         if (kind, wanted) not in self._derived:
             if self._derive is None:
                 raise DerivativeError("a program that was read from a file has no derivative")
@@ -112,9 +121,9 @@ class GraphProgram:
     def _halves(self, wanted: tuple[int, ...]) -> ForwardAndBackward:
         return self._once("gradient", wanted, lambda captured, _: ForwardAndBackward(self, captured, len(wanted)))
 
-    def _program(self, kind: str, wanted: tuple[int, ...]) -> GraphProgram:
+    def _program(self, kind: str, wanted: tuple[int | None, ...]) -> GraphProgram:
         def make(captured: CapturedGraph, derive: Derive) -> GraphProgram:
-            return GraphProgram(captured, self.variables, self.is_compiled, derive)
+            return GraphProgram(captured, self.variables, self.is_compiled, derive, self.region)
 
         return self._once(kind, wanted, make)
 
@@ -124,11 +133,16 @@ class GraphProgram:
     def pushforward(self, wanted: tuple[int, ...]) -> GraphProgram:
         return self._program("pushforward", wanted)
 
-    def batched(self, axes: tuple[int | None, ...], size: int) -> Any:
-        raise DerivativeError(
-            "a TensorFlow program has no rule for batches: map it with tf.vectorized_map before it is grafted, or give"
-            " it arguments with one more axis"
-        )
+    def batched(self, axes: tuple[int | None, ...], size: int) -> Vectorised | RowByRow:
+        """As `tf.vectorized_map` has it; row by row where that has no rule, or rows have variables of their own."""
+        count = len(self.variables)
+        rows = RowByRow(self, axes, size)
+        if self.written or self._derive is None or any(axis is not None for axis in axes[:count]):
+            return rows
+        try:
+            return Vectorised(self._program("batched", (size, *axes[count:])), rows)
+        except DerivativeError:
+            return rows
 
 
 class ForwardAndBackward:
@@ -150,6 +164,7 @@ class ForwardAndBackward:
 
     def _forward(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         program = self._program
+        xp = within(xp, program.region)
         n = len(program.variables)
         outputs, held = self._early.run(xp, program.variables, arrays[:n], arrays[n:])
         count = self._plain + self._wanted - len(self._ends)
@@ -158,6 +173,7 @@ class ForwardAndBackward:
         return [*(lifted(xp, x) for x in results), *self._residuals.flat(xp, [*gradients, *outputs[count:]])]
 
     def _backward(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
+        xp = within(xp, self._program.region)
         n = len(arrays) - self.cotangents
         whole = self._residuals.values(xp, arrays[:n])
         fixed = self._wanted - len(self._ends)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -104,12 +106,13 @@ class TracedFunctionGraph:
 
     def _call(self, arguments: Tensors) -> list[tf.Tensor]:
         """The function of flat tensors, in somebody's trace."""
-        args, kwargs = self.concrete.structured_input_signature
+        signature = self.concrete.structured_input_signature
         remaining = iter(arguments)
-        args, kwargs = tf.nest.map_structure(
-            lambda x: next(remaining) if isinstance(x, tf.TensorSpec) else x, (args, kwargs)
-        )
-        return [t for t in tf.nest.flatten(self.concrete(*args, **kwargs)) if isinstance(t, tf.Tensor)]
+        leaves = tf.nest.flatten(signature, expand_composites=True)
+        leaves = [next(remaining) if isinstance(x, tf.TensorSpec) else x for x in leaves]
+        args, kwargs = tf.nest.pack_sequence_as(signature, leaves, expand_composites=True)
+        results = tf.nest.flatten(self.concrete(*args, **kwargs), expand_composites=True)
+        return [t for t in results if isinstance(t, tf.Tensor)]
 
     def _derivatives(
         self, fn: Callable[[Tensors], list[tf.Tensor]], specs: list[tf.TensorSpec], outputs: list[tf.DType]
@@ -117,11 +120,13 @@ class TracedFunctionGraph:
         smooth = [i for i, t in enumerate(outputs) if is_smooth(np.dtype(t.as_numpy_dtype))]
         variables = list(self.held.values())
 
-        def derive(kind: str, wanted: tuple[int, ...]) -> tuple[CapturedGraph, Derive]:
-            count = len(variables)
+        def derive(kind: str, wanted: tuple[int | None, ...]) -> tuple[CapturedGraph, Derive]:
+            if kind == "batched":
+                return self._batched(fn, specs, outputs, *wanted)
+            count, places = len(variables), [i for i in wanted if i is not None]
 
             def sources(arguments: Tensors) -> list[Any]:
-                return [variables[i] if i < count else arguments[i - count] for i in wanted]
+                return [variables[i] if i < count else arguments[i - count] for i in places]
 
             def gradient(arguments: Tensors, cotangents: Tensors) -> tuple[Tensors, Tensors]:
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -145,29 +150,79 @@ class TracedFunctionGraph:
                 zero = tf.UnconnectedGradients.ZERO
                 return [accumulator.jvp(results[i], unconnected_gradients=zero) for i in smooth]
 
+            def pulled_back_twice(arguments: Tensors) -> list[tf.Tensor]:
+                """A pushforward: a pullback is linear in its cotangents, and this is the derivative by them."""
+                own, tangents = arguments[: len(specs)], arguments[len(specs) :]
+                shaped = fn(own)
+                cotangents = [tf.zeros_like(shaped[i]) for i in smooth]
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(cotangents)
+                    _, gradients = gradient(own, cotangents)
+                seeds = [_conjugate(t) for t in tangents]
+                zero = tf.UnconnectedGradients.ZERO
+                pushed = tape.gradient(gradients, cotangents, output_gradients=seeds, unconnected_gradients=zero)
+                return [_conjugate(tf.convert_to_tensor(p)) for p in pushed]
+
             def whole(arguments: Tensors) -> list[tf.Tensor]:
                 results, gradients = gradient(arguments[: len(specs)], arguments[len(specs) :])
                 return [*results, *gradients]
 
-            made = {"gradient": whole, "pullback": pullback, "pushforward": pushforward}[kind]
+            ways = {"gradient": [whole], "pullback": [pullback], "pushforward": [pushforward, pulled_back_twice]}[kind]
 
-            def trace() -> tuple[Any, list[tf.TensorSpec]]:
+            def trace(made: Callable[[Tensors], list[tf.Tensor]]) -> tuple[Any, list[tf.TensorSpec]]:
                 if kind == "pushforward":
-                    more = [_spec_of(variables[i]) if i < count else specs[i - count] for i in wanted]
+                    more = [_spec_of(variables[i]) if i < count else specs[i - count] for i in places]
                 else:
                     shapes = self._shapes(fn, specs)
                     more = [tf.TensorSpec(shapes[i], outputs[i]) for i in smooth]
                 return tf.function(made, autograph=False).get_concrete_function([*specs, *more]), [*specs, *more]
 
-            try:
-                concrete, everything = _apart(trace)
-            except Exception as error:
-                said = str(error).strip().partition("\n")[0]
-                raise DerivativeError(f"TensorFlow has no {kind} of {self.concrete.name}: {said}") from error
-            results = [t.dtype for t in _results(concrete)]
-            return self._read(concrete), self._derivatives(made, everything, results)
+            for made in ways:  # TensorFlow's forward mode does not know all of its own calls
+                try:
+                    concrete, everything = _apart(functools.partial(trace, made))
+                except Exception as error:
+                    if made is ways[-1]:
+                        said = str(error).strip().partition("\n")[0]
+                        raise DerivativeError(f"TensorFlow has no {kind} of {self.concrete.name}: {said}") from error
+                else:
+                    results = [t.dtype for t in _results(concrete)]
+                    return self._read(concrete), self._derivatives(made, everything, results)
+            raise AssertionError(kind)
 
         return derive
+
+    def _batched(
+        self,
+        fn: Callable[[Tensors], list[tf.Tensor]],
+        specs: list[tf.TensorSpec],
+        outputs: list[tf.DType],
+        size: int | None,
+        *axes: int | None,
+    ) -> tuple[CapturedGraph, Derive]:
+        def rows(arguments: Tensors) -> list[tf.Tensor]:
+            moved = {
+                i: tf.experimental.numpy.moveaxis(x, axes[i], 0) for i, x in enumerate(arguments) if axes[i] is not None
+            }
+            return tf.vectorized_map(
+                lambda row: fn([row.get(i, x) for i, x in enumerate(arguments)]), moved, fallback_to_while_loop=False
+            )
+
+        wide = []
+        for spec, axis in zip(specs, axes, strict=True):
+            shape = spec.shape.as_list()
+            if axis is not None:
+                shape.insert(axis, size)
+            wide.append(tf.TensorSpec(shape, spec.dtype))
+        logger = tf.get_logger()
+        level = logger.level
+        logger.setLevel(logging.CRITICAL)  # it logs what it does not vectorise, and the way there
+        try:
+            concrete = _apart(lambda: tf.function(rows, autograph=False).get_concrete_function(wide))
+        except Exception as error:
+            raise DerivativeError(f"TensorFlow does not vectorise {self.concrete.name}") from error
+        finally:
+            logger.setLevel(level)
+        return self._read(concrete), self._derivatives(rows, wide, outputs)
 
     def _shapes(self, fn: Callable[[Tensors], list[tf.Tensor]], specs: list[tf.TensorSpec]) -> list[tf.TensorShape]:
         if fn == self._call:
@@ -177,7 +232,7 @@ class TracedFunctionGraph:
 
 def _results(concrete: Any) -> list[tf.Tensor]:
     """Without those that TensorFlow adds to a function's graph when it differentiates it."""
-    flat = tf.nest.flatten(concrete.structured_outputs)
+    flat = tf.nest.flatten(concrete.structured_outputs, expand_composites=True)
     return concrete.outputs[: sum(isinstance(x, tf.TypeSpec | tf.Tensor) for x in flat)]
 
 

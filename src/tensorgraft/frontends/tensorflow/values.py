@@ -90,11 +90,17 @@ class TensorList:
         whole = self.stacked(xp)
         return _row(xp, whole.stack, index)
 
-    def set(self, xp: Backend, index: Any, x: Any) -> TensorList:
+    def set(self, xp: Backend, index: Any, x: Any, grows: bool = False) -> TensorList:
+        """`grows`: with room for any index."""
         if self.items is not None and is_known(index):
             i = int(index)
             room = self.items + (None,) * (i + 1 - len(self.items))
             return replace(self, items=(*room[:i], x, *room[i + 1 :]))
+        if grows:
+            raise ShapeError(
+                "a tensor list that grows (dynamic_size=True) is written at a place that is being traced: give"
+                " tf.TensorArray its size, without dynamic_size"
+            )
         alike = replace(self, shape=tuple(x.shape)) if self.shape is None or None in self.shape else self
         whole = alike.stacked(xp)
         return replace(whole, stack=_put(xp, whole.stack, index, lifted(xp, x)))
@@ -138,6 +144,8 @@ class TensorList:
             stack = xp.zeros((room, *extents), self.dtype)
         else:
             rows = [lifted(xp, self.item(xp, i)) for i in range(len(self.items))]
+            if any(isinstance(x, TensorList) or tuple(x.shape) != extents for x in rows):
+                raise ShapeError("elements of a tensor list have several shapes, and a program being traced needs one")
             more = [xp.zeros((room - len(rows), *extents), self.dtype)] if room > len(rows) else []
             stack = xp.concat([xp.stack(rows, axis=0), *more], axis=0)
         return replace(self, items=None, stack=stack, length=self.count() if length is None else length)

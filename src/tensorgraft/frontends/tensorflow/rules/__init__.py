@@ -19,6 +19,8 @@ from tensorgraft.frontends.tensorflow.rules import (
     pooling,
     products,
     quantization,
+    quantized,
+    quantized_fused,
     random,
     reduction,
     resizing,
@@ -30,6 +32,7 @@ from tensorgraft.frontends.tensorflow.rules import (
     special,
     strided,
     tables,
+    uniform,
     variables,
 )
 
@@ -52,6 +55,8 @@ __all__ = [
     "pooling",
     "products",
     "quantization",
+    "quantized",
+    "quantized_fused",
     "random",
     "reduction",
     "resizing",
@@ -63,5 +68,6 @@ __all__ = [
     "special",
     "strided",
     "tables",
+    "uniform",
     "variables",
 ]

@@ -28,11 +28,11 @@ def rgb_to_hsv(xp: Backend, x: Array) -> Array:
     zero = xp.zeros_like(value)
     saturation = xp.where(xp.greater(value, 0), xp.divide(span, _positive(xp, value)), zero)
     norm = xp.divide(1.0, xp.multiply(_positive(xp, span), 6))
-    hue = xp.where(
-        xp.equal(r, value),
+    hue = xp.where(  # by what is larger: a compiler that computes a channel twice may round it in two ways
+        xp.logical_and(xp.greater_equal(r, g), xp.greater_equal(r, b)),
         xp.multiply(norm, xp.subtract(g, b)),
         xp.where(
-            xp.equal(g, value),
+            xp.greater_equal(g, b),
             xp.add(xp.multiply(norm, xp.subtract(b, r)), 2 / 6),
             xp.add(xp.multiply(norm, xp.subtract(r, g)), 4 / 6),
         ),

@@ -49,7 +49,7 @@ def from_tensor(xp: Backend, x: Any, shape: Any, *, element_dtype: np.dtype) -> 
 def set_item(
     xp: Backend, whole: TensorList, index: Any, x: Any, *, resize_if_index_out_of_bounds: bool = False
 ) -> TensorList:
-    return whole.set(xp, index, x)
+    return whole.set(xp, index, x, resize_if_index_out_of_bounds)
 
 
 @rule("TensorListGetItem", either=EVERY, folds=False)

@@ -70,19 +70,25 @@ def avg_pool_grad(xp: Backend, shape: np.ndarray, d: Array, *, ksize: Ints, stri
 def max_pool_grad(
     xp: Backend, x: Array, y: Array, d: Array, *, ksize: Ints, strides: Ints, padding: str, explicit_paddings: Ints = ()
 ) -> Array:
-    """To the first of equal values of each window."""
+    """To the first of the largest values of each window. Not by `y`: a compiler that computes `x` again for it may
+    round it in another way."""
     around = _around(xp.shape(x), ksize, strides, padding, explicit_paddings)
     dtype = xp.dtype_of(x)
     lowest = dtypes.lowest(dtype)
     padded = xp.pad(x, lowest, [(low, high, 0) for low, high in around])
     extents, out = xp.shape(padded), xp.shape(y)
-    total, free = None, xp.full(out, True, dtypes.bool_)
-    zero = xp.zeros_like(d)
-    for at in positions(ksize):
+    total: Array = None
+    best: Array = None
+    which, zero = xp.zeros(out, dtypes.int32), xp.zeros_like(d)
+    for k, at in enumerate(positions(ksize)):
         stop = tuple(i + (o - 1) * s + 1 for i, o, s in zip(at, out, strides, strict=True))
         seen = xp.slice(padded, at, stop, strides)
-        chosen = xp.logical_and(free, xp.equal(seen, y))
-        free = xp.logical_and(free, xp.logical_not(chosen))
+        if best is not None:
+            better = xp.greater(seen, best)
+            which = xp.where(better, k, which)
+        best = seen if best is None else xp.where(better, seen, best)
+    for k, at in enumerate(positions(ksize)):
+        chosen = xp.equal(which, k)
         config = [(i, n - i - ((o - 1) * s + 1), s - 1) for i, n, o, s in zip(at, extents, out, strides, strict=True)]
         part = xp.pad(xp.where(chosen, d, zero), 0, config)
         total = part if total is None else xp.add(total, part)

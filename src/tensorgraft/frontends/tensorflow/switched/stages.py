@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
 from tensorgraft.frontends.tensorflow.planning import (
     CALLS,
     HANDED_ON,
     UnsupportedOperationError,
-    found,
     functions,
     has_effect,
 )
@@ -22,7 +23,15 @@ BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 LOOPS = ("While", "StatelessWhile")
 # Their rules hand values on: a compiled program has no exceptions. TensorFlow checks, but in what it compiles itself.
 CHECKS = ("Assert", "CheckNumerics", "CheckNumericsV2")
-_ASKED_OF_TENSORFLOW = ("VarIsInitializedOp",)
+# Iterators give optionals.
+ASKED_OF_TENSORFLOW = (
+    "VarIsInitializedOp",
+    "OptionalFromValue",
+    "OptionalNone",
+    "OptionalHasValue",
+    "OptionalGetValue",
+)
+OF_TABLES = ("LookupTableFindV2", "LookupTableSizeV2")  # which a program may write
 _ELSEWHERE = (*CALLS, *HANDED_ON, "IdentityN", "Const", "Placeholder", "NoOp", "ControlTrigger")
 _SAME = ("Identity", "IdentityN", "StopGradient", "PreventGradient")
 _NOTHING = ("NoOp", "ControlTrigger")
@@ -31,26 +40,28 @@ _LIGHT = 16  # elements, at most, of a result that either side computes for itse
 _END = -1
 
 
-def has_no_rule(node: GraphNode, compiled: bool) -> bool:
+def is_left(graph: FunctionGraph, node: GraphNode, compiled: bool) -> bool:
     """TensorFlow computes it. `compiled`: with XLA, so that it would check nothing."""
     if node.op in CHECKS:
         return not compiled
-    if node.op in _ASKED_OF_TENSORFLOW:
+    if node.op in (*ASKED_OF_TENSORFLOW, *OF_TABLES):
         return True
-    if node.op in _ELSEWHERE or node.op in RULES:
+    if node.op in _ELSEWHERE:
         return False
-    try:
-        found(node)
-    except UnsupportedOperationError:
+    if node.op not in RULES:
         return True
-    return False
+    return any(_is_text(graph.nodes[p].dtypes[k]) for p, k in node.inputs) or any(map(_is_text, node.dtypes))
+
+
+def _is_text(dtype: np.dtype | None) -> bool:
+    return dtype is not None and dtype.kind in "OSU"
 
 
 def is_mixed(graph: FunctionGraph, compiled: bool, of_call: Callable[[GraphNode], bool]) -> bool:
     """TensorFlow computes some of it. `of_call`: whether a node that calls a function has it compiled."""
     key = "mixed", compiled
     if key not in graph.memory:
-        graph.memory[key] = any(has_no_rule(n, compiled) or calls_mixed(n, compiled, of_call) for n in graph.nodes)
+        graph.memory[key] = any(is_left(graph, n, compiled) or calls_mixed(n, compiled, of_call) for n in graph.nodes)
     return graph.memory[key]
 
 
