@@ -37,6 +37,12 @@ IN_PROGRAMS = [
     "Copy",
     "CopyHost",
     "Empty",
+    "LookupTableFindV2",
+    "LookupTableSizeV2",
+    "OptionalFromValue",
+    "OptionalNone",
+    "OptionalGetValue",
+    "OptionalHasValue",
     "XlaDynamicUpdateSlice",
 ]
 

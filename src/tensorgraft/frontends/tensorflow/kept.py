@@ -1,4 +1,4 @@
-"""What branches keep for their derivatives: values of other shapes in each, which TensorFlow holds in optionals."""
+"""What branches keep for their derivatives, in TensorFlow's optionals: in each of them values of other shapes."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def find(xp: Backend, table: LookupTable, keys: Any, default: Any, *, Tin: np.dt
         if not is_known(default):
             default = xp.to_numpy(default)
         pairs = dict(zip(held.tolist(), values, strict=True))
-        found = [pairs.get(k, default.reshape(-1)[0]) for k in np.asarray(keys).reshape(-1).tolist()]
+        found = [pairs.get(k, default.reshape(-1)[0]) for k in map(_plain, np.asarray(keys).reshape(-1).tolist())]
         return np.asarray(found, values.dtype).reshape(keys.shape)
     default = xp.broadcast_to(lifted(xp, default), xp.shape(keys))
     if not held.size:
@@ -49,6 +49,11 @@ def find(xp: Backend, table: LookupTable, keys: Any, default: Any, *, Tin: np.dt
     ascending = lifted(xp, held[order])
     place = xp.clip(xp.astype(xp.searchsorted(ascending, keys), dtypes.int64), 0, held.size - 1)
     return xp.where(xp.equal(xp.take(ascending, place, 0), keys), xp.take(lifted(xp, values[order]), place, 0), default)
+
+
+def _plain(key: Any) -> Any:
+    """TensorFlow's strings are bytes."""
+    return key.encode() if isinstance(key, str) else key
 
 
 @rule("LookupTableSizeV2", either=EVERY, folds=False)

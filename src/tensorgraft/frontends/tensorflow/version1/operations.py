@@ -144,10 +144,15 @@ _RESOURCES = {
 }
 
 
+def on_resources(op: str) -> str:
+    """The name of the operation on resources that one by reference becomes."""
+    return _RESOURCES.get(op, f"{op}V2" if "Table" in op else f"Resource{op}")
+
+
 def _by_reference(node: Any, operands: list[Any]) -> list[Any]:
     """The operation on resources of this name; what it gives by reference is the variable."""
     old = op_def_registry.get(node.op)
-    name = _RESOURCES.get(node.op, f"{node.op}V2" if "Table" in node.op else f"Resource{node.op}")
+    name = on_resources(node.op)
     new = op_def_registry.get(name)
     if new is None:
         raise UnsupportedOperationError(
@@ -231,3 +236,7 @@ _ARRAYS: dict[str, Callable[..., Sequence[Any]]] = {
     "TensorArraySizeV3": lambda node, array, flow: [_raw.TensorListLength(input_handle=flow)],
     "TensorArrayCloseV3": lambda node, array: [],
 }
+
+
+# what is traced as something else; with what `on_resources` says of
+RAISED = frozenset([*_SPECIAL, *_ARRAYS])

@@ -23,8 +23,7 @@ def trace(
     operations: SessionOperations, fed: Mapping[Tensor, Any], results: Sequence[Tensor], effects: Sequence[str] = ()
 ) -> list[tf.Tensor]:
     """The results in the graph that is being traced. Nodes come in the order in which the graph has them, as far as
-    their inputs allow: where TensorFlow 1 says no order, the program's is taken. `effects`: nodes that have to
-    run, too.
+    their inputs allow: where TensorFlow 1 says no order, the program's is taken. `effects`: nodes that have to run.
 
     Raises ValueError for a placeholder that is not fed, UnsupportedOperationError for what cannot be raised."""
     structure = FrameStructure(operations.nodes, [*results, *map(Tensor, effects)], fed)
