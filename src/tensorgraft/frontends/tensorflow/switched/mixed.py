@@ -136,7 +136,11 @@ class MixedFunction:
         """Why TensorFlow computes a node; "" where that is its part anyway."""
         if not is_left(self.graph, node, self.compiled) or node.op in (*CHECKS, "VarIsInitializedOp"):
             return ""
-        reason = STRINGS if node.op in RULES else REASONS.get(node.op) or reason_of(node.op) or "it has no rule"
+        if "Optional" in node.op:
+            return ""
+        reason = REASONS.get(node.op) or reason_of(node.op)
+        if reason is None:
+            reason = STRINGS if node.op in RULES else "it has no rule"
         return "" if reason in _PIPELINE else reason
 
     # ---- calls, branches and loops of which TensorFlow computes some -----------------------------------------------

@@ -24,6 +24,12 @@ LOOPS = ("While", "StatelessWhile")
 # Their rules hand values on: a compiled program has no exceptions. TensorFlow checks, but in what it compiles itself.
 CHECKS = ("Assert", "CheckNumerics", "CheckNumericsV2")
 _ASKED_OF_TENSORFLOW = ("VarIsInitializedOp",)
+_OBJECTS = (
+    "Table",
+    "Optional",
+    "Iterator",
+    "Dataset",
+)  # TensorFlow's, whatever rules there are for graphs without them
 _ELSEWHERE = (*CALLS, *HANDED_ON, "IdentityN", "Const", "Placeholder", "NoOp", "ControlTrigger")
 _SAME = ("Identity", "IdentityN", "StopGradient", "PreventGradient")
 _NOTHING = ("NoOp", "ControlTrigger")
@@ -36,7 +42,7 @@ def is_left(graph: FunctionGraph, node: GraphNode, compiled: bool) -> bool:
     """TensorFlow computes it. `compiled`: with XLA, so that it would check nothing."""
     if node.op in CHECKS:
         return not compiled
-    if node.op in _ASKED_OF_TENSORFLOW:
+    if node.op in _ASKED_OF_TENSORFLOW or any(kind in node.op for kind in _OBJECTS):
         return True
     if node.op in _ELSEWHERE:
         return False
