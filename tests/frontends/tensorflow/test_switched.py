@@ -95,13 +95,19 @@ def derivatives() -> list[Any]:
     def doubled(x: tf.Tensor) -> Any:
         return x * 1.0, lambda d: d * 2.0
 
+    @tf.function
+    def branching(x: tf.Tensor) -> tf.Tensor:  # whose derivative keeps optionals
+        with tf.GradientTape() as tape:
+            y = tf.sin(x @ w) if tf.reduce_sum(x) > 0.0 else tf.cos(x @ w)
+        return tape.gradient(y, w)
+
     with tf.GradientTape(persistent=True) as outer:
         outer.watch(X)
         with tf.GradientTape() as tape:
             y = f(doubled(X)) * 2.0
         d = tape.gradient(y, w)
         size = tf.reduce_sum(d * d)
-    return [y, d, *outer.gradient(y, [X, w]), outer.gradient(size, w)]
+    return [y, d, *outer.gradient(y, [X, w]), outer.gradient(size, w), branching(X), branching(-X)]
 
 
 def checks() -> list[Any]:
