@@ -16,11 +16,16 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.composites import NAMESPACE, structured
 from tensorgraft.frontends.tensorflow.held import VariableGroup, held_on
 from tensorgraft.frontends.tensorflow.program import GraphProgram
+from tensorgraft.frontends.tensorflow.reading import plain
 from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
 from tensorgraft.hub.backend import Backend
+from tensorgraft.precision import current
 
 Array = Any
 ConcreteFunction = tf.types.experimental.ConcreteFunction
+
+
+_ON_HOST = (bool, int, float, complex, list, tuple, np.ndarray, np.generic)
 
 
 class GraftedGraph:
@@ -52,7 +57,7 @@ class GraftedGraph:
     def signature(self, args: Any, kwargs: Any) -> tuple[GraphSignature, list[Array | None]]:
         """(what is known for calls like this one, the arrays among its leaves)."""
         xp = self.xp
-        call: Any = (args, kwargs)
+        call: Any = self._as_asked(args, kwargs)
         leaves, structure = optree.tree_flatten(call, none_is_leaf=True, namespace=NAMESPACE)
         arrays = [self._operand(x) for x in leaves]
         marks = [
@@ -71,9 +76,31 @@ class GraftedGraph:
             signature = self._signatures[structure, *marks] = self._trace(leaves, arrays, structure)
         return signature, arrays
 
+    def _as_asked(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments, with those of the host that a signature of the function's own wants as tensors of its dtypes,
+        as TensorFlow has them: numbers, lists, arrays of another precision."""
+        own = isinstance(self.fn, ConcreteFunction) or getattr(self.fn, "input_signature", None) is not None
+        asked = self.fn.function_type if own else None
+        if asked is None or not any(isinstance(x, _ON_HOST) for x in (*args, *kwargs.values())):
+            return args, kwargs
+        bound = asked.bind(*args, **kwargs)
+        for name, x in bound.arguments.items():
+            spec = asked.parameters[name].type_constraint
+            if isinstance(spec, tf.TensorSpec) and isinstance(x, _ON_HOST) and not _is_text(np.asarray(x)):
+                host = np.asarray(x)
+                if np.can_cast(host.dtype, spec.dtype.as_numpy_dtype, "same_kind"):
+                    bound.arguments[name] = host.astype(spec.dtype.as_numpy_dtype)
+        return bound.args, bound.kwargs
+
     def _operand(self, x: Any) -> Array | None:
         xp = self.xp
+        x = as_array(xp, x)
         array = xp.operand(x)
+        if array is None and _is_text(x):
+            raise TypeError(
+                f"{self.__name__} was given a tensor of strings, of which {xp.name} has no arrays: let TensorFlow do what"
+                " it does with them, outside, and pass numbers; a Python string is a static argument"
+            )
         if array is None and isinstance(x, np.ndarray | np.generic):
             return xp.asarray(np.asarray(x))
         if array is None and isinstance(x, tf.Tensor | tf.Variable):
@@ -99,6 +126,16 @@ class GraftedGraph:
         return GraphSignature(self.xp, concrete, order, self.is_compiled)
 
 
+def _is_text(x: Any) -> bool:
+    if isinstance(x, np.ndarray | np.generic):
+        return x.dtype.kind in "OSU"
+    return isinstance(x, tf.Tensor) and x.dtype == tf.string
+
+
+def _is_text_dtype(dtype: np.dtype | None) -> bool:
+    return dtype is not None and dtype.kind in "OSU"
+
+
 def _is_hashable(x: Any) -> bool:
     return getattr(type(x), "__hash__", None) is not None
 
@@ -116,11 +153,27 @@ def _order(concrete: Any, args: Any, kwargs: Any, specs: Sequence[Any], structur
         given = tf.nest.flatten(list(concrete.function_type.bind(*args, **kwargs).arguments.values()))
         mine = [i for i in given if isinstance(i, int) and isinstance(specs[i], tf.TensorSpec)]
     if len(mine) != len(asked):
-        raise TypeError(f"{concrete.name} takes {len(asked)} tensors, {asked}, and was given {len(mine)}")
+        named = ", ".join(map(_said, asked)) or "none"
+        raise TypeError(f"{concrete.graph.name} takes {len(asked)} tensors ({named}), and was given {len(mine)}")
     for i, s in zip(mine, asked, strict=True):
-        if not s.is_compatible_with(tf.TensorSpec(specs[i].shape, specs[i].dtype)):
-            raise TypeError(f"{concrete.name} takes {s}, and was given {specs[i].dtype.name}{specs[i].shape}")
+        if not tf.TensorSpec(s.shape, _integers(s.dtype)).is_compatible_with(specs[i]):
+            raise TypeError(
+                f"{concrete.graph.name} was traced for {_said(s)}, and was given {_said(specs[i])}: convert the argument,"
+                " or graft a tf.function whose signature takes it"
+            )
     return mine
+
+
+def _said(spec: tf.TensorSpec) -> str:
+    shape = (
+        "(...)" if spec.shape.rank is None else f"({', '.join('None' if n is None else str(n) for n in spec.shape)})"
+    )
+    return f"{spec.name}: {spec.dtype.name}{shape}"
+
+
+def _integers(dtype: tf.DType) -> tf.DType:
+    """What arrays have where TensorFlow has a quantised dtype."""
+    return tf.as_dtype(plain(np.dtype(dtype.as_numpy_dtype))) if dtype.is_quantized else dtype
 
 
 class GraphSignature:
@@ -129,6 +182,13 @@ class GraphSignature:
     def __init__(self, xp: Backend, concrete: Any, order: Sequence[int], compiled: bool, names: Any = None) -> None:
         self.xp, self.order = xp, order
         self.traced = TracedFunctionGraph(concrete, names)
+        graph = self.traced.captured.graph
+        texts = [graph.nodes[place] for place, k in graph.outputs if _is_text_dtype(graph.nodes[place].dtypes[k])]
+        if texts:
+            raise TypeError(
+                f"{concrete.graph.name} returns a tensor of strings, of {texts[0]}, and {xp.name} has no arrays of such:"
+                " return numbers, and let TensorFlow make strings of them, outside"
+            )
         self._is_compiled, self._structure = compiled, concrete.structured_outputs
         held = self.traced.held.values()
         self._open = [i for i, v in enumerate(held) if not v.shape.is_fully_defined()]  # variables of other shapes
@@ -136,13 +196,15 @@ class GraphSignature:
         self._program([])  # or an error, now
 
     def _program(self, values: Sequence[Array]) -> tuple[GraphProgram, Callable[..., tuple[Array, ...]]]:
-        """The program for what variables hold that may have other shapes later, and the native function of it."""
+        """The program in this region of autocast, for what variables hold that may have other shapes later, and the
+        native function of it."""
+        region = current()
         shapes = tuple([tuple(self.xp.shape(values[i])) for i in self._open]) if values else ()
-        known = self._programs.get(shapes)
+        known = self._programs.get((region, shapes))
         if known is None:
             traced = self.traced
-            program = GraphProgram(traced.captured, list(traced.held), self._is_compiled, traced.derive)
-            known = self._programs[shapes] = program, self.xp.differentiable(program)
+            program = GraphProgram(traced.captured, list(traced.held), self._is_compiled, traced.derive, region)
+            known = self._programs[region, shapes] = program, self.xp.differentiable(program)
         return known
 
     def run(self, values: Sequence[Array], leaves: Sequence[Array | None]) -> tuple[Any, dict[str, Array]]:
@@ -176,6 +238,13 @@ class GraphSignature:
     @functools.cached_property
     def _places(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.traced.held)}
+
+
+def as_array(xp: Backend, x: Any) -> Any:
+    """`x`, or, of what follows JAX's protocol (quantised arrays, which then count that they are made dense), the array
+    that it stands for."""
+    protocol = None if xp.is_array(x) else getattr(type(x), "__jax_array__", None)
+    return protocol(x) if callable(protocol) else x
 
 
 def value_of(xp: Backend, variable: tf.Variable) -> Array:

@@ -3,6 +3,7 @@ as parameters and buffers."""
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
@@ -10,11 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tensorgraft.frontends.tensorflow.grafted import GraftedGraph, GraphSignature, value_of
+from tensorgraft.frontends.tensorflow.grafted import GraftedGraph, GraphSignature, as_array, value_of
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.function import CallSignature, Function, Recorded, specs_of
 from tensorgraft.hub.recorded.structure import apart, together
 from tensorgraft.hub.recorded.tracing import program_backend, record
+from tensorgraft.precision import current
 
 Array = Any
 Arrays = Mapping[str, Array]
@@ -161,7 +163,7 @@ class _ModelGraph(GraftedGraph):
         with self.xp.native_scope():
             signature, arrays = self.signature(args, kwargs)
             traced = signature.traced.held
-            values = [held[n] if n in held else value_of(self.xp, v) for n, v in traced.items()]
+            values = [as_array(self.xp, held[n]) if n in held else value_of(self.xp, v) for n, v in traced.items()]
             return signature.run(values, arrays)
 
     def _signed(self, concrete: Any, order: list[int]) -> GraphSignature:
@@ -176,6 +178,17 @@ class RecordedModel(Function):
         weights = {name: np.array(v.numpy()) for name, v in call.variables.items()}
         super().__init__(call.xp, call.name, weights)
         self._call = call.on(program_backend())
+        self._in_regions: dict[Any, RecordedModel] = {}
+
+    def __call__(self, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
+        """Within a region of autocast programs are recorded apart, and not saved."""
+        region = current()
+        if region is None:
+            return super().__call__(*args, seed=seed, **kwargs)
+        if region not in self._in_regions:
+            other = self._in_regions[region] = copy.copy(self)
+            other.programs, other._run = {}, {}
+        return super(RecordedModel, self._in_regions[region]).__call__(*args, seed=seed, **kwargs)
 
     def recorded(self, signature: CallSignature) -> Recorded:
         program = self.programs.get(signature)

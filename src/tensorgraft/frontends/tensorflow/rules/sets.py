@@ -214,10 +214,3 @@ def to_bool(xp: Backend, x: Array) -> Array:
     if not xp.ndim(x):
         return xp.not_equal(x, xp.zeros_like(x))
     return xp.full((), xp.size(x) > 0, dtypes.bool_)
-
-
-@rule("CheckNumericsV2")
-def check_numerics_v2(xp: Backend, x: Array) -> Array:
-    from tensorgraft.frontends.tensorflow.rule import RULES
-
-    return RULES["CheckNumerics"].fn(xp, x)

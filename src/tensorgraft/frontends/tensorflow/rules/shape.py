@@ -65,7 +65,10 @@ def broadcast_gradient_args(xp: Backend, a: np.ndarray, b: np.ndarray) -> list[n
 
 @rule("Reshape", known=("shape",))
 def reshape(xp: Backend, x: Array, shape: np.ndarray) -> Array:
-    return xp.reshape(x, filled(ints(shape), xp.size(x)))
+    extents = filled(ints(shape), xp.size(x))
+    if math.prod(extents) != xp.size(x):
+        raise ValueError(f"a tensor of {xp.size(x)} elements is reshaped to {list(ints(shape))}")
+    return xp.reshape(x, extents)
 
 
 def filled(shape: Ints, size: int) -> Ints:

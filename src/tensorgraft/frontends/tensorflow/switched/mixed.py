@@ -20,6 +20,7 @@ from tensorgraft.frontends.tensorflow.reasons import DATASETS, OPAQUE, STRINGS, 
 from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
 from tensorgraft.frontends.tensorflow.switched.host import Crossing, EagerOperation
 from tensorgraft.frontends.tensorflow.switched.stages import (
+    ASKED_OF_TENSORFLOW,
     BRANCHES,
     CHECKS,
     LOOPS,
@@ -134,7 +135,7 @@ class MixedFunction:
 
     def _reason(self, node: GraphNode) -> str:
         """Why TensorFlow computes a node; "" where that is its part anyway."""
-        if not is_left(self.graph, node, self.compiled) or node.op in (*CHECKS, "VarIsInitializedOp"):
+        if not is_left(self.graph, node, self.compiled) or node.op in (*CHECKS, *ASKED_OF_TENSORFLOW):
             return ""
         if "Optional" in node.op:
             return ""

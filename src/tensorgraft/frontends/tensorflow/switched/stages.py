@@ -23,7 +23,7 @@ BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 LOOPS = ("While", "StatelessWhile")
 # Their rules hand values on: a compiled program has no exceptions. TensorFlow checks, but in what it compiles itself.
 CHECKS = ("Assert", "CheckNumerics", "CheckNumericsV2")
-_ASKED_OF_TENSORFLOW = ("VarIsInitializedOp",)
+ASKED_OF_TENSORFLOW = ("VarIsInitializedOp",)
 _OBJECTS = ("Table", "Iterator", "Dataset")  # TensorFlow's, whatever rules there are for graphs
 _ITERATES = "iterates"
 _ELSEWHERE = (*CALLS, *HANDED_ON, "IdentityN", "Const", "Placeholder", "NoOp", "ControlTrigger")
@@ -49,7 +49,7 @@ def is_left(graph: FunctionGraph, node: GraphNode, compiled: bool) -> bool:
     """TensorFlow computes it. `compiled`: with XLA, so that it would check nothing."""
     if node.op in CHECKS:
         return not compiled
-    if node.op in _ASKED_OF_TENSORFLOW or any(kind in node.op for kind in _OBJECTS):
+    if node.op in ASKED_OF_TENSORFLOW or any(kind in node.op for kind in _OBJECTS):
         return True
     if "Optional" in node.op and graph.memory.get(_ITERATES, False):
         return True
