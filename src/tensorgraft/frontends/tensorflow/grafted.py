@@ -140,6 +140,7 @@ class GraphSignature:
 
     def __call__(self, leaves: Sequence[Array | None]) -> Any:
         xp, held = self.xp, self.traced.held
+        self.traced.begin_anew()
         results, became = self.run([value_of(xp, v) for v in held.values()], leaves)
         for name, value in became.items():
             write(xp, held[name], value)
