@@ -216,6 +216,7 @@ class GraphSignature:
 
     def __call__(self, leaves: Sequence[Array | None]) -> Any:
         xp, held = self.xp, self.traced.held
+        self.traced.begin_anew()
         group = self._group if tf.executing_eagerly() else None
         results, became = self.run(group.read() if group else [value_of(xp, v) for v in held.values()], leaves)
         if group and not any(map(xp.is_traced, became.values())):

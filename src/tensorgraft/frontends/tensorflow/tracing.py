@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.tensorflow.program import CapturedGraph, Derive, is_smooth
 from tensorgraft.frontends.tensorflow.reading import read_function
+from tensorgraft.frontends.tensorflow.states import KernelState, with_states
 from tensorgraft.frontends.tensorflow.tables import LookupTable, table_of
 
 Tensors = Sequence[tf.Tensor]
@@ -58,9 +61,12 @@ class TracedFunctionGraph:
         self._names = dict(names or {})
         self._copies = names is not None  # of a model, whose state is copied
         self._tables: dict[int, LookupTable] = {}
-        self.captured = self._read(concrete)
+        self._states: dict[tuple[str, tuple[int, int]], list[str]] = {}  # of random operations, by what they are called
+        self._seeded: dict[str, KernelState] = {}
+        self._since = _seeding()
+        self.captured = self._read(concrete, primal=True)
 
-    def _read(self, concrete: Any) -> CapturedGraph:
+    def _read(self, concrete: Any, primal: bool = False) -> CapturedGraph:
         handles = {id(v.handle): v for v in (*self.held.values(), *concrete.graph.variables, *concrete.variables)}
         known = {id(v.handle): name for name, v in self.held.items()}
         captures: list[str | np.ndarray | LookupTable] = []
@@ -83,9 +89,34 @@ class TracedFunctionGraph:
                 )
             else:
                 captures.append(outside.numpy())
-        return CapturedGraph(
-            read_function(concrete.graph, len(concrete.inputs), len(_results(concrete))), tuple(captures)
-        )
+        graph, states = with_states(read_function(concrete.graph, len(concrete.inputs), len(_results(concrete))))
+        return CapturedGraph(graph, (*captures, *self._held_states(states, primal)))
+
+    def _held_states(self, states: Sequence[KernelState], primal: bool) -> list[str]:
+        """The variables that hold the states of kernels; in a derivative those of the same operations."""
+        seen: Counter[tuple[str, tuple[int, int]]] = Counter()
+        names = []
+        for state in states:
+            key = state.name, state.seeds
+            if primal:
+                name = _unique(f"{state.name}/state", self.held)
+                with tf.init_scope():
+                    self.held[name] = tf.Variable(state.first(), trainable=False, name=name)
+                self._states.setdefault(key, []).append(name)
+                self._seeded[name] = state
+            elif key not in self._states:
+                raise DerivativeError(f"the derivative draws random numbers of its own ({state.name!r})")
+            mine = self._states[key]
+            names.append(mine[min(seen[key], len(mine) - 1)])
+            seen[key] += 1
+        return names
+
+    def begin_anew(self) -> None:
+        """Kernels begin with their seeds again after `tf.random.set_seed`, as TensorFlow's do."""
+        if self._seeded and self._since is not (now := _seeding()):
+            self._since = now
+            for name, state in self._seeded.items():
+                self.held[name].assign(state.first())
 
     def _table(self, handle: Any) -> LookupTable | None:
         if handle.dtype != tf.resource or id(handle) in self._tables:
@@ -228,6 +259,11 @@ class TracedFunctionGraph:
         if fn == self._call:
             return [t.shape for t in _results(self.concrete)]
         return [t.shape for t in _results(tf.function(fn, autograph=False).get_concrete_function(specs))]
+
+
+def _seeding() -> Any:
+    """What is another object after each `tf.random.set_seed`."""
+    return getattr(context.context(), "_rng", None)
 
 
 def _results(concrete: Any) -> list[tf.Tensor]:

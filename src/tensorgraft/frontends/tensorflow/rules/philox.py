@@ -67,10 +67,14 @@ def words(xp: Backend, key: Array, counter: Array, groups: int, stride: int = 1,
     """uint32 (groups, 4 * each): `each` numbers of the counter in a row, from every `stride`th on."""
     first = xp.multiply(xp.iota(groups, dtypes.uint64), xp.full((), stride, dtypes.uint64))
     at = xp.add(xp.expand_dims(first, 1), xp.iota(each, dtypes.uint64))
+    return xp.reshape(words_at(xp, key, counter, at), (groups, 4 * each))
+
+
+def words_at(xp: Backend, key: Array, counter: Array, at: Array) -> Array:
+    """uint32 (..., 4): those of the counter after `at` (uint64) more."""
     low, high = skipped(xp, counter, at)
     k = _halves(xp, xp.reshape(key, ()))
-    out = cipher(xp, k, (*_halves(xp, low), *_halves(xp, high)))
-    return xp.reshape(xp.stack(out, axis=2), (groups, 4 * each))
+    return xp.stack(cipher(xp, k, (*_halves(xp, low), *_halves(xp, high))), axis=xp.ndim(at))
 
 
 def key_and_counter(xp: Backend, seed: Array) -> tuple[Array, Array]:
@@ -93,7 +97,7 @@ _FORMS = {
 }
 
 
-def _unit(xp: Backend, bits: Array, dtype: np.dtype) -> Array:
+def unit(xp: Backend, bits: Array, dtype: np.dtype) -> Array:
     """Numbers of [1, 2) with these mantissas, less 1."""
     kind, digits, one = _FORMS[dtype]
     wide = xp.astype(bits, dtypes.uint64)
@@ -105,7 +109,7 @@ def _unit(xp: Backend, bits: Array, dtype: np.dtype) -> Array:
     return xp.subtract(xp.reshape(values, shape), 1)
 
 
-def _doubled(xp: Backend, w: Array) -> Array:
+def doubled(xp: Backend, w: Array) -> Array:
     """Pairs of words as the bits of doubles: the high ones first."""
     return joined(xp, *(xp.take_slice(w, 1, i, xp.shape(w)[1], 2) for i in (1, 0)))
 
@@ -121,10 +125,10 @@ def _groups(shape: Shape, each: int) -> int:
 
 def uniform(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtype) -> Array:
     if dtype == dtypes.float64:
-        bits = _doubled(xp, words(xp, key, counter, _groups(shape, 2)))
+        bits = doubled(xp, words(xp, key, counter, _groups(shape, 2)))
     else:
         bits = words(xp, key, counter, _groups(shape, 4))
-    return _cut(xp, _unit(xp, bits, dtype), shape)
+    return _cut(xp, unit(xp, bits, dtype), shape)
 
 
 def integers(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtype) -> Array:
@@ -137,9 +141,9 @@ def integers(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dt
     return xp.astype(_cut(xp, bits, shape), dtype)
 
 
-def _box_muller(xp: Backend, w: Array, dtype: np.dtype) -> Array:
+def box_muller(xp: Backend, w: Array, dtype: np.dtype) -> Array:
     """Words or doubles (n, 2 m), in pairs, to as many normal numbers."""
-    units = _unit(xp, w, dtype)
+    units = unit(xp, w, dtype)
     n, m = xp.shape(units)
     u, v = (xp.take_slice(units, 1, i, m, 2) for i in (0, 1))
     u = xp.maximum(u, xp.full((), _LEAST, dtype))
@@ -151,9 +155,9 @@ def _box_muller(xp: Backend, w: Array, dtype: np.dtype) -> Array:
 
 def normal(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtype) -> Array:
     if dtype == dtypes.float64:
-        rows = _box_muller(xp, _doubled(xp, words(xp, key, counter, _groups(shape, 2))), dtype)
+        rows = box_muller(xp, doubled(xp, words(xp, key, counter, _groups(shape, 2))), dtype)
     else:
-        rows = _box_muller(xp, words(xp, key, counter, _groups(shape, 4)), dtypes.float32)
+        rows = box_muller(xp, words(xp, key, counter, _groups(shape, 4)), dtypes.float32)
     return xp.astype(_cut(xp, rows, shape), dtype)
 
 
@@ -163,7 +167,7 @@ def truncated_normal(xp: Backend, key: Array, counter: Array, shape: Shape, dtyp
     wide = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
     each = 2 if dtype == dtypes.float64 else 4
     w = words(xp, key, counter, _groups(shape, each), stride=64 * each, each=8 if each == 4 else 16)
-    candidates = _box_muller(xp, _doubled(xp, w) if each == 2 else w, wide)
+    candidates = box_muller(xp, doubled(xp, w) if each == 2 else w, wide)
     good = xp.less(xp.abs(candidates), 2.0)
     rank = xp.cumsum(xp.astype(good, dtypes.int32), axis=1)
     chosen = []
