@@ -15,13 +15,12 @@ from tests.frontends.tensorflow.keras_cases import AREAS, UNTRIED, KerasCase, cl
 from tests.frontends.tensorflow.keras_functions import functions, traced
 from tests.frontends.tensorflow.traced import check
 
-_QUICK = 5  # of so many cases one is in the short suite, on one backend
+_QUICK = 7  # of so many cases one is in the short suite, on one backend
 # what waits for rules of others
 _WAITING = {
     "layers.MixUp": "gamma numbers",
     "layers.CutMix": "gamma numbers",
     "layers.AugMix": "gamma numbers",
-    "layers.IntegerLookup": "look-up tables",
 }
 
 
