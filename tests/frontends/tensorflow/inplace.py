@@ -31,7 +31,6 @@ class Row:
         return self.variables[self._next - 1]
 
 
-
 ROWS: dict[str, Callable[[Row], Any]] = {}
 
 
@@ -345,7 +344,7 @@ DTYPES = (
     *("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"),
     *("uint64", "complex64", "complex128", "bool", "float8_e4m3fn", "float8_e5m2"),
 )
-NARROW = DTYPES[-4:]   # for which TensorFlow has no kernel but that of assign
+NARROW = DTYPES[-4:]  # for which TensorFlow has no kernel but that of assign
 
 
 def updates(r: Row, name: str) -> Any:

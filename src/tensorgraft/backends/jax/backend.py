@@ -40,6 +40,7 @@ from tensorgraft.backends.jax.windowed import JaxWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend, registry
 from tensorgraft.hub.cold import with_cold_tier
+from tensorgraft.hub.interchange import Differentiable
 from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.importing import uncollected
 

@@ -134,7 +134,9 @@ def _with_room(xp: Backend, before: TensorList, after: TensorList, steps: int | 
 def _spec(xp: Backend, x: Any, moves: bool) -> Any:
     def spec(a: Any) -> Any:
         if isinstance(a, TensorList):
-            raise ShapeError("a loop that is being traced carries a list of lists (of a loop in a loop), which no array is")
+            raise ShapeError(
+                "a loop that is being traced carries a list of lists (of a loop in a loop), which no array is"
+            )
         if is_known(a):
             return ShapeDtype(a.shape, a.dtype) if moves else a
         return ShapeDtype(tuple(xp.shape(a)), xp.dtype_of(a))

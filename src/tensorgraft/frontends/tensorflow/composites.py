@@ -40,7 +40,8 @@ def _of_components(spec: tf.TypeSpec, components: Iterable[Any]) -> Any:
     return spec if all(isinstance(p, tf.TypeSpec) for p in parts) else parts
 
 
-for kind in (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices, CompositeArrays):
+_KINDS: tuple[Any, ...] = (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices, CompositeArrays)
+for kind in _KINDS:
     optree.register_pytree_node(kind, _components, _of_components, namespace=NAMESPACE)
 
 

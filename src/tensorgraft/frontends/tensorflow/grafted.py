@@ -94,8 +94,8 @@ class GraftedGraph:
         array = xp.operand(x)
         if array is None and _is_text(x):
             raise TypeError(
-                f"{self.__name__} was given a tensor of strings, of which {xp.name} has no arrays: let TensorFlow do what"
-                " it does with them, outside, and pass numbers; a Python string is a static argument"
+                f"{self.__name__} was given a tensor of strings, of which {xp.name} has no arrays: let TensorFlow do"
+                " what it does with them, outside, and pass numbers; a Python string is a static argument"
             )
         if array is None and isinstance(x, np.ndarray | np.generic):
             return xp.asarray(np.asarray(x))
@@ -154,14 +154,16 @@ def _order(concrete: Any, args: Any, kwargs: Any, specs: Sequence[Any], structur
     for i, s in zip(mine, asked, strict=True):
         if not s.is_compatible_with(tf.TensorSpec(specs[i].shape, specs[i].dtype)):
             raise TypeError(
-                f"{concrete.graph.name} was traced for {_said(s)}, and was given {_said(specs[i])}: convert the argument,"
-                " or graft a tf.function whose signature takes it"
+                f"{concrete.graph.name} was traced for {_said(s)}, and was given {_said(specs[i])}: convert the"
+                " argument, or graft a tf.function whose signature takes it"
             )
     return mine
 
 
 def _said(spec: tf.TensorSpec) -> str:
-    shape = "(...)" if spec.shape.rank is None else f"({', '.join('None' if n is None else str(n) for n in spec.shape)})"
+    shape = (
+        "(...)" if spec.shape.rank is None else f"({', '.join('None' if n is None else str(n) for n in spec.shape)})"
+    )
     return f"{spec.name}: {spec.dtype.name}{shape}"
 
 
@@ -175,7 +177,7 @@ class GraphSignature:
         texts = [graph.nodes[place] for place, k in graph.outputs if _is_text_dtype(graph.nodes[place].dtypes[k])]
         if texts:
             raise TypeError(
-                f"{concrete.graph.name} returns a tensor of strings, of {texts[0]}, and {xp.name} has no arrays of such:"
+                f"{concrete.graph.name} returns a tensor of strings, of {texts[0]}, and {xp.name} has none:"
                 " return numbers, and let TensorFlow make strings of them, outside"
             )
         self._is_compiled, self._structure = compiled, concrete.structured_outputs

@@ -111,9 +111,10 @@ class TracedFunctionGraph:
             if kind == "batched":
                 return self._batched(fn, specs, outputs, *wanted)
             count = len(variables)
+            places = [i for i in wanted if i is not None]
 
             def sources(arguments: Tensors) -> list[Any]:
-                return [variables[i] if i < count else arguments[i - count] for i in wanted]
+                return [variables[i] if i < count else arguments[i - count] for i in places]
 
             def gradient(arguments: Tensors, cotangents: Tensors) -> tuple[Tensors, Tensors]:
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -158,7 +159,7 @@ class TracedFunctionGraph:
 
             def trace(made: Callable[[Tensors], list[tf.Tensor]]) -> tuple[Any, list[tf.TensorSpec]]:
                 if kind == "pushforward":
-                    more = [_spec_of(variables[i]) if i < count else specs[i - count] for i in wanted]
+                    more = [_spec_of(variables[i]) if i < count else specs[i - count] for i in places]
                 else:
                     shapes = self._shapes(fn, specs)
                     more = [tf.TensorSpec(shapes[i], outputs[i]) for i in smooth]
