@@ -62,7 +62,7 @@ LAYERS = {
     "frontends.jax": UNDER_FRONT_ENDS,
     "frontends.jax.among": f"{UNDER_FRONT_ENDS} frontends.jax frontends.torch.core",
     **dict.fromkeys(["frontends.jax.among_tensors", "frontends.jax.among_keras"], "frontends.jax.among"),
-    "frontends.tensorflow": "errors hub compiled",
+    "frontends.tensorflow": "errors hub precision compiled",
     "random": "frontends.array_api.extensions",
     "devices": "hub storage frontends.torch.core",
     "updates": f"hub arrays {FRONT_ENDS}",

@@ -35,6 +35,7 @@ class FrontEnd:
 
 FRONT_ENDS = (
     FrontEnd("PyTorch", "torch", 'tensorgraft run script.py; device="graft"; tg.jit; tg.graft(module, onto=...)'),
+    FrontEnd("TensorFlow", "tensorflow", "tensorgraft run script.py; tg.graft(tf_function_or_model, onto=...)"),
     FrontEnd("JAX", "jax", "tg.graft(function, onto=...): Flax, Haiku, Equinox, ..."),
     FrontEnd("Array API", "numpy", "import tensorgraft.array_api as xp"),
 )

@@ -8,7 +8,6 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tensorgraft.hub import registry
 from tensorgraft.importing import when_imported
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def switch_functions(on: str, strict: bool) -> None:
     def install() -> None:
         from tensorgraft.frontends.tensorflow.switched.switch import FunctionSwitch
 
-        switch = FunctionSwitch(registry.get(on), strict)
+        switch = FunctionSwitch(on, strict)
         switch.install()
         _switches.append(switch)
 
@@ -61,21 +60,25 @@ def print_functions(console: Console, on: str, jit_report: bool) -> None:
     from rich.table import Column, Table
 
     for switch in _switches:
-        if not switch.calls:
-            console.print(f"no function of TensorFlow was computed on {on}", highlight=False)
-        if switch.left:
-            table = Table("function or operation", Column("because", overflow="fold"), Column("calls", justify="right"))
-            for (name, why), calls in switch.left.most_common(_MOST_ROWS):
-                table.add_row(escape(name), escape(why), str(calls))
-            console.print(f"computed by TensorFlow, not on {on}:", highlight=False)
-            console.print(table)
-        if jit_report and switch.calls:
+        if not switch.calls and not switch.left:
+            continue  # the program has none, or is not one of TensorFlow
+        reasons = {"computed by TensorFlow, not": switch.left, "run step by step, not compiled,": switch.run.uncompiled}
+        for said, found in reasons.items():
+            if found:
+                times = Column("calls" if found is switch.left else "programs", justify="right")
+                table = Table("function or operation", Column("because", overflow="fold"), times)
+                for (name, why), count in found.most_common(_MOST_ROWS):
+                    table.add_row(escape(name), escape(why), str(count))
+                console.print(f"{said} on {on}:", highlight=False)
+                console.print(table)
+        if jit_report:
             right = [Column(name, justify="right") for name in ("programs", "calls")]
             table = Table("function of TensorFlow", *right)
             for name, calls in switch.calls.most_common(_MOST_ROWS):
-                table.add_row(escape(name), str(switch.programs[name]), str(calls))
+                table.add_row(escape(name), str(switch.run.programs[name]), str(calls))
             console.print(table)
 
 
 def any_switched() -> bool:
-    return bool(_switches)
+    """Whether the backend, or TensorFlow in its place, computed a function."""
+    return any(switch.calls or switch.left for switch in _switches)

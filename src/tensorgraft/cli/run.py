@@ -73,7 +73,7 @@ def run_program(
             return USAGE_ERROR
         os.environ[CONTINUED] = on  # should it import PyTorch after all
         gc.freeze()
-        return _executed(program, module, on, jit_report)
+        return _executed(program, module, on, jit_report, of_tensorflow=True)
     try:
         with uncollected():
             import torch  # noqa: F401
@@ -87,7 +87,9 @@ def run_program(
     return _executed(program, module, on, jit_report, lazy)
 
 
-def _executed(program: Sequence[str], module: bool, on: str, jit_report: bool, lazy: bool = False) -> int:
+def _executed(
+    program: Sequence[str], module: bool, on: str, jit_report: bool, lazy: bool = False, of_tensorflow: bool = False
+) -> int:
     """Run it, and say at the end what is to be said."""
     with contextlib.ExitStack() as stack:
         recorded = None
@@ -105,6 +107,8 @@ def _executed(program: Sequence[str], module: bool, on: str, jit_report: bool, l
         print_fallbacks(_console(), on)
     if functions.any_switched():
         functions.print_functions(_console(), on, jit_report)
+    elif of_tensorflow and not on_device and not status:
+        _console().print(f"the script called no function of TensorFlow: nothing was computed on {on}", highlight=False)
     if recorded is not None and jit_report:
         _console().print(
             f"recorded: {recorded.operations} operations, run as {recorded.programs} programs {recorded.runs} times;"
@@ -113,7 +117,7 @@ def _executed(program: Sequence[str], module: bool, on: str, jit_report: bool, l
         )
     if jit_report and on_device:
         print_tiers(_console())
-    if jit_report and (on_device or not functions.any_switched()):
+    if jit_report and (on_device or not of_tensorflow):
         print_jit_report(_console())
     return status
 

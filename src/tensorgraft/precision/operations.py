@@ -2,6 +2,7 @@
 
     xp = precision.autocasting(xp)      # `xp` itself where no region is active
     xp.matmul(a, b)                     # arguments cast by the region's policy
+    xp = precision.within(xp, region)   # for programs whose dtypes are fixed: results are cast back
 
 An operation is looked up under its own name, composites too, and computed by the backend as a whole: what a composite
 is made of is not looked up again, as PyTorch does not inside an operator that it has cast.
@@ -18,7 +19,7 @@ import numpy as np
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.precision.policies import LOWER, POLICIES, PROMOTE, UNEXPECTED
-from tensorgraft.precision.state import current
+from tensorgraft.precision.state import Region, current
 
 Array = Any
 
@@ -76,16 +77,24 @@ def autocasting(xp: Backend) -> Backend:
     return xp if region is None else _casting(xp, region.policy, region.dtype)
 
 
+def within(xp: Backend, region: Region | None) -> Backend:
+    """`xp` with the casts of a region, for a program that says the dtype of every result: an operation computes in the
+    dtype that the policy says, and gives the one that it would have given outside. Raises
+    nothing."""
+    return xp if region is None else _casting(xp, region.policy, region.dtype, True)
+
+
 @functools.cache
-def _casting(xp: Backend, policy: str, dtype: np.dtype) -> Backend:
-    return cast(Backend, Casting(xp, policy, dtype))
+def _casting(xp: Backend, policy: str, dtype: np.dtype, keeps: bool = False) -> Backend:
+    return cast(Backend, Casting(xp, policy, dtype, keeps))
 
 
 class Casting:
-    """A backend whose operations cast by one policy. What has no row is the backend's own."""
+    """A backend whose operations cast by one policy. What has no row is the backend's own. `keeps`: results have the
+    dtypes that they have without it."""
 
-    def __init__(self, xp: Backend, policy: str, dtype: np.dtype) -> None:
-        self.inner, self.policy, self.low = xp, policy, dtype
+    def __init__(self, xp: Backend, policy: str, dtype: np.dtype, keeps: bool = False) -> None:
+        self.inner, self.policy, self.low, self.keeps = xp, policy, dtype, keeps
 
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self.inner, name)
@@ -112,7 +121,18 @@ class Casting:
             dtype = self._widest(args)
         else:  # no operation of the hub takes the dtype of its result: to cast the operand means the same
             dtype = dtypes.float32
-        return operation(*(self._cast(a, dtype) for a in args), **kwargs)
+        results = operation(*(self._cast(a, dtype) for a in args), **kwargs)
+        return self._as_before(results, args, dtype) if self.keeps else results
+
+    def _as_before(self, results: Any, args: Sequence[Any], dtype: np.dtype) -> Any:
+        """The operands of an operation have one dtype, which its results in the dtype that it was cast to had."""
+        own = next((self.inner.dtype_of(x) for x in _flat(args) if self._eligible(x)), dtype)
+        if own == dtype:
+            return results
+        if isinstance(results, list | tuple):
+            return type(results)([self._as_before(x, args, dtype) for x in results])
+        is_of_cast = self.inner.is_array(results) and self.inner.dtype_of(results) == dtype
+        return self.inner.astype(results, own) if is_of_cast else results
 
     def _eligible(self, x: Any) -> bool:
         if not self.inner.is_array(x):

@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
-from tests.frontends.tensorflow.common import BACKENDS, difference, native, on_host
+from tests.frontends.tensorflow.common import BACKENDS
 from tests.frontends.tensorflow.keras_cases import AREAS, UNTRIED, KerasCase, classes_of
-
-import tensorgraft as tg
+from tests.frontends.tensorflow.keras_functions import functions, traced
+from tests.frontends.tensorflow.traced import check
 
 _QUICK = 5  # of so many cases one is in the short suite, on one backend
-_ROUNDING = 4e-6  # of the largest element: what sums of terms of its size leave behind
 # what waits for rules of others
 _WAITING = {
     "layers.MixUp": "gamma numbers",
@@ -25,36 +23,6 @@ _WAITING = {
     "layers.AugMix": "gamma numbers",
     "layers.IntegerLookup": "look-up tables",
 }
-
-
-def _differs(got: np.ndarray, want: np.ndarray) -> str:
-    said = difference(got, want)
-    if not said or (got.dtype, got.shape) != (want.dtype, want.shape) or want.dtype != np.float32:
-        return said
-    off = np.abs(got - want).max()
-    return said if not off <= _ROUNDING * np.abs(want).max() else ""
-
-
-def check(concrete: Any, arguments: Sequence[np.ndarray], backends: Sequence[str], calls: int = 2) -> dict[str, str]:
-    """What is wrong, by backend, of a function that TensorFlow has traced, and its variables."""
-    variables = list(concrete.graph.variables)
-    before = [v.numpy() for v in variables]
-    want = []
-    for _ in range(calls):
-        results = [x.numpy() for x in tf.nest.flatten(concrete(*map(tf.constant, arguments)))]
-        want.append((results, [v.numpy() for v in variables]))
-    wrong = {}
-    for backend in backends:
-        for v, x in zip(variables, before, strict=True):
-            v.assign(x)
-        grafted = tg.graft(concrete, onto=backend)
-        for k, (results, held) in enumerate(want):
-            with np.errstate(all="ignore"):
-                got = tf.nest.flatten(grafted(*(native(backend, x) for x in arguments)))
-            pairs = [(f"result {i}", on_host(backend, g), w) for i, (g, w) in enumerate(zip(got, results, strict=True))]
-            pairs += [(v.name, v.numpy(), w) for v, w in zip(variables, held, strict=True)]
-            wrong |= {f"{backend}, call {k}, {name}": said for name, g, w in pairs if (said := _differs(g, w))}
-    return wrong
 
 
 def _cases() -> Iterator[Any]:
@@ -89,3 +57,21 @@ def test_every_class_has_a_case_or_a_reason() -> None:
     }  # fmt: skip
     assert public <= tried | set(UNTRIED)
     assert not tried & set(UNTRIED)
+
+
+@pytest.mark.parametrize(
+    ("backends", "part"),
+    [*(((b,), BACKENDS.index(b)) for b in BACKENDS), pytest.param(BACKENDS, None, marks=pytest.mark.slow)],
+)
+def test_functions(backends: Sequence[str], part: int | None) -> None:
+    """All of `keras.ops`, or a few on one backend."""
+    wrong, tried = {}, 0
+    for place, (name, fn) in enumerate(functions().items()):
+        if part is not None and place % 24 != part * 6:
+            continue
+        found = traced(fn)
+        if found is not None:
+            tried += 1
+            wrong |= {f"{name}, {where}": said for where, said in check(*found, backends, calls=1).items()}
+    assert not wrong
+    assert part is not None or tried > 300

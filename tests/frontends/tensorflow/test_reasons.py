@@ -11,9 +11,13 @@ from tensorgraft.frontends.tensorflow import rules  # noqa: F401
 from tensorgraft.frontends.tensorflow.planning import CALLS, HANDED_ON
 from tensorgraft.frontends.tensorflow.reasons import NOT_OF_ARRAYS, PATTERNS, reason_of
 from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
+from tensorgraft.frontends.tensorflow.version1.operations import RAISED, on_resources
+from tensorgraft.frontends.tensorflow.version1.structure import LOOPS_AND_BRANCHES
 
-PLANNED = {*CALLS, *HANDED_ON, "Const", "IdentityN", "Placeholder", "NoOp", "ControlTrigger"}
 RAW = {name for name in dir(tf.raw_ops) if op_def_registry.get(name) is not None}
+BY_REFERENCE = {n for n in RAW if any(a.is_ref for a in op_def_registry.get(n).input_arg) and on_resources(n) in RULES}
+PLANNED = {*CALLS, *HANDED_ON, "Const", "IdentityN", "Placeholder", "NoOp", "ControlTrigger"}
+PLANNED |= {*RAISED, *LOOPS_AND_BRANCHES, *BY_REFERENCE}
 DEPRECATED = {name for name in RAW if op_def_registry.get(name).HasField("deprecation")}
 
 

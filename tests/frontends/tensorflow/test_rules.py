@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 from tests.frontends.tensorflow.common import BACKENDS, difference, native, on_host
 from tests.frontends.tensorflow.samples import Sample
-from tests.frontends.tensorflow.samples_of_areas import AREAS, BY_VALUES
+from tests.frontends.tensorflow.samples_of_areas import BY_VALUES
+from tests.frontends.tensorflow.samples_of_quantized import AREAS
 
 from tensorgraft.frontends.tensorflow.grafted import GraftedGraph
 from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
@@ -36,6 +37,13 @@ IN_PROGRAMS = [
     "Copy",
     "CopyHost",
     "Empty",
+    "LookupTableFindV2",
+    "LookupTableSizeV2",
+    "OptionalFromValue",
+    "OptionalNone",
+    "OptionalGetValue",
+    "OptionalHasValue",
+    "XlaDynamicUpdateSlice",
 ]
 
 
@@ -98,5 +106,5 @@ WITHOUT = {
     "VariableShape", "MaxPoolV2", "ScatterNdNonAliasingAdd", "StatelessRandomGetAlg", "StatelessRandomGetKeyCounterAlg",
     "StatelessRandomNormal", "StatelessTruncatedNormal", "StatelessRandomUniformFullInt", "StatelessRandomUniformInt",
     "Qr", "Einsum", "SelfAdjointEig", "AdjustContrast", "FFTND", "IFFTND", "RFFTND", "IRFFTND", "CheckNumericsV2",
-    "ParallelConcat", "Dequantize", "QuantizeV2",
+    "ParallelConcat",
 }  # fmt: skip

@@ -22,7 +22,7 @@ X = tf.constant(numbers((4, 3)))
 
 
 def switched(backend: str, program: Callable[[], Any], strict: bool = False) -> tuple[Any, FunctionSwitch]:
-    switch = FunctionSwitch(registry.get(backend), strict)
+    switch = FunctionSwitch(backend, strict)
     undo = switch.install()
     try:
         return program(), switch
@@ -95,13 +95,19 @@ def derivatives() -> list[Any]:
     def doubled(x: tf.Tensor) -> Any:
         return x * 1.0, lambda d: d * 2.0
 
+    @tf.function
+    def branching(x: tf.Tensor) -> tf.Tensor:  # whose derivative keeps optionals
+        with tf.GradientTape() as tape:
+            y = tf.sin(x @ w) if tf.reduce_sum(x) > 0.0 else tf.cos(x @ w)
+        return tape.gradient(y, w)
+
     with tf.GradientTape(persistent=True) as outer:
         outer.watch(X)
         with tf.GradientTape() as tape:
             y = f(doubled(X)) * 2.0
         d = tape.gradient(y, w)
         size = tf.reduce_sum(d * d)
-    return [y, d, *outer.gradient(y, [X, w]), outer.gradient(size, w)]
+    return [y, d, *outer.gradient(y, [X, w]), outer.gradient(size, w), branching(X), branching(-X)]
 
 
 def checks() -> list[Any]:
@@ -126,6 +132,24 @@ def test_program(program: Callable[[], list[Any]], backend: str) -> None:
     for g, w in zip(got, want, strict=True):
         np.testing.assert_allclose(g, w, rtol=2e-5, atol=1e-5)
     assert switch.calls and not switch.left
+
+
+def test_a_variable_that_becomes_longer_where_it_lies() -> None:
+    rows = tf.constant(numbers((512, 3)))
+    v = tf.Variable(rows[:256], shape=tf.TensorShape([None, 3]))
+    f = tf.function(lambda: tf.reduce_sum(v.read_value(), 0))
+
+    def program() -> list[tf.Tensor]:
+        sums = []
+        for part in (slice(0, 256), slice(0, 512), slice(128, 384)):
+            v.assign(rows[part])
+            sums.append(f())
+        return sums
+
+    want = program()
+    got, switch = switched("jax", program)
+    np.testing.assert_allclose(got, want, rtol=1e-4)
+    assert switch.calls.total() == 3
 
 
 def odd() -> list[Any]:
@@ -176,8 +200,26 @@ def test_a_list_of_tensors_that_a_tape_keeps_leaves_the_function_to_tensorflow()
     assert {name for name, _ in switch.left} == {"f", "f (derivative)"}
 
 
+def test_a_list_that_goes_over_inside_of_a_loop_leaves_the_function_to_tensorflow() -> None:
+    v = tf.Variable(0.0)
+
+    @tf.function
+    def f(x: tf.Tensor) -> tf.Tensor:
+        v.assign_add(1.0)
+        total = tf.constant(0.0)
+        for i in tf.range(2):
+            rows = tf.TensorArray(tf.float32, 2).write(0, x[i])
+            texts = tf.strings.as_string(rows.read(0))
+            total += tf.reduce_sum(rows.write(1, tf.strings.to_number(texts)).stack())
+        return total * v
+
+    got, switch = switched("numpy", lambda: f(X))
+    np.testing.assert_allclose(got, 2 * tf.reduce_sum(X[:2]), rtol=1e-4)
+    assert v.numpy() == 1.0 and {name for name, _ in switch.left} == {"f"}
+
+
 def test_variables_that_are_gone_are_not_kept() -> None:
-    held = held_on(registry.get("numpy"))._held
+    held = held_on(registry.get("numpy"))
     before = len(held)
 
     def program() -> int:
@@ -188,3 +230,18 @@ def test_variables_that_are_gone_are_not_kept() -> None:
     assert switched("numpy", program)[0] > before
     gc.collect()
     assert len(held) <= before
+
+
+def test_a_shape_that_depends_on_values_is_not_compiled() -> None:
+    v = tf.Variable(tf.zeros(3))
+
+    @tf.function
+    def f(x: tf.Tensor) -> tf.Tensor:
+        v.assign_add(tf.reduce_sum(x, 0))
+        return tf.boolean_mask(x, x[:, 0] > 0.0) * v
+
+    got, switch = switched("jax", lambda: f(X))
+    np.testing.assert_allclose(got, X.numpy()[X[:, 0] > 0.0] * X.numpy().sum(0), rtol=2e-5)
+    assert not switch.left
+    [(name, why)] = switch.run.uncompiled
+    assert name == "f" and "Where" in why

@@ -28,6 +28,7 @@ _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: t
 class Part(torch.nn.Module):
     """Something within a program of another framework that holds what it learns."""
 
+    is_grafted = True  # names and layouts of parameters are the other framework's
     _described = ("Module", "")
 
     def _get_name(self) -> str:

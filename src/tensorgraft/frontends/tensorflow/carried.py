@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.errors import ShapeError
-from tensorgraft.frontends.tensorflow.values import TensorList, VariableCell, all_the_same, is_known, lifted
+from tensorgraft.frontends.tensorflow.tables import LookupTable
+from tensorgraft.frontends.tensorflow.values import (
+    EitherOptional,
+    OptionalValue,
+    TensorList,
+    VariableCell,
+    all_the_same,
+    is_known,
+    lifted,
+)
 from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
 from tensorgraft.hub.backend import Backend
 
@@ -22,6 +31,9 @@ def arrays_of(x: Any) -> list[Any]:
     """The values in one: an array, the elements of a list, what a variable holds."""
     if isinstance(x, TensorList):
         return [i for i in (*(x.items or ()), x.stack, x.length) if i is not None]
+    if isinstance(x, OptionalValue | EitherOptional):
+        parts = x.values or () if isinstance(x, OptionalValue) else (x.yes, x.no)
+        return [a for part in parts for a in arrays_of(part)]
     return [x.value] if isinstance(x, VariableCell) else [x]
 
 
@@ -113,6 +125,8 @@ def _with_room(xp: Backend, before: TensorList, after: TensorList, steps: int | 
         if same is not None:
             grows = len(after.items) - len(before.items)
             return replace(before, items=None, same=same, length=before.count()), grows
+    if any(isinstance(x, OptionalValue | EitherOptional) for x in after.items or ()):
+        raise _of_branches()
     counts = before.count(), after.count()
     if not all(map(is_known, counts)):
         grows = 0 if after.items is None and before.items is None else 1
@@ -131,8 +145,31 @@ def _with_room(xp: Backend, before: TensorList, after: TensorList, steps: int | 
     return shaped.stacked(xp, int(counts[0]) + max(grows, 0) * (steps or 0)), grows
 
 
+def _of_branches() -> ShapeError:
+    return ShapeError(
+        "the derivative of a branch in a loop that is being traced, of so many steps that it stays a loop: write"
+        " tf.where in the place of tf.cond, or call the program without compiling it"
+    )
+
+
+def abstractly(
+    xp: Backend, run: Callable[[Backend, list[Any]], list[Any]], operands: Sequence[Any]
+) -> tuple[Backend, list[Any]]:
+    """(what says shapes and dtypes alone, what a function of operands gives there)."""
+    return _abstract(), run(_abstract(), [_spec(xp, x, False) for x in operands])
+
+
 def _spec(xp: Backend, x: Any, moves: bool) -> Any:
+    if isinstance(x, LookupTable):
+        return x
+    if isinstance(x, OptionalValue):
+        return OptionalValue(None if x.values is None else tuple(_spec(xp, v, moves) for v in x.values))
+    if isinstance(x, EitherOptional):
+        return EitherOptional(_spec(xp, x.yes, moves), _spec(xp, x.no, moves))
+
     def spec(a: Any) -> Any:
+        if isinstance(a, OptionalValue | EitherOptional):
+            raise _of_branches()
         if isinstance(a, TensorList):
             raise ShapeError(
                 "a loop that is being traced carries a list of lists (of a loop in a loop), which no array is"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,10 +14,12 @@ import tensorflow as tf
 from tensorgraft.compiled.function import compiles_by
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.composites import NAMESPACE, structured
-from tensorgraft.frontends.tensorflow.held import held_on
+from tensorgraft.frontends.tensorflow.held import VariableGroup, held_on
 from tensorgraft.frontends.tensorflow.program import GraphProgram
+from tensorgraft.frontends.tensorflow.reading import plain
 from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
 from tensorgraft.hub.backend import Backend
+from tensorgraft.precision import current
 
 Array = Any
 ConcreteFunction = tf.types.experimental.ConcreteFunction
@@ -91,6 +94,7 @@ class GraftedGraph:
 
     def _operand(self, x: Any) -> Array | None:
         xp = self.xp
+        x = as_array(xp, x)
         array = xp.operand(x)
         if array is None and _is_text(x):
             raise TypeError(
@@ -152,7 +156,7 @@ def _order(concrete: Any, args: Any, kwargs: Any, specs: Sequence[Any], structur
         named = ", ".join(map(_said, asked)) or "none"
         raise TypeError(f"{concrete.graph.name} takes {len(asked)} tensors ({named}), and was given {len(mine)}")
     for i, s in zip(mine, asked, strict=True):
-        if not s.is_compatible_with(tf.TensorSpec(specs[i].shape, specs[i].dtype)):
+        if not tf.TensorSpec(s.shape, _integers(s.dtype)).is_compatible_with(specs[i]):
             raise TypeError(
                 f"{concrete.graph.name} was traced for {_said(s)}, and was given {_said(specs[i])}: convert the"
                 " argument, or graft a tf.function whose signature takes it"
@@ -165,6 +169,11 @@ def _said(spec: tf.TensorSpec) -> str:
         "(...)" if spec.shape.rank is None else f"({', '.join('None' if n is None else str(n) for n in spec.shape)})"
     )
     return f"{spec.name}: {spec.dtype.name}{shape}"
+
+
+def _integers(dtype: tf.DType) -> tf.DType:
+    """What arrays have where TensorFlow has a quantised dtype."""
+    return tf.as_dtype(plain(np.dtype(dtype.as_numpy_dtype))) if dtype.is_quantized else dtype
 
 
 class GraphSignature:
@@ -187,13 +196,15 @@ class GraphSignature:
         self._program([])  # or an error, now
 
     def _program(self, values: Sequence[Array]) -> tuple[GraphProgram, Callable[..., tuple[Array, ...]]]:
-        """The program for what variables hold that may have other shapes later, and the native function of it."""
+        """The program in this region of autocast, for what variables hold that may have other shapes later, and the
+        native function of it."""
+        region = current()
         shapes = tuple([tuple(self.xp.shape(values[i])) for i in self._open]) if values else ()
-        known = self._programs.get(shapes)
+        known = self._programs.get((region, shapes))
         if known is None:
             traced = self.traced
-            program = GraphProgram(traced.captured, list(traced.held), self._is_compiled, traced.derive)
-            known = self._programs[shapes] = program, self.xp.differentiable(program)
+            program = GraphProgram(traced.captured, list(traced.held), self._is_compiled, traced.derive, region)
+            known = self._programs[region, shapes] = program, self.xp.differentiable(program)
         return known
 
     def run(self, values: Sequence[Array], leaves: Sequence[Array | None]) -> tuple[Any, dict[str, Array]]:
@@ -207,19 +218,38 @@ class GraphSignature:
 
     def __call__(self, leaves: Sequence[Array | None]) -> Any:
         xp, held = self.xp, self.traced.held
-        results, became = self.run([value_of(xp, v) for v in held.values()], leaves)
-        for name, value in became.items():
-            write(xp, held[name], value)
+        group = self._group if tf.executing_eagerly() else None
+        results, became = self.run(group.read() if group else [value_of(xp, v) for v in held.values()], leaves)
+        if group and not any(map(xp.is_traced, became.values())):
+            group.write([self._places[name] for name in became], [*became.values()])
+        else:
+            for name, value in became.items():
+                write(xp, held[name], value)
         return results
+
+    @functools.cached_property
+    def _group(self) -> VariableGroup | None:
+        """The variables, where their values can be kept as arrays that nobody writes; None where they are copied."""
+        variables = [*self.traced.held.values()]
+        if not variables or self.xp.mutable or self.xp.operand(variables[0]) is not None:
+            return None
+        return held_on(self.xp).group([v.handle for v in variables])
+
+    @functools.cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.traced.held)}
+
+
+def as_array(xp: Backend, x: Any) -> Any:
+    """`x`, or, of what follows JAX's protocol (quantised arrays, which then count that they are made dense), the array
+    that it stands for."""
+    protocol = None if xp.is_array(x) else getattr(type(x), "__jax_array__", None)
+    return protocol(x) if callable(protocol) else x
 
 
 def value_of(xp: Backend, variable: tf.Variable) -> Array:
-    """Of a backend that writes in place it is a copy: users may write what a function returns."""
     array = xp.operand(variable)
-    if array is None:
-        array = held_on(xp).read(variable.handle)
-        return xp.copy(array) if xp.mutable else array
-    return array
+    return xp.adopt(variable.numpy()) if array is None else array
 
 
 def write(xp: Backend, variable: tf.Variable, value: Array) -> None:
@@ -231,7 +261,7 @@ def write(xp: Backend, variable: tf.Variable, value: Array) -> None:
             " that it could hold: use tg.jit in the place of the framework's own"
         )
     else:
-        held_on(xp).write(variable.handle, xp.copy(value) if xp.mutable else value)
+        variable.assign(xp.to_numpy(value), read_value=False)
 
 
 compiles_by(GraftedGraph, operator.methodcaller("compiled"))

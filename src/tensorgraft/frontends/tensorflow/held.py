@@ -9,23 +9,31 @@ from __future__ import annotations
 
 import functools
 import weakref
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tensorgraft.frontends.tensorflow.exchange import array_of, assign_variable, read_variable, tensor_of, view
+from tensorgraft.frontends.tensorflow.exchange import (
+    array_of,
+    assign_variables,
+    mark_of,
+    read_variables,
+    tensor_and_mark,
+)
 from tensorgraft.hub.backend import Backend
 
 Array = Any
 
 
-@dataclass(slots=True)
 class _Held:
-    handle: weakref.ref[tf.Tensor]
-    tensor: tf.Tensor
-    address: int
-    array: Array
+    __slots__ = ("array", "handle", "mark", "tensor")
+
+    def __init__(self, handle: weakref.ref[tf.Tensor]) -> None:
+        self.handle = handle
+        self.tensor: tf.Tensor | None = None
+        self.mark: Any = None
+        self.array: Array = None
 
 
 class HeldVariables:
@@ -35,28 +43,48 @@ class HeldVariables:
         self.xp = xp
         self._held: dict[int, _Held] = {}
 
-    def read(self, handle: tf.Tensor) -> Array:
-        """Raises TensorFlow's FailedPreconditionError for a variable without a value."""
-        tensor = read_variable(handle, dtype_of(handle))
-        held = self._held.get(id(handle))
-        address = _address(tensor)
-        if held is not None and address and held.address == address:
-            return held.array
-        array = array_of(self.xp, tensor)
-        self._keep(handle, tensor, address, array)
-        return array
+    def __len__(self) -> int:
+        return len(self._held)
 
-    def write(self, handle: tf.Tensor, array: Array) -> None:
-        tensor = tensor_of(self.xp, array)
-        assign_variable(handle, tensor)
-        self._keep(handle, tensor, _address(tensor), array)
+    def group(self, handles: Sequence[tf.Tensor]) -> VariableGroup:
+        """Variables that are read and written together."""
+        return VariableGroup(self.xp, handles, [self._of(h) for h in handles])
 
-    def _keep(self, handle: tf.Tensor, tensor: tf.Tensor, address: int, array: Array) -> None:
+    def _of(self, handle: tf.Tensor) -> _Held:
         key, held = id(handle), self._held
-        if (known := held.get(key)) is not None:
-            known.tensor, known.address, known.array = tensor, address, array
-        else:
-            held[key] = _Held(weakref.ref(handle, lambda _: held.pop(key, None)), tensor, address, array)
+        if key not in held:
+            held[key] = _Held(weakref.ref(handle, lambda _: held.pop(key, None)))
+        return held[key]
+
+
+class VariableGroup:
+    """Raises TypeError for a resource that is no variable."""
+
+    def __init__(self, xp: Backend, handles: Sequence[tf.Tensor], held: list[_Held]) -> None:
+        self.xp, self.handles, self._held = xp, list(handles), held
+        said = [_said_of(h) for h in handles]
+        self._dtypes = tuple(x.dtype for x in said)
+        shapes = [tf.TensorShape(x.shape) for x in said]
+        # what they all look like, where that cannot change
+        self.look = (self._dtypes, *map(tuple, shapes)) if all(s.is_fully_defined() for s in shapes) else None
+
+    def read(self) -> list[Array]:
+        """Raises TensorFlow's FailedPreconditionError for a variable without a value."""
+        arrays = []
+        for held, tensor in zip(self._held, read_variables(self.handles, self._dtypes), strict=True):
+            mark = mark_of(tensor)
+            if mark is None or mark != held.mark:
+                held.tensor, held.mark, held.array = tensor, mark, array_of(self.xp, tensor)
+            arrays.append(held.array)
+        return arrays
+
+    def write(self, places: Sequence[int], arrays: Sequence[Array]) -> None:
+        """Into those at these places."""
+        lent = [tensor_and_mark(self.xp, x) for x in arrays]
+        assign_variables([self.handles[i] for i in places], [tensor for tensor, _ in lent])
+        for i, (tensor, mark), array in zip(places, lent, arrays, strict=True):
+            held = self._held[i]
+            held.tensor, held.mark, held.array = tensor, mark, array
 
 
 @functools.cache
@@ -69,16 +97,9 @@ def original_handle(handle: tf.Tensor) -> tf.Tensor:
     return getattr(handle, "_tensorgraft_handle", handle)
 
 
-def is_variable(handle: tf.Tensor) -> bool:
-    return handle.dtype == tf.resource and dtype_of(handle) is not None
-
-
-def dtype_of(handle: tf.Tensor) -> tf.DType | None:
+def _said_of(handle: tf.Tensor) -> Any:
+    """Shape and dtype, as a handle tells them."""
     data = getattr(handle, "_handle_data", None)
-    return tf.as_dtype(data.shape_and_type[0].dtype) if data is not None and len(data.shape_and_type) == 1 else None
-
-
-def _address(tensor: tf.Tensor) -> int:
-    """Where a value lies; 0 for what is read anew each time: numbers and what has no elements."""
-    values = view(tensor) if tensor.shape.rank else None
-    return 0 if values is None or not values.size else values.__array_interface__["data"][0]
+    if handle.dtype != tf.resource or data is None or len(data.shape_and_type) != 1:
+        raise TypeError(f"a {handle.dtype.name} that is no variable is read where only those are")
+    return data.shape_and_type[0]

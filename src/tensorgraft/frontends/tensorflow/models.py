@@ -3,18 +3,20 @@ as parameters and buffers."""
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tensorgraft.frontends.tensorflow.grafted import GraftedGraph, GraphSignature, value_of
+from tensorgraft.frontends.tensorflow.grafted import GraftedGraph, GraphSignature, as_array, value_of
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.function import CallSignature, Function, Recorded, specs_of
 from tensorgraft.hub.recorded.structure import apart, together
 from tensorgraft.hub.recorded.tracing import program_backend, record
+from tensorgraft.precision import current
 
 Array = Any
 Arrays = Mapping[str, Array]
@@ -47,14 +49,24 @@ def graft_model(model: Any, xp: Backend) -> Any:
     return graft_call(call_of_model(model, xp))
 
 
-def graft_call(call: ModelCall) -> Any:
-    """What a model, or a part of one, is on its backend."""
+def graft_call(call: ModelCall, copied: dict[int, Array] | None = None, written: Collection[str] = ()) -> Any:
+    """What a model, or a part of one, is on its backend.
+
+    Arguments:
+        copied: the values of variables, by the identity of these, for the parts of one model to share.
+        written: variables that a call is known to write, which for a pure function are no parameters.
+    """
     xp = call.xp
     if xp.grafted_as == "program":
         return RecordedModel(call)
+    copied = {} if copied is None else copied
     with xp.scope():
-        values = {name: _copied(xp, v) for name, v in call.variables.items()}
-    params = {name: x for name, x in values.items() if call.variables[name].trainable}
+        for v in call.variables.values():
+            if id(v) not in copied:
+                copied[id(v)] = _copied(xp, v)
+    values = {name: copied[id(v)] for name, v in call.variables.items()}
+    trained = [n for n, v in call.variables.items() if v.trainable and (v.dtype.is_floating or v.dtype.is_complex)]
+    params = {n: values[n] for n in trained if n not in written or xp.grafted_as != "function"}
     buffers = {name: x for name, x in values.items() if name not in params}
     if xp.grafted_as == "function":
         return PureModel(call.apply, params, buffers)
@@ -130,6 +142,10 @@ class ModelCall:
 
     def apply(self, params: Arrays, buffers: Arrays, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Array]]:
         results, written = self({**params, **buffers}, *args, **kwargs)
+        if lost := [name for name in written if name in params]:
+            raise ValueError(
+                f"{self.name} writes {', '.join(lost)}, which are parameters here: pass them among the buffers"
+            )
         return results, {name: written.get(name, x) for name, x in buffers.items()}
 
     def __deepcopy__(self, memo: Any) -> ModelCall:
@@ -147,7 +163,7 @@ class _ModelGraph(GraftedGraph):
         with self.xp.native_scope():
             signature, arrays = self.signature(args, kwargs)
             traced = signature.traced.held
-            values = [held[n] if n in held else value_of(self.xp, v) for n, v in traced.items()]
+            values = [as_array(self.xp, held[n]) if n in held else value_of(self.xp, v) for n, v in traced.items()]
             return signature.run(values, arrays)
 
     def _signed(self, concrete: Any, order: list[int]) -> GraphSignature:
@@ -162,6 +178,17 @@ class RecordedModel(Function):
         weights = {name: np.array(v.numpy()) for name, v in call.variables.items()}
         super().__init__(call.xp, call.name, weights)
         self._call = call.on(program_backend())
+        self._in_regions: dict[Any, RecordedModel] = {}
+
+    def __call__(self, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
+        """Within a region of autocast programs are recorded apart, and not saved."""
+        region = current()
+        if region is None:
+            return super().__call__(*args, seed=seed, **kwargs)
+        if region not in self._in_regions:
+            other = self._in_regions[region] = copy.copy(self)
+            other.programs, other._run = {}, {}
+        return super(RecordedModel, self._in_regions[region]).__call__(*args, seed=seed, **kwargs)
 
     def recorded(self, signature: CallSignature) -> Recorded:
         program = self.programs.get(signature)

@@ -198,7 +198,11 @@ def _resolved(node: GraphNode, row: OperationRule) -> Callable[..., Any]:
 
     def run(xp: Backend, *operands: Any) -> Any:
         try:
-            if folds and xp is not host and all(is_known(x) and x.size <= _SMALL for x in operands):
+            if (
+                folds
+                and host is not getattr(xp, "inner", xp)
+                and all(is_known(x) and x.size <= _SMALL for x in operands)
+            ):
                 with host.scope():
                     return _known(fn(host, *operands, **named))
             given = list(operands)

@@ -17,9 +17,11 @@ from tensorgraft.frontends.tensorflow.cells import written
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph
 from tensorgraft.frontends.tensorflow.planning import plan
 from tensorgraft.frontends.tensorflow.residuals import Residuals
+from tensorgraft.frontends.tensorflow.tables import LookupTable
 from tensorgraft.frontends.tensorflow.values import VariableCell, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.precision import Region, within
 
 Array = Any
 
@@ -29,7 +31,7 @@ class CapturedGraph:
     """A graph and what it captures: its last arguments are variables, by name, and values."""
 
     graph: FunctionGraph
-    captures: tuple[str | np.ndarray, ...]
+    captures: tuple[str | np.ndarray | LookupTable, ...]
 
     @property
     def count(self) -> int:
@@ -66,24 +68,30 @@ class GraphProgram:
         variables: the names of the variables, in order; it may capture fewer.
         compiled: whether each part is one compiled program of the backend.
         derive: what makes graphs of derivatives.
+        region: of autocast, whose casts it computes with, in its derivatives too.
 
     Raises UnsupportedOperationError where a node, also in the body of a loop, has no rule.
     """
 
     def __init__(
-        self, captured: CapturedGraph, variables: Sequence[str], compiled: bool, derive: Derive | None = None
+        self,
+        captured: CapturedGraph,
+        variables: Sequence[str],
+        compiled: bool,
+        derive: Derive | None = None,
+        region: Region | None = None,
     ) -> None:
         plan(captured.graph)
         self.captured, self.variables, self.is_compiled = captured, list(variables), compiled
         self.written = captured.written()
-        self._derive = derive
+        self._derive, self.region = derive, region
         self._derived: dict[Any, Any] = {}
         self._vectorised: dict[Any, GraphProgram | None] = {}
         self.main = CompiledPart(self._evaluate, compiled)
 
     def _evaluate(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         n = len(self.variables)
-        results, held = self.captured.run(xp, self.variables, arrays[:n], arrays[n:])
+        results, held = self.captured.run(within(xp, self.region), self.variables, arrays[:n], arrays[n:])
         return [lifted(xp, x) for x in (*results, *(held[name] for name in self.written))]
 
     def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -116,7 +124,7 @@ class GraphProgram:
 
     def _program(self, kind: str, wanted: tuple[int | None, ...]) -> GraphProgram:
         def make(captured: CapturedGraph, derive: Derive) -> GraphProgram:
-            return GraphProgram(captured, self.variables, self.is_compiled, derive)
+            return GraphProgram(captured, self.variables, self.is_compiled, derive, self.region)
 
         return self._once(kind, wanted, make)
 
@@ -163,6 +171,7 @@ class ForwardAndBackward:
 
     def _forward(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         program = self._program
+        xp = within(xp, program.region)
         n = len(program.variables)
         outputs, held = self._early.run(xp, program.variables, arrays[:n], arrays[n:])
         count = self._plain + self._wanted - len(self._ends)
@@ -171,6 +180,7 @@ class ForwardAndBackward:
         return [*(lifted(xp, x) for x in results), *self._residuals.flat(xp, [*gradients, *outputs[count:]])]
 
     def _backward(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
+        xp = within(xp, self._program.region)
         n = len(arrays) - self.cotangents
         whole = self._residuals.values(xp, arrays[:n])
         fixed = self._wanted - len(self._ends)

@@ -80,9 +80,9 @@ def _ordered(ops: list[tf.Operation]) -> list[tf.Operation]:
     if len(out) < len(ops):
         odd = next(op for op, n in zip(ops, missing, strict=True) if n)
         raise ValueError(
-            f"the graph has a cycle through {odd.type} {odd.name!r}: loops of TensorFlow 1 are not read; trace the"
-            " program with tf.function, or convert it with"
-            " tensorflow.python.framework.convert_to_constants (lower_control_flow=False)"
+            f"the graph has a cycle through {odd.type} {odd.name!r}: it is a loop of TensorFlow 1 in a"
+            " function; save the graph as a SavedModel or a frozen graph, which tg.graft reads, or trace the program"
+            " with tf.function"
         )
     return out
 
@@ -120,7 +120,12 @@ def _place(op: tf.Operation) -> str:
 
 
 def _dtype(dtype: tf.DType) -> np.dtype | None:
-    return None if dtype.base_dtype in _NO_ARRAYS else np.dtype(dtype.as_numpy_dtype)
+    return None if dtype.base_dtype in _NO_ARRAYS else plain(np.dtype(dtype.as_numpy_dtype))
+
+
+def plain(dtype: np.dtype) -> np.dtype:
+    """TensorFlow's quantised integers (structures of one field) are integers."""
+    return dtype if dtype.names is None else dtype[0]
 
 
 def _shape(shape: tf.TensorShape) -> Shape:
@@ -130,6 +135,10 @@ def _shape(shape: tf.TensorShape) -> Shape:
 def _attribute(a: Any, graph: tf.Graph) -> Any:
     kind = a.WhichOneof("value")
     return None if kind is None else _KINDS[kind](getattr(a, kind), graph)
+
+
+def _constant(x: np.ndarray) -> np.ndarray:
+    return x if x.dtype.names is None else np.ascontiguousarray(x).view(plain(x.dtype)).reshape(x.shape)
 
 
 def _text(s: bytes) -> str | bytes:
@@ -185,7 +194,7 @@ _KINDS: dict[str, Callable[[Any, Any], Any]] = {
     "b": lambda v, _: bool(v),
     "type": lambda v, _: _dtype(tf.as_dtype(v)),
     "shape": lambda v, _: _shape(tf.TensorShape(v)),
-    "tensor": lambda v, _: tf.make_ndarray(v),
+    "tensor": lambda v, _: _constant(tf.make_ndarray(v)),
     "func": lambda v, graph: _called(v.name, graph),
     "list": _listed,
     "placeholder": lambda v, _: v,

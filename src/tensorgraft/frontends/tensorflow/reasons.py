@@ -14,22 +14,24 @@ DATASETS = "it belongs to an input pipeline (tf.data, queues, readers): iterate 
 SUMMARIES = "it writes summaries or shows values to a debugger: do it outside of the function, with its results"
 DEVICES = "it belongs to a device, a runtime or a compiler of TensorFlow, which is not here"
 SETS = "it computes on sets of a shape that depends on values"
-TABLES = "it is a look-up table, which lives on TensorFlow's host: look up outside, and pass the result"
+TABLES = "it makes or writes a look-up table, which lives on TensorFlow's host: do that outside, with TensorFlow"
 STATES = "it holds state of TensorFlow's process other than variables (sessions, stages, locks, accumulators)"
 DEPRECATED = "TensorFlow has deprecated it: a newer operation does the same"
 REWRITTEN = "TensorFlow makes it itself when it rewrites graphs for its own kernels: no program holds it"
 TREES = "it belongs to estimators of TensorFlow 1 (trees, linear models), which TensorFlow 2 has no front for"
 # of these one might have a rule
 OUTSIDE = "it is a function of Python, which a compiled program cannot call"
-LOOPS = "it is control flow of TensorFlow 1, in graphs with cycles: convert the graph to functional control flow"
+LOOPS = "it is control flow of TensorFlow 1: save the graph (a SavedModel, a frozen graph), and tg.graft reads that"
 COMPRESSED = "its operands are compressed sparse matrices, opaque variants of TensorFlow's: use dense arrays"
 OPAQUE = "its operands are opaque variants of TensorFlow's (maps, optionals, encoded composites)"
 SEARCH = "its result has a length that depends on values in a way that no array holds (searches, candidates)"
-BY_REFERENCE = "it holds or writes a variable by reference, of TensorFlow 1: convert the graph to resource variables"
-QUANTIZED = "it computes on integers with ranges in a way that is not written yet: dequantise, or use fake quantisation"
+BY_REFERENCE = (
+    "it holds or writes a variable by reference, of TensorFlow 1: save the graph, and tg.graft reads the SavedModel"
+)
 RANDOM = "the bits that TensorFlow draws for it are not reproduced yet: draw outside, and pass the result"
 UNWRITTEN = "its rule is not written yet: leave this part to TensorFlow, or write it in other operations"
 NO_KERNEL = "TensorFlow has no kernel for it on a CPU, so that nothing says what it gives"
+CRASHES = "TensorFlow's kernel for it on a CPU ends the process (2.21), so that nothing says what it gives"
 
 NOT_OF_ARRAYS = {STRINGS, FILES, DATASETS, SUMMARIES, DEVICES, SETS, TABLES, STATES, DEPRECATED, REWRITTEN, TREES}
 
@@ -64,15 +66,14 @@ PATTERNS: list[tuple[str, str]] = [
     (r".*CandidateSampler|ComputeAccidentalHits|CTC.*Decoder|.*DistortedBoundingBox(V2)?|FixedUnigram.*", SEARCH),
     (r".*CountSparseOutput|IsotonicRegression|FractionalMaxPool|FractionalAvgPool|SobolSample|Mfcc", SEARCH),
     (r"Assign(Add|Sub)?|Variable(V2)?|(Destroy)?TemporaryVariable|IsVariableInitialized", BY_REFERENCE),
-    (r"Scatter(Nd)?(Add|Div|Max|Min|Mul|Sub|Update)|RefIdentity", BY_REFERENCE),
     (r"(Resource)?CountUpTo|StridedSliceAssign", BY_REFERENCE),
     (r"VarHandleOp|FakeParam|(Sparse)?Apply.*", BY_REFERENCE),
-    (r"Quantized(?!.*Reshape).*|Requant.*|QuantizeDown.*|Uniform(Quant|Dequant|Requant).*", QUANTIZED),
+    (r"QuantizedConv2DWithBias(Signed)?SumAndRelu.*", CRASHES),
     (r"CTCLossV2|Conv2DBackprop(Filter|Input)V2|GenerateBoundingBoxProposals|MaxPoolGradGradWithArgmax", NO_KERNEL),
-    (r"Segment(Max|Min|Prod|Sum)V2|IsBoostedTrees.*", NO_KERNEL),
+    (r"Segment(Max|Min|Prod|Sum)V2|IsBoostedTrees.*|QuantizedReluX", NO_KERNEL),
     (r"(Batch(Cholesky|Matrix|Self|Svd|FFT|IFFT|NormWith)|TensorArray).*", DEPRECATED),
     (r"Stateful.*|Stateless.*|Random.*|RngSkip|NonDeterministicInts", RANDOM),
-    (r"BlockLSTMGrad(V2)?|LSTMBlockCellGrad|CTCLoss|Conv|ExtractGlimpse(V2)?|QuantizedReshape|WindowOp", UNWRITTEN),
+    (r"BlockLSTMGrad(V2)?|LSTMBlockCellGrad|CTCLoss|Conv|ExtractGlimpse(V2)?|WindowOp", UNWRITTEN),
     (r"TensorList(ConcatLists|PushBackBatch|Scatter)|ComputeBatchSize|DistributedSave", UNWRITTEN),
 ]  # fmt: skip
 

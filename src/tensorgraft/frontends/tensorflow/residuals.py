@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.carried import traced
-from tensorgraft.frontends.tensorflow.values import TensorList, VariableCell, is_known, lifted
+from tensorgraft.frontends.tensorflow.tables import LookupTable
+from tensorgraft.frontends.tensorflow.values import (
+    EitherOptional,
+    OptionalValue,
+    TensorList,
+    VariableCell,
+    is_known,
+    lifted,
+)
 from tensorgraft.hub.backend import Backend
 
 Array = Any
@@ -33,7 +41,7 @@ class Residuals:
         is_traced = traced(xp, values)
         if not is_traced:
             values = [self._settled(xp, i, x) for i, x in enumerate(values)]
-        parts = [_taken_apart(xp, x) for x in values]
+        parts = [taken_apart(xp, x) for x in values]
         layout = [like for like, _ in parts]
         arrays = [a for _, arrays in parts for a in arrays]
         if is_traced:
@@ -88,9 +96,28 @@ class _List:
         return replace(self.like, items=items, stack=stack, length=length)
 
 
-def _taken_apart(xp: Backend, x: Any) -> tuple[Any, list[Array]]:
+@dataclass(frozen=True)
+class _Parts:
+    like: OptionalValue | EitherOptional
+    parts: tuple[Any, ...]
+
+    def value(self, arrays: Any) -> OptionalValue | EitherOptional:
+        values = tuple(p.value(arrays) for p in self.parts)
+        if isinstance(self.like, EitherOptional):
+            return EitherOptional(*values)
+        return OptionalValue(None if self.like.values is None else values)
+
+
+def taken_apart(xp: Backend, x: Any) -> tuple[Any, list[Array]]:
+    """(what puts it together again, arrays)."""
+    if isinstance(x, OptionalValue | EitherOptional):
+        inner = [taken_apart(xp, v) for v in ((x.yes, x.no) if isinstance(x, EitherOptional) else x.values or ())]
+        bare: Any = EitherOptional(*[OptionalValue(None)] * 2) if isinstance(x, EitherOptional) else x
+        if isinstance(x, OptionalValue) and x.values is not None:
+            bare = OptionalValue(())
+        return _Parts(bare, tuple(like for like, _ in inner)), [a for _, arrays in inner for a in arrays]
     if isinstance(x, TensorList):
-        parts = [None if i is None else _taken_apart(xp, i) for i in x.items or ()]
+        parts = [None if i is None else taken_apart(xp, i) for i in x.items or ()]
         arrays = [a for p in parts if p is not None for a in p[1]]
         length = x.length if x.length is None or is_known(x.length) else None
         arrays += [a for a in (x.stack, None if length is not None else x.length) if a is not None]
@@ -99,12 +126,14 @@ def _taken_apart(xp: Backend, x: Any) -> tuple[Any, list[Array]]:
         return _List(bare, items, x.stack is not None, length), arrays
     is_cell = isinstance(x, VariableCell)
     held = x.value if is_cell else x
-    if is_known(held):
+    if is_known(held) or isinstance(held, LookupTable):
         return _Plain(held, is_cell), []
     return _Plain(None, is_cell), [held]
 
 
 def _key(like: Any) -> Any:
+    if isinstance(like, _Parts):
+        return type(like.like), getattr(like.like, "values", None) is None, tuple(map(_key, like.parts))
     if isinstance(like, _List):
         items = None if like.items is None else tuple(None if i is None else _key(i) for i in like.items)
         same = None if like.like.same is None else like.like.same.tobytes()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ class SavedSignature:
     concrete: Any
     inputs: dict[str, tf.TensorSpec]
     positional: bool
+    source: Any  # which has the variables and tables, and lives as long
 
     def bound(self, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments as the function takes them. Raises TypeError for other names or shapes than it has."""
@@ -154,14 +155,29 @@ class GraftedSignatures(Mapping[str, Any]):
 
     def _grafted(self, signature: SavedSignature) -> Any:
         traced = TracedFunctionGraph(signature.concrete, self._source.variables)
+        written = traced.captured.written()
         its_own = any(self.xp.operand(v) is not None for v in traced.held.values())
-        if its_own or (self.xp.grafted_as == "program" and traced.captured.written()):
+        text = [k for k, s in signature.inputs.items() if s.dtype == tf.string]
+        if text and self.xp.grafted_as != "program":
+            raise TypeError(
+                f"{signature} takes strings ({', '.join(text)}), of which {self.xp.name} has no arrays: do that part"
+                " with TensorFlow and fetch what is behind it, or graft onto 'numpy', where the host looks strings up"
+            )
+        if its_own or (self.xp.grafted_as == "program" and (written or text)):
             return _Function(signature, self.xp)
-        return graft_call(_Call(signature, named(traced.held), self.xp))
+        names = named(traced.held)
+        call = _Call(signature, names, self.xp)
+        return graft_call(
+            call, self._values, [n for n, v in names.items() if any(v is traced.held[w] for w in written)]
+        )
 
 
 def named(held: Mapping[str, Any]) -> dict[str, Any]:
-    """Variables by names with dots, none of which is in front of another one (`w` and `w/Adam`)."""
+    """Variables by names with dots, none of which is in front of another one (`w` and `w/Adam`), and without what all
+    of them begin with (the name of a model of Keras)."""
+    first = {name.split("/")[0] for name in held}
+    skipped = len(first) == 1 and all(name.count("/") > 1 for name in held)
+    held = {name.partition("/")[2] if skipped else name: v for name, v in held.items()}
     out: dict[str, Any] = {}
     for name in sorted(held):
         parts = name.split("/")
@@ -184,11 +200,11 @@ class _Objects:
         self.loaded = tf.saved_model.load(directory)
         self._signatures = dict(self.loaded.signatures)
         self.names = list(self._signatures)
-        self.variables = _names_of_objects(self.loaded)
+        self.variables = _names_of_objects(self.loaded, self._signatures.values())
 
     def signature(self, name: str) -> SavedSignature:
         concrete = self._signatures[name]
-        return SavedSignature(name, concrete, concrete, dict(concrete.structured_input_signature[1]), False)
+        return SavedSignature(name, concrete, concrete, dict(concrete.structured_input_signature[1]), False, self)
 
 
 class _Graph:
@@ -210,7 +226,7 @@ class _Graph:
 def _of_graph(graph: version1.SessionGraph, name: str, feeds: Any, fetches: Any) -> SavedSignature:
     specs = {k: graph.spec(t) for k, t in feeds.items()}
     fn = graph.function(feeds, fetches)
-    return SavedSignature(name, fn, fn.get_concrete_function(*specs.values()), specs, True)
+    return SavedSignature(name, fn, fn.get_concrete_function(*specs.values()), specs, True, graph)
 
 
 def _opened(path: str) -> Any:
@@ -218,7 +234,9 @@ def _opened(path: str) -> Any:
         graph = version1.frozen_graph(path)
         return _Graph(graph, {"graph": graph.ends()})
     meta = version1.chosen_meta(path)
-    signatures = {name: _ends(name, s) for name, s in meta.signature_def.items() if not name.startswith("__saved")}
+    signatures = {
+        name: _ends(name, s) for name, s in sorted(meta.signature_def.items()) if not name.startswith("__saved")
+    }
     if not meta.HasField("object_graph_def"):
         return _Graph(version1.saved_graph(path, meta), signatures)
     try:
@@ -231,11 +249,19 @@ def _opened(path: str) -> Any:
 
 
 def _ends(name: str, signature: Any) -> tuple[dict[str, str], dict[str, str]]:
-    return {k: t.name for k, t in signature.inputs.items()}, {k: t.name for k, t in signature.outputs.items()}
+    """(names of tensors that are fed, of those fetched), by what users call them."""
+    parts = []
+    for tensors in (signature.inputs, signature.outputs):
+        odd = [k for k, t in tensors.items() if t.WhichOneof("encoding") != "name"]
+        if odd:
+            raise TypeError(f"the signature {name!r} has composite tensors ({', '.join(odd)}), which are no arrays")
+        parts.append({k: tensors[k].name for k in sorted(tensors)})
+    return parts[0], parts[1]
 
 
-def _names_of_objects(root: Any) -> dict[int, str]:
-    """Of variables, by their handles' identity: their own names, or where they are in the objects."""
+def _names_of_objects(root: Any, functions: Iterable[Any]) -> dict[int, str]:
+    """Of the variables of functions, by their handles' identity: their own names, or where they are in the objects."""
+    asked = {id(handle) for f in functions for handle in f.captured_inputs}
     from tensorflow.python.checkpoint.trackable_view import TrackableView
 
     paths: dict[int, tuple[str, Any]] = {}
@@ -245,7 +271,7 @@ def _names_of_objects(root: Any) -> dict[int, str]:
         if id(x) in seen:
             continue
         seen.add(id(x))
-        if isinstance(x, tf.Variable):
+        if isinstance(x, tf.Variable) and id(x.handle) in asked:
             paths.setdefault(id(x.handle), (path, x))
         children = TrackableView.children(x).items()
         queue += [(f"{path}/{name}" if path else name, child) for name, child in children]

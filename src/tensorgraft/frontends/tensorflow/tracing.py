@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.tensorflow.program import CapturedGraph, Derive, is_smooth
 from tensorgraft.frontends.tensorflow.reading import read_function
+from tensorgraft.frontends.tensorflow.tables import LookupTable, table_of
 
 Tensors = Sequence[tf.Tensor]
 
@@ -55,12 +56,14 @@ class TracedFunctionGraph:
         self.concrete = concrete
         self.held: dict[str, Any] = {}  # variables by unique names
         self._names = dict(names or {})
+        self._copies = names is not None  # of a model, whose state is copied
+        self._tables: dict[int, LookupTable] = {}
         self.captured = self._read(concrete)
 
     def _read(self, concrete: Any) -> CapturedGraph:
         handles = {id(v.handle): v for v in (*self.held.values(), *concrete.graph.variables, *concrete.variables)}
         known = {id(v.handle): name for name, v in self.held.items()}
-        captures: list[str | np.ndarray] = []
+        captures: list[str | np.ndarray | LookupTable] = []
         for inside, outside in zip(concrete.graph.internal_captures, concrete.captured_inputs, strict=True):
             variable = handles.get(id(outside))
             if variable is None and _is_of_variable(outside):
@@ -71,16 +74,26 @@ class TracedFunctionGraph:
                     known[id(outside)] = name = _unique(said, self.held)
                     self.held[name] = variable
                 captures.append(known[id(outside)])
+            elif (table := self._table(outside)) is not None:
+                captures.append(table)
             elif outside.dtype in (tf.resource, tf.variant):
                 raise TypeError(
-                    f"{concrete.name} captures {inside.op.name!r}, a {outside.dtype.name} that is no variable (a"
-                    " look-up table, an iterator): do that part with TensorFlow, and pass its result as an argument"
+                    f"{concrete.name} captures {inside.op.name!r}, a {outside.dtype.name} that is no variable and"
+                    " no look-up table (an iterator): do that part with TensorFlow, and pass its result as an argument"
                 )
             else:
                 captures.append(outside.numpy())
         return CapturedGraph(
             read_function(concrete.graph, len(concrete.inputs), len(_results(concrete))), tuple(captures)
         )
+
+    def _table(self, handle: Any) -> LookupTable | None:
+        if handle.dtype != tf.resource or id(handle) in self._tables:
+            return self._tables.get(id(handle))
+        table = table_of(handle, self._copies)
+        if table is not None:
+            self._tables[id(handle)] = table
+        return table
 
     # ---- derivatives -----------------------------------------------------------------------------------------------
 
@@ -110,8 +123,7 @@ class TracedFunctionGraph:
         def derive(kind: str, wanted: tuple[int | None, ...]) -> tuple[CapturedGraph, Derive]:
             if kind == "batched":
                 return self._batched(fn, specs, outputs, *wanted)
-            count = len(variables)
-            places = [i for i in wanted if i is not None]
+            count, places = len(variables), [i for i in wanted if i is not None]
 
             def sources(arguments: Tensors) -> list[Any]:
                 return [variables[i] if i < count else arguments[i - count] for i in places]

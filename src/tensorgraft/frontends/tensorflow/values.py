@@ -33,6 +33,22 @@ def lifted(xp: Backend, x: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
+class OptionalValue:
+    """What a branch has kept for its derivative: nothing, where the other branch has run."""
+
+    values: tuple[Any, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class EitherOptional:
+    """What each of two branches has kept, of which it is not known which one has run. A branch of the derivative takes
+    what the branch that it belongs to has kept."""
+
+    yes: OptionalValue | EitherOptional
+    no: OptionalValue | EitherOptional
+
+
+@dataclass(frozen=True, eq=False)
 class TensorList:
     """A list of tensors. Its elements are apart (`items`, None for one that was not written), or, where a loop is
     traced, in one array (`stack`, with room for more than there are) and counted (`length`); or they are counted, and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from tensorgraft.frontends.tensorflow.carried import Carried, traced
 from tensorgraft.frontends.tensorflow.cells import written
 from tensorgraft.frontends.tensorflow.counting import counted
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, Shape
+from tensorgraft.frontends.tensorflow.kept import KeptOfBranches, of_side
 from tensorgraft.frontends.tensorflow.planning import plan
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
 from tensorgraft.frontends.tensorflow.values import VariableCell, is_known, lifted
@@ -59,27 +61,39 @@ def _branch(
     which: Any = None,
 ) -> list[Any]:
     if isinstance(truth, bool):
-        return plan((yes if truth else no)[0])(xp, *operands)
+        return plan((yes if truth else no)[0])(xp, *(of_side(x, 0 if truth else 1) for x in operands))
     places = sorted(frozenset().union(*(written(graph) for graph in (*yes, *no))))
+    opaque = any(yes[0].nodes[place].dtypes[k] is None for place, k in yes[0].outputs)
+    branches = [functools.partial(_of_specs, graphs) for graphs in (yes, no)] if opaque else []
+    kept = KeptOfBranches(xp, branches, [*operands, np.asarray(0) if which is None else which])
     carried: list[Carried] = []
 
-    def run(graphs: list[FunctionGraph]) -> Callable[[], list[Array]]:
+    def run(side: int) -> Callable[[], list[Array]]:
         def branch() -> list[Array]:
-            own = list(operands)
+            own = [of_side(x, side) for x in operands]
             for i in places:
                 own[i] = VariableCell(operands[i].value, operands[i].name)
-            outputs = plan(graphs[0])(xp, *own) if len(graphs) == 1 else case(xp, which, *own, branches=graphs)
-            outputs = [_passed(x, own, operands) for x in outputs]
-            carried.append(Carried(xp, [*outputs, *(own[i].value for i in places)]))
-            return carried[-1].arrays
+            outputs = [_passed(x, own, operands) for x in _outputs((yes, no)[side], which, xp, own)]
+            arrays = kept.arrays(side, outputs)
+            carried.append(Carried(xp, [*kept.others(outputs), *(own[i].value for i in places)]))
+            return [*carried[-1].arrays, *arrays]
 
         return branch
 
-    arrays = xp.cond(truth, run(yes), run(no))
+    arrays = xp.cond(truth, run(0), run(1))
     values = carried[0].values(arrays)
     for i, value in zip(places, values[len(values) - len(places) :], strict=True):
         operands[i].value = value
-    return values[: len(values) - len(places)]
+    return kept.together(values[: len(values) - len(places)], arrays[len(carried[0].arrays) :])
+
+
+def _outputs(graphs: list[FunctionGraph], which: Any, xp: Backend, operands: list[Any]) -> list[Any]:
+    return plan(graphs[0])(xp, *operands) if len(graphs) == 1 else case(xp, which, *operands, branches=graphs)
+
+
+def _of_specs(graphs: list[FunctionGraph], abstract: Backend, specs: list[Any]) -> list[Any]:
+    *operands, which = specs
+    return _outputs(graphs, which, abstract, operands)
 
 
 def _passed(x: Any, own: Sequence[Any], operands: Sequence[Any]) -> Any:

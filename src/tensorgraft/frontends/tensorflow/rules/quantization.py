@@ -7,6 +7,15 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
+from tensorgraft.frontends.tensorflow.rules.quantized_ranges import (
+    away,
+    codes_narrow,
+    limits,
+    narrowed,
+    numbers_narrow,
+    single,
+    wide,
+)
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -15,18 +24,12 @@ Array = Any
 # ---- fake quantisation -----------------------------------------------------------------------------------------------
 
 
-def _away(xp: Backend, x: Array) -> Array:
-    """Rounded, halves away from zero."""
-    out = xp.floor(xp.add(xp.abs(x), 0.5))
-    return xp.where(xp.less(x, 0), xp.negative(out), out)
-
-
 def _nudged(xp: Backend, low: Array, high: Array, num_bits: int, narrow: bool) -> tuple[Array, Array, Array]:
     """(low, high, scale) such that 0 is on the grid."""
     first, last = float(narrow), float(2**num_bits - 1)
     scale = xp.divide(xp.subtract(high, low), last - first)
     zero = xp.subtract(first, xp.divide(low, scale))
-    held = xp.clip(_away(xp, zero), first, last)
+    held = xp.clip(away(xp, zero), first, last)
     return xp.multiply(xp.subtract(first, held), scale), xp.multiply(xp.subtract(last, held), scale), scale
 
 
@@ -163,48 +166,25 @@ def quantize_and_dequantize_v4_grad(
 # ---- integers with a range -------------------------------------------------------------------------------------------
 
 
-def _limits(dtype: np.dtype) -> tuple[int, int]:
-    info = np.iinfo(dtype)
-    return int(info.min), int(info.max)
-
-
-def steps_of(xp: Backend, low: Array, high: Array, dtype: np.dtype) -> Array:
-    """What a step of the integers stands for."""
-    least, most = _limits(dtype)
-    return xp.divide(xp.subtract(high, low), float(most - least))
-
-
-def to_float(xp: Backend, x: Array, low: Array, high: Array) -> Array:
-    """`MIN_FIRST`: the range is spread over all integers of the dtype."""
-    dtype = xp.dtype_of(x)
-    least, _ = _limits(dtype)
-    wide = [xp.astype(v, dtypes.float64) for v in (x, low, high)]
-    step = steps_of(xp, wide[1], wide[2], dtype)
-    first = xp.multiply(_away(xp, xp.divide(wide[1], step)), step)
-    return xp.astype(xp.add(xp.multiply(xp.subtract(wide[0], least), step), first), dtypes.float32)
-
-
 @rule("Dequantize")
 def dequantize(
     xp: Backend, x: Array, low: Array, high: Array, *, mode: str = "MIN_COMBINED", narrow_range: bool = False,
     axis: int = -1, dtype: np.dtype = dtypes.float32,
 ) -> Array:  # fmt: skip
     source = xp.dtype_of(x)
-    least, most = _limits(source)
+    least, most = limits(source)
     low, high = _channels(xp, low, x, axis), _channels(xp, high, x, axis)
-    numbers = xp.astype(x, dtypes.float32)
     if mode == "MIN_FIRST":
-        out = to_float(xp, x, low, high)
+        out = numbers_narrow(xp, x, low, high, source)
     elif mode == "SCALED":
-        last = float(most)
-        scale = xp.divide(high, last)
+        scale = xp.divide(high, float(most))
         if source.kind == "i":
             scale = xp.maximum(xp.divide(low, float(least + int(narrow_range))), scale)
-        out = xp.multiply(numbers, scale)
+        out = xp.multiply(single(xp, x), scale)
     else:
         half = 0.0 if source.kind == "u" else (most - least + 1) / 2.0
         scale = xp.divide(xp.subtract(high, low), float(most - least))
-        out = xp.add(xp.multiply(xp.add(numbers, half), scale), low)
+        out = xp.add(xp.multiply(xp.add(single(xp, x), half), scale), low)
     return xp.astype(out, dtype)
 
 
@@ -214,41 +194,50 @@ def quantize_v2(
     round_mode: str = "HALF_AWAY_FROM_ZERO", narrow_range: bool = False, axis: int = -1,
     ensure_minimum_range: float = 0.01,
 ) -> list[Array]:  # fmt: skip
-    least, most = _limits(T)
+    least, most = limits(T)
     low = xp.minimum(xp.zeros_like(low), low)
     size = xp.maximum(xp.maximum(xp.abs(low), xp.abs(high)), xp.ones_like(low))
     high = xp.maximum(high, xp.add(low, xp.multiply(size, ensure_minimum_range)))
     high = xp.maximum(high, xp.zeros_like(high))
+    a, b = _channels(xp, low, x, axis), _channels(xp, high, x, axis)
+    if (
+        T.itemsize == 1
+        and axis == -1
+        and not narrow_range
+        and ((mode == "SCALED" and round_mode == "HALF_TO_EVEN") or (mode == "MIN_FIRST" and T.kind == "u"))
+    ):
+        return _by_onednn(xp, x, low, high, T, mode)
     if mode == "SCALED":
-        first = least + int(narrow_range) if T.kind == "i" else 0
-        top = float(most)
-        by_high = xp.where(xp.greater(high, 0), xp.divide(top, _positive(xp, high)), xp.full_like(high, 3e38))
-        by_low = xp.full_like(low, 3e38)
-        if first:
-            by_low = xp.where(
-                xp.less(low, 0),
-                xp.divide(float(first), xp.where(xp.less(low, 0), low, xp.full_like(low, -1))),
-                by_low,
-            )
-        scale = xp.minimum(by_high, by_low)
-        low, high = xp.divide(float(first), scale), xp.divide(top, scale)
-        scaled = xp.multiply(x, _channels(xp, scale, x, axis))
-        out = _away(xp, scaled) if round_mode == "HALF_AWAY_FROM_ZERO" else xp.round(scaled)
+        low, high, scale = _scaled_range(xp, low, high, float(least + int(narrow_range)), float(most))
+        a, b, scale = (_channels(xp, v, x, axis) for v in (low, high, scale))
+        out = xp.multiply(xp.maximum(xp.minimum(x, b), a), scale)
+        out = away(xp, out) if round_mode == "HALF_AWAY_FROM_ZERO" else xp.round(out)
+        return [xp.astype(wide(xp, out), T), low, high]  # 2**31 wraps
+    if mode == "MIN_FIRST":
+        return [codes_narrow(xp, x, a, b, T), low, high]
+    scale = xp.divide(float(most - least), xp.subtract(b, a))
+    out = xp.multiply(xp.subtract(xp.maximum(xp.minimum(x, b), a), a), scale)
+    if T.kind == "u":
+        return [narrowed(xp, wide(xp, xp.add(out, 0.5)), T), low, high]
+    return [xp.astype(wide(xp, away(xp, xp.subtract(out, (most - least + 1) / 2.0))), T), low, high]
+
+
+def _by_onednn(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype, mode: str) -> list[Array]:
+    """As oneDNN does it, which TensorFlow takes where it can."""
+    if mode == "MIN_FIRST":
+        out = xp.multiply(xp.subtract(x, low), xp.divide(255.0, xp.subtract(high, low)))
     else:
-        scale = xp.divide(float(most - least), xp.subtract(high, low))
-        a, b, s = (_channels(xp, v, x, axis) for v in (low, high, scale))
-        if mode == "MIN_FIRST":
-            first = _away(xp, xp.multiply(a, s))
-            out = xp.add(xp.subtract(_away(xp, xp.multiply(x, s)), first), float(least))
-        else:
-            held = xp.minimum(xp.maximum(x, a), b)
-            out = xp.multiply(xp.subtract(held, a), s)
-            if T.kind == "i":
-                out = xp.subtract(out, (most - least + 1) / 2.0)
-            out = _away(xp, out)
-    out = xp.clip(xp.astype(out, dtypes.float64), float(least), float(most))
-    return [xp.astype(out, T), low, high]
+        high = xp.maximum(xp.abs(low), xp.abs(high))
+        low = xp.zeros_like(high) if dtype.kind == "u" else xp.negative(high)
+        out = xp.multiply(x, xp.divide(255.0, high if dtype.kind == "u" else xp.add(high, high)))
+    return [narrowed(xp, wide(xp, xp.round(out)), dtype), low, high]
 
 
-def _positive(xp: Backend, x: Array) -> Array:
-    return xp.where(xp.greater(x, 0), x, xp.ones_like(x))
+def _scaled_range(xp: Backend, low: Array, high: Array, first: float, last: float) -> tuple[Array, Array, Array]:
+    """(low, high, steps for one) of a range that is widened at one end until zero is a step of it."""
+    scale = xp.full_like(high, np.finfo(np.float32).max)
+    for end, steps in ((low, first), (high, last)):
+        same = xp.greater(xp.multiply(end, steps), 0)
+        each = xp.divide(steps, xp.where(same, end, xp.ones_like(end)))
+        scale = xp.minimum(scale, xp.where(same, each, scale))
+    return xp.divide(first, scale), xp.divide(last, scale), scale

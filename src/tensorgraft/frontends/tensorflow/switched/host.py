@@ -75,7 +75,7 @@ class Crossing:
     def small(self, xp: Backend) -> np.ndarray | None:
         """The values of a few integers; None for anything else."""
         x: Any = self._tensor if self._array is None else self._array
-        dtype = x.dtype.as_numpy_dtype if isinstance(x, tf.Tensor) else x.dtype
-        if np.dtype(dtype).kind not in "iu" or math.prod(x.shape) > _FEW:
+        if math.prod(x.shape) > _FEW:
             return None
-        return np.asarray(view(self._tensor) if self._tensor is not None else xp.to_numpy(self._array))
+        values = np.asarray(xp.to_numpy(x) if self._tensor is None else view(self._tensor))
+        return values if values.dtype.kind in "iu" else None

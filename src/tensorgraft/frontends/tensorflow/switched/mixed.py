@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,21 +10,23 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tensorgraft.errors import TracedValueError
+from tensorgraft.errors import FallbackError, TracedValueError
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
-from tensorgraft.frontends.tensorflow.held import held_on, is_variable, original_handle
-from tensorgraft.frontends.tensorflow.planning import CALLS, plan
+from tensorgraft.frontends.tensorflow.held import held_on, original_handle
+from tensorgraft.frontends.tensorflow.planning import CALLS, UnsupportedOperationError, plan
 from tensorgraft.frontends.tensorflow.program import CapturedGraph, GraphProgram
 from tensorgraft.frontends.tensorflow.reading import operation_of
-from tensorgraft.frontends.tensorflow.reasons import DATASETS, OPAQUE, reason_of
+from tensorgraft.frontends.tensorflow.reasons import DATASETS, OPAQUE, STRINGS, reason_of
+from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
 from tensorgraft.frontends.tensorflow.switched.host import Crossing, EagerOperation
 from tensorgraft.frontends.tensorflow.switched.stages import (
+    ASKED_OF_TENSORFLOW,
     BRANCHES,
     CHECKS,
     LOOPS,
     ProgramStage,
     calls_mixed,
-    has_no_rule,
+    is_left,
     is_mixed,
     stages,
     whole,
@@ -31,6 +34,7 @@ from tensorgraft.frontends.tensorflow.switched.stages import (
 from tensorgraft.hub.backend import Backend
 
 _COMPILED = "_XlaMustCompile"
+_FUNCTIONS = ("f", "branches", "then_branch", "else_branch", "cond", "body")  # attributes
 _MOST_PROGRAMS = 16  # of a stage that asks for values
 _PIPELINE = (DATASETS, OPAQUE)  # what hands data over is TensorFlow's anyway
 
@@ -51,7 +55,8 @@ class MixedRun:
     def __init__(self, xp: Backend, left: Callable[[str, str], None], compiles: bool) -> None:
         self.xp, self.left, self.compiles = xp, left, compiles
         self.held = held_on(xp)
-        self.programs: Counter[str] = Counter()
+        self.programs: Counter[str] = Counter()  # functions -> how many were made
+        self.uncompiled: Counter[tuple[str, str]] = Counter()  # (function, why it is run step by step)
 
 
 class MixedFunction:
@@ -61,14 +66,17 @@ class MixedFunction:
         self.run, self.graph, self.compiled, self.name = run, graph, compiled, name
         self._operations: dict[int, EagerOperation] = {}
         self._constants: dict[int, Crossing] = {}
+        self._reasons: dict[int, str] = {}
         self._inner: dict[int, list[MixedFunction]] = {}
         self.is_whole = not is_mixed(graph, compiled, is_compiled)
         if self.is_whole:
             plan(graph)
             parts = whole(graph)
         else:
-            hosted = [has_no_rule(n, compiled) or calls_mixed(n, compiled, is_compiled) for n in graph.nodes]
-            self._hosted = hosted
+            hosted = [is_left(graph, n, compiled) or calls_mixed(n, compiled, is_compiled) for n in graph.nodes]
+            for place, node in enumerate(graph.nodes):  # now: what cannot be done is said before anything is computed
+                if hosted[place] and not is_left(graph, node, compiled):
+                    self._inner[place] = self._functions(node)
             parts = stages(graph, hosted)
         self.stages = [(part, BackendStage(run, part, name) if part.graph is not None else None) for part in parts]
 
@@ -80,6 +88,8 @@ class MixedFunction:
                 continue
             try:
                 results = program([self._value(v, values) for v in part.arguments])
+            except FallbackError:
+                raise
             except Exception as error:
                 # whatever it is, nothing was written yet: if it is the user's error, TensorFlow raises its own
                 if self.is_whole:
@@ -114,42 +124,52 @@ class MixedFunction:
                     self._operations[place] = EagerOperation(operation_of(node))
                 tensors = self._operations[place]([x.tensor(xp) for x in operands])
                 results = [Crossing(t) for t in tensors]
-                self._count(node)
+                self._count(place, node)
             values.update(((place, k), x) for k, x in enumerate(results))
 
-    def _count(self, node: GraphNode) -> None:
-        if has_no_rule(node, self.compiled) and node.op not in CHECKS:
-            reason = reason_of(node.op) or "it has no rule"
-            if reason not in _PIPELINE and node.op != "VarIsInitializedOp":
-                self.run.left(node.op, reason)
+    def _count(self, place: int, node: GraphNode) -> None:
+        if place not in self._reasons:
+            self._reasons[place] = self._reason(node)
+        if reason := self._reasons[place]:
+            self.run.left(node.op, reason)
+
+    def _reason(self, node: GraphNode) -> str:
+        """Why TensorFlow computes a node; "" where that is its part anyway."""
+        if not is_left(self.graph, node, self.compiled) or node.op in (*CHECKS, *ASKED_OF_TENSORFLOW):
+            return ""
+        if "Optional" in node.op:
+            return ""
+        reason = REASONS.get(node.op) or reason_of(node.op)
+        if reason is None:
+            reason = STRINGS if node.op in RULES else "it has no rule"
+        return "" if reason in _PIPELINE else reason
 
     # ---- calls, branches and loops of which TensorFlow computes some -----------------------------------------------
 
     def _controlled(self, place: int, node: GraphNode, operands: list[Crossing]) -> list[Crossing] | None:
-        if self.is_whole or not self._hosted[place] or has_no_rule(node, self.compiled):
+        inner = self._inner.get(place)
+        if inner is None:
             return None
         if node.op in CALLS:
-            return self._functions(place, node, "f")[0](operands)
+            return inner[0](operands)
         if node.op in BRANCHES:
-            several = "branches" in node.attributes
-            inner = self._functions(place, node, *(["branches"] if several else ["then_branch", "else_branch"]))
             number = operands[0].tensor(self.run.xp).numpy()
-            which = int(number) if several else int(not _truth(number))
+            which = int(number) if "branches" in node.attributes else int(not _truth(number))
             return inner[which if 0 <= which < len(inner) else -1](operands[1:])
-        if node.op in LOOPS:
-            goes_on, body = self._functions(place, node, "cond", "body")
-            while _truth(goes_on(operands)[0].tensor(self.run.xp).numpy()):
-                operands = body(operands)
-            return operands
-        return None
+        goes_on, body = inner
+        while _truth(goes_on(operands)[0].tensor(self.run.xp).numpy()):
+            operands = body(operands)
+        return operands
 
-    def _functions(self, place: int, node: GraphNode, *names: str) -> list[MixedFunction]:
-        if place not in self._inner:
-            compiled = self.compiled or is_compiled(node)
-            found = [node.attributes[name] for name in names]
-            graphs = [g for x in found for g in (x if isinstance(x, tuple) else (x,))]
-            self._inner[place] = [_InnerFunction(self.run, g, compiled, self.name) for g in graphs]
-        return self._inner[place]
+    def _functions(self, node: GraphNode) -> list[MixedFunction]:
+        """Those that a call, a branch or a loop has, in the order in which it is asked for."""
+        compiled = self.compiled or is_compiled(node)
+        names = [name for name in _FUNCTIONS if name in node.attributes]
+        if node.op not in (*CALLS, *BRANCHES, *LOOPS):
+            raise UnsupportedOperationError(f"{node} calls functions of which TensorFlow computes a part")
+        found = [node.attributes[name] for name in names]
+        graphs = [g for x in found for g in (x if isinstance(x, tuple) else (x,))]
+        return [_InnerFunction(self.run, g, compiled, self.name) for g in graphs]
 
 
 class _InnerFunction(MixedFunction):
@@ -177,6 +197,7 @@ class BackendStage:
         self._programs: dict[Any, StageProgram] = {}
         self._asks = False  # for values: small integers among the operands are constants of its programs
         self._compiles = run.compiles
+        self._group = run.held.group([])
 
     def __call__(self, operands: Sequence[Crossing]) -> list[Crossing]:
         """Variables are written once everything has been computed. Raises whatever planning and computing raise."""
@@ -186,23 +207,26 @@ class BackendStage:
         pattern = tuple(first.setdefault(id(h), len(first)) for h in handles)
         distinct = list({id(h): h for h in handles}.values())
         with xp.native_scope():
-            values = [run.held.read(h) if is_variable(h) else _refused(h) for h in distinct]
-            outputs, writes = self._computed(pattern, values, operands[:n])
+            group = self._group
+            if len(group.handles) != len(distinct) or any(map(operator.is_not, group.handles, distinct)):
+                group = self._group = run.held.group(distinct)
+            outputs, writes = self._computed(pattern, group.look, group.read(), operands[:n])
             count = len(outputs) - len(writes)
-            for i, value in zip(writes, outputs[count:], strict=True):
-                run.held.write(distinct[i], value)
+            group.write(writes, outputs[count:])
         return [Crossing(array=x) for x in outputs[:count]]
 
     def _computed(
-        self, pattern: tuple[int, ...], values: list[Any], operands: Sequence[Crossing]
+        self, pattern: tuple[int, ...], look: Any, values: list[Any], operands: Sequence[Crossing]
     ) -> tuple[Sequence[Any], list[int]]:
         """(results and what is written, which variables those are)."""
         xp = self.run.xp
         arrays = [x.array(xp) for x in operands]
         known = self._known(operands) if self._asks else {}
-        given = [*values, *(x for i, x in enumerate(arrays) if i not in known)]
-        key = pattern, self._compiles, *((x.shape, x.dtype) for x in given)
-        key = *key, *((i, x.shape, x.tobytes()) for i, x in known.items())
+        free = [x for i, x in enumerate(arrays) if i not in known] if known else arrays
+        given = [*values, *free]
+        key = pattern, self._compiles, look, *((x.shape, x.dtype) for x in (given if look is None else free))
+        if known:
+            key = *key, *((i, x.shape, x.tobytes()) for i, x in known.items())
         program = self._programs.get(key)
         if program is None:
             program = self._programs[key] = StageProgram(self.graph, pattern, known, self._compiles)
@@ -217,10 +241,10 @@ class BackendStage:
                 raise
             if self._asks or not self._known(operands):
                 self._asks = self._compiles = False
-                self.run.left(self.name, f"not compiled, {_said(error)}")
+                self.run.uncompiled[self.name, _said(error)] += 1
             else:
                 self._asks = True
-            return self._computed(pattern, values, operands)
+            return self._computed(pattern, look, values, operands)
 
     def _known(self, operands: Sequence[Crossing]) -> dict[int, np.ndarray]:
         """Operands that may be shapes, axes and counts."""
@@ -251,13 +275,10 @@ def is_compiled(node: GraphNode) -> bool:
     return _COMPILED in operation.node_def.attr and operation.node_def.attr[_COMPILED].b
 
 
-def _refused(handle: tf.Tensor) -> Any:
-    raise TypeError(f"a {handle.dtype.name} that is no variable is read where only those are")
-
-
 def _truth(x: Any) -> bool:
     return bool(x) if x.ndim == 0 else x.size > 0
 
 
 def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    where = "".join(f" ({note})" for note in getattr(error, "__notes__", ())[:1])
+    return f"{type(error).__name__}{where}: {str(error).strip().partition(chr(10))[0]}"

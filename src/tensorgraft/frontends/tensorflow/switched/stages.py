@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
 from tensorgraft.frontends.tensorflow.planning import (
     CALLS,
     HANDED_ON,
     UnsupportedOperationError,
-    found,
     functions,
     has_effect,
 )
@@ -22,7 +23,9 @@ BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 LOOPS = ("While", "StatelessWhile")
 # Their rules hand values on: a compiled program has no exceptions. TensorFlow checks, but in what it compiles itself.
 CHECKS = ("Assert", "CheckNumerics", "CheckNumericsV2")
-_ASKED_OF_TENSORFLOW = ("VarIsInitializedOp",)
+ASKED_OF_TENSORFLOW = ("VarIsInitializedOp",)
+_OBJECTS = ("Table", "Iterator", "Dataset")  # TensorFlow's, whatever rules there are for graphs
+_ITERATES = "iterates"
 _ELSEWHERE = (*CALLS, *HANDED_ON, "IdentityN", "Const", "Placeholder", "NoOp", "ControlTrigger")
 _SAME = ("Identity", "IdentityN", "StopGradient", "PreventGradient")
 _NOTHING = ("NoOp", "ControlTrigger")
@@ -31,26 +34,41 @@ _LIGHT = 16  # elements, at most, of a result that either side computes for itse
 _END = -1
 
 
-def has_no_rule(node: GraphNode, compiled: bool) -> bool:
+def note_iterators(graph: FunctionGraph) -> None:
+    """Find out whether a function reads an iterator: then its optionals hold what that gives, and are TensorFlow's.
+    (Others hold what branches keep for their derivatives.)"""
+    graphs = [graph]
+    for g in graphs:
+        graphs += [inner for node in g.nodes for inner in functions(node) if inner not in graphs]
+    if any("Iterator" in node.op for g in graphs for node in g.nodes):
+        for g in graphs:
+            g.memory[_ITERATES] = True
+
+
+def is_left(graph: FunctionGraph, node: GraphNode, compiled: bool) -> bool:
     """TensorFlow computes it. `compiled`: with XLA, so that it would check nothing."""
     if node.op in CHECKS:
         return not compiled
-    if node.op in _ASKED_OF_TENSORFLOW:
+    if node.op in ASKED_OF_TENSORFLOW or any(kind in node.op for kind in _OBJECTS):
         return True
-    if node.op in _ELSEWHERE or node.op in RULES:
+    if "Optional" in node.op and graph.memory.get(_ITERATES, False):
+        return True
+    if node.op in _ELSEWHERE:
         return False
-    try:
-        found(node)
-    except UnsupportedOperationError:
+    if node.op not in RULES:
         return True
-    return False
+    return any(_is_text(graph.nodes[p].dtypes[k]) for p, k in node.inputs) or any(map(_is_text, node.dtypes))
+
+
+def _is_text(dtype: np.dtype | None) -> bool:
+    return dtype is not None and dtype.kind in "OSU"
 
 
 def is_mixed(graph: FunctionGraph, compiled: bool, of_call: Callable[[GraphNode], bool]) -> bool:
     """TensorFlow computes some of it. `of_call`: whether a node that calls a function has it compiled."""
     key = "mixed", compiled
     if key not in graph.memory:
-        graph.memory[key] = any(has_no_rule(n, compiled) or calls_mixed(n, compiled, of_call) for n in graph.nodes)
+        graph.memory[key] = any(is_left(graph, n, compiled) or calls_mixed(n, compiled, of_call) for n in graph.nodes)
     return graph.memory[key]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import threading
 import weakref
@@ -16,11 +17,11 @@ from tensorflow.python.ops import handle_data_util
 
 from tensorgraft.errors import FallbackError
 from tensorgraft.frontends.tensorflow.held import original_handle
-from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError
 from tensorgraft.frontends.tensorflow.reading import read_function
 from tensorgraft.frontends.tensorflow.switched.host import Crossing
 from tensorgraft.frontends.tensorflow.switched.mixed import LeftToTensorFlow, MixedFunction, MixedRun, _said
-from tensorgraft.hub.backend import Backend
+from tensorgraft.frontends.tensorflow.switched.stages import note_iterators
+from tensorgraft.hub import registry
 
 
 class FunctionSwitch:
@@ -30,18 +31,21 @@ class FunctionSwitch:
     whose forward and backward functions are such functions too. In graphs, input pipelines included, nothing changes.
 
     Arguments:
-        xp: the backend.
+        on: the backend's device, which starts with the first function.
         strict: what TensorFlow would have to compute is an error (FallbackError).
     """
 
-    def __init__(self, xp: Backend, strict: bool = False) -> None:
-        self.xp, self.strict = xp, strict
+    def __init__(self, on: str, strict: bool = False) -> None:
+        self.on, self.strict = on, strict
         self.calls: Counter[str] = Counter()  # functions that the backend computed
         self.left: Counter[tuple[str, str]] = Counter()  # (function or operation, reason) -> times
         self._known: weakref.WeakKeyDictionary[Any, MixedFunction | str] = weakref.WeakKeyDictionary()
-        self._run = MixedRun(xp, self._leave, xp.traces and xp.compiles)
-        self.programs = self._run.programs  # of functions: how many were made
         self._inside = threading.local()
+
+    @functools.cached_property
+    def run(self) -> MixedRun:
+        xp = registry.get(self.on)
+        return MixedRun(xp, self._leave, xp.traces and xp.compiles)
 
     def install(self) -> Callable[[], None]:
         """Returns what undoes it."""
@@ -70,7 +74,7 @@ class FunctionSwitch:
             try:
                 with record.stop_recording():
                     results = mixed([Crossing(x) for x in args])
-                    outputs = _apart([x.tensor(self.xp) for x in results], args)
+                    outputs = _apart([x.tensor(self.run.xp) for x in results], args)
             except LeftToTensorFlow as error:
                 mixed = str(error)
             else:
@@ -81,6 +85,8 @@ class FunctionSwitch:
                 return outputs
             finally:
                 self._inside.now = False
+        if mixed and self.strict:
+            self._leave(name, mixed)
         outputs = original(function, *args)  # first: an error of the program's own is not counted
         if mixed:
             self._leave(name, mixed)
@@ -97,10 +103,11 @@ class FunctionSwitch:
         signature, compiled = definition.signature, "_XlaMustCompile" in definition.attr
         try:
             read = read_function(graph, len(signature.input_arg), len(signature.output_arg))
+            note_iterators(read)
             return MixedFunction(
-                self._run, read, compiled and definition.attr["_XlaMustCompile"].b, shown(function.name)
+                self.run, read, compiled and definition.attr["_XlaMustCompile"].b, shown(function.name)
             )
-        except (UnsupportedOperationError, ValueError, TypeError) as error:
+        except Exception as error:  # nothing has been computed, and the report names it
             return _said(error)
 
     def _leave(self, what: str, why: str) -> None:

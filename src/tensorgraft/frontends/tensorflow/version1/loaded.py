@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import variable_pb2
-from tensorflow.python.saved_model import function_deserialization, loader_impl
+from tensorflow.python.saved_model import loader_impl
 
 from tensorgraft.frontends.tensorflow.version1.operations import SessionOperations
 from tensorgraft.frontends.tensorflow.version1.raising import trace
@@ -37,21 +37,19 @@ class SessionGraph:
         self._trainable = frozenset(trainable)
         self._variables: dict[str, tf.Variable] = {}
         self._tables: dict[str, Any] = {}
-        functions = {}
-        if graph.library.function:
-            library = type(graph.library)()
-            library.CopyFrom(graph.library)
-            functions = function_deserialization.load_function_def_library(library)
-        self._operations = SessionOperations(graph.node, functions, self)
+        library = {f.signature.name: f for f in graph.library.function}
+        self._operations = SessionOperations(graph.node, library, self)
 
     def function(self, feeds: Names, fetches: Names) -> Any:
         """The `tf.function` of the tensors that are fed, in order, which gives a dictionary of those fetched."""
         fetches = dict(fetches)
         fed, results = [tensor(t) for t in feeds.values()], [tensor(t) for t in fetches.values()]
-        for t in (*feeds.values(), *fetches.values()):
+        specs = [self.spec(t) for t in feeds.values()]
+        for t in fetches.values():
             self.spec(t)
 
         def run(*given: tf.Tensor) -> dict[str, tf.Tensor]:
+            given = tuple([_widened(x, spec) for x, spec in zip(given, specs, strict=True)])
             values = trace(self._operations, dict(zip(fed, given, strict=True)), results)
             return dict(zip(fetches, values, strict=True))
 
@@ -115,6 +113,15 @@ class SessionGraph:
                 nothing = b"" if values == tf.string else np.zeros((), values.as_numpy_dtype)
                 self._tables[node.name] = tf.lookup.StaticHashTable(rows, nothing)
         return self._tables[node.name].resource_handle
+
+
+def _widened(x: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
+    """Integers of 32 bits for ones of 64: JAX has no others by default. Raises TypeError for other dtypes."""
+    if x.dtype == spec.dtype:
+        return x
+    if (x.dtype, spec.dtype) == (tf.int32, tf.int64):
+        return tf.cast(x, tf.int64)
+    raise TypeError(f"an array of {x.dtype.name} was given for one of {spec.dtype.name}")
 
 
 def frozen_graph(path: str) -> SessionGraph:

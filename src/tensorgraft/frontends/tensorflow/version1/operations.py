@@ -13,12 +13,16 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry, ops
+from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
 
 from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError
+from tensorgraft.frontends.tensorflow.version1.structure import Tensor, tensor
 
 
 class Holder(Protocol):
     """What has the state of a graph: a session, usually."""
+
+    graph: tf.Graph
 
     def variable(self, node: Any) -> tf.Variable: ...
 
@@ -55,15 +59,35 @@ def value_of(x: Any) -> tf.Tensor:
 
 
 class SessionOperations:
-    """The nodes of a graph, and how each of them is traced."""
+    """The nodes of a graph, the functions that they call, and how each node is traced."""
 
-    def __init__(self, nodes: Sequence[Any], functions: Mapping[str, Any], holder: Holder) -> None:
+    def __init__(self, nodes: Sequence[Any], library: Mapping[str, Any], holder: Holder) -> None:
         self.nodes = {node.name: node for node in nodes}
         self.places = {node.name: i for i, node in enumerate(nodes)}
-        self.functions, self.holder = functions, holder
+        self.holder, self._library = holder, library
+        self._functions: dict[str, tuple[SessionOperations, list[Tensor], list[Tensor], list[str]]] = {}
+
+    def has_function(self, name: str) -> bool:
+        return name in self._library
+
+    def function(self, name: str) -> tuple[SessionOperations, list[Tensor], list[Tensor], list[str]]:
+        """A function of the library: (its nodes, its arguments, its results, nodes that have to run)."""
+        if name not in self._functions:
+            definition = self._library[name]
+            with self.holder.graph.as_default():  # which has the functions that it calls
+                graph, flat = function_def_to_graph_def(definition)
+            signature = definition.signature
+            self._functions[name] = (
+                SessionOperations(graph.node, self._library, self.holder),
+                [Tensor(a.name) for a in signature.input_arg],
+                [tensor(flat[definition.ret[a.name]]) for a in signature.output_arg],
+                list(definition.control_ret.values()),
+            )
+        return self._functions[name]
 
     def run(self, node: Any, operands: list[Any]) -> Sequence[Any]:
-        """The results. Raises ValueError for a placeholder, which was not fed."""
+        """The results. Raises ValueError for a placeholder, which was not fed, UnsupportedOperationError for what calls
+        a function or writes by reference in a way that is not known here."""
         special = _SPECIAL.get(node.op)
         if special is not None:
             return special(self, node, operands)
@@ -72,36 +96,15 @@ class SessionOperations:
         definition = op_def_registry.get(node.op)
         if definition is not None and any(a.is_ref for a in definition.input_arg):
             return _by_reference(node, operands)
-        return self._same(node, [value_of(x) for x in operands])
-
-    def _same(self, node: Any, operands: list[tf.Tensor]) -> Sequence[tf.Tensor]:
-        called = node.attr["f"].func.name if node.op in _CALLS else node.op
-        if called in self.functions:
-            function = self.functions[called]
-            return _listed(function._call_flat(operands, function.captured_inputs))
+        if any(a.WhichOneof("value") == "func" or a.list.func for a in node.attr.values()):
+            raise UnsupportedOperationError(f"{node.op} {node.name!r} of a TensorFlow graph calls a function")
         graph: Any = ops.get_default_graph()
-        attributes = {k: self._renamed(a) for k, a in node.attr.items() if not k.startswith("_")}
-        op = graph._create_op_internal(node.op, operands, name=node.name, attrs=attributes)
+        attributes = {k: a for k, a in node.attr.items() if k == _GRADIENT or not k.startswith("_")}
+        op = graph._create_op_internal(node.op, [value_of(x) for x in operands], name=node.name, attrs=attributes)
         return op.outputs
 
-    def _renamed(self, attribute: Any) -> Any:
-        """With the names that functions of the graph have here."""
-        kind = attribute.WhichOneof("value")
-        some = [attribute.func] if kind == "func" else attribute.list.func if kind == "list" else []
-        if not any(f.name in self.functions for f in some):
-            return attribute
-        new = type(attribute)()
-        new.CopyFrom(attribute)
-        for f in [new.func] if kind == "func" else new.list.func:
-            f.name = self.functions[f.name].name
-        return new
 
-
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-
-
-def _listed(results: Any) -> list[tf.Tensor]:
-    return [] if results is None or isinstance(results, tf.Operation) else list(tf.nest.flatten(results))
+_GRADIENT = "_gradient_op_type"  # a custom one, without which there is to be none
 
 
 # ---- variables -------------------------------------------------------------------------------------------------------
@@ -109,6 +112,8 @@ def _listed(results: Any) -> list[tf.Tensor]:
 
 def _variable(self: SessionOperations, node: Any, operands: list[Any]) -> list[Any]:
     variable = self.holder.variable(node)
+    graph: Any = ops.get_default_graph()
+    graph.watch_variable(variable)  # or it would be known by its handle alone
     return [variable.handle if node.op == "VarHandleOp" else Reference(variable)]
 
 
@@ -139,10 +144,15 @@ _RESOURCES = {
 }
 
 
+def on_resources(op: str) -> str:
+    """The name of the operation on resources that one by reference becomes."""
+    return _RESOURCES.get(op, f"{op}V2" if "Table" in op else f"Resource{op}")
+
+
 def _by_reference(node: Any, operands: list[Any]) -> list[Any]:
     """The operation on resources of this name; what it gives by reference is the variable."""
     old = op_def_registry.get(node.op)
-    name = _RESOURCES.get(node.op, f"{node.op}V2" if "Table" in node.op else f"Resource{node.op}")
+    name = on_resources(node.op)
     new = op_def_registry.get(name)
     if new is None:
         raise UnsupportedOperationError(
@@ -226,3 +236,7 @@ _ARRAYS: dict[str, Callable[..., Sequence[Any]]] = {
     "TensorArraySizeV3": lambda node, array, flow: [_raw.TensorListLength(input_handle=flow)],
     "TensorArrayCloseV3": lambda node, array: [],
 }
+
+
+# what is traced as something else; with what `on_resources` says of
+RAISED = frozenset([*_SPECIAL, *_ARRAYS])

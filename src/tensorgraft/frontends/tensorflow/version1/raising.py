@@ -19,13 +19,71 @@ _HELD: Sequence[Callable[[tf.TensorShape], tf.TensorShape]] = (
 )
 
 
-def trace(operations: SessionOperations, fed: Mapping[Tensor, tf.Tensor], results: Sequence[Tensor]) -> list[tf.Tensor]:
+def trace(
+    operations: SessionOperations, fed: Mapping[Tensor, Any], results: Sequence[Tensor], effects: Sequence[str] = ()
+) -> list[tf.Tensor]:
     """The results in the graph that is being traced. Nodes come in the order in which the graph has them, as far as
-    their inputs allow: where TensorFlow 1 says no order, the program's is taken.
+    their inputs allow: where TensorFlow 1 says no order, the program's is taken. `effects`: nodes that have to run.
 
     Raises ValueError for a placeholder that is not fed, UnsupportedOperationError for what cannot be raised."""
-    structure = FrameStructure(operations.nodes, results, fed)
-    return [value_of(x) for x in _Scope(operations, structure, fed).all(results)]
+    structure = FrameStructure(operations.nodes, [*results, *map(Tensor, effects)], fed)
+    return [value_of(x) for x in _Scope(operations, structure, fed).all(results, effects)]
+
+
+def call(operations: SessionOperations, name: str, operands: Sequence[Any]) -> list[tf.Tensor]:
+    """A function of the graph's library, in the place of its call."""
+    inner, arguments, results, effects = operations.function(name)
+    return trace(inner, dict(zip(arguments, operands, strict=True)), results, effects)
+
+
+def _called(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
+    return call(operations, node.attr["f"].func.name, operands)
+
+
+def _if(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
+    then, otherwise = (lambda a=a: call(operations, node.attr[a].func.name, operands[1:])
+                       for a in ("then_branch", "else_branch"))  # fmt: skip
+    return list(tf.nest.flatten(tf.cond(_truth(operands[0]), then, otherwise)))
+
+
+def _case(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
+    names = [f.name for f in node.attr["branches"].list.func]
+    branches = [lambda name=name: call(operations, name, operands[1:]) for name in names]
+    return list(tf.nest.flatten(tf.switch_case(value_of(operands[0]), branches)))
+
+
+def _while(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
+    fixed = [i for i, x in enumerate(operands) if not isinstance(x, tf.Tensor) or x.dtype == tf.resource]
+    moving = [i for i in range(len(operands)) if i not in fixed]
+
+    def whole(state: Sequence[tf.Tensor]) -> list[Any]:
+        values = dict(zip(moving, state, strict=True))
+        return [values.get(i, x) for i, x in enumerate(operands)]
+
+    def goes_on(*state: tf.Tensor) -> tf.Tensor:
+        return _truth(call(operations, node.attr["cond"].func.name, whole(state))[0])
+
+    def step(*state: tf.Tensor) -> list[tf.Tensor]:
+        after = call(operations, node.attr["body"].func.name, whole(state))
+        return [after[i] for i in moving]
+
+    return whole(_looped(goes_on, step, [operands[i] for i in moving]))
+
+
+def _truth(x: Any) -> tf.Tensor:
+    """Of a condition, which may be a number."""
+    x = value_of(x)
+    if x.dtype == tf.bool and x.shape.rank == 0:
+        return x
+    return tf.size(x) > 0 if x.shape.rank else tf.cast(x, tf.bool)
+
+
+_FUNCTIONAL: dict[str, Callable[[SessionOperations, Any, list[Any]], Sequence[Any]]] = {
+    **dict.fromkeys(["PartitionedCall", "StatefulPartitionedCall"], _called),
+    **dict.fromkeys(["If", "StatelessIf"], _if),
+    **dict.fromkeys(["Case", "StatelessCase"], _case),
+    **dict.fromkeys(["While", "StatelessWhile"], _while),
+}
 
 
 class _Scope:
@@ -42,8 +100,8 @@ class _Scope:
         self._values = dict(known)
         self._done = {t.node for t in known}
 
-    def all(self, results: Sequence[Tensor]) -> list[Any]:
-        asked = self._waited_for([t.node for t in results if not self._is_known(t)])
+    def all(self, results: Sequence[Tensor], effects: Sequence[str] = ()) -> list[Any]:
+        asked = self._waited_for([*(t.node for t in results if not self._is_known(t)), *effects])
         place = self.operations.places
         for name in sorted(asked, key=place.__getitem__):
             self._run(name)
@@ -127,9 +185,16 @@ class _Scope:
         else:
             if kind(node) not in ("Switch", "Enter", "Merge"):  # of which there is no value here
                 operands = [self._value(t) for t in structure.inputs[name]]
-                for i, x in enumerate(self.operations.run(node, operands)):
+                for i, x in enumerate(self._results(node, operands)):
                     self._values[Tensor(name, i)] = x
             self._done.add(name)
+
+    def _results(self, node: Any, operands: list[Any]) -> Sequence[Any]:
+        if node.op in _FUNCTIONAL:
+            return _FUNCTIONAL[node.op](self.operations, node, operands)
+        if self.operations.has_function(node.op):
+            return call(self.operations, node.op, operands)
+        return self.operations.run(node, operands)
 
     # ---- loops -----------------------------------------------------------------------------------------------------
 

@@ -49,6 +49,7 @@ def kind(node: Any) -> str:
 
 
 _FLOW = ("Switch", "Merge", "Enter", "Exit", "NextIteration", "Identity")
+LOOPS_AND_BRANCHES = (*_FLOW, *(f"Ref{name}" for name in _FLOW), "LoopCond")
 
 
 class FrameStructure:

@@ -27,26 +27,28 @@ def quantize_module(
     method: Method,
 ) -> torch.nn.Module:
     """See `tg.quantize_`. Tied weights stay tied."""
-    wanted = wanted or (lambda _, module: isinstance(module, torch.nn.Linear))
     names = []
     known: dict[int, str] = {}  # by the identity of the parameter
     weights: dict[str, Weight] = {}
     for name, module in model.named_modules():
-        weight = module._parameters.get("weight")
+        key = _weight_of(module)
+        weight = module._parameters.get(key)
         if weight is None or weight.dim() < 2:
             continue
         names.append(name)
-        scheme = choose(name) if wanted(name, module) else None
+        is_wanted = wanted(name, module) if wanted is not None else _is_linear(module, key)
+        scheme = choose(name) if is_wanted else None
         if scheme is None or id(weight) in known:
             continue
         if weight.device.type not in (TYPE, "cpu"):
             raise ValueError(f"quantize_: {name or 'the model'} is on {weight.device}: {quantized_cpu.ELSEWHERE}")
-        if isinstance(module, _ConvNd) and (scheme.is_static or method.rounding != "nearest"):
+        if (isinstance(module, _ConvNd) or key == "kernel") and (scheme.is_static or method.rounding != "nearest"):
+            kind = "layers of Keras and Flax" if key == "kernel" else "convolutions"
             raise ValueError(
-                f"quantize_: {name or 'the model'} is a {type(module).__name__}: what goes into convolutions is neither"
+                f"quantize_: {name or 'the model'} is a {type(module).__name__}: what goes into {kind} is neither"
                 f" measured nor rounded: take int8_per_channel for it, and rounding='nearest', or leave it out"
             )
-        known[id(weight)] = full = f"{name}.weight" if name else "weight"
+        known[id(weight)] = full = f"{name}.{key}" if name else key
         place, array = read(weight, "quantize_")
         weights[full] = Weight(place.backend, array, of_module(scheme, module))
     if not weights:
@@ -60,13 +62,28 @@ def quantize_module(
 
 
 def of_module(scheme: Scheme, module: torch.nn.Module) -> Scheme:
-    """Of convolutions groups run along the channels that come in, and channels are those that come out."""
+    """Of convolutions groups run along the channels that come in, and channels are those that come out; so, too, of
+    kernels of Keras and Flax, which are (..., in, out)."""
+    if _weight_of(module) == "kernel":
+        rank = module._parameters["kernel"].dim()  # type: ignore[union-attr]
+        if scheme.granularity == "group":
+            return replace(scheme, granularity="block", block=(*(1,) * (rank - 2), scheme.group, 1))
+        return replace(scheme, axis=rank - 1) if scheme.granularity == "channel" else scheme
     if not isinstance(module, _ConvNd):
         return scheme
     if scheme.granularity == "group":
         axes = module.weight.dim() - (not module.transposed)
         return replace(scheme, granularity="block", block=(scheme.group, *(1,) * (axes - 1)))
     return replace(scheme, axis=1) if scheme.granularity == "channel" and module.transposed else scheme
+
+
+def _weight_of(module: torch.nn.Module) -> str:
+    """The name of its weight, which is "kernel" where a layer of Keras or Flax was grafted."""
+    return "kernel" if getattr(module, "is_grafted", False) and "kernel" in module._parameters else "weight"
+
+
+def _is_linear(module: torch.nn.Module, key: str) -> bool:
+    return isinstance(module, torch.nn.Linear) or (key == "kernel" and module._parameters[key].dim() == 2)  # type: ignore[union-attr]
 
 
 class _Stage:
