@@ -115,7 +115,49 @@ def random() -> Made:
     return program, [generator.state]
 
 
-PROGRAMS = {f.__name__: f for f in (training, writes, lists, loops, recurrent, random)}
+def nested() -> Made:
+    def program(x: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.zeros((3,))
+            for i in tf.range(3):
+                row = x[i]
+                for j in tf.range(i + 1):  # how often depends on the loop around it
+                    row = tf.sin(row) + x[j]
+                    if tf.reduce_sum(row) > 1.0:
+                        row *= 0.5
+                total += row
+            parts = tf.TensorArray(tf.float32, 2, infer_shape=False).split(x, [1, 3])
+            y = tf.reduce_sum(total**2) + tf.reduce_sum(tf.sin(parts.read(1))) * tf.reduce_sum(parts.read(0))
+        return [y, tape.gradient(y, x)]
+
+    return program, []
+
+
+def sums() -> Made:
+    """Einstein sums with a diagonal, and a loss that TensorFlow makes by functions of its first version."""
+
+    def program(x: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.nn.ctc_loss([[1]], x[:, None], [1], [4], blank_index=0)
+            y = tf.einsum("ii", x[:3]) ** 2 + tf.reduce_sum(loss)
+        return [y, tape.gradient(y, x), tf.raw_ops.Einsum(inputs=[x], equation="ij->jiij")]
+
+    return program, []
+
+
+def colours() -> Made:
+    """Hues hang on which channel is the largest: a compiler may compute it twice, and round it in two ways."""
+
+    def program(x: tf.Tensor) -> tf.Tensor:
+        image = tf.image.resize(tf.reshape(tf.math.sigmoid(x), (2, 2, 3)), (7, 5))
+        return tf.image.adjust_hue(tf.image.adjust_saturation(image, 1.4), 0.2)
+
+    return program, []
+
+
+PROGRAMS = {f.__name__: f for f in (training, writes, lists, loops, recurrent, random, nested, sums, colours)}
 
 
 @pytest.mark.sampled
@@ -131,6 +173,8 @@ COMPILED = [
     ("lists", "jax"),
     ("recurrent", "tensorflow"),
     ("training", "torch"),
+    ("nested", "jax"),
+    ("colours", "jax"),
 ]
 SLOW = [(name, backend) for name in PROGRAMS for backend in BACKENDS[1:] if (name, backend) not in COMPILED]
 
@@ -188,6 +232,19 @@ def test_an_iterator_is_refused() -> None:
     iterator = iter(tf.data.Dataset.range(3))
     with pytest.raises(TypeError, match="no variable"):
         tg.graft(tf.function(lambda x: x + next(iterator)), onto="numpy")(np.asarray([1]))
+
+
+def test_a_list_that_grows_is_not_compiled() -> None:
+    def program(x: tf.Tensor) -> tf.Tensor:
+        rows = tf.TensorArray(tf.float32, 0, dynamic_size=True)
+        while tf.reduce_sum(x) > 0.5:
+            rows, x = rows.write(rows.size(), x), x * 0.5
+        return rows.stack()
+
+    grafted = tg.graft(tf.function(program), onto="jax")
+    assert grafted(np.ones((2,), np.float32)).shape == (2, 2)
+    with pytest.raises(tg.errors.ShapeError, match="how often it runs"):
+        tg.jit(grafted)(np.ones((2,), np.float32))
 
 
 def test_what_a_framework_follows_is_not_written() -> None:

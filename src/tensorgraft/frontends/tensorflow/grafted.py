@@ -184,8 +184,8 @@ class GraphSignature:
         texts = [graph.nodes[place] for place, k in graph.outputs if _is_text_dtype(graph.nodes[place].dtypes[k])]
         if texts:
             raise TypeError(
-                f"{concrete.graph.name} returns a tensor of strings, of {texts[0]}, and {xp.name} has no arrays of"
-                " such: return numbers, and let TensorFlow make strings of them, outside"
+                f"{concrete.graph.name} returns a tensor of strings, of {texts[0]}, and {xp.name} has none:"
+                " return numbers, and let TensorFlow make strings of them, outside"
             )
         self._is_compiled, self._structure = compiled, concrete.structured_outputs
         held = self.traced.held.values()

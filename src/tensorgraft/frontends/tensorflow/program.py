@@ -12,7 +12,7 @@ import numpy as np
 from tensorgraft.compiled.steps import CompiledPart
 from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
-from tensorgraft.frontends.tensorflow.batches import RowByRow, Vectorised
+from tensorgraft.frontends.tensorflow.batches import Batched
 from tensorgraft.frontends.tensorflow.cells import written
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph
 from tensorgraft.frontends.tensorflow.planning import plan
@@ -86,6 +86,7 @@ class GraphProgram:
         self.written = captured.written()
         self._derive, self.region = derive, region
         self._derived: dict[Any, Any] = {}
+        self._vectorised: dict[Any, GraphProgram | None] = {}
         self.main = CompiledPart(self._evaluate, compiled)
 
     def _evaluate(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
@@ -133,16 +134,22 @@ class GraphProgram:
     def pushforward(self, wanted: tuple[int, ...]) -> GraphProgram:
         return self._program("pushforward", wanted)
 
-    def batched(self, axes: tuple[int | None, ...], size: int) -> Vectorised | RowByRow:
-        """As `tf.vectorized_map` has it; row by row where that has no rule, or rows have variables of their own."""
+    def batched(self, axes: tuple[int | None, ...], size: int) -> Batched:
+        return Batched(self, axes, size)
+
+    def vectorised(self, axes: tuple[int | None, ...], size: int) -> GraphProgram | None:
+        """The function of rows along axes, as `tf.vectorized_map` has it; None where that has no rule, where rows have
+        variables of their own, or write some."""
         count = len(self.variables)
-        rows = RowByRow(self, axes, size)
         if self.written or self._derive is None or any(axis is not None for axis in axes[:count]):
-            return rows
-        try:
-            return Vectorised(self._program("batched", (size, *axes[count:])), rows)
-        except DerivativeError:
-            return rows
+            return None
+        key = (size, *axes[count:])
+        if key not in self._vectorised:
+            try:
+                self._vectorised[key] = self._program("batched", key)
+            except DerivativeError:
+                self._vectorised[key] = None
+        return self._vectorised[key]
 
 
 class ForwardAndBackward:
