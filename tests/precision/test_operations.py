@@ -30,6 +30,7 @@ ARGUMENTS = {
     "matmul": (A, B),
     "dot_general": (A, B, ((1,), (0,))),
     "convolution": (drawn(1, 2, 5, 5), drawn(3, 2, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1)),
+    "convolution_weights": (drawn(1, 2, 5, 5), drawn(1, 3, 5, 5), (3, 3), (1, 1), (1, 1), (1, 1)),
     "pow": (A, B),
     "put_along_axis": (A, INDICES, V[None], 0, "add"),
     "atan2": (A, B),

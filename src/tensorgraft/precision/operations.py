@@ -33,6 +33,7 @@ OPERATORS: dict[str, str] = {
     "erf_inv": "erfinv",
     "dot_general": "matmul",
     "convolution": "conv2d",
+    "convolution_weights": "conv2d",
     "sum": "sum.dim_IntList",
     "prod": "prod.dim_int",
     "softmax": "softmax.int",
