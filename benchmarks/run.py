@@ -28,7 +28,12 @@ AREAS = ("import_time", "unmodified", "first_calls", "positions", "eager", "new_
          "tensorflow_programs", "quantized", "optimizers", "trace", "parallel", "collectives")  # fmt: skip
 
 IN_PROCESSES = ("import_time", "models", "growth")  # of their own
-TIERED = ("unmodified", "first_calls", "positions")  # take what --eager says; the others ask what a backend takes
+TIERED = (
+    "unmodified",
+    "first_calls",
+    "positions",
+    "tensorflow_programs",
+)  # take what --eager says; the others ask what a backend takes
 
 
 def shown(value: float, unit: str) -> str:

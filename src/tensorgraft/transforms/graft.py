@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from typing import Any
@@ -63,6 +64,8 @@ def graft(program: Any, *, onto: str) -> Any:
         step = tg.graft(tf_step, onto="jax")
         loss = step(x, y)
 
+    So is a method of a model of Keras, or of a `tf.Module`: `tg.graft(model.train_step, onto="jax")((x, y))`.
+
     A `tf.Module`, or a layer or model of Keras, is onto `"torch"` and `"tensorflow"` a module with its variables, onto
     `"jax"` `(apply, params, buffers)`, onto `"numpy"` a function that can be saved. Derivatives are those of
     TensorFlow's tape, custom ones included. The folder of a SavedModel, also one of
@@ -120,6 +123,8 @@ def _is_of_tensorflow(program: Any) -> bool:
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is None:
         return False
+    if inspect.ismethod(program):  # `model.train_step`
+        return _is_of_tensorflow(program.__self__) and not isinstance(program.__self__, str | os.PathLike)
     keras = sys.modules.get("keras")
     if keras is not None and isinstance(program, keras.Layer) and keras.config.backend() == "tensorflow":
         return True

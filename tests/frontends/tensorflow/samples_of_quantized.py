@@ -175,13 +175,22 @@ def fused() -> Iterator[Sample]:
                 "QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize", x, d, few, *POSITIVE, *each, f32(0), f32(19),
                 **how,
             )  # fmt: skip
+        x, whole = code("qint8", 2, 7, 8, 3, seed=seed), code("qint32", 4, seed=seed, top=20000)
+        both = f32(-5.3), f32(5.3)
+        for how in ({"dilations": [1, 2, 2, 1]}, {"padding_list": [0, 0, 1, 2, 0, 1, 0, 0]}):
+            how |= {"strides": [1, 1, 1, 1], "padding": "VALID"}
+            yield case("QuantizedConv2DWithBias", x, w, bias, *both, *one, **how)
+        for op, low in (("AndRequantize", -20), ("AndReluAndRequantize", 0)):
+            how = {"strides": [1, 2, 2, 1], "padding": "SAME"}
+            yield case(f"QuantizedConv2DWithBias{op}", x, w, whole, *both, *one, f32(low), f32(19), **how)
         a, b, bias = code("quint8", 3, 20, seed=seed), code("qint8", 20, 5, seed=seed), numbers((5,), seed=seed)
         for mode, ends in (("MIN_FIRST", RANGE), ("SCALED", POSITIVE)):
             how = {"input_quant_mode": mode}
             for op in ("QuantizedMatMulWithBias", "QuantizedMatMulWithBiasAndRelu"):
                 yield case(op, a, b, bias, *ends, *OTHER, Toutput="qint32", **how)
             for op in ("AndRequantize", "AndReluAndRequantize"):
-                yield case(f"QuantizedMatMulWithBias{op}", a, b, bias, *ends, *OTHER, f32(0), f32(29), **how)
+                for added in (bias, code("qint32", 5, seed=seed, top=20000)):
+                    yield case(f"QuantizedMatMulWithBias{op}", a, b, added, *ends, *OTHER, f32(0), f32(29), **how)
             yield case(
                 "QuantizedMatMulWithBiasAndDequantize", a, b, bias, *ends, *OTHER, f32(0), f32(29), Toutput="float32",
                 **how,

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from tests.frontends.tensorflow.common import BACKENDS
 from tests.frontends.tensorflow.keras_cases import AREAS, UNTRIED, KerasCase, classes_of
+from tests.frontends.tensorflow.keras_functions import functions, traced
 from tests.frontends.tensorflow.traced import check
 
 _QUICK = 5  # of so many cases one is in the short suite, on one backend
@@ -56,3 +57,21 @@ def test_every_class_has_a_case_or_a_reason() -> None:
     }  # fmt: skip
     assert public <= tried | set(UNTRIED)
     assert not tried & set(UNTRIED)
+
+
+@pytest.mark.parametrize(
+    ("backends", "part"),
+    [*(((b,), BACKENDS.index(b)) for b in BACKENDS), pytest.param(BACKENDS, None, marks=pytest.mark.slow)],
+)
+def test_functions(backends: Sequence[str], part: int | None) -> None:
+    """All of `keras.ops`, or a few on one backend."""
+    wrong, tried = {}, 0
+    for place, (name, fn) in enumerate(functions().items()):
+        if part is not None and place % 24 != part * 6:
+            continue
+        found = traced(fn)
+        if found is not None:
+            tried += 1
+            wrong |= {f"{name}, {where}": said for where, said in check(*found, backends, calls=1).items()}
+    assert not wrong
+    assert part is not None or tried > 300

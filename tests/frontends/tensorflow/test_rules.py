@@ -43,6 +43,7 @@ IN_PROGRAMS = [
     "OptionalNone",
     "OptionalGetValue",
     "OptionalHasValue",
+    "XlaDynamicUpdateSlice",
 ]
 
 

@@ -95,13 +95,19 @@ def derivatives() -> list[Any]:
     def doubled(x: tf.Tensor) -> Any:
         return x * 1.0, lambda d: d * 2.0
 
+    @tf.function
+    def branching(x: tf.Tensor) -> tf.Tensor:  # whose derivative keeps optionals
+        with tf.GradientTape() as tape:
+            y = tf.sin(x @ w) if tf.reduce_sum(x) > 0.0 else tf.cos(x @ w)
+        return tape.gradient(y, w)
+
     with tf.GradientTape(persistent=True) as outer:
         outer.watch(X)
         with tf.GradientTape() as tape:
             y = f(doubled(X)) * 2.0
         d = tape.gradient(y, w)
         size = tf.reduce_sum(d * d)
-    return [y, d, *outer.gradient(y, [X, w]), outer.gradient(size, w)]
+    return [y, d, *outer.gradient(y, [X, w]), outer.gradient(size, w), branching(X), branching(-X)]
 
 
 def checks() -> list[Any]:
@@ -203,12 +209,12 @@ def test_a_list_that_goes_over_inside_of_a_loop_leaves_the_function_to_tensorflo
         total = tf.constant(0.0)
         for i in tf.range(2):
             rows = tf.TensorArray(tf.float32, 2).write(0, x[i])
-            noise = tf.random.uniform((3,), seed=3) * 0.0 + tf.reduce_sum(rows.read(0))
-            total += tf.reduce_sum(rows.write(1, noise).stack())
+            texts = tf.strings.as_string(rows.read(0))
+            total += tf.reduce_sum(rows.write(1, tf.strings.to_number(texts)).stack())
         return total * v
 
     got, switch = switched("numpy", lambda: f(X))
-    np.testing.assert_allclose(got, 4 * tf.reduce_sum(X[:2]), rtol=1e-5)
+    np.testing.assert_allclose(got, 2 * tf.reduce_sum(X[:2]), rtol=1e-4)
     assert v.numpy() == 1.0 and {name for name, _ in switch.left} == {"f"}
 
 

@@ -88,6 +88,9 @@ class TensorFlowBackend(
     def is_traced(self, x: Array, /) -> bool:
         return is_symbolic(x)
 
+    def is_tracing(self) -> bool:
+        return not tf.executing_eagerly()
+
     def shape(self, x: Array, /) -> tuple[int, ...]:
         return x._shape_tuple()
 

@@ -7,6 +7,7 @@ what users get.
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Any
 
@@ -19,6 +20,10 @@ def graft_tensorflow(program: Any, xp: Backend) -> Any:
         from tensorgraft.frontends.tensorflow.saved import GraftedSignatures
 
         return GraftedSignatures(os.fspath(program), xp)
+    if inspect.ismethod(program):
+        import tensorflow as tf
+
+        program = tf.function(program)
     from tensorgraft.frontends.tensorflow.grafted import GraftedGraph
     from tensorgraft.frontends.tensorflow.models import graft_model, is_model
 

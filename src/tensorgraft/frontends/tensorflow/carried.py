@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.errors import ShapeError, TracedValueError
+from tensorgraft.errors import ShapeError
 from tensorgraft.frontends.tensorflow.tables import LookupTable
 from tensorgraft.frontends.tensorflow.values import (
     EitherOptional,
@@ -25,10 +25,6 @@ from tensorgraft.hub.backend import Backend
 
 Array = Any
 _abstract = functools.cache(AbstractBackend)
-_KEPT = (
-    "a loop that is being traced keeps what branches in it need for their derivative, which no array holds: give the"
-    " loop a number of steps that is known, at most 64, or call the program without compiling it"
-)
 
 
 def arrays_of(x: Any) -> list[Any]:
@@ -124,13 +120,13 @@ class Carried:
 
 
 def _with_room(xp: Backend, before: TensorList, after: TensorList, steps: int | None) -> tuple[TensorList, int]:
-    if any(isinstance(x, OptionalValue | EitherOptional) for x in (*(before.items or ()), *(after.items or ()))):
-        raise TracedValueError(_KEPT)
     if before.items is not None and after.items is not None and len(before.items) != len(after.items):
         same = all_the_same(before.items + after.items)
         if same is not None:
             grows = len(after.items) - len(before.items)
             return replace(before, items=None, same=same, length=before.count()), grows
+    if any(isinstance(x, OptionalValue | EitherOptional) for x in after.items or ()):
+        raise _of_branches()
     counts = before.count(), after.count()
     if not all(map(is_known, counts)):
         grows = 0 if after.items is None and before.items is None else 1
@@ -147,6 +143,13 @@ def _with_room(xp: Backend, before: TensorList, after: TensorList, steps: int | 
         return before, grows
     shaped = replace(before, shape=after.extents() if after.items or after.items is None else before.shape)
     return shaped.stacked(xp, int(counts[0]) + max(grows, 0) * (steps or 0)), grows
+
+
+def _of_branches() -> ShapeError:
+    return ShapeError(
+        "the derivative of a branch in a loop that is being traced, of so many steps that it stays a loop: write"
+        " tf.where in the place of tf.cond, or call the program without compiling it"
+    )
 
 
 def abstractly(
@@ -166,7 +169,7 @@ def _spec(xp: Backend, x: Any, moves: bool) -> Any:
 
     def spec(a: Any) -> Any:
         if isinstance(a, OptionalValue | EitherOptional):
-            raise TracedValueError(_KEPT)
+            raise _of_branches()
         if isinstance(a, TensorList):
             raise ShapeError(
                 "a loop that is being traced carries a list of lists (of a loop in a loop), which no array is"

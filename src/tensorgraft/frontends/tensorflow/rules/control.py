@@ -61,12 +61,11 @@ def _branch(
     which: Any = None,
 ) -> list[Any]:
     if isinstance(truth, bool):
-        return plan((yes if truth else no)[0])(xp, *operands)
+        return plan((yes if truth else no)[0])(xp, *(of_side(x, 0 if truth else 1) for x in operands))
     places = sorted(frozenset().union(*(written(graph) for graph in (*yes, *no))))
     opaque = any(yes[0].nodes[place].dtypes[k] is None for place, k in yes[0].outputs)
-    branches = [functools.partial(_outputs, graphs, which is not None) for graphs in (yes, no)] if opaque else []
-    lead = [] if which is None else [which]
-    kept = KeptOfBranches(xp, branches, [*lead, *operands])
+    branches = [functools.partial(_of_specs, graphs) for graphs in (yes, no)] if opaque else []
+    kept = KeptOfBranches(xp, branches, [*operands, np.asarray(0) if which is None else which])
     carried: list[Carried] = []
 
     def run(side: int) -> Callable[[], list[Array]]:
@@ -74,9 +73,7 @@ def _branch(
             own = [of_side(x, side) for x in operands]
             for i in places:
                 own[i] = VariableCell(operands[i].value, operands[i].name)
-            outputs = [
-                _passed(x, own, operands) for x in _outputs((yes, no)[side], which is not None, xp, [*lead, *own])
-            ]
+            outputs = [_passed(x, own, operands) for x in _outputs((yes, no)[side], which, xp, own)]
             arrays = kept.arrays(side, outputs)
             carried.append(Carried(xp, [*kept.others(outputs), *(own[i].value for i in places)]))
             return [*carried[-1].arrays, *arrays]
@@ -90,10 +87,13 @@ def _branch(
     return kept.together(values[: len(values) - len(places)], arrays[len(carried[0].arrays) :])
 
 
-def _outputs(graphs: list[FunctionGraph], numbered: bool, xp: Backend, operands: list[Any]) -> list[Any]:
-    """Of a branch, or of several, of which the first operand says the number."""
-    own = operands[1:] if numbered else operands
-    return plan(graphs[0])(xp, *own) if len(graphs) == 1 else case(xp, operands[0], *own, branches=graphs)
+def _outputs(graphs: list[FunctionGraph], which: Any, xp: Backend, operands: list[Any]) -> list[Any]:
+    return plan(graphs[0])(xp, *operands) if len(graphs) == 1 else case(xp, which, *operands, branches=graphs)
+
+
+def _of_specs(graphs: list[FunctionGraph], abstract: Backend, specs: list[Any]) -> list[Any]:
+    *operands, which = specs
+    return _outputs(graphs, which, abstract, operands)
 
 
 def _passed(x: Any, own: Sequence[Any], operands: Sequence[Any]) -> Any:

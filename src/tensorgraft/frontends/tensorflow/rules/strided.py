@@ -231,3 +231,10 @@ def resource_strided_slice_assign(
 ) -> list[Any]:
     cell.value = _put(xp, cell.value, SliceMasks.of(node), begin, end, strides, value)
     return []
+
+
+@rule("XlaDynamicUpdateSlice")
+def dynamic_update_slice(xp: Backend, x: Array, update: Array, starts: Array) -> Array:
+    """What `keras.ops.slice_update` makes; XLA moves starts so that the update fits."""
+    starts = xp.astype(starts, dtypes.int32)
+    return xp.dynamic_update_slice(x, update, [xp.reshape(i, ()) for i in xp.unstack(starts, 0)])

@@ -16,7 +16,7 @@ from tensorgraft.frontends.tensorflow.held import held_on, original_handle
 from tensorgraft.frontends.tensorflow.planning import CALLS, UnsupportedOperationError, plan
 from tensorgraft.frontends.tensorflow.program import CapturedGraph, GraphProgram
 from tensorgraft.frontends.tensorflow.reading import operation_of
-from tensorgraft.frontends.tensorflow.reasons import DATASETS, OPAQUE, STRINGS, TABLES, reason_of
+from tensorgraft.frontends.tensorflow.reasons import DATASETS, OPAQUE, STRINGS, reason_of
 from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
 from tensorgraft.frontends.tensorflow.switched.host import Crossing, EagerOperation
 from tensorgraft.frontends.tensorflow.switched.stages import (
@@ -24,7 +24,6 @@ from tensorgraft.frontends.tensorflow.switched.stages import (
     BRANCHES,
     CHECKS,
     LOOPS,
-    OF_TABLES,
     ProgramStage,
     calls_mixed,
     is_left,
@@ -138,8 +137,11 @@ class MixedFunction:
         """Why TensorFlow computes a node; "" where that is its part anyway."""
         if not is_left(self.graph, node, self.compiled) or node.op in (*CHECKS, *ASKED_OF_TENSORFLOW):
             return ""
-        known = TABLES if node.op in OF_TABLES else STRINGS
-        reason = known if node.op in RULES else REASONS.get(node.op) or reason_of(node.op) or "it has no rule"
+        if "Optional" in node.op:
+            return ""
+        reason = REASONS.get(node.op) or reason_of(node.op)
+        if reason is None:
+            reason = STRINGS if node.op in RULES else "it has no rule"
         return "" if reason in _PIPELINE else reason
 
     # ---- calls, branches and loops of which TensorFlow computes some -----------------------------------------------

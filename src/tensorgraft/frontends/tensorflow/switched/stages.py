@@ -23,15 +23,9 @@ BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 LOOPS = ("While", "StatelessWhile")
 # Their rules hand values on: a compiled program has no exceptions. TensorFlow checks, but in what it compiles itself.
 CHECKS = ("Assert", "CheckNumerics", "CheckNumericsV2")
-# Iterators give optionals.
-ASKED_OF_TENSORFLOW = (
-    "VarIsInitializedOp",
-    "OptionalFromValue",
-    "OptionalNone",
-    "OptionalHasValue",
-    "OptionalGetValue",
-)
-OF_TABLES = ("LookupTableFindV2", "LookupTableSizeV2")  # which a program may write
+ASKED_OF_TENSORFLOW = ("VarIsInitializedOp",)
+_OBJECTS = ("Table", "Iterator", "Dataset")  # TensorFlow's, whatever rules there are for graphs
+_ITERATES = "iterates"
 _ELSEWHERE = (*CALLS, *HANDED_ON, "IdentityN", "Const", "Placeholder", "NoOp", "ControlTrigger")
 _SAME = ("Identity", "IdentityN", "StopGradient", "PreventGradient")
 _NOTHING = ("NoOp", "ControlTrigger")
@@ -40,11 +34,24 @@ _LIGHT = 16  # elements, at most, of a result that either side computes for itse
 _END = -1
 
 
+def note_iterators(graph: FunctionGraph) -> None:
+    """Find out whether a function reads an iterator: then its optionals hold what that gives, and are TensorFlow's.
+    (Others hold what branches keep for their derivatives.)"""
+    graphs = [graph]
+    for g in graphs:
+        graphs += [inner for node in g.nodes for inner in functions(node) if inner not in graphs]
+    if any("Iterator" in node.op for g in graphs for node in g.nodes):
+        for g in graphs:
+            g.memory[_ITERATES] = True
+
+
 def is_left(graph: FunctionGraph, node: GraphNode, compiled: bool) -> bool:
     """TensorFlow computes it. `compiled`: with XLA, so that it would check nothing."""
     if node.op in CHECKS:
         return not compiled
-    if node.op in (*ASKED_OF_TENSORFLOW, *OF_TABLES):
+    if node.op in ASKED_OF_TENSORFLOW or any(kind in node.op for kind in _OBJECTS):
+        return True
+    if "Optional" in node.op and graph.memory.get(_ITERATES, False):
         return True
     if node.op in _ELSEWHERE:
         return False

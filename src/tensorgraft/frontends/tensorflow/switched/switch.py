@@ -20,6 +20,7 @@ from tensorgraft.frontends.tensorflow.held import original_handle
 from tensorgraft.frontends.tensorflow.reading import read_function
 from tensorgraft.frontends.tensorflow.switched.host import Crossing
 from tensorgraft.frontends.tensorflow.switched.mixed import LeftToTensorFlow, MixedFunction, MixedRun, _said
+from tensorgraft.frontends.tensorflow.switched.stages import note_iterators
 from tensorgraft.hub import registry
 
 
@@ -102,6 +103,7 @@ class FunctionSwitch:
         signature, compiled = definition.signature, "_XlaMustCompile" in definition.attr
         try:
             read = read_function(graph, len(signature.input_arg), len(signature.output_arg))
+            note_iterators(read)
             return MixedFunction(
                 self.run, read, compiled and definition.attr["_XlaMustCompile"].b, shown(function.name)
             )

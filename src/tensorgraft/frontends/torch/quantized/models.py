@@ -43,10 +43,10 @@ def quantize_module(
         if weight.device.type not in (TYPE, "cpu"):
             raise ValueError(f"quantize_: {name or 'the model'} is on {weight.device}: {quantized_cpu.ELSEWHERE}")
         if (isinstance(module, _ConvNd) or key == "kernel") and (scheme.is_static or method.rounding != "nearest"):
+            kind = "layers of Keras and Flax" if key == "kernel" else "convolutions"
             raise ValueError(
-                f"quantize_: {name or 'the model'} is a {type(module).__name__} with a {key}: what goes into"
-                " convolutions, and into layers of Keras and Flax, is neither measured nor rounded: take"
-                " int8_per_channel for it, and rounding='nearest', or leave it out"
+                f"quantize_: {name or 'the model'} is a {type(module).__name__}: what goes into {kind} is neither"
+                f" measured nor rounded: take int8_per_channel for it, and rounding='nearest', or leave it out"
             )
         known[id(weight)] = full = f"{name}.{key}" if name else key
         place, array = read(weight, "quantize_")
