@@ -68,7 +68,8 @@ def graft(program: Any, *, onto: str) -> Any:
 
     A `tf.Module`, or a layer or model of Keras, is onto `"torch"` and `"tensorflow"` a module with its variables, onto
     `"jax"` `(apply, params, buffers)`, onto `"numpy"` a function that can be saved. Derivatives are those of
-    TensorFlow's tape, custom ones included. The folder of a SavedModel is a mapping of its signatures.
+    TensorFlow's tape, custom ones included. The folder of a SavedModel, also one of
+    TensorFlow 1, and the file of a frozen graph are mappings of their signatures.
 
     Raises:
         TypeError: for programs and frameworks that are not known here.
