@@ -17,11 +17,31 @@ import numpy as np
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode
 
 OWN_STATE = frozenset(
-    "RandomUniform RandomUniformInt RandomStandardNormal TruncatedNormal RandomShuffle RandomGamma RandomPoisson"
-    " RandomPoissonV2 Multinomial ParameterizedTruncatedNormal NonDeterministicInts SampleDistortedBoundingBox"
-    " SampleDistortedBoundingBoxV2 UniformCandidateSampler LogUniformCandidateSampler LearnedUnigramCandidateSampler"
-    " ThreadUnsafeUnigramCandidateSampler FixedUnigramCandidateSampler AllCandidateSampler RandomCrop"
-    " FractionalMaxPool FractionalAvgPool ComputeAccidentalHits".split()
+    [
+        "RandomUniform",
+        "RandomUniformInt",
+        "RandomStandardNormal",
+        "TruncatedNormal",
+        "RandomShuffle",
+        "RandomGamma",
+        "RandomPoisson",
+        "RandomPoissonV2",
+        "Multinomial",
+        "ParameterizedTruncatedNormal",
+        "NonDeterministicInts",
+        "SampleDistortedBoundingBox",
+        "SampleDistortedBoundingBoxV2",
+        "UniformCandidateSampler",
+        "LogUniformCandidateSampler",
+        "LearnedUnigramCandidateSampler",
+        "ThreadUnsafeUnigramCandidateSampler",
+        "FixedUnigramCandidateSampler",
+        "AllCandidateSampler",
+        "RandomCrop",
+        "FractionalMaxPool",
+        "FractionalAvgPool",
+        "ComputeAccidentalHits",
+    ]
 )
 _LOOPS = ("While", "StatelessWhile")
 

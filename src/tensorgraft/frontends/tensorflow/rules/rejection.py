@@ -335,9 +335,7 @@ def stateful_binomial(
 # ---- categories ------------------------------------------------------------------------------------------------------
 
 
-def _categories(
-    xp: Backend, key: Array, counter: Array, logits: Array, samples: int, dtype: np.dtype
-) -> Array:
+def _categories(xp: Backend, key: Array, counter: Array, logits: Array, samples: int, dtype: np.dtype) -> Array:
     """As one thread of TensorFlow's draws them, row by row."""
     batch, classes = xp.shape(logits)
     wide = xp.astype(logits, dtypes.float64)

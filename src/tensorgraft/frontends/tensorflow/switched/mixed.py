@@ -18,6 +18,7 @@ from tensorgraft.frontends.tensorflow.program import CapturedGraph, GraphProgram
 from tensorgraft.frontends.tensorflow.reading import operation_of
 from tensorgraft.frontends.tensorflow.reasons import DATASETS, OPAQUE, STRINGS, reason_of
 from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
+from tensorgraft.frontends.tensorflow.states import OWN_STATE
 from tensorgraft.frontends.tensorflow.switched.host import Crossing, EagerOperation
 from tensorgraft.frontends.tensorflow.switched.stages import (
     ASKED_OF_TENSORFLOW,
@@ -36,6 +37,7 @@ from tensorgraft.hub.backend import Backend
 _COMPILED = "_XlaMustCompile"
 _FUNCTIONS = ("f", "branches", "then_branch", "else_branch", "cond", "body")  # attributes
 _MOST_PROGRAMS = 16  # of a stage that asks for values
+_DRAWS = "its state is hidden in TensorFlow's kernel: draw with tf.random.Generator or tf.random.stateless_uniform"
 _PIPELINE = (DATASETS, OPAQUE)  # what hands data over is TensorFlow's anyway
 
 
@@ -139,7 +141,7 @@ class MixedFunction:
             return ""
         if "Optional" in node.op:
             return ""
-        reason = REASONS.get(node.op) or reason_of(node.op)
+        reason = _DRAWS if node.op in OWN_STATE else REASONS.get(node.op) or reason_of(node.op)
         if reason is None:
             reason = STRINGS if node.op in RULES else "it has no rule"
         return "" if reason in _PIPELINE else reason
