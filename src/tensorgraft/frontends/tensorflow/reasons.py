@@ -40,9 +40,9 @@ PATTERNS: list[tuple[str, str]] = [
     (r"(Collective|Infeed|Outfeed|Prelinearize|Rpc|Risc|Dtensor).*", DEVICES),
     (r"AllToAll|CrossReplicaSum|GlobalIterId|SyncDevice|WorkerHeartbeat", DEVICES),
     (r"DeviceIndex|Recv|Send|SymbolicGradient", DEVICES),
-    (r"BoostedTrees.*|Sdca.*|KMC2.*|Kmeans.*|NearestNeighbors", TREES),
+    (r"(Is)?BoostedTrees.*|Sdca.*|KMC2.*|Kmeans.*|NearestNeighbors", TREES),
     (r".*(Dataset|Iterator|MemoryCache|ThreadPoolHandle|StatsAggregator|SeedGenerator).*", DATASETS),
-    (r"DummyIterationCounter", DATASETS),
+    (r"DummyIterationCounter|WindowOp|ComputeBatchSize|DistributedSave", DATASETS),
     (r"(Experimental|Anonymous)(?!.*(HashTable)).*|CompressElement|UncompressElement|GetElementAtIndex", DATASETS),
     (r".*Queue.*|.*Reader(V2)?|Reader.*|Barrier.*|Batch|BatchFunction", DATASETS),
     (r"Unbatch(Grad)?|RecordInput|GetOptions", DATASETS),
@@ -69,11 +69,11 @@ PATTERNS: list[tuple[str, str]] = [
     (r"VarHandleOp|FakeParam|(Sparse)?Apply.*", BY_REFERENCE),
     (r"Quantized(?!.*Reshape).*|Requant.*|QuantizeDown.*|Uniform(Quant|Dequant|Requant).*", QUANTIZED),
     (r"CTCLossV2|Conv2DBackprop(Filter|Input)V2|GenerateBoundingBoxProposals|MaxPoolGradGradWithArgmax", NO_KERNEL),
-    (r"Segment(Max|Min|Prod|Sum)V2|IsBoostedTrees.*", NO_KERNEL),
+    (r"Segment(Max|Min|Prod|Sum)V2", NO_KERNEL),
     (r"(Batch(Cholesky|Matrix|Self|Svd|FFT|IFFT|NormWith)|TensorArray).*", DEPRECATED),
-    (r"Stateful.*|Stateless.*|Random.*|RngSkip|NonDeterministicInts", RANDOM),
-    (r"BlockLSTMGrad(V2)?|LSTMBlockCellGrad|CTCLoss|Conv|ExtractGlimpse(V2)?|QuantizedReshape|WindowOp", UNWRITTEN),
-    (r"TensorList(ConcatLists|PushBackBatch|Scatter)|ComputeBatchSize|DistributedSave", UNWRITTEN),
+    (r"(Stateless)?ParameterizedTruncatedNormal|RandomIndexShuffle", RANDOM),
+    (r"BlockLSTMGrad(V2)?|LSTMBlockCellGrad|CTCLoss|Conv|ExtractGlimpse(V2)?|QuantizedReshape", UNWRITTEN),
+    (r"TensorList(ConcatLists|PushBackBatch|Scatter)", UNWRITTEN),
 ]  # fmt: skip
 
 
