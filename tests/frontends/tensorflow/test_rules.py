@@ -15,6 +15,7 @@ from tests.frontends.tensorflow.samples_of_quantized import AREAS
 
 from tensorgraft.frontends.tensorflow.grafted import GraftedGraph
 from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
+from tensorgraft.frontends.tensorflow.states import OWN_STATE
 from tensorgraft.hub import registry
 
 _EACH = 16  # of the samples of an operation that several have, so many are left out between two on a backend
@@ -98,6 +99,11 @@ def test_every_rule_has_a_sample_or_a_program() -> None:
     assert not set(RULES) & set(REASONS)
 
 
+RANDOM = {
+    *OWN_STATE, "StatefulUniform", "StatefulStandardNormalV2", "StatefulTruncatedNormal", "StatefulUniformFullInt",
+    "StatefulUniformInt", "StatefulRandomBinomial", "RngSkip", "StatelessShuffle", "StatelessRandomGammaV2",
+    "StatelessRandomGammaV3", "StatelessRandomPoisson", "StatelessRandomBinomial", "StatelessMultinomial",
+}  # fmt: skip
 # other names of an operation that has a sample, of older graphs
 WITHOUT = {
     "BatchMatMul", "BatchMatMulV3", "AccumulateNV2", "BiasAddV1", "FusedBatchNorm", "FusedBatchNormV2",
@@ -107,4 +113,6 @@ WITHOUT = {
     "StatelessRandomNormal", "StatelessTruncatedNormal", "StatelessRandomUniformFullInt", "StatelessRandomUniformInt",
     "Qr", "Einsum", "SelfAdjointEig", "AdjustContrast", "FFTND", "IFFTND", "RFFTND", "IRFFTND", "CheckNumericsV2",
     "ParallelConcat",
+    # tests of random numbers have them
+    *RANDOM,
 }  # fmt: skip

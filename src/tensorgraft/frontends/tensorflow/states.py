@@ -27,20 +27,7 @@ OWN_STATE = frozenset(
         "RandomPoisson",
         "RandomPoissonV2",
         "Multinomial",
-        "ParameterizedTruncatedNormal",
         "NonDeterministicInts",
-        "SampleDistortedBoundingBox",
-        "SampleDistortedBoundingBoxV2",
-        "UniformCandidateSampler",
-        "LogUniformCandidateSampler",
-        "LearnedUnigramCandidateSampler",
-        "ThreadUnsafeUnigramCandidateSampler",
-        "FixedUnigramCandidateSampler",
-        "AllCandidateSampler",
-        "RandomCrop",
-        "FractionalMaxPool",
-        "FractionalAvgPool",
-        "ComputeAccidentalHits",
     ]
 )
 _LOOPS = ("While", "StatelessWhile")
@@ -87,11 +74,7 @@ def _with_states(graph: FunctionGraph) -> tuple[FunctionGraph, tuple[KernelState
         nodes.append(node)
     if not states:
         return graph, ()
-    return _extended(replace_nodes(graph, nodes), states), tuple(states)
-
-
-def replace_nodes(graph: FunctionGraph, nodes: list[GraphNode]) -> FunctionGraph:
-    return FunctionGraph(graph.name, nodes, graph.inputs, graph.outputs)
+    return _extended(replace(graph, nodes=nodes, memory={}), states), tuple(states)
 
 
 def _extended(graph: FunctionGraph, states: Sequence[KernelState]) -> FunctionGraph:

@@ -159,8 +159,7 @@ def poisson(xp: Backend, key: Array, counter: Array, shape: Shape, rate: Array, 
     count, n = xp.size(rate), math.prod(shape)
     if not n:
         return xp.zeros(shape, dtype)
-    given = xp.dtype_of(rate)
-    wide = dtypes.float32 if given in (dtypes.float16, dtypes.bfloat16, dtypes.float32) else dtypes.float64
+    wide = dtypes.float64
     r = _spread(xp, xp.astype(rate, wide), n // count)
     s = Streams(xp, key, counter, _firsts(xp, n), wide)
     good = xp.logical_and(xp.isfinite(r), xp.greater_equal(r, 0.0))

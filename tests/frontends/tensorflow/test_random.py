@@ -1,0 +1,90 @@
+"""Random operations with seeds: TensorFlow's own bits, call by call, as its kernels' states go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tests.frontends.tensorflow.common import BACKENDS, agree, difference, native, on_host
+
+import tensorgraft as tg
+
+
+def states() -> Any:
+    @tf.function
+    def inner() -> tf.Tensor:
+        return tf.random.uniform([3], seed=7)
+
+    def program(x: tf.Tensor) -> Any:
+        steps = tf.TensorArray(tf.float32, 3)
+        for i in tf.range(3):
+            steps = steps.write(i, tf.random.uniform([], seed=9))
+        if tf.reduce_sum(x) > 0:
+            branch = tf.random.uniform([], seed=4)
+        else:
+            branch = tf.random.uniform([], seed=5) * 2
+        return (
+            tf.random.normal([5], seed=2),
+            tf.random.truncated_normal([5], seed=3, dtype=tf.float64),
+            tf.random.uniform([4], maxval=100, dtype=tf.int32, seed=5),
+            (inner(), inner()),
+            tf.random.shuffle(tf.reshape(tf.range(12), (6, 2)), seed=3),
+            steps.stack(),
+            branch,
+            tf.nn.dropout(x, 0.5),
+        )
+
+    return program
+
+
+def rejected() -> Any:
+    raw = tf.raw_ops
+
+    def program(x: tf.Tensor) -> Any:
+        logits = [[0.0, 1.0, 2.0, -3.0], [5.0, 0.0, 0.0, 0.5]]
+        return (
+            raw.RandomGamma(shape=[7], alpha=[0.3, 1.0, 2.5, 7.0], seed=3, seed2=4),
+            tf.random.stateless_gamma([7, 2], [1, 2], alpha=tf.constant([0.4, 3.0], tf.float64), dtype=tf.float64),
+            raw.RandomPoissonV2(shape=[20], rate=[0.5, 9.9, 10.0, 300.0], seed=3, seed2=4),
+            tf.random.stateless_binomial([20, 5], [3, 4], counts=30.0, probs=[0.0, 0.1, 0.4, 0.7, 1.0]),
+            raw.Multinomial(logits=logits, num_samples=9, seed=5, seed2=3),
+            tf.random.stateless_categorical(logits, 9, seed=[5, 3]),
+            tf.random.experimental.stateless_shuffle(tf.range(9), [1, 2]),
+        )
+
+    return program
+
+
+@pytest.mark.parametrize("make", [states, rejected])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_bits(backend: str, make: Any) -> None:
+    x = np.ones((4, 4), np.float32)
+    tf.random.set_seed(3)
+    judge, mine = tf.function(make()), tg.graft(tf.function(make()), onto=backend)
+    if backend == "jax":
+        mine = tg.jit(mine)
+    for k in range(4):
+        if k == 3:
+            tf.random.set_seed(3)
+        want, got = judge(x), mine(native(backend, x))
+        pairs = zip(tf.nest.flatten(got), tf.nest.flatten(want), strict=True)
+        off = [difference(on_host(backend, g), w.numpy()) for g, w in pairs]
+        assert off == [""] * len(off)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_a_step_with_dropout(backend: str) -> None:
+    def make() -> Any:
+        v = tf.Variable(np.ones((4, 4), np.float32))
+
+        def step(x: tf.Tensor) -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.nn.dropout(x @ v, 0.5, seed=2) ** 2)
+            v.assign_sub(0.1 * tape.gradient(loss, v))
+            return loss
+
+        return step, [v]
+
+    agree(make, [np.ones((2, 4), np.float32)], backend, calls=3)
