@@ -21,7 +21,7 @@ def states() -> Any:
         steps = tf.TensorArray(tf.float32, 3)
         for i in tf.range(3):
             steps = steps.write(i, tf.random.uniform([], seed=9))
-        if tf.reduce_sum(x) > 0:
+        if tf.reduce_sum(x) > 0:  # noqa: SIM108  (a branch of the graph)
             branch = tf.random.uniform([], seed=4)
         else:
             branch = tf.random.uniform([], seed=5) * 2
