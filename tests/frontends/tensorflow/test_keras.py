@@ -16,24 +16,16 @@ from tests.frontends.tensorflow.keras_functions import functions, traced
 from tests.frontends.tensorflow.traced import check
 
 _QUICK = 7  # of so many cases one is in the short suite, on one backend
-# what waits for rules of others
-_WAITING = {
-    "layers.MixUp": "gamma numbers",
-    "layers.CutMix": "gamma numbers",
-    "layers.AugMix": "gamma numbers",
-}
 
 
 def _cases() -> Iterator[Any]:
     place = 0
     for cases in AREAS.values():
         for case in cases():
-            waits = _WAITING.get(case.name)
-            marks = [pytest.mark.xfail(reason=waits, strict=False)] if waits else []
             if place % _QUICK == 0:
                 turn = BACKENDS[place // _QUICK % len(BACKENDS)]
-                yield pytest.param(case, (turn,), id=f"{case}-{turn}", marks=marks)
-            yield pytest.param(case, BACKENDS, id=f"{case}-all", marks=[*marks, pytest.mark.slow])
+                yield pytest.param(case, (turn,), id=f"{case}-{turn}")
+            yield pytest.param(case, BACKENDS, id=f"{case}-all", marks=pytest.mark.slow)
             place += 1
 
 
