@@ -281,3 +281,12 @@ def test_derivatives_of_branches(onto: str) -> None:
             g(leaf, torch.tensor(i, dtype=torch.int32)).sum().backward()
             got = leaf.grad.numpy()
         assert not difference(got, want)
+
+
+@pytest.mark.parametrize("name", ["sqrtm", "logm"])
+def test_a_matrix_without_enough_eigenvectors_gives_nan(name: str) -> None:
+    x = np.asarray([[[1, 1], [0, 1]], [[2, 1], [0, 3]]], np.complex128)
+    fn = getattr(tf.linalg, name)
+    first, second = tg.graft(tf.function(fn), onto="numpy")(x)
+    assert np.isnan(first).all()
+    np.testing.assert_allclose(second, fn(x)[1], rtol=1e-12, atol=1e-12)

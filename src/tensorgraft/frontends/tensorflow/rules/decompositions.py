@@ -12,6 +12,7 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
 Array = Any
+_WORST_CONDITION = 1e8  # of eigenvectors: half of the digits of float64
 
 
 @rule("CholeskyGrad")
@@ -45,7 +46,6 @@ def self_adjoint_eig_v1(xp: Backend, x: Array) -> Array:
 
 @rule("MatrixSquareRoot")
 def matrix_square_root(xp: Backend, x: Array) -> Array:
-    """By the eigenvalues; a matrix has to be diagonalisable."""
     return _by_eigenvalues(xp, x, "sqrt")
 
 
@@ -55,11 +55,18 @@ def matrix_logarithm(xp: Backend, x: Array) -> Array:
 
 
 def _by_eigenvalues(xp: Backend, x: Array, name: str) -> Array:
+    """NaN for a matrix that has not enough eigenvectors, or nearly so: their condition is what digits are lost by."""
     dtype = xp.dtype_of(x)
     values, vectors = xp.eig(xp.astype(x, dtypes.complex128 if dtypes.is_complex(dtype) else dtypes.float64))
-    scaled = xp.multiply(vectors, xp.expand_dims(getattr(xp, name)(values), -2))
-    out = xp.matmul(scaled, xp.inv(vectors))
+    inverse = xp.inv(vectors)
+    out = xp.matmul(xp.multiply(vectors, xp.expand_dims(getattr(xp, name)(values), -2)), inverse)
+    condition = xp.multiply(_frobenius(xp, vectors), _frobenius(xp, inverse))
+    out = xp.where(xp.less(condition, _WORST_CONDITION), out, xp.full_like(out, float("nan")))
     return xp.astype(out if dtypes.is_complex(dtype) else xp.real(out), dtype)
+
+
+def _frobenius(xp: Backend, x: Array) -> Array:
+    return xp.sqrt(xp.sum(xp.square(xp.abs(x)), axis=(-2, -1), keepdims=True))
 
 
 @rule("MatrixSolveLs")
