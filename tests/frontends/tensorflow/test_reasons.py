@@ -35,4 +35,4 @@ def test_how_many_have_a_rule() -> None:
     """Of those that are neither strings, files, sets, devices nor deprecated."""
     with_rule = RAW & {*RULES, *PLANNED} - DEPRECATED
     counted = {n for n in RAW - DEPRECATED if n in with_rule or reason_of(n) not in NOT_OF_ARRAYS}
-    assert len(with_rule) / len(counted) > 0.7, f"{len(with_rule)} of {len(counted)}"
+    assert len(with_rule) / len(counted) > 0.88, f"{len(with_rule)} of {len(counted)}"
