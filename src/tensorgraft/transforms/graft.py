@@ -73,6 +73,7 @@ def graft(program: Any, *, onto: str) -> Any:
 
     Raises:
         TypeError: for programs and frameworks that are not known here.
+        FileNotFoundError: for a path without a SavedModel or a frozen graph.
         BackendNotAvailableError: for a backend unknown or not installed.
         NotImplementedError: for an operation without a rule (of TensorFlow: from the call, before it computes).
 
@@ -109,6 +110,11 @@ def graft(program: Any, *, onto: str) -> Any:
 
             kind = AmongKeras
         return grafted(program, xp, kind, onto)
+    if isinstance(program, str | os.PathLike):
+        raise FileNotFoundError(
+            f"{os.fspath(program)!r} is neither the folder of a SavedModel, which has a saved_model.pb, nor the file of"
+            " a frozen graph"
+        )
     raise TypeError(
         "tg.graft takes a torch.nn.Module or an ExportedProgram onto 'jax', 'tensorflow' or 'numpy', a JAX function"
         " onto 'torch', 'tensorflow', 'numpy' or 'jax', or a tf.function onto any backend, not a"

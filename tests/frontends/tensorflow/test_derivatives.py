@@ -109,3 +109,20 @@ def test_shapes_by_values_under_a_tape() -> None:
         with tf.GradientTape() as tape:
             tape.watch(x)
             f(x)
+
+
+def test_a_derivative_without_a_rule_leaves_the_function() -> None:
+    """The call works while PyTorch follows it; asking for the derivative says what is missing."""
+
+    @tf.custom_gradient
+    def odd(x: Any) -> Any:
+        def gradient(d: Any) -> Any:
+            return d * tf.random.stateless_parameterized_truncated_normal((3,), [1, 2], 0.0, 1.0, -1.0, 1.0)
+
+        return x * 2.0, gradient
+
+    x = torch.ones(3, requires_grad=True)
+    y = tg.graft(tf.function(odd), onto="torch")(x)
+    assert y.tolist() == [2.0, 2.0, 2.0]
+    with pytest.raises(tg.errors.DerivativeError, match="ParameterizedTruncatedNormal"):
+        y.sum().backward()

@@ -328,3 +328,8 @@ def test_a_frozen_graph(tmp_path: Path) -> None:
         model(b=torch.ones(2, 3))
     with pytest.raises(ValueError, match="is no GraphDef"):
         tg.graft(__file__, onto="torch")
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nowhere.*saved_model\.pb"):
+        tg.graft(str(tmp_path / "nowhere"), onto="numpy")

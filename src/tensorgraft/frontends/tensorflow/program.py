@@ -15,7 +15,7 @@ from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register
 from tensorgraft.frontends.tensorflow.batches import Batched
 from tensorgraft.frontends.tensorflow.cells import written
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph
-from tensorgraft.frontends.tensorflow.planning import plan
+from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError, plan
 from tensorgraft.frontends.tensorflow.residuals import Residuals
 from tensorgraft.frontends.tensorflow.tables import LookupTable
 from tensorgraft.frontends.tensorflow.values import VariableCell, lifted
@@ -116,7 +116,10 @@ class GraphProgram:
         if (kind, wanted) not in self._derived:
             if self._derive is None:
                 raise DerivativeError("a program that was read from a file has no derivative")
-            self._derived[kind, wanted] = make(*self._derive(kind, wanted))
+            try:
+                self._derived[kind, wanted] = make(*self._derive(kind, wanted))
+            except UnsupportedOperationError as error:  # which counts where a derivative is asked for
+                raise DerivativeError(f"the {kind} cannot be computed: {error}") from error
         return self._derived[kind, wanted]
 
     def _halves(self, wanted: tuple[int, ...]) -> ForwardAndBackward:
