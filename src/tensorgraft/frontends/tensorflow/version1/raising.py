@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError
 from tensorgraft.frontends.tensorflow.version1.operations import SessionOperations, value_of
-from tensorgraft.frontends.tensorflow.version1.structure import FrameStructure, Loop, Tensor, kind
+from tensorgraft.frontends.tensorflow.version1.structure import FrameStructure, Loop, Tensor, after_those_before, kind
 
 # how much of the shapes of a loop's variables is held to: all, the number of axes, nothing
 _HELD: Sequence[Callable[[tf.TensorShape], tf.TensorShape]] = (
@@ -165,16 +165,7 @@ class _Scope:
         return seen
 
     def _run(self, name: str) -> None:
-        stack = [name]
-        while stack:
-            top = stack[-1]
-            missing = [n for n in self._before(top) if n not in self._done]
-            if missing:
-                stack += missing
-                continue
-            stack.pop()
-            if top not in self._done:
-                self._trace(top)
+        after_those_before(name, self._before, self._done, self._trace)
 
     def _trace(self, name: str) -> None:
         node, structure = self.structure.node(name), self.structure

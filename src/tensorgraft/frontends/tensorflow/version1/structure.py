@@ -7,7 +7,7 @@ A loop is a frame: `Enter`, `Merge` (with `NextIteration`), `LoopCond`, `Switch`
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,6 +23,22 @@ class Tensor(NamedTuple):
 
 Branches = frozenset[tuple[Tensor, int]]  # which side of which predicates
 NOWHERE: Branches = frozenset()
+
+
+def after_those_before(
+    name: str, before: Callable[[str], list[str]], done: Container[str], do: Callable[[str], None]
+) -> None:
+    """`do` what is to be done for a node, once it is `done` for those before it. Iterative: graphs are deep."""
+    stack = [name]
+    while stack:
+        top = stack[-1]
+        missing = [n for n in before(top) if n not in done]
+        if missing:
+            stack += missing
+            continue
+        stack.pop()
+        if top not in done:
+            do(top)
 
 
 def tensor(name: str) -> Tensor:
@@ -157,17 +173,12 @@ class FrameStructure:
         return inside
 
     def branches_of(self, name: str) -> Branches:
-        """Where a node runs. Iterative: graphs are deep."""
-        stack = [name]
-        while stack:
-            top = stack[-1]
-            missing = [n for n in self._before(top) if n not in self._states]
-            if missing:
-                stack += missing
-                continue
-            stack.pop()
-            if top not in self._states:
-                self._states[top] = self._joined(top)
+        """Where a node runs."""
+
+        def join(top: str) -> None:
+            self._states[top] = self._joined(top)
+
+        after_those_before(name, self._before, self._states, join)
         return self._states[name]
 
     def before(self, name: str) -> tuple[list[Tensor], list[str]]:
