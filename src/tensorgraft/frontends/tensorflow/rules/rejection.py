@@ -337,6 +337,8 @@ def stateful_binomial(
 def _categories(xp: Backend, key: Array, counter: Array, logits: Array, samples: int, dtype: np.dtype) -> Array:
     """As one thread of TensorFlow's draws them, row by row."""
     batch, classes = xp.shape(logits)
+    if not samples * batch:
+        return xp.zeros((batch, samples), dtype)
     wide = xp.astype(logits, dtypes.float64)
     finite = xp.isfinite(wide)
     lowest = xp.full_like(wide, -math.inf)
@@ -353,8 +355,6 @@ def multinomial(
     xp: Backend, logits: Array, samples: np.ndarray, cell: VariableCell, *, output_dtype: np.dtype = dtypes.int64
 ) -> Array:
     n, batch = int(samples), xp.shape(logits)[0]
-    if not n * batch:
-        return xp.zeros((batch, n), output_dtype)
     key, counter = taken(xp, cell, batch * (-(-n // 4) * 8) * RESERVED)
     return _categories(xp, key, counter, logits, n, output_dtype)
 
@@ -363,7 +363,4 @@ def multinomial(
 def stateless_multinomial(
     xp: Backend, logits: Array, samples: np.ndarray, seed: Array, *, output_dtype: np.dtype = dtypes.int64
 ) -> Array:
-    n, batch = int(samples), xp.shape(logits)[0]
-    if not n * batch:
-        return xp.zeros((batch, n), output_dtype)
-    return _categories(xp, *philox.key_and_counter(xp, seed), logits, n, output_dtype)
+    return _categories(xp, *philox.key_and_counter(xp, seed), logits, int(samples), output_dtype)
