@@ -25,7 +25,7 @@ from tensorgraft.hub.operations import operations
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE
 from tensorgraft.source.merging import Extent, Merger, Quantity
 from tensorgraft.source.sizes import Sizes
-from tensorgraft.source.trace import Block, Frame, Step, Trace, Var, given, steps, variables
+from tensorgraft.source.trace import Block, Frame, Step, Trace, Var, given, prune, steps, variables
 from tensorgraft.source.words import WORDS
 
 CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "Identity"})
@@ -101,10 +101,10 @@ class _Builder:
 
     def build(self) -> list[Function]:
         root = self.trace.root
-        _prune(root, {*variables(self.trace.result), *variables(self.trace.written)})
+        prune(self.trace)
         counts = Counter(f.kind for f in _frames(root))
         self.splice(root, (), counts)
-        _prune(root, {*variables(self.trace.result), *variables(self.trace.written)})
+        prune(self.trace)
         self.flow(root)
         levels: dict[int, list[Frame]] = defaultdict(list)
         _height(root, levels)
@@ -237,7 +237,7 @@ class _Builder:
             results = outputs[0]
             originals = [first.calls]
         else:
-            m = Merger(copies=True, each=self.each, ranks=first.any_rank)
+            m = Merger(each=self.each, ranks=first.any_rank)
             n = self.each * len(bodies)
             arguments = [m.var(vs) for vs in zip(*(b.inputs for b in bodies), strict=True)]
             by_path = [{p: v for v, p in b.parameters.items()} for b in bodies]
@@ -453,20 +453,6 @@ def _height(frame: Frame, levels: dict[int, list[Frame]]) -> int:
     height = 1 + max((_height(c, levels) for c in frame.calls if isinstance(c, Frame)), default=-1)
     levels[height].append(frame)
     return height
-
-
-def _prune(frame: Frame, needed: set[Var]) -> None:
-    """Without calls whose results nobody uses; `needed` grows by what the rest uses."""
-    kept: list[Step | Frame] = []
-    for call in reversed(frame.calls):
-        if isinstance(call, Frame):
-            _prune(call, needed)
-            if call.calls:
-                kept.append(call)
-        elif not needed.isdisjoint(variables(call.outcome)):
-            needed.update(variables([call.args, call.kwargs]))
-            kept.append(call)
-    frame.calls = kept[::-1]
 
 
 def _fold(function: Function) -> None:

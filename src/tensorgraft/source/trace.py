@@ -84,4 +84,23 @@ def given(call: Step | Frame) -> Iterator[Var]:
     return variables(call.result if isinstance(call, Frame) else call.outcome)
 
 
-__all__ = ["Block", "Frame", "Step", "Trace", "Tree", "Var", "given", "steps", "taken", "variables"]
+def prune(trace: Trace) -> None:
+    """Leave out calls whose results nobody uses: all operations are pure."""
+    _prune(trace.root, {*variables(trace.result), *variables(trace.written)})
+
+
+def _prune(frame: Frame, needed: set[Var]) -> None:
+    """Without calls whose results nobody uses; `needed` grows by what the rest uses."""
+    kept: list[Step | Frame] = []
+    for call in reversed(frame.calls):
+        if isinstance(call, Frame):
+            _prune(call, needed)
+            if call.calls:
+                kept.append(call)
+        elif not needed.isdisjoint(variables(call.outcome)):
+            needed.update(variables([call.args, call.kwargs]))
+            kept.append(call)
+    frame.calls = kept[::-1]
+
+
+__all__ = ["Block", "Frame", "Step", "Trace", "Tree", "Var", "given", "prune", "steps", "taken", "variables"]

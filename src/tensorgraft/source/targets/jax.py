@@ -50,4 +50,5 @@ TARGET = Target(
     constant="jnp.array(x, dtype)",
     infinity="jnp.inf",
     nan="jnp.nan",
+    load="jnp.asarray(x)",
 )
