@@ -37,6 +37,7 @@ class Frame:
     doc: str = ""  # the first sentence of its docstring, if it has one
     path: str = ""  # of a module, from the program: "transformer.h.0"
     is_module: bool = False  # it may have parameters of its own, under its path
+    left: tuple[Var, ...] = ()  # what was made in it and is used outside, beside its result: state, entries of a cache
 
 
 @dataclass(eq=False)
@@ -74,14 +75,14 @@ def taken(call: Step | Frame) -> Iterator[Var]:
         for inner in call.calls:
             yield from (v for v in taken(inner) if v not in own)
             own.update(given(inner))
-        yield from (v for v in variables(call.result) if v not in own)
+        yield from (v for v in variables([call.result, call.left]) if v not in own)
     else:
         yield from variables([call.args, call.kwargs])
 
 
 def given(call: Step | Frame) -> Iterator[Var]:
     """The arrays that a call makes for those around it."""
-    return variables(call.result if isinstance(call, Frame) else call.outcome)
+    return variables([call.result, call.left] if isinstance(call, Frame) else call.outcome)
 
 
 def prune(trace: Trace) -> None:
