@@ -61,6 +61,7 @@ class Target:
     constant: str  # a template of a NumPy-like literal (`x`) with its dtype (`dtype`): "jnp.array(x, dtype)"
     helpers: ModuleType | None = None
     shape: str = "x.shape[i]"  # a size of an array
+    nonfinite: Callable[[float], str] = lambda value: f'float("{value}")'  # "jnp.inf"
     defaults: dict[str, Any] = field(default_factory=dict)
 
 
