@@ -44,7 +44,8 @@ class Writer:
         if type(value) is list:
             return ast.List([self(v) for v in value], ast.Load())
         if isinstance(value, float) and not np.isfinite(value):
-            return expressions.name(self.target.nonfinite(value))
+            infinity = self.target.infinity if value > 0 else f"-{self.target.infinity}"
+            return expressions.name(self.target.nan if value != value else infinity)
         return expressions.literal(value)
 
     def fill(self, template: str, /, **arguments: Any) -> ast.expr:

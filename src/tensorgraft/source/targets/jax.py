@@ -19,10 +19,6 @@ def _dtype(dtype: np.dtype) -> str:
     return _NAMES.get(dtype, f"jnp.{dtype.name}")
 
 
-def _nonfinite(value: float) -> str:
-    return "jnp.nan" if value != value else "jnp.inf" if value > 0 else "-jnp.inf"
-
-
 # ---- elementwise -------------------------------------------------------------------------------------------------------
 
 
@@ -560,8 +556,9 @@ TARGET = Target(
     imports={"jax": "import jax", "jnp": "import jax.numpy as jnp"},
     words=WORDS,
     dtype=_dtype,
-    nonfinite=_nonfinite,
     array="jax.Array",
     constant="jnp.array(x, dtype)",
+    infinity="jnp.inf",
+    nan="jnp.nan",
     helpers=helpers,
 )

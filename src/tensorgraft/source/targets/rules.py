@@ -10,6 +10,7 @@ import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.source import expressions
+from tensorgraft.source.merging import joined, same, values_of
 from tensorgraft.source.targets import Rule, Var, Writing
 
 INFIX = {
@@ -50,9 +51,10 @@ def rank(x: Any) -> int:
     return x.ndim if isinstance(x, Var) else 0
 
 
-def same(a: Any, b: Any) -> bool:
-    """Two sizes are one at every size of the program: not two that happen to be equal in one trace of it."""
-    return bool(a == b) and getattr(a, "values", None) == getattr(b, "values", None)
+def plus(*numbers: Any) -> Any:
+    """The sum of sizes, at every size of the program."""
+    n = max((len(x.values) for x in numbers if hasattr(x, "values")), default=1)
+    return joined([sum(at) for at in zip(*(values_of(x, n) for x in numbers), strict=True)])
 
 
 def axes_of(x: Var, axis: Any) -> tuple[int, ...]:
@@ -126,15 +128,23 @@ def region(x: Var, update: Var, start: Any, step: Any) -> list[Any]:
     for n, m, a, by in zip(x.shape, update.shape, start, step, strict=True):
         whole = same(n, m) and same(a, 0) and same(by, 1)
         # the last of them, not the least multiple: m = 0 writes nothing
-        index.append(slice(None) if whole else cut(n, a, a + m if same(by, 1) else a + (m - 1) * by + 1 if m else a, by))
+        index.append(slice(None) if whole else cut(n, a, _end(a, m, by), by))
     return last_first(x, index) if x.ndim else [Ellipsis]
+
+
+def _end(start: Any, count: Any, step: Any) -> Any:
+    """One past the last of `count` places; of none, `start`."""
+    n = max((len(x.values) for x in (start, count, step) if hasattr(x, "values")), default=1)
+    rows = zip(*(values_of(x, n) for x in (start, count, step)), strict=True)
+    return joined([a + (m - 1) * by + 1 if m else a for a, m, by in rows])
 
 
 def take_slice(w: Writing, x: Var, axis: int, start: Any, stop: Any, step: Any) -> ast.expr:
     axis %= x.ndim
     n = x.shape[axis]
     index: list[Any] = [slice(None)] * x.ndim
-    index[axis] = cut(n, start, n if stop >= n else stop, step)
+    beyond = not hasattr(n, "values") and not hasattr(stop, "values") and stop > n
+    index[axis] = cut(n, start, n if beyond else stop, step)
     return indexed(w, x, last_first(x, index))
 
 
@@ -241,9 +251,10 @@ def is_empty(x: Var) -> bool:
 
 def sizes_of_split(x: Var, sizes: Sequence[Any], axis: int) -> tuple[bool, list[Any], bool]:
     """(all pieces are as long, where they end but for the last, something is left behind them)."""
-    ends, at = [], 0
+    ends: list[Any] = []
+    at: Any = 0
     for n in sizes:
-        at = at + n
+        at = plus(at, n)
         ends.append(at)
-    rest = not bool(at == x.shape[axis % x.ndim])
+    rest = not same(at, x.shape[axis % x.ndim])
     return all(same(n, sizes[0]) for n in sizes) and not rest, ends if rest else ends[:-1], rest
