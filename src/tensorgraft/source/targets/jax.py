@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, rules
+from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, numpylike, rules
 from tensorgraft.source.targets.helpers import jax as helpers
 
 # Without 64-bit types, which JAX has only where they are switched on, `int` is int32 and says nothing.
@@ -19,7 +19,7 @@ def _dtype(dtype: np.dtype) -> str:
     return _NAMES.get(dtype, f"jnp.{dtype.name}")
 
 
-# ---- elementwise -------------------------------------------------------------------------------------------------------
+# ---- elementwise -----------------------------------------------------------------------------------------------------
 
 
 def _broadcast(name: str) -> Rule:
@@ -65,7 +65,7 @@ def _angle(w: Writing, x: Var) -> ast.expr:
     return w.fill("jnp.where(jnp.isnan(x), x, jnp.where(x < 0, jnp.array(jnp.pi, dtype), 0))", x=x, dtype=x.dtype)
 
 
-# ---- reductions --------------------------------------------------------------------------------------------------------
+# ---- reductions ------------------------------------------------------------------------------------------------------
 
 
 def _total(name: str) -> Rule:
@@ -76,17 +76,6 @@ def _total(name: str) -> Rule:
         return w.fill(
             f"jnp.{name}(x, axis=axis, keepdims=keepdims, dtype=dtype)",
             x=x, axis=axis, keepdims=keepdims or None, dtype=x.dtype if narrow else None,
-        )  # fmt: skip
-
-    return rule
-
-
-def _extreme(name: str, identity: Any) -> Rule:
-    def rule(w: Writing, x: Var, axis: Any = None, keepdims: bool = False) -> ast.expr:
-        initial = identity(x.dtype) if rules.is_empty(x) else None
-        return w.fill(
-            f"jnp.{name}(x, axis=axis, keepdims=keepdims, initial=initial)",
-            x=x, axis=axis, keepdims=keepdims or None, initial=initial,
         )  # fmt: skip
 
     return rule
@@ -111,42 +100,7 @@ def _running(name: str) -> Rule:
     return rule
 
 
-# ---- creation and shapes -----------------------------------------------------------------------------------------------
-
-
-def _full(w: Writing, shape: Any, value: Any, dtype: np.dtype) -> ast.expr:
-    if not isinstance(value, Var) and not isinstance(value, complex) and value in (0, 1) and not _is_minus_zero(value):
-        name = "ones" if value else "zeros"
-        return w.fill(f"jnp.{name}(shape, dtype=dtype)", shape=shape, dtype=None if _is_float32(dtype) else dtype)
-    return w.fill("jnp.full(shape, value, dtype=dtype)", shape=shape, value=value, dtype=dtype)
-
-
-def _is_minus_zero(value: Any) -> bool:
-    return isinstance(value, float) and value == 0 and str(value)[0] == "-"
-
-
-def _is_float32(dtype: np.dtype) -> bool:
-    return False  # what `jnp.zeros` makes depends on a switch, so that it is said
-
-
-def _filled(name: str) -> Rule:
-    return f"jnp.{name}(shape, dtype=dtype)"
-
-
-def _iota(w: Writing, n: Any, dtype: np.dtype) -> ast.expr:
-    return w.fill("jnp.arange(n, dtype=dtype)", n=n, dtype=None if dtype == dtypes.int64 else dtype)
-
-
-def _eye(w: Writing, n: Any, m: Any, dtype: np.dtype, k: int = 0) -> ast.expr:
-    square = rules.same(n, m)
-    return w.fill("jnp.eye(n, m, k=k, dtype=dtype)" if not square else "jnp.eye(n, k=k, dtype=dtype)",
-                  n=n, m=m, k=k or None, dtype=dtype)  # fmt: skip
-
-
-def _permute_dims(w: Writing, x: Var, axes: Any) -> ast.expr:
-    if tuple(axes) == (1, 0):
-        return w.fill("x.T", x=x)
-    return rules.unpacked(w.fill("x.transpose(axes)", x=x, axes=tuple(axes)))
+# ---- creation and shapes ---------------------------------------------------------------------------------------------
 
 
 def _pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
@@ -194,32 +148,7 @@ def _dynamic_update_slice(w: Writing, x: Var, update: Var, start: Any) -> ast.ex
                   x=x, update=update, start=_places(w, start))  # fmt: skip
 
 
-def _split(w: Writing, x: Var, sizes: Any, axis: int = 0) -> ast.expr:
-    even, ends, rest = rules.sizes_of_split(x, sizes, axis)
-    whole = w.fill("jnp.split(x, ends, axis=axis)", x=x, ends=len(sizes) if even else tuple(ends), axis=axis or None)
-    return w.fill("pieces[:-1]", pieces=whole) if rest else whole
-
-
-def _tri(name: str) -> Rule:
-    def rule(w: Writing, x: Var, k: Any = 0) -> ast.expr:
-        if isinstance(k, Var):
-            mask = "jnp.arange(n)[:, None] + k >= jnp.arange(m)"
-            template = f"jnp.where({mask}, x, 0)" if name == "tril" else f"jnp.where({mask} + 1, 0, x)"
-            return w.fill(template, x=x, n=x.shape[-2], m=x.shape[-1], k=k)
-        return w.fill(f"jnp.{name}(x, k=k)", x=x, k=k or None)
-
-    return rule
-
-
-def _triangle_mask(w: Writing, n: Any, m: Any, k: Any = 0) -> ast.expr:
-    if isinstance(k, Var):
-        return w.fill("jnp.arange(n)[:, None] + k >= jnp.arange(m)", n=n, m=m, k=k)
-    if rules.same(n, m):
-        return w.fill("jnp.tri(n, k=k, dtype=bool)", n=n, k=k or None)
-    return w.fill("jnp.tri(n, m, k=k, dtype=bool)", n=n, m=m, k=k or None)
-
-
-# ---- indexing and sorting ----------------------------------------------------------------------------------------------
+# ---- indexing and sorting --------------------------------------------------------------------------------------------
 
 
 def _scatter(w: Writing, x: Var, indices: Any, updates: Any, mode: str = "set") -> ast.expr:
@@ -229,28 +158,6 @@ def _scatter(w: Writing, x: Var, indices: Any, updates: Any, mode: str = "set") 
                         mode)  # fmt: skip
         return w.fill("x.astype(bool)", x=wide)
     return _updated(w, x, list(indices), updates, mode)
-
-
-def _take(w: Writing, x: Var, indices: Any, axis: int) -> ast.expr:
-    axis %= x.ndim
-    if axis == 0:
-        return rules.indexed(w, x, [indices])
-    return w.fill("jnp.take(x, indices, axis=axis)", x=x, indices=indices, axis=axis)
-
-
-def _short(x: Var, indices: Var, axis: int) -> list[Any]:
-    """The part of `x` that is as long as the indices on the axes that they go along."""
-    return [
-        slice(None) if a == axis % x.ndim or rules.same(n, m) else slice(None, m)
-        for a, (n, m) in enumerate(zip(x.shape, indices.shape, strict=True))
-    ]
-
-
-def _take_along_axis(w: Writing, x: Var, indices: Var, axis: int) -> ast.expr:
-    if not x.ndim:
-        return w.fill("jnp.broadcast_to(x, indices.shape)", x=x, indices=indices)
-    part = rules.indexed(w, x, _short(x, indices, axis))
-    return w.fill("jnp.take_along_axis(x, indices, axis=axis)", x=part, indices=indices, axis=axis)
 
 
 def _put_along_axis(w: Writing, x: Var, indices: Var, updates: Any, axis: int, mode: str = "set") -> ast.expr:
@@ -289,7 +196,7 @@ def _searchsorted(w: Writing, boundaries: Var, values: Any, right: bool = False)
     return w.fill(f"jnp.searchsorted(boundaries, values{option}).astype(int)", boundaries=boundaries, values=values)
 
 
-# ---- products ----------------------------------------------------------------------------------------------------------
+# ---- products --------------------------------------------------------------------------------------------------------
 
 
 def _product(w: Writing, a: Var, b: Var, dtype: np.dtype | None, template: str) -> ast.expr:
@@ -323,11 +230,7 @@ def _triangular_solve(
     )  # fmt: skip
 
 
-def _linear(w: Writing, x: Any, weight: Any, bias: Any = None) -> ast.expr:
-    return w.fill("x @ weight.T" if bias is None else "x @ weight.T + bias", x=x, weight=weight, bias=bias)
-
-
-# ---- convolution and windows -------------------------------------------------------------------------------------------
+# ---- convolution and windows -----------------------------------------------------------------------------------------
 
 
 def _convolution(
@@ -337,38 +240,33 @@ def _convolution(
     return to.fill(
         "jax.lax.conv_general_dilated(x, weight, strides, padding, lhs_dilation=lhs, rhs_dilation=rhs,"
         " feature_group_count=groups, batch_group_count=batch_groups)",
-        x=x, weight=w, strides=tuple(strides), padding=tuple(map(tuple, padding)), lhs=_gaps(lhs_dilation),
-        rhs=_gaps(rhs_dilation), groups=None if groups == 1 else groups,
+        x=x, weight=w, strides=tuple(strides), padding=tuple(map(tuple, padding)), lhs=rules.gaps(lhs_dilation),
+        rhs=rules.gaps(rhs_dilation), groups=None if groups == 1 else groups,
         batch_groups=None if batch_groups == 1 else batch_groups,
     )  # fmt: skip
-
-
-def _gaps(dilation: Any) -> Any:
-    return None if all(d == 1 for d in dilation) else tuple(dilation)
 
 
 def _reduce_window(
     w: Writing, x: Var, kind: str, window: Any, strides: Any, padding: Any, window_dilation: Any
 ) -> ast.expr:
     name = {"sum": "add", "max": "max", "min": "min"}[kind]
-    initial = 0 if kind == "sum" else (dtypes.lowest if kind == "max" else dtypes.highest)(x.dtype)
-    start = w(initial if not dtypes.is_floating(x.dtype) else float(initial))
+    start = w(rules.identity(kind, x.dtype))
     return w.fill(
         f"jax.lax.reduce_window(x, jnp.array(start, dtype), jax.lax.{name}, window, strides, padding,"
         " window_dilation=dilation)",
         x=x, start=start, dtype=x.dtype, window=tuple(window), strides=tuple(strides),
-        padding=tuple(map(tuple, padding)), dilation=_gaps(window_dilation),
+        padding=tuple(map(tuple, padding)), dilation=rules.gaps(window_dilation),
     )  # fmt: skip
 
 
-# ---- random numbers ----------------------------------------------------------------------------------------------------
+# ---- random numbers --------------------------------------------------------------------------------------------------
 
 
 def _random(template: str) -> Rule:
     return f"jax.random.{template}"
 
 
-# ---- control flow ------------------------------------------------------------------------------------------------------
+# ---- control flow ----------------------------------------------------------------------------------------------------
 
 
 def _cond(w: Writing, predicate: Any, true_fn: Block, false_fn: Block, operands: Any = ()) -> ast.expr:
@@ -389,60 +287,8 @@ def _scan(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: boo
                   init=tuple(init), xs=tuple(xs), length=None if xs else length, reverse=reverse or None)  # fmt: skip
 
 
-_NUMPY: dict[str, Rule] = {
-    **rules.infix(),
-    **{name: f"jnp.{name}(x)" for name in rules.UNARY},
-    **{name: f"jnp.{numpy}(x)" for name, numpy in rules.NUMPY_NAMES.items()},
-    "round": "jnp.round(x)",
-    "negative": "-x",
-    "reciprocal": "1 / x",
-    "bitwise_invert": "~x",
-    "logical_not": "~x",
-    "real": "x.real",
-    "imag": "x.imag",
-    "conj": "x.conj()",
-    "fmod": "jnp.fmod(x, y)",
-    "atan2": "jnp.arctan2(x, y)",
-    **{name: f"jnp.{name}(x, y)" for name in ("nextafter", "maximum", "minimum", "copysign", "hypot", "logaddexp")},
-    "bitwise_left_shift": "x << y",
-    "bitwise_right_shift": "x >> y",
-    "integer_floor_divide": "x // y",
-    "floor_divide": "x // y",
-    "where": "jnp.where(condition, x, y)",
-    "clip": "jnp.clip(x, low, high)",
-    "mean": "jnp.mean(x, axis=axis, keepdims=keepdims)",
-    "var": "jnp.var(x, axis=axis, keepdims=keepdims, ddof=correction)",
-    "any": "jnp.any(x, axis=axis, keepdims=keepdims)",
-    "all": "jnp.all(x, axis=axis, keepdims=keepdims)",
-    "argmax": "jnp.argmax(x, axis=axis, keepdims=keepdims)",
-    "argmin": "jnp.argmin(x, axis=axis, keepdims=keepdims)",
-    "broadcast_to": "jnp.broadcast_to(x, shape)",
-    "concat": "jnp.concatenate(arrays, axis=axis)",
-    "stack": "jnp.stack(arrays, axis=axis)",
-    "zeros_like": "jnp.zeros_like(x)",
-    "ones_like": "jnp.ones_like(x)",
-    "full_like": "jnp.full_like(x, value)",
-    "flip": "jnp.flip(x, axis=axes)",
-    "squeeze": "x.squeeze(axes)",
-    "moveaxis": "jnp.moveaxis(x, source, target)",
-    "swapaxes": "x.swapaxes(a, b)",
-    "unstack": "jnp.unstack(x, axis=axis)",
-    "roll": "jnp.roll(x, shift, axis=axis)",
-    "tile": "jnp.tile(x, repeats)",
-    "diagonal": "jnp.diagonal(x, offset=offset, axis1=-2, axis2=-1)",
-    "nonzero": "jnp.nonzero(x)",
-    "solve": "jnp.linalg.solve(a, b)",
-    "inv": "jnp.linalg.inv(x)",
-    "svdvals": "jnp.linalg.svdvals(x)",
-    "eig": "jnp.linalg.eig(x)",
-    "fft": "jnp.fft.fft(x, axis=axis)",
-    "ifft": "jnp.fft.ifft(x, axis=axis)",
-    "rfft": "jnp.fft.rfft(x, axis=axis)",
-    "irfft": "jnp.fft.irfft(x, n, axis=axis)",
-}
-
 WORDS: dict[str, Rule] = {
-    **_NUMPY,
+    **numpylike.words("jnp"),
     # elementwise
     "rsqrt": "jax.lax.rsqrt(x)",
     "sigmoid": "jax.nn.sigmoid(x)",
@@ -468,8 +314,6 @@ WORDS: dict[str, Rule] = {
     # reductions
     "sum": _total("sum"),
     "prod": _total("prod"),
-    "max": _extreme("max", dtypes.lowest),
-    "min": _extreme("min", dtypes.highest),
     "cumsum": _scan_along("cumsum"),
     "cumprod": _scan_along("cumprod"),
     "cummax": _running("cummax"),
@@ -479,31 +323,13 @@ WORDS: dict[str, Rule] = {
     "softmax": "jax.nn.softmax(x, axis=axis)",
     "log_softmax": "jax.nn.log_softmax(x, axis=axis)",
     # creation and shapes
-    "full": _full,
-    "zeros": _filled("zeros"),
-    "ones": _filled("ones"),
-    "iota": _iota,
-    "eye": _eye,
-    "reshape": rules.spread("x.reshape(shape)"),
-    "permute_dims": _permute_dims,
-    "matrix_transpose": rules.matrix_transpose,
-    "expand_dims": rules.expand_dims("jnp.expand_dims(x, axis)"),
     "pad": _pad,
-    "slice": rules.slice_,
-    "take_slice": rules.take_slice,
     "slice_update": _slice_update,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "copy": "x.copy()",
-    "split": _split,
-    "tril": _tri("tril"),
-    "triu": _tri("triu"),
-    "triangle_mask": _triangle_mask,
     # indexing and sorting
-    "gather": rules.gather,
     "scatter": _scatter,
-    "take": _take,
-    "take_along_axis": _take_along_axis,
     "put_along_axis": _put_along_axis,
     "one_hot": "jax.nn.one_hot(indices, n, dtype=dtype)",
     "sort": _sort,
@@ -519,6 +345,7 @@ WORDS: dict[str, Rule] = {
     "svd": lambda w, x, full=False: w.fill("jnp.linalg.svd(x, full_matrices=full)", x=x, full=full),
     "eigh": lambda w, x, lower=True: w.fill(
         f'jnp.linalg.eigh(x, "{"L" if lower else "U"}", symmetrize_input=False)', x=x),
+    "eig": "jnp.linalg.eig(x)",
     "lu": "jax.lax.linalg.lu(x)",
     "triangular_solve": _triangular_solve,
     "householder_product": "jax.lax.linalg.householder_product(a, tau)",
@@ -539,15 +366,11 @@ WORDS: dict[str, Rule] = {
     "while_loop": _while_loop,
     "scan": _scan,
     "optimization_barrier": "jax.lax.optimization_barrier((x, after))[0]",
-    "constrain": lambda w, x, placement: w(x),
     # words
-    "getitem": rules.getitem,
-    "linear": _linear,
     "relu": "jax.nn.relu(x)",
     "silu": "jax.nn.silu(x)",
     "gelu": lambda w, x, approximate=False: w.fill("jax.nn.gelu(x, approximate=approximate)", x=x,
                                                    approximate=approximate),
-    "embedding": lambda w, weight, indices: rules.indexed(w, weight, [indices]),
     "stop_gradient": "jax.lax.stop_gradient(x)",
 }  # fmt: skip
 

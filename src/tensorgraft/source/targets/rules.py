@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,6 @@ UNARY = ("abs", "sign", "cos", "cosh", "sin", "sinh", "tan", "tanh", "exp", "exp
          "log10", "sqrt", "square", "cbrt", "ceil", "floor", "trunc", "isnan", "isinf", "isfinite",
          "signbit")  # fmt: skip
 NARROW_INTEGERS = tuple(t for t in dtypes.INTEGER if t.itemsize < 8)
-
-
-def prefixed(table: dict[str, Rule], module: str) -> dict[str, Rule]:
-    """Templates that say `np.`, with the name of another module."""
-    return {k: v.replace("np.", f"{module}.") if isinstance(v, str) else v for k, v in table.items()}
 
 
 def infix() -> dict[str, Rule]:
@@ -81,7 +76,7 @@ def spread(template: str) -> Rule:
     return rule
 
 
-# ---- indexing ----------------------------------------------------------------------------------------------------------
+# ---- indexing --------------------------------------------------------------------------------------------------------
 
 
 def indexed(w: Writing, x: Any, index: Sequence[Any]) -> ast.expr:
@@ -91,12 +86,12 @@ def indexed(w: Writing, x: Any, index: Sequence[Any]) -> ast.expr:
         index.pop()
     if not index:
         return w(x)
-    parts = [_slice(w, i) if isinstance(i, slice) else w(i) for i in index]
+    parts = [slice_expression(w, i) if isinstance(i, slice) else w(i) for i in index]
     value = parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load())
     return ast.Subscript(w(x), value, ast.Load())
 
 
-def _slice(w: Writing, s: slice) -> ast.expr:
+def slice_expression(w: Writing, s: slice) -> ast.expr:
     return ast.Slice(*(None if v is None else w(v) for v in (s.start, s.stop, s.step)))
 
 
@@ -180,7 +175,7 @@ def matrix_transpose(w: Writing, x: Var) -> ast.expr:
     return w.fill("x.T" if x.ndim == 2 else "x.mT", x=x)
 
 
-# ---- products ----------------------------------------------------------------------------------------------------------
+# ---- products --------------------------------------------------------------------------------------------------------
 
 
 def contraction(a: Var, b: Var, contract: Any, batch: Any) -> tuple[str | None, str]:
@@ -225,24 +220,20 @@ def _letters(a: Var, b: Var, ca: list[int], cb: list[int], ba: list[int], bb: li
     return f"{''.join(of_a)},{''.join(of_b)}->{shared}{free}"
 
 
-# ---- reductions --------------------------------------------------------------------------------------------------------
+# ---- reductions ------------------------------------------------------------------------------------------------------
 
 
-def first_of(*rules: Callable[..., ast.expr | None]) -> Rule:
-    """The first of the rules that has something to say."""
-
-    def rule(w: Writing, **arguments: Any) -> ast.expr:
-        for each in rules:
-            if (said := each(w, **arguments)) is not None:
-                return said
-        raise NotImplementedError(f"no rule for {arguments}")
-
-    return rule
+def is_plain_zero_or_one(value: Any) -> bool:
+    """A number that `zeros` or `ones` says; not -0.0."""
+    return isinstance(value, bool | int | float) and value in (0, 1) and not str(value).startswith("-")
 
 
-def axis_or_none(x: Var, axis: Any) -> Any:
-    """None for all axes."""
-    return None if axis is None or len(axes_of(x, axis)) == x.ndim > 0 else axis
+def part_as_long(x: Var, indices: Var, axis: int) -> list[Any]:
+    """The part of `x` that is as long as the indices on the axes that they go along, as an index."""
+    return [
+        slice(None) if a == axis % x.ndim or same(n, m) else slice(None, m)
+        for a, (n, m) in enumerate(zip(x.shape, indices.shape, strict=True))
+    ]
 
 
 def is_empty(x: Var) -> bool:
@@ -258,3 +249,16 @@ def sizes_of_split(x: Var, sizes: Sequence[Any], axis: int) -> tuple[bool, list[
         ends.append(at)
     rest = not same(at, x.shape[axis % x.ndim])
     return all(same(n, sizes[0]) for n in sizes) and not rest, ends if rest else ends[:-1], rest
+
+
+# ---- windows ---------------------------------------------------------------------------------------------------------
+
+
+def gaps(dilation: Any) -> Any:
+    """None where there are none."""
+    return None if all(d == 1 for d in dilation) else tuple(dilation)
+
+
+def identity(kind: str, dtype: np.dtype) -> Any:
+    """What a windowed reduction is padded with."""
+    return 0 if kind == "sum" else dtypes.lowest(dtype) if kind == "max" else dtypes.highest(dtype)
