@@ -20,6 +20,13 @@ def _parsed(template: str) -> ast.expr:
     return ast.parse(template.strip(), mode="eval").body
 
 
+@functools.cache
+def repeated(template: str) -> tuple[str, ...]:
+    """The names that occur more than once in it."""
+    names = [node.id for node in ast.walk(_parsed(template)) if isinstance(node, ast.Name)]
+    return tuple({n for n in names if names.count(n) > 1})
+
+
 class _Fill(ast.NodeTransformer):
     def __init__(self, holes: dict[str, ast.expr | None]) -> None:
         self.holes = holes

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub.operations import operations
-from tensorgraft.source.expressions import fill, literal, name, text
+from tensorgraft.source.expressions import fill, literal, name, repeated, text
 from tensorgraft.source.functions import Function, Invoke, Repeat, Static
 from tensorgraft.source.merging import Extent, Quantity
 from tensorgraft.source.sizes import Sizes
@@ -327,7 +327,11 @@ class FunctionWriter:
         return ast.Name(known[0])
 
     def fill(self, template: str, /, **arguments: Any) -> ast.expr:
-        return fill(template, **{k: None if v is None else self(v) for k, v in arguments.items()})
+        holes = {k: None if v is None else self(v) for k, v in arguments.items()}
+        for k in repeated(template):
+            if isinstance(arguments.get(k), Var):
+                self(arguments[k])  # what is written twice gets a name
+        return fill(template, **holes)
 
     def call_outcome(self) -> Any:
         assert self.current is not None
