@@ -95,6 +95,33 @@ def conv(
 
 
 @word
+def einsum(xp: Any, equation: str, *operands: Array) -> Array:
+    """Of one or two arrays, by letters ("bqd,bkd->bqk"); a letter stands for an axis, and occurs once in an operand."""
+    inputs, out = equation.replace(" ", "").split("->")
+    letters = inputs.split(",")
+    if len(operands) == 1:
+        gone = tuple(i for i, c in enumerate(letters[0]) if c not in out)
+        x = xp.sum(operands[0], gone) if gone else operands[0]
+        have = [c for c in letters[0] if c in out]
+    else:
+        (a, b), (p, q) = letters, operands
+        p, q = (xp.sum(x, s) if (s := tuple(i for i, c in enumerate(m) if c not in n + out)) else x
+                for x, m, n in ((p, a, b), (q, b, a)))  # fmt: skip
+        a, b = ("".join(c for c in m if c in n + out) for m, n in ((a, b), (b, a)))
+        batch = [c for c in a if c in b and c in out]
+        inner = [c for c in a if c in b and c not in out]
+        x = xp.dot_general(
+            p,
+            q,
+            (tuple(map(a.index, inner)), tuple(map(b.index, inner))),
+            (tuple(map(a.index, batch)), tuple(map(b.index, batch))),
+        )
+        have = batch + [c for c in a if c not in batch + inner] + [c for c in b if c not in batch + inner]
+    order = tuple(have.index(c) for c in out)
+    return x if order == tuple(range(len(out))) else xp.permute_dims(x, order)
+
+
+@word
 def embedding(xp: Any, weight: Array, indices: Array) -> Array:
     """Rows of weight (rows, width)."""
     return xp.gather(weight, (indices,))
