@@ -34,7 +34,13 @@ class _Fill(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         node.keywords = [k for k in node.keywords if not self._left_out(k.value)]
-        return self.generic_visit(node)
+        node = self.generic_visit(node)
+        assert isinstance(node, ast.Call)
+        args: list[ast.expr] = []
+        for a in node.args:  # f(*(1, 2)) is f(1, 2)
+            args += a.value.elts if isinstance(a, ast.Starred) and isinstance(a.value, ast.Tuple) else [a]
+        node.args = args
+        return node
 
     def _left_out(self, value: ast.expr) -> bool:
         return isinstance(value, ast.Name) and value.id in self.holes and self.holes[value.id] is None

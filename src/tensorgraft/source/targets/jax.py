@@ -31,8 +31,8 @@ WORDS: dict[str, Rule] = {
     "where": "jnp.where(condition, x, y)",
     "sum": "jnp.sum(x, axis=axis, keepdims=keepdims)",
     "mean": "jnp.mean(x, axis=axis, keepdims=keepdims)",
-    "reshape": "x.reshape(shape)",
-    "permute_dims": "x.transpose(axes)",
+    "reshape": "x.reshape(*shape)",
+    "permute_dims": "x.transpose(*axes)",
     "softmax": "jax.nn.softmax(x, axis=axis)",
     "linear": _linear,
     "relu": "jax.nn.relu(x)",
@@ -48,4 +48,6 @@ TARGET = Target(
     dtype=_dtype,
     array="jax.Array",
     constant="jnp.array(x, dtype)",
+    infinity="jnp.inf",
+    nan="jnp.nan",
 )
