@@ -10,7 +10,7 @@ import jax
 
 from tensorgraft.frontends.jax.keys import Keys
 from tensorgraft.frontends.jax.sourced.recording import Recording
-from tensorgraft.frontends.jax.sourced.watching import Called, Watch
+from tensorgraft.frontends.jax.sourced.watching import Called, CallWatch
 from tensorgraft.hub.recorded.block import Call, Tree, Var, variables
 from tensorgraft.source import idioms, simplifying
 from tensorgraft.source.rewriting import Rewritten, live, rewrite
@@ -20,7 +20,7 @@ _SIMPLE = 2  # steps: a module of a library that does no more than that is what 
 
 
 def framed(
-    recording: Recording, watch: Watch, calls: list[Call], results: Tree, arguments: list[tuple[str, Tree]], name: str
+    recording: Recording, watch: CallWatch, calls: list[Call], results: Tree, arguments: list[tuple[str, Tree]], name: str
 ) -> tuple[Frame, Tree]:
     """(the program's frame, the results after what became of them)."""
     rules = {m: [*simplifying.RULES.get(m, []), *idioms.RULES.get(m, [])] for m in (*simplifying.RULES, *idioms.RULES)}
@@ -59,7 +59,7 @@ class _Numbered(Frame):
 # ---- frames ------------------------------------------------------------------------------------------------------------
 
 
-def _nest(frame: _Numbered, calls: list[Any], depth: int, watch: Watch) -> None:
+def _nest(frame: _Numbered, calls: list[Any], depth: int, watch: CallWatch) -> None:
     """Steps that come one after the other from one call are in a frame of it."""
     inner: _Numbered | None = None
     rest: list[Any] = []
@@ -157,7 +157,7 @@ def _made(frame: Frame) -> list[Var]:
 class _Naming:
     """Names of the program's variables for arrays."""
 
-    def __init__(self, recording: Recording, watch: Watch, replaced: list[Rewritten]) -> None:
+    def __init__(self, recording: Recording, watch: CallWatch, replaced: list[Rewritten]) -> None:
         self.names: dict[Var, dict[int, str]] = {}
         self.became: dict[Any, Any] = {}
         for variable, value in recording.seen.items():

@@ -1,4 +1,4 @@
-"""Models of Equinox, Flax and Haiku while they are traced: their calls, as the `Watch` notes them."""
+"""Models of Equinox, Flax and Haiku while they are traced: their calls, as the `CallWatch` notes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from tensorgraft.frontends.jax.sourced.watching import Called, Watch, first_sentence, variable_of
+from tensorgraft.frontends.jax.sourced.watching import Called, CallWatch, first_sentence, variable_of
 
 Path = Callable[[Any], str | None]
 
@@ -31,7 +31,7 @@ def _bases() -> list[type]:
 
 
 @contextlib.contextmanager
-def watched(watch: Watch, paths: dict[Any, str], classes: set[type]) -> Iterator[None]:
+def watched(watch: CallWatch, paths: dict[Any, str], classes: set[type]) -> Iterator[None]:
     """Calls of modules are noted. `paths`: of an array, or the variable that stands for it (by `id` or itself), its path."""
     with contextlib.ExitStack() as stack:
         for cls in classes:
@@ -48,7 +48,7 @@ def watched(watch: Watch, paths: dict[Any, str], classes: set[type]) -> Iterator
 # ---- modules that hold their arrays ------------------------------------------------------------------------------------
 
 
-def _wrap(stack: contextlib.ExitStack, watch: Watch, cls: type, paths: dict[Any, str]) -> None:
+def _wrap(stack: contextlib.ExitStack, watch: CallWatch, cls: type, paths: dict[Any, str]) -> None:
     """While the program is traced, the class's `__call__` notes that it is called."""
     own = cls.__dict__.get("__call__")
     if own is None:
@@ -167,21 +167,21 @@ def containers(tree: Any, path: str = "", found: dict[str, str] | None = None) -
 # ---- modules that are given their arrays -------------------------------------------------------------------------------
 
 
-def _linen(watch: Watch, method: Any, args: Any, kwargs: Any, context: Any) -> Any:
+def _linen(watch: CallWatch, method: Any, args: Any, kwargs: Any, context: Any) -> Any:
     if context.method_name != "__call__":
         return method(*args, **kwargs)
     path = ".".join(context.module.path)
     return _noted(watch, type(context.module), path, method, args, kwargs)
 
 
-def _haiku(watch: Watch, method: Any, args: Any, kwargs: Any, context: Any) -> Any:
+def _haiku(watch: CallWatch, method: Any, args: Any, kwargs: Any, context: Any) -> Any:
     if context.method_name != "__call__":
         return method(*args, **kwargs)
     path = context.module.module_name.replace("/~/", ".").replace("/", ".")
     return _noted(watch, type(context.module), path, method, args, kwargs)
 
 
-def _noted(watch: Watch, cls: type, path: str, method: Any, args: Any, kwargs: Any) -> Any:
+def _noted(watch: CallWatch, cls: type, path: str, method: Any, args: Any, kwargs: Any) -> Any:
     parent = watch.around()
     around = parent.path if parent is not None else ""
     name = path[len(around) :].lstrip(".") if path.startswith(around) else path

@@ -19,7 +19,7 @@ from tensorgraft.frontends.jax.objects import Objects, is_object
 from tensorgraft.frontends.jax.sourced import models
 from tensorgraft.frontends.jax.sourced.framing import framed
 from tensorgraft.frontends.jax.sourced.recording import Recording
-from tensorgraft.frontends.jax.sourced.watching import Watch
+from tensorgraft.frontends.jax.sourced.watching import CallWatch
 from tensorgraft.hub.recorded.block import Tree, Var
 from tensorgraft.source.trace import Trace
 
@@ -86,7 +86,7 @@ def trace_function(
         UnsupportedPrimitiveError: for what has no rule, with the line of the program that asks for it.
     """
     program = _Program(fn, tuple(args), dict(kwargs or {}), parameters)
-    watch = Watch()
+    watch = CallWatch()
     held: dict[int, Var] = {}
     paths: dict[Any, str] = {}  # of arrays by id, of variables that stand for arguments
     named_closure = list(_held_around(fn)) if not program.is_model else []
@@ -131,7 +131,7 @@ def trace_function(
 
 
 def _traced(
-    program: _Program, watch: Watch, recording: Recording, calls: Any, results: Any, held: dict[int, Var], paths: Any
+    program: _Program, watch: CallWatch, recording: Recording, calls: Any, results: Any, held: dict[int, Var], paths: Any
 ) -> Trace:
     inputs = program.inputs
     result, written = program.results(results)
@@ -157,7 +157,7 @@ def _traced(
         aliases=inputs.aliases,
         weights=weights,
         containers=inputs.containers,
-        notes=recording.notes,
+        notes=recording.xp.notes,
     )
 
 

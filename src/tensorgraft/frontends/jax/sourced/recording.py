@@ -23,7 +23,7 @@ from tensorgraft.frontends.jax.evaluate import CALLS, UnsupportedPrimitiveError,
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.rule import REASONS, RULES
 from tensorgraft.frontends.jax.sourced import said
-from tensorgraft.frontends.jax.sourced.watching import Called, Watch, is_users, scopes
+from tensorgraft.frontends.jax.sourced.watching import Called, CallWatch, is_users, scopes
 from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
 from tensorgraft.hub.recorded.block import Call, Var
 from tensorgraft.hub.recorded.tracing import ProgramBackend, _mapped, _spec
@@ -39,13 +39,14 @@ class ScopedStep(Step):
     scope: Scope = ()
 
 
-class Recorder(ProgramBackend):
+class JaxprRecorder(ProgramBackend):
     """Records steps, and words."""
 
     def __init__(self) -> None:
         super().__init__()
         self.place = ""
         self.scope: Scope = ()
+        self.notes: list[str] = []
         self.abstract = AbstractBackend()
         self.jaxpr_evaluator: Callable[[core.ClosedJaxpr], Callable[..., list[Any]]] | None = None
 
@@ -54,6 +55,12 @@ class Recorder(ProgramBackend):
         calls: list[Call] = self._local.calls
         calls[-1] = ScopedStep(method, args, kwargs, outcome, place=self.place, scope=self.scope)
         return outcome
+
+    def note(self, sentence: str) -> None:
+        """Something for the report, once, with the place."""
+        sentence = f"{self.place}: {sentence}" if self.place else sentence
+        if sentence not in self.notes:
+            self.notes.append(sentence)
 
     def word(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Record a word of `tensorgraft.source.words`."""
@@ -70,12 +77,11 @@ class Recording:
         held: arrays that the program has from around it (by `id`) -> the Vars that stand for them.
     """
 
-    def __init__(self, watch: Watch, held: dict[int, Var]) -> None:
+    def __init__(self, watch: CallWatch, held: dict[int, Var]) -> None:
         self.watch, self.held = watch, held
-        self.xp = Recorder()
+        self.xp = JaxprRecorder()
         self.xp.jaxpr_evaluator = lambda closed: lambda *operands: self.run(closed, operands, self.xp.scope)
         self.seen: dict[core.Var, Value] = {}  # what variables of jaxprs became
-        self.notes: list[str] = []
         self.used: set[Var] = set()  # by what is left of it
 
     def run(self, closed: core.ClosedJaxpr, operands: Sequence[Value], scope: Scope = ()) -> list[Value]:

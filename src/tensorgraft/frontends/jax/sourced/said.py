@@ -94,6 +94,46 @@ def triangle(xp: Any, equation: Any, x: Any) -> Any:
     return [getattr(xp, name)(x, *[k] * (k != 0))]
 
 
+# ---- what a file of source does not do -----------------------------------------------------------------------------------
+
+
+@primitive("cond")
+def check(xp: Any, equation: Any, which: Any, *operands: Any) -> Any:
+    """A branch of `equinox.error_if` that raises."""
+    branches = equation.params["branches"]
+    raising = [_message(b.jaxpr) for b in branches]
+    if len(branches) != 2 or raising[0] is not None or raising[1] is None:
+        return None
+    xp.note(f"a check is left out: {raising[1]!r}")
+    return xp.jaxpr_evaluator(branches[0])(*operands)
+
+
+def _message(jaxpr: core.Jaxpr) -> str | None:
+    """What a branch of `error_if` says when it raises; None for what is none."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "pure_callback":
+            fn = getattr(equation.params["callback"], "callback_func", None)
+            if getattr(fn, "__qualname__", "").startswith("_error.<locals>"):
+                held = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+                messages = held["msgs"].cell_contents if "msgs" in held else ("an error of Equinox",)
+                return str(messages[0]).strip().partition("\n")[0]
+    return None
+
+
+@primitive("debug_callback", "debug_print")
+def printed(xp: Any, equation: Any, *operands: Any) -> list[Any]:
+    xp.note("jax.debug calls are left out")
+    return []
+
+
+@primitive("pure_callback", "io_callback")
+def host_function(xp: Any, equation: Any, *operands: Any) -> Any:
+    raise NotImplementedError(
+        f"{equation.primitive.name} calls a function of the host, which cannot be written in another framework: write"
+        " what it computes in operations of JAX, or leave it out"
+    )
+
+
 def _two(name: str) -> Word:
     def run(xp: Any, equation: Any, *operands: Any) -> Any:
         if len(operands) != 2 or any(type(x) is not Var for x in operands) or operands[0].dtype != operands[1].dtype:

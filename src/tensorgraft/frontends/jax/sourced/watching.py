@@ -42,7 +42,7 @@ class Called:
 
 
 @dataclass
-class Watch:
+class CallWatch:
     """What was seen."""
 
     called: list[Called] = field(default_factory=list)
