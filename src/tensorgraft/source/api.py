@@ -14,7 +14,7 @@ from tensorgraft.source.checking import Row
 from tensorgraft.source.expanding import expand
 from tensorgraft.source.functions import functions_of
 from tensorgraft.source.program import Group, Program, trace_at_sizes
-from tensorgraft.source.simplifying import simplify
+from tensorgraft.source.tidying import tidy
 from tensorgraft.source.styles import style_of
 from tensorgraft.source.targets import Target
 from tensorgraft.source.targets import target as target_of
@@ -102,7 +102,7 @@ def source(
     read = _program(program)
     sized = trace_at_sizes(read, args, kwargs, dynamic, lambda trace: expand(trace, target))
     trace = sized.trace
-    simplify(trace)
+    tidy(trace)
     functions = functions_of(trace, sized.count)
     header = f"{trace.name}: {read.origin}, written for {target.title} by tensorgraft."
     written = text.write(trace, functions, style_of(style, target, trace, functions), header)
