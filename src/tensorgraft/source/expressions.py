@@ -20,6 +20,13 @@ def _parsed(template: str) -> ast.expr:
     return ast.parse(template.strip(), mode="eval").body
 
 
+@functools.cache
+def repeated(template: str) -> tuple[str, ...]:
+    """The names that occur more than once in it."""
+    names = [node.id for node in ast.walk(_parsed(template)) if isinstance(node, ast.Name)]
+    return tuple({n for n in names if names.count(n) > 1})
+
+
 class _Fill(ast.NodeTransformer):
     def __init__(self, holes: dict[str, ast.expr | None]) -> None:
         self.holes = holes
@@ -34,7 +41,13 @@ class _Fill(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         node.keywords = [k for k in node.keywords if not self._left_out(k.value)]
-        return self.generic_visit(node)
+        node = self.generic_visit(node)
+        assert isinstance(node, ast.Call)
+        args: list[ast.expr] = []
+        for a in node.args:  # f(*(1, 2)) is f(1, 2)
+            args += a.value.elts if isinstance(a, ast.Starred) and isinstance(a.value, ast.Tuple) else [a]
+        node.args = args
+        return node
 
     def _left_out(self, value: ast.expr) -> bool:
         return isinstance(value, ast.Name) and value.id in self.holes and self.holes[value.id] is None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -57,6 +56,7 @@ class Trace:
     weights: dict[str, np.ndarray]  # the values of parameters and buffers
     key: Var | None = None  # where the random numbers come from, if there are some
     training: bool = False
+    notes: list[str] = field(default_factory=list)  # what is to be said of it in the report, a sentence each
     containers: dict[str, str] = field(default_factory=dict)  # path of a module -> its class; "list" for lists of them
 
 
@@ -86,4 +86,23 @@ def given(call: Step | Frame) -> Iterator[Var]:
     return variables([call.result, call.left] if isinstance(call, Frame) else call.outcome)
 
 
-__all__ = ["Block", "Frame", "Step", "Trace", "Tree", "Var", "given", "steps", "taken", "variables"]
+def prune(trace: Trace) -> None:
+    """Leave out calls whose results nobody uses: all operations are pure."""
+    _prune(trace.root, {*variables(trace.result), *variables(trace.written)})
+
+
+def _prune(frame: Frame, needed: set[Var]) -> None:
+    """Without calls whose results nobody uses; `needed` grows by what the rest uses."""
+    kept: list[Step | Frame] = []
+    for call in reversed(frame.calls):
+        if isinstance(call, Frame):
+            _prune(call, needed)
+            if call.calls:
+                kept.append(call)
+        elif not needed.isdisjoint(variables(call.outcome)):
+            needed.update(variables([call.args, call.kwargs]))
+            kept.append(call)
+    frame.calls = kept[::-1]
+
+
+__all__ = ["Block", "Frame", "Step", "Trace", "Tree", "Var", "given", "prune", "steps", "taken", "variables"]

@@ -21,7 +21,7 @@ from __future__ import annotations
 import ast
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -60,8 +60,14 @@ class Target:
     array: str  # the type of an array, in hints: "jax.Array"
     constant: str  # a template of a NumPy-like literal (`x`) with its dtype (`dtype`): "jnp.array(x, dtype)"
     helpers: ModuleType | None = None
-    shape: str = "x.shape[i]"  # a size of an array
-    defaults: dict[str, Any] = field(default_factory=dict)
+    shape: str = "x.shape"  # of an array, as a tuple of numbers
+    infinity: str = 'float("inf")'
+    nan: str = 'float("nan")'
+    load: str = "x"  # an array of NumPy as one of the framework, and back
+    save: str = "np.asarray(x)"
+    trains: bool = True  # the framework has derivatives
+    title: str = "JAX"
+    runner: str = "jax"
 
 
 def target(name: str) -> Target:

@@ -30,16 +30,21 @@ class Dropped:
 DROPPED = Dropped()
 
 
-def tree(x: Any) -> Any:
-    """Arrays and static values in tuples, lists and dictionaries; of other mappings dictionaries. DROPPED for the rest."""
+def _array(t: Tensor) -> Any:
+    return to_array(t) if t.device.type == TYPE else DROPPED
+
+
+def tree(x: Any, of: Callable[[Tensor], Any] = _array) -> Any:
+    """Arrays (`of` tensors) and static values in tuples, lists and dictionaries; of other mappings dictionaries. DROPPED
+    for the rest."""
     if isinstance(x, Tensor):
-        return to_array(x) if x.device.type == TYPE else DROPPED
+        return of(x)
     if isinstance(x, _STATIC):
         return x
     if isinstance(x, Mapping):
-        return {k: v for k, e in x.items() if (v := tree(e)) is not DROPPED and (type(x) is dict or e is not None)}
+        return {k: v for k, e in x.items() if (v := tree(e, of)) is not DROPPED and (type(x) is dict or e is not None)}
     if isinstance(x, tuple | list):
-        parts = [tree(e) for e in x]
+        parts = [tree(e, of) for e in x]
         if any(p is DROPPED for p in parts):
             return DROPPED
         return parts if isinstance(x, list) else tuple(parts)
@@ -67,7 +72,8 @@ def _signature(cls: type[Module]) -> inspect.Signature | None:
         return None
 
 
-def arguments(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+def bound_arguments(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """By the names of the module's signature, in its order."""
     signature = _signature(type(module))
     bound: dict[str, Any] = {}
     if signature is not None:
@@ -86,6 +92,11 @@ def arguments(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         bound.pop(next(iter(signature.parameters)), None)  # self
     if not bound:
         bound = {**{f"x{i}": v for i, v in enumerate(args)}, **kwargs}
+    return bound
+
+
+def arguments(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    bound = bound_arguments(module, args, kwargs)
     return [(name, value) for name, v in bound.items() if (value := tree(v)) is not DROPPED]
 
 
