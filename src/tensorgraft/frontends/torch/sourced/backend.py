@@ -211,9 +211,6 @@ class SourceBackend(ProgramBackend):
     def remember(self, array: Var, geometry: Geometry, seen: Var) -> None:
         self.here.scope.seen[array, geometry] = seen
 
-    def is_traced(self, x: Var, /) -> bool:
-        return x.value is None and (self.now is None or values_of(self.here, x) is None)
-
     def to_numpy(self, x: Var, /) -> np.ndarray:
         known = None if x.value is not None or self.now is None else values_of(self.here, x)
         return x.known() if known is None else known
