@@ -8,7 +8,7 @@ from typing import Any
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.tracing import program_backend
 from tensorgraft.source.targets import Target
-from tensorgraft.source.trace import Block, Call, Frame, Step, Trace, Tree, Var, variables
+from tensorgraft.source.trace import Block, Call, Frame, Step, Trace, Tree, Var, prune, variables
 from tensorgraft.source.words import WORDS
 from tensorgraft.source.writing import CannotBeSaidError, bound
 
@@ -22,6 +22,7 @@ def expand(trace: Trace, target: Target) -> None:
     expander.frame(trace.root)
     trace.result = expander.substituted(trace.result)
     trace.written = expander.substituted(trace.written)
+    prune(trace)
 
 
 class _Expander:
@@ -57,7 +58,7 @@ class _Expander:
                 continue
             expanded = list(self.calls([call], call.place))
             if len(expanded) > MOST:
-                arguments = list(bound(call.method, call.args, call.kwargs).items())
+                arguments = [(n, self.substituted(v)) for n, v in bound(call.method, call.args, call.kwargs).items()]
                 result = self.substituted(call.outcome)
                 calls.append(Frame(call.method, "", expanded, arguments, result, call.names, call.place))
             else:

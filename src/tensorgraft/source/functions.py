@@ -25,7 +25,7 @@ from tensorgraft.hub.operations import operations
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE
 from tensorgraft.source.merging import Extent, Merger, Quantity
 from tensorgraft.source.sizes import Sizes
-from tensorgraft.source.trace import Block, Frame, Step, Trace, Var, given, steps, variables
+from tensorgraft.source.trace import Block, Frame, Step, Trace, Var, given, prune, steps, variables
 from tensorgraft.source.words import WORDS
 
 CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "Identity"})
@@ -54,6 +54,7 @@ class Function:
     arguments: list[Var]
     argument_names: list[str]
     parameters: dict[Var, Path]  # where its own are, from its module
+    buffers: set[Var]  # those of them that are not trained
     calls: list[Step | Repeat]
     results: list[Var]
     statics: dict[str, Any] = field(default_factory=dict)  # name -> its value in the first call
@@ -96,15 +97,16 @@ class _Builder:
             self.paths[v].append(tuple(path.split(".")))
         for path, canonical in trace.aliases.items():
             self.paths[owned[canonical]].append(tuple(path.split(".")))
+        self.buffers = set(trace.buffers.values())
         self.functions: list[Function] = []
         self.names: set[str] = set()
 
     def build(self) -> list[Function]:
         root = self.trace.root
-        _prune(root, {*variables(self.trace.result), *variables(self.trace.written)})
+        prune(self.trace)
         counts = Counter(f.kind for f in _frames(root))
         self.splice(root, (), counts)
-        _prune(root, {*variables(self.trace.result), *variables(self.trace.written)})
+        prune(self.trace)
         self.flow(root)
         levels: dict[int, list[Frame]] = defaultdict(list)
         _height(root, levels)
@@ -130,6 +132,7 @@ class _Builder:
                 own = tuple(call.path.split(".")) if call.path else ()
                 below = path if not call.is_module else own
                 self.splice(call, below, counts)
+                self.absorb(call)
                 if not self.worthy(call, own, path, counts):
                     if call.calls and call.names and not _named(call.calls[-1]):
                         call.calls[-1].names = call.names
@@ -137,6 +140,12 @@ class _Builder:
                     continue
             calls.append(call)
         frame.calls = calls
+
+    def absorb(self, frame: Frame) -> None:
+        """A module that only calls one function is that function."""
+        inner = frame.calls[0] if len(frame.calls) == 1 else None
+        if frame.is_module and isinstance(inner, Frame) and not inner.is_module:
+            frame.calls = inner.calls
 
     def worthy(self, frame: Frame, own: Path, around: Path, counts: Counter[str]) -> bool:
         if not frame.calls or (frame.kind in CONTAINERS and frame.is_module):
@@ -233,15 +242,17 @@ class _Builder:
         outputs = self.common_outputs(bodies)
         if len(bodies) == 1:
             calls, arguments, parameters = first.calls, first.inputs, first.parameters
+            buffers = {v for v in parameters if v in self.buffers}
             n = self.each
             results = outputs[0]
             originals = [first.calls]
         else:
-            m = Merger(copies=True, each=self.each, ranks=first.any_rank)
+            m = Merger(each=self.each, ranks=first.any_rank)
             n = self.each * len(bodies)
             arguments = [m.var(vs) for vs in zip(*(b.inputs for b in bodies), strict=True)]
             by_path = [{p: v for v, p in b.parameters.items()} for b in bodies]
             parameters = {m.var([d[p] for d in by_path]): p for p in by_path[0]}
+            buffers = {v for v, p in parameters.items() if by_path[0][p] in self.buffers}
             calls = [_merged(m, calls) for calls in zip(*(b.calls for b in bodies), strict=True)]
             results = [m.var(vs) for vs in zip(*outputs, strict=True)]
             originals = [b.calls for b in bodies]
@@ -253,6 +264,7 @@ class _Builder:
             arguments,
             first.names,
             parameters,
+            buffers,
             calls,
             results,
             place=first.frame.place,
@@ -453,20 +465,6 @@ def _height(frame: Frame, levels: dict[int, list[Frame]]) -> int:
     height = 1 + max((_height(c, levels) for c in frame.calls if isinstance(c, Frame)), default=-1)
     levels[height].append(frame)
     return height
-
-
-def _prune(frame: Frame, needed: set[Var]) -> None:
-    """Without calls whose results nobody uses; `needed` grows by what the rest uses."""
-    kept: list[Step | Frame] = []
-    for call in reversed(frame.calls):
-        if isinstance(call, Frame):
-            _prune(call, needed)
-            if call.calls:
-                kept.append(call)
-        elif not needed.isdisjoint(variables(call.outcome)):
-            needed.update(variables([call.args, call.kwargs]))
-            kept.append(call)
-    frame.calls = kept[::-1]
 
 
 def _fold(function: Function) -> None:

@@ -71,15 +71,14 @@ def same(a: Any, b: Any) -> bool:
 
 
 class Merger:
-    """Walks along several trees at once. Arrays of the first one stand for those of all."""
+    """Walks along several trees at once, and makes one of them, with arrays of its own."""
 
-    def __init__(self, copies: bool = False, each: int = 1, ranks: bool = False) -> None:
-        """`copies`: the merged arrays are new ones, and the first tree stays as it is. `each`: how many values a number
+    def __init__(self, each: int = 1, ranks: bool = False) -> None:
+        """`each`: how many values a number
         of one tree has already. `ranks`: arrays may have other numbers of axes; that of the merged one does not count."""
         self.each, self.ranks = each, ranks
         self.counterparts: dict[Var, tuple[Var, ...]] = {}
         self.merged: dict[Var, Var] = {}
-        self.copies = copies
         self.at = ""
 
     def differ(self, what: str) -> PartingError:
@@ -98,11 +97,7 @@ class Merger:
                 self.merged[first] = Var((Ellipsis,), first.dtype)  # type: ignore[arg-type]
                 return self.merged[first]
             shape = tuple(self.number(extents) for extents in zip(*(v.shape for v in variables), strict=True))
-            if self.copies:
-                self.merged[first] = Var(shape, first.dtype, first.value)
-            else:
-                first.shape = shape
-                self.merged[first] = first
+            self.merged[first] = Var(shape, first.dtype, first.value)
         elif any(a is not b for a, b in zip(known, variables, strict=True)):
             raise self.differ("other arrays are used at other sizes")
         return self.merged[first]
@@ -189,17 +184,20 @@ def merge(traces: Sequence[Trace]) -> Trace:
     """One trace. Raises PartingError where they differ in more than numbers."""
     first = traces[0]
     m = Merger()
-    m.tree([list(t.parameters.values()) for t in traces])
-    m.tree([list(t.buffers.values()) for t in traces])
+    owned = {
+        kind: {path: m.var([getattr(t, kind)[path] for t in traces]) for path in getattr(first, kind)}
+        for kind in ("parameters", "buffers")
+    }
     arguments = [(n, m.tree([t.arguments[i][1] for t in traces])) for i, (n, _) in enumerate(first.arguments)]
-    if first.key is not None:
-        m.var([t.key for t in traces if t.key is not None])
+    key = None if first.key is None else m.var([t.key for t in traces if t.key is not None])
     root = m.frame([t.root for t in traces])
     result = m.tree([t.result for t in traces])
     written = m.tree([t.written for t in traces])
     return Trace(
         **{
             **vars(first),
+            **owned,
+            "key": key,
             "root": root,
             "arguments": arguments,
             "result": result,

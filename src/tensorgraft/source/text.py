@@ -4,57 +4,35 @@ from __future__ import annotations
 
 import ast
 import inspect
-import itertools
 import subprocess
 from typing import Any
 
 from tensorgraft.source.expressions import literal, name, text
 from tensorgraft.source.functions import Function
 from tensorgraft.source.merging import Extent
+from tensorgraft.source.styles import Definition, Style
 from tensorgraft.source.targets import Target
-from tensorgraft.source.trace import Trace, Var, variables
-from tensorgraft.source.writing import Needs, Statement, Style, write_function
+from tensorgraft.source.trace import Trace, Var
+from tensorgraft.source.writing import Statement, write_function
+
+LOADING = "from safetensors.numpy import load_file, save_file"
 
 
-def labels_of(trace: Trace) -> dict[tuple[int, ...], str]:
-    """Names of the sizes that may change: by their values in all traces."""
-    labels: dict[tuple[int, ...], str] = {}
-    for _, tree in trace.arguments:
-        for v in variables(tree):
-            usual = {
-                2: ["batch", "length"],
-                3: ["batch", "length", "width"],
-                4: ["batch", "channels", "height", "width"],
-            }
-            for axis, extent in enumerate(v.shape):
-                if isinstance(extent, Extent) and extent.values not in labels:
-                    base = usual.get(v.ndim, ["batch"])[axis] if axis < len(usual.get(v.ndim, ["batch"])) else "size"
-                    taken = set(labels.values())
-                    labels[extent.values] = next(
-                        c for c in itertools.chain([base], (f"{base}{i}" for i in itertools.count(2))) if c not in taken
-                    )
-    return labels
-
-
-def write(trace: Trace, functions: list[Function], target: Target, header: str) -> str:
+def write(trace: Trace, functions: list[Function], style: Style, header: str) -> str:
     """The text of the file, formatted."""
-    style = Style(target, labels_of(trace), set(), set(trace.buffers.values()))
-    style.taken = {*target.imports, *(f.name for f in functions), "params", "buffers"}
-    for f in functions:
-        owned = set(f.parameters)
-        style.functions[f] = Needs(bool(owned - style.buffers), bool(owned & style.buffers))
-    bodies: list[str] = []
+    target = style.target
     used: set[str] = set()
-    for f in functions:
-        is_root = f is functions[-1]
-        lines = _function(f, style, trace if is_root else None, used)
-        bodies.append(lines)
+    bodies = [_function(f, style, trace if f is functions[-1] else None, used) for f in functions]
     constants = [f"{n} = {text(e)}" for n, e in style.constants.values()]
     for _, e in style.constants.values():
         used |= _names(e)
     helpers = _helpers(target, used)
-    imports = [line for n, line in target.imports.items() if n in used]
-    parts = [f'"""{header}"""', "\n".join(imports), "\n".join(constants), *helpers, *bodies]
+    loading = style.loading(trace)
+    for part in [*bodies, *loading]:
+        used |= _names(ast.parse(part))
+    available = {**target.imports, "np": "import numpy as np", "load_file": LOADING, "save_file": LOADING}
+    imports = dict.fromkeys(line for n, line in available.items() if n in used)
+    parts = [f'"""{header}"""', "\n".join(imports), "\n".join(constants), *helpers, *bodies, *loading]
     return formatted("\n\n\n".join(p for p in parts if p) + "\n")
 
 
@@ -64,32 +42,20 @@ def _function(f: Function, style: Style, trace: Trace | None, used: set[str]) ->
     if trace is not None:
         result = trace.result
         if trace.written:
-            result = (trace.result, _nested({p: trace.written.get(p, v) for p, v in trace.buffers.items()}))
-    statements, about = write_function(f, style, result, root=trace is not None)
-    needs = style.functions[f]
-    parameters = []
-    roots = ("params", "buffers") if trace is not None else ("p", "b")
-    if needs.parameters:
-        parameters.append(f"{roots[0]}: dict")
-    if needs.buffers:
-        parameters.append(f"{roots[1]}: dict")
-    parameters += [f"{n}: {target.array}" for n in about["names"]]
-    parameters += [f"{n}: {type(_plain(v)).__name__}" for n, v in f.statics.items()]
+            result = style.stateful_result(trace)
+    statements, names = write_function(f, style, result, root=trace is not None)
+    parameters = [f"{n}: {target.array}" for n in names]
+    parameters += [f"{n}: {_type(v)}" for n, v in f.statics.items()]
     used |= _names(name(target.array))
     for s in statements:
         used |= _names(s.node)
-    returns = target.array if result is None and len(f.results) == 1 else None
-    lines = [f"def {f.name}({', '.join(parameters)}){f' -> {returns}' if returns else ''}:"]
-    doc = _doc(f, style, about["names"])
-    if doc:
-        lines.append(f'    """{doc}"""')
-    for s in statements:
-        lines += ["    " + line for line in _lines(s)]
-    return "\n".join(lines)
+    returns = target.array if result is None and len(f.results) == 1 else ""
+    body = [line for s in statements for line in _lines(s)]
+    return style.definition(f, Definition(parameters, returns, _doc(f, style, names), body, trace is not None))
 
 
-def _plain(v: Any) -> Any:
-    return int(v) if isinstance(v, Extent) else v
+def _type(v: Any) -> str:
+    return "int" if isinstance(v, Extent) else type(v).__name__
 
 
 def _doc(f: Function, style: Style, names: list[str]) -> str:
@@ -105,10 +71,9 @@ def _doc(f: Function, style: Style, names: list[str]) -> str:
     def shape(v: Var) -> str:
         return f"({', '.join(map(size, v.shape))}{',' * (v.ndim == 1)})"
 
-    shapes = ", ".join(f"{k} {shape(v)}" for k, v in zip(names, f.arguments, strict=True))
-    what = f.doc.strip().rstrip(".").replace("\\", "\\\\") if f.doc else ""
-    what = f"{what}: " if what else ""
-    return f"{what}{shapes}." if shapes else what
+    shapes = ", ".join(f"{k}: {shape(v)}" for k, v in zip(names, f.arguments, strict=True))
+    what = f.doc.strip().rstrip(".").replace("\\", "\\\\").replace('"', "'")
+    return "\n\n".join(part for part in (what and f"{what}.", shapes) if part)
 
 
 def _lines(s: Statement) -> list[str]:
@@ -116,17 +81,6 @@ def _lines(s: Statement) -> list[str]:
     if s.comment and len(lines) == 1 and len(lines[0]) + len(s.comment) < 90:
         lines[0] += f"  # {s.comment}"
     return lines
-
-
-def _nested(flat: dict[str, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for path, v in flat.items():
-        at = tree
-        *parts, last = path.split(".")
-        for part in parts:
-            at = at.setdefault(part, {})
-        at[last] = v
-    return tree
 
 
 def _names(node: ast.AST) -> set[str]:

@@ -37,6 +37,7 @@ class Frame:
     doc: str = ""  # the first sentence of its docstring, if it has one
     path: str = ""  # of a module, from the program: "transformer.h.0"
     is_module: bool = False  # it may have parameters of its own, under its path
+    left: tuple[Var, ...] = ()  # what was made in it and is used outside, beside its result: state, entries of a cache
 
 
 @dataclass(eq=False)
@@ -55,6 +56,7 @@ class Trace:
     weights: dict[str, np.ndarray]  # the values of parameters and buffers
     key: Var | None = None  # where the random numbers come from, if there are some
     training: bool = False
+    notes: list[str] = field(default_factory=list)  # what is to be said of it in the report, a sentence each
     containers: dict[str, str] = field(default_factory=dict)  # path of a module -> its class; "list" for lists of them
 
 
@@ -74,14 +76,33 @@ def taken(call: Step | Frame) -> Iterator[Var]:
         for inner in call.calls:
             yield from (v for v in taken(inner) if v not in own)
             own.update(given(inner))
-        yield from (v for v in variables(call.result) if v not in own)
+        yield from (v for v in variables([call.result, call.left]) if v not in own)
     else:
         yield from variables([call.args, call.kwargs])
 
 
 def given(call: Step | Frame) -> Iterator[Var]:
     """The arrays that a call makes for those around it."""
-    return variables(call.result if isinstance(call, Frame) else call.outcome)
+    return variables([call.result, call.left] if isinstance(call, Frame) else call.outcome)
 
 
-__all__ = ["Block", "Frame", "Step", "Trace", "Tree", "Var", "given", "steps", "taken", "variables"]
+def prune(trace: Trace) -> None:
+    """Leave out calls whose results nobody uses: all operations are pure."""
+    _prune(trace.root, {*variables(trace.result), *variables(trace.written)})
+
+
+def _prune(frame: Frame, needed: set[Var]) -> None:
+    """Without calls whose results nobody uses; `needed` grows by what the rest uses."""
+    kept: list[Step | Frame] = []
+    for call in reversed(frame.calls):
+        if isinstance(call, Frame):
+            _prune(call, needed)
+            if call.calls:
+                kept.append(call)
+        elif not needed.isdisjoint(variables(call.outcome)):
+            needed.update(variables([call.args, call.kwargs]))
+            kept.append(call)
+    frame.calls = kept[::-1]
+
+
+__all__ = ["Block", "Frame", "Step", "Trace", "Tree", "Var", "given", "prune", "steps", "taken", "variables"]

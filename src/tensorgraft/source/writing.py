@@ -13,8 +13,8 @@ import inspect
 import itertools
 import keyword
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,13 +24,18 @@ from tensorgraft.source.expressions import fill, literal, name, repeated, text
 from tensorgraft.source.functions import Function, Invoke, Repeat, Static
 from tensorgraft.source.merging import Extent, Quantity
 from tensorgraft.source.sizes import Sizes
-from tensorgraft.source.targets import Target
+from tensorgraft.source.styles import Style
 from tensorgraft.source.trace import Block, Step, Var, variables
 from tensorgraft.source.words import WORDS
 
 LONGEST = 76  # characters of an expression that is written inside another one
 _RESERVED = frozenset({*keyword.kwlist, *dir(builtins), "p", "b", "key", "_"})
 _NOUNS = {"matmul": "product", "sum": "total", "add": "total", "subtract": "difference", "multiply": "product"}
+_NAMES = {
+    **dict.fromkeys(["layer_norm", "rms_norm", "batch_norm", "group_norm"], "normed"),
+    **dict.fromkeys(["matmul", "linear"], "projected"),
+    "softmax": "weights",
+}
 _MOVING = frozenset({"reshape", "permute_dims", "split", "getitem", "concat", "conv", "einsum", "flatten", "attend"})
 
 
@@ -49,27 +54,6 @@ class _Again(Exception):
 class Statement:
     node: ast.stmt
     comment: str = ""
-
-
-@dataclass
-class Style:
-    """How parameters and functions are written: as functions of nested dictionaries."""
-
-    target: Target
-    labels: dict[tuple[int, ...], str]  # names of sizes, by their values in all traces
-    lists: set[tuple[str, ...]]  # paths of parameters that are lists
-    buffers: set[Var]
-    functions: dict[Function, Needs] = field(default_factory=dict)
-    taken: set[str] = field(default_factory=set)  # names at the top of the file
-    constants: dict[Any, tuple[str, ast.expr]] = field(default_factory=dict)
-
-
-@dataclass
-class Needs:
-    """What a function takes beside its arrays."""
-
-    parameters: bool
-    buffers: bool
 
 
 def bound(method: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -91,14 +75,14 @@ def defaults(method: str) -> dict[str, Any]:
 
 def write_function(
     function: Function, style: Style, result: Any = None, root: bool = False
-) -> tuple[list[Statement], dict[str, Any]]:
-    """(statements of the body, what its signature needs). `result`: a tree to return instead of `function.results`;
+) -> tuple[list[Statement], list[str]]:
+    """(statements of the body, names of the arguments). `result`: a tree to return instead of `function.results`;
     `root`: it is the program itself."""
     kept: set[Var] = set()
     while True:
         writer = FunctionWriter(function, style, kept, root)
         try:
-            return writer.write(result), {"names": writer.argument_names}
+            return writer.write(result), writer.argument_names
         except _Again as again:
             if again.v in kept:
                 raise
@@ -109,7 +93,7 @@ class FunctionWriter:
     """`Writing` of one function."""
 
     def __init__(self, function: Function, style: Style, kept: set[Var], root: bool) -> None:
-        self.roots = ("params", "buffers") if root else ("p", "b")
+        self.is_root = root
         self.function, self.style, self.target, self.kept = function, style, style.target, kept
         self.statements: list[Statement] = []
         self.names: dict[Var, str] = {}  # of what is assigned
@@ -179,6 +163,10 @@ class FunctionWriter:
         v = self.holder.get(candidate)
         return v is None or (self.remaining[v] <= 0 and not any(v in refs for _, refs in self.pending.values()))
 
+    def fresh(self, *candidates: str) -> str:
+        """The first of these names that nothing has."""
+        return next(c for c in candidates if c not in self.reserved and c not in self.holder and c not in _RESERVED)
+
     def bind(self, v: Var, base: str) -> str:
         base = base.strip("_") or "x"
         if not base.isidentifier():
@@ -191,6 +179,15 @@ class FunctionWriter:
                 self.holder[candidate] = v
                 return candidate
         raise AssertionError
+
+    def other_name(self, call: Step, base: str) -> str:
+        """Where the user's name is that of something else still."""
+        if self.free(base):
+            return base
+        if isinstance(call, Invoke) and call.path and not call.path[-1].isdigit() and self.free(call.path[-1]):
+            return call.path[-1]
+        other = _NAMES.get(call.method, base)
+        return other if self.free(other) else base
 
     def base_name(self, v: Var, call: Step, position: int) -> str:
         if position < len(call.names) and call.names[position]:
@@ -216,7 +213,7 @@ class FunctionWriter:
 
     def label(self, v: Var, axis: int, extent: Extent) -> ast.expr:
         n = len(next(iter(self.style.labels), ()))
-        text_of = self.style.labels.get(extent.values[:n]) or f"size_{len(self.used_labels)}"
+        text_of = self.style.labels.get(extent.values[:n]) or ("width" if axis == v.ndim - 1 else "size")
         known = next((k for k, (u, i) in self.used_labels.items() if u.shape[i].values == extent.values), None)
         if known is not None:
             return ast.Name(known)
@@ -295,7 +292,7 @@ class FunctionWriter:
         if v.value is not None:
             return self.constant(v)
         if v in self.function.parameters:
-            return self.parameter(v)
+            return self.style.parameter(self, v)
         if v in self.pending:
             if v in self.spent:
                 raise _Again(v)
@@ -310,15 +307,6 @@ class FunctionWriter:
             raise AssertionError(f"{self.function.name}: {v} has no name any more")
         self.refs.add(v)
         return ast.Name(at)
-
-    def parameter(self, v: Var) -> ast.expr:
-        return self.at_path(self.roots[v in self.style.buffers], self.function.parameters[v])
-
-    def at_path(self, root: str, path: Iterable[str]) -> ast.expr:
-        node: ast.expr = ast.Name(root)
-        for part in path:
-            node = ast.Subscript(node, ast.Constant(int(part) if part.isdigit() else part))
-        return node
 
     def constant(self, v: Var) -> ast.expr:
         value = v.value
@@ -418,7 +406,7 @@ class FunctionWriter:
             taken[0] += 1
             if self.remaining[tree] <= 0:
                 return ast.Name("_")
-            return ast.Name(self.bind(tree, self.base_name(tree, call, position)))
+            return ast.Name(self.bind(tree, self.other_name(call, self.base_name(tree, call, position))))
 
         node = ast.Assign([target(outcome)], expression)
         self.emit(node, self.shapes(call))
@@ -464,22 +452,13 @@ class FunctionWriter:
         return rule(self, **arguments)
 
     def invocation(self, call: Invoke) -> ast.expr:
-        function = call.function
-        needs = self.style.functions[function]
-        args: list[ast.expr] = []
-        if call.path is not None:
-            if needs.parameters:
-                args.append(self.at_path(self.roots[0], call.path))
-            if needs.buffers:
-                args.append(self.at_path(self.roots[1], call.path))
-        args += [self(v) for v in call.args]
+        callee, args = self.style.callee(self, call)
         keywords = [ast.keyword(k, self(v)) for k, v in call.statics.items()]
-        return ast.Call(ast.Name(function.name), args, keywords)
+        return ast.Call(callee, [*args, *(self(v) for v in call.args)], keywords)
 
     def repeat(self, row: Repeat) -> None:
         first, last = row.invokes[0], row.invokes[-1]
         self.current = first
-        needs = self.style.functions[first.function]
         carried = {j: k for k, j in row.carried}
         names: dict[int, str] = {}
         for j, k in carried.items():  # what goes round has one name
@@ -493,22 +472,7 @@ class FunctionWriter:
             value = self(v)
             names[j] = self.bind(v, hint or "x")
             self.emit(ast.Assign([ast.Name(names[j])], value))
-        args: list[ast.expr] = []
-        iterables: list[tuple[str, ast.expr]] = []
-        stop = row.first + len(row.invokes)
-        for needed, root, each in (
-            (needs.parameters, self.roots[0], "block"),
-            (needs.buffers, self.roots[1], "state"),
-        ):
-            if not needed:
-                continue
-            title = next(c for c in (each, f"{each}_p", f"{each}_params")
-                         if c not in self.reserved and c not in self.holder)  # fmt: skip
-            whole = self.at_path(root, row.path)
-            if row.first or stop != self.length(row.path):
-                whole = ast.Subscript(whole, ast.Slice(literal(row.first) if row.first else None, literal(stop)))
-            iterables.append((title, whole))
-            args.append(ast.Name(title))
+        over, callee, args = self.style.row(self, row)
         for j, v in enumerate(first.args):
             args.append(ast.Name(names[j]) if j in names else self(v))
         for v in first.args:
@@ -517,16 +481,7 @@ class FunctionWriter:
         by_result = {k: names[j] for k, j in row.carried}
         targets: list[ast.expr] = [ast.Name(by_result.get(k, "_")) for k in range(len(first.outcome))]
         target = targets[0] if len(targets) == 1 else ast.Tuple(targets)
-        call = ast.Call(ast.Name(first.function.name), args, keywords)
-        if len(iterables) == 1:
-            over: tuple[ast.expr, ast.expr] = (ast.Name(iterables[0][0]), iterables[0][1])
-        elif iterables:
-            over = (
-                ast.Tuple([ast.Name(t) for t, _ in iterables]),
-                ast.Call(ast.Name("zip"), [e for _, e in iterables], [ast.keyword("strict", ast.Constant(True))]),
-            )
-        else:
-            over = (ast.Name("_"), ast.Call(ast.Name("range"), [literal(len(row.invokes))], []))
+        call = ast.Call(callee, args, keywords)
         loop = ast.For(over[0], over[1], [ast.Assign([target], call)], [])
         self.emit(loop)
         for k, j in row.carried:
@@ -534,13 +489,6 @@ class FunctionWriter:
             self.names[v] = names[j]
             self.holder[names[j]] = v
             self.add_sizes(v, False)
-
-    def length(self, path: tuple[str, ...]) -> int:
-        """How many modules are in a list."""
-        below = {
-            p[len(path)] for p in self.function.parameters.values() if p[: len(path)] == path and len(p) > len(path)
-        }
-        return len([x for x in below if x.isdigit()])
 
 
 def _plainly_equal(a: Any, b: Any) -> bool:

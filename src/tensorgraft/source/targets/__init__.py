@@ -63,6 +63,11 @@ class Target:
     shape: str = "x.shape"  # of an array, as a tuple of numbers
     infinity: str = 'float("inf")'
     nan: str = 'float("nan")'
+    load: str = "x"  # an array of NumPy as one of the framework, and back
+    save: str = "np.asarray(x)"
+    trains: bool = True  # the framework has derivatives
+    title: str = "JAX"
+    runner: str = "jax"
 
 
 def target(name: str) -> Target:

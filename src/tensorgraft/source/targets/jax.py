@@ -383,5 +383,6 @@ TARGET = Target(
     constant="jnp.array(x, dtype)",
     infinity="jnp.inf",
     nan="jnp.nan",
+    load="jnp.asarray(x)",
     helpers=helpers,
 )
