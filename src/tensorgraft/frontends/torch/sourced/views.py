@@ -103,7 +103,9 @@ def _plain(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
         elif i is not None:
             axis += 1
         out.append(i)
-    while out and (out[-1] is Ellipsis or (isinstance(out[-1], slice) and out[-1] == slice(None))):
+    if out and out[-1] is Ellipsis:
+        out.pop()
+    while out and Ellipsis not in out and isinstance(out[-1], slice) and out[-1] == slice(None):
         out.pop()
     return tuple(out)
 
