@@ -54,6 +54,7 @@ class Function:
     arguments: list[Var]
     argument_names: list[str]
     parameters: dict[Var, Path]  # where its own are, from its module
+    buffers: set[Var]  # those of them that are not trained
     calls: list[Step | Repeat]
     results: list[Var]
     statics: dict[str, Any] = field(default_factory=dict)  # name -> its value in the first call
@@ -96,6 +97,7 @@ class _Builder:
             self.paths[v].append(tuple(path.split(".")))
         for path, canonical in trace.aliases.items():
             self.paths[owned[canonical]].append(tuple(path.split(".")))
+        self.buffers = set(trace.buffers.values())
         self.functions: list[Function] = []
         self.names: set[str] = set()
 
@@ -130,6 +132,7 @@ class _Builder:
                 own = tuple(call.path.split(".")) if call.path else ()
                 below = path if not call.is_module else own
                 self.splice(call, below, counts)
+                self.absorb(call)
                 if not self.worthy(call, own, path, counts):
                     if call.calls and call.names and not _named(call.calls[-1]):
                         call.calls[-1].names = call.names
@@ -137,6 +140,12 @@ class _Builder:
                     continue
             calls.append(call)
         frame.calls = calls
+
+    def absorb(self, frame: Frame) -> None:
+        """A module that only calls one function is that function."""
+        inner = frame.calls[0] if len(frame.calls) == 1 else None
+        if frame.is_module and isinstance(inner, Frame) and not inner.is_module:
+            frame.calls = inner.calls
 
     def worthy(self, frame: Frame, own: Path, around: Path, counts: Counter[str]) -> bool:
         if not frame.calls or (frame.kind in CONTAINERS and frame.is_module):
@@ -233,6 +242,7 @@ class _Builder:
         outputs = self.common_outputs(bodies)
         if len(bodies) == 1:
             calls, arguments, parameters = first.calls, first.inputs, first.parameters
+            buffers = {v for v in parameters if v in self.buffers}
             n = self.each
             results = outputs[0]
             originals = [first.calls]
@@ -242,6 +252,7 @@ class _Builder:
             arguments = [m.var(vs) for vs in zip(*(b.inputs for b in bodies), strict=True)]
             by_path = [{p: v for v, p in b.parameters.items()} for b in bodies]
             parameters = {m.var([d[p] for d in by_path]): p for p in by_path[0]}
+            buffers = {v for v, p in parameters.items() if by_path[0][p] in self.buffers}
             calls = [_merged(m, calls) for calls in zip(*(b.calls for b in bodies), strict=True)]
             results = [m.var(vs) for vs in zip(*outputs, strict=True)]
             originals = [b.calls for b in bodies]
@@ -253,6 +264,7 @@ class _Builder:
             arguments,
             first.names,
             parameters,
+            buffers,
             calls,
             results,
             place=first.frame.place,

@@ -35,11 +35,11 @@ class Nested(Style):
         super().__init__(target, trace, functions)
         self.taken |= {"params", "buffers"}
         self.needs = {
-            f: Needs(bool(set(f.parameters) - self.buffers), bool(set(f.parameters) & self.buffers)) for f in functions
+            f: Needs(bool(set(f.parameters) - f.buffers), bool(f.buffers)) for f in functions
         }
 
     def parameter(self, writer: FunctionWriter, v: Var) -> ast.expr:
-        return _at(self.roots(writer.is_root)[v in self.buffers], writer.function.parameters[v])
+        return _at(self.roots(writer.is_root)[v in writer.function.buffers], writer.function.parameters[v])
 
     def roots(self, is_root: bool) -> tuple[str, str]:
         return ("params", "buffers") if is_root else ("p", "b")

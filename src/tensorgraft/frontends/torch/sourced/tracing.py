@@ -26,7 +26,7 @@ from tensorgraft.frontends.torch.sourced import composites
 from tensorgraft.frontends.torch.sourced.backend import Recording, SourceBackend, source_backend
 from tensorgraft.frontends.torch.sourced.kernels import KERNELS
 from tensorgraft.frontends.torch.sourced.leaving import note_left
-from tensorgraft.frontends.torch.sourced.modules import DROPPED, Frames, arguments, pairs, tree
+from tensorgraft.frontends.torch.sourced.modules import DROPPED, Frames, arguments, doc_of, pairs, tree
 from tensorgraft.frontends.torch.sourced.values import values_of
 from tensorgraft.frontends.torch.sourced.watching import Watching
 from tensorgraft.hub import dtypes
@@ -79,7 +79,7 @@ def trace_module(
 
 
 def _trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], xp: SourceBackend, slot: Any) -> Trace:
-    root = Frame(type(module).__name__, "", is_module=True, doc=_doc(module))
+    root = Frame(type(module).__name__, "", is_module=True, doc=doc_of(module))
     parameters, buffers, aliases, weights = _state(module)
     capture = SourceCapture(xp)
     frames = Frames(xp, module)
@@ -121,11 +121,6 @@ def _trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
             weights, recording.key, module.training,
             {path: _container(m) for path, m in module.named_modules()},
         )  # fmt: skip
-
-
-def _doc(module: torch.nn.Module) -> str:
-    doc = (type(module).__dict__.get("__doc__") or "").strip().partition("\n\n")[0]
-    return " ".join(doc.split()).partition(". ")[0]
 
 
 def _container(module: torch.nn.Module) -> str:
