@@ -23,7 +23,7 @@ from tensorgraft.frontends.torch.core.values import array_now, looked_up
 from tensorgraft.frontends.torch.graph.pure import PureCapture
 from tensorgraft.frontends.torch.setup import install
 from tensorgraft.frontends.torch.sourced import composites
-from tensorgraft.frontends.torch.sourced.backend import Recording, SourceBackend, source_backend
+from tensorgraft.frontends.torch.sourced.backend import SourceRecording, SourceBackend, source_backend
 from tensorgraft.frontends.torch.sourced.kernels import KERNELS
 from tensorgraft.frontends.torch.sourced.leaving import note_left
 from tensorgraft.frontends.torch.sourced.modules import DROPPED, Frames, arguments, doc_of, pairs, tree
@@ -199,4 +199,4 @@ def _asked_for_values() -> Iterator[None]:
         torch.cuda.is_current_stream_capturing = original
 
 
-__all__ = ["TYPE", "Recording", "TracedValueError", "pairs", "trace_module", "variables"]
+__all__ = ["TYPE", "SourceRecording", "TracedValueError", "pairs", "trace_module", "variables"]

@@ -13,12 +13,12 @@ from tensorgraft.source.trace import Step
 from tensorgraft.source.words import WORDS
 
 if TYPE_CHECKING:
-    from tensorgraft.frontends.torch.sourced.backend import Recording
+    from tensorgraft.frontends.torch.sourced.backend import SourceRecording
 
 _LARGEST = 1 << 22  # elements
 
 
-def values_of(recording: Recording, x: Var) -> np.ndarray | None:
+def values_of(recording: SourceRecording, x: Var) -> np.ndarray | None:
     """The values of an array, None for one that depends on arguments, weights or random numbers."""
     known = recording.values
     stack = [x]
