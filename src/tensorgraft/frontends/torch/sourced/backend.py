@@ -48,7 +48,8 @@ class SourceRecording:
         self.halted: set[Var] = set()  # that would have one, and were computed where gradients are off
         self.key: Var | None = None  # that of the whole trace, if one was asked for
         self.place: str = ""
-        self.closed: set[int] = set()
+        self.given: dict[Var, np.ndarray] = {}  # the values of arguments and weights, for checks alone
+        self.notes: dict[str, None] = {}
 
     def scopes(self) -> Iterator[Scope]:
         scope: Scope | None = self.scope

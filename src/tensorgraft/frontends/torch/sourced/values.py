@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 _LARGEST = 1 << 22  # elements
 
 
-def values_of(recording: SourceRecording, x: Var) -> np.ndarray | None:
-    """The values of an array, None for one that depends on arguments, weights or random numbers."""
-    known = recording.values
+def values_of(recording: SourceRecording, x: Var, given: dict[Var, np.ndarray] | None = None) -> np.ndarray | None:
+    """The values of an array, None for one that depends on arguments, weights (but those that are `given`) or random
+    numbers."""
+    known: dict[Var, np.ndarray | None] = recording.values if given is None else {**given}
     stack = [x]
     while stack:
         v = stack[-1]
