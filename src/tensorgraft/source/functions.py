@@ -104,9 +104,11 @@ class _Builder:
     def build(self) -> list[Function]:
         root = self.trace.root
         prune(self.trace)
+        self.hints = {v: path.rsplit(".", 1)[-1] for path, v in self.trace.written.items()}
         counts = Counter(f.kind for f in _frames(root))
         self.splice(root, (), counts)
         prune(self.trace)
+        self.hint(root)
         self.flow(root)
         levels: dict[int, list[Frame]] = defaultdict(list)
         _height(root, levels)
@@ -160,6 +162,14 @@ class _Builder:
         return frame.is_module and len(parameters) > 1 and counts[frame.kind] > 1
 
     # ---- what goes in and out --------------------------------------------------------------------------------------
+
+    def hint(self, frame: Frame) -> None:
+        """State that is written has the name of the buffer."""
+        for step in steps(frame):
+            arrays = list(variables(step.outcome))
+            if any(v in self.hints for v in arrays):
+                names = [*step.names, *[""] * (len(arrays) - len(step.names))]
+                step.names = tuple(n or self.hints.get(v, "") for n, v in zip(names, arrays, strict=True))
 
     def flow(self, root: Frame) -> None:
         """`inputs` and `outputs` of each frame: arrays made outside and used inside, and the other way round."""
@@ -277,7 +287,7 @@ class _Builder:
                 tuple(body.inputs),
                 {},
                 tuple(outputs[i]),
-                body.frame.names,
+                self.outcome_names(body.frame, outputs[i]),
                 body.frame.place,
                 function=function,
                 path=body.path if body.frame.is_module else None,
@@ -285,6 +295,13 @@ class _Builder:
             )
         function.statics = {name: values[0] for name, values in statics.items()}
         return function
+
+    def outcome_names(self, frame: Frame, outputs: list[Var]) -> tuple[str, ...]:
+        results = list(variables(frame.result))
+        names = dict(zip(results, frame.names, strict=False)) if len(results) == len(frame.names) else {}
+        if len(frame.names) == 1 and results:
+            names = {results[0]: frame.names[0]}
+        return tuple(names.get(v) or self.hints.get(v, "") for v in outputs)
 
     def common_outputs(self, bodies: list[_Body]) -> list[list[Var]]:
         """Of each body the arrays that any of them gives, in one order."""
@@ -304,6 +321,8 @@ class _Builder:
         def tell(tree: Any, trees: list[Any], name: str) -> Any:
             if _said(tree, Sizes(seen)):
                 return tree
+            if name == "shape" and isinstance(tree, tuple) and sum(isinstance(d, Extent) for d in tree) == 1:
+                return tree  # -1
             if isinstance(tree, dict):
                 return {k: tell(tree[k], [t[k] for t in trees], k) for k in tree}
             if isinstance(tree, list | tuple) and any(isinstance(x, Var | Block) for x in tree):

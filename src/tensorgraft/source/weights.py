@@ -90,7 +90,7 @@ def write_weights(weights: Mapping[str, np.ndarray], path: str) -> None:
     """A safetensors file."""
     from safetensors.numpy import save
 
-    replace_file(path, save({name: np.ascontiguousarray(w) for name, w in weights.items()}))
+    replace_file(path, save({name: np.array(w, order="C") for name, w in weights.items()}))
 
 
 def replace_file(path: str, data: bytes) -> None:

@@ -61,7 +61,10 @@ class SourceCapture(PureCapture):
 
 
 def trace_module(
-    module: torch.nn.Module, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, training: bool | None = None
+    module: torch.nn.Module,
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    training: bool | None = None,
 ) -> Trace:
     """The trace of `module(*args, **kwargs)`, whose arguments may be tensors, NumPy arrays, numbers, strings, and
     containers of them. `training`: in that mode, None: in the one it is in. The module is left as it is.
@@ -84,7 +87,9 @@ def trace_module(
             m.training = mode
 
 
-def _trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], xp: SourceBackend, slot: Any) -> Trace:
+def _trace(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], xp: SourceBackend, slot: Any
+) -> Trace:
     root = Frame(type(module).__name__, "", is_module=True, doc=doc_of(module))
     parameters, buffers, aliases, weights = _state(module)
     capture = SourceCapture(xp)
@@ -138,7 +143,9 @@ def _container(module: torch.nn.Module) -> str:
 def _result(xp: SourceBackend, out: Any, name: str) -> Any:
     result = tree(out)
     if result is DROPPED:
-        raise TypeError(f"{name} returns a {type(out).__module__}.{type(out).__qualname__}, which has no place in source")
+        raise TypeError(
+            f"{name} returns a {type(out).__module__}.{type(out).__qualname__}, which has no place in source"
+        )
 
     def stopped(x: Any) -> Any:
         if type(x) is Var:
@@ -196,7 +203,9 @@ def _asked_for_values() -> Iterator[None]:
                 break
             t = frame.f_locals.get("tensor")
             if isinstance(t, Tensor) and t.device.type == TYPE:
-                return cell_of(t).backend.is_traced(array_now(t)) and looked_up(cell_of(t).backend, array_now(t)) is None
+                return (
+                    cell_of(t).backend.is_traced(array_now(t)) and looked_up(cell_of(t).backend, array_now(t)) is None
+                )
             frame = frame.f_back
         return original()
 
