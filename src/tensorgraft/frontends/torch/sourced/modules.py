@@ -128,6 +128,7 @@ class Frames:
         frame = Frame(
             type(module).__name__, name, [], arguments(module, args, kwargs), (), here.names, here.place,
             " ".join(doc.split()).partition(". ")[0], path, is_module=True,
+            attributes={k: v for k, v in vars(module).items() if type(v) in (int, float) and not k.startswith("_")},
         )  # fmt: skip
         self.stack.append(path)
         seen: list[tuple[Any, Any, Any]] = []

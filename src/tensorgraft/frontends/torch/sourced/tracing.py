@@ -105,7 +105,7 @@ def _trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
         return Trace(
             "torch", type(module).__name__, root, root.arguments, result, parameters, buffers, written, aliases,
             weights, recording.key, module.training,
-            {path: _container(m) for path, m in module.named_modules()},
+            containers={path: _container(m) for path, m in module.named_modules()},
         )  # fmt: skip
 
 
