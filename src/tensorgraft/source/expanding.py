@@ -58,7 +58,7 @@ class _Expander:
                 continue
             expanded = list(self.calls([call], call.place))
             if len(expanded) > MOST:
-                arguments = list(bound(call.method, call.args, call.kwargs).items())
+                arguments = [(n, self.substituted(v)) for n, v in bound(call.method, call.args, call.kwargs).items()]
                 result = self.substituted(call.outcome)
                 calls.append(Frame(call.method, "", expanded, arguments, result, call.names, call.place))
             else:

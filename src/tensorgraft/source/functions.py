@@ -63,6 +63,7 @@ class Function:
     arguments: list[Var]
     argument_names: list[str]
     parameters: dict[Var, Path]  # where its own are, from its module
+    buffers: set[Var]  # those of them that are not trained
     calls: list[Step | Repeat]
     results: list[Var]
     statics: dict[str, Any] = field(default_factory=dict)  # name -> its value in the first call
@@ -131,17 +132,20 @@ class _Builder:
             self.paths[v].append(tuple(path.split(".")))
         for path, canonical in trace.aliases.items():
             self.paths[owned[canonical]].append(tuple(path.split(".")))
+        self.buffers = set(trace.buffers.values())
         self.functions: list[Function] = []
         self.names: set[str] = set()
 
     def build(self) -> list[Function]:
         root = self.trace.root
         prune(self.trace)
+        self.hints = {v: path.rsplit(".", 1)[-1] for path, v in self.trace.written.items()}
         if self.modules is not None:
             self.modules.look(self.trace, self.paths)
         counts = Counter(f.kind for f in _frames(root))
         self.splice(root, (), counts)
         prune(self.trace)
+        self.hint(root)
         self.flow(root)
         levels: dict[int, list[Frame]] = defaultdict(list)
         _height(root, levels)
@@ -167,6 +171,7 @@ class _Builder:
                 own = tuple(call.path.split(".")) if call.path else ()
                 below = path if not call.is_module else own
                 self.splice(call, below, counts)
+                self.absorb(call)
                 if not self.worthy(call, own, path, counts):
                     if call.calls and call.names and not _named(call.calls[-1]):
                         call.calls[-1].names = call.names
@@ -174,6 +179,12 @@ class _Builder:
                     continue
             calls.append(call)
         frame.calls = calls
+
+    def absorb(self, frame: Frame) -> None:
+        """A module that only calls one function is that function."""
+        inner = frame.calls[0] if len(frame.calls) == 1 else None
+        if frame.is_module and isinstance(inner, Frame) and not inner.is_module:
+            frame.calls = inner.calls
 
     def worthy(self, frame: Frame, own: Path, around: Path, counts: Counter[str]) -> bool:
         if not frame.calls:
@@ -193,6 +204,14 @@ class _Builder:
         return frame.is_module and len(parameters) > 1 and counts[frame.kind] > 1
 
     # ---- what goes in and out --------------------------------------------------------------------------------------
+
+    def hint(self, frame: Frame) -> None:
+        """State that is written has the name of the buffer."""
+        for step in steps(frame):
+            arrays = list(variables(step.outcome))
+            if any(v in self.hints for v in arrays):
+                names = [*step.names, *[""] * (len(arrays) - len(step.names))]
+                step.names = tuple(n or self.hints.get(v, "") for n, v in zip(names, arrays, strict=True))
 
     def flow(self, root: Frame) -> None:
         """`inputs` and `outputs` of each frame: arrays made outside and used inside, and the other way round."""
@@ -278,6 +297,7 @@ class _Builder:
         outputs = self.common_outputs(bodies)
         if len(bodies) == 1:
             calls, arguments, parameters = first.calls, first.inputs, first.parameters
+            buffers = {v for v in parameters if v in self.buffers}
             n = self.each
             results = outputs[0]
             originals = [first.calls]
@@ -287,6 +307,7 @@ class _Builder:
             arguments = [m.var(vs) for vs in zip(*(b.inputs for b in bodies), strict=True)]
             by_path = [{p: v for v, p in b.parameters.items()} for b in bodies]
             parameters = {m.var([d[p] for d in by_path]): p for p in by_path[0]}
+            buffers = {v for v, p in parameters.items() if by_path[0][p] in self.buffers}
             calls = [_merged(m, calls) for calls in zip(*(b.calls for b in bodies), strict=True)]
             results = [m.var(vs) for vs in zip(*outputs, strict=True)]
             originals = [b.calls for b in bodies]
@@ -301,6 +322,7 @@ class _Builder:
             arguments,
             first.names,
             parameters,
+            buffers,
             calls,
             results,
             place=first.frame.place,
@@ -319,7 +341,7 @@ class _Builder:
                 tuple(body.inputs),
                 {},
                 tuple(outputs[i]),
-                body.frame.names,
+                self.outcome_names(body.frame, outputs[i]),
                 body.frame.place,
                 function=function,
                 path=body.path if body.frame.is_module else None,
@@ -330,6 +352,13 @@ class _Builder:
         function.statics = {name: values[0] for name, values in statics.items()}
         function.config = {name: values[0] for name, values in config.items()}
         return function
+
+    def outcome_names(self, frame: Frame, outputs: list[Var]) -> tuple[str, ...]:
+        results = list(variables(frame.result))
+        names = dict(zip(results, frame.names, strict=False)) if len(results) == len(frame.names) else {}
+        if len(frame.names) == 1 and results:
+            names = {results[0]: frame.names[0]}
+        return tuple(names.get(v) or self.hints.get(v, "") for v in outputs)
 
     def common_outputs(self, bodies: list[_Body]) -> list[list[Var]]:
         """Of each body the arrays that any of them gives, in one order."""
@@ -356,6 +385,8 @@ class _Builder:
         def tell(tree: Any, trees: list[Any], name: str) -> Any:
             if _said(tree, Sizes(seen)):
                 return tree
+            if name == "shape" and isinstance(tree, tuple) and sum(isinstance(d, Extent) for d in tree) == 1:
+                return tree  # -1
             if isinstance(tree, dict):
                 return {k: tell(tree[k], [t[k] for t in trees], k) for k in tree}
             if isinstance(tree, list | tuple) and any(isinstance(x, Var | Block) for x in tree):

@@ -50,9 +50,12 @@ def functions(trace: Trace, target: Target) -> list[str]:
     parts = []
     if ties:
         parts.append(f"# parameters that are one array\nTIES = {ties!r}")
+    last = sorted({path.rsplit(".", 1)[-1] for path in trace.buffers})
+    among = "name.rsplit('.', 1)[-1] in BUFFERS"
+    if any(path.rsplit(".", 1)[-1] in last for path in trace.parameters):
+        last, among = list(trace.buffers), "name in BUFFERS"
     if stateful:
-        names = ",\n    ".join(map(repr, trace.buffers))
-        parts.append(f"# arrays that are not trained\nBUFFERS = frozenset({{\n    {names},\n}})")
+        parts.append(f"# arrays that are not trained\nBUFFERS = {set(last)!r}")
     parts += [NESTED, FLAT]
     tied = "    weights |= {path: weights[source] for path, source in TIES.items()}\n" if ties else ""
     if stateful:
@@ -60,8 +63,9 @@ def functions(trace: Trace, target: Target) -> list[str]:
 def load_weights(path: str) -> tuple[dict, dict]:
     """(parameters, buffers) of a safetensors file with the names of the original."""
     weights = {{name: {array} for name, x in load_file(path).items()}}
-{tied}    params = {{name: x for name, x in weights.items() if name not in BUFFERS}}
-    return nested(params), nested({{name: weights[name] for name in BUFFERS}})
+{tied}    buffers = {{name: x for name, x in weights.items() if {among}}}
+    params = {{name: x for name, x in weights.items() if name not in buffers}}
+    return nested(params), nested(buffers)
 ''')
     else:
         parts.append(f'''
@@ -86,7 +90,7 @@ def write_weights(weights: Mapping[str, np.ndarray], path: str) -> None:
     """A safetensors file."""
     from safetensors.numpy import save
 
-    replace_file(path, save({name: np.ascontiguousarray(w) for name, w in weights.items()}))
+    replace_file(path, save({name: np.array(w, order="C") for name, w in weights.items()}))
 
 
 def replace_file(path: str, data: bytes) -> None:

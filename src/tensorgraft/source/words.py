@@ -169,7 +169,10 @@ def einsum(xp: Any, equation: str, operands: tuple[Array, ...]) -> Array:
     terms, _, result = equation.replace(" ", "").partition("->")
     letters = terms.split(",")
     spare = iter("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    most = max((xp.ndim(x) - len(t.replace("...", "")) for t, x in zip(letters, operands, strict=True) if "..." in t), default=0)
+    most = max(
+        (xp.ndim(x) - len(t.replace("...", "")) for t, x in zip(letters, operands, strict=True) if "..." in t),
+        default=0,
+    )
     dots = "".join(c for c in spare if c not in equation)[:most]
     letters = [
         t.replace("...", dots[most - (xp.ndim(x) - len(t.replace("...", ""))) :] if "..." in t else "")
@@ -373,7 +376,12 @@ def max_pool(
     lead = xp.ndim(x) - len(window)
     ones = (1,) * lead
     return xp.reduce_window(
-        x, "max", ones + window, ones + stride, ((0, 0),) * lead + tuple(padding), ones + (dilation or (1,) * len(window))
+        x,
+        "max",
+        ones + window,
+        ones + stride,
+        ((0, 0),) * lead + tuple(padding),
+        ones + (dilation or (1,) * len(window)),
     )
 
 
@@ -425,6 +433,89 @@ def cross_entropy(
         return loss
     total = xp.sum(loss)
     return total if reduction == "sum" else xp.divide(total, xp.sum(counts))
+
+
+# ---- recurrence --------------------------------------------------------------------------------------------------------
+
+
+@word
+def lstm(
+    xp: Any,
+    x: Array,
+    h: Array,
+    c: Array,
+    w_ih: Array,
+    w_hh: Array,
+    b_ih: Array | None = None,
+    b_hh: Array | None = None,
+    w_hr: Array | None = None,
+    reverse: bool = False,
+) -> tuple[Array, Array, Array]:
+    """One layer in one direction (Hochreiter, Schmidhuber 1997): x (T, N, I), h (N, H), c (N, H), weights (4 H, I) and
+    (4 H, H) of the gates i, f, g, o, biases (4 H) -> (every h (T, N, H), the last h, the last c). `w_hr` (P, H) projects
+    h to P."""
+
+    def step(carry: tuple[Array, Array], gates: Array) -> tuple[tuple[Array, Array], Array]:
+        h, c = carry
+        i, f, g, o = xp.split(xp.add(gates, linear(xp, h, w_hh, b_hh)), (xp.shape(c)[1],) * 4, 1)
+        c = xp.add(xp.multiply(xp.sigmoid(f), c), xp.multiply(xp.sigmoid(i), xp.tanh(g)))
+        h = xp.multiply(xp.sigmoid(o), xp.tanh(c))
+        h = h if w_hr is None else linear(xp, h, w_hr)
+        return (h, c), h
+
+    (h, c), ys = xp.scan(step, (h, c), linear(xp, x, w_ih, b_ih), length=xp.shape(x)[0], reverse=reverse)
+    return ys, h, c
+
+
+@word
+def gru(
+    xp: Any,
+    x: Array,
+    h: Array,
+    w_ih: Array,
+    w_hh: Array,
+    b_ih: Array | None = None,
+    b_hh: Array | None = None,
+    reverse: bool = False,
+) -> tuple[Array, Array]:
+    """One layer in one direction (Cho et al. 2014): x (T, N, I), h (N, H), weights (3 H, I) and (3 H, H) of the gates r, z,
+    n, biases (3 H) -> (every h (T, N, H), the last h)."""
+
+    def step(h: Array, gates: Array) -> tuple[Array, Array]:
+        sizes = (xp.shape(h)[1],) * 3
+        r, z, n = xp.split(gates, sizes, 1)
+        of_h = xp.split(linear(xp, h, w_hh, b_hh), sizes, 1)
+        r, z = xp.sigmoid(xp.add(r, of_h[0])), xp.sigmoid(xp.add(z, of_h[1]))
+        n = xp.tanh(xp.add(n, xp.multiply(r, of_h[2])))
+        h = xp.add(xp.multiply(xp.subtract(1, z), n), xp.multiply(z, h))
+        return h, h
+
+    h, ys = xp.scan(step, h, linear(xp, x, w_ih, b_ih), length=xp.shape(x)[0], reverse=reverse)
+    return ys, h
+
+
+@word
+def rnn(
+    xp: Any,
+    x: Array,
+    h: Array,
+    w_ih: Array,
+    w_hh: Array,
+    b_ih: Array | None = None,
+    b_hh: Array | None = None,
+    activation: str = "tanh",
+    reverse: bool = False,
+) -> tuple[Array, Array]:
+    """One layer in one direction (Elman 1990): x (T, N, I), h (N, H), weights (H, I) and (H, H), biases (H) -> (every h
+    (T, N, H), the last h). `activation`: "tanh" or "relu"."""
+
+    def step(h: Array, given: Array) -> tuple[Array, Array]:
+        total = xp.add(given, linear(xp, h, w_hh, b_hh))
+        h = xp.tanh(total) if activation == "tanh" else xp.maximum(total, 0)
+        return h, h
+
+    h, ys = xp.scan(step, h, linear(xp, x, w_ih, b_ih), length=xp.shape(x)[0], reverse=reverse)
+    return ys, h
 
 
 # ---- attention ---------------------------------------------------------------------------------------------------------

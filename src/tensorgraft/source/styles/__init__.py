@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tensorgraft.source.functions import Function, Invoke, Repeat
-from tensorgraft.source.merging import Extent
+from tensorgraft.source.merging import Extent, same
 from tensorgraft.source.targets import Target
 from tensorgraft.source.trace import Trace, Var, variables
 
@@ -45,7 +45,6 @@ class Style:
 
     def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
         self.target, self.trace = target, trace
-        self.buffers = set(trace.buffers.values())
         self.labels = labels_of(trace)
         self.taken = {*target.imports, *(f.name for f in functions)}  # names at the top of the file
         self.constants: dict[Any, tuple[str, ast.expr]] = {}
@@ -81,6 +80,8 @@ def labels_of(trace: Trace) -> dict[tuple[int, ...], str]:
     usual = {2: ["batch", "length"], 3: ["batch", "length", "width"], 4: ["batch", "channels", "height", "width"]}
     for v in variables([tree for _, tree in trace.arguments]):
         names = usual.get(v.ndim, ["batch"])
+        if v.ndim == 4 and same(v.shape[2], v.shape[3]):
+            names = ["batch", "channels", "size", "size"]
         for axis, extent in enumerate(v.shape):
             if isinstance(extent, Extent) and extent.values not in labels:
                 base = names[axis] if axis < len(names) else "size"

@@ -90,7 +90,9 @@ def _expm1_like(name: str) -> Rule:
 
 
 def _angle(w: Writing, x: Var) -> ast.expr:
-    return w.fill("np.angle(x)" if dtypes.is_complex(x.dtype) else "np.arctan2(0 * x, x + 0)", x=x)
+    if dtypes.is_complex(x.dtype):
+        return w.fill("np.angle(x)", x=x)
+    return w.fill("np.where(np.isnan(x), x, np.pi * (x < 0)).astype(dtype)", x=x, dtype=x.dtype)
 
 
 # ---- reductions ------------------------------------------------------------------------------------------------------

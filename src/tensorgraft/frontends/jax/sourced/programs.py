@@ -26,7 +26,9 @@ from tensorgraft.source.trace import Trace
 Array = Any
 
 # What people call the argument that holds a model's arrays
-PARAMETERS = frozenset({"params", "parameters", "variables", "weights", "model", "module", "net", "network", "state_dict"})
+PARAMETERS = frozenset(
+    {"params", "parameters", "variables", "weights", "model", "module", "net", "network", "state_dict"}
+)
 _fresh = jax.make_user_context(None)  # so that no trace from before, which knows nothing of modules, is found again
 
 
@@ -131,7 +133,13 @@ def trace_function(
 
 
 def _traced(
-    program: _Program, watch: CallWatch, recording: Recording, calls: Any, results: Any, held: dict[int, Var], paths: Any
+    program: _Program,
+    watch: CallWatch,
+    recording: Recording,
+    calls: Any,
+    results: Any,
+    held: dict[int, Var],
+    paths: Any,
 ) -> Trace:
     inputs = program.inputs
     result, written = program.results(results)
@@ -262,7 +270,9 @@ class _Program:
             for path, holder, values in _variables(model):
                 for rest, x in values:
                     name = ".".join(map(str, (*path, *rest)))
-                    self.slots.append((name, self.inputs.add_held(name, x, isinstance(holder, parameter) and _is_inexact(x))))
+                    self.slots.append(
+                        (name, self.inputs.add_held(name, x, isinstance(holder, parameter) and _is_inexact(x)))
+                    )
             return
         leaves, structure = jax.tree.flatten(model)
         slots = [
@@ -283,7 +293,9 @@ class _Program:
             if after.same:
                 self.written = [n for n, (_, i) in enumerate(self.slots) if after.values[n] is not arrays[i]]
             else:
-                raise TypeError(f"{self.name} makes variables while it is called: call it once before, then it has them")
+                raise TypeError(
+                    f"{self.name} makes variables while it is called: call it once before, then it has them"
+                )
         else:
             model = None if self.template is None else _put(self.template, arrays)
             result = self.fn(*args, **kwargs) if model is None else getattr(model, self.method)(*args, **kwargs)

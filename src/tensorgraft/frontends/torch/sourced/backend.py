@@ -194,7 +194,10 @@ class SourceBackend(ProgramBackend):
         arrays = [x for x in operands if type(x) is Var]
         if len(operands) < 2 or all(x in scalars for x in arrays) or not any(x in scalars for x in arrays):
             return args
-        return (*args[: len(args) - len(operands)], *(scalars[x] if type(x) is Var and x in scalars else x for x in operands))
+        return (
+            *args[: len(args) - len(operands)],
+            *(scalars[x] if type(x) is Var and x in scalars else x for x in operands),
+        )
 
     # ---- what is known ---------------------------------------------------------------------------------------------
 
@@ -210,9 +213,6 @@ class SourceBackend(ProgramBackend):
 
     def remember(self, array: Var, geometry: Geometry, seen: Var) -> None:
         self.here.scope.seen[array, geometry] = seen
-
-    def is_traced(self, x: Var, /) -> bool:
-        return x.value is None and (self.now is None or values_of(self.here, x) is None)
 
     def to_numpy(self, x: Var, /) -> np.ndarray:
         known = None if x.value is not None or self.now is None else values_of(self.here, x)
@@ -234,7 +234,9 @@ class SourceBackend(ProgramBackend):
             if scope.around is None:
                 scope.key = recording.key = Var((2,), dtypes.uint32)
             else:
-                before = next(i for i in reversed(range(len(scope.around.calls))) if scope.around.calls[i] is scope.frame)
+                before = next(
+                    i for i in reversed(range(len(scope.around.calls))) if scope.around.calls[i] is scope.frame
+                )
                 scope.around.key, scope.key = self._split(scope.around, before)
         rest, key = Var((2,), dtypes.uint32), Var((2,), dtypes.uint32)
         step = Step("split_key", (scope.key,), {}, (rest, key), (), recording.place)

@@ -15,12 +15,14 @@ from typing import Any
 import torch
 from torch.library import Library
 
+from tensorgraft.frontends.torch.compiled import recurrent
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.devices import Slot
 from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.spec import Kernel, Spec
 from tensorgraft.frontends.torch.dispatch.entry import entry
+from tensorgraft.frontends.torch.kernels.neural import fused_attention
 from tensorgraft.frontends.torch.sourced.kernels import each, in_words, widened
 from tensorgraft.hub import dtypes
 
@@ -51,7 +53,9 @@ def _matmul(xp: Any, a: Array, b: Array) -> Array:
 def _einsum_fits(equation: str, operands: Sequence[Tensor], path: Any = None) -> bool:
     terms, arrow, result = equation.replace(" ", "").partition("->")
     letters = terms.split(",")
-    plain = all(len(set(t.replace("...", ""))) == len(t.replace("...", "")) and "." not in t.replace("...", "") for t in letters)
+    plain = all(
+        len(set(t.replace("...", ""))) == len(t.replace("...", "")) and "." not in t.replace("...", "") for t in letters
+    )
     return bool(arrow) and plain and len(operands) > 1 and (not operands or len({t.dtype for t in operands}) == 1)
 
 
@@ -204,6 +208,62 @@ def _attention(
     return xp.word("attend", q, k, v, **options)
 
 
+# ---- recurrence ------------------------------------------------------------------------------------------------------
+
+
+def _recurrent(cell: str, **options: Any) -> Kernel:
+    def run(
+        xp: Any,
+        x: Array,
+        states: Any,
+        params: Sequence[Array],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> tuple[Array, ...]:
+        """Layer by layer, direction by direction."""
+        states = list(states) if isinstance(states, list | tuple) else [states]
+        alone = xp.ndim(x) == 2
+        if alone:
+            x, states = xp.expand_dims(x, 1), [xp.expand_dims(s, 1) for s in states]
+        elif batch_first:
+            x = xp.permute_dims(x, (1, 0, 2))
+        directions = 2 if bidirectional else 1
+        n = len(params) // (num_layers * directions)
+        names = ("w_ih", "w_hh", "b_ih", "b_hh", "w_hr") if has_biases else ("w_ih", "w_hh", "w_hr")
+        ends: list[list[Array]] = []
+        for layer in range(num_layers):
+            outs = []
+            for direction in range(directions):
+                k = layer * directions + direction
+                weights = dict(zip(names, params[k * n : (k + 1) * n], strict=False))
+                if direction:
+                    weights["reverse"] = True
+                start = [xp.word("getitem", s, (k,)) for s in states]
+                ys, *last = xp.word(cell, x, *start, **weights, **options)
+                outs.append(ys)
+                ends.append(last)
+            x = xp.concat(outs, axis=2) if bidirectional else outs[0]
+            if dropout and train and layer < num_layers - 1:
+                x = xp.word("dropout", x, xp.draw(), dropout)
+        finals = [xp.stack(list(s)) for s in zip(*ends, strict=True)]
+        if alone:
+            return xp.squeeze(x, 1), *(xp.squeeze(s, 1) for s in finals)
+        return xp.permute_dims(x, (1, 0, 2)) if batch_first else x, *finals
+
+    return run
+
+
+_ANY: Fits = lambda *_, **__: True  # noqa: E731
+COMPOSITES["lstm.input"] = Spec(_recurrent("lstm"), meta=False), _ANY
+COMPOSITES["gru.input"] = Spec(_recurrent("gru"), meta=False), _ANY
+COMPOSITES["rnn_tanh.input"] = Spec(_recurrent("rnn"), meta=False), _ANY
+COMPOSITES["rnn_relu.input"] = Spec(_recurrent("rnn", activation="relu"), meta=False), _ANY
+
+
 # ---- randomness ------------------------------------------------------------------------------------------------------
 
 
@@ -245,9 +305,9 @@ def _kernel(op: schema.Overload, spec: Spec, fits: Fits, slot: Slot) -> Callable
 
 def _before(name: str) -> Callable[..., Any] | None:
     """The front end's own, of the few that have one."""
-    from tensorgraft.frontends.torch.kernels.neural import fused_attention
-
-    return fused_attention._attention if name == "scaled_dot_product_attention" else None
+    if name in recurrent.CELLS:
+        return recurrent.kernel(name)
+    return fused_attention.attention if name == "scaled_dot_product_attention" else None
 
 
 @contextlib.contextmanager

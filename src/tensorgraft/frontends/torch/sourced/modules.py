@@ -100,6 +100,14 @@ def arguments(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return [(name, value) for name, v in bound.items() if (value := tree(v)) is not DROPPED]
 
 
+def doc_of(module: Module) -> str:
+    """The first sentence of what the user says of the class; of PyTorch's own classes nothing."""
+    if type(module).__module__.startswith("torch."):
+        return ""
+    doc = (type(module).__dict__.get("__doc__") or "").strip().partition("\n\n")[0]
+    return " ".join(doc.split()).partition(". ")[0]
+
+
 class Frames:
     """Makes frames of the calls of a module's parts, on the thread that records."""
 
@@ -124,11 +132,14 @@ class Frames:
         around = self.stack[-1] if self.stack else ""
         name = path[len(around) + 1 :] if around and path.startswith(f"{around}.") else path
         here = spot_of_call()
-        doc = (type(module).__dict__.get("__doc__") or "").strip().partition("\n\n")[0]
         frame = Frame(
             type(module).__name__, name, [], arguments(module, args, kwargs), (), here.names, here.place,
+<<<<<<< HEAD
             " ".join(doc.split()).partition(". ")[0], path, is_module=True,
             attributes={k: v for k, v in vars(module).items() if type(v) in (int, float) and not k.startswith("_")},
+=======
+            doc_of(module), path, is_module=True,
+>>>>>>> main
         )  # fmt: skip
         self.stack.append(path)
         seen: list[tuple[Any, Any, Any]] = []

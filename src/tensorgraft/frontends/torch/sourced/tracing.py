@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,13 +19,15 @@ from tensorgraft.frontends.torch.core.devices import TYPE, recording_slot
 from tensorgraft.frontends.torch.core.spec import OWN
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
+from tensorgraft.frontends.torch.core.values import array_now, looked_up
 from tensorgraft.frontends.torch.graph.pure import PureCapture
 from tensorgraft.frontends.torch.setup import install
 from tensorgraft.frontends.torch.sourced import composites
 from tensorgraft.frontends.torch.sourced.backend import Recording, SourceBackend, source_backend
 from tensorgraft.frontends.torch.sourced.kernels import KERNELS
 from tensorgraft.frontends.torch.sourced.leaving import note_left
-from tensorgraft.frontends.torch.sourced.modules import DROPPED, Frames, arguments, pairs, tree
+from tensorgraft.frontends.torch.sourced.modules import DROPPED, Frames, arguments, doc_of, pairs, tree
+from tensorgraft.frontends.torch.sourced.values import values_of
 from tensorgraft.frontends.torch.sourced.watching import Watching
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.recorded.block import Var, variables
@@ -33,15 +36,29 @@ from tensorgraft.source.trace import Frame, Trace
 Tensor = torch.Tensor
 
 
+class KnownValues:
+    """What may be asked for: what depends on constants and sizes alone."""
+
+    def of(self, xp: SourceBackend, array: Var) -> np.ndarray | None:
+        return values_of(xp.here, array)
+
+
 class SourceCapture(PureCapture):
     """What a module may do while it is recorded: as in a pure function, with a key for its random numbers."""
+
+    def __init__(self, xp: SourceBackend) -> None:
+        super().__init__(xp, None, "a key")
+        self.values = KnownValues()  # type: ignore[assignment]
 
     def draw(self, source: RandomState) -> Any:
         return self.backend.draw()  # type: ignore[attr-defined]
 
 
 def trace_module(
-    module: torch.nn.Module, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, training: bool | None = None
+    module: torch.nn.Module,
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    training: bool | None = None,
 ) -> Trace:
     """The trace of `module(*args, **kwargs)`, whose arguments may be tensors, NumPy arrays, numbers, strings, and
     containers of them. `training`: in that mode, None: in the one it is in. The module is left as it is.
@@ -57,17 +74,19 @@ def trace_module(
     if training is not None:
         module.train(training)
     try:
-        with _surroundings():
+        with _surroundings(), _asked_for_values():
             return _trace(module, tuple(args), kwargs or {}, xp, slot)
     finally:
         for m, mode in modes.items():
             m.training = mode
 
 
-def _trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], xp: SourceBackend, slot: Any) -> Trace:
-    root = Frame(type(module).__name__, "", is_module=True, doc=_doc(module))
+def _trace(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], xp: SourceBackend, slot: Any
+) -> Trace:
+    root = Frame(type(module).__name__, "", is_module=True, doc=doc_of(module))
     parameters, buffers, aliases, weights = _state(module)
-    capture = SourceCapture(xp, None, "a key")
+    capture = SourceCapture(xp)
     frames = Frames(xp, module)
     with xp.tracing(root) as recording:
         try:
@@ -109,11 +128,6 @@ def _trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
         )  # fmt: skip
 
 
-def _doc(module: torch.nn.Module) -> str:
-    doc = (type(module).__dict__.get("__doc__") or "").strip().partition("\n\n")[0]
-    return " ".join(doc.split()).partition(". ")[0]
-
-
 def _container(module: torch.nn.Module) -> str:
     return "list" if isinstance(module, torch.nn.ModuleList) else type(module).__name__
 
@@ -121,7 +135,9 @@ def _container(module: torch.nn.Module) -> str:
 def _result(xp: SourceBackend, out: Any, name: str) -> Any:
     result = tree(out)
     if result is DROPPED:
-        raise TypeError(f"{name} returns a {type(out).__module__}.{type(out).__qualname__}, which has no place in source")
+        raise TypeError(
+            f"{name} returns a {type(out).__module__}.{type(out).__qualname__}, which has no place in source"
+        )
 
     def stopped(x: Any) -> Any:
         if type(x) is Var:
@@ -164,6 +180,32 @@ def _surroundings() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextlib.contextmanager
+def _asked_for_values() -> Iterator[None]:
+    """Libraries ask whether a tensor has a value before they look at it (transformers, of masks): one that depends on
+    sizes alone has, and others are as in a trace."""
+    original = torch.cuda.is_current_stream_capturing
+
+    def capturing() -> bool:
+        frame: Any = sys._getframe(1)
+        for _ in range(3):  # a function that is asked about one tensor calls one that knows of the trace
+            if frame is None:
+                break
+            t = frame.f_locals.get("tensor")
+            if isinstance(t, Tensor) and t.device.type == TYPE:
+                return (
+                    cell_of(t).backend.is_traced(array_now(t)) and looked_up(cell_of(t).backend, array_now(t)) is None
+                )
+            frame = frame.f_back
+        return original()
+
+    torch.cuda.is_current_stream_capturing = capturing
+    try:
+        yield
+    finally:
+        torch.cuda.is_current_stream_capturing = original
 
 
 __all__ = ["TYPE", "Recording", "TracedValueError", "pairs", "trace_module", "variables"]
