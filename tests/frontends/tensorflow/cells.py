@@ -52,7 +52,7 @@ class Typed(Case):
     __slots__ = ()
 
     def call(self, flat: list[Any]) -> list[Any]:
-        rows = [v for x in self.operands for v in (x if isinstance(x, list) else [x])]
+        rows = [v for x in self.operands for v in _listed(x)]
         return [plain(y) for y in super().call([quantised(x, like) for x, like in zip(flat, rows, strict=True)])]
 
 
@@ -117,7 +117,7 @@ def _main(op: str) -> str:
 def _own_dtypes(sample: Sample) -> dict[str, str]:
     own = {}
     for argument, x in zip(_arguments(sample), sample.operands, strict=True):
-        first = x[0] if isinstance(x, list) and x else x
+        first = _listed(x)[0]
         if argument.type_attr:
             own[argument.type_attr] = getattr(first, "quantised", "") or np.asarray(first).dtype.name
     return own
@@ -125,6 +125,10 @@ def _own_dtypes(sample: Sample) -> dict[str, str]:
 
 def _is_complex(dtype: str) -> bool:
     return dtype.startswith("complex")
+
+
+def _listed(x: Any) -> list[Any]:
+    return x if isinstance(x, list) else [x]
 
 
 def _mapped(x: Any, change: Any) -> Any:
@@ -154,8 +158,7 @@ def _variants(sample: Typed, main: str, dtype: str) -> Iterator[tuple[str, Typed
     if _AS_SAMPLED.fullmatch(sample.op):
         return
     data = [i for i, a in enumerate(_arguments(sample)) if a.type_attr == main]
-    first = sample.operands[data[0]]
-    first = first[0] if isinstance(first, list) else first
+    first = _listed(sample.operands[data[0]])[0]
     rows = first.shape[:1]
     if rows and rows != (0,):
         yield "empty", _changed(sample, data, lambda v: v[:0] if v.shape[:1] == rows else v)
@@ -222,7 +225,8 @@ def cells(op: str) -> Iterator[Cell]:
         met.add(chosen.get(main))
         others = [s for s in some if s is not nearest]
         if any(map(_is_complex, chosen.values())):  # whose arithmetic with what is not finite is no kernel's promise
-            others = [s for s in others if all(np.isfinite(np.asarray(x, "complex128")).all() for x in s.operands)]
+            others = [s for s in (own or others) if s is not nearest]
+            others = [s for s in others if all(np.isfinite(v).all() for x in s.operands for v in _listed(x))]
         for i, other in enumerate(others[:: max(1, len(others) // _SAMPLES)]):
             yield Cell(op, dtypes, f"sample{i + 1}", typed(other, chosen))
         if main:
