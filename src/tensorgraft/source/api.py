@@ -110,7 +110,7 @@ def source(
     sized = trace_at_sizes(read, args, kwargs, dynamic, prepare)
     trace = sized.trace
     tidy(trace)
-    functions = functions_of(trace, sized.count)
+    functions = functions_of(trace, sized.count, taken=text.names_of(target))
     header = f"{trace.name}: {read.origin}, written for {target.title} by tensorgraft."
     written = text.write(trace, functions, style_of(style, target, trace, functions), header)
     report = Report(trace.name, onto, written.count("\n"), len(functions), sized.groups)

@@ -210,17 +210,9 @@ def _contracted(xp: Any, a: str, x: Array, b: str, y: Array, later: set[str]) ->
 
 
 @word
-def embedding(xp: Any, weight: Array, indices: Array) -> Array:
-    """Rows of weight (rows, width)."""
+def embedding(xp: Any, weight: Array, indices: Array, padding: int | None = None) -> Array:
+    """Rows of weight (rows, width). That of `padding` is not trained: it has no derivative."""
     return xp.gather(weight, (indices,))
-
-
-# ---- normalisation -----------------------------------------------------------------------------------------------------
-
-
-def _affine(xp: Any, y: Array, weight: Array | None, bias: Array | None) -> Array:
-    y = y if weight is None else xp.multiply(y, weight)
-    return y if bias is None else xp.add(y, bias)
 
 
 @word

@@ -291,6 +291,12 @@ def _scan(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: boo
                   init=tuple(init), xs=tuple(xs), length=None if xs else length, reverse=reverse or None)  # fmt: skip
 
 
+def _embedding(w: Writing, weight: Any, indices: Any, padding: int | None) -> ast.expr:
+    if padding is None:
+        return rules.indexed(w, weight, [indices])
+    return w.fill("padded_embedding(weight, indices, padding)", weight=weight, indices=indices, padding=padding)
+
+
 WORDS: dict[str, Rule] = {
     **numpylike.words("jnp"),
     # elementwise
@@ -376,6 +382,7 @@ WORDS: dict[str, Rule] = {
     "gelu": lambda w, x, approximate=False: w.fill("jax.nn.gelu(x, approximate=approximate)", x=x,
                                                    approximate=approximate),
     "stop_gradient": "jax.lax.stop_gradient(x)",
+    "embedding": _embedding,
 }  # fmt: skip
 
 TARGET = Target(

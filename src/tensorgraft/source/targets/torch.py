@@ -680,7 +680,7 @@ WORDS: dict[str, Rule] = {
     "relu": "F.relu(x)",
     "silu": "F.silu(x)",
     "gelu": lambda w, x, approximate=False: w.fill('F.gelu(x, approximate="tanh")' if approximate else "F.gelu(x)", x=x),
-    "embedding": "F.embedding(indices, weight)",
+    "embedding": "F.embedding(indices, weight, padding_idx=padding)",
     "stop_gradient": "x.detach()",
 }  # fmt: skip
 

@@ -130,8 +130,8 @@ def _convolution(
 
 
 @kernel("embedding")
-def _embedding(xp: Any, weight: Array, indices: Array, *_: Any) -> Array:
-    return xp.word("embedding", weight, indices)
+def _embedding(xp: Any, weight: Array, indices: Array, padding_idx: int = -1, *_: Any) -> Array:
+    return xp.word("embedding", weight, indices, *([padding_idx] if padding_idx >= 0 else []))
 
 
 # ---- normalisation ---------------------------------------------------------------------------------------------------

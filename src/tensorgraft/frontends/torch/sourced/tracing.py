@@ -49,6 +49,9 @@ class KnownValues:
         return values
 
 
+MOST = 1024  # elements of a buffer that is written as a constant
+
+
 class SourceCapture(PureCapture):
     """What a module may do while it is recorded: as in a pure function, with a key for its random numbers."""
 
@@ -129,9 +132,14 @@ def _trace(
             capture.restore()
         root.result = result
         note_left(root, recording, written.values())
+        for name in written:
+            if name in buffers:
+                buffers[name].value = None  # it is state
+        constants = {name: weights.pop(name) for name, v in buffers.items() if v.value is not None}
+        buffers = {name: v for name, v in buffers.items() if name not in constants}
         return Trace(
             "torch", type(module).__name__, root, root.arguments, result, parameters, buffers, written, aliases,
-            weights, recording.key, module.training, notes=list(recording.notes),
+            weights, recording.key, module.training, constants, list(recording.notes),
             containers={path: _container(m) for path, m in module.named_modules()},
         )  # fmt: skip
 
@@ -160,7 +168,12 @@ def _result(xp: SourceBackend, out: Any, name: str) -> Any:
 def _state(
     module: torch.nn.Module,
 ) -> tuple[dict[str, Var], dict[str, Var], dict[str, str], dict[str, np.ndarray]]:
-    """(parameters, buffers, ties, values)."""
+    """(parameters, buffers, ties, values). Buffers that are in no checkpoint, and are small, are constants."""
+    passing = {
+        f"{path}.{name}" if path else name
+        for path, m in module.named_modules(remove_duplicate=False)
+        for name in m._non_persistent_buffers_set
+    }
     first: dict[int, str] = {}
     parameters: dict[str, Var] = {}
     buffers: dict[str, Var] = {}
@@ -173,9 +186,10 @@ def _state(
             aliases[name] = first[id(t)]
             continue
         first[id(t)] = name
-        v = Var(tuple(t.shape), numpy_dtype(t.dtype))
+        value = np.array(cpu_to_numpy(t.detach().cpu()))
+        v = Var(tuple(t.shape), numpy_dtype(t.dtype), value if name in passing and t.numel() <= MOST else None)
         (parameters if trained and t.requires_grad else buffers)[name] = v
-        weights[name] = np.array(cpu_to_numpy(t.detach().cpu()))
+        weights[name] = value
     return parameters, buffers, aliases, weights
 
 

@@ -46,3 +46,9 @@ def searchsorted(boundaries: jax.Array, values: jax.Array, side: str) -> jax.Arr
     for _ in boundaries.shape[:-1]:
         search = jax.vmap(search)
     return search(boundaries, values).astype(int)
+
+
+def padded_embedding(weight, indices, padding):
+    """Rows of weight; that of `padding` is not trained."""
+    rows = weight[indices]
+    return jnp.where((indices == padding)[..., None], jax.lax.stop_gradient(rows), rows)
