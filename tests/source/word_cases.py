@@ -49,7 +49,7 @@ def _norm(d: Draw) -> tuple[Any, ...]:
 
 def _groups(d: Draw) -> tuple[Any, ...]:
     c = 2 * d.int(1, 2)
-    x = d.array((d.int(1, 2), c, *d.shape(0, 2, smallest=2)))
+    x = d.array((d.int(1, 2), c, *d.shape(1, 2, smallest=2)))
     return x, 2, d.array((c,)), d.array((c,)), 1e-3
 
 

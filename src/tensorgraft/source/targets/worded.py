@@ -37,7 +37,7 @@ def called(word: str, helper: str) -> Rule:
             value = arguments[p.name]
             if p.default is not p.empty and usual(value, p.default):
                 skipped = True
-            elif skipped or (p.default is not p.empty and not isinstance(value, Var)):
+            elif skipped or (p.default is not p.empty and not isinstance(value, Var | ast.expr)):
                 keywords[p.name] = w(value)
             else:
                 positional.append(w(value))
@@ -50,7 +50,7 @@ def usual(value: Any, default: Any) -> bool:
     """A value that the helper takes when it is not given. Pads and gaps are as many as there are axes."""
     if isinstance(default, tuple) and isinstance(value, tuple):
         return all(rules.same(v, default[0]) for v in value)
-    return not isinstance(value, Var) and type(value) is type(default) and rules.same(value, default)
+    return not isinstance(value, Var | ast.expr) and type(value) is type(default) and rules.same(value, default)
 
 
 def short(values: Any, default: Any) -> Any:
