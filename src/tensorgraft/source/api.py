@@ -12,8 +12,10 @@ import numpy as np
 from tensorgraft.source import checking, text
 from tensorgraft.source.checking import Row
 from tensorgraft.source.expanding import expand
+from tensorgraft.source.framewise import simplify
 from tensorgraft.source.functions import functions_of
 from tensorgraft.source.program import Group, Program, trace_at_sizes
+from tensorgraft.source.trace import Trace
 from tensorgraft.source.tidying import tidy
 from tensorgraft.source.styles import style_of
 from tensorgraft.source.targets import Target
@@ -100,7 +102,12 @@ def source(
     """
     target = target_of(onto)
     read = _program(program)
-    sized = trace_at_sizes(read, args, kwargs, dynamic, lambda trace: expand(trace, target))
+
+    def prepare(trace: Trace) -> None:
+        expand(trace, target)
+        simplify(trace)
+
+    sized = trace_at_sizes(read, args, kwargs, dynamic, prepare)
     trace = sized.trace
     tidy(trace)
     functions = functions_of(trace, sized.count)

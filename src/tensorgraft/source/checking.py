@@ -78,7 +78,7 @@ def check(
             outputs = {n[2:]: v for n, v in found.items() if n.startswith("o:")}
             wanted = expected[k].outputs
             if stateful:
-                wanted = {f"0.{n}": v for n, v in wanted.items()}
+                wanted = {"0" if n == "result" else f"0.{n}": v for n, v in wanted.items()}
                 wanted |= {f"1.{n}": v for n, v in expected[k].buffers.items()}
             if compare_values:
                 rows.append(_row("results", sizes, wanted, outputs, FORWARD, 0.0))

@@ -31,7 +31,6 @@ def _of_last(parameter: str) -> Any:
     return check
 
 
-
 def _is_number(m: dict[str, Any]) -> bool:
     return isinstance(m["e"], float)
 
@@ -204,5 +203,3 @@ for _equation in (*_OF_ATTENTION, *(e.replace(",", ",b").replace("->", "->b").jo
 
 # When nothing else applies any more
 SAID = {"einsum": [einsum_said, einsum_lettered], **table(idiom("relu(x)", "maximum(x, 0.0)"))}
-
-

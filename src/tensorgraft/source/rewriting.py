@@ -140,7 +140,11 @@ class Rewriting:
 def number_of(value: np.ndarray) -> Number:
     """A 0-d array as a Python number; of a narrow float the shortest one that rounds to it."""
     if value.dtype.kind == "f" and value.dtype.itemsize < 8 or value.dtype.name == "bfloat16":
-        return float(str(value.item() if value.dtype.name == "bfloat16" else value[()])) if np.isfinite(value) else float(value)
+        return (
+            float(str(value.item() if value.dtype.name == "bfloat16" else value[()]))
+            if np.isfinite(value)
+            else float(value)
+        )
     return value.item()
 
 
@@ -175,7 +179,11 @@ class Rewritten:
 
 
 def rewrite(
-    xp: ProgramBackend, calls: list[Call], results: Any, rules: dict[str, list[Rule]], around: dict[Var, Call] | None = None
+    xp: ProgramBackend,
+    calls: list[Call],
+    results: Any,
+    rules: dict[str, list[Rule]],
+    around: dict[Var, Call] | None = None,
 ) -> tuple[list[Call], Rewritten]:
     """The calls rewritten by rules (by the method of the call that they look at), and what replaces results."""
     replaced = Rewritten()
@@ -318,7 +326,9 @@ def idiom(
     for text in patterns:
         pattern = ast.parse(text.strip(), mode="eval").body
         assert isinstance(pattern, ast.Call) and isinstance(pattern.func, ast.Name)
-        rules.append((pattern.func.id, functools.partial(_apply, pattern=pattern, target=target, when=when, whole=whole)))
+        rules.append(
+            (pattern.func.id, functools.partial(_apply, pattern=pattern, target=target, when=when, whole=whole))
+        )
     return rules
 
 

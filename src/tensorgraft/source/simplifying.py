@@ -68,7 +68,10 @@ def elementwise(state: Rewriting, call: Call) -> New | None:
     for name in names:
         others = [named[n] for n in names if n != name]
         if call.method == "where" and name != "condition":
-            others = [*others, *([Var(named["condition"].shape, named[name].dtype)] if type(named[name]) is Var else [])]
+            others = [
+                *others,
+                *([Var(named["condition"].shape, named[name].dtype)] if type(named[name]) is Var else []),
+            ]
             if state.number(named[name]) is not None and type(named["x" if name == "y" else "y"]) is not Var:
                 continue  # one of the two says the dtype
         new = _plain(state, named[name], shape, others)

@@ -106,6 +106,7 @@ _PAIRS: dict[str, Callable[[int, int], int]] = {
 _FLOATS: dict[str, Callable[[float], float]] = {
     "float(n)": lambda x: x,
     "1 / n": lambda x: 1 / x,
+    "n / (n - 1)": lambda x: x / (x - 1) if x != 1 else math.nan,
     "n**-0.5": lambda x: 1 / (x * x),
     "n**0.5": lambda x: x * x,
 }

@@ -169,7 +169,10 @@ def einsum(xp: Any, equation: str, operands: tuple[Array, ...]) -> Array:
     terms, _, result = equation.replace(" ", "").partition("->")
     letters = terms.split(",")
     spare = iter("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    most = max((xp.ndim(x) - len(t.replace("...", "")) for t, x in zip(letters, operands, strict=True) if "..." in t), default=0)
+    most = max(
+        (xp.ndim(x) - len(t.replace("...", "")) for t, x in zip(letters, operands, strict=True) if "..." in t),
+        default=0,
+    )
     dots = "".join(c for c in spare if c not in equation)[:most]
     letters = [
         t.replace("...", dots[most - (xp.ndim(x) - len(t.replace("...", ""))) :] if "..." in t else "")
@@ -373,7 +376,12 @@ def max_pool(
     lead = xp.ndim(x) - len(window)
     ones = (1,) * lead
     return xp.reduce_window(
-        x, "max", ones + window, ones + stride, ((0, 0),) * lead + tuple(padding), ones + (dilation or (1,) * len(window))
+        x,
+        "max",
+        ones + window,
+        ones + stride,
+        ((0, 0),) * lead + tuple(padding),
+        ones + (dilation or (1,) * len(window)),
     )
 
 

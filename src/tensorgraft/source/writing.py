@@ -445,11 +445,26 @@ class FunctionWriter:
         if rule is None:
             raise CannotBeSaidError(f"{self.where()}: {call.method} has no words in {self.target.name}")
         arguments = bound(call.method, call.args, call.kwargs)
+        if call.method == "reshape":
+            arguments["shape"] = self.inferred(arguments["shape"])
         if isinstance(rule, str):
             usual = defaults(call.method)
             plain = {k: None if k in usual and _plainly_equal(v, usual[k]) else v for k, v in arguments.items()}
             return self.fill(rule, **plain)
         return rule(self, **arguments)
+
+    def inferred(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """A shape with -1 for the only extent that is no number and has no name."""
+        unknown = [i for i, d in enumerate(shape) if isinstance(d, Extent | Static)]
+        if len(unknown) != 1 or 0 in shape:
+            return tuple(shape)
+        d = shape[unknown[0]]
+        n = len(next(iter(self.style.labels), ()))
+        if isinstance(d, Extent) and d.values[:n] in self.style.labels and any(
+            isinstance(e, Extent) and e.values == d.values for v in self.function.arguments for e in v.shape
+        ):  # fmt: skip
+            return tuple(shape)
+        return tuple(-1 if i in unknown else e for i, e in enumerate(shape))
 
     def invocation(self, call: Invoke) -> ast.expr:
         callee, args = self.style.callee(self, call)

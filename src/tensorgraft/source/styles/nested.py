@@ -34,9 +34,7 @@ class Nested(Style):
     def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
         super().__init__(target, trace, functions)
         self.taken |= {"params", "buffers"}
-        self.needs = {
-            f: Needs(bool(set(f.parameters) - f.buffers), bool(f.buffers)) for f in functions
-        }
+        self.needs = {f: Needs(bool(set(f.parameters) - f.buffers), bool(f.buffers)) for f in functions}
 
     def parameter(self, writer: FunctionWriter, v: Var) -> ast.expr:
         return _at(self.roots(writer.is_root)[v in writer.function.buffers], writer.function.parameters[v])
@@ -98,7 +96,8 @@ def _length(f: Function, path: tuple[str, ...]) -> int:
     return len([x for x in below if x.isdigit()])
 
 
-def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+def _nested(flat: dict[str, Any]) -> Any:
+    """As `nested` of a generated file does it."""
     tree: dict[str, Any] = {}
     for path, v in flat.items():
         at = tree
@@ -106,4 +105,11 @@ def _nested(flat: dict[str, Any]) -> dict[str, Any]:
         for part in parts:
             at = at.setdefault(part, {})
         at[last] = v
-    return tree
+
+    def listed(node: Any) -> Any:
+        if not isinstance(node, dict):
+            return node
+        by_key = {int(k) if k.isdigit() else k: listed(x) for k, x in node.items()}
+        return [by_key[i] for i in range(len(by_key))] if set(by_key) == set(range(len(by_key))) else by_key
+
+    return listed(tree)

@@ -131,7 +131,9 @@ def _places(w: Writing, start: Any) -> ast.expr:
     kinds = {i.dtype for i in start if isinstance(i, Var)}
     if len(kinds) < 2:
         return w(tuple(start))
-    return w(tuple(w.fill("i.astype(int)", i=i) if isinstance(i, Var) and i.dtype != dtypes.int64 else i for i in start))
+    return w(
+        tuple(w.fill("i.astype(int)", i=i) if isinstance(i, Var) and i.dtype != dtypes.int64 else i for i in start)
+    )
 
 
 def _dynamic_slice(w: Writing, x: Var, start: Any, sizes: Any) -> ast.expr:
@@ -167,7 +169,9 @@ def _put_along_axis(w: Writing, x: Var, indices: Var, updates: Any, axis: int, m
 
 def _sort(w: Writing, operands: Any, axis: int = -1, num_keys: int = 1) -> ast.expr:
     if len(operands) == 1:
-        return ast.Tuple([w.fill("jnp.sort(x, axis=axis)", x=operands[0], axis=None if axis == -1 else axis)], ast.Load())
+        return ast.Tuple(
+            [w.fill("jnp.sort(x, axis=axis)", x=operands[0], axis=None if axis == -1 else axis)], ast.Load()
+        )
     return w.fill("jax.lax.sort(operands, dimension=axis, num_keys=num_keys)", operands=tuple(operands), axis=axis,
                   num_keys=None if num_keys == 1 else num_keys)  # fmt: skip
 

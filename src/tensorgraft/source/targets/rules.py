@@ -28,7 +28,9 @@ NARROW_INTEGERS = tuple(t for t in dtypes.INTEGER if t.itemsize < 8)
 
 
 def infix() -> dict[str, Rule]:
-    return {name: _of_bool(name, sign) if name in ("add", "multiply") else f"x {sign} y" for name, sign in INFIX.items()}
+    return {
+        name: _of_bool(name, sign) if name in ("add", "multiply") else f"x {sign} y" for name, sign in INFIX.items()
+    }
 
 
 def _of_bool(name: str, sign: str) -> Rule:
@@ -130,7 +132,9 @@ def last_first(x: Var, index: list[Any]) -> list[Any]:
 
 
 def slice_(w: Writing, x: Var, start: Any, stop: Any, step: Any) -> ast.expr:
-    return indexed(w, x, last_first(x, [cut(n, a, b, c) for n, a, b, c in zip(x.shape, start, stop, step, strict=True)]))
+    return indexed(
+        w, x, last_first(x, [cut(n, a, b, c) for n, a, b, c in zip(x.shape, start, stop, step, strict=True)])
+    )
 
 
 def region(x: Var, update: Var, start: Any, step: Any) -> list[Any]:

@@ -20,7 +20,12 @@ _SIMPLE = 2  # steps: a module of a library that does no more than that is what 
 
 
 def framed(
-    recording: Recording, watch: CallWatch, calls: list[Call], results: Tree, arguments: list[tuple[str, Tree]], name: str
+    recording: Recording,
+    watch: CallWatch,
+    calls: list[Call],
+    results: Tree,
+    arguments: list[tuple[str, Tree]],
+    name: str,
 ) -> tuple[Frame, Tree]:
     """(the program's frame, the results after what became of them)."""
     rules = {m: [*simplifying.RULES.get(m, []), *idioms.RULES.get(m, [])] for m in (*simplifying.RULES, *idioms.RULES)}

@@ -26,7 +26,9 @@ from tensorgraft.source.trace import Trace
 Array = Any
 
 # What people call the argument that holds a model's arrays
-PARAMETERS = frozenset({"params", "parameters", "variables", "weights", "model", "module", "net", "network", "state_dict"})
+PARAMETERS = frozenset(
+    {"params", "parameters", "variables", "weights", "model", "module", "net", "network", "state_dict"}
+)
 _fresh = jax.make_user_context(None)  # so that no trace from before, which knows nothing of modules, is found again
 
 
@@ -66,6 +68,11 @@ def variable(value: Any) -> Var:
         data = jax.eval_shape(jax.random.key_data, value)
         return Var(tuple(data.shape), np.dtype(data.dtype))
     return Var(tuple(aval.shape), np.dtype(aval.dtype))
+
+
+def host(x: Any) -> np.ndarray:
+    """Its values; of keys their data."""
+    return np.asarray(jax.random.key_data(x) if is_key_dtype(x.dtype) else x)
 
 
 def is_array(x: Any) -> bool:
@@ -131,7 +138,13 @@ def trace_function(
 
 
 def _traced(
-    program: _Program, watch: CallWatch, recording: Recording, calls: Any, results: Any, held: dict[int, Var], paths: Any
+    program: _Program,
+    watch: CallWatch,
+    recording: Recording,
+    calls: Any,
+    results: Any,
+    held: dict[int, Var],
+    paths: Any,
 ) -> Trace:
     inputs = program.inputs
     result, written = program.results(results)
@@ -140,11 +153,11 @@ def _traced(
     used = set(recording.used)
     parameters = {path: inputs.vars[i] for path, i in inputs.parameters.items()}
     buffers = {path: inputs.vars[i] for path, i in inputs.buffers.items()}
-    weights = {path: np.asarray(inputs.values[i]) for path, i in (*inputs.parameters.items(), *inputs.buffers.items())}
+    weights = {path: host(inputs.values[i]) for path, i in (*inputs.parameters.items(), *inputs.buffers.items())}
     for path, leaf in program.closed.items():
         if held[id(leaf)] in used:
             (parameters if _is_inexact(leaf) else buffers)[path] = held[id(leaf)]
-            weights[path] = np.asarray(leaf)
+            weights[path] = host(leaf)
     return Trace(
         framework="jax",
         name=root.kind,
@@ -262,7 +275,9 @@ class _Program:
             for path, holder, values in _variables(model):
                 for rest, x in values:
                     name = ".".join(map(str, (*path, *rest)))
-                    self.slots.append((name, self.inputs.add_held(name, x, isinstance(holder, parameter) and _is_inexact(x))))
+                    self.slots.append(
+                        (name, self.inputs.add_held(name, x, isinstance(holder, parameter) and _is_inexact(x)))
+                    )
             return
         leaves, structure = jax.tree.flatten(model)
         slots = [
@@ -283,7 +298,9 @@ class _Program:
             if after.same:
                 self.written = [n for n, (_, i) in enumerate(self.slots) if after.values[n] is not arrays[i]]
             else:
-                raise TypeError(f"{self.name} makes variables while it is called: call it once before, then it has them")
+                raise TypeError(
+                    f"{self.name} makes variables while it is called: call it once before, then it has them"
+                )
         else:
             model = None if self.template is None else _put(self.template, arrays)
             result = self.fn(*args, **kwargs) if model is None else getattr(model, self.method)(*args, **kwargs)

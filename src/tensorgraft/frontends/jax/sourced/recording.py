@@ -138,7 +138,9 @@ class Recording:
             if word is not None and not _is_of_user(equation):
                 result = word(self.xp, equation, *operands)
         if result is not None:
-            return list(result) if equation.primitive.multiple_results and isinstance(result, list | tuple) else [result]
+            return (
+                list(result) if equation.primitive.multiple_results and isinstance(result, list | tuple) else [result]
+            )
         inner = self._called(equation)
         if inner is not None:
             return self.run(inner, operands, self._into(equation, scope))

@@ -36,7 +36,9 @@ class Called:
     name: str = ""
     doc: str = ""
     place: str = ""
-    arguments: list[tuple[str, Any]] = field(default_factory=list)  # names and pytrees, whose arrays are jaxpr variables
+    arguments: list[tuple[str, Any]] = field(
+        default_factory=list
+    )  # names and pytrees, whose arrays are jaxpr variables
     is_module: bool = False
     model: Any = None  # the object itself, while it is called
 
@@ -46,7 +48,9 @@ class CallWatch:
     """What was seen."""
 
     called: list[Called] = field(default_factory=list)
-    names: dict[core.Var, dict[int, str]] = field(default_factory=dict)  # -> in which call (its number, -1: none) -> name
+    names: dict[core.Var, dict[int, str]] = field(
+        default_factory=dict
+    )  # -> in which call (its number, -1: none) -> name
     _around: list[int] = field(default_factory=list)
 
     # ---- calls -----------------------------------------------------------------------------------------------------

@@ -53,7 +53,9 @@ def _matmul(xp: Any, a: Array, b: Array) -> Array:
 def _einsum_fits(equation: str, operands: Sequence[Tensor], path: Any = None) -> bool:
     terms, arrow, result = equation.replace(" ", "").partition("->")
     letters = terms.split(",")
-    plain = all(len(set(t.replace("...", ""))) == len(t.replace("...", "")) and "." not in t.replace("...", "") for t in letters)
+    plain = all(
+        len(set(t.replace("...", ""))) == len(t.replace("...", "")) and "." not in t.replace("...", "") for t in letters
+    )
     return bool(arrow) and plain and len(operands) > 1 and (not operands or len({t.dtype for t in operands}) == 1)
 
 

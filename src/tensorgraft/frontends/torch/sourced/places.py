@@ -25,6 +25,7 @@ class Spot(NamedTuple):
 
 
 NOWHERE = Spot("", ())
+_TRACING = os.path.join(os.path.dirname(__file__), "tracing.py")  # the program's call: what is around it says nothing
 _known: dict[tuple[CodeType, int, bool], Spot] = {}
 
 
@@ -34,6 +35,8 @@ def spot() -> Spot:
     within = False
     while frame is not None and in_library(frame.f_code.co_filename):
         within = within or frame.f_code.co_filename.startswith(_LAYERS)
+        if frame.f_code.co_filename == _TRACING:
+            return NOWHERE
         frame = frame.f_back
     return NOWHERE if frame is None else _spot(frame, within)
 
@@ -50,7 +53,9 @@ def _spot(frame: FrameType, within: bool) -> Spot:
 def spot_of_call() -> Spot:
     """That of a call of a module."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (in_library(frame.f_code.co_filename)):
+    while frame is not None and in_library(frame.f_code.co_filename):
+        if frame.f_code.co_filename == _TRACING:
+            return NOWHERE
         frame = frame.f_back
     return NOWHERE if frame is None else _spot(frame, False)
 

@@ -23,8 +23,9 @@ from tensorgraft.frontends.torch.core.values import array_now, looked_up
 from tensorgraft.frontends.torch.graph.pure import PureCapture
 from tensorgraft.frontends.torch.setup import install
 from tensorgraft.frontends.torch.sourced import composites
-from tensorgraft.frontends.torch.sourced.backend import Recording, SourceBackend, source_backend
+from tensorgraft.frontends.torch.sourced.backend import SourceRecording, SourceBackend, source_backend
 from tensorgraft.frontends.torch.sourced.kernels import KERNELS
+from tensorgraft.frontends.torch.sourced.checks import checked
 from tensorgraft.frontends.torch.sourced.leaving import note_left
 from tensorgraft.frontends.torch.sourced.modules import DROPPED, Frames, arguments, doc_of, pairs, tree
 from tensorgraft.frontends.torch.sourced.values import values_of
@@ -37,10 +38,15 @@ Tensor = torch.Tensor
 
 
 class KnownValues:
-    """What may be asked for: what depends on constants and sizes alone."""
+    """What may be asked for: what depends on constants and sizes alone, and what is only checked."""
 
     def of(self, xp: SourceBackend, array: Var) -> np.ndarray | None:
-        return values_of(xp.here, array)
+        recording = xp.here
+        values = values_of(recording, array)
+        if values is None and (check := checked()) is not None:
+            values = values_of(recording, array, recording.given)
+            recording.notes[f"left out: {check}"] = None
+        return values
 
 
 class SourceCapture(PureCapture):
@@ -55,7 +61,10 @@ class SourceCapture(PureCapture):
 
 
 def trace_module(
-    module: torch.nn.Module, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, training: bool | None = None
+    module: torch.nn.Module,
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    training: bool | None = None,
 ) -> Trace:
     """The trace of `module(*args, **kwargs)`, whose arguments may be tensors, NumPy arrays, numbers, strings, and
     containers of them. `training`: in that mode, None: in the one it is in. The module is left as it is.
@@ -78,7 +87,9 @@ def trace_module(
             m.training = mode
 
 
-def _trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], xp: SourceBackend, slot: Any) -> Trace:
+def _trace(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], xp: SourceBackend, slot: Any
+) -> Trace:
     root = Frame(type(module).__name__, "", is_module=True, doc=doc_of(module))
     parameters, buffers, aliases, weights = _state(module)
     capture = SourceCapture(xp)
@@ -88,6 +99,7 @@ def _trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
             with active(capture), HostWatch(capture), composites.installed(slot):
                 state = {name: from_array(v, slot) for name, v in {**parameters, **buffers}.items()}
                 recording.smooth.update(v for v in parameters.values() if dtypes.is_inexact(v.dtype))
+                recording.given.update((v, weights[name]) for name, v in {**parameters, **buffers}.items())
 
                 def given(x: Any) -> Any:
                     if isinstance(x, np.ndarray):
@@ -95,6 +107,7 @@ def _trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
                     if not isinstance(x, Tensor):
                         return x
                     v = Var(tuple(x.shape), numpy_dtype(x.dtype))
+                    recording.given[v] = np.array(cpu_to_numpy(x.detach().cpu()))
                     if dtypes.is_inexact(v.dtype):
                         recording.smooth.add(v)
                     return from_array(v, slot)
@@ -118,8 +131,8 @@ def _trace(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
         note_left(root, recording, written.values())
         return Trace(
             "torch", type(module).__name__, root, root.arguments, result, parameters, buffers, written, aliases,
-            weights, recording.key, module.training,
-            {path: _container(m) for path, m in module.named_modules()},
+            weights, recording.key, module.training, notes=list(recording.notes),
+            containers={path: _container(m) for path, m in module.named_modules()},
         )  # fmt: skip
 
 
@@ -130,7 +143,9 @@ def _container(module: torch.nn.Module) -> str:
 def _result(xp: SourceBackend, out: Any, name: str) -> Any:
     result = tree(out)
     if result is DROPPED:
-        raise TypeError(f"{name} returns a {type(out).__module__}.{type(out).__qualname__}, which has no place in source")
+        raise TypeError(
+            f"{name} returns a {type(out).__module__}.{type(out).__qualname__}, which has no place in source"
+        )
 
     def stopped(x: Any) -> Any:
         if type(x) is Var:
@@ -188,7 +203,9 @@ def _asked_for_values() -> Iterator[None]:
                 break
             t = frame.f_locals.get("tensor")
             if isinstance(t, Tensor) and t.device.type == TYPE:
-                return cell_of(t).backend.is_traced(array_now(t)) and looked_up(cell_of(t).backend, array_now(t)) is None
+                return (
+                    cell_of(t).backend.is_traced(array_now(t)) and looked_up(cell_of(t).backend, array_now(t)) is None
+                )
             frame = frame.f_back
         return original()
 
@@ -199,4 +216,4 @@ def _asked_for_values() -> Iterator[None]:
         torch.cuda.is_current_stream_capturing = original
 
 
-__all__ = ["TYPE", "Recording", "TracedValueError", "pairs", "trace_module", "variables"]
+__all__ = ["TYPE", "SourceRecording", "TracedValueError", "pairs", "trace_module", "variables"]
