@@ -15,9 +15,9 @@ import itertools
 import keyword
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -43,6 +43,15 @@ class Static:
     name: str
 
 
+@dataclass
+class Layer:
+    """How a class of the target is made that does what a function does: `nn.Linear(48, 144, bias=False)`."""
+
+    callee: str  # "" for a row of modules
+    arguments: dict[str, Any]  # "0", "1", ... for those without a keyword
+    defaults: dict[str, Any] = field(default_factory=dict)
+
+
 @dataclass(eq=False)
 class Function:
     """What is written as a function or a class."""
@@ -60,7 +69,9 @@ class Function:
     statics: dict[str, Any] = field(default_factory=dict)  # name -> its value in the first call
     place: str = ""
     uses: int = 1
-    children: dict[Path, Function] = field(default_factory=dict)  # modules in it that are called as functions
+    layer: Layer | None = None  # a class of the target does what it does
+    config: dict[str, Any] = field(default_factory=dict)  # what its class's constructor takes: name -> value in the first
+    paths: list[Path] = field(default_factory=list)  # of the modules, from the program
 
 
 @dataclass(eq=False)
@@ -70,6 +81,7 @@ class Invoke(Step):
     function: Function = None  # type: ignore[assignment]
     path: Path | None = None  # of the module, from the module around; None for what is no module
     statics: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)  # what the module is made with: of a layer, or its class
 
 
 @dataclass(eq=False)
@@ -82,21 +94,43 @@ class Repeat:
     carried: list[tuple[int, int]]  # (position among the results, among the arguments)
 
 
-def functions_of(trace: Trace, each: int) -> list[Function]:
+class Modules(Protocol):
+    """What a style of classes says of modules."""
+
+    def look(self, trace: Trace, paths: Mapping[Var, Sequence[Path]]) -> None:
+        """At the frames, before `keeps` is asked."""
+
+    def keeps(self, frame: Frame) -> bool | None:
+        """It stays a module of its own, or not; None: as functions do."""
+
+    def layer(self, frame: Frame, calls: Sequence[Step], inputs: Sequence[Var], own: Mapping[Var, Path]) -> Layer | None:
+        """The class of the target that does this, if there is one."""
+
+    def configure(
+        self,
+        function: Function,
+        attributes: Sequence[Mapping[str, Any]],
+        statics: dict[str, list[Any]],
+        config: dict[str, list[Any]],
+    ) -> None:
+        """Let numbers that differ between modules, and `statics` that belong to them, be arguments of constructors:
+        `config`, name -> value in each. `attributes`: of each of the modules."""
+
+
+def functions_of(trace: Trace, each: int, modules: Modules | None = None) -> list[Function]:
     """The functions of a merged trace (of `each` traces), those that are called before those that call them; the last
-    one is the program."""
-    return _Builder(trace, each).build()
+    one is the program. `modules`: for styles that write classes."""
+    return _Builder(trace, each, modules).build()
 
 
 class _Builder:
-    def __init__(self, trace: Trace, each: int) -> None:
-        self.trace, self.each = trace, each
+    def __init__(self, trace: Trace, each: int, modules: Modules | None) -> None:
+        self.trace, self.each, self.modules = trace, each, modules
         self.paths: dict[Var, list[Path]] = defaultdict(list)
         owned = {**trace.parameters, **trace.buffers}
         for path, v in owned.items():
             self.paths[v].append(tuple(path.split(".")))
-        for path, canonical in trace.aliases.items():
-            self.paths[owned[canonical]].append(tuple(path.split(".")))
+        # a tied parameter is at the first of its paths alone, so that it has one derivative
         self.buffers = set(trace.buffers.values())
         self.functions: list[Function] = []
         self.names: set[str] = set()
@@ -105,6 +139,8 @@ class _Builder:
         root = self.trace.root
         prune(self.trace)
         self.hints = {v: path.rsplit(".", 1)[-1] for path, v in self.trace.written.items()}
+        if self.modules is not None:
+            self.modules.look(self.trace, self.paths)
         counts = Counter(f.kind for f in _frames(root))
         self.splice(root, (), counts)
         prune(self.trace)
@@ -150,15 +186,22 @@ class _Builder:
             frame.calls = inner.calls
 
     def worthy(self, frame: Frame, own: Path, around: Path, counts: Counter[str]) -> bool:
-        if not frame.calls or (frame.kind in CONTAINERS and frame.is_module):
+        if not frame.calls:
             return False
         if frame.is_module and own[: len(around)] != around:
             return False  # a module that is held elsewhere: its parameters are arguments
+        kept = None if self.modules is None else self.modules.keeps(frame)
+        if kept is not None:
+            return kept
+        if frame.kind in CONTAINERS and frame.is_module:
+            return False
         if len(frame.calls) > 1:
             return True
         if isinstance(frame.calls[0], Frame):
             return False
         parameters = {v for s in steps(frame) for v in variables([s.args, s.kwargs]) if v in self.paths}
+        if any(self.owned(v, own) is None for v in parameters):
+            return False
         return frame.is_module and len(parameters) > 1 and counts[frame.kind] > 1
 
     # ---- what goes in and out --------------------------------------------------------------------------------------
@@ -226,7 +269,10 @@ class _Builder:
         outputs = list(self.outputs[frame])
         if frame is self.trace.root:
             outputs = list(dict.fromkeys([*variables(self.trace.result), *variables(self.trace.written)]))
-        return _Body(frame, path, calls, inputs, names, parameters, outputs)
+        layer = None
+        if self.modules is not None and frame.is_module and frame is not self.trace.root:
+            layer = self.modules.layer(frame, calls, inputs, parameters)
+        return _Body(frame, path, calls, inputs, names, parameters, outputs, layer)
 
     def owned(self, v: Var, path: Path) -> Path | None:
         for p in self.paths.get(v, ()):
@@ -266,11 +312,14 @@ class _Builder:
             calls = [_merged(m, calls) for calls in zip(*(b.calls for b in bodies), strict=True)]
             results = [m.var(vs) for vs in zip(*outputs, strict=True)]
             originals = [b.calls for b in bodies]
+        is_root = first.frame is self.trace.root
+        is_module = first.frame.is_module or (is_root and self.modules is not None and bool(first.parameters))
+        is_class = is_module and self.modules is not None
         function = Function(
-            self.name(first.frame.kind),
+            "" if first.layer else self.name(first.frame.kind, is_class),
             first.frame.kind,
             first.frame.doc,
-            first.frame.is_module,
+            is_module,
             arguments,
             first.names,
             parameters,
@@ -279,8 +328,14 @@ class _Builder:
             results,
             place=first.frame.place,
             uses=len(bodies),
+            layer=first.layer,
+            paths=[b.path for b in bodies],
         )
-        statics = self.settle(function, originals, n, first.frame is self.trace.root)
+        attributes = [b.frame.attributes for b in bodies] if is_class else []
+        statics = self.settle(function, originals, n, is_root, attributes)
+        config: dict[str, list[Any]] = {}
+        if self.modules is not None and is_module:
+            self.modules.configure(function, attributes, statics, config)
         for i, body in enumerate(bodies):
             self.invokes[body.frame] = Invoke(
                 "",
@@ -292,8 +347,11 @@ class _Builder:
                 function=function,
                 path=body.path if body.frame.is_module else None,
                 statics={name: values[i] for name, values in statics.items()},
-            )
+                config=dict(body.layer.arguments) if body.layer and body.layer.callee else
+                {name: values[i] for name, values in config.items()},
+            )  # fmt: skip
         function.statics = {name: values[0] for name, values in statics.items()}
+        function.config = {name: values[0] for name, values in config.items()}
         return function
 
     def outcome_names(self, frame: Frame, outputs: list[Var]) -> tuple[str, ...]:
@@ -310,9 +368,16 @@ class _Builder:
         backs = [list(order) for order in orders]
         return [[back[i] for i in places] for back in backs]
 
-    def settle(self, function: Function, originals: list[list[Step]], n: int, root: bool) -> dict[str, list[Any]]:
+    def settle(
+        self,
+        function: Function,
+        originals: list[list[Step]],
+        n: int,
+        root: bool,
+        attributes: Sequence[Mapping[str, Any]] = (),
+    ) -> dict[str, list[Any]]:
         """Numbers that no size of an argument tells become arguments, but of the program: name -> the value in each
-        instance."""
+        instance. `attributes` of the modules are names for them."""
         seen: list[tuple[Any, Any]] = []
         for v in [*function.arguments, *function.parameters]:
             seen += [(_values(d, n), None) for d in v.shape if d is not Ellipsis]
@@ -332,7 +397,8 @@ class _Builder:
             for known, values in statics.items():
                 if repr(values) == repr(trees) and known.rstrip("0123456789_") == name:
                     return Static(known)
-            fresh = next(k for k in itertools.chain([name], (f"{name}_{i}" for i in itertools.count(2)))
+            known_as = attribute_of(trees, attributes)
+            fresh = next(k for k in itertools.chain(known_as, [name], (f"{name}_{i}" for i in itertools.count(2)))
                          if k not in statics and k not in function.argument_names)  # fmt: skip
             statics[fresh] = trees
             return Static(fresh)
@@ -357,9 +423,9 @@ class _Builder:
                 seen += [(_values(d, n), None) for d in v.shape if d is not Ellipsis]
         return statics
 
-    def name(self, kind: str) -> str:
-        base = snake(kind)
-        for candidate in itertools.chain([base], (f"{base}_{i}" for i in itertools.count(2))):
+    def name(self, kind: str, is_class: bool = False) -> str:
+        base = kind if is_class and kind.isidentifier() else snake(kind)
+        for candidate in itertools.chain([base], (f"{base}{'' if is_class else '_'}{i}" for i in itertools.count(2))):
             if candidate not in self.names:
                 self.names.add(candidate)
                 return candidate
@@ -377,6 +443,7 @@ class _Body:
     names: list[str]
     parameters: dict[Var, Path]
     outputs: list[Var]
+    layer: Layer | None = None
 
     def made(self) -> Iterator[Var]:
         yield from self.inputs
@@ -429,7 +496,8 @@ class _Body:
                 return id(c.function), c.path, of(c.args), of(c.statics), of(c.outcome)
             return c.method, of(c.args), of(c.kwargs), of(c.outcome)
 
-        return self.frame.kind, tuple(self.names), tuple(map(of, self.inputs)), tuple(map(call, self.calls))
+        layer = self.layer and self.layer.callee
+        return self.frame.kind, layer, tuple(self.names), tuple(map(of, self.inputs)), tuple(map(call, self.calls))
 
 
 def _merged(m: Merger, calls: Sequence[Step]) -> Step:
@@ -440,6 +508,7 @@ def _merged(m: Merger, calls: Sequence[Step]) -> Step:
             args=m.tree([c.args for c in calls]),
             outcome=m.tree([c.outcome for c in calls]),
             statics={k: _loosely(m, [c.statics[k] for c in calls]) for k in first.statics},  # type: ignore[attr-defined]
+            config={k: m.tree([c.config[k] for c in calls]) for k in first.config},  # type: ignore[attr-defined]
         )
     return m.call(calls)
 
@@ -536,6 +605,13 @@ def _row(calls: Sequence[Any], i: int, used: Counter[Var]) -> Repeat | None:
     if any(used[v] for k, v in enumerate(row[-1].outcome) if k not in passed):
         return None
     return Repeat(row, first.path[:-1], start, carried)
+
+
+def attribute_of(values: Sequence[Any], attributes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What modules call a number that has these values in them."""
+    if not attributes:
+        return []
+    return [k for k in attributes[0] if all(k in a and a[k] == v for a, v in zip(attributes, values, strict=True))]
 
 
 def parameter_names(method: str) -> list[str]:

@@ -177,6 +177,7 @@ class Merger:
             first.doc,
             first.path,
             first.is_module,
+            first.attributes,
         )
 
 

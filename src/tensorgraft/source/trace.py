@@ -37,6 +37,7 @@ class Frame:
     doc: str = ""  # the first sentence of its docstring, if it has one
     path: str = ""  # of a module, from the program: "transformer.h.0"
     is_module: bool = False  # it may have parameters of its own, under its path
+    attributes: dict[str, int | float] = field(default_factory=dict)  # numbers that the module holds, by their names
     left: tuple[Var, ...] = ()  # what was made in it and is used outside, beside its result: state, entries of a cache
 
 
@@ -99,7 +100,7 @@ def _prune(frame: Frame, needed: set[Var]) -> None:
             _prune(call, needed)
             if call.calls:
                 kept.append(call)
-        elif not needed.isdisjoint(variables(call.outcome)):
+        elif call.method == "assign" or not needed.isdisjoint(variables(call.outcome)):
             needed.update(variables([call.args, call.kwargs]))
             kept.append(call)
     frame.calls = kept[::-1]

@@ -131,8 +131,8 @@ def _trace(
         note_left(root, recording, written.values())
         return Trace(
             "torch", type(module).__name__, root, root.arguments, result, parameters, buffers, written, aliases,
-            weights, recording.key, module.training, list(recording.notes),
-            {path: _container(m) for path, m in module.named_modules()},
+            weights, recording.key, module.training, notes=list(recording.notes),
+            containers={path: _container(m) for path, m in module.named_modules()},
         )  # fmt: skip
 
 
