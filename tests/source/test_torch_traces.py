@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.source.replay import replay, run, value
 from torch import nn
 
 import tensorgraft as tg
@@ -18,7 +19,6 @@ from tensorgraft.hub import registry
 from tensorgraft.hub.recorded.block import Var, leaves
 from tensorgraft.source.trace import Frame, Step, Trace, prune, steps
 from tensorgraft.source.words import WORDS
-from tests.source.replay import replay, run, value
 
 Tensor = torch.Tensor
 
@@ -245,7 +245,12 @@ class Noisy(nn.Module):
 def test_random_numbers_come_from_a_key() -> None:
     trace = trace_module(Noisy().train(), (torch.ones(100, 3),))
     assert trace.key is not None
-    assert [m for m in methods(trace) if m in ("dropout", "normal", "uniform")] == ["dropout", "dropout", "normal", "uniform"]
+    assert [m for m in methods(trace) if m in ("dropout", "normal", "uniform")] == [
+        "dropout",
+        "dropout",
+        "normal",
+        "uniform",
+    ]
     for call in trace.root.calls:  # each frame is given a key of its own
         if isinstance(call, Frame):
             assert not call.left

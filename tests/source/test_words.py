@@ -34,7 +34,9 @@ def recurrent(cell: str, reverse: bool = False, **options: Any) -> Callable[...,
     def run(x: torch.Tensor, *rest: torch.Tensor, **_: Any) -> Any:
         n = 2 if cell == "LSTM" else 1
         states, weights = rest[:n], rest[n:]
-        layer = getattr(torch.nn, cell)(x.shape[2], weights[1].shape[0] // {"LSTM": 4, "GRU": 3, "RNN": 1}[cell], **options)
+        layer = getattr(torch.nn, cell)(
+            x.shape[2], weights[1].shape[0] // {"LSTM": 4, "GRU": 3, "RNN": 1}[cell], **options
+        )
         layer.load_state_dict(dict(zip(layer.state_dict(), weights, strict=True)))
         x = x.flip(0) if reverse else x
         ys, ends = layer(x, tuple(s[None] for s in states) if n > 1 else states[0][None])

@@ -23,9 +23,9 @@ from tensorgraft.frontends.torch.core.values import array_now, looked_up
 from tensorgraft.frontends.torch.graph.pure import PureCapture
 from tensorgraft.frontends.torch.setup import install
 from tensorgraft.frontends.torch.sourced import composites, functions
-from tensorgraft.frontends.torch.sourced.backend import SourceRecording, SourceBackend, source_backend
-from tensorgraft.frontends.torch.sourced.kernels import KERNELS
+from tensorgraft.frontends.torch.sourced.backend import SourceBackend, SourceRecording, source_backend
 from tensorgraft.frontends.torch.sourced.checks import checked
+from tensorgraft.frontends.torch.sourced.kernels import KERNELS
 from tensorgraft.frontends.torch.sourced.leaving import note_left
 from tensorgraft.frontends.torch.sourced.modules import DROPPED, Frames, arguments, doc_of, pairs, tree
 from tensorgraft.frontends.torch.sourced.values import values_of

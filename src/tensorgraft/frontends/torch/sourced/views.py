@@ -170,11 +170,11 @@ for _names, _view in (
         for _owner in (T, torch):
             if (_fn := getattr(_owner, _name, None)) is not None:
                 VIEWS[_fn] = _view
-for _name in "transpose permute movedim moveaxis swapaxes swapdims t adjoint".split():
+for _name in ["transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "t", "adjoint"]:
     for _owner in (T, torch):
         if (_fn := getattr(_owner, _name, None)) is not None:
             VIEWS[_fn] = _permuted(_fn)
-for _name in "T mT".split():
+for _name in ["T", "mT"]:
     _get = getattr(T, _name).__get__
     VIEWS[_get] = _permuted(_get)
 VIEWS[T.__getitem__] = _item
