@@ -299,7 +299,8 @@ def rms_norm(xp: Any, x: Array, weight: Array | None = None, axes: int = 1, eps:
 
 @word
 def relu(xp: Any, x: Array) -> Array:
-    return xp.maximum(x, 0)
+    """Without a derivative at zero."""
+    return xp.where(xp.less_equal(x, 0), xp.zeros_like(x), x)
 
 
 @word
@@ -344,7 +345,8 @@ def log_sigmoid(xp: Any, x: Array) -> Array:
 
 @word
 def relu6(xp: Any, x: Array) -> Array:
-    return xp.minimum(xp.maximum(x, 0), 6)
+    """Without a derivative at its ends."""
+    return xp.where(xp.less_equal(x, 0), xp.zeros_like(x), xp.where(xp.less(x, 6), x, xp.full_like(x, 6)))
 
 
 @word

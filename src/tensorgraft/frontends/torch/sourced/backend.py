@@ -353,4 +353,4 @@ def _mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
     return fn(tree)
 
 
-__all__ = ["Block", "SourceRecording", "SourceBackend", "leaves", "source_backend"]
+__all__ = ["Block", "SourceBackend", "SourceRecording", "leaves", "source_backend"]

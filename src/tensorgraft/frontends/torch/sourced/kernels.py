@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from tensorgraft.frontends.torch.core.spec import SPECS, Kernel
 from tensorgraft.hub import dtypes
@@ -89,6 +90,17 @@ def _hardtanh(xp: Any, x: Array, low: Any = -1, high: Any = 1) -> Array:
     return xp.word("relu6", x) if (low, high) == (0, 6) else xp.clip(x, low, high)
 
 
+@kernel("clamp")
+def _clamp(xp: Any, x: Array, low: Any = None, high: Any = None) -> Array:
+    if low is None or high is None:
+        return xp.maximum(x, low) if high is None else xp.minimum(x, high)
+    return xp.clip(x, low, high)
+
+
+KERNELS["clamp_min"] = lambda xp, x, low: xp.maximum(x, low)
+KERNELS["clamp_max"] = lambda xp, x, high: xp.minimum(x, high)
+
+
 @kernel("pow.Tensor_Scalar")
 def _pow(xp: Any, x: Array, exponent: Any) -> Array:
     known = xp.here.scalars.get(exponent) if xp.is_array(exponent) else exponent
@@ -131,7 +143,8 @@ def _convolution(
 
 @kernel("embedding")
 def _embedding(xp: Any, weight: Array, indices: Array, padding_idx: int = -1, *_: Any) -> Array:
-    return xp.word("embedding", weight, indices, *([padding_idx] if padding_idx >= 0 else []))
+    trained = weight in xp.here.smooth and torch.is_grad_enabled()
+    return xp.word("embedding", weight, indices, *([padding_idx] if padding_idx >= 0 and trained else []))
 
 
 # ---- normalisation ---------------------------------------------------------------------------------------------------

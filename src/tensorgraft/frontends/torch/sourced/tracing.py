@@ -22,10 +22,10 @@ from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from
 from tensorgraft.frontends.torch.core.values import array_now, looked_up
 from tensorgraft.frontends.torch.graph.pure import PureCapture
 from tensorgraft.frontends.torch.setup import install
-from tensorgraft.frontends.torch.sourced import composites
-from tensorgraft.frontends.torch.sourced.backend import SourceRecording, SourceBackend, source_backend
-from tensorgraft.frontends.torch.sourced.kernels import KERNELS
+from tensorgraft.frontends.torch.sourced import composites, functions
+from tensorgraft.frontends.torch.sourced.backend import SourceBackend, SourceRecording, source_backend
 from tensorgraft.frontends.torch.sourced.checks import checked
+from tensorgraft.frontends.torch.sourced.kernels import KERNELS
 from tensorgraft.frontends.torch.sourced.leaving import note_left
 from tensorgraft.frontends.torch.sourced.modules import DROPPED, Frames, arguments, doc_of, pairs, tree
 from tensorgraft.frontends.torch.sourced.values import values_of
@@ -119,7 +119,7 @@ def _trace(
                 root.arguments = arguments(module, args, kwargs)
                 before = {name: cell_of(state[name]).array for name in state}
                 tied = {**state, **{alias: state[name] for alias, name in aliases.items()}}
-                with Watching(xp, slot), frames.watched():
+                with Watching(xp, slot), frames.watched(), functions.traced(recording):
                     out = functional_call(module, tied, args, kwargs)
                 with torch.enable_grad():
                     result = _result(xp, out, type(module).__name__)
