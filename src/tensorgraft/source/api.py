@@ -101,6 +101,7 @@ def source(
         CannotBeSaidError: where the target has no words for what the program does, with the place in the program.
     """
     target = target_of(onto)
+    form = style_of(style, target)
     read = _program(program)
 
     def prepare(trace: Trace) -> None:
@@ -110,9 +111,11 @@ def source(
     sized = trace_at_sizes(read, args, kwargs, dynamic, prepare)
     trace = sized.trace
     tidy(trace)
-    functions = functions_of(trace, sized.count)
+    stateful, random = bool(trace.written), trace.key is not None
+    form.prepare(trace)
+    functions = functions_of(trace, sized.count, form.modules())
     header = f"{trace.name}: {read.origin}, written for {target.title} by tensorgraft."
-    written = text.write(trace, functions, style_of(style, target, trace, functions), header)
+    written = text.write(trace, functions, form(target, trace, functions), header)
     report = Report(trace.name, onto, written.count("\n"), len(functions), sized.groups)
     result = Source(written, trace.weights, report, functions[-1].name)
     if check:
@@ -121,7 +124,7 @@ def source(
             if group.tried:
                 size = group.tried[-1] + 1 if group.title == "batch" else group.tried[0]
                 examples.append((f"{group.title} of {size}", *sized.arguments({g: size})))
-        report.rows = _compared(result, target, read, examples, bool(trace.written), trace.key is None)
+        report.rows = _compared(result, target, read, examples, stateful, not random)
     return result
 
 
