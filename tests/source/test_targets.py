@@ -26,6 +26,9 @@ EXAMPLES = 4
 
 def lacking(name: str, key: str, dtype: np.dtype) -> str | None:
     """Why a target has no such operation, or not of this dtype."""
+    unsigned = dtype.kind == "u" and dtype.itemsize > 1
+    if name == "torch" and unsigned:
+        return "PyTorch has few kernels for unsigned integers of more than 8 bits: a file that needs one raises"
     return None
 
 
@@ -60,7 +63,7 @@ def run(of: Target, text: str, arrays: list[np.ndarray]) -> Any:
     exec(text, space)
     xp = backend(BACKEND.get(of.name, of.name))
     with xp.scope(), np.errstate(all="ignore"):
-        out = space["program"](*map(xp.asarray, arrays))
+        out = space["program"](*(xp.copy(xp.asarray(x)) for x in arrays))
         return host(xp, out)
 
 

@@ -131,8 +131,7 @@ class _Builder:
         owned = {**trace.parameters, **trace.buffers}
         for path, v in owned.items():
             self.paths[v].append(tuple(path.split(".")))
-        for path, canonical in trace.aliases.items():
-            self.paths[owned[canonical]].append(tuple(path.split(".")))
+        # a tied parameter is at the first of its paths alone, so that it has one derivative
         self.buffers = set(trace.buffers.values())
         self.functions: list[Function] = []
         self.names: set[str] = set()
@@ -202,6 +201,8 @@ class _Builder:
         if isinstance(frame.calls[0], Frame):
             return False
         parameters = {v for s in steps(frame) for v in variables([s.args, s.kwargs]) if v in self.paths}
+        if any(self.owned(v, own) is None for v in parameters):
+            return False
         return frame.is_module and len(parameters) > 1 and counts[frame.kind] > 1
 
     # ---- what goes in and out --------------------------------------------------------------------------------------

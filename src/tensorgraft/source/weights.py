@@ -49,7 +49,7 @@ def functions(trace: Trace, target: Target) -> list[str]:
     stateful = bool(trace.buffers)
     parts = []
     if ties:
-        parts.append(f"# parameters that are one array\nTIES = {ties!r}")
+        parts.append(f"# names of one array, and the name that it has here\nTIES = {ties!r}")
     last = sorted({path.rsplit(".", 1)[-1] for path in trace.buffers})
     among = "name.rsplit('.', 1)[-1] in BUFFERS"
     if any(path.rsplit(".", 1)[-1] in last for path in trace.parameters):
@@ -57,13 +57,13 @@ def functions(trace: Trace, target: Target) -> list[str]:
     if stateful:
         parts.append(f"# arrays that are not trained\nBUFFERS = {set(last)!r}")
     parts += [NESTED, FLAT]
-    tied = "    weights |= {path: weights[source] for path, source in TIES.items()}\n" if ties else ""
+    kept = " if name not in TIES" if ties else ""
     if stateful:
         parts.append(f'''
 def load_weights(path: str) -> tuple[dict, dict]:
     """(parameters, buffers) of a safetensors file with the names of the original."""
-    weights = {{name: {array} for name, x in load_file(path).items()}}
-{tied}    buffers = {{name: x for name, x in weights.items() if {among}}}
+    weights = {{name: {array} for name, x in load_file(path).items(){kept}}}
+    buffers = {{name: x for name, x in weights.items() if {among}}}
     params = {{name: x for name, x in weights.items() if name not in buffers}}
     return nested(params), nested(buffers)
 ''')
@@ -71,17 +71,17 @@ def load_weights(path: str) -> tuple[dict, dict]:
         parts.append(f'''
 def load_weights(path: str) -> dict:
     """The parameters of a safetensors file with the names of the original."""
-    weights = {{name: {array} for name, x in load_file(path).items()}}
-{tied}    return nested(weights)
+    weights = {{name: {array} for name, x in load_file(path).items(){kept}}}
+    return nested(weights)
 ''')
-    drop = " if name not in TIES" if ties else ""
+    tied = "    weights |= {name: weights[source] for name, source in TIES.items()}\n" if ties else ""
     signature = "params: dict, buffers: dict" if stateful else "params: dict"
     everything = "{**flat(params), **flat(buffers)}" if stateful else "flat(params)"
     parts.append(f'''
 def save_weights({signature}, path: str) -> None:
     """Write a file that the original loads."""
     weights = {everything}
-    save_file({{name: {target.save} for name, x in weights.items(){drop}}}, path)
+{tied}    save_file({{name: {target.save} for name, x in weights.items()}}, path)
 ''')
     return [p.strip() for p in parts]
 

@@ -70,8 +70,15 @@ def read_variables(handles: list[tf.Tensor], dtypes: tuple[int, ...]) -> list[tf
 def assign_variables(handles: list[tf.Tensor], values: list[tf.Tensor]) -> None:
     """All in one function."""
     if handles:
+        values = [in_dtype_of(handle, x) for handle, x in zip(handles, values, strict=True)]
         name = _assigning(tuple(x.dtype for x in values))
         execute.execute(name, 0, [*handles, *values], _IN_THIS_THREAD, context.context())
+
+
+def in_dtype_of(handle: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """A value in the dtype of the variable that it is for: quantised ones are plain integers elsewhere."""
+    dtype = tf.as_dtype(handle._handle_data.shape_and_type[0].dtype)
+    return tf.bitcast(x, dtype) if dtype.is_quantized and dtype != x.dtype else x
 
 
 def _assigning(dtypes: tuple[tf.DType, ...]) -> bytes:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorgraft.compiled.function import compiles_by
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.composites import NAMESPACE, structured
+from tensorgraft.frontends.tensorflow.exchange import in_dtype_of
 from tensorgraft.frontends.tensorflow.held import VariableGroup, held_on
 from tensorgraft.frontends.tensorflow.program import GraphProgram
 from tensorgraft.frontends.tensorflow.reading import plain
@@ -253,7 +254,7 @@ def value_of(xp: Backend, variable: tf.Variable) -> Array:
 
 def write(xp: Backend, variable: tf.Variable, value: Array) -> None:
     if isinstance(value, tf.Tensor):  # traced ones, too
-        variable.assign(value, read_value=False)
+        variable.assign(in_dtype_of(variable.handle, value), read_value=False)
     elif xp.is_traced(value):
         raise TracedValueError(
             f"the variable {variable.name!r} is written while {xp.name} traces the call, when there is no value yet"

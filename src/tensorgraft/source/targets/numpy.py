@@ -412,6 +412,9 @@ def _drawn(w: Writing, template: str, key: Any, shape: Any, dtype: np.dtype) -> 
 TARGET = Target(
     name="numpy",
     imports={
+        "Any": "from typing import Any",
+        "Callable": "from collections.abc import Callable",
+        "Sequence": "from collections.abc import Sequence",
         "math": "import math",
         "np": "import numpy as np",
         "special": "from scipy import special",

@@ -78,6 +78,13 @@ def spread(template: str) -> Rule:
     return rule
 
 
+def minus(number: Any, *others: Any) -> Any:
+    """The difference of sizes, at every size of the program."""
+    n = max((len(x.values) for x in (number, *others) if hasattr(x, "values")), default=1)
+    rows = zip(*(values_of(x, n) for x in (number, *others)), strict=True)
+    return joined([a - sum(rest) for a, *rest in rows])
+
+
 # ---- indexing --------------------------------------------------------------------------------------------------------
 
 

@@ -70,6 +70,11 @@ def variable(value: Any) -> Var:
     return Var(tuple(aval.shape), np.dtype(aval.dtype))
 
 
+def host(x: Any) -> np.ndarray:
+    """Its values; of keys their data."""
+    return np.asarray(jax.random.key_data(x) if is_key_dtype(x.dtype) else x)
+
+
 def is_array(x: Any) -> bool:
     return isinstance(x, jax.Array | np.ndarray)
 
@@ -148,11 +153,11 @@ def _traced(
     used = set(recording.used)
     parameters = {path: inputs.vars[i] for path, i in inputs.parameters.items()}
     buffers = {path: inputs.vars[i] for path, i in inputs.buffers.items()}
-    weights = {path: np.asarray(inputs.values[i]) for path, i in (*inputs.parameters.items(), *inputs.buffers.items())}
+    weights = {path: host(inputs.values[i]) for path, i in (*inputs.parameters.items(), *inputs.buffers.items())}
     for path, leaf in program.closed.items():
         if held[id(leaf)] in used:
             (parameters if _is_inexact(leaf) else buffers)[path] = held[id(leaf)]
-            weights[path] = np.asarray(leaf)
+            weights[path] = host(leaf)
     return Trace(
         framework="jax",
         name=root.kind,

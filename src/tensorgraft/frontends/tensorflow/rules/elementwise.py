@@ -30,7 +30,6 @@ OTHERWISE = {
     "bitwise_or": "BitwiseOr",
     "bitwise_xor": "BitwiseXor",
     "round": "Rint",
-    "erf_inv": "Erfinv",
     "isnan": "IsNan",
     "isinf": "IsInf",
     "isfinite": "IsFinite",
@@ -50,12 +49,11 @@ SAME = {
         "erf",
         "erfc",
         "lgamma",
-        "digamma",
         "ceil",
         "floor",
         "sign",
     ),
-    *("logical_not", "logical_and", "logical_or", "maximum", "minimum", "atan2", "igamma", "igammac", "zeta"),
+    *("logical_not", "logical_and", "logical_or", "maximum", "minimum", "atan2"),
     *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "real", "imag"),
 }
 
@@ -94,14 +92,6 @@ def complex_(xp: Backend, real: Array, imag: Array) -> Array:
 @rule("Angle")
 def angle(xp: Backend, x: Array) -> Array:
     return xp.angle(x)
-
-
-@rule("Polygamma")
-def polygamma(xp: Backend, n: Array, x: Array) -> Array:
-    """NaN for orders that are no natural numbers."""
-    odd = xp.logical_or(xp.not_equal(n, xp.floor(n)), xp.less(n, 0))
-    y = xp.polygamma(n, x)
-    return xp.where(odd, xp.full_like(y, math.nan), y)
 
 
 @rule("ZerosLike", either=EVERY)

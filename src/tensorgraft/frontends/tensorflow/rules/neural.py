@@ -47,12 +47,12 @@ def lrn_grad(
     beta: float = 0.5,
 ) -> Array:  # fmt: skip
     scale = _scale(xp, x, depth_radius, bias, alpha)
-    wide = xp.dtype_of(scale)
+    dtype, wide = xp.dtype_of(x), xp.dtype_of(scale)
     d, x, y = (xp.astype(v, wide) for v in (d, x, y))
     direct = xp.multiply(d, xp.pow(scale, xp.full_like(scale, -beta)))
     shared = _around(xp, xp.divide(xp.multiply(d, y), scale), depth_radius)
     out = xp.subtract(direct, xp.multiply(xp.multiply(x, shared), 2 * alpha * beta))
-    return xp.astype(out, wide if wide.itemsize > 4 else dtypes.float32)
+    return xp.astype(out, dtype)
 
 
 # ---- morphology ------------------------------------------------------------------------------------------------------

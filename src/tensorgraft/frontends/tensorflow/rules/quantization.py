@@ -51,9 +51,9 @@ def _fake_gradients(
     first, last, _ = _nudged(xp, low, xp.where(nothing, xp.ones_like(high), high), num_bits, narrow)
     below = xp.logical_and(xp.less(x, first), xp.logical_not(nothing))
     above = xp.logical_and(xp.greater(x, last), xp.logical_not(nothing))
-    zero = xp.zeros_like(d)
     inside = xp.logical_not(xp.logical_or(below, above))
-    return xp.where(inside, d, zero), xp.where(below, d, zero), xp.where(above, d, zero)
+    shares = [xp.multiply(d, xp.astype(mask, xp.dtype_of(d))) for mask in (inside, below, above)]
+    return shares[0], shares[1], shares[2]
 
 
 def _range(xp: Backend, low: float, high: float) -> tuple[Array, Array]:

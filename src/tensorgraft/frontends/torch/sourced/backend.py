@@ -36,7 +36,7 @@ class Scope:
         self.key: Var | None = None  # where its random numbers come from now
 
 
-class Recording:
+class SourceRecording:
     """One trace that is under way."""
 
     def __init__(self, root: Frame) -> None:
@@ -48,7 +48,8 @@ class Recording:
         self.halted: set[Var] = set()  # that would have one, and were computed where gradients are off
         self.key: Var | None = None  # that of the whole trace, if one was asked for
         self.place: str = ""
-        self.closed: set[int] = set()
+        self.given: dict[Var, np.ndarray] = {}  # the values of arguments and weights, for checks alone
+        self.notes: dict[str, None] = {}
 
     def scopes(self) -> Iterator[Scope]:
         scope: Scope | None = self.scope
@@ -73,21 +74,21 @@ class SourceBackend(ProgramBackend):
     # ---- recordings ------------------------------------------------------------------------------------------------
 
     @property
-    def now(self) -> Recording | None:
+    def now(self) -> SourceRecording | None:
         return getattr(self._local, "recording", None)
 
     @property
-    def here(self) -> Recording:
+    def here(self) -> SourceRecording:
         recording = self.now
         if recording is None:
             raise RuntimeError("nothing is being recorded (tensorgraft.source)")
         return recording
 
     @contextlib.contextmanager
-    def tracing(self, root: Frame) -> Iterator[Recording]:
+    def tracing(self, root: Frame) -> Iterator[SourceRecording]:
         if self.now is not None:
             raise RuntimeError("a program is being recorded for its source already")
-        recording = self._local.recording = Recording(root)
+        recording = self._local.recording = SourceRecording(root)
         self._local.calls, self._local.small = root.calls, {}
         try:
             yield recording
@@ -255,7 +256,16 @@ def source_backend() -> SourceBackend:
 
 
 def _permute(xp: SourceBackend, x: Var, axes: tuple[int, ...]) -> Var | None:
-    return x if tuple(axes) == tuple(range(x.ndim)) else None
+    """There and back is nothing: PyTorch lays results out in memory as their operands are."""
+    nothing = tuple(range(x.ndim))
+    if tuple(axes) == nothing:
+        return x
+    step = xp.here.makers.get(x)
+    if step is not None and step.method == "permute_dims" and x in xp.here.scope.own:
+        inner, before = step.args
+        if tuple(before[a] for a in axes) == nothing:
+            return inner
+    return None
 
 
 def _reshape(xp: SourceBackend, x: Var, shape: tuple[int, ...]) -> Var | None:
@@ -263,6 +273,19 @@ def _reshape(xp: SourceBackend, x: Var, shape: tuple[int, ...]) -> Var | None:
     if step is None or step.method != "reshape" or x not in xp.here.scope.own:
         return None
     return xp.reshape(step.args[0], shape)
+
+
+def _unchanged(neutral: Any) -> Callable[..., Var | None]:
+    """What an operation with a number leaves as it is."""
+
+    def simple(xp: SourceBackend, x: Any, y: Any) -> Var | None:
+        for a, b in ((x, y), (y, x)):
+            number = xp.here.scalars.get(b) if type(b) is Var else b
+            if type(a) is Var and type(number) is type(neutral) and number == neutral and a not in xp.here.scalars:
+                return a
+        return None
+
+    return simple
 
 
 def _full(xp: SourceBackend, shape: tuple[int, ...], value: Any, dtype: np.dtype) -> Var | None:
@@ -305,7 +328,7 @@ def _concat(xp: SourceBackend, arrays: Any, axis: int) -> Var | None:
 
 _SIMPLER: dict[str, Callable[..., Any]] = {
     "permute_dims": _permute, "reshape": _reshape, "full": _full, "slice": _slice, "copy": _copy,
-    "concat": _concat,
+    "concat": _concat, "multiply": _unchanged(1.0), "bitwise_and": _unchanged(True), "add": _unchanged(0),
 }  # fmt: skip
 
 
@@ -330,4 +353,4 @@ def _mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
     return fn(tree)
 
 
-__all__ = ["Block", "Recording", "SourceBackend", "leaves", "source_backend"]
+__all__ = ["Block", "SourceRecording", "SourceBackend", "leaves", "source_backend"]

@@ -134,12 +134,8 @@ class Frames:
         here = spot_of_call()
         frame = Frame(
             type(module).__name__, name, [], arguments(module, args, kwargs), (), here.names, here.place,
-<<<<<<< HEAD
-            " ".join(doc.split()).partition(". ")[0], path, is_module=True,
-            attributes={k: v for k, v in vars(module).items() if type(v) in (int, float) and not k.startswith("_")},
-=======
             doc_of(module), path, is_module=True,
->>>>>>> main
+            attributes={k: v for k, v in vars(module).items() if type(v) in (int, float) and not k.startswith("_")},
         )  # fmt: skip
         self.stack.append(path)
         seen: list[tuple[Any, Any, Any]] = []

@@ -23,8 +23,9 @@ from tensorgraft.frontends.torch.core.values import array_now, looked_up
 from tensorgraft.frontends.torch.graph.pure import PureCapture
 from tensorgraft.frontends.torch.setup import install
 from tensorgraft.frontends.torch.sourced import composites
-from tensorgraft.frontends.torch.sourced.backend import Recording, SourceBackend, source_backend
+from tensorgraft.frontends.torch.sourced.backend import SourceRecording, SourceBackend, source_backend
 from tensorgraft.frontends.torch.sourced.kernels import KERNELS
+from tensorgraft.frontends.torch.sourced.checks import checked
 from tensorgraft.frontends.torch.sourced.leaving import note_left
 from tensorgraft.frontends.torch.sourced.modules import DROPPED, Frames, arguments, doc_of, pairs, tree
 from tensorgraft.frontends.torch.sourced.values import values_of
@@ -37,10 +38,15 @@ Tensor = torch.Tensor
 
 
 class KnownValues:
-    """What may be asked for: what depends on constants and sizes alone."""
+    """What may be asked for: what depends on constants and sizes alone, and what is only checked."""
 
     def of(self, xp: SourceBackend, array: Var) -> np.ndarray | None:
-        return values_of(xp.here, array)
+        recording = xp.here
+        values = values_of(recording, array)
+        if values is None and (check := checked()) is not None:
+            values = values_of(recording, array, recording.given)
+            recording.notes[f"left out: {check}"] = None
+        return values
 
 
 class SourceCapture(PureCapture):
@@ -93,6 +99,7 @@ def _trace(
             with active(capture), HostWatch(capture), composites.installed(slot):
                 state = {name: from_array(v, slot) for name, v in {**parameters, **buffers}.items()}
                 recording.smooth.update(v for v in parameters.values() if dtypes.is_inexact(v.dtype))
+                recording.given.update((v, weights[name]) for name, v in {**parameters, **buffers}.items())
 
                 def given(x: Any) -> Any:
                     if isinstance(x, np.ndarray):
@@ -100,6 +107,7 @@ def _trace(
                     if not isinstance(x, Tensor):
                         return x
                     v = Var(tuple(x.shape), numpy_dtype(x.dtype))
+                    recording.given[v] = np.array(cpu_to_numpy(x.detach().cpu()))
                     if dtypes.is_inexact(v.dtype):
                         recording.smooth.add(v)
                     return from_array(v, slot)
@@ -123,7 +131,7 @@ def _trace(
         note_left(root, recording, written.values())
         return Trace(
             "torch", type(module).__name__, root, root.arguments, result, parameters, buffers, written, aliases,
-            weights, recording.key, module.training,
+            weights, recording.key, module.training, notes=list(recording.notes),
             containers={path: _container(m) for path, m in module.named_modules()},
         )  # fmt: skip
 
@@ -208,4 +216,4 @@ def _asked_for_values() -> Iterator[None]:
         torch.cuda.is_current_stream_capturing = original
 
 
-__all__ = ["TYPE", "Recording", "TracedValueError", "pairs", "trace_module", "variables"]
+__all__ = ["TYPE", "SourceRecording", "TracedValueError", "pairs", "trace_module", "variables"]

@@ -13,14 +13,15 @@ from tensorgraft.source.trace import Step
 from tensorgraft.source.words import WORDS
 
 if TYPE_CHECKING:
-    from tensorgraft.frontends.torch.sourced.backend import Recording
+    from tensorgraft.frontends.torch.sourced.backend import SourceRecording
 
 _LARGEST = 1 << 22  # elements
 
 
-def values_of(recording: Recording, x: Var) -> np.ndarray | None:
-    """The values of an array, None for one that depends on arguments, weights or random numbers."""
-    known = recording.values
+def values_of(recording: SourceRecording, x: Var, given: dict[Var, np.ndarray] | None = None) -> np.ndarray | None:
+    """The values of an array, None for one that depends on arguments, weights (but those that are `given`) or random
+    numbers."""
+    known: dict[Var, np.ndarray | None] = recording.values if given is None else {**given}
     stack = [x]
     while stack:
         v = stack[-1]

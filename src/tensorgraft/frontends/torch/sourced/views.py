@@ -24,6 +24,27 @@ def _reshaped(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwar
     return [xp.reshape(x, tuple(outs[0].shape))]
 
 
+def _unsqueezed(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
+    (axis,) = (*args[1:], *kwargs.values())
+    return [xp.expand_dims(x, axis % (x.ndim + 1))]
+
+
+def _squeezed(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
+    about = (*args[1:], *kwargs.values())
+    given = range(x.ndim) if not about else about[0] if isinstance(about[0], tuple | list) else about
+    axes = tuple(sorted(a % x.ndim for a in given if x.shape[a] == 1)) if x.ndim else ()
+    return [xp.squeeze(x, axes) if axes else x]
+
+
+def _flattened(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
+    if outs[0].ndim == x.ndim or not x.ndim:
+        return _reshaped(xp, x, outs, args, kwargs)
+    named = dict(zip(("start_dim", "end_dim"), args[1:], strict=False)) | kwargs
+    start, end = (named.get(k, d) % x.ndim for k, d in (("start_dim", 0), ("end_dim", -1)))
+    options = ({"start": start} if start else {}) | ({"end": end} if end != x.ndim - 1 else {})
+    return [xp.word("flatten", x, **options)]
+
+
 def _permuted(fn: Callable[..., Tensor]) -> View:
     def view(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var] | None:
         if x.ndim > len(_PRIMES):
@@ -103,7 +124,9 @@ def _plain(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
         elif i is not None:
             axis += 1
         out.append(i)
-    while out and (out[-1] is Ellipsis or (isinstance(out[-1], slice) and out[-1] == slice(None))):
+    if out and out[-1] is Ellipsis:
+        out.pop()
+    while out and Ellipsis not in out and isinstance(out[-1], slice) and out[-1] == slice(None):
         out.pop()
     return tuple(out)
 
@@ -115,7 +138,10 @@ def _same(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: 
 T = Tensor
 VIEWS: dict[Any, View] = {}
 for _names, _view in (
-    ("view reshape flatten unflatten squeeze unsqueeze view_as reshape_as ravel", _reshaped),
+    ("view reshape unflatten view_as reshape_as ravel", _reshaped),
+    ("flatten", _flattened),
+    ("unsqueeze", _unsqueezed),
+    ("squeeze", _squeezed),
     ("expand expand_as broadcast_to", _expanded),
     ("split chunk tensor_split split_with_sizes hsplit vsplit dsplit", _split),
     ("unbind", _unbound),

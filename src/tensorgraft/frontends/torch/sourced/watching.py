@@ -32,6 +32,8 @@ _QUESTIONS = frozenset(
     "untyped_storage storage __len__ ndimension nelement is_inference is_conj is_neg get_device".split()
     if hasattr(Tensor, name)
 )
+# they take tensors of the host beside those of a device: lengths
+_HOSTED = frozenset("_pack_padded_sequence _pad_packed_sequence lstm gru rnn_tanh rnn_relu tensor_split".split())
 _DETACHING = frozenset({Tensor.detach, torch.detach, Tensor.data.__get__})
 
 
@@ -39,7 +41,8 @@ class Watching(TorchFunctionMode):
     def __init__(self, xp: SourceBackend, slot: Slot) -> None:
         super().__init__()
         self.xp, self.slot = xp, slot
-        self._constructors = _device_constructors()
+        # those of Python's numbers stay on the host: their values are known
+        self._constructors = _device_constructors() - {torch.tensor, torch.as_tensor, torch.asarray}
         self._host: dict[int, tuple[Tensor, Tensor]] = {}  # tensors of the host, and what they are here
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -48,7 +51,8 @@ class Watching(TorchFunctionMode):
             return func(*args, **kwargs)
         if func in self._constructors and kwargs.get("device") is None:
             kwargs = {**kwargs, "device": self.slot.device}
-        args, kwargs = self._moved(args, kwargs)
+        if getattr(func, "__name__", "") not in _HOSTED:
+            args, kwargs = self._moved(args, kwargs)
         recording = self.xp.here
         around, here = recording.place, spot()
         recording.place = here.place

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 # ---- elementwise -----------------------------------------------------------------------------------------------------
 
@@ -271,7 +270,7 @@ def windows(x: np.ndarray, sizes: Sequence[int], strides: Sequence[int], dilatio
     if any(k > s for k, s in zip(whole, x.shape[x.ndim - n :], strict=True)):  # none fits
         places = [max(s - k, -1) // t + 1 for s, k, t in zip(x.shape[x.ndim - n :], whole, strides, strict=True)]
         return np.zeros((*x.shape[: x.ndim - n], *places, *sizes), x.dtype)
-    seen = sliding_window_view(x, whole, tuple(range(x.ndim - n, x.ndim)))
+    seen = np.lib.stride_tricks.sliding_window_view(x, whole, tuple(range(x.ndim - n, x.ndim)))
     steps = [*(slice(None, None, s) for s in strides), *(slice(None, None, d) for d in dilation)]
     return seen[(..., *steps)]
 
