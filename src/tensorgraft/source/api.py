@@ -115,8 +115,9 @@ def source(
     form.prepare(trace)
     functions = functions_of(trace, sized.count, form.modules())
     header = f"{trace.name}: {read.origin}, written for {target.title} by tensorgraft."
-    written = text.write(trace, functions, form(target, trace, functions), header)
-    report = Report(trace.name, onto, written.count("\n"), len(functions), sized.groups)
+    formed = form(target, trace, functions)
+    written = text.write(trace, functions, formed, header)
+    report = Report(trace.name, onto, written.count("\n"), len(formed.written(functions)), sized.groups)
     result = Source(written, trace.weights, report, functions[-1].name)
     if check:
         examples = [("as the example", args, kwargs)]

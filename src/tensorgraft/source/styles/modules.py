@@ -183,9 +183,10 @@ class ModuleForms:
 
 def _hint(name: str, invoke: Invoke) -> str:
     layer = invoke.function.layer
-    if name.isdigit() and layer is not None:
-        return _POSITIONS.get(layer.callee.rpartition(".")[2], ())[int(name)] if layer.callee else "size"
-    return name
+    if not name.isdigit():
+        return name
+    names = _POSITIONS.get(layer.callee.rpartition(".")[2], ()) if layer is not None else ()
+    return names[int(name)] if int(name) < len(names) else "size"
 
 
 _PARAMETERS = {"mean": "running_mean", "variance": "running_var"}
