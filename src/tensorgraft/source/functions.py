@@ -74,6 +74,7 @@ class Function:
         default_factory=dict
     )  # what its class's constructor takes: name -> value in the first
     paths: list[Path] = field(default_factory=list)  # of the modules, from the program
+    shapes: dict[Path, tuple[Any, ...]] = field(default_factory=dict)  # of its own parameters, in what its class takes
 
 
 @dataclass(eq=False)
