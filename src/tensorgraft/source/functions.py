@@ -391,7 +391,12 @@ class _Builder:
         statics: dict[str, list[Any]] = {}
 
         def tell(tree: Any, trees: list[Any], name: str) -> Any:
-            if _said(tree, Sizes(seen)):
+            if not _varies(tree):
+                return tree
+            sizes = Sizes(seen)
+            if _said(tree, sizes) and any(map(_varies, trees)):
+                return tree
+            if name in _EXTENTS and isinstance(tree, tuple) and all(d in sizes for d in tree):
                 return tree
             if name == "shape" and isinstance(tree, tuple) and sum(isinstance(d, Extent) for d in tree) == 1:
                 return tree  # -1
@@ -530,6 +535,21 @@ def _with(call: Step, **changes: Any) -> Any:
 
 def _values(x: Any, n: int) -> tuple[int, ...]:
     return x.values if isinstance(x, Extent) else (int(x),) * n
+
+
+# arguments that are extents of arrays: what differs between modules in them is one of their arrays' extents
+_EXTENTS = frozenset({"shape", "sizes", "n"})
+
+
+def _varies(tree: Any) -> bool:
+    """A number in it depends on the sizes of the program's arguments."""
+    if isinstance(tree, list | tuple):
+        return any(map(_varies, tree))
+    if isinstance(tree, dict):
+        return any(map(_varies, tree.values()))
+    if isinstance(tree, slice):
+        return any(map(_varies, (tree.start, tree.stop, tree.step)))
+    return isinstance(tree, Extent | Quantity)
 
 
 def _said(tree: Any, sizes: Sizes) -> bool:

@@ -215,6 +215,14 @@ def embedding(xp: Any, weight: Array, indices: Array, padding: int | None = None
     return xp.gather(weight, (indices,))
 
 
+# ---- normalisation ---------------------------------------------------------------------------------------------------
+
+
+def _affine(xp: Any, y: Array, weight: Array | None, bias: Array | None) -> Array:
+    y = y if weight is None else xp.multiply(y, weight)
+    return y if bias is None else xp.add(y, bias)
+
+
 @word
 def layer_norm(
     xp: Any, x: Array, weight: Array | None = None, bias: Array | None = None, axes: int = 1, eps: float = 1e-5
