@@ -390,6 +390,8 @@ class _Builder:
             seen += [(_values(d, n), None) for d in v.shape if d is not Ellipsis]
         statics: dict[str, list[Any]] = {}
 
+        named: dict[str, Static] = {}
+
         def tell(tree: Any, trees: list[Any], name: str) -> Any:
             if not _varies(tree):
                 return tree
@@ -402,18 +404,22 @@ class _Builder:
                 return tree  # -1
             if isinstance(tree, dict):
                 return {k: tell(tree[k], [t[k] for t in trees], k) for k in tree}
-            if isinstance(tree, list | tuple) and any(isinstance(x, Var | Block) for x in tree):
+            if isinstance(tree, list | tuple):
                 return type(tree)([tell(x, [t[i] for t in trees], name) for i, x in enumerate(tree)])
-            if isinstance(tree, Var | Block) or root:
+            if isinstance(tree, slice):
+                ends = [tell(getattr(tree, e), [getattr(t, e) for t in trees], e) for e in ("start", "stop", "step")]
+                return slice(*ends)
+            if root:
                 return tree
             for known, values in statics.items():
                 if repr(values) == repr(trees) and known.rstrip("0123456789_") == name:
-                    return Static(known)
+                    return named[known]
             known_as = attribute_of(trees, attributes)
             fresh = next(k for k in itertools.chain(known_as, [name], (f"{name}_{i}" for i in itertools.count(2)))
                          if k not in statics and k not in function.argument_names)  # fmt: skip
             statics[fresh] = trees
-            return Static(fresh)
+            named[fresh] = Static(fresh)
+            return named[fresh]
 
         for i, call in enumerate(function.calls):
             assert isinstance(call, Step)
