@@ -85,7 +85,8 @@ def source(
     """A program of one framework as readable source of another, which needs neither tensorgraft nor the first one.
 
     Args:
-        program: a `torch.nn.Module` (in the mode it is in, training or evaluation).
+        program: a `torch.nn.Module` (in the mode it is in, training or evaluation); a function of JAX, a model of
+            Equinox, Flax (linen or nnx) or Haiku's `apply`.
         *args, **kwargs: an example of what it is called with.
         onto: "jax", "torch", "tensorflow", "numpy" or "array_api".
         style: how parameters are held; None is the plainest way of the target.
@@ -110,7 +111,7 @@ def source(
     sized = trace_at_sizes(read, args, kwargs, dynamic, prepare)
     trace = sized.trace
     tidy(trace)
-    functions = functions_of(trace, sized.count)
+    functions = functions_of(trace, sized.count, taken=text.names_of(target))
     header = f"{trace.name}: {read.origin}, written for {target.title} by tensorgraft."
     written = text.write(trace, functions, style_of(style, target, trace, functions), header)
     report = Report(trace.name, onto, written.count("\n"), len(functions), sized.groups)
@@ -142,4 +143,10 @@ def _program(program: Any) -> Program:
         from tensorgraft.frontends.torch.sourced.program import ModuleProgram
 
         return ModuleProgram(program)
-    raise TypeError(f"tg.source takes a torch.nn.Module, not a {type(program).__qualname__}")
+    if "jax" in sys.modules and callable(program):
+        from tensorgraft.frontends.jax.sourced.program import FunctionProgram
+
+        return FunctionProgram(program)
+    raise TypeError(
+        f"tg.source takes a torch.nn.Module, or a function or model of JAX, not a {type(program).__qualname__}"
+    )

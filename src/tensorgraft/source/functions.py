@@ -15,7 +15,7 @@ import itertools
 import keyword
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -70,7 +70,9 @@ class Function:
     place: str = ""
     uses: int = 1
     layer: Layer | None = None  # a class of the target does what it does
-    config: dict[str, Any] = field(default_factory=dict)  # what its class's constructor takes: name -> value in the first
+    config: dict[str, Any] = field(
+        default_factory=dict
+    )  # what its class's constructor takes: name -> value in the first
     paths: list[Path] = field(default_factory=list)  # of the modules, from the program
 
 
@@ -103,7 +105,9 @@ class Modules(Protocol):
     def keeps(self, frame: Frame) -> bool | None:
         """It stays a module of its own, or not; None: as functions do."""
 
-    def layer(self, frame: Frame, calls: Sequence[Step], inputs: Sequence[Var], own: Mapping[Var, Path]) -> Layer | None:
+    def layer(
+        self, frame: Frame, calls: Sequence[Step], inputs: Sequence[Var], own: Mapping[Var, Path]
+    ) -> Layer | None:
         """The class of the target that does this, if there is one."""
 
     def configure(
@@ -117,14 +121,16 @@ class Modules(Protocol):
         `config`, name -> value in each. `attributes`: of each of the modules."""
 
 
-def functions_of(trace: Trace, each: int, modules: Modules | None = None) -> list[Function]:
+def functions_of(
+    trace: Trace, each: int, modules: Modules | None = None, taken: Collection[str] = ()
+) -> list[Function]:
     """The functions of a merged trace (of `each` traces), those that are called before those that call them; the last
-    one is the program. `modules`: for styles that write classes."""
-    return _Builder(trace, each, modules).build()
+    one is the program. Their names are others than those that are `taken`. `modules`: for styles that write classes."""
+    return _Builder(trace, each, modules, taken).build()
 
 
 class _Builder:
-    def __init__(self, trace: Trace, each: int, modules: Modules | None) -> None:
+    def __init__(self, trace: Trace, each: int, modules: Modules | None, taken: Collection[str]) -> None:
         self.trace, self.each, self.modules = trace, each, modules
         self.paths: dict[Var, list[Path]] = defaultdict(list)
         owned = {**trace.parameters, **trace.buffers}
@@ -133,7 +139,7 @@ class _Builder:
         # a tied parameter is at the first of its paths alone, so that it has one derivative
         self.buffers = set(trace.buffers.values())
         self.functions: list[Function] = []
-        self.names: set[str] = set()
+        self.names = set(taken)
 
     def build(self) -> list[Function]:
         root = self.trace.root

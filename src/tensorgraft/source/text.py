@@ -7,6 +7,7 @@ import inspect
 import subprocess
 from typing import Any
 
+from tensorgraft.source import weights
 from tensorgraft.source.expressions import literal, name, text
 from tensorgraft.source.functions import Function
 from tensorgraft.source.merging import Extent
@@ -85,6 +86,11 @@ def _lines(s: Statement) -> list[str]:
 
 def _names(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def names_of(target: Target) -> set[str]:
+    """What the file may have at its top beside the functions of the program."""
+    return {*target.imports, *(vars(target.helpers) if target.helpers else ()), *weights.NAMES}
 
 
 def _helpers(target: Target, used: set[str]) -> list[str]:

@@ -210,8 +210,8 @@ def _contracted(xp: Any, a: str, x: Array, b: str, y: Array, later: set[str]) ->
 
 
 @word
-def embedding(xp: Any, weight: Array, indices: Array) -> Array:
-    """Rows of weight (rows, width)."""
+def embedding(xp: Any, weight: Array, indices: Array, padding: int | None = None) -> Array:
+    """Rows of weight (rows, width). That of `padding` is not trained: it has no derivative."""
     return xp.gather(weight, (indices,))
 
 
@@ -461,7 +461,9 @@ def cross_entropy(
         counts = xp.multiply(counts, xp.gather(weight, (at,)))
     loss = xp.multiply(loss, counts)
     if smoothing:
-        of_class = xp.reshape(weight, (-1, *[1] * (xp.ndim(scores) - axis - 1))) if weight is not None else None
+        of_class = (
+            xp.reshape(weight, (xp.size(weight), *[1] * (xp.ndim(scores) - axis - 1))) if weight is not None else None
+        )
         spread = xp.negative(xp.sum(scores if of_class is None else xp.multiply(scores, of_class), (axis,)))
         spread = xp.multiply(spread, xp.astype(real, xp.dtype_of(scores)))
         loss = xp.add(xp.multiply(loss, 1 - smoothing), xp.multiply(spread, smoothing / xp.shape(logits)[axis]))

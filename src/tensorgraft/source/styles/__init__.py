@@ -11,6 +11,8 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tensorgraft.source.functions import Function, Invoke, Repeat
 from tensorgraft.source.merging import Extent, same
 from tensorgraft.source.targets import Target
@@ -48,6 +50,8 @@ class Style:
         self.labels = labels_of(trace)
         self.taken = {*target.imports, *(f.name for f in functions)}  # names at the top of the file
         self.constants: dict[Any, tuple[str, ast.expr]] = {}
+        # what constants are called, by what is in them
+        self.titles = {contents(x): path.rsplit(".", 1)[-1].upper() for path, x in trace.constants.items()}
 
     def parameter(self, writer: FunctionWriter, v: Var) -> ast.expr:
         """A parameter or buffer of the function's module."""
@@ -72,6 +76,11 @@ class Style:
     def loading(self, trace: Trace) -> list[str]:
         """The text of what loads and saves weights."""
         raise NotImplementedError
+
+
+def contents(x: np.ndarray) -> Any:
+    """Equal for arrays of the same shape, dtype and elements."""
+    return x.shape, x.dtype.str, x.tobytes()
 
 
 def labels_of(trace: Trace) -> dict[tuple[int, ...], str]:

@@ -1,5 +1,5 @@
-"""Checks of values in the user's program: `assert`, and `if ...: raise`. They are no part of what it computes, and are left
-out of a trace, with a note."""
+"""Checks of values in the user's program: `assert`, `if ...: raise`, and what is done to numbers that are not finite. They
+are no part of what it computes, and are left out of a trace, with a note."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ import ast
 
 from tensorgraft.compiled.places import place_of
 from tensorgraft.frontends.torch.core.places import program_frame
+from tensorgraft.frontends.torch.sourced.backend import SourceRecording
+from tensorgraft.hub.recorded.block import Var, variables
 
 
-def checked() -> str | None:
+_FINITE = frozenset({"isfinite", "isnan", "isinf"})
+
+
+def checked(recording: SourceRecording, asked: Var) -> str | None:
     """The check that is asking for a value now: its place and its line; None if something else is asking."""
     frame = program_frame()
     if frame is None:
@@ -20,7 +25,22 @@ def checked() -> str | None:
         node = getattr(node, "parent", None)
     if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and not node.orelse and _raises(node.body)):
         return f"{place}: `{place.text}`"
+    if isinstance(node, ast.If) and not node.orelse and _is_about_numbers(recording, asked):
+        return f"{place}: `{place.text}`"
     return None
+
+
+def _is_about_numbers(recording: SourceRecording, asked: Var) -> bool:
+    """It says of an array whether all of it is finite."""
+    for _ in range(4):
+        step = recording.makers.get(asked)
+        if step is None or step.method in _FINITE:
+            return step is not None
+        arrays = list(variables([step.args, step.kwargs]))
+        if len(arrays) != 1:
+            return False
+        asked = arrays[0]
+    return False
 
 
 def _raises(body: list[ast.stmt]) -> bool:

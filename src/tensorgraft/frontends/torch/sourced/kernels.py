@@ -143,12 +143,8 @@ def _convolution(
 
 @kernel("embedding")
 def _embedding(xp: Any, weight: Array, indices: Array, padding_idx: int = -1, *_: Any) -> Array:
-    """The row of the padding is not trained."""
-    rows = xp.word("embedding", weight, indices)
-    if padding_idx < 0 or weight not in xp.here.smooth or not torch.is_grad_enabled():
-        return rows
-    padding = xp.expand_dims(xp.equal(indices, padding_idx), xp.ndim(indices))
-    return xp.where(padding, xp.stopped(rows), rows)
+    trained = weight in xp.here.smooth and torch.is_grad_enabled()
+    return xp.word("embedding", weight, indices, *([padding_idx] if padding_idx >= 0 and trained else []))
 
 
 # ---- normalisation ---------------------------------------------------------------------------------------------------

@@ -43,10 +43,13 @@ class KnownValues:
     def of(self, xp: SourceBackend, array: Var) -> np.ndarray | None:
         recording = xp.here
         values = values_of(recording, array)
-        if values is None and (check := checked()) is not None:
+        if values is None and (check := checked(recording, array)) is not None:
             values = values_of(recording, array, recording.given)
             recording.notes[f"left out: {check}"] = None
         return values
+
+
+MOST = 1024  # elements of a buffer that is written as a constant
 
 
 class SourceCapture(PureCapture):
@@ -128,9 +131,14 @@ def _trace(
         finally:
             capture.restore()
         root.result = result
+        for name in written:
+            if name in buffers:
+                buffers[name].value = None  # it is state
+        constants = {name: weights.pop(name) for name, v in buffers.items() if v.value is not None}
+        buffers = {name: v for name, v in buffers.items() if name not in constants}
         trace = Trace(
             "torch", type(module).__name__, root, root.arguments, result, parameters, buffers, written, aliases,
-            weights, recording.key, module.training, notes=list(recording.notes),
+            weights, recording.key, module.training, constants, list(recording.notes),
             containers={path: _container(m) for path, m in module.named_modules()},
         )  # fmt: skip
         prune(trace)
@@ -164,7 +172,12 @@ def _result(xp: SourceBackend, out: Any, name: str) -> Any:
 def _state(
     module: torch.nn.Module,
 ) -> tuple[dict[str, Var], dict[str, Var], dict[str, str], dict[str, np.ndarray]]:
-    """(parameters, buffers, ties, values)."""
+    """(parameters, buffers, ties, values). Buffers that are in no checkpoint, and are small, are constants."""
+    passing = {
+        f"{path}.{name}" if path else name
+        for path, m in module.named_modules(remove_duplicate=False)
+        for name in m._non_persistent_buffers_set
+    }
     first: dict[int, str] = {}
     parameters: dict[str, Var] = {}
     buffers: dict[str, Var] = {}
@@ -177,9 +190,10 @@ def _state(
             aliases[name] = first[id(t)]
             continue
         first[id(t)] = name
-        v = Var(tuple(t.shape), numpy_dtype(t.dtype))
+        value = np.array(cpu_to_numpy(t.detach().cpu()))
+        v = Var(tuple(t.shape), numpy_dtype(t.dtype), value if name in passing and t.numel() <= MOST else None)
         (parameters if trained and t.requires_grad else buffers)[name] = v
-        weights[name] = np.array(cpu_to_numpy(t.detach().cpu()))
+        weights[name] = value
     return parameters, buffers, aliases, weights
 
 
