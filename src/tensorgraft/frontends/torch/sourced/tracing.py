@@ -43,7 +43,7 @@ class KnownValues:
     def of(self, xp: SourceBackend, array: Var) -> np.ndarray | None:
         recording = xp.here
         values = values_of(recording, array)
-        if values is None and (check := checked(recording, array)) is not None:
+        if values is None and (check := checked()) is not None:
             values = values_of(recording, array, recording.given)
             recording.notes[f"left out: {check}"] = None
         return values
