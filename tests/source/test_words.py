@@ -101,6 +101,11 @@ CASES: list[Case] = [
     ("avg_pool", lambda x, *_: F.avg_pool2d(x, 3, 2, 1), (IMAGE, (3, 3), (2, 2), ((1, 1), (1, 1))), {}),
     ("avg_pool", lambda x, *_, **__: F.avg_pool1d(x, 3, 2, 1, count_include_pad=False), (SEQUENCE, (3,), (2,), ((1, 1),)),
      {"count_padding": False}),
+    ("resize", lambda x, size: F.interpolate(x, size), (IMAGE, (3, 11)), {}),
+    ("resize", lambda x, size, method: F.interpolate(x, size, mode="bilinear"), (IMAGE, (3, 11)), {"method": "linear"}),
+    ("resize", lambda x, size, method, corners: F.interpolate(x, size, mode="bicubic", align_corners=True),
+     (IMAGE, (14, 4)), {"method": "cubic", "corners": True}),
+    ("resize", lambda x, size, method: F.interpolate(x, size, mode="bicubic"), (IMAGE, (4, 12)), {"method": "cubic"}),
     *[("cross_entropy", lambda x, t, weight=None, ignored=-100, smoothing=0.0, reduction="mean": F.cross_entropy(
         x, t, weight, ignore_index=ignored, reduction=reduction, label_smoothing=smoothing), (IMAGE, ints(4, 2, 7, 6) % 4),
        options)
@@ -132,7 +137,7 @@ def test_a_word_is_what_pytorch_computes(
 ) -> None:
     xp = registry.get("numpy")
     with torch.no_grad():
-        wanted = torchs(*theirs(args), **{k: theirs(v) for k, v in kwargs.items()})
+        wanted = torchs(*map(theirs, args), **{k: theirs(v) for k, v in kwargs.items()})
     with xp.scope():
         got = WORDS[name](xp, *args, **kwargs)
     for w, g in zip(*((x if isinstance(x, tuple) else (x,)) for x in (wanted, got)), strict=True):

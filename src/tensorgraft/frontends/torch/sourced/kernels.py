@@ -237,6 +237,31 @@ def _adaptive_avg_pool(d: int) -> Kernel:
 KERNELS.update({f"_adaptive_avg_pool{d}d": _adaptive_avg_pool(d) for d in (2, 3)})
 
 
+def _resize(name: str, method: str) -> Kernel:
+    def fn(xp: Any, x: Array, output_size: Sequence[int], *rest: Any) -> Array:
+        corners = method != "nearest" and bool(rest[0])
+        scales = rest if method == "nearest" else rest[1:]
+        extents = zip(x.shape[2:], output_size, scales, strict=False)
+        if dtypes.is_integer(x.dtype) or any(s is not None and n * s != m for n, m, s in extents):
+            return SPECS[name].fn(xp, x, output_size, *rest)
+        options: dict[str, Any] = {} if method == "nearest" else {"method": method}
+        if corners:
+            options["corners"] = True
+        if method == "nearest":
+            return xp.word("resize", x, tuple(output_size))
+        return xp.astype(xp.word("resize", *widened(xp, x), tuple(output_size), **options), x.dtype)
+
+    return fn
+
+
+for _name, _method in {
+    "upsample_nearest1d": "nearest", "upsample_nearest2d": "nearest", "upsample_nearest3d": "nearest",
+    "upsample_linear1d": "linear", "upsample_bilinear2d": "linear", "upsample_trilinear3d": "linear",
+    "upsample_bicubic2d": "cubic",
+}.items():  # fmt: skip
+    KERNELS[_name] = _resize(_name, _method)
+
+
 # ---- arrays ----------------------------------------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ from tensorgraft.frontends.torch.sourced.values import values_of
 from tensorgraft.frontends.torch.sourced.watching import Watching
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.recorded.block import Var, variables
-from tensorgraft.source.trace import Frame, Trace
+from tensorgraft.source.trace import Frame, Trace, prune, steps
 
 Tensor = torch.Tensor
 
@@ -131,17 +131,21 @@ def _trace(
         finally:
             capture.restore()
         root.result = result
-        note_left(root, recording, written.values())
         for name in written:
             if name in buffers:
                 buffers[name].value = None  # it is state
         constants = {name: weights.pop(name) for name, v in buffers.items() if v.value is not None}
         buffers = {name: v for name, v in buffers.items() if name not in constants}
-        return Trace(
+        trace = Trace(
             "torch", type(module).__name__, root, root.arguments, result, parameters, buffers, written, aliases,
             weights, recording.key, module.training, constants, list(recording.notes),
             containers={path: _container(m) for path, m in module.named_modules()},
         )  # fmt: skip
+        prune(trace)
+        if trace.key is not None and all(trace.key not in step.args for step in steps(root)):
+            trace.key = None
+        note_left(root, written.values())
+        return trace
 
 
 def _container(module: torch.nn.Module) -> str:
