@@ -38,6 +38,7 @@ class Runtime:
     platform: str | None
     mutable = False  # arrays can be written in place, and views of them are views
     compound = False  # an array may be several of another backend, codes and scales: see `quantization.backend`
+    recalls = False  # it may know what a view of an array is: `recall(array, geometry, read)` says it, else reads
     cold: Backend | None = None  # computes on this one's memory, and needs no compiler: see `hub.tiers`
 
     # ---- arrays ----------------------------------------------------------------------------------------------------

@@ -95,22 +95,26 @@ REFUSED: list[tuple[Any, Any, type[Exception], str]] = [
     (writing(lambda x: x), tf.constant(["a", "b"]), TypeError, "tensor of strings"),
     (writing(lambda x: (x, tf.constant("a"))), X, TypeError, r"returns a tensor of strings.*test_arguments.py:\d+"),
     (
-        writing(lambda x: tf.strings.length(tf.strings.as_string(x))),
+        writing(lambda x: tf.io.decode_png(tf.strings.as_string(x[0]))),
         X,
         NotImplementedError,
-        r"arguments.py:\d+.*string",
+        r"arguments.py:\d+.*files",
     ),
-    (writing(lambda x: tf.numpy_function(np.sin, [x], tf.float32)), X, NotImplementedError, "function of Python"),
     (signed, X[:2], TypeError, r"signed was traced for x: float32\(3\), and was given .*float32\(2\)"),
     (signed, tf.constant([1, 2, 3]), TypeError, r"given .*int32\(3\): convert"),
     (
         writing(lambda x: (tf.debugging.assert_less(x, -9.0, "too large"), x)[1]),
         X,
         ValueError,
-        "assertion failed: too large",
+        r"assertion failed: \[too large\]",
     ),
-    (writing(lambda x: tf.debugging.check_numerics(x / 0.0, "odd")), X, ValueError, "odd : Tensor had Inf or NaN"),
-    (writing(lambda x: tf.ensure_shape(tf.boolean_mask(x, x > -9), [5])), X, ValueError, r"shape \[3\], and \[5\]"),
+    (writing(lambda x: tf.debugging.check_numerics(x / 0.0, "odd")), X, ValueError, "odd : Tensor had"),
+    (
+        writing(lambda x: tf.ensure_shape(tf.boolean_mask(x, x > -9), [5])),
+        X,
+        ValueError,
+        r"\[3\] is not compatible with expected shape \[5\]",
+    ),
     (writing(lambda x: tf.reshape(x, [tf.cast(x[0], tf.int32) * 0 + 2])), X, ValueError, r"3 elements .* to \[2\]"),
 ]
 

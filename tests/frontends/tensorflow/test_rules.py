@@ -15,6 +15,7 @@ from tests.frontends.tensorflow.samples_of_quantized import AREAS
 
 from tensorgraft.frontends.tensorflow.grafted import GraftedGraph
 from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
+from tensorgraft.frontends.tensorflow.rules.texts import BY_TENSORFLOW
 from tensorgraft.frontends.tensorflow.states import OWN_STATE
 from tensorgraft.hub import registry
 
@@ -45,6 +46,7 @@ IN_PROGRAMS = [
     "OptionalGetValue",
     "OptionalHasValue",
     "XlaDynamicUpdateSlice",
+    *BY_TENSORFLOW,
 ]
 
 

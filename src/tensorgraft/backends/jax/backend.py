@@ -20,7 +20,7 @@ from tensorgraft import warned
 from tensorgraft.backends.jax import cache, native, process
 from tensorgraft.backends.jax.analysis import label_scope
 from tensorgraft.backends.jax.coded import JaxCoded
-from tensorgraft.backends.jax.control_flow import JaxControlFlow
+from tensorgraft.backends.jax.control_flow import JaxControlFlow, told
 from tensorgraft.backends.jax.elementwise import JaxElementwise
 from tensorgraft.backends.jax.executable import often_called, ordinary
 from tensorgraft.backends.jax.fft import JaxFFT
@@ -136,7 +136,7 @@ class JaxBackend(
 
     def observe(self, fn: Callable[[np.ndarray], None], x: Array, /) -> None:
         if isinstance(x, Tracer) or not core.trace_state_clean():  # in a trace, what has a value now will have others
-            _telling(fn)(lax.stop_gradient(x))
+            told(fn, ordered=False)(lax.stop_gradient(x))
         else:
             fn(self.to_numpy(x))
 
@@ -286,18 +286,6 @@ class JaxBackend(
 
     def signature(self, x: Array, /) -> Hashable:
         return x.shape, x.dtype
-
-
-def _telling(fn: Callable[[np.ndarray], None]) -> Callable[[Array], tuple[()]]:
-    """What `jax.vmap` calls once, with the axis of the batch in front, and not once for each of it."""
-
-    @jax.custom_batching.custom_vmap
-    def tell(x: Array) -> tuple[()]:
-        jax.debug.callback(lambda x: fn(np.asarray(x)), x)
-        return ()
-
-    tell.def_vmap(lambda size, batched, x: (tell(x), ()))
-    return tell
 
 
 def _strong(x: Any) -> Any:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+import numpy as np
 import optree
 from jax import lax
+from jax._src import core
+
+from tensorgraft.hub import Backend
 
 Array = Any
 
@@ -33,6 +38,23 @@ class JaxControlFlow:
         if trees[0] != trees[-1]:
             raise TypeError(f"cond: the branches return different structures: {trees[0]} and {trees[-1]}")
         return optree.tree_unflatten(trees[0], out)
+
+    def host_call(
+        self, fn: Callable[..., Sequence[np.ndarray]], operands: Sequence[Array], results: Sequence[Any], /
+    ) -> list[Array]:
+        """In a trace what gives nothing is called in the order of the program, what gives arrays for its results."""
+        if core.trace_state_clean() and not any(isinstance(x, core.Tracer) for x in operands):
+            return Backend.host_call(self, fn, operands, results)  # type: ignore[arg-type]
+        operands = [lax.stop_gradient(x) for x in operands]
+        if not results:
+            told(fn, ordered=True)(*operands)
+            return []
+        specs = [jax.ShapeDtypeStruct(tuple(r.shape), r.dtype) for r in results]
+
+        def called(*values: Any) -> list[np.ndarray]:
+            return [np.asarray(x) for x in fn(*map(np.asarray, values))]
+
+        return list(jax.pure_callback(called, specs, *operands, vmap_method="sequential"))
 
     def while_loop(self, condition: Callable[[Any], Array], body: Callable[[Any], Any], init: Any, /) -> Any:
         leaves, tree = optree.tree_flatten(init)
@@ -69,3 +91,16 @@ def _leaves(name: str, tree: Any, carry: Any) -> list[Array]:
     if after != tree:
         raise TypeError(f"{name}: the body returns the structure {after}, but the loop began with {tree}")
     return leaves
+
+
+def told(fn: Callable[..., Any], ordered: bool) -> Callable[..., tuple[()]]:
+    """What calls the host with values of a program. `jax.vmap` calls it once, with the axis of the batch in front, and
+    not once for each of it."""
+
+    @jax.custom_batching.custom_vmap
+    def tell(*xs: Array) -> tuple[()]:
+        jax.debug.callback(lambda *values: (fn(*map(np.asarray, values)), None)[1], *xs, ordered=ordered)
+        return ()
+
+    tell.def_vmap(lambda size, batched, *xs: (tell(*xs), ()))
+    return tell

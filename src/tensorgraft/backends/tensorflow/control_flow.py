@@ -10,7 +10,7 @@ import optree
 
 from tensorgraft.backends.tensorflow.elementwise import astype
 from tensorgraft.backends.tensorflow.framework import EagerTensor, tf
-from tensorgraft.backends.tensorflow.graph import lift_captures
+from tensorgraft.backends.tensorflow.graph import lift_captures, mark_effect
 from tensorgraft.backends.tensorflow.operation import TF, dtype_of, is_weak, shape_of, weak_input
 from tensorgraft.hub.backend import Backend
 
@@ -126,6 +126,9 @@ class TensorFlowControlFlow:
         if tf.executing_eagerly():
             return Backend.host_call(self, fn, operands, results)  # type: ignore[arg-type]
         outputs = tf.numpy_function(lambda *values: list(fn(*values)), list(operands), [TF[r.dtype] for r in results])
+        if not results:  # an operation
+            mark_effect()
+            return []
         for x, r in zip(outputs, results, strict=True):
             x.set_shape(r.shape)
         return list(outputs)

@@ -14,6 +14,7 @@ from typing import Any
 from tensorflow.python.eager import context, execute, graph_only_ops, record
 from tensorflow.python.eager.polymorphic_function import attributes, concrete_function
 from tensorflow.python.framework import func_graph, ops
+from tensorflow.python.framework.auto_control_deps import AutomaticControlDependencies
 from tensorflow.python.ops import gradients_util
 
 from tensorgraft.backends.tensorflow.framework import EagerTensor, tf
@@ -28,6 +29,7 @@ class ClosedGraph(func_graph.FuncGraph):
 
     def __init__(self) -> None:
         super().__init__(f"tensorgraft_{next(_numbers)}")
+        self.calls_host = False  # an operation that is run for what it does
 
     def capture(self, tensor: Array, name: str | None = None, shape: Any = None) -> Array:
         if isinstance(tensor, EagerTensor):
@@ -60,6 +62,13 @@ def _root(graph: Any) -> ClosedGraph | None:
     while graph is not None and not isinstance(graph, ClosedGraph):
         graph = getattr(graph, "outer_graph", None)
     return graph
+
+
+def mark_effect() -> None:
+    """What is traced has an operation that nobody reads the results of."""
+    root = _root(ops.get_default_graph())
+    if root is not None:
+        root.calls_host = True
 
 
 def lift_captures() -> None:
@@ -114,9 +123,14 @@ def trace(
     graph = ClosedGraph()
     inputs = arguments(graph)
     with graph.as_default():
+        order = AutomaticControlDependencies()
+        order.__enter__()  # bodies of loops, too, keep what calls the host
         outputs = [graph.capture(tf.convert_to_tensor(x)) for x in fn(*inputs)]
         # one tensor may be several results, or an argument
         graph.outputs = [tf.identity(x) for x in outputs]
+        if graph.calls_host:
+            order.__exit__(None, None, None)
+            graph.control_outputs.extend(order.ops_which_must_run)
     captured = list(graph.external_captures)
     graph.function_captures.clear()
     return graph, captured

@@ -20,7 +20,6 @@ DEPRECATED = "TensorFlow has deprecated it: a newer operation does the same"
 REWRITTEN = "TensorFlow makes it itself when it rewrites graphs for its own kernels: no program holds it"
 TREES = "it belongs to estimators of TensorFlow 1 (trees, linear models), which TensorFlow 2 has no front for"
 # of these one might have a rule
-OUTSIDE = "it is a function of Python, which a compiled program cannot call"
 LOOPS = "it is control flow of TensorFlow 1: save the graph (a SavedModel, a frozen graph), and tg.graft reads that"
 COMPRESSED = "its operands are compressed sparse matrices, opaque variants of TensorFlow's: use dense arrays"
 OPAQUE = "its operands are opaque variants of TensorFlow's (maps, optionals, encoded composites)"
@@ -59,7 +58,6 @@ PATTERNS: list[tuple[str, str]] = [
     (r"Stack(V2|Pop|Push|Close).*|Stack|.*Session(Handle|Tensor).*|.*Accumulator.*|Timestamp|Fact|Abort", STATES),
     (r"(Add|Take)ManySparse.*|AddSparseToTensorsMap|DestroyResourceOp|DisableCopyOnRead", STATES),
     (r".*SetOperation|SetSize", SETS),
-    (r"(Py|EagerPy)Func(Stateless)?|PyFuncStateless", OUTSIDE),
     (r"(Ref)?(Enter|Exit|Merge|NextIteration|Switch)|RefSelect|LoopCond|For|MapDefun", LOOPS),
     (r"CSRSparse.*|DenseToCSR.*|SparseTensorToCSR.*|SparseMatrix.*", COMPRESSED),
     (r"TensorMap.*|EmptyTensorMap|Optional.*|CompositeTensorVariant.*|RaggedTensor(To|From)Variant.*", OPAQUE),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.errors import ShapeError
-from tensorgraft.frontends.tensorflow.graph import Shape
+from tensorgraft.frontends.tensorflow.graph import GraphNode, Shape
 from tensorgraft.hub.backend import Backend
 
 Array = Any
@@ -30,6 +30,15 @@ def is_known(x: Any) -> bool:
 def lifted(xp: Backend, x: Any) -> Any:
     """A known value as an array of the backend."""
     return xp.asarray(np.asarray(x)) if is_known(x) else x
+
+
+@dataclass(frozen=True, eq=False)
+class TracedText:
+    """Strings that are made of values which a program that is being traced will have, for who shows them: the first
+    result of a node."""
+
+    node: GraphNode
+    operands: tuple[Any, ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,6 +33,7 @@ from tensorgraft.frontends.tensorflow.rules import (
     special,
     strided,
     tables,
+    texts,
     uniform,
     variables,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "special",
     "strided",
     "tables",
+    "texts",
     "uniform",
     "variables",
 ]

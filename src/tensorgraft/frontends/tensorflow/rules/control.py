@@ -12,10 +12,11 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.carried import Carried, traced
 from tensorgraft.frontends.tensorflow.cells import written
 from tensorgraft.frontends.tensorflow.counting import counted
-from tensorgraft.frontends.tensorflow.graph import FunctionGraph, Shape
+from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Shape
 from tensorgraft.frontends.tensorflow.kept import KeptOfBranches, of_side
 from tensorgraft.frontends.tensorflow.planning import plan
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
+from tensorgraft.frontends.tensorflow.rules.texts import failed
 from tensorgraft.frontends.tensorflow.values import VariableCell, is_known, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -177,35 +178,21 @@ def _as_a_loop(
     return out
 
 
-@rule("Assert", either=EVERY, effect=True)
-def assert_(xp: Backend, condition: Any, *data: Any) -> list[Any]:
-    """Where the condition is not known yet, it is not checked, as in programs that TensorFlow compiles with XLA."""
-    holds = _truth(xp, condition)
-    if isinstance(holds, bool) and not holds:
-        raise ValueError("assertion failed: " + " ".join(_shown(x) for x in data))
-    return []
-
-
-def _shown(x: Any) -> str:
-    text = np.asarray(x).tolist() if is_known(x) and x.dtype.kind in "OS" else x
-    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
-
-
 @rule("EnsureShape")
-def ensure_shape(xp: Backend, x: Array, *, shape: Shape) -> Array:
+def ensure_shape(xp: Backend, x: Array, *, shape: Shape, node: GraphNode) -> Array:
     extents = xp.shape(x)
     if shape is not None and (
         len(shape) != len(extents) or any(n not in (None, m) for n, m in zip(shape, extents, strict=True))
     ):
-        raise ValueError(f"a tensor has the shape {list(extents)}, and {list(shape)} was to be ensured")
+        failed(node, [np.zeros(extents, node.dtypes[0])])
     return x
 
 
 @rule("CheckNumerics", "CheckNumericsV2")
-def check_numerics(xp: Backend, x: Array, *, message: str = "") -> Array:
+def check_numerics(xp: Backend, x: Array, *, node: GraphNode) -> Array:
     """Of traced numbers it is not checked, as in programs that TensorFlow compiles with XLA."""
     if not xp.is_traced(x) and not bool(xp.to_numpy(xp.all(xp.isfinite(x)))):
-        raise ValueError(f"{message} : Tensor had Inf or NaN")
+        failed(node, [xp.to_numpy(x)])
     return x
 
 

@@ -1,19 +1,22 @@
-"""Operations whose results have shapes that depend on values: computed by NumPy on the host, and refused in a trace."""
+"""Operations that the host computes: results have shapes that depend on values, or no array holds what they do."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.tensorflow.graph import GraphNode
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.values import is_known
+from tensorgraft.hub.abstract import ShapeDtype
 from tensorgraft.hub.backend import Backend
 
 F = TypeVar("F", bound=Callable[..., Any])
+Array = Any
 ON_HOST: set[str] = set()  # operations that this says of
 
 
@@ -22,13 +25,18 @@ def on_host(*names: str) -> Callable[[F], F]:
     it had a backend, too, so that what it is given says which arguments there are: `fn(operands..., *, attributes)`."""
 
     def register(fn: F) -> F:
-        def run(xp: Backend, *operands: Any, **attributes: Any) -> Any:
-            if any(not is_known(x) and xp.is_traced(x) for x in operands):
-                raise TracedValueError(
-                    f"{' / '.join(names)} has results whose shape depends on values, or is computed on the host, and"
-                    " its operands are being traced: call the program without compiling it"
-                )
-            return fn(*[np.asarray(x) if is_known(x) else xp.to_numpy(x) for x in operands], **attributes)
+        asks = "node" in inspect.signature(fn).parameters
+
+        def run(xp: Backend, *operands: Any, node: GraphNode, **attributes: Any) -> Any:
+            named = {**attributes, "node": node} if asks else attributes
+
+            def on_arrays(*arrays: np.ndarray) -> list[np.ndarray]:
+                results = fn(*arrays, **named)
+                return list(results) if isinstance(results, list | tuple) else [results]
+
+            if any(map(xp.is_traced, arrays_among(operands))):
+                return called(xp, node, on_arrays, operands, specs_of(node))
+            return fn(*(on_the_host(xp, x) for x in operands), **named)
 
         run.__signature__ = _with_backend(fn)  # type: ignore[attr-defined]
         rule(*names, either=tuple(range(32)))(run)
@@ -45,4 +53,51 @@ def _with_backend(fn: Callable[..., Any]) -> Any:
         p.replace(kind=p.POSITIONAL_ONLY) if p.kind is p.POSITIONAL_OR_KEYWORD else p
         for p in signature.parameters.values()
     ]
-    return signature.replace(parameters=[first, *others])
+    node = [] if "node" in signature.parameters else [inspect.Parameter("node", inspect.Parameter.KEYWORD_ONLY)]
+    return signature.replace(parameters=[first, *others, *node])
+
+
+def arrays_among(operands: Sequence[Any]) -> list[Array]:
+    return [x for x in operands if not is_known(x)]
+
+
+def on_the_host(xp: Backend, x: Any) -> np.ndarray:
+    return np.asarray(x) if is_known(x) else xp.to_numpy(x)
+
+
+def specs_of(node: GraphNode) -> list[ShapeDtype] | None:
+    """Shapes and dtypes of its results; None where one of them is not known before it is computed."""
+    specs = []
+    for shape, dtype in zip(node.shapes, node.dtypes, strict=True):
+        if shape is None or None in shape or dtype is None or dtype.kind in "OSU":
+            return None
+        specs.append(ShapeDtype(tuple(n for n in shape if n is not None), dtype))
+    return specs
+
+
+def called(
+    xp: Backend,
+    node: GraphNode,
+    fn: Callable[..., Sequence[np.ndarray]],
+    operands: Sequence[Any],
+    specs: Sequence[ShapeDtype] | None,
+) -> list[Array]:
+    """What a program that is being traced asks of the host: `fn` of the operands' values, whenever it runs. Raises
+    TracedValueError where programs of the backend call nobody, or (None) shapes of results depend on values."""
+    if specs is None:
+        raise TracedValueError(
+            f"{node.op} is computed on the host, and has results whose shape depends on values, and its operands are"
+            " being traced: call the program without compiling it"
+        )
+    if type(xp).host_call is Backend.host_call:
+        raise TracedValueError(
+            f"{node.op} is computed on the host, which a compiled program on {xp.name} does not call: call the program"
+            " without compiling it"
+        )
+
+    def on_arrays(*values: np.ndarray) -> list[np.ndarray]:
+        remaining = iter(values)
+        results = fn(*(np.asarray(x) if is_known(x) else next(remaining) for x in operands))
+        return [np.asarray(x, s.dtype).reshape(s.shape) for x, s in zip(results, specs, strict=True)]
+
+    return xp.host_call(on_arrays, arrays_among(operands), specs)

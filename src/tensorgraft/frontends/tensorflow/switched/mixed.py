@@ -13,13 +13,15 @@ import tensorflow as tf
 from tensorgraft.errors import FallbackError, TracedValueError
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
 from tensorgraft.frontends.tensorflow.held import held_on, original_handle
+from tensorgraft.frontends.tensorflow.operation import EagerOperation
 from tensorgraft.frontends.tensorflow.planning import CALLS, UnsupportedOperationError, plan
 from tensorgraft.frontends.tensorflow.program import CapturedGraph, GraphProgram
 from tensorgraft.frontends.tensorflow.reading import operation_of
 from tensorgraft.frontends.tensorflow.reasons import DATASETS, OPAQUE, STRINGS, reason_of
 from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
+from tensorgraft.frontends.tensorflow.rules.texts import BY_TENSORFLOW
 from tensorgraft.frontends.tensorflow.states import OWN_STATE
-from tensorgraft.frontends.tensorflow.switched.host import Crossing, EagerOperation
+from tensorgraft.frontends.tensorflow.switched.host import Crossing
 from tensorgraft.frontends.tensorflow.switched.stages import (
     ASKED_OF_TENSORFLOW,
     BRANCHES,
@@ -141,7 +143,8 @@ class MixedFunction:
             return ""
         if "Optional" in node.op:
             return ""
-        reason = _DRAWS if node.op in OWN_STATE else REASONS.get(node.op) or reason_of(node.op)
+        known = BY_TENSORFLOW.get(node.op) or REASONS.get(node.op)
+        reason = _DRAWS if node.op in OWN_STATE else known or reason_of(node.op)
         if reason is None:
             reason = STRINGS if node.op in RULES else "it has no rule"
         return "" if reason in _PIPELINE else reason

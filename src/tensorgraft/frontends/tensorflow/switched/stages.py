@@ -18,6 +18,7 @@ from tensorgraft.frontends.tensorflow.planning import (
     has_effect,
 )
 from tensorgraft.frontends.tensorflow.rule import RULES
+from tensorgraft.frontends.tensorflow.rules.texts import BY_TENSORFLOW
 from tensorgraft.frontends.tensorflow.states import OWN_STATE
 
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
@@ -56,7 +57,7 @@ def is_left(graph: FunctionGraph, node: GraphNode, compiled: bool) -> bool:
         return True
     if node.op in _ELSEWHERE:
         return False
-    if node.op not in RULES or node.op in OWN_STATE:  # whose state other graphs share
+    if node.op not in RULES or node.op in BY_TENSORFLOW or node.op in OWN_STATE:  # whose state other graphs share
         return True
     return any(_is_text(graph.nodes[p].dtypes[k]) for p, k in node.inputs) or any(map(_is_text, node.dtypes))
 

@@ -1,0 +1,27 @@
+"""Checks of values in the user's program: `assert`, and `if ...: raise`. They are no part of what it computes, and are left
+out of a trace, with a note."""
+
+from __future__ import annotations
+
+import ast
+
+from tensorgraft.compiled.places import place_of
+from tensorgraft.frontends.torch.core.places import program_frame
+
+
+def checked() -> str | None:
+    """The check that is asking for a value now: its place and its line; None if something else is asking."""
+    frame = program_frame()
+    if frame is None:
+        return None
+    place = place_of(frame)
+    node = place.node
+    while node is not None and not isinstance(node, ast.stmt):
+        node = getattr(node, "parent", None)
+    if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and not node.orelse and _raises(node.body)):
+        return f"{place}: `{place.text}`"
+    return None
+
+
+def _raises(body: list[ast.stmt]) -> bool:
+    return isinstance(body[-1], ast.Raise) and not any(isinstance(s, ast.Assign | ast.AugAssign) for s in body[:-1])
