@@ -32,6 +32,8 @@ def lacking(name: str, key: str, dtype: np.dtype) -> str | None:
     unsigned = dtype.kind == "u" and dtype.itemsize > 1
     if name == "torch" and unsigned:
         return "PyTorch has few kernels for unsigned integers of more than 8 bits: a file that needs one raises"
+    if name == "tensorflow" and "convolution" in key and (dtype.itemsize == 8 or dtype.kind == "c") and dtype.kind != "f":
+        return f"TensorFlow has no convolution of {dtype}"
     return None
 
 

@@ -62,15 +62,16 @@ def _typed(template: str) -> Rule:
     """Python scalars as TensorFlow converts them: it goes by the first operand."""
 
     def rule(w: Writing, **operands: Any) -> ast.expr:
-        like = next(v for k, v in reversed(operands.items()) if isinstance(v, Var) and k != "condition")
+        arrays = [v for k, v in operands.items() if isinstance(v, Var) and k != "condition"]
+        like = arrays[-1].dtype if arrays else dtypes.float32  # what was widened takes numbers as they are
 
         def number(v: Any) -> Any:
             if isinstance(v, Var | ast.expr) or v is None:
                 return v
-            plain = float(v) if dtypes.is_floating(like.dtype) and not isinstance(v, complex) else v
-            if like.dtype in (dtypes.float32, dtypes.int32, dtypes.bool_):
+            plain = float(v) if arrays and dtypes.is_floating(like) and not isinstance(v, complex) else v
+            if like in (dtypes.float32, dtypes.int32, dtypes.bool_):
                 return plain
-            return w.fill("tf.constant(v, dtype)", v=plain, dtype=like.dtype)
+            return w.fill("tf.constant(v, dtype)", v=plain, dtype=like)
 
         return w.fill(template, **{k: number(v) for k, v in operands.items()})
 
@@ -372,6 +373,8 @@ def _put_along_axis(w: Writing, x: Var, indices: Var, updates: Any, axis: int, m
 
 
 def _one_hot(w: Writing, indices: Var, n: Any, dtype: np.dtype) -> ast.expr:
+    if dtype == np.bool_:
+        return w.fill("tf.one_hot(i, n, True, False)", i=_places(w, indices), n=n)
     return w.fill("tf.one_hot(i, n, dtype=dtype)", i=_places(w, indices), n=n, dtype=_unless_float32(dtype))
 
 
@@ -716,7 +719,7 @@ WORDS: dict[str, Rule] = {
     "relu": "tf.nn.relu(x)",
     "silu": _wide("tf.nn.silu(x)"),
     "gelu": lambda w, x, approximate=False: _wide(f"tf.nn.gelu(x, approximate={approximate})")(w, x=x),
-    "leaky_relu": "tf.nn.leaky_relu(x, alpha=slope)",
+    "leaky_relu": lambda w, x, slope=0.01: w.fill("tf.nn.leaky_relu(x, alpha=slope)", x=x, slope=slope),
     "elu": lambda w, x, alpha=1.0: _wide("tf.nn.elu(x)" if alpha == 1 else "elu(x, alpha)")(w, x=x, alpha=alpha),
     "selu": _wide("tf.nn.selu(x)"),
     "mish": _wide("x * tf.tanh(tf.nn.softplus(x))"),

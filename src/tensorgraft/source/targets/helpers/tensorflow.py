@@ -21,7 +21,8 @@ def log2(x: tf.Tensor) -> tf.Tensor:
     y = tf.math.log(x) / tf.cast(math.log(2), x.dtype)
     if x.dtype.is_complex:
         return y
-    return tf.where(tf.constant(2, x.dtype) ** tf.round(y) == x, tf.round(y) + (y - tf.stop_gradient(y)), y)
+    exact = tf.math.is_finite(y) & (tf.constant(2, x.dtype) ** tf.round(y) == x)
+    return y + tf.stop_gradient(tf.where(exact, tf.round(y) - y, tf.zeros_like(y)))
 
 
 def cbrt(x: tf.Tensor) -> tf.Tensor:
@@ -233,6 +234,8 @@ def scatter(x: tf.Tensor, indices: Sequence[tf.Tensor], updates: tf.Tensor, mode
         return combine[mode](x, updates) if mode in combine else tf.broadcast_to(updates, x.shape)
     at = together(indices)
     updates = tf.broadcast_to(updates, [*at.shape[:-1], *x.shape[at.shape[-1] :]])
+    if len(at.shape) == 1:
+        at, updates = at[None], updates[None]
     if mode == "multiply":
         return multiplied(x, at, updates)
     put = {
@@ -354,19 +357,23 @@ def svd(x: tf.Tensor, full_matrices: bool = False) -> tuple[tf.Tensor, tf.Tensor
 
 
 def lu(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """(L and U in one matrix, which row was swapped in each step, the order of the rows), of square matrices."""
-    factors, order = tf.linalg.lu(x)
-    n = x.shape[-1]
-    rows = tf.broadcast_to(tf.range(n), order.shape)
-    pivots = []
-    for k in range(n):
-        at = tf.argmax(tf.cast(rows == order[..., k : k + 1], tf.uint8), axis=-1, output_type=tf.int32)[..., None]
-        here = tf.range(n) == k
-        there = tf.range(n) == at
-        moved = tf.reduce_sum(tf.where(there, rows, 0), axis=-1, keepdims=True)
-        rows = tf.where(here, moved, tf.where(there, rows[..., k : k + 1], rows))
-        pivots.append(at)
-    return factors, tf.concat(pivots, axis=-1), order
+    """(L and U in one matrix, which row was swapped in each step, the order of the rows)."""
+    *batch, m, n = x.shape
+    rows, columns, b = tf.range(m), tf.range(n), len(batch)
+    order = tf.broadcast_to(rows, [*batch, m])
+    pivots = [tf.zeros([*batch, 0], tf.int32)]
+    for k in range(min(m, n)):
+        size = tf.where(rows >= k, tf.abs(x[..., k]), -1)
+        best = tf.argmax(size, axis=-1, output_type=tf.int32)[..., None]
+        swapped = tf.where(rows == k, best, tf.where(rows == best, k, rows))
+        x, order = tf.gather(x, swapped, batch_dims=b, axis=b), tf.gather(order, swapped, batch_dims=b, axis=b)
+        pivot = x[..., k : k + 1, k : k + 1]
+        below = (rows > k)[:, None] & (pivot != 0)
+        factor = tf.where(below, x[..., k : k + 1] / tf.where(pivot == 0, tf.ones_like(pivot), pivot), 0)
+        left = x - factor * x[..., k : k + 1, :]
+        x = tf.where(below & (columns > k), left, tf.where(below & (columns == k), factor, x))
+        pivots.append(best)
+    return x, tf.concat(pivots, axis=-1), order
 
 
 def triangular_solve(
@@ -410,8 +417,10 @@ def convolution(
 ) -> tf.Tensor:
     """x (N, C, spatial...) with weight (O, C / groups, spatial...): TensorFlow has the channels at the end."""
     n, dtype = len(strides), x.dtype
-    if dtype in (tf.float16, tf.bfloat16):
-        x, weight = tf.cast(x, tf.float32), tf.cast(weight, tf.float32)
+    narrow = {tf.float16: tf.float32, tf.bfloat16: tf.float32}
+    wide = tf.int32 if dtype.is_integer and dtype.size <= 4 else narrow.get(dtype, dtype)
+    if wide != dtype:
+        x, weight = tf.cast(x, wide), tf.cast(weight, wide)
     gaps = [d - 1 for d in lhs_dilation or [1] * n]
     dilation = list(rhs_dilation or [1] * n)
     config = [(0, 0, 0), (0, 0, 0), *((*p, g) for p, g in zip(padding, gaps, strict=True))]
