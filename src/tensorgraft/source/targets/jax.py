@@ -256,7 +256,7 @@ def _reduce_window(
     name = {"sum": "add", "max": "max", "min": "min"}[kind]
     start = w(rules.identity(kind, x.dtype))
     return w.fill(
-        f"jax.lax.reduce_window(x, jnp.array(start, dtype), jax.lax.{name}, window, strides, padding,"
+        f"jax.lax.reduce_window(x, np.array(start, dtype), jax.lax.{name}, window, strides, padding,"
         " window_dilation=dilation)",
         x=x, start=start, dtype=x.dtype, window=tuple(window), strides=tuple(strides),
         padding=tuple(map(tuple, padding)), dilation=rules.gaps(window_dilation),
@@ -289,6 +289,12 @@ def _while_loop(w: Writing, condition: Block, body: Block, init: Any) -> ast.exp
 def _scan(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: bool = False) -> ast.expr:
     return w.fill("jax.lax.scan(step, init, xs, length=length, reverse=reverse)", step=w.body(body, "step"),
                   init=tuple(init), xs=tuple(xs), length=None if xs else length, reverse=reverse or None)  # fmt: skip
+
+
+def _embedding(w: Writing, weight: Any, indices: Any, padding: int | None) -> ast.expr:
+    if padding is None:
+        return rules.indexed(w, weight, [indices])
+    return w.fill("padded_embedding(weight, indices, padding)", weight=weight, indices=indices, padding=padding)
 
 
 WORDS: dict[str, Rule] = {
@@ -385,6 +391,7 @@ WORDS: dict[str, Rule] = {
     "arange": worded.arange("jnp.arange"),
     "einsum": worded.einsum("jnp.einsum"),
     "split_key": "jax.random.split(key)",
+    "embedding": _embedding,
 }  # fmt: skip
 
 TARGET = Target(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, rules, worded
+from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, rules, torch_words, worded
 from tensorgraft.source.targets.helpers import torch as helpers
 
 _NARROW = (dtypes.float16, dtypes.bfloat16)
@@ -542,9 +542,7 @@ def _normalised(function: str, usual_eps: float) -> Rule:
     return rule
 
 
-def _group_norm(
-    w: Writing, x: Var, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> ast.expr:
+def _group_norm(w: Writing, x: Var, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> ast.expr:
     given = ", weight, bias" if bias is not None else ", weight" if weight is not None else ""
     return w.fill(f"F.group_norm(x, groups{given}, eps=eps)", x=x, groups=groups, weight=weight, bias=bias,
                   eps=None if eps == 1e-5 else eps)  # fmt: skip
@@ -636,6 +634,7 @@ def _scan(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: boo
 
 
 WORDS: dict[str, Rule] = {
+    **torch_words.WORDS,
     **rules.infix(),
     # elementwise
     **{name: f"torch.{name}(x)" for name in (
@@ -790,7 +789,7 @@ WORDS: dict[str, Rule] = {
     "relu": "F.relu(x)",
     "silu": "F.silu(x)",
     "gelu": lambda w, x, approximate=False: w.fill('F.gelu(x, approximate="tanh")' if approximate else "F.gelu(x)", x=x),
-    "embedding": "F.embedding(indices, weight)",
+    "embedding": "F.embedding(indices, weight, padding_idx=padding)",
     "stop_gradient": "x.detach()",
     **{name: f"F.{torch}(x)" for name, torch in {
         "selu": "selu", "mish": "mish", "log_sigmoid": "logsigmoid", "relu6": "relu6", "hard_sigmoid": "hardsigmoid",
@@ -834,4 +833,6 @@ TARGET = Target(
     infinity="torch.inf",
     nan="torch.nan",
     helpers=helpers,
+    title="PyTorch",
+    runner="torch",
 )

@@ -83,8 +83,6 @@ def _with_bias(w: Writing, helper: str, x: Any, weight: Any, bias: Any, **option
     return expressions.call(helper, *operands, **{k: None if v is None else w(v) for k, v in options.items()})
 
 
-
-
 def arange(name: str) -> Callable[..., ast.expr]:
     """`name(stop)`, `name(start, stop)`, `name(start, stop, step)`; int64 is what they make of ints."""
 

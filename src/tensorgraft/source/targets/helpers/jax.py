@@ -6,6 +6,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def integer_pow(x: jax.Array, y: jax.Array | int) -> jax.Array:
@@ -112,7 +113,7 @@ def max_pool(
     least = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
     return jax.lax.reduce_window(
         x,
-        jnp.array(least, x.dtype),
+        np.array(least, x.dtype),
         jax.lax.max,
         (1,) * lead + window,
         (1,) * lead + stride,
@@ -133,7 +134,7 @@ def avg_pool(
     pads = ((0, 0),) * lead + (padding or ((0, 0),) * len(window))
 
     def total(values: jax.Array) -> jax.Array:
-        zero = jnp.array(0, values.dtype)
+        zero = np.array(0, values.dtype)
         return jax.lax.reduce_window(values, zero, jax.lax.add, (1,) * lead + window, (1,) * lead + stride, pads)
 
     return total(x) / (math.prod(window) if count_padding else total(jnp.ones_like(x)))
@@ -336,3 +337,9 @@ def dropout(x: jax.Array, key: jax.Array, rate: float) -> jax.Array:
     """Zeros at random, the rest divided by 1 - rate."""
     kept = jax.random.bernoulli(key, 1 - rate, x.shape)
     return jnp.where(kept, x / (1 - rate), 0)
+
+
+def padded_embedding(weight, indices, padding):
+    """Rows of weight; that of `padding` is not trained."""
+    rows = weight[indices]
+    return jnp.where((indices == padding)[..., None], jax.lax.stop_gradient(rows), rows)

@@ -101,9 +101,7 @@ def sort(operands: Sequence[torch.Tensor], dim: int, num_keys: int) -> tuple[tor
     return tuple(x.gather(dim, order) for x in operands)
 
 
-def top_k(
-    x: torch.Tensor, k: int, dim: int = -1, largest: bool = True
-) -> tuple[torch.Tensor, torch.Tensor]:
+def top_k(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
     """As torch.topk; of equal values the first ones."""
     values, order = torch.sort(x, dim=dim, descending=largest, stable=True)
     return values.narrow(dim, 0, k), order.narrow(dim, 0, k)
