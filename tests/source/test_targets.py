@@ -34,7 +34,19 @@ def lacking(name: str, key: str, dtype: np.dtype) -> str | None:
         return "PyTorch has few kernels for unsigned integers of more than 8 bits: a file that needs one raises"
     if name == "tensorflow" and "convolution" in key and (dtype.itemsize == 8 or dtype.kind == "c") and dtype.kind != "f":
         return f"TensorFlow has no convolution of {dtype}"
+    if name == "array_api" and (dtypes.is_floating(dtype) and dtype.itemsize < 4):
+        return f"the Array API standard has no {dtype}"
+    if name == "array_api" and (operation(key) in LACKING or (operation(key), key) in LACKING):
+        return f"the Array API standard has no {operation(key)}"
     return None
+
+
+# What has no entry in the table of the Array API, nor is made of what has
+LACKING = {
+    *("erfc", "erf_inv", "lgamma", "digamma", "bessel_i0e", "bessel_i1e", "igamma", "igammac", "zeta", "polygamma"),
+    *("bitcast", "scatter", "put_along_axis", "sort", "eig", "lu", "triangular_solve", "householder_product", "lu_solve"),
+    *("dynamic_slice", "dynamic_update_slice", "grouped_matmul"),
+}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -65,6 +77,7 @@ def run(of: Target, text: str, arrays: list[np.ndarray]) -> Any:
         space.update(vars(of.helpers))
     for statement in of.imports.values():
         exec(statement, space)
+    space.setdefault("xp", np)
     exec(text, space)
     xp = backend(BACKEND.get(of.name, of.name))
     with xp.scope(), np.errstate(all="ignore"):
