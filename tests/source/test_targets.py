@@ -68,7 +68,7 @@ LACKING = {
         "householder_product",
         "lu_solve",
     ),
-    *("dynamic_slice", "dynamic_update_slice", "grouped_matmul"),
+    *("index_update", "dynamic_slice", "dynamic_update_slice", "grouped_matmul"),
 }
 
 
@@ -123,7 +123,12 @@ def compare(of: Target, key: str, case: Case, d: Draw) -> None:
     arguments = case.arguments(d)
     method = operation(key)
     variables = as_vars(arguments)
-    text, parameters = program(of, method, variables, {})
+    try:
+        text, parameters = program(of, method, variables, {})
+    except ValueError as error:  # a dtype among the arguments
+        if "has no" in str(error):
+            pytest.skip(str(error))
+        raise
     by_var = dict(zip(map(id, leaves(list(variables))), leaves(list(arguments)), strict=True))
     results = leaves(run(of, text, [by_var[id(v)] for v in parameters]))
     try:

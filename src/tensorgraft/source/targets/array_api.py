@@ -181,12 +181,12 @@ def _convolution(
     to: Writing, x: Var, w: Var, strides: Any, padding: Any, lhs_dilation: Any, rhs_dilation: Any, groups: int = 1,
     batch_groups: int = 1,
 ) -> ast.expr:  # fmt: skip
-    if batch_groups != 1:
-        raise NotImplementedError("a convolution with groups of the batch has no words in array_api")
     return to.fill(
-        "convolution(x, weight, strides, padding, lhs_dilation=lhs, rhs_dilation=rhs, groups=groups)",
+        "convolution(x, weight, strides, padding, lhs_dilation=lhs, rhs_dilation=rhs, groups=groups,"
+        " batch_groups=batch_groups)",
         x=x, weight=w, strides=tuple(strides), padding=tuple(map(tuple, padding)), lhs=rules.gaps(lhs_dilation),
         rhs=rules.gaps(rhs_dilation), groups=None if groups == 1 else groups,
+        batch_groups=None if batch_groups == 1 else batch_groups,
     )  # fmt: skip
 
 
@@ -296,7 +296,7 @@ WORDS: dict[str, Rule] = {
     # indexing and sorting
     "gather": rules.gather,
     "index": worded.index,
-    "embedding": lambda w, weight, indices: _take(w, weight, indices, 0),
+    "embedding": lambda w, weight, indices, padding=None: _take(w, weight, indices, 0),
     "nonzero": "xp.nonzero(x)",
     "take": _take,
     "take_along_axis": _take_along_axis,

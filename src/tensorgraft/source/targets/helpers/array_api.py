@@ -196,10 +196,17 @@ def convolution(
     lhs_dilation: Sequence[int] | None = None,
     rhs_dilation: Sequence[int] | None = None,
     groups: int = 1,
+    batch_groups: int = 1,
 ) -> Any:
     """x (N, C, spatial...) with weight (O, C / groups, spatial...), by one product of all windows."""
     xp = x.__array_namespace__()
     n = len(strides)
+    if batch_groups > 1:
+        rows, outputs = x.shape[0] // batch_groups, weight.shape[0] // batch_groups
+        xs = [x[i * rows : (i + 1) * rows, ...] for i in range(batch_groups)]
+        ws = [weight[i * outputs : (i + 1) * outputs, ...] for i in range(batch_groups)]
+        parts = [convolution(a, b, strides, padding, lhs_dilation, rhs_dilation) for a, b in zip(xs, ws, strict=True)]
+        return xp.concat(parts, axis=1)
     gaps = [d - 1 for d in lhs_dilation or [1] * n]
     spread = pad(x, 0, [(0, 0, 0), (0, 0, 0), *((*p, g) for p, g in zip(padding, gaps, strict=True))])
     seen, places = windows(spread, weight.shape[2:], strides, rhs_dilation or [1] * n)

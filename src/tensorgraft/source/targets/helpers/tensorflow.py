@@ -18,7 +18,7 @@ def trunc(x: tf.Tensor) -> tf.Tensor:
 
 def log2(x: tf.Tensor) -> tf.Tensor:
     """The logarithm, exact for powers of two."""
-    y = tf.math.log(x) / tf.cast(math.log(2), x.dtype)
+    y = tf.math.log(x) / tf.constant(math.log(2), x.dtype)
     if x.dtype.is_complex:
         return y
     exact = tf.math.is_finite(y) & (tf.constant(2, x.dtype) ** tf.round(y) == x)
@@ -131,6 +131,17 @@ def bitcast(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     if dtype.size > x.dtype.size:
         x = tf.reshape(x, [-1, dtype.size // x.dtype.size])
     return tf.reshape(tf.bitcast(x, dtype), [-1])
+
+
+def gelu_tanh(x: tf.Tensor) -> tf.Tensor:
+    """Hendrycks, Gimpel 2016."""
+    return 0.5 * x * (1 + tf.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def padded_embedding(weight: tf.Tensor, indices: tf.Tensor, padding: int) -> tf.Tensor:
+    """Rows of weight, of which that of `padding` is not trained."""
+    rows = tf.gather(weight, indices)
+    return tf.where((indices == padding)[..., None], tf.stop_gradient(rows), rows)
 
 
 def elu(x: tf.Tensor, alpha: float) -> tf.Tensor:
@@ -345,6 +356,12 @@ def searchsorted(boundaries: tf.Tensor, values: tf.Tensor, side: str = "left") -
 
 
 # ---- matrices --------------------------------------------------------------------------------------------------------
+
+
+def eigh(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Of complex matrices, whose eigenvalues are real."""
+    values, vectors = tf.linalg.eigh(x)
+    return tf.math.real(values), vectors
 
 
 def svd(x: tf.Tensor, full_matrices: bool = False) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -758,3 +775,32 @@ def avg_pool(
 def dropout(x: tf.Tensor, key: tf.Tensor, rate: float) -> tf.Tensor:
     """Zeros at random, the rest divided by 1 - rate."""
     return tf.nn.experimental.stateless_dropout(x, rate, seed=key)
+
+
+def taps(n: int, m: int, method: str, corners: bool) -> np.ndarray:
+    """(m, n): how much of each old place is in each new one."""
+    at = np.arange(m) * ((n - 1) / max(m - 1, 1)) if corners else (np.arange(m) + 0.5) * n / m - 0.5
+    at = np.maximum(at, 0) if method == "linear" else at
+    left = np.floor(at)
+    table = np.zeros((m, n))
+    for tap in range(-1, 3):
+        t = np.abs(at - left - tap)
+        if method == "linear":
+            weight = np.maximum(1 - t, 0)
+        else:
+            near, far = (1.25 * t - 2.25) * t * t + 1, -0.75 * (((t - 5) * t + 8) * t - 4)
+            weight = np.where(t <= 1, near, np.where(t < 2, far, 0))
+        np.add.at(table, (np.arange(m), np.clip(left + tap, 0, n - 1).astype(int)), weight)
+    return table
+
+
+def resize(x: tf.Tensor, size: tuple[int, ...], method: str = "nearest", corners: bool = False) -> tf.Tensor:
+    """The last axes of x at another size: by the nearest places, or "linear" or "cubic" (Keys 1981) between them."""
+    for axis, m in zip(range(len(x.shape) - len(size), len(x.shape)), size, strict=True):
+        n = x.shape[axis]
+        if method == "nearest":
+            x = tf.gather(x, np.arange(m) * n // m, axis=axis)
+        elif n != m:
+            weights = tf.constant(taps(n, m, method, corners), x.dtype)
+            x = tf.experimental.numpy.moveaxis(tf.tensordot(x, weights, [[axis], [1]]), -1, axis)
+    return x
