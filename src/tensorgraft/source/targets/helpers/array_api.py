@@ -19,9 +19,11 @@ def integer_pow(x: Any, y: Any) -> Any:
 
 def fmod(x: Any, y: Any) -> Any:
     """The remainder with the sign of x."""
-    xp = (x if hasattr(x, "dtype") else y).__array_namespace__()
-    rest = xp.abs(x + 0 * y) % xp.abs(y + 0 * x)
-    return xp.where(x + 0 * y < 0, -rest, rest) if xp.isdtype(rest.dtype, "integral") else xp.copysign(rest, x + 0 * y)
+    like = x if hasattr(x, "dtype") else y
+    xp = like.__array_namespace__()
+    x, y = xp.broadcast_arrays(xp.asarray(x, dtype=like.dtype), xp.asarray(y, dtype=like.dtype))
+    rest = xp.abs(x) % xp.abs(y)
+    return xp.copysign(rest, x) if xp.isdtype(x.dtype, "real floating") else xp.where(x < 0, -rest, rest)
 
 
 def sigmoid(x: Any) -> Any:
