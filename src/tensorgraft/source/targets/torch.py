@@ -581,6 +581,13 @@ def _attend(
     )  # fmt: skip
 
 
+def _resize(w: Writing, x: Var, size: Any, method: str = "nearest", corners: bool = False) -> ast.expr:
+    linear = {1: "linear", 2: "bilinear", 3: "trilinear"}
+    mode = {"nearest": None, "linear": linear[len(size)], "cubic": "bicubic"}[method]
+    return w.fill("F.interpolate(x, size=size, mode=mode, align_corners=corners)", x=x, size=tuple(size), mode=mode,
+                  corners=corners or None)  # fmt: skip
+
+
 def _index(w: Writing, x: Var, indices: Any) -> ast.expr:
     return rules.indexed(w, x, [slice(None) if i is None else _long(w, i) for i in indices])
 
@@ -797,6 +804,7 @@ WORDS: dict[str, Rule] = {
     "leaky_relu": "F.leaky_relu(x, negative_slope=slope)",
     "elu": "F.elu(x, alpha=alpha)",
     "conv_transpose": _conv_transpose,
+    "resize": _resize,
     "max_pool": _pool("max"),
     "avg_pool": _pool("avg"),
     "layer_norm": _normalised("layer_norm", 1e-5),
