@@ -341,3 +341,25 @@ def test_the_module_is_left_as_it_is() -> None:
     assert not net.training
     assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
     assert trace_module(net, (rand(2, 3),)).written == {}
+
+
+class Caches(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(3, 3)
+        self.cache: dict[int, Tensor] = {}
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        n = x.shape[1]
+        if n not in self.cache:
+            self.cache[n] = self.weight.exp() * torch.arange(n)
+        return super().forward(x) @ self.cache[n] * self.calls
+
+
+def test_a_cache_of_the_module_is_not_filled_by_a_trace() -> None:
+    module = Caches()
+    for _ in range(2):
+        assert "exp" in methods(trace_module(module, (rand(2, 3),)))
+    assert (module.cache, module.calls) == ({}, 0)
+    check(module, rand(2, 3))

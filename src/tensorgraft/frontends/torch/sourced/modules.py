@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import copy
 import functools
 import inspect
 import threading
@@ -14,12 +16,14 @@ from torch.nn import Module
 
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.tensors import cell_of, geometry_of, to_array
+from tensorgraft.frontends.torch.device.scripted import put_back
 from tensorgraft.frontends.torch.sourced.backend import SourceBackend
 from tensorgraft.frontends.torch.sourced.places import spot_of_call
 from tensorgraft.hub.recorded.block import leaves
 from tensorgraft.source.trace import Frame
 
 Tensor = torch.Tensor
+_CONTAINERS = (dict, list, set, collections.OrderedDict)
 _STATIC = (bool, int, float, complex, str, type(None))
 
 
@@ -106,6 +110,27 @@ def doc_of(module: Module) -> str:
         return ""
     doc = (type(module).__dict__.get("__doc__") or "").strip().partition("\n\n")[0]
     return " ".join(doc.split()).partition(". ")[0]
+
+
+@contextlib.contextmanager
+def kept(root: Module) -> Iterator[None]:
+    """Afterwards modules have the attributes that they have now, and containers among these what is in them: a cache would
+    be full of what was recorded."""
+    before = [(vars(m), dict(vars(m)), [(c, copy.copy(c)) for c in vars(m).values() if type(c) in _CONTAINERS])
+              for m in root.modules()]  # fmt: skip
+    try:
+        yield
+    finally:
+        for attributes, values, containers in before:
+            put_back(attributes, values)
+            for container, content in containers:
+                if isinstance(container, list):
+                    container[:] = content
+                elif isinstance(container, dict):
+                    put_back(container, content)
+                else:
+                    container.clear()
+                    container.update(content)
 
 
 class Frames:

@@ -27,7 +27,7 @@ from tensorgraft.frontends.torch.sourced.backend import SourceBackend, SourceRec
 from tensorgraft.frontends.torch.sourced.checks import checked
 from tensorgraft.frontends.torch.sourced.kernels import KERNELS
 from tensorgraft.frontends.torch.sourced.leaving import note_left
-from tensorgraft.frontends.torch.sourced.modules import DROPPED, Frames, arguments, doc_of, pairs, tree
+from tensorgraft.frontends.torch.sourced.modules import DROPPED, Frames, arguments, doc_of, kept, pairs, tree
 from tensorgraft.frontends.torch.sourced.values import values_of
 from tensorgraft.frontends.torch.sourced.watching import Watching
 from tensorgraft.hub import dtypes
@@ -79,15 +79,10 @@ def trace_module(
     xp = source_backend()
     slot = recording_slot(xp)
     OWN.setdefault(xp, KERNELS)
-    modes = {m: m.training for m in module.modules()}
-    if training is not None:
-        module.train(training)
-    try:
-        with _surroundings(), _asked_for_values():
-            return _trace(module, tuple(args), kwargs or {}, xp, slot)
-    finally:
-        for m, mode in modes.items():
-            m.training = mode
+    with kept(module), _surroundings(), _asked_for_values():
+        if training is not None:
+            module.train(training)
+        return _trace(module, tuple(args), kwargs or {}, xp, slot)
 
 
 def _trace(
