@@ -23,7 +23,7 @@ def write(trace: Trace, functions: list[Function], style: Style, header: str) ->
     """The text of the file, formatted."""
     target = style.target
     used: set[str] = set()
-    bodies = [_function(f, style, trace if f is functions[-1] else None, used) for f in functions]
+    bodies = [_function(f, style, trace if f is functions[-1] else None, used) for f in style.written(functions)]
     constants = [f"{n} = {text(e)}" for n, e in style.constants.values()]
     for _, e in style.constants.values():
         used |= _names(e)
@@ -31,7 +31,13 @@ def write(trace: Trace, functions: list[Function], style: Style, header: str) ->
     loading = style.loading(trace)
     for part in [*bodies, *loading]:
         used |= _names(ast.parse(part))
-    available = {**target.imports, "np": "import numpy as np", "load_file": LOADING, "save_file": LOADING}
+    available = {
+        **target.imports,
+        "np": "import numpy as np",
+        "load_file": LOADING,
+        "save_file": LOADING,
+        **style.imports,
+    }
     imports = dict.fromkeys(line for n, line in available.items() if n in used)
     parts = [f'"""{header}"""', "\n".join(imports), "\n".join(constants), *helpers, *bodies, *loading]
     return formatted("\n\n\n".join(p for p in parts if p) + "\n")

@@ -56,7 +56,7 @@ def functions(trace: Trace, target: Target, stateful: bool) -> list[str]:
     if any(path.rsplit(".", 1)[-1] in last for path in trace.parameters):
         last, among = list(trace.buffers), "name in BUFFERS"
     if trace.buffers:
-        parts.append(f"# arrays that are not trained\nBUFFERS = {set(last)!r}")
+        parts.append(f"# arrays that are not trained\nBUFFERS = {{{', '.join(map(repr, last))}}}")
     parts += [NESTED, FLAT]
     kept = " if name not in TIES" if ties else ""
     if stateful:

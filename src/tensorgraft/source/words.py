@@ -215,7 +215,7 @@ def embedding(xp: Any, weight: Array, indices: Array, padding: int | None = None
     return xp.gather(weight, (indices,))
 
 
-# ---- normalisation -----------------------------------------------------------------------------------------------------
+# ---- normalisation ---------------------------------------------------------------------------------------------------
 
 
 def _affine(xp: Any, y: Array, weight: Array | None, bias: Array | None) -> Array:

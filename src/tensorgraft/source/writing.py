@@ -259,7 +259,7 @@ class FunctionWriter:
         if isinstance(value, Var):
             return self.array(value)
         if isinstance(value, Static):
-            return ast.Name(value.name)
+            return self.style.static(self, value)
         if isinstance(value, Extent | Quantity):
             expression = Sizes(self.sources).expression(value)
             if expression is None:
@@ -391,6 +391,12 @@ class FunctionWriter:
             self.repeat(call)
             return
         self.current = call
+        if call.method == "assign":
+            node = self.style.assignment(self, call)
+            for v in self.uses(call):
+                self.remaining[v] -= 1
+            self.emit(node)
+            return
         refs_before, self.refs = self.refs, set()
         expression = self.invocation(call) if isinstance(call, Invoke) else self.operation(call)
         for v in self.uses(call):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, rules, worded
+from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, rules, torch_words, worded
 from tensorgraft.source.targets.helpers import torch as helpers
 
 _NARROW = (dtypes.float16, dtypes.bfloat16)
@@ -634,6 +634,7 @@ def _scan(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: boo
 
 
 WORDS: dict[str, Rule] = {
+    **torch_words.WORDS,
     **rules.infix(),
     # elementwise
     **{name: f"torch.{name}(x)" for name in (
@@ -832,4 +833,6 @@ TARGET = Target(
     infinity="torch.inf",
     nan="torch.nan",
     helpers=helpers,
+    title="PyTorch",
+    runner="torch",
 )
