@@ -1,4 +1,4 @@
-"""Traces of PyTorch modules: what they compute (by `replay`, with gradients), what they are made of, what they are called."""
+"""Traces of PyTorch modules: what they compute (by `replay`, with gradients), what they are made of, and names."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _matmul(xp: Any, a: Array, b: Array) -> Array:
 
 
 def _einsum_fits(equation: str, operands: Sequence[Tensor], path: Any = None) -> bool:
-    terms, arrow, result = equation.replace(" ", "").partition("->")
+    terms, arrow, _ = equation.replace(" ", "").partition("->")
     letters = terms.split(",")
     plain = all(
         len(set(t.replace("...", ""))) == len(t.replace("...", "")) and "." not in t.replace("...", "") for t in letters

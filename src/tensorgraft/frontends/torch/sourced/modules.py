@@ -39,7 +39,7 @@ def _array(t: Tensor) -> Any:
 
 
 def tree(x: Any, of: Callable[[Tensor], Any] = _array) -> Any:
-    """Arrays (`of` tensors) and static values in tuples, lists and dictionaries; of other mappings dictionaries. DROPPED
+    """Arrays (`of` tensors) and static values in tuples, lists and dictionaries, which other mappings become. DROPPED
     for the rest."""
     if isinstance(x, Tensor):
         return of(x)
@@ -69,16 +69,16 @@ def pairs(x: Any) -> Iterator[Tensor]:
 
 
 @functools.cache
-def _signature(cls: type[Module]) -> inspect.Signature | None:
+def _signature(forward: Callable[..., Any]) -> inspect.Signature | None:
     try:
-        return inspect.signature(cls.forward)
+        return inspect.signature(forward)
     except (TypeError, ValueError):
         return None
 
 
 def bound_arguments(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """By the names of the module's signature, in its order."""
-    signature = _signature(type(module))
+    signature = _signature(type(module).forward)
     bound: dict[str, Any] = {}
     if signature is not None:
         try:
@@ -114,8 +114,8 @@ def doc_of(module: Module) -> str:
 
 @contextlib.contextmanager
 def kept(root: Module) -> Iterator[None]:
-    """Afterwards modules have the attributes that they have now, and containers among these what is in them: a cache would
-    be full of what was recorded."""
+    """Afterwards modules have the attributes that they have now, and containers among these what is in them: a cache
+    would be full of what was recorded."""
     before = [(vars(m), dict(vars(m)), [(c, copy.copy(c)) for c in vars(m).values() if type(c) in _CONTAINERS])
               for m in root.modules()]  # fmt: skip
     try:

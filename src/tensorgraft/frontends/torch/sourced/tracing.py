@@ -60,7 +60,7 @@ class SourceCapture(PureCapture):
         self.values = KnownValues()  # type: ignore[assignment]
 
     def draw(self, source: RandomState) -> Any:
-        return self.backend.draw()  # type: ignore[attr-defined]
+        return source_backend().draw()
 
 
 def trace_module(
@@ -178,7 +178,7 @@ def _state(
     buffers: dict[str, Var] = {}
     aliases: dict[str, str] = {}
     weights: dict[str, np.ndarray] = {}
-    named = [(True, *item) for item in module.named_parameters(remove_duplicate=False)]
+    named: list[tuple[bool, str, Tensor]] = [(True, *item) for item in module.named_parameters(remove_duplicate=False)]
     named += [(False, *item) for item in module.named_buffers(remove_duplicate=False)]
     for trained, name, t in named:
         if id(t) in first:

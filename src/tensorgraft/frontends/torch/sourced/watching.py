@@ -1,7 +1,7 @@
 """The function mode that is on while a module is recorded: it sees each call that the program makes of PyTorch.
 
-Operators record themselves; what is done here is what they do not know: names and places, views by their words, on which
-device new tensors are, tensors of the host that the program mixes with others.
+Operators record themselves; what is done here is what they do not know: names and places, views by their words, on
+which device new tensors are, tensors of the host that the program mixes with others.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _QUESTIONS = frozenset(
 _HOSTED = frozenset(
     ["_pack_padded_sequence", "_pad_packed_sequence", "lstm", "gru", "rnn_tanh", "rnn_relu", "tensor_split"]
 )
-_DETACHING = frozenset({Tensor.detach, torch.detach, Tensor.data.__get__})
+_DETACHING = frozenset({Tensor.detach, torch.detach, vars(torch._C.TensorBase)["data"].__get__})
 
 
 class Watching(TorchFunctionMode):
@@ -112,7 +112,7 @@ class Watching(TorchFunctionMode):
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         view = views.VIEWS.get(func)
         first = args[0] if args else None
-        if not self._ours(first):
+        if first is None or not self._ours(first):
             return func(*args, **kwargs)
         if func in _DETACHING:
             seen = to_array(first)
