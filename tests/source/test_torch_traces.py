@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from tests.source.replay import replay, run, value
 from torch import nn
 
-import tensorgraft as tg
+
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.sourced.tracing import trace_module
 from tensorgraft.hub import registry
@@ -146,6 +146,37 @@ def test_a_transformer_reads_as_it_was_written() -> None:
     assert frames["blocks.0"].names == ("x",)
     assert trace.containers["blocks"] == "list"
     assert "arange" in methods(trace)
+
+
+def halves(x: Tensor) -> Tensor:
+    """Turned by a quarter. And so on."""
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((-b, a), dim=-1)
+
+
+def rotated(q: Tensor, k: Tensor, angle: float, model: nn.Module | None = None) -> tuple[Tensor, Tensor]:
+    return q * 2 + halves(q) * angle, k + halves(k) * angle
+
+
+def scored(x: Tensor, layer: nn.Linear) -> Tensor:
+    return layer(x).relu() + x
+
+
+class Rotates(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        q, k = rotated(x, self.weight.sum() + x, 0.5, self)
+        return scored(q * k, self.inner)
+
+
+def test_functions_of_the_program_are_frames() -> None:
+    module = Rotates(4, 4)
+    module.inner = nn.Linear(4, 4)
+    trace = check(module, rand(3, 4))
+    (frame,) = [call for call in trace.root.calls if isinstance(call, Frame) and not call.is_module]
+    assert (frame.kind, frame.names, frame.is_module) == ("rotated", ("q", "k"), False)
+    assert [name for name, _ in frame.arguments] == ["q", "k", "angle", "model"][:3]
+    inner = [call for call in frame.calls if isinstance(call, Frame)]
+    assert [(f.kind, f.doc) for f in inner] == [("halves", "Turned by a quarter")] * 2
 
 
 class Residual(nn.Module):
@@ -320,7 +351,7 @@ def test_other_threads_and_devices_compute_as_ever() -> None:
     class Busy(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             def elsewhere() -> None:
-                device = tg.device("numpy")
+                device = torch.device("graft")
                 y = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)).to(device)(torch.ones(2, 3, device=device))
                 results.append((y.device.type, y.cpu().shape))
 

@@ -52,7 +52,11 @@ def _spot(frame: FrameType, within: bool) -> Spot:
 
 def spot_of_call() -> Spot:
     """That of a call of a module."""
-    frame: FrameType | None = sys._getframe(1)
+    return spot_of(sys._getframe(1))
+
+
+def spot_of(frame: FrameType | None) -> Spot:
+    """That of a call of a function, in the program's frame from `frame` outwards."""
     while frame is not None and in_library(frame.f_code.co_filename):
         if frame.f_code.co_filename == _TRACING:
             return NOWHERE

@@ -24,6 +24,7 @@ from tensorgraft.frontends.torch.graph.pure import PureCapture
 from tensorgraft.frontends.torch.setup import install
 from tensorgraft.frontends.torch.sourced import composites, functions
 from tensorgraft.frontends.torch.sourced.backend import SourceBackend, SourceRecording, source_backend
+from tensorgraft.frontends.torch.sourced.calls import Calls
 from tensorgraft.frontends.torch.sourced.checks import checked
 from tensorgraft.frontends.torch.sourced.kernels import KERNELS
 from tensorgraft.frontends.torch.sourced.leaving import note_left
@@ -114,7 +115,8 @@ def _trace(
                 root.arguments = arguments(module, args, kwargs)
                 before = {name: cell_of(state[name]).array for name in state}
                 tied = {**state, **{alias: state[name] for alias, name in aliases.items()}}
-                with Watching(xp, slot), frames.watched(), functions.traced(recording):
+                calls = Calls(xp, {*parameters.values(), *buffers.values()})
+                with Watching(xp, slot), frames.watched(), functions.traced(recording), calls.watched():
                     out = functional_call(module, tied, args, kwargs)
                 with torch.enable_grad():
                     result = _result(xp, out, type(module).__name__)
