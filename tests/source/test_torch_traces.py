@@ -324,6 +324,18 @@ def test_values_that_only_running_gives_are_an_error_with_the_line() -> None:
         trace_module(Asks("value"), (rand(4, 3),))
 
 
+class Detached(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        y.detach().mul_(2)
+        return y
+
+
+def test_a_write_to_what_is_detached_is_an_error() -> None:
+    with pytest.raises(TracedValueError, match=r"test_torch_traces.py:\d+: what detach\(\) or .data gives"):
+        trace_module(Detached(3, 3), (rand(2, 3),))
+
+
 class Square(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

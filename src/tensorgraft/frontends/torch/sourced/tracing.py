@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -50,6 +51,7 @@ class KnownValues:
         return values
 
 
+_one_at_a_time = threading.RLock()  # what is exchanged in PyTorch for the time is the process's
 MOST = 1024  # elements of a buffer that is written as a constant
 
 
@@ -80,7 +82,7 @@ def trace_module(
     xp = source_backend()
     slot = recording_slot(xp)
     OWN.setdefault(xp, KERNELS)
-    with kept(module), _surroundings(), _asked_for_values():
+    with _one_at_a_time, kept(module), _surroundings(), _asked_for_values():
         if training is not None:
             module.train(training)
         return _trace(module, tuple(args), kwargs or {}, xp, slot)
@@ -116,8 +118,10 @@ def _trace(
                 before = {name: cell_of(state[name]).array for name in state}
                 tied = {**state, **{alias: state[name] for alias, name in aliases.items()}}
                 calls = Calls(xp, {*parameters.values(), *buffers.values()})
-                with Watching(xp, slot), frames.watched(), functions.traced(recording), calls.watched():
+                watching = Watching(xp, slot)
+                with watching, frames.watched(), functions.traced(recording), calls.watched():
                     out = functional_call(module, tied, args, kwargs)
+                watching.refuse_written()
                 with torch.enable_grad():
                     result = _result(xp, out, type(module).__name__)
                     written = {

@@ -12,12 +12,14 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
+from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core.devices import Slot
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, geometry_of, to_array
 from tensorgraft.frontends.torch.sourced import views
 from tensorgraft.frontends.torch.sourced.backend import SourceBackend
 from tensorgraft.frontends.torch.sourced.places import Spot, spot
 from tensorgraft.hub.recorded.block import Var
+from tensorgraft.storage import Storage
 
 Tensor = torch.Tensor
 _ATTRIBUTES = frozenset(
@@ -87,6 +89,7 @@ class Watching(TorchFunctionMode):
         self.xp, self.slot = xp, slot
         # those of Python's numbers stay on the host: their values are known
         self._constructors = _device_constructors() - {torch.tensor, torch.as_tensor, torch.asarray}
+        self._detached: list[tuple[Storage, Var, str]] = []
         self._host: dict[int, tuple[Tensor, Tensor]] = {}  # tensors of the host, and what they are here
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -117,13 +120,27 @@ class Watching(TorchFunctionMode):
         if func in _DETACHING:
             seen = to_array(first)
             stopped = self.xp.stopped(seen)
-            return func(*args, **kwargs) if stopped is seen else from_array(stopped, self.slot)
+            if stopped is seen:
+                return func(*args, **kwargs)
+            out = from_array(stopped, self.slot)  # no view, which its reader could not tell from what it is a view of
+            self._detached.append((cell_of(out), stopped, self.xp.here.place))
+            return out
         if view is None:
             return func(*args, **kwargs)
         x = to_array(first)
         out = func(*args, **kwargs)
         views.record(self.xp, view, args, kwargs, out, x)
         return out
+
+    def refuse_written(self) -> None:
+        """When the program has ended. Raises TracedValueError for a write to what was detached, which writes the tensor
+        itself in PyTorch."""
+        for cell, array, place in self._detached:
+            if cell.array is not array:
+                raise TracedValueError(
+                    f"{place}: what detach() or .data gives of a tensor with a derivative is written in place, which has"
+                    " no words in source: write the tensor itself under torch.no_grad(), or a clone"
+                )
 
     def _ours(self, t: Any) -> bool:
         return isinstance(t, Tensor) and t.device == self.slot.device
