@@ -17,6 +17,7 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.sourced.tracing import trace_module
 from tensorgraft.hub import registry
 from tensorgraft.hub.recorded.block import Var, leaves
+from tensorgraft.source.program import _groups
 from tensorgraft.source.trace import Frame, Step, Trace, prune, steps
 from tensorgraft.source.words import WORDS
 
@@ -177,6 +178,15 @@ def test_functions_of_the_program_are_frames() -> None:
     assert [name for name, _ in frame.arguments] == ["q", "k", "angle", "model"][:3]
     inner = [call for call in frame.calls if isinstance(call, Frame)]
     assert [(f.kind, f.doc) for f in inner] == [("halves", "Turned by a quarter")] * 2
+
+
+def test_labels_go_with_the_batch() -> None:
+    def merged(*shapes: tuple[int, ...]) -> list[list[tuple[int, int]]]:
+        return [group.places for group in _groups(shapes)]
+
+    assert merged((4, 3), (4,)) == [[(0, 0), (1, 0)], [(0, 1)]]
+    assert merged((4, 3), (3,)) == [[(0, 0)], [(0, 1), (1, 0)]]
+    assert merged((4, 4), (4,)) == [[(0, 0)], [(0, 1), (1, 0)]]
 
 
 class Residual(nn.Module):
