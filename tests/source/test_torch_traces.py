@@ -217,6 +217,40 @@ def test_recurrent_layers_are_words(cell: str) -> None:
     assert methods(trace).count(cell.lower()) == 4
 
 
+class Attends(nn.Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.own = nn.MultiheadAttention(8, 2, **options)
+        self.cross = nn.MultiheadAttention(8, 4, kdim=6, vdim=5, bias=False, **options)
+
+    def forward(self, x: Tensor, k: Tensor, v: Tensor, padding: Tensor) -> tuple[Tensor, ...]:
+        causal = nn.Transformer.generate_square_subsequent_mask(x.shape[1 if self.own.batch_first else 0])
+        y, _ = self.own(x, x, x, need_weights=False, attn_mask=causal, is_causal=True)
+        z, weights = self.own(x, y, y, attn_mask=causal < 0)
+        each = self.own(x, x, x, attn_mask=causal, average_attn_weights=False)[1]
+        return y, z, weights, each, *self.cross(z, k, v, key_padding_mask=padding)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_multihead_attention_is_written_plainly(batch_first: bool) -> None:
+    first = (3, 5) if batch_first else (5, 3)
+    keys = (3, 4) if batch_first else (4, 3)
+    padding = torch.tensor([[False, False, True, True], [False] * 4, [False, True, False, True]])
+    trace = check(Attends(batch_first=batch_first), rand(*first, 8), rand(*keys, 6), rand(*keys, 5), padding)
+    frame = next(f for f in trace.root.calls if isinstance(f, Frame) and f.name == "own")
+    named = [name for call in frame.calls if isinstance(call, Step) for name in call.names]
+    assert {"q", "k", "v", "y"} <= set(named)
+
+
+def test_dropout_of_attention_is_in_words() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True).train()
+    trace = trace_module(layer, (rand(2, 5, 8),))
+    assert methods(trace).count("dropout") == 4
+    assert "attention_weights" in methods(trace)
+    got, _ = replay(trace, rand(2, 5, 8).numpy())
+    assert np.isfinite(got).all()
+
+
 class Writes(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -119,6 +119,11 @@ CASES: list[Case] = [
     ("lstm", recurrent("LSTM", proj_size=2), cells(4, 2), {}),
     ("gru", recurrent("GRU", reverse=True), cells(3), {"reverse": True}),
     ("rnn", recurrent("RNN", nonlinearity="relu"), cells(1), {"activation": "relu"}),
+    *[("attention_weights", lambda q, k, mask=None, causal=False, scale=None: F.scaled_dot_product_attention(
+        q, k, torch.eye(5).expand(2, 4, 5, 5), mask, is_causal=causal, scale=scale),
+       (rand(2, 4, 5, 8), rand(2, 4, 5, 8, seed=1)), options)
+      for options in ({}, {"causal": True, "scale": 0.3}, {"mask": MASK[:, :, :1] & (np.arange(5)[:, None] > 1)},
+                      {"mask": rand(1, 1, 5, 5)})],
     ("attend", lambda q, k, v, mask: F.scaled_dot_product_attention(q, k, v, mask),
      (rand(2, 4, 3, 8), rand(2, 4, 5, 8), rand(2, 4, 5, 6)), {"mask": MASK}),
     ("attend", lambda q, k, v, causal, scale: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale,

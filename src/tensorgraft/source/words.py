@@ -573,6 +573,28 @@ def attend(
     return xp.attention(q, k, v, mask, causal, scale)[0]
 
 
+@word
+def attention_weights(
+    xp: Any, q: Array, k: Array, mask: Array | None = None, causal: bool = False, scale: float | None = None
+) -> Array:
+    """What `attend` weighs v with: softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E), zeros for a query that
+    sees nothing."""
+    scores = xp.multiply(xp.matmul(q, xp.matrix_transpose(k)), xp.shape(q)[3] ** -0.5 if scale is None else scale)
+    if causal:
+        seen = xp.tril(xp.full(xp.shape(scores)[2:], True, dtypes.bool_))
+        mask = seen if mask is None else mask
+    if mask is None:
+        return xp.softmax(scores, 3)
+    if xp.dtype_of(mask) == dtypes.bool_:
+        scores = xp.where(mask, scores, xp.full((), -math.inf, xp.dtype_of(scores)))
+    else:
+        scores = xp.add(scores, mask)
+    high = xp.max(scores, 3, keepdims=True)
+    exps = xp.exp(xp.subtract(scores, xp.where(xp.equal(high, -math.inf), xp.zeros_like(high), high)))
+    total = xp.sum(exps, 3, keepdims=True)
+    return xp.divide(exps, xp.where(xp.equal(total, 0), xp.ones_like(total), total))
+
+
 # ---- gradients and randomness ----------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.tensors import cell_of, geometry_of, to_array
 from tensorgraft.frontends.torch.device.scripted import put_back
 from tensorgraft.frontends.torch.sourced.backend import SourceBackend
+from tensorgraft.frontends.torch.sourced import multihead
 from tensorgraft.frontends.torch.sourced.places import spot_of_call
 from tensorgraft.hub.recorded.block import leaves
 from tensorgraft.source.trace import Frame
@@ -145,6 +146,8 @@ class Frames:
         self.stack: list[str] = []
 
     def call(self, original: Callable[..., Any], module: Module, args: Any, kwargs: Any) -> Any:
+        if multihead.is_plain(module, *args, **kwargs):
+            original = multihead.forward
         if module is self.root and not self.stack:
             self.stack.append("")
             try:
