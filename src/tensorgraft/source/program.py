@@ -157,13 +157,15 @@ def _candidates(size: int, group: Group) -> list[int]:
 
 
 def _groups(shapes: Sequence[tuple[int, ...]]) -> list[Group]:
-    """Extents that are likely to be one: the first axis, and equal extents of other axes."""
+    """Extents that are likely to be one: the first axis, and equal extents of other axes. What has one axis (labels) goes
+    with the first axis of the others, where that has its extent and no other axis has."""
     groups: dict[tuple[bool, int], Group] = {}
+    batches, others = {s[0] for s in shapes if len(s) > 1}, {n for s in shapes for n in s[1:]}
     for k, shape in enumerate(shapes):
         for axis, size in enumerate(shape):
             if size == 0:
                 continue
-            first = axis == 0 and len(shape) > 1
+            first = axis == 0 and (len(shape) > 1 or (size in batches and size not in others))
             group = groups.setdefault((first, size), Group(size, [], "batch" if first else f"axis {axis}"))
             group.places.append((k, axis))
     return list(groups.values())
