@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tensorgraft.hub.operations.elementwise import ELEMENTWISE
 from tensorgraft.hub.recorded.block import Call, Var
 from tensorgraft.source.rewriting import New, Rewriting, bound, idiom, table
 from tensorgraft.source.simplifying import axes_of
@@ -52,6 +53,10 @@ def _normal_scaled(m: dict[str, Any]) -> bool:
     return _normal(m) and type(m["w"]) is Var and m["w"].shape == m["x"].shape[-m["n"] :]
 
 
+def _one_hot(m: dict[str, Any]) -> bool:
+    return "s" not in m or tuple(m["s"]) == (*m["i"].shape, 1)
+
+
 RULES = table(
     # ---- reductions
     idiom("var(x, a, k)", "mean(square(subtract(x, mean(x, a, True))), a, k)",
@@ -73,6 +78,8 @@ RULES = table(
           "multiply(multiply(x, 0.5), add(erf(multiply(x, 0.7071067811865476)), 1.0))",
           "multiply(multiply(x, 0.5), add(erf(divide(x, 1.4142135623730951)), 1.0))"),
     idiom("softplus(x)", "logaddexp(x, 0.0)"),
+    idiom("one_hot(i, n, t)", "astype(equal(expand_dims(i, -1), iota(n, d)), t)", "astype(equal(reshape(i, s), iota(n, d)), t)",
+          when=_one_hot),
     idiom("square(x)", "pow(x, 2)", "multiply(x, x)"),
     # ---- normalisation
     idiom("layer_norm(x, axes=n, eps=e)", *_NORMAL, when=_normal),
@@ -85,6 +92,23 @@ RULES = table(
           when=_normal_scaled),
     idiom("rms_norm(x, w, axes=n, eps=e)", "multiply(rms_norm(x, None, n, e), w)", when=_of_last("w")),
 )  # fmt: skip
+
+
+# ---- indices ---
+
+
+def wrapped_index(state: Rewriting, call: Call) -> New | None:
+    """Indices that may be negative, brought into range: what is indexed takes them as they are."""
+    named = bound(call)
+    inner = state.made_by(named["indices"], "where")
+    if inner is None:
+        return None
+    less, added = state.made_by(inner["condition"], "less"), state.made_by(inner["x"], "add")
+    if less is None or added is None or state.number(less["y"]) != 0 or state.number(added["y"]) is None:
+        return None
+    if less["x"] is inner["y"] is added["x"]:
+        return New(call.method, {**named, "indices": inner["y"]})
+    return None
 
 
 # ---- products ------------------------------------------------------------------------------------------------------------
@@ -134,7 +158,7 @@ def einsum_of_moved(state: Rewriting, call: Call) -> New | None:
     changed = False
     for i, x in enumerate(operands):
         inner = state.made_by(x, "permute_dims")
-        if inner is not None and state.uses[x] == 1:
+        if inner is not None:
             of = [""] * x.ndim
             for axis, letter in zip(inner["axes"], letters[i], strict=True):
                 of[axis] = letter
@@ -149,7 +173,10 @@ def einsum_said(state: Rewriting, call: Call) -> New | None:
         return None
     inputs, out = named["equation"].split("->")
     (a, b), (x, y) = inputs.split(","), named["operands"]
-    for a, b, x, y in ((a, b, x, y), (b, a, y, x)):
+    orders = [(a, b, x, y), (b, a, y, x)]
+    if x not in state.maker and y in state.maker:
+        orders.reverse()  # weights are what nobody made
+    for a, b, x, y in orders:
         if len(b) == 2 and len(a) >= 1 and b[0] not in a and len(set(a)) == len(a):  # (out, in) weights
             if b[1] == a[-1] and out == a[:-1] + b[0]:
                 return New("linear", {"x": x, "weight": y})
@@ -159,6 +186,8 @@ def einsum_said(state: Rewriting, call: Call) -> New | None:
             return New("matmul", {"a": x, "b": y})
         if len(a) == 1 and len(b) == 2 and b[0] == a and out == b[1]:
             return New("matmul", {"a": x, "b": y})
+        if len(a) == len(b) == 2 and a[0] == b[0] and out == a[1] + b[1] and a[1] != b[1]:
+            return New("matmul", {"a": state.xp.permute_dims(x, (1, 0)), "b": y})
         n = len(a) - 2
         if n >= 0 and len(b) == len(a) and a[:n] == b[:n] == out[:n] and len(out) == len(a) and a[n] == out[n]:
             if a[n + 1] == b[n] and out[n + 1] == b[n + 1] and len({a[n], a[n + 1], b[n + 1]}) == 3:
@@ -182,6 +211,23 @@ def biased(state: Rewriting, call: Call) -> New | None:
 
 RULES.setdefault("dot_general", []).append(product)
 RULES.setdefault("permute_dims", []).append(einsum_moved)
+def moved_inward(state: Rewriting, call: Call) -> New | None:
+    """A transposed sum of products is a sum of transposed products."""
+    named = bound(call)
+    inner = state.maker.get(named["x"]) if state.uses[named["x"]] == 1 else None
+    if inner is None or inner.method not in ELEMENTWISE:
+        return None
+    arguments = bound(inner)
+    arrays = [v for v in arguments.values() if type(v) is Var]
+    if any(state.made_by(v, "einsum") is None or v.ndim != len(named["axes"]) or state.uses[v] != 1 for v in arrays):
+        return None
+    moved = {n: state.xp.permute_dims(v, named["axes"]) if type(v) is Var else v for n, v in arguments.items()}
+    return New(inner.method, moved)
+
+
+RULES.setdefault("permute_dims", []).append(moved_inward)
+for _method in ("embedding", "take"):
+    RULES.setdefault(_method, []).append(wrapped_index)
 RULES.setdefault("add", []).append(biased)
 RULES["einsum"] = [einsum_of_moved]
 
@@ -192,6 +238,14 @@ def einsum_lettered(state: Rewriting, call: Call) -> New | None:
     letters = dict.fromkeys(c for c in equation if c.isalpha())
     plain = "".join(dict(zip(letters, _LETTERS, strict=False)).get(c, c) for c in equation)
     known = _KNOWN.get(plain, plain)
+    operands = bound(call)["operands"]
+    if known == plain and len(operands) == 2:
+        inputs, out = equation.split("->")
+        swapped = f"{','.join(reversed(inputs.split(',')))}->{out}"
+        letters = dict.fromkeys(c for c in swapped if c.isalpha())
+        other = "".join(dict(zip(letters, _LETTERS, strict=False)).get(c, c) for c in swapped)
+        if other in _KNOWN:
+            return New("einsum", {"equation": _KNOWN[other], "operands": tuple(reversed(operands))})
     return None if known == equation else New("einsum", {**bound(call), "equation": known})
 
 

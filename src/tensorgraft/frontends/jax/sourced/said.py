@@ -47,7 +47,9 @@ def integer_pow(xp: Any, equation: Any, x: Any) -> Any:
 
 @primitive("stop_gradient")
 def stop_gradient(xp: Any, equation: Any, x: Any) -> Any:
-    return None if isinstance(x, Keys) else xp.word("stop_gradient", x)
+    if isinstance(x, Keys):
+        return None
+    return xp.word("stop_gradient", x) if x.value is None else x
 
 
 @primitive("clamp")
@@ -67,16 +69,23 @@ def convert(xp: Any, equation: Any, x: Any) -> Any:
 def gather(xp: Any, equation: Any, x: Any, indices: Any) -> Any:
     """`jnp.take` and `x[indices]`: whole rows of one axis. Indices are taken to be in range."""
     numbers = equation.params["dimension_numbers"]
-    if isinstance(x, Keys) or numbers.operand_batching_dims or len(numbers.start_index_map) != 1:
+    if isinstance(x, Keys) or numbers.operand_batching_dims:
         return None
-    (axis,) = numbers.start_index_map
     sizes = tuple(equation.params["slice_sizes"])
+    starts = [a for a in numbers.start_index_map if sizes[a] != x.shape[a]]  # a window that is all of an axis stays there
+    if x.ndim and not starts and len(numbers.start_index_map) == 1:
+        starts = list(numbers.start_index_map)
+    if len(starts) != 1:
+        return None
+    (axis,) = starts
+    column = numbers.start_index_map.index(axis)
     k = indices.ndim - 1
     if numbers.collapsed_slice_dims != (axis,) or sizes != (*x.shape[:axis], 1, *x.shape[axis + 1 :]):
         return None
-    if tuple(numbers.offset_dims) != (*range(axis), *range(axis + k, x.ndim - 1 + k)) or indices.shape[-1] != 1:
+    if tuple(numbers.offset_dims) != (*range(axis), *range(axis + k, x.ndim - 1 + k)):
         return None
-    index = xp.reshape(indices, indices.shape[:-1])
+    start, stop = (0,) * k + (column,), (*indices.shape[:-1], column + 1)
+    index = xp.reshape(xp.slice(indices, start, stop, (1,) * indices.ndim), indices.shape[:-1])
     if axis == 0 and x.ndim == 2 and k:
         return xp.word("embedding", x, index)
     return xp.take(x, index, axis)
