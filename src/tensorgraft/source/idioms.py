@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE
 from tensorgraft.hub.recorded.block import Call, Var
-from tensorgraft.source.rewriting import New, Rewriting, bound, idiom, table
+from tensorgraft.source.rewriting import New, Rewriting, bound, idiom, parameters, say, table
 from tensorgraft.source.simplifying import axes_of
 
 
@@ -255,5 +256,100 @@ for _equation in (*_OF_ATTENTION, *(e.replace(",", ",b").replace("->", "->b").jo
     _order = dict.fromkeys(c for c in _equation if c.isalpha())
     _KNOWN["".join(dict(zip(_order, _LETTERS, strict=False)).get(c, c) for c in _equation)] = _equation
 
+# ---- windows -------------------------------------------------------------------------------------------------------------
+
+
+def channels_last(state: Rewriting, call: Call) -> New | None:
+    """A layer on channels first between transpositions, where these are what is left."""
+    named = bound(call)
+    y, axes = named["x"], tuple(named["axes"])
+    maker = state.maker.get(y) if state.uses[y] == 1 else None
+    n = len(axes) - 2
+    if maker is None or maker.method not in _LAST or n < 1 or axes != (0, *range(2, n + 2), 1):
+        return None
+    inner = bound(maker)
+    x = state.made_by(inner["x"], "permute_dims")
+    if x is None or tuple(x["axes"]) != (0, n + 1, *range(1, n + 1)) or inner.get("bias") is not None:
+        return None
+    arguments = {**inner, "x": x["x"]}
+    if maker.method == "conv":
+        w = state.made_by(inner["weight"], "permute_dims")
+        if w is None or tuple(w["axes"]) != (n + 1, n, *range(n)):
+            return None
+        arguments["weight"] = w["x"]
+    if len(inner["stride"]) != n or inner.get("count_padding") is False or inner.get("dilation", (1,) * n) not in (
+        None, (1,) * n) and maker.method != "conv":  # fmt: skip
+        return None
+    return New(_LAST[maker.method], {p.name: arguments[p.name] for p in parameters(_LAST[maker.method])})
+
+
+_LAST = {"conv": "conv_channels_last", "max_pool": "max_pool_channels_last", "avg_pool": "avg_pool_channels_last"}
+
+
+def conv_biased(state: Rewriting, call: Call) -> New | None:
+    named = bound(call)
+    for x, b in ((named["x"], named["y"]), (named["y"], named["x"])):
+        inner = state.made_by(x, "conv_channels_last")
+        if inner is None or inner["bias"] is not None or state.uses[x] != 1 or type(b) is not Var:
+            continue
+        if b.shape == (inner["weight"].shape[-1],) and b.dtype == x.dtype:
+            return New("conv_channels_last", {**inner, "bias": b})
+    return None
+
+
+def mean_of_windows(state: Rewriting, call: Call) -> New | None:
+    """A sum of windows over their size."""
+    named = bound(call)
+    x, n = named["x"], state.number(named["y"])
+    inner = state.made_by(x, "reduce_window")
+    if inner is None or inner["kind"] != "sum" or state.uses[x] != 1 or n is None:
+        return None
+    window, strides, padding = inner["window"], inner["strides"], inner["padding"]
+    if n != math.prod(window) or any(d != 1 for d in inner["window_dilation"]) or x.dtype.kind not in "fV":
+        return None
+    axes = tuple(a for a, k in enumerate(window) if k != 1 or strides[a] != 1 or tuple(padding[a]) != (0, 0))
+    order = (*(a for a in range(x.ndim) if a not in axes), *axes)
+    moved = state.xp.permute_dims(inner["x"], order)
+    of = [tuple(v[a] for a in axes) for v in (window, strides, padding)]
+    back = tuple(order.index(a) for a in range(x.ndim))
+    return New("permute_dims", {"x": say(state.xp, "avg_pool", moved, *of), "axes": back})
+
+
+def pooled_unit(state: Rewriting, call: Call) -> New | None:
+    """Windows of an array with an axis of one element in front are those of the array."""
+    named = bound(call)
+    x = named["x"]
+    inner = state.made_by(x, "reshape", "expand_dims")
+    if inner is None or state.uses[x] != 1 or x.ndim != inner["x"].ndim + 1:
+        return None
+    lead = x.ndim - len(named["window"])
+    y = inner["x"]
+    if x.shape[:lead].count(1) != y.shape[: lead - 1].count(1) + 1 or x.shape[lead:] != y.shape[lead - 1 :]:
+        return None
+    arguments = {p.name: named[p.name] for p in parameters(call.method) if p.name != "x"}
+    return New("reshape", {"x": say(state.xp, call.method, y, **arguments), "shape": call.outcome.shape})
+
+
+def unit_moved(state: Rewriting, call: Call) -> New | None:
+    """A transposition of an array with one more axis of one element, without that axis."""
+    named = bound(call)
+    x, axes = named["x"], tuple(named["axes"])
+    inner = state.made_by(x, "reshape", "expand_dims")
+    if inner is None or x.ndim != inner["x"].ndim + 1 or x.shape.count(1) != 1 or 1 in inner["x"].shape:
+        return None
+    unit = x.shape.index(1)
+    if x.shape[:unit] + x.shape[unit + 1 :] != inner["x"].shape:
+        return None
+    rest = tuple(a - (a > unit) for a in axes if a != unit)
+    moved = inner["x"] if rest == tuple(range(len(rest))) else state.xp.permute_dims(inner["x"], rest)
+    return New("reshape", {"x": moved, "shape": call.outcome.shape})
+
+
+for _method in ("max_pool", "avg_pool"):
+    RULES.setdefault(_method, []).append(pooled_unit)
+RULES["permute_dims"].append(unit_moved)
+RULES["divide"].append(mean_of_windows)
+RULES["add"].append(conv_biased)
+
 # When nothing else applies any more
-SAID = {"einsum": [einsum_said, einsum_lettered], **table(idiom("relu(x)", "maximum(x, 0.0)"))}
+SAID = {"permute_dims": [channels_last], "einsum": [einsum_said, einsum_lettered], **table(idiom("relu(x)", "maximum(x, 0.0)"))}

@@ -24,11 +24,10 @@ from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.rule import REASONS, RULES
 from tensorgraft.frontends.jax.sourced import said
 from tensorgraft.frontends.jax.sourced.watching import Called, CallWatch, is_users, scopes
-from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
 from tensorgraft.hub.recorded.block import Call, Var
-from tensorgraft.hub.recorded.tracing import ProgramBackend, _mapped, _spec
+from tensorgraft.hub.recorded.tracing import ProgramBackend
+from tensorgraft.source.rewriting import say
 from tensorgraft.source.trace import Step
-from tensorgraft.source.words import WORDS
 
 Value = Any
 Scope = tuple[int, ...]  # numbers of the calls around a step, from outside
@@ -47,7 +46,6 @@ class JaxprRecorder(ProgramBackend):
         self.place = ""
         self.scope: Scope = ()
         self.notes: list[str] = []
-        self.abstract = AbstractBackend()
         self.jaxpr_evaluator: Callable[[core.ClosedJaxpr], Callable[..., list[Any]]] | None = None
 
     def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -64,9 +62,7 @@ class JaxprRecorder(ProgramBackend):
 
     def word(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Record a word of `tensorgraft.source.words`."""
-        plain_args, plain_kwargs = _mapped(_spec, (args, kwargs))
-        result = WORDS[name](self.abstract, *plain_args, **plain_kwargs)
-        return self._append(name, args, kwargs, result if isinstance(result, ShapeDtype) else result)
+        return say(self, name, *args, **kwargs)
 
 
 class Recording:
@@ -126,7 +122,7 @@ class Recording:
         if id(x) in self.held:
             return self.held[id(x)]
         if is_key_dtype(getattr(x, "dtype", None) or np.asarray(x).dtype):
-            return Keys.of(self.xp, self.xp.asarray(np.array(jax.random.key_data(x))))
+            return said.KeyData(self.xp, self.xp.asarray(np.array(jax.random.key_data(x))))
         return self.xp.asarray(np.array(x))
 
     def _equation(self, equation: Any, operands: list[Value], scope: Scope) -> list[Value]:
