@@ -106,11 +106,7 @@ def _is_inexact(x: Any) -> bool:
 
 def _library(fn: Any) -> str:
     name = next(
-        (
-            n
-            for n in ("equinox", "flax", "haiku")
-            if n in sys.modules and type(fn).__module__ and _is_of(fn, n)
-        ),
+        (n for n in ("equinox", "flax", "haiku") if n in sys.modules and type(fn).__module__ and _is_of(fn, n)),
         "jax",
     )
     said = {"equinox": "Equinox", "flax": "Flax", "haiku": "Haiku", "jax": "JAX"}[name]

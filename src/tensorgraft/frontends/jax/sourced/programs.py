@@ -226,7 +226,9 @@ def _said(tree: Any) -> Any:
 class TakenApart:
     """A program and its arguments as a function (`call`) of flat arrays (`inputs`), and its results by name."""
 
-    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], parameters: Any = None) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], parameters: Any = None
+    ) -> None:
         self.fn, self.kwargs = _callable(fn), kwargs
         self.name = _name_of(fn)
         self.inputs = _Inputs()
