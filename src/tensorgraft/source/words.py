@@ -656,8 +656,7 @@ def jax_uniform(xp: Any, key: Array, shape: Ints) -> Array:
 def jax_normal(xp: Any, key: Array, shape: Ints) -> Array:
     """`jax.random.normal`: float32."""
     low = float(np.nextafter(np.float32(-1), np.float32(0)))
-    span = float(np.float32(1) - np.float32(low))
-    z = xp.maximum(xp.add(xp.multiply(jax_uniform(xp, key, shape), span), low), low)
+    z = xp.maximum(xp.add(xp.multiply(jax_uniform(xp, key, shape), 2.0), low), low)
     return xp.multiply(xp.erf_inv(z), float(np.float32(math.sqrt(2))))
 
 
