@@ -44,7 +44,13 @@ def _conv_transpose(d: Draw) -> tuple[Any, ...]:
 
 def _norm(d: Draw) -> tuple[Any, ...]:
     shape, axes = d.shape(2, 3, smallest=2), d.int(1, 2)
-    return d.array(shape), d.one_of((None, d.array(shape[-axes:]))), d.one_of((None, d.array(shape[-axes:]))), axes, 1e-3
+    return (
+        d.array(shape),
+        d.one_of((None, d.array(shape[-axes:]))),
+        d.one_of((None, d.array(shape[-axes:]))),
+        axes,
+        1e-3,
+    )
 
 
 def _groups(d: Draw) -> tuple[Any, ...]:
@@ -95,7 +101,9 @@ def _attend(d: Draw) -> tuple[Any, ...]:
 
 def _getitem(d: Draw) -> tuple[Any, ...]:
     x = d.array((d.int(3, 4), d.int(3, 4), d.int(3, 4)))
-    return x, d.one_of(((0,), (slice(None), 1), (Ellipsis, slice(1, None, 2)), (None, 2, slice(0, 2)), (-1, Ellipsis, None)))
+    return x, d.one_of(
+        ((0,), (slice(None), 1), (Ellipsis, slice(1, None, 2)), (None, 2, slice(0, 2)), (-1, Ellipsis, None))
+    )
 
 
 def _indexed(d: Draw) -> tuple[Any, ...]:
@@ -133,7 +141,9 @@ CASES: dict[str, Operands] = {
     "index": _indexed,
     "index_update": _index_updated("set"),
     "index_update add": _index_updated("add"),
-    "arange": lambda d: d.one_of(((0, 5, 1, dtypes.int64), (2, 9, 3, dtypes.int32), (0.5, 3.0, 0.5, d.dtype), (1, 4, 1, d.dtype))),
+    "arange": lambda d: d.one_of(
+        ((0, 5, 1, dtypes.int64), (2, 9, 3, dtypes.int32), (0.5, 3.0, 0.5, d.dtype), (1, 4, 1, d.dtype))
+    ),
     "linear": _linear,
     "conv": _conv,
     "conv_transpose": _conv_transpose,

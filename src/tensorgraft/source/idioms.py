@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE
 from tensorgraft.hub.recorded.block import Call, Var
 from tensorgraft.source.rewriting import New, Rewriting, bound, idiom, parameters, say, table
@@ -31,6 +33,10 @@ def _of_last(parameter: str) -> Any:
         return type(w) is Var and w.shape == x.shape[-m["n"] :]
 
     return check
+
+
+def _are_numbers(*values: Any) -> bool:
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 
 def _is_number(m: dict[str, Any]) -> bool:
@@ -79,6 +85,8 @@ RULES = table(
           "multiply(multiply(x, 0.5), add(erf(multiply(x, 0.7071067811865476)), 1.0))",
           "multiply(multiply(x, 0.5), add(erf(divide(x, 1.4142135623730951)), 1.0))"),
     idiom("softplus(x)", "logaddexp(x, 0.0)"),
+    idiom("b", "greater_equal(astype(b, t), 1)", "not_equal(astype(b, t), 0)", when=lambda m: m["b"].dtype == np.bool_,
+          whole=False),
     idiom("one_hot(i, n, t)", "astype(equal(expand_dims(i, -1), iota(n, d)), t)", "astype(equal(reshape(i, s), iota(n, d)), t)",
           when=_one_hot),
     idiom("square(x)", "pow(x, 2)", "multiply(x, x)"),
@@ -212,6 +220,8 @@ def biased(state: Rewriting, call: Call) -> New | None:
 
 RULES.setdefault("dot_general", []).append(product)
 RULES.setdefault("permute_dims", []).append(einsum_moved)
+
+
 def moved_inward(state: Rewriting, call: Call) -> New | None:
     """A transposed sum of products is a sum of transposed products."""
     named = bound(call)
@@ -277,8 +287,8 @@ def channels_last(state: Rewriting, call: Call) -> New | None:
         if w is None or tuple(w["axes"]) != (n + 1, n, *range(n)):
             return None
         arguments["weight"] = w["x"]
-    if len(inner["stride"]) != n or inner.get("count_padding") is False or inner.get("dilation", (1,) * n) not in (
-        None, (1,) * n) and maker.method != "conv":  # fmt: skip
+    if len(inner["stride"]) != n or inner.get("count_padding") is False or (inner.get("dilation", (1,) * n) not in (
+        None, (1,) * n) and maker.method != "conv"):  # fmt: skip
         return None
     return New(_LAST[maker.method], {p.name: arguments[p.name] for p in parameters(_LAST[maker.method])})
 
@@ -347,9 +357,13 @@ def unit_moved(state: Rewriting, call: Call) -> New | None:
 
 for _method in ("max_pool", "avg_pool"):
     RULES.setdefault(_method, []).append(pooled_unit)
-RULES["permute_dims"].append(unit_moved)
+RULES["permute_dims"] += [unit_moved, channels_last]
 RULES["divide"].append(mean_of_windows)
 RULES["add"].append(conv_biased)
 
 # When nothing else applies any more
-SAID = {"permute_dims": [channels_last], "einsum": [einsum_said, einsum_lettered], **table(idiom("relu(x)", "maximum(x, 0.0)"))}
+SAID = {"einsum": [einsum_said, einsum_lettered], **table(
+    idiom("relu(x)", "maximum(x, 0.0)"),
+    idiom("clip(x, low=l, high=h)", "minimum(maximum(x, l), h)", "minimum(maximum(l, x), h)",
+          when=lambda m: _are_numbers(m["l"], m["h"])),
+)}  # fmt: skip

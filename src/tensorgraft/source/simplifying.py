@@ -149,6 +149,7 @@ def same_shape(state: Rewriting, call: Call) -> Any:
             kept = tuple(1 if a in axes else n for a, n in enumerate(inner["x"].shape))
             if kept == call.outcome.shape:
                 return New(state.maker[x].method, {**inner, "axis": axis_said(axes, inner["x"].ndim), "keepdims": True})
+    if call.method in ("reshape", "broadcast_to") and type(x) is Var and x.size == call.outcome.size:
         kept = _kept(state, x, call.outcome.shape)
         if kept is not None:
             return kept
@@ -163,6 +164,8 @@ def same_shape(state: Rewriting, call: Call) -> Any:
                 return New("broadcast_to", {"x": inner["x"], "shape": call.outcome.shape})
         if (number := state.number(x)) is not None:
             return New("full", {"shape": call.outcome.shape, "value": number, "dtype": call.outcome.dtype})
+        if type(x) is Var and x.size == call.outcome.size:
+            return New("reshape", {"x": x, "shape": call.outcome.shape})
     if call.method == "reshape" and (number := state.number(x)) is not None and x.value is None:
         return New("full", {"shape": call.outcome.shape, "value": number, "dtype": call.outcome.dtype})
     return None
@@ -292,11 +295,15 @@ def pieces(state: Rewriting, call: Call) -> Any:
     """A slice that is one of the arrays that were put together."""
     named = bound(call)
     x = named["x"]
+    if type(x) is Var and x.shape == call.outcome.shape and all(s == 1 for s in named["step"]):
+        return x
     inner = state.made_by(x, "concat")
     if inner is None or any(s != 1 for s in named["step"]):
         return None
     axis, at = inner["axis"] % x.ndim, 0
-    if any(a or b != n for k, (a, b, n) in enumerate(zip(named["start"], named["stop"], x.shape, strict=True)) if k != axis):
+    if any(
+        a or b != n for k, (a, b, n) in enumerate(zip(named["start"], named["stop"], x.shape, strict=True)) if k != axis
+    ):
         return None
     for piece in inner["arrays"]:
         if (named["start"][axis], named["stop"][axis]) == (at, at + piece.shape[axis]):

@@ -192,7 +192,7 @@ def _position(name: str) -> Rule:
         elif dtypes.is_floating(x.dtype):
             at = w.fill(f"{name}(x, axis=axis)", x=x, axis=axis)
         else:
-            at = _through(f"tf.{name}(x, axis=axis)", {t: dtypes.int64 for t in (dtypes.uint16, dtypes.uint32)})(  # type: ignore[operator]
+            at = _through(f"tf.{name}(x, axis=axis)", dict.fromkeys((dtypes.uint16, dtypes.uint32), dtypes.int64))(  # type: ignore[operator]
                 w, x=x, axis=axis
             )
         return w.fill("tf.expand_dims(at, axis)", at=at, axis=axis) if keepdims else at

@@ -77,7 +77,9 @@ def gather(xp: Any, equation: Any, x: Any, indices: Any) -> Any:
     if isinstance(x, Keys) or numbers.operand_batching_dims:
         return None
     sizes = tuple(equation.params["slice_sizes"])
-    starts = [a for a in numbers.start_index_map if sizes[a] != x.shape[a]]  # a window that is all of an axis stays there
+    starts = [
+        a for a in numbers.start_index_map if sizes[a] != x.shape[a]
+    ]  # a window that is all of an axis stays there
     if x.ndim and not starts and len(numbers.start_index_map) == 1:
         starts = list(numbers.start_index_map)
     if len(starts) != 1:
