@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.hub.abstract import AbstractBackend
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.block import Block, Call, Var, leaves, variables
-from tensorgraft.hub.recorded.tracing import ProgramBackend
+from tensorgraft.hub.recorded.tracing import ProgramBackend, _mapped, _spec
 from tensorgraft.source.words import WORDS
 
 Number = bool | int | float | complex
@@ -159,6 +160,15 @@ def number_of(value: np.ndarray) -> Number:
             else float(value)
         )
     return value.item()
+
+
+def say(xp: ProgramBackend, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Record a word of `tensorgraft.source.words`."""
+    plain_args, plain_kwargs = _mapped(_spec, (args, kwargs))
+    return xp._append(name, args, kwargs, WORDS[name](_ABSTRACT, *plain_args, **plain_kwargs))
+
+
+_ABSTRACT = AbstractBackend()
 
 
 # ---- rewriting -----------------------------------------------------------------------------------------------------------

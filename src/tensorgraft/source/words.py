@@ -167,6 +167,26 @@ def conv_transpose(
 
 
 @word
+def conv_channels_last(
+    xp: Any,
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Ints = (1,),
+    padding: Pads = ((0, 0),),
+    dilation: Ints = (1,),
+    groups: int = 1,
+) -> Array:
+    """x (N, spatial..., C) with weight (spatial..., C / groups, O) and bias (O), as JAX's and TensorFlow's layers."""
+    n = len(stride)
+    x = xp.permute_dims(x, (0, n + 1, *range(1, n + 1)))
+    weight = xp.permute_dims(weight, (n + 1, n, *range(n)))
+    y = xp.convolution(x, weight, stride, padding, (1,) * n, dilation, groups)
+    y = xp.permute_dims(y, (0, *range(2, n + 2), 1))
+    return y if bias is None else xp.add(y, bias)
+
+
+@word
 def einsum(xp: Any, equation: str, operands: tuple[Array, ...]) -> Array:
     """Two operands at a time; letters, without repeated ones in an operand; `...` in front."""
     terms, _, result = equation.replace(" ", "").partition("->")
@@ -406,6 +426,23 @@ def avg_pool(
 
 
 @word
+def max_pool_channels_last(xp: Any, x: Array, window: Ints, stride: Ints, padding: Pads = ((0, 0),)) -> Array:
+    """The largest in each window of x (N, spatial..., C)."""
+    return _window_channels_last(xp, x, "max", window, stride, padding)
+
+
+@word
+def avg_pool_channels_last(xp: Any, x: Array, window: Ints, stride: Ints, padding: Pads = ((0, 0),)) -> Array:
+    """The mean of each window of x (N, spatial..., C), whose padding is zeros that count."""
+    return xp.divide(_window_channels_last(xp, x, "sum", window, stride, padding), float(math.prod(window)))
+
+
+def _window_channels_last(xp: Any, x: Array, kind: str, window: Ints, stride: Ints, padding: Pads) -> Array:
+    pads = ((0, 0), *padding, (0, 0))
+    return xp.reduce_window(x, kind, (1, *window, 1), (1, *stride, 1), pads, (1,) * xp.ndim(x))
+
+
+@word
 def resize(xp: Any, x: Array, size: Ints, method: str = "nearest", corners: bool = False) -> Array:
     """The last axes of x (N, C, spatial...) at another size. "nearest" takes the place at or before i n / m; "linear"
     and "cubic" (Keys 1981, a = -0.75) look from the middles of the places, or, with `corners`, from the first to the
@@ -615,3 +652,46 @@ def split_key(xp: Any, key: Array) -> tuple[Array, Array]:
     """(a key to go on with, a key to use): uint32 (2,) each."""
     zero, one, two = (xp.full((), n, dtypes.uint32) for n in range(3))
     return xp.fold_in(key, zero, one), xp.fold_in(key, zero, two)
+
+
+# ---- the random numbers of JAX -------------------------------------------------------------------------------------------
+# of keys as `jax.random.key_data` has them: uint32 (2,), of Threefry
+
+
+def _numbered(xp: Any, key: Array, shape: Ints) -> tuple[Array, Array]:
+    """The cipher of 0, 1, 2, ..."""
+    at = xp.reshape(xp.iota(math.prod(shape), dtypes.uint32), shape)
+    return xp.threefry2x32(key, xp.zeros(shape, dtypes.uint32), at)
+
+
+@word
+def jax_bits(xp: Any, key: Array, shape: Ints) -> Array:
+    """`jax.random.bits`: uint32."""
+    return xp.bitwise_xor(*_numbered(xp, key, shape))
+
+
+@word
+def jax_uniform(xp: Any, key: Array, shape: Ints) -> Array:
+    """`jax.random.uniform`: float32 in [0, 1), on a grid of 2^-23."""
+    bits = xp.bitwise_right_shift(jax_bits(xp, key, shape), xp.full((), 9, dtypes.uint32))
+    return xp.multiply(xp.astype(bits, dtypes.float32), 2.0**-23)
+
+
+@word
+def jax_normal(xp: Any, key: Array, shape: Ints) -> Array:
+    """`jax.random.normal`: float32."""
+    low = float(np.nextafter(np.float32(-1), np.float32(0)))
+    z = xp.maximum(xp.add(xp.multiply(jax_uniform(xp, key, shape), 2.0), low), low)
+    return xp.multiply(xp.erf_inv(z), float(np.float32(math.sqrt(2))))
+
+
+@word
+def jax_split(xp: Any, key: Array, shape: Ints) -> Array:
+    """`jax.random.split`: keys (*shape, 2)."""
+    return xp.stack(_numbered(xp, key, shape), axis=len(shape))
+
+
+@word
+def jax_fold_in(xp: Any, key: Array, data: Array) -> Array:
+    """`jax.random.fold_in` of a number (uint32 without axes)."""
+    return xp.stack(xp.threefry2x32(key, xp.zeros_like(data), data), axis=0)

@@ -797,6 +797,8 @@ WORDS: dict[str, Rule] = {
     "silu": "F.silu(x)",
     "gelu": lambda w, x, approximate=False: w.fill('F.gelu(x, approximate="tanh")' if approximate else "F.gelu(x)", x=x),
     "embedding": "F.embedding(indices, weight, padding_idx=padding)",
+    **{f"jax_{name}": f"jax_{name}(key, shape)" for name in ("bits", "uniform", "normal", "split")},
+    "jax_fold_in": "jax_fold_in(key, data)",
     "stop_gradient": "x.detach()",
     **{name: f"F.{torch}(x)" for name, torch in {
         "selu": "selu", "mish": "mish", "log_sigmoid": "logsigmoid", "relu6": "relu6", "hard_sigmoid": "hardsigmoid",
@@ -831,6 +833,7 @@ TARGET = Target(
         "Any": "from typing import Any",
         "Callable": "from collections.abc import Callable",
         "Sequence": "from collections.abc import Sequence",
+        "math": "import math",
         "torch": "import torch",
         "F": "import torch.nn.functional as F",
     },

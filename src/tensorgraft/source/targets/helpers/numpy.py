@@ -662,3 +662,56 @@ def resize(x: np.ndarray, size: tuple[int, ...], method: str = "nearest", corner
             weights = taps(n, m, method, corners).astype(x.dtype)
             x = np.moveaxis(np.tensordot(x, weights, axes=(axis, 1)), -1, axis)
     return x
+
+
+# ---- the random numbers of JAX ---------------------------------------------------------------------------------------
+
+
+def threefry(key: np.ndarray, high: np.ndarray, low: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Threefry-2x32 of 20 rounds (Salmon et al. 2011): words of 32 bits in int64, encrypted with `key` (2,)."""
+    mask = 0xFFFFFFFF
+    first, second = key.astype(np.int64)
+    keys = (first, second, first ^ second ^ 0x1BD11BDA)
+    high, low = (high + first) & mask, (low + second) & mask
+    for group in range(5):
+        for r in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
+            high = (high + low) & mask
+            low = ((low << r) | (low >> (32 - r))) & mask ^ high
+        high = (high + keys[(group + 1) % 3]) & mask
+        low = (low + keys[(group + 2) % 3] + group + 1) & mask
+    return high, low
+
+
+def jax_words(key: np.ndarray, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """The words of 0, 1, 2, ... in `shape`."""
+    at = np.arange(math.prod(shape)).reshape(shape)
+    return threefry(key, np.zeros_like(at), at)
+
+
+def jax_bits(key: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """jax.random.bits."""
+    high, low = jax_words(key, shape)
+    return (high ^ low).astype(np.uint32)
+
+
+def jax_uniform(key: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """jax.random.uniform."""
+    high, low = jax_words(key, shape)
+    return ((high ^ low) >> 9).astype(np.float32) * np.float32(2.0**-23)
+
+
+def jax_normal(key: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """jax.random.normal."""
+    low = np.float32(-0.99999994)
+    return erf_inv(np.maximum(jax_uniform(key, shape) * np.float32(2) + low, low)) * np.float32(1.4142135)
+
+
+def jax_split(key: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """jax.random.split: keys (*shape, 2)."""
+    return np.stack(jax_words(key, shape), -1).astype(np.uint32)
+
+
+def jax_fold_in(key: np.ndarray, data: np.ndarray) -> np.ndarray:
+    """jax.random.fold_in."""
+    data = np.asarray(data).astype(np.int64)
+    return np.stack(threefry(key, np.zeros_like(data), data)).astype(np.uint32)
