@@ -98,6 +98,8 @@ class Repeat:
 class Modules(Protocol):
     """What a style of classes says of modules."""
 
+    ties: bool  # two modules may hold one parameter
+
     def look(self, trace: Trace, paths: Mapping[Var, Sequence[Path]]) -> None:
         """At the frames, before `keeps` is asked."""
 
@@ -131,7 +133,10 @@ class _Builder:
         owned = {**trace.parameters, **trace.buffers}
         for path, v in owned.items():
             self.paths[v].append(tuple(path.split(".")))
-        # a tied parameter is at the first of its paths alone, so that it has one derivative
+        if modules is not None and modules.ties:
+            for path, canonical in trace.aliases.items():
+                self.paths[owned[canonical]].append(tuple(path.split(".")))
+        # otherwise a tied parameter is at the first of its paths alone, so that it has one derivative
         self.buffers = set(trace.buffers.values())
         self.functions: list[Function] = []
         self.names: set[str] = set()

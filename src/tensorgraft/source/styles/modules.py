@@ -34,10 +34,10 @@ class ModuleForms:
     """`functions.Modules`, by a table of layers: word -> the layer of a call of it, whose parameters have their usual
     names."""
 
-    def __init__(self, table: Table, rows: bool = False, reassigned: bool = False) -> None:
+    def __init__(self, table: Table, rows: bool = False, reassigned: bool = False, ties: bool = True) -> None:
         """`rows`: the target has a class for modules in a row (`nn.Sequential`); `reassigned`: layers write the state
-        that they hold."""
-        self.table, self.rows, self.reassigned = table, rows, reassigned
+        that they hold; `ties`: two modules may hold one parameter."""
+        self.table, self.rows, self.reassigned, self.ties = table, rows, reassigned, ties
         self.chained: set[Frame] = set()
         self.members: set[Frame] = set()
         self.own: dict[Frame, bool] = {}

@@ -114,6 +114,7 @@ WORDS: dict[str, Rule] = {
     "rms_norm": _rms_norm,
     "group_norm": _group_norm,
     "batch_norm": _batch_norm,
+    "batch_norm_training": "batch_norm_training(x, mean, variance, weight, bias, momentum=momentum, eps=eps)",
     "dropout": _dropout,
     "max_pool": _pool("max"),
     "avg_pool": _pool("avg"),

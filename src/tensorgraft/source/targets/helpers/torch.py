@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 # ---- elementwise -----------------------------------------------------------------------------------------------------
 
@@ -193,3 +194,22 @@ def scan(
     if reverse:
         rows.reverse()
     return carry, tuple(torch.stack(ys) for ys in zip(*rows, strict=True))
+
+
+# ---- normalisation ---------------------------------------------------------------------------------------------------
+
+
+def batch_norm_training(
+    x: torch.Tensor,
+    mean: torch.Tensor | None,
+    variance: torch.Tensor | None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """x (N, C, ...) by its own statistics, and the running mean and variance after it."""
+    if mean is None or variance is None:
+        mean, variance, momentum = x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1]), 1.0
+    mean, variance = mean.detach().clone(), variance.detach().clone()
+    return F.batch_norm(x, mean, variance, weight, bias, True, momentum, eps), mean, variance
