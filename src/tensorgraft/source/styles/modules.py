@@ -123,8 +123,8 @@ class ModuleForms:
         """(the call that is all that happens, those that write its state)"""
         written = [c for c in calls if c.method == "assign"]
         rest = [c for c in calls if c.method not in ("assign", "stop_gradient")]
-        if written and self.reassigned and rest and rest[0].method == "batch_norm_training":
-            rest = [c for c in rest if c is rest[0] or c.method != "add"]
+        if written and self.reassigned and any(c.method == "batch_norm_training" for c in rest):
+            rest = [c for c in rest if c.method != "add"]
             return (rest[0] if len(rest) == 1 and len(written) >= 2 else None), written
         return (calls[0] if len(calls) == 1 else None), []
 
