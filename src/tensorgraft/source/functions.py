@@ -15,7 +15,7 @@ import itertools
 import keyword
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ from tensorgraft.hub.operations import operations
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE
 from tensorgraft.source.merging import Extent, Merger, Quantity
 from tensorgraft.source.sizes import Sizes
-from tensorgraft.source.trace import Block, Frame, Step, Trace, Var, given, prune, steps, variables
+from tensorgraft.source.trace import Block, Frame, Step, Trace, Tree, Var, given, prune, steps, variables
 from tensorgraft.source.words import WORDS
 
 CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "Identity"})
@@ -50,6 +50,8 @@ class Layer:
     callee: str  # "" for a row of modules
     arguments: dict[str, Any]  # "0", "1", ... for those without a keyword
     defaults: dict[str, Any] = field(default_factory=dict)
+    takes: Tree = None  # how it takes its arrays, as places in the function's arguments: (0, (1, 2)); None: one after another
+    gives: Tree = None  # what it gives; None: the function's results
 
 
 @dataclass(eq=False)
@@ -70,7 +72,9 @@ class Function:
     place: str = ""
     uses: int = 1
     layer: Layer | None = None  # a class of the target does what it does
-    config: dict[str, Any] = field(default_factory=dict)  # what its class's constructor takes: name -> value in the first
+    config: dict[str, Any] = field(
+        default_factory=dict
+    )  # what its class's constructor takes: name -> value in the first
     paths: list[Path] = field(default_factory=list)  # of the modules, from the program
     shapes: dict[Path, tuple[Any, ...]] = field(default_factory=dict)  # of its own parameters, in what its class takes
 
@@ -106,7 +110,9 @@ class Modules(Protocol):
     def keeps(self, frame: Frame) -> bool | None:
         """It stays a module of its own, or not; None: as functions do."""
 
-    def layer(self, frame: Frame, calls: Sequence[Step], inputs: Sequence[Var], own: Mapping[Var, Path]) -> Layer | None:
+    def layer(
+        self, frame: Frame, calls: Sequence[Step], inputs: Sequence[Var], own: Mapping[Var, Path]
+    ) -> Layer | None:
         """The class of the target that does this, if there is one."""
 
     def configure(
@@ -120,14 +126,16 @@ class Modules(Protocol):
         `config`, name -> value in each. `attributes`: of each of the modules."""
 
 
-def functions_of(trace: Trace, each: int, modules: Modules | None = None) -> list[Function]:
+def functions_of(
+    trace: Trace, each: int, modules: Modules | None = None, taken: Collection[str] = ()
+) -> list[Function]:
     """The functions of a merged trace (of `each` traces), those that are called before those that call them; the last
-    one is the program. `modules`: for styles that write classes."""
-    return _Builder(trace, each, modules).build()
+    one is the program. Their names are others than those that are `taken`. `modules`: for styles that write classes."""
+    return _Builder(trace, each, modules, taken).build()
 
 
 class _Builder:
-    def __init__(self, trace: Trace, each: int, modules: Modules | None) -> None:
+    def __init__(self, trace: Trace, each: int, modules: Modules | None, taken: Collection[str]) -> None:
         self.trace, self.each, self.modules = trace, each, modules
         self.paths: dict[Var, list[Path]] = defaultdict(list)
         owned = {**trace.parameters, **trace.buffers}
@@ -139,7 +147,7 @@ class _Builder:
         # otherwise a tied parameter is at the first of its paths alone, so that it has one derivative
         self.buffers = set(trace.buffers.values())
         self.functions: list[Function] = []
-        self.names: set[str] = set()
+        self.names = set(taken)
 
     def build(self) -> list[Function]:
         root = self.trace.root
@@ -343,12 +351,13 @@ class _Builder:
         if self.modules is not None and is_module:
             self.modules.configure(function, attributes, statics, config)
         for i, body in enumerate(bodies):
+            given = _or_unused(body.layer.gives, outputs[i]) if body.layer else None
             self.invokes[body.frame] = Invoke(
                 "",
                 tuple(body.inputs),
                 {},
-                tuple(outputs[i]),
-                self.outcome_names(body.frame, outputs[i]),
+                tuple(outputs[i]) if given is None else given,
+                self.outcome_names(body.frame, outputs[i] if given is None else list(variables(given))),
                 body.frame.place,
                 function=function,
                 path=body.path if body.frame.is_module else None,
@@ -389,25 +398,36 @@ class _Builder:
             seen += [(_values(d, n), None) for d in v.shape if d is not Ellipsis]
         statics: dict[str, list[Any]] = {}
 
+        named: dict[str, Static] = {}
+
         def tell(tree: Any, trees: list[Any], name: str) -> Any:
-            if _said(tree, Sizes(seen)):
+            if not _varies(tree):
+                return tree
+            sizes = Sizes(seen)
+            if _said(tree, sizes) and any(map(_varies, trees)):
+                return tree
+            if name in _EXTENTS and isinstance(tree, tuple) and all(d in sizes for d in tree):
                 return tree
             if name == "shape" and isinstance(tree, tuple) and sum(isinstance(d, Extent) for d in tree) == 1:
                 return tree  # -1
             if isinstance(tree, dict):
                 return {k: tell(tree[k], [t[k] for t in trees], k) for k in tree}
-            if isinstance(tree, list | tuple) and any(isinstance(x, Var | Block) for x in tree):
+            if isinstance(tree, list | tuple):
                 return type(tree)([tell(x, [t[i] for t in trees], name) for i, x in enumerate(tree)])
-            if isinstance(tree, Var | Block) or root:
+            if isinstance(tree, slice):
+                ends = [tell(getattr(tree, e), [getattr(t, e) for t in trees], e) for e in ("start", "stop", "step")]
+                return slice(*ends)
+            if root:
                 return tree
             for known, values in statics.items():
                 if repr(values) == repr(trees) and known.rstrip("0123456789_") == name:
-                    return Static(known)
+                    return named[known]
             known_as = attribute_of(trees, attributes)
             fresh = next(k for k in itertools.chain(known_as, [name], (f"{name}_{i}" for i in itertools.count(2)))
                          if k not in statics and k not in function.argument_names)  # fmt: skip
             statics[fresh] = trees
-            return Static(fresh)
+            named[fresh] = Static(fresh)
+            return named[fresh]
 
         for i, call in enumerate(function.calls):
             assert isinstance(call, Step)
@@ -531,6 +551,21 @@ def _values(x: Any, n: int) -> tuple[int, ...]:
     return x.values if isinstance(x, Extent) else (int(x),) * n
 
 
+# arguments that are extents of arrays: what differs between modules in them is one of their arrays' extents
+_EXTENTS = frozenset({"shape", "sizes", "n"})
+
+
+def _varies(tree: Any) -> bool:
+    """A number in it depends on the sizes of the program's arguments."""
+    if isinstance(tree, list | tuple):
+        return any(map(_varies, tree))
+    if isinstance(tree, dict):
+        return any(map(_varies, tree.values()))
+    if isinstance(tree, slice):
+        return any(map(_varies, (tree.start, tree.stop, tree.step)))
+    return isinstance(tree, Extent | Quantity)
+
+
 def _said(tree: Any, sizes: Sizes) -> bool:
     """Every number in the tree can be said with these sizes; arrays are said anyway."""
     if isinstance(tree, Extent | Quantity):
@@ -613,11 +648,18 @@ def _row(calls: Sequence[Any], i: int, used: Counter[Var]) -> Repeat | None:
     return Repeat(row, first.path[:-1], start, carried)
 
 
+def _or_unused(tree: Tree, used: Sequence[Var]) -> Any:
+    """The tree, with new arrays in the place of those that nobody uses."""
+    if isinstance(tree, Var):
+        return tree if tree in used else Var(tree.shape, tree.dtype)
+    return None if tree is None else tuple(_or_unused(x, used) for x in tree)
+
+
 def attribute_of(values: Sequence[Any], attributes: Sequence[Mapping[str, Any]]) -> list[str]:
     """What modules call a number that has these values in them."""
     if not attributes:
         return []
-    return [k for k in attributes[0] if all(k in a and a[k] == v for a, v in zip(attributes, values, strict=True))]
+    return [k for k in attributes[0] if all(type(a.get(k)) is type(v) and a[k] == v for a, v in zip(attributes, values, strict=True))]
 
 
 def parameter_names(method: str) -> list[str]:

@@ -24,7 +24,7 @@ from tensorgraft.source.expressions import fill, literal, name, repeated, text
 from tensorgraft.source.functions import Function, Invoke, Repeat, Static
 from tensorgraft.source.merging import Extent, Quantity
 from tensorgraft.source.sizes import Sizes
-from tensorgraft.source.styles import Style
+from tensorgraft.source.styles import Style, contents
 from tensorgraft.source.trace import Block, Step, Var, variables
 from tensorgraft.source.words import WORDS
 
@@ -313,16 +313,21 @@ class FunctionWriter:
         assert value is not None
         if value.ndim == 0 and value.dtype.kind in "biufc" and value.dtype.isbuiltin == 1:
             return fill(self.target.constant, x=self(value.item()), dtype=self(value.dtype))
-        key = (value.shape, value.dtype.str, value.tobytes())
+        key = contents(value)
         known = self.style.constants.get(key)
         if known is None:
             if value.size > 4096:
                 raise CannotBeSaidError(f"{self.where()}: a constant of {v} is too large for source")
             wide = value.tolist() if value.dtype.isbuiltin == 1 else value.astype(np.float32).tolist()
             expression = fill(self.target.constant, x=self(wide), dtype=self(value.dtype))
-            if value.size <= 8:
+            title = self.style.titles.get(key, "")
+            if value.size <= 8 and not title:
                 return expression
-            known = (f"CONSTANT_{len(self.style.constants) + 1}", expression)
+            taken = {n for n, _ in self.style.constants.values()} | self.style.taken
+            numbered = itertools.chain(
+                [title] if title else [], (f"{title or 'CONSTANT'}_{i}" for i in itertools.count(1))
+            )
+            known = (next(n for n in numbered if n not in taken), expression)
             self.style.constants[key] = known
         return ast.Name(known[0])
 
@@ -406,6 +411,8 @@ class FunctionWriter:
         taken: list[int] = [0]
 
         def target(tree: Any) -> ast.expr:
+            if isinstance(tree, tuple | list) and taken[0] and all(self.remaining[v] <= 0 for v in variables(tree)):
+                return ast.Name("_")
             if isinstance(tree, tuple | list):
                 return ast.Tuple([target(t) for t in tree])
             position = taken[0]
@@ -475,7 +482,7 @@ class FunctionWriter:
     def invocation(self, call: Invoke) -> ast.expr:
         callee, args = self.style.callee(self, call)
         keywords = [ast.keyword(k, self(v)) for k, v in call.statics.items()]
-        return ast.Call(callee, [*args, *(self(v) for v in call.args)], keywords)
+        return ast.Call(callee, [*args, *self.style.passed(call, [self(v) for v in call.args])], keywords)
 
     def repeat(self, row: Repeat) -> None:
         first, last = row.invokes[0], row.invokes[-1]

@@ -1,22 +1,19 @@
-"""Cells on a backend against TensorFlow's kernels; the figures of all of them.
+"""Cells on a backend against TensorFlow's kernels: value, dtype, shape, signs of zeros.
 
-    python -m tests.frontends.tensorflow.agreement --backend numpy [--names FILE] [OPERATION ...]
+What TensorFlow's kernel gives for an element by itself counts as well as what it gives for it among others, where its
+loops over vectors of the processor differ from those over numbers; and what its kernel of float32 gives, rounded, as
+well as that of 16 bits, which rounds whenever it adds.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tests.frontends.tensorflow.cells import ELEMENTWISE, Cell, Typed, cells, operations, typed
-from tests.frontends.tensorflow.common import BACKENDS, difference, native, on_host
+from tests.frontends.tensorflow.cells import ELEMENTWISE, Cell, Typed, cells, typed
+from tests.frontends.tensorflow.common import difference, native, on_host
 from tests.frontends.tensorflow.samples_of_programs import Program
 
 from tensorgraft.frontends.tensorflow.grafted import GraftedGraph
@@ -104,7 +101,9 @@ def different(got: np.ndarray, want: np.ndarray) -> str:
     return off
 
 
-def computed(some: Sequence[Cell], wanted: Sequence[list[np.ndarray]], backend: str) -> dict[int, str]:
+def computed(
+    some: Sequence[Cell], wanted: Sequence[list[np.ndarray]], backend: str, compiled: bool
+) -> dict[int, str]:
     """What is wrong, by the cell's identity."""
     flats = [cell.sample.flat() for cell in some]
     arguments = [x for flat in flats for x, is_argument in flat if is_argument]
@@ -118,7 +117,7 @@ def computed(some: Sequence[Cell], wanted: Sequence[list[np.ndarray]], backend: 
 
     try:
         with np.errstate(all="ignore"):
-            grafted = GraftedGraph(tf.function(call), registry.get(backend))
+            grafted = GraftedGraph(tf.function(call), registry.get(backend), compiled)
             got = [
                 [on_host(backend, g) for g in results]
                 for results in grafted(*(native(backend, np.asarray(x)) for x in arguments))
@@ -127,7 +126,10 @@ def computed(some: Sequence[Cell], wanted: Sequence[list[np.ndarray]], backend: 
         if len(some) == 1:
             return {id(some[0]): f"{type(error).__name__}: {str(error).splitlines()[0][:150] if str(error) else ''}"}
         half = len(some) // 2
-        return computed(some[:half], wanted[:half], backend) | computed(some[half:], wanted[half:], backend)
+        first, second = slice(None, half), slice(half, None)
+        return computed(some[first], wanted[first], backend, compiled) | computed(
+            some[second], wanted[second], backend, compiled
+        )
     wrong = {}
     for cell, mine, theirs in zip(some, got, wanted, strict=True):
         off = compared(cell, mine, theirs)
@@ -136,40 +138,17 @@ def computed(some: Sequence[Cell], wanted: Sequence[list[np.ndarray]], backend: 
     return wrong
 
 
-def checked(op: str, backend: str) -> tuple[int, dict[str, str]]:
-    """(how many cells TensorFlow has, what is wrong with some)."""
-    judgements = [(cell, judged(cell)) for cell in cells(op)]
+Found = tuple[int, dict[str, dict[str, str]]]  # how many cells TensorFlow has; backend -> cell -> what is wrong
+
+
+def checked(op: str, backends: Sequence[str], every: int = 1, compiled: bool = False) -> Found:
+    """`every`: of so many cells one."""
+    judgements = [(cell, judged(cell)) for cell in list(cells(op))[::every]]
     there: list[tuple[Cell, list[np.ndarray]]] = [(cell, want) for cell, want in judgements if want is not None]
-    wrong: dict[str, str] = {}
+    wrong: dict[str, dict[str, str]] = {backend: {} for backend in backends}
     for i in range(0, len(there), _TOGETHER):
         some, wanted = zip(*there[i : i + _TOGETHER], strict=True)
-        off = computed(some, wanted, backend)
-        wrong |= {str(cell): off[id(cell)] for cell in some if id(cell) in off}
+        for backend in backends:
+            off = computed(some, wanted, backend, compiled)
+            wrong[backend] |= {str(cell): off[id(cell)] for cell in some if id(cell) in off}
     return len(there), wrong
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("operations", nargs="*")
-    parser.add_argument("--backend", choices=BACKENDS, default="numpy")
-    parser.add_argument("--names", type=Path, help="a file that names operations, of which a figure is printed too")
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
-    found = {}
-    for op in args.operations or operations():
-        start = time.process_time()
-        try:
-            count, wrong = checked(op, args.backend)
-        except Exception as error:
-            count, wrong = 0, {op: f"BROKEN {type(error).__name__} {error}"[:300]}
-        found[op] = (count, wrong)
-        print(op, count, len(wrong), f"{time.process_time() - start:.1f}", flush=True)
-        for cell, off in wrong.items():
-            print("   ", cell, off, flush=True)
-    if args.json:
-        args.json.write_text(json.dumps(found))
-    print(f"{sum(not w for _, w in found.values())} of {len(found)} operations", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

@@ -15,11 +15,12 @@ DTYPES = (*NUMBERS, *PLAIN)
 Combination = Mapping[str, str]  # type attribute -> dtype
 
 
-def converted(x: Any, dtype: str) -> np.ndarray:
-    """An array of nearly these numbers, which every dtype has."""
+def converted(x: Any, dtype: str, ordered: bool = False) -> np.ndarray:
+    """An array of nearly these numbers, which every dtype has. `ordered`: the greater stays the greater, where otherwise
+    unsigned integers are moduli."""
     x = np.asarray(x)
     if dtype in PLAIN:
-        code = converted(x, np.dtype(PLAIN[dtype]).name).view(Code)
+        code = converted(x, np.dtype(PLAIN[dtype]).name, ordered).view(Code)
         code.quantised = dtype
         return code
     kind = tf.as_dtype(dtype).as_numpy_dtype
@@ -35,7 +36,9 @@ def converted(x: Any, dtype: str) -> np.ndarray:
     if dtype in FLOATS:
         return x.astype(kind)
     wide = np.round(x.astype("float64")) if x.dtype.kind not in "iu" else x
-    return np.asarray(np.abs(wide) if dtype.startswith("u") and wide.dtype.kind != "u" else wide).astype(kind)
+    if dtype.startswith("u") and wide.dtype.kind != "u":
+        wide = np.maximum(wide, 0) if ordered else np.abs(wide)
+    return np.asarray(wide).astype(kind)
 
 
 def same_kind(x: np.ndarray, like: np.ndarray) -> np.ndarray:

@@ -12,6 +12,8 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tensorgraft.source.functions import Function, Invoke, Modules, Repeat, Static
 from tensorgraft.source.merging import Extent, same
 from tensorgraft.source.targets import Target
@@ -49,6 +51,8 @@ class Style:
         self.labels = labels_of(trace)
         self.taken = {*target.imports, *(f.name for f in functions)}  # names at the top of the file
         self.constants: dict[Any, tuple[str, ast.expr]] = {}
+        # what constants are called, by what is in them
+        self.titles = {contents(x): path.rsplit(".", 1)[-1].upper() for path, x in trace.constants.items()}
         self.imports: dict[str, str] = {}  # beside those of the target: name -> statement
 
     @classmethod
@@ -80,6 +84,15 @@ class Style:
         """(what is called, its arguments before the arrays)"""
         raise NotImplementedError
 
+    def passed(self, call: Invoke, arrays: list[ast.expr]) -> list[ast.expr]:
+        """The arrays of a call, as what is called takes them."""
+        takes = call.function.layer and call.function.layer.takes
+
+        def of(place: Any) -> ast.expr:
+            return arrays[place] if isinstance(place, int) else ast.Tuple([of(p) for p in place])
+
+        return [of(place) for place in takes] if takes else arrays
+
     def row(self, writer: FunctionWriter, row: Repeat) -> tuple[tuple[ast.expr, ast.expr], ast.expr, list[ast.expr]]:
         """((target, iterable) of the loop, what is called in it, its arguments before the arrays)"""
         raise NotImplementedError
@@ -95,6 +108,11 @@ class Style:
     def loading(self, trace: Trace) -> list[str]:
         """The text of what loads and saves weights."""
         raise NotImplementedError
+
+
+def contents(x: np.ndarray) -> Any:
+    """Equal for arrays of the same shape, dtype and elements."""
+    return x.shape, x.dtype.str, x.tobytes()
 
 
 def labels_of(trace: Trace) -> dict[tuple[int, ...], str]:

@@ -168,7 +168,10 @@ class Classes(Style):
         if isinstance(x, Static):
             return scope[x.name] if scope is not None else ast.Name(x.name)
         if isinstance(x, Multiple):
-            return fill("times * size", times=literal(x.times), size=self.value(x.size, scope))
+            size = self.value(x.size, scope)
+            if isinstance(size, ast.Constant):
+                return literal(x.times * size.value)
+            return fill("times * size", times=literal(x.times), size=size)
         if isinstance(x, tuple):
             if len(x) and all(text(self.value(e, scope)) == text(self.value(x[0], scope)) for e in x):
                 return self.value(x[0], scope)
@@ -203,7 +206,10 @@ class Classes(Style):
             lines += [f"    def __init__({', '.join(['self', *sizes, *self.constructor_arguments(f)])}) -> None:"]
             lines += ["        " + line for line in constructor] + [""]
         returns = f" -> {d.returns}" if d.returns else ""
-        lines += [*(f"    @{x}" for x in self.decorators(d)), f"    def {self.method}({', '.join(['self', *d.arguments])}){returns}:"]
+        lines += [
+            *(f"    @{x}" for x in self.decorators(d)),
+            f"    def {self.method}({', '.join(['self', *d.arguments])}){returns}:",
+        ]
         lines += Definition([], "", shapes, [], False).docstring("        ")
         lines += ["        " + line for line in d.body]
         return "\n".join(lines)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tensorgraft.hub import dtypes
 from tensorgraft.source.functions import Layer
 from tensorgraft.source.trace import Var
@@ -84,7 +82,11 @@ def _group_norm(v: Values) -> Layer | None:
 
 def _batch_norm(v: Values) -> Layer | None:
     n = v["x"].ndim - 2
-    if any(v[k] is None for k in ("mean", "variance", "weight", "bias")) or n not in (0, 1, 2, 3) or not _float32(v["x"]):
+    if (
+        any(v[k] is None for k in ("mean", "variance", "weight", "bias"))
+        or n not in (0, 1, 2, 3)
+        or not _float32(v["x"])
+    ):
         return None
     momentum = {"momentum": (v["momentum"], 0.1)} if "momentum" in v else {}
     return layer(f"nn.BatchNorm{max(n, 1)}d", v["weight"].shape[0], eps=(v["eps"], 1e-5), **momentum)
@@ -109,7 +111,9 @@ def _pool(kind: str) -> Callable[[Values], Layer | None]:
             more["dilation"] = (v["dilation"] or (1,) * n, (1,) * n)
         else:
             more["count_include_pad"] = (v["count_padding"], True)
-        return layer(f"nn.{kind}Pool{n}d", v["window"], stride=(v["stride"], v["window"]), padding=(padding, (0,) * n), **more)
+        return layer(
+            f"nn.{kind}Pool{n}d", v["window"], stride=(v["stride"], v["window"]), padding=(padding, (0,) * n), **more
+        )
 
     return rule
 

@@ -34,9 +34,14 @@ class ModuleForms:
     """`functions.Modules`, by a table of layers: word -> the layer of a call of it, whose parameters have their usual
     names."""
 
-    def __init__(self, table: Table, rows: bool = False, reassigned: bool = False, ties: bool = True) -> None:
+    def __init__(
+        self, table: Table, rows: bool = False, reassigned: bool = False, ties: bool = True,
+        recurrent: Mapping[str, str] | None = None,
+    ) -> None:
         """`rows`: the target has a class for modules in a row (`nn.Sequential`); `reassigned`: layers write the state
-        that they hold; `ties`: two modules may hold one parameter."""
+        that they hold; `ties`: two modules may hold one parameter; `recurrent`: layers that are what the
+        source framework has under this name."""
+        self.recurrent = recurrent or {}
         self.table, self.rows, self.reassigned, self.ties = table, rows, reassigned, ties
         self.chained: set[Frame] = set()
         self.members: set[Frame] = set()
@@ -98,9 +103,13 @@ class ModuleForms:
 
     # ---- layers --------------------------------------------------------------------------------------------------------
 
-    def layer(self, frame: Frame, calls: Sequence[Step], inputs: Sequence[Var], own: Mapping[Var, Path]) -> Layer | None:
+    def layer(
+        self, frame: Frame, calls: Sequence[Step], inputs: Sequence[Var], own: Mapping[Var, Path]
+    ) -> Layer | None:
         if frame in self.chained:
             return Layer("", {})
+        if frame.kind in self.recurrent:
+            return recurrent(frame, calls, inputs, own, self.recurrent[frame.kind])
         main, written = self.single(calls)
         if main is None or isinstance(main, Invoke) or main.method not in self.table:
             return None
@@ -164,7 +173,9 @@ class ModuleForms:
                     times = {b // a for a, b in zip(v, values, strict=True)}
                     if len(times) == 1 and 1 < min(times) <= MOST and len(set(v)) > 1:
                         return Multiple(Static(k), times.pop())
-            names = itertools.chain(attribute_of(values, attributes), [hint], (f"{hint}_{i}" for i in itertools.count(2)))
+            names = itertools.chain(
+                attribute_of(values, attributes), [hint], (f"{hint}_{i}" for i in itertools.count(2))
+            )
             fresh = next(n for n in names if n not in config and n not in taken_names and not keyword.iskeyword(n))
             config[fresh] = values
             return Static(fresh)
@@ -179,6 +190,36 @@ class ModuleForms:
                 if isinstance(invoke, Invoke):
                     parameters = {k: tell(v, _hint(k, invoke)) for k, v in invoke.config.items()}
                     invoke.config = parameters
+
+
+def recurrent(
+    frame: Frame, calls: Sequence[Step], inputs: Sequence[Var], own: Mapping[Var, Path], callee: str
+) -> Layer | None:
+    """A call of PyTorch's LSTM or GRU: a step for each layer and direction, and what leads to them."""
+    a = frame.attributes
+    word = frame.kind.lower()
+    names = {p[0] for p in own.values()}
+    if "hidden_size" not in a or "weight_ih_l0" not in names or not all(n[:7] in ("weight_", "bias_ih", "bias_hh") for n in names):
+        return None
+    both = "weight_ih_l0_reverse" in names
+    if sum(c.method == word for c in calls) != a["num_layers"] * (1 + both) or any(c.method == "dropout" for c in calls):
+        return None
+    state = dict(frame.arguments).get("hx")
+    given = list(variables(state)) if state is not None else []
+    x = dict(frame.arguments).get("input")
+    if not isinstance(x, Var) or list(inputs) != [x, *given] or x.ndim != 3:
+        return None
+    arguments = {"num_layers": (a["num_layers"], 1), "bias": ("bias_ih_l0" in names, True),
+                 "batch_first": (bool(a.get("batch_first")), False), "bidirectional": (both, False)}  # fmt: skip
+    if a.get("proj_size"):
+        arguments["proj_size"] = (a["proj_size"], 0)
+    return Layer(
+        callee,
+        {"0": a["input_size"], "1": a["hidden_size"]} | {k: v for k, (v, _) in arguments.items()},
+        {k: d for k, (_, d) in arguments.items()},
+        takes=None if len(given) < 2 else (0, (1, 2)),
+        gives=frame.result,
+    )
 
 
 def _hint(name: str, invoke: Invoke) -> str:

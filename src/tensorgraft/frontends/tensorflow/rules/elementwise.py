@@ -279,6 +279,10 @@ def select(xp: Backend, condition: Array, x: Array, y: Array) -> Array:
 
 @rule("ClipByValue")
 def clip_by_value(xp: Backend, x: Array, low: Array, high: Array) -> Array:
+    """Of complex numbers both parts."""
+    if dtypes.is_complex(xp.dtype_of(x)):
+        parts = (clip_by_value(xp, *map(part, (x, low, high))) for part in (xp.real, xp.imag))
+        return xp.complex(*parts)
     return xp.maximum(xp.minimum(x, high), low)
 
 

@@ -160,7 +160,7 @@ def quantize_and_dequantize_v4_grad(
     inside = xp.logical_and(
         xp.greater_equal(x, _channels(xp, low, x, axis)), xp.less_equal(x, _channels(xp, high, x, axis))
     )
-    return [xp.where(inside, d, xp.zeros_like(d)), xp.zeros_like(low), xp.zeros_like(high)]
+    return [xp.multiply(d, xp.astype(inside, xp.dtype_of(d))), xp.zeros_like(low), xp.zeros_like(high)]
 
 
 # ---- integers with a range -------------------------------------------------------------------------------------------

@@ -63,10 +63,13 @@ def mean(xp: Backend, x: Array, axes: np.ndarray, *, keep_dims: bool = False) ->
 
 @rule("EuclideanNorm", known=("axes",))
 def euclidean_norm(xp: Backend, x: Array, axes: np.ndarray, *, keep_dims: bool = False) -> Array:
+    """Of integers the sum overflows as they do."""
     over = axes_of(xp, x, axes)
-    size = xp.abs(x)
-    total = xp.sqrt(xp.sum(xp.multiply(size, size), axis=over, keepdims=keep_dims) if over else xp.multiply(size, size))
-    return xp.astype(total, xp.dtype_of(x))
+    dtype, size = xp.dtype_of(x), xp.abs(x)
+    total = xp.multiply(size, size)
+    total = xp.sum(total, axis=over, keepdims=keep_dims) if over else total
+    total = xp.astype(total, dtypes.float64) if dtypes.is_integer(dtype) else total
+    return xp.astype(xp.sqrt(total), dtype)
 
 
 @rule("ArgMax", known=("axis",))
