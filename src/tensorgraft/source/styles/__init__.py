@@ -46,6 +46,8 @@ class Definition:
 class Style:
     """What styles have in common; the rest is to be written."""
 
+    runner: str | None = None  # of the file, where it is not that of the target
+
     def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
         self.target, self.trace = target, trace
         self.labels = labels_of(trace)
@@ -143,4 +145,6 @@ def style_of(name: str | None, target: Target) -> type[Style]:
 
 STYLES = {
     "torch": {"modules": "torch.TorchModules"},
+    "jax": {"functions": "nested.Nested", "equinox": "jax.Equinox", "flax": "jax.Flax"},
+    "tensorflow": {"modules": "tensorflow.TensorFlowModules", "keras": "tensorflow.Keras", "functions": "nested.Nested"},
 }  # of each target; the first one is the usual one

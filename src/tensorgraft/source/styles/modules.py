@@ -62,7 +62,10 @@ class ModuleForms:
             if isinstance(call, Frame):
                 found |= self.see(call, root)
             else:
-                found |= call.method == "dropout" or any(v in self.paths for v in variables([call.args, call.kwargs]))
+                used = [v for v in variables([call.args, call.kwargs]) if v in self.paths]
+                found |= (call.method == "dropout" and call.method in self.table) or any(
+                    self.belongs(v, frame.path) for v in used
+                )
         self.own[frame] = found
         if self.rows and frame.is_module and frame.kind == "Sequential" and self.in_a_row(frame):
             self.chained.add(frame)
@@ -89,7 +92,7 @@ class ModuleForms:
         return last is not None and frame.result is last
 
     def belongs(self, v: Var, path: str) -> bool:
-        parts = tuple(path.split("."))
+        parts = tuple(path.split(".")) if path else ()
         return any(p[: len(parts)] == parts for p in self.paths.get(v, ()))
 
     def keeps(self, frame: Frame) -> bool | None:
@@ -188,8 +191,10 @@ class ModuleForms:
         for call in function.calls:
             for invoke in call.invokes if isinstance(call, Repeat) else [call]:
                 if isinstance(invoke, Invoke):
-                    parameters = {k: tell(v, _hint(k, invoke)) for k, v in invoke.config.items()}
-                    invoke.config = parameters
+                    invoke.config = {k: tell(v, _hint(k, invoke)) for k, v in invoke.config.items()}
+        order = {name: i for i, name in enumerate(attributes[0])} if attributes else {}
+        for name in sorted(config, key=lambda k: order.get(k, len(order))):  # as in the source
+            config[name] = config.pop(name)
 
 
 def recurrent(
