@@ -70,10 +70,8 @@ def taken_apart(module, program):
         return names, run
     from flax import nnx
 
-    graph, state = nnx.split(program)
-
     def run(parameters, *arrays):
-        model = nnx.merge(graph, state)
+        model = nnx.clone(program)
         for name, variable in module.named(model).items():
             variable[...] = parameters[name]
         out = model(*arrays)
