@@ -155,6 +155,7 @@ class _Builder:
         self.hints = {v: path.rsplit(".", 1)[-1] for path, v in self.trace.written.items()}
         if self.modules is not None:
             self.modules.look(self.trace, self.paths)
+            self.hints |= {s.args[1]: s.names[0] for s in steps(root) if s.method == "assign"}
         counts = Counter(f.kind for f in _frames(root))
         self.splice(root, (), counts)
         prune(self.trace)

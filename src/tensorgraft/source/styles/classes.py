@@ -7,6 +7,7 @@ that the names of a checkpoint are theirs. What is in a class is a tree of `Node
 from __future__ import annotations
 
 import ast
+import keyword
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,7 @@ class Classes(Style):
     missing = "None"  # in the place of a module of a list that is not used
     holder = "nn.Module()"  # an object that holds others
     dictionaries = False  # these are dictionaries instead
+    clashing: frozenset[str] = frozenset()  # names that the base class has: modules under them get an underscore
 
     def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
         super().__init__(target, trace, functions)
@@ -89,9 +91,21 @@ class Classes(Style):
             elif k and self.dictionaries and node is not None and node.is_holder:
                 expression = ast.Subscript(expression, ast.Constant(part))
             else:
-                expression = ast.Attribute(expression, part)
+                expression = ast.Attribute(expression, self.attribute(part))
             node = None if node is None or node.invoke is not None else node.children.get(part)
         return expression
+
+    def attribute(self, part: str) -> str:
+        return f"{part}_" if part in self.clashing or keyword.iskeyword(part) else part
+
+    def clashes(self) -> bool:
+        def inside(node: Node) -> bool:
+            return any(self.attribute(k) != k or inside(n) for k, n in node.children.items())
+
+        return any(map(inside, self.trees.values()))
+
+    def base_of(self, d: Definition) -> str:
+        return self.base
 
     def callee(self, writer: FunctionWriter, call: Invoke) -> tuple[ast.expr, list[ast.expr]]:
         if not call.function.is_module or call.path is None:
@@ -203,7 +217,7 @@ class Classes(Style):
         what, _, shapes = d.doc.rpartition("\n\n")
         if f.doc and not what:
             what, shapes = d.doc, ""
-        lines = [f"class {f.name}({self.base}):" if self.base else f"class {f.name}:"]
+        lines = [f"class {f.name}({self.base_of(d)}):"]
         lines += Definition([], "", what, [], False).docstring() + [""] * bool(what)
         fields = self.fields(f)
         if fields:
@@ -236,7 +250,7 @@ class Classes(Style):
         """The lines of `__init__`."""
         lines = [f"self.{k} = {k}" for k in f.config if k in self.told[f]]
         for key, node in self.ordered(f, self.trees[f]):
-            lines += self.declared(ast.Attribute(ast.Name("self"), key), node)
+            lines += self.declared(ast.Attribute(ast.Name("self"), self.attribute(key)), node)
         if d.is_root:
             lines += self.ties()
         return [self.first_line, *lines] if lines and self.first_line else lines
@@ -251,7 +265,7 @@ class Classes(Style):
         if node.invoke is not None or node.parameter is not None or self.dictionaries:
             return lines
         for key, child in node.children.items():
-            inner = ast.Subscript(at, ast.Constant(int(key))) if node.is_list else ast.Attribute(at, key)
+            inner = ast.Subscript(at, ast.Constant(int(key))) if node.is_list else ast.Attribute(at, self.attribute(key))
             lines += self.later(inner, child) if node.is_list else self.declared(inner, child)
         return lines
 

@@ -167,15 +167,17 @@ class Flax(_JaxClasses):
         if not trace.weights:
             return []
         model = self.functions[-1]
-        table, of, skip = table_of_names(self)
+        table, of, has_table = table_of_names(self)
         made = "rngs=nnx.Rngs(0)" if self.takes_key(model) else ""
         return [
             *table,
             f'''
 def named(model: {model.name}) -> dict[str, nnx.Variable]:
     """The variables of a model by the names that they have in the original."""
-    found = {{".".join(map(str, path)): v for path, v in nnx.iter_graph(model) if isinstance(v, nnx.Variable)}}
-    return {{{of("name")}: v for name, v in found.items()}}
+    {"found =" if has_table else "return"} {{
+        ".".join(map(str, path)): v for path, v in nnx.iter_graph(model) if isinstance(v, nnx.Variable)
+    }}
+    {f"return {{{of('name')}: v for name, v in found.items()}}" if has_table else ""}
 '''.strip(),
             f'''
 def load_weights(path: str) -> {model.name}:

@@ -711,7 +711,8 @@ WORDS: dict[str, Rule] = {
     "constrain": lambda w, x, placement: w(x),
     # words
     **{name: _wide(rule) for name, rule in worded.helpers().items()},
-    "dropout": "dropout(x, key, rate)",
+    "dropout": lambda w, x, key, rate: w.fill(
+        "tf.nn.dropout(x, rate)" if key is None else "dropout(x, key, rate)", x=x, key=key, rate=rate),
     "linear": _linear,
     "relu": "tf.nn.relu(x)",
     "silu": _wide("tf.nn.silu(x)"),
@@ -724,7 +725,10 @@ WORDS: dict[str, Rule] = {
     "relu6": "tf.nn.relu6(x)",
     "hard_sigmoid": "tf.nn.relu6(x + 3) / 6",
     "hard_silu": "x * tf.nn.relu6(x + 3) / 6",
-    "embedding": lambda w, weight, indices: w.fill("tf.gather(x, i)", x=weight, i=_places(w, indices)),
+    "embedding": lambda w, weight, indices, padding=None: w.fill(
+        "tf.gather(x, i)" if padding is None else
+        "tf.gather(tf.where(tf.range(n)[:, None] == padding, tf.stop_gradient(x), x), i)",
+        x=weight, i=_places(w, indices), n=weight.shape[0], padding=padding),
     "stop_gradient": "tf.stop_gradient(x)",
     "index": _index,
     "index_update": "index_update(x, indices, values, mode=mode)",
