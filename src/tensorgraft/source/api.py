@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from dataclasses import dataclass, field
@@ -142,7 +143,8 @@ def source(
             if group.tried:
                 size = group.tried[-1] + 1 if group.title == "batch" else group.tried[0]
                 examples.append((f"{group.title} of {size}", *sized.arguments({g: size})))
-        report.rows = _compared(result, target, read, examples, stateful, not random)
+        runs = dataclasses.replace(target, runner=formed.runner or target.runner)
+        report.rows = _compared(result, runs, read, examples, stateful, not random)
     return result
 
 

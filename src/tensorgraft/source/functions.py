@@ -25,7 +25,7 @@ from tensorgraft.hub.operations import operations
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE
 from tensorgraft.source.merging import Extent, Merger, Quantity
 from tensorgraft.source.sizes import Sizes
-from tensorgraft.source.trace import Block, Frame, Step, Trace, Var, given, prune, steps, variables
+from tensorgraft.source.trace import Block, Frame, Step, Trace, Tree, Var, given, prune, steps, variables
 from tensorgraft.source.words import WORDS
 
 CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "Identity"})
@@ -50,6 +50,8 @@ class Layer:
     callee: str  # "" for a row of modules
     arguments: dict[str, Any]  # "0", "1", ... for those without a keyword
     defaults: dict[str, Any] = field(default_factory=dict)
+    takes: Tree = None  # how it takes its arrays, as places in the function's arguments: (0, (1, 2)); None: one after another
+    gives: Tree = None  # what it gives; None: the function's results
 
 
 @dataclass(eq=False)
@@ -100,6 +102,8 @@ class Repeat:
 class Modules(Protocol):
     """What a style of classes says of modules."""
 
+    ties: bool  # two modules may hold one parameter
+
     def look(self, trace: Trace, paths: Mapping[Var, Sequence[Path]]) -> None:
         """At the frames, before `keeps` is asked."""
 
@@ -144,7 +148,10 @@ class _Builder:
         owned = {**trace.parameters, **trace.buffers}
         for path, v in owned.items():
             self.paths[v].append(tuple(path.split(".")))
-        # a tied parameter is at the first of its paths alone, so that it has one derivative
+        if modules is not None and modules.ties:
+            for path, canonical in trace.aliases.items():
+                self.paths[owned[canonical]].append(tuple(path.split(".")))
+        # otherwise a tied parameter is at the first of its paths alone, so that it has one derivative
         self.buffers = set(trace.buffers.values())
         self.functions: list[Function] = []
         self.names = set(taken)
@@ -156,6 +163,7 @@ class _Builder:
         self.hints = {v: path.rsplit(".", 1)[-1] for path, v in self.trace.written.items()}
         if self.modules is not None:
             self.modules.look(self.trace, self.paths)
+            self.hints |= {s.args[1]: s.names[0] for s in steps(root) if s.method == "assign"}
         counts = Counter(f.kind for f in _frames(root))
         self.splice(root, (), counts)
         prune(self.trace)
@@ -352,12 +360,13 @@ class _Builder:
         if self.modules is not None and is_module:
             self.modules.configure(function, attributes, statics, config)
         for i, body in enumerate(bodies):
+            given = _or_unused(body.layer.gives, outputs[i]) if body.layer else None
             self.invokes[body.frame] = Invoke(
                 "",
                 tuple(body.inputs),
                 {},
-                tuple(outputs[i]),
-                self.outcome_names(body.frame, outputs[i]),
+                tuple(outputs[i]) if given is None else given,
+                self.outcome_names(body.frame, outputs[i] if given is None else list(variables(given))),
                 body.frame.place,
                 function=function,
                 path=body.path if body.frame.is_module else None,
@@ -654,11 +663,18 @@ def _row(calls: Sequence[Any], i: int, used: Counter[Var]) -> Repeat | None:
     return Repeat(row, first.path[:-1], start, carried)
 
 
+def _or_unused(tree: Tree, used: Sequence[Var]) -> Any:
+    """The tree, with new arrays in the place of those that nobody uses."""
+    if isinstance(tree, Var):
+        return tree if tree in used else Var(tree.shape, tree.dtype)
+    return None if tree is None else tuple(_or_unused(x, used) for x in tree)
+
+
 def attribute_of(values: Sequence[Any], attributes: Sequence[Mapping[str, Any]]) -> list[str]:
     """What modules call a number that has these values in them."""
     if not attributes:
         return []
-    return [k for k in attributes[0] if all(k in a and a[k] == v for a, v in zip(attributes, values, strict=True))]
+    return [k for k in attributes[0] if all(type(a.get(k)) is type(v) and a[k] == v for a, v in zip(attributes, values, strict=True))]
 
 
 def parameter_names(method: str) -> list[str]:

@@ -429,6 +429,8 @@ class FunctionWriter:
         taken: list[int] = [0]
 
         def target(tree: Any) -> ast.expr:
+            if isinstance(tree, tuple | list) and taken[0] and all(self.remaining[v] <= 0 for v in variables(tree)):
+                return ast.Name("_")
             if isinstance(tree, tuple | list):
                 return ast.Tuple([target(t) for t in tree])
             position = taken[0]
@@ -503,7 +505,7 @@ class FunctionWriter:
     def invocation(self, call: Invoke) -> ast.expr:
         callee, args = self.style.callee(self, call)
         keywords = [ast.keyword(k, self(v)) for k, v in call.statics.items()]
-        return ast.Call(callee, [*args, *(self(v) for v in call.args)], keywords)
+        return ast.Call(callee, [*args, *self.style.passed(call, [self(v) for v in call.args])], keywords)
 
     def repeat(self, row: Repeat) -> None:
         first, last = row.invokes[0], row.invokes[-1]

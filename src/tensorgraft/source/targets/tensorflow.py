@@ -748,7 +748,8 @@ WORDS: dict[str, Rule] = {
     "constrain": lambda w, x, placement: w(x),
     # words
     **{name: _wide(rule) for name, rule in worded.helpers().items()},
-    "dropout": "dropout(x, key, rate)",
+    "dropout": lambda w, x, key, rate: w.fill(
+        "tf.nn.dropout(x, rate)" if key is None else "dropout(x, key, rate)", x=x, key=key, rate=rate),
     "linear": _linear,
     "relu": "tf.nn.relu(x)",
     "silu": _wide("tf.nn.silu(x)"),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, rules, torch_words, worded
+from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, rules, worded
 from tensorgraft.source.targets.helpers import torch as helpers
 
 _NARROW = (dtypes.float16, dtypes.bfloat16)
@@ -641,7 +641,6 @@ def _scan(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: boo
 
 
 WORDS: dict[str, Rule] = {
-    **torch_words.WORDS,
     **rules.infix(),
     # elementwise
     **{name: f"torch.{name}(x)" for name in (
@@ -817,7 +816,8 @@ WORDS: dict[str, Rule] = {
     "cross_entropy": _cross_entropy,
     **{name: worded.called(name, name) for name in ("lstm", "gru", "rnn")},
     "attend": _attend,
-    "dropout": "dropout(x, key, rate)",
+    "dropout": lambda w, x, key, rate: w.fill(
+        "F.dropout(x, rate)" if key is None else "dropout(x, key, rate)", x=x, key=key, rate=rate),
     "flatten": lambda w, x, start=0, end=-1: w.fill("x.flatten(start, end)" if end != -1 else "x.flatten(start)" if start
                                                     else "x.flatten()", x=x, start=start, end=end),
     "index": _index,
