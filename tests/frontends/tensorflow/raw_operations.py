@@ -26,12 +26,15 @@ KNOWN = {
     r"Round\[int(32|64)\].*": "TensorFlow's kernel for integers gives 0 for every number; here they stay as they are",
     r"Erf\[float64\].*": "TensorFlow's kernel of float64 gives NaN at infinities; here it is 1 and -1",
     r"Eig\[complex.*": "the eigenvalues are right, in the order of the framework's solver",
-    r"QuantizedResizeBilinear\[qint32\].*": "one of 2**32 steps: the order in which TensorFlow's kernel adds is not known",
+    r"QuantizedResizeBilinear\[qint32\].*": "one of 2**32 steps: in which order TensorFlow's kernel adds is unknown",
 }
 
 
 def reason_of(backend: str, cell: str) -> str | None:
-    return next((why for form, why in KNOWN.items() if re.fullmatch(form, cell) or re.fullmatch(form, f"{backend}:{cell}")), None)
+    return next(
+        (why for form, why in KNOWN.items() if re.fullmatch(form, cell) or re.fullmatch(form, f"{backend}:{cell}")),
+        None,
+    )
 
 
 def figures(run: dict[str, Any], backend: str, names: set[str] | None = None) -> tuple[int, int, int, int]:
@@ -52,11 +55,11 @@ def page() -> str:
         "",
         "## Raw operations of TensorFlow",
         "",
-        "Each operation that has a rule and can be called by itself, or in a small program (variables, lists, loops), in",
-        "each combination of dtypes for which TensorFlow has a kernel on the CPU, in several shapes (empty, without axes,",
-        "broadcast) and at the ends of dtypes' ranges, against that kernel: value, dtype, shape, signs of zeros. An",
-        "operation agrees when all its cells do. Made by `python -m tests.frontends.tensorflow.raw_operations`, nine",
-        "minutes of CPU time; *frequent* are those of the 300 that occur most often in programs.",
+        "Each operation that has a rule and can be called by itself, or in a small program (variables, lists, loops),",
+        "in each combination of dtypes for which TensorFlow has a kernel on the CPU, in several shapes (empty, without",
+        "axes, broadcast) and at the ends of dtypes' ranges, against that kernel: value, dtype, shape, signs of zeros.",
+        "An operation agrees when all its cells do. Made by `python -m tests.frontends.tensorflow.raw_operations`, ten",
+        "minutes of CPU time; *frequent* are the 300 that occur most often in programs.",
         "",
         "| backend | operations that agree | cells | frequent operations that agree | cells |",
         "| --- " * 5 + "|",
