@@ -9,7 +9,7 @@ from tests.frontends.tensorflow.common import BACKENDS
 from tests.frontends.tensorflow.raw_operations import FREQUENT, KNOWN, figures, reason_of
 
 OPERATIONS = operations()
-_EACH = 24  # operations, and of one's cells, of which one is in the short run
+_EACH = 36  # operations, and of one's cells, of which one is in the short run
 
 
 def wrong(op: str, backends: tuple[str, ...], every: int = 1) -> list[str]:
