@@ -13,10 +13,13 @@ from tests.hub.cases import CASES, Case, operation, units
 from tests.hub.checks import ABSTRACT, assert_close, backend, one_of_each_kind, shapes, wide
 from tests.hub.composite_cases import COMPOSITES
 from tests.hub.draw import Draw
+from tests.source import word_cases
 from tests.source.writer import leaves, program
 
+from tensorgraft.hub import dtypes
 from tensorgraft.hub.recorded.block import Var
 from tensorgraft.source.targets import Target, target
+from tensorgraft.source.words import WORDS
 
 TARGETS = ("jax", "numpy", "torch", "tensorflow", "array_api")
 BACKEND = {"array_api": "numpy"}  # whose arrays a target's file takes
@@ -33,7 +36,7 @@ def lacking(name: str, key: str, dtype: np.dtype) -> str | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "key" not in metafunc.fixturenames:
+    if "dtype" not in metafunc.fixturenames:
         return
     whole = metafunc.config.getoption("--slow")
     rows = []
@@ -102,3 +105,30 @@ def test_operation(name: str, key: str, dtype: np.dtype) -> None:
         pytest.skip(why)
     for seed in range(EXAMPLES):
         compare(target(name), key, ROWS[key], Draw(random.Random(f"{key} {seed}").randint, dtype))
+
+
+@pytest.mark.parametrize("key", word_cases.CASES)
+@pytest.mark.parametrize("name", TARGETS)
+def test_word(name: str, key: str, request: pytest.FixtureRequest) -> None:
+    xp, of, word = backend("numpy"), target(name), operation(key)
+    whole = request.config.getoption("--slow")
+    for dtype in (dtypes.float32, dtypes.float64, dtypes.bfloat16) if whole else (dtypes.float32,):
+        for seed in range(EXAMPLES if whole else 2):
+            arguments = word_cases.CASES[key](Draw(random.Random(f"{key} {seed}").randint, dtype))
+            with np.errstate(all="ignore"):
+                wanted = list(map(np.asarray, leaves(WORDS[word](xp, *arguments))))
+            variables = as_vars(arguments)
+            text, parameters = program(of, word, variables, {})
+            by_var = dict(zip(map(id, leaves(list(variables))), leaves(list(arguments)), strict=True))
+            found = leaves(run(of, text, [by_var[id(v)] for v in parameters]))
+            try:
+                assert shapes(found) == shapes(wanted)
+                for ours, theirs in zip(found, wanted, strict=True):
+                    assert_close(ours, theirs, 64)
+            except AssertionError as error:
+                error.add_note(text)
+                raise
+
+
+def test_every_word_has_operands() -> None:
+    assert {operation(key) for key in word_cases.CASES} | word_cases.ELSEWHERE == set(WORDS)

@@ -192,6 +192,11 @@ class Runtime:
         and computed, which nobody may write. None for what is traced or lies elsewhere."""
         return None
 
+    def capsules(self, arrays: Sequence[Array], /) -> list[Any] | None:
+        """Those of DLPack for arrays that have been computed and lie in the host's memory, which nobody may write; None
+        where one lies elsewhere, or is of a dtype that the protocol lacks."""
+        return None
+
     def adopt(self, x: np.ndarray, /) -> Array:
         """An array of a host array that nobody writes any more: its memory as it is, where that suits. Enters `scope`
         by itself, and has values also where a program is being traced."""

@@ -15,11 +15,11 @@ from tensorgraft.source.expanding import expand
 from tensorgraft.source.framewise import simplify
 from tensorgraft.source.functions import functions_of
 from tensorgraft.source.program import Group, Program, trace_at_sizes
-from tensorgraft.source.trace import Trace
-from tensorgraft.source.tidying import tidy
 from tensorgraft.source.styles import style_of
 from tensorgraft.source.targets import Target
 from tensorgraft.source.targets import target as target_of
+from tensorgraft.source.tidying import tidy
+from tensorgraft.source.trace import Trace
 from tensorgraft.source.weights import replace_file, write_weights
 
 
@@ -85,7 +85,8 @@ def source(
     """A program of one framework as readable source of another, which needs neither tensorgraft nor the first one.
 
     Args:
-        program: a `torch.nn.Module` (in the mode it is in, training or evaluation).
+        program: a `torch.nn.Module` (in the mode it is in, training or evaluation); a function of JAX, a model of
+            Equinox, Flax (linen or nnx) or Haiku's `apply`.
         *args, **kwargs: an example of what it is called with.
         onto: "jax", "torch", "tensorflow", "numpy" or "array_api".
         style: how parameters are held; None is the plainest way of the target.
@@ -101,6 +102,7 @@ def source(
         CannotBeSaidError: where the target has no words for what the program does, with the place in the program.
     """
     target = target_of(onto)
+    form = style_of(style, target)
     read = _program(program)
 
     def prepare(trace: Trace) -> None:
@@ -110,10 +112,13 @@ def source(
     sized = trace_at_sizes(read, args, kwargs, dynamic, prepare)
     trace = sized.trace
     tidy(trace)
-    functions = functions_of(trace, sized.count)
+    stateful, random = bool(trace.written), trace.key is not None
+    form.prepare(trace)
+    functions = functions_of(trace, sized.count, form.modules(), text.names_of(target))
     header = f"{trace.name}: {read.origin}, written for {target.title} by tensorgraft."
-    written = text.write(trace, functions, style_of(style, target, trace, functions), header)
-    report = Report(trace.name, onto, written.count("\n"), len(functions), sized.groups)
+    formed = form(target, trace, functions)
+    written = text.write(trace, functions, formed, header)
+    report = Report(trace.name, onto, written.count("\n"), len(formed.written(functions)), sized.groups)
     result = Source(written, trace.weights, report, functions[-1].name)
     if check:
         examples = [("as the example", args, kwargs)]
@@ -121,7 +126,7 @@ def source(
             if group.tried:
                 size = group.tried[-1] + 1 if group.title == "batch" else group.tried[0]
                 examples.append((f"{group.title} of {size}", *sized.arguments({g: size})))
-        report.rows = _compared(result, target, read, examples, bool(trace.written), trace.key is None)
+        report.rows = _compared(result, target, read, examples, stateful, not random)
     return result
 
 
@@ -142,4 +147,10 @@ def _program(program: Any) -> Program:
         from tensorgraft.frontends.torch.sourced.program import ModuleProgram
 
         return ModuleProgram(program)
-    raise TypeError(f"tg.source takes a torch.nn.Module, not a {type(program).__qualname__}")
+    if "jax" in sys.modules and callable(program):
+        from tensorgraft.frontends.jax.sourced.program import FunctionProgram
+
+        return FunctionProgram(program)
+    raise TypeError(
+        f"tg.source takes a torch.nn.Module, or a function or model of JAX, not a {type(program).__qualname__}"
+    )

@@ -106,5 +106,10 @@ def call(function: str, *args: ast.expr, **kwargs: ast.expr | None) -> ast.expr:
     return ast.Call(name(function), list(args), keywords)
 
 
+def arguments() -> ast.arguments:
+    """No arguments, of a lambda."""
+    return ast.arguments([], [], None, [], [], None, [])
+
+
 def text(node: ast.AST) -> str:
     return ast.unparse(ast.fix_missing_locations(node))

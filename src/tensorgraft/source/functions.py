@@ -15,7 +15,7 @@ import itertools
 import keyword
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -70,8 +70,11 @@ class Function:
     place: str = ""
     uses: int = 1
     layer: Layer | None = None  # a class of the target does what it does
-    config: dict[str, Any] = field(default_factory=dict)  # what its class's constructor takes: name -> value in the first
+    config: dict[str, Any] = field(
+        default_factory=dict
+    )  # what its class's constructor takes: name -> value in the first
     paths: list[Path] = field(default_factory=list)  # of the modules, from the program
+    shapes: dict[Path, tuple[Any, ...]] = field(default_factory=dict)  # of its own parameters, in what its class takes
 
 
 @dataclass(eq=False)
@@ -103,7 +106,9 @@ class Modules(Protocol):
     def keeps(self, frame: Frame) -> bool | None:
         """It stays a module of its own, or not; None: as functions do."""
 
-    def layer(self, frame: Frame, calls: Sequence[Step], inputs: Sequence[Var], own: Mapping[Var, Path]) -> Layer | None:
+    def layer(
+        self, frame: Frame, calls: Sequence[Step], inputs: Sequence[Var], own: Mapping[Var, Path]
+    ) -> Layer | None:
         """The class of the target that does this, if there is one."""
 
     def configure(
@@ -117,14 +122,16 @@ class Modules(Protocol):
         `config`, name -> value in each. `attributes`: of each of the modules."""
 
 
-def functions_of(trace: Trace, each: int, modules: Modules | None = None) -> list[Function]:
+def functions_of(
+    trace: Trace, each: int, modules: Modules | None = None, taken: Collection[str] = ()
+) -> list[Function]:
     """The functions of a merged trace (of `each` traces), those that are called before those that call them; the last
-    one is the program. `modules`: for styles that write classes."""
-    return _Builder(trace, each, modules).build()
+    one is the program. Their names are others than those that are `taken`. `modules`: for styles that write classes."""
+    return _Builder(trace, each, modules, taken).build()
 
 
 class _Builder:
-    def __init__(self, trace: Trace, each: int, modules: Modules | None) -> None:
+    def __init__(self, trace: Trace, each: int, modules: Modules | None, taken: Collection[str]) -> None:
         self.trace, self.each, self.modules = trace, each, modules
         self.paths: dict[Var, list[Path]] = defaultdict(list)
         owned = {**trace.parameters, **trace.buffers}
@@ -133,7 +140,7 @@ class _Builder:
         # a tied parameter is at the first of its paths alone, so that it has one derivative
         self.buffers = set(trace.buffers.values())
         self.functions: list[Function] = []
-        self.names: set[str] = set()
+        self.names = set(taken)
 
     def build(self) -> list[Function]:
         root = self.trace.root
@@ -383,25 +390,36 @@ class _Builder:
             seen += [(_values(d, n), None) for d in v.shape if d is not Ellipsis]
         statics: dict[str, list[Any]] = {}
 
+        named: dict[str, Static] = {}
+
         def tell(tree: Any, trees: list[Any], name: str) -> Any:
-            if _said(tree, Sizes(seen)):
+            if not _varies(tree):
+                return tree
+            sizes = Sizes(seen)
+            if _said(tree, sizes) and any(map(_varies, trees)):
+                return tree
+            if name in _EXTENTS and isinstance(tree, tuple) and all(d in sizes for d in tree):
                 return tree
             if name == "shape" and isinstance(tree, tuple) and sum(isinstance(d, Extent) for d in tree) == 1:
                 return tree  # -1
             if isinstance(tree, dict):
                 return {k: tell(tree[k], [t[k] for t in trees], k) for k in tree}
-            if isinstance(tree, list | tuple) and any(isinstance(x, Var | Block) for x in tree):
+            if isinstance(tree, list | tuple):
                 return type(tree)([tell(x, [t[i] for t in trees], name) for i, x in enumerate(tree)])
-            if isinstance(tree, Var | Block) or root:
+            if isinstance(tree, slice):
+                ends = [tell(getattr(tree, e), [getattr(t, e) for t in trees], e) for e in ("start", "stop", "step")]
+                return slice(*ends)
+            if root:
                 return tree
             for known, values in statics.items():
                 if repr(values) == repr(trees) and known.rstrip("0123456789_") == name:
-                    return Static(known)
+                    return named[known]
             known_as = attribute_of(trees, attributes)
             fresh = next(k for k in itertools.chain(known_as, [name], (f"{name}_{i}" for i in itertools.count(2)))
                          if k not in statics and k not in function.argument_names)  # fmt: skip
             statics[fresh] = trees
-            return Static(fresh)
+            named[fresh] = Static(fresh)
+            return named[fresh]
 
         for i, call in enumerate(function.calls):
             assert isinstance(call, Step)
@@ -523,6 +541,21 @@ def _with(call: Step, **changes: Any) -> Any:
 
 def _values(x: Any, n: int) -> tuple[int, ...]:
     return x.values if isinstance(x, Extent) else (int(x),) * n
+
+
+# arguments that are extents of arrays: what differs between modules in them is one of their arrays' extents
+_EXTENTS = frozenset({"shape", "sizes", "n"})
+
+
+def _varies(tree: Any) -> bool:
+    """A number in it depends on the sizes of the program's arguments."""
+    if isinstance(tree, list | tuple):
+        return any(map(_varies, tree))
+    if isinstance(tree, dict):
+        return any(map(_varies, tree.values()))
+    if isinstance(tree, slice):
+        return any(map(_varies, (tree.start, tree.stop, tree.step)))
+    return isinstance(tree, Extent | Quantity)
 
 
 def _said(tree: Any, sizes: Sizes) -> bool:

@@ -29,7 +29,20 @@ from tensorgraft.source.words import WORDS
 
 Number = bool | int | float | complex
 COMMUTATIVE = frozenset(
-    "add multiply maximum minimum equal not_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor".split()
+    [
+        "add",
+        "multiply",
+        "maximum",
+        "minimum",
+        "equal",
+        "not_equal",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+    ]
 )
 
 
@@ -139,7 +152,7 @@ class Rewriting:
 
 def number_of(value: np.ndarray) -> Number:
     """A 0-d array as a Python number; of a narrow float the shortest one that rounds to it."""
-    if value.dtype.kind == "f" and value.dtype.itemsize < 8 or value.dtype.name == "bfloat16":
+    if (value.dtype.kind == "f" and value.dtype.itemsize < 8) or value.dtype.name == "bfloat16":
         return (
             float(str(value.item() if value.dtype.name == "bfloat16" else value[()]))
             if np.isfinite(value)

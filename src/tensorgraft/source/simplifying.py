@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, ELEMENTWISE
 from tensorgraft.hub.recorded.block import Call, Var
-from tensorgraft.source.rewriting import New, Number, Rewriting, Rule, bound
+from tensorgraft.source.rewriting import New, Rewriting, Rule, bound
 
 _REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "mean", "var", "logsumexp")
 _TWO = (*BINARY, *COMPARISONS, "remainder", "floor_divide")

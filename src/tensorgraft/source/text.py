@@ -7,6 +7,7 @@ import inspect
 import subprocess
 from typing import Any
 
+from tensorgraft.source import weights
 from tensorgraft.source.expressions import literal, name, text
 from tensorgraft.source.functions import Function
 from tensorgraft.source.merging import Extent
@@ -22,7 +23,7 @@ def write(trace: Trace, functions: list[Function], style: Style, header: str) ->
     """The text of the file, formatted."""
     target = style.target
     used: set[str] = set()
-    bodies = [_function(f, style, trace if f is functions[-1] else None, used) for f in functions]
+    bodies = [_function(f, style, trace if f is functions[-1] else None, used) for f in style.written(functions)]
     constants = [f"{n} = {text(e)}" for n, e in style.constants.values()]
     for _, e in style.constants.values():
         used |= _names(e)
@@ -30,7 +31,13 @@ def write(trace: Trace, functions: list[Function], style: Style, header: str) ->
     loading = style.loading(trace)
     for part in [*bodies, *loading]:
         used |= _names(ast.parse(part))
-    available = {**target.imports, "np": "import numpy as np", "load_file": LOADING, "save_file": LOADING}
+    available = {
+        **target.imports,
+        "np": "import numpy as np",
+        "load_file": LOADING,
+        "save_file": LOADING,
+        **style.imports,
+    }
     imports = dict.fromkeys(line for n, line in available.items() if n in used)
     parts = [f'"""{header}"""', "\n".join(imports), "\n".join(constants), *helpers, *bodies, *loading]
     return formatted("\n\n\n".join(p for p in parts if p) + "\n")
@@ -85,6 +92,11 @@ def _lines(s: Statement) -> list[str]:
 
 def _names(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def names_of(target: Target) -> set[str]:
+    """What the file may have at its top beside the functions of the program."""
+    return {*target.imports, *(vars(target.helpers) if target.helpers else ()), *weights.NAMES}
 
 
 def _helpers(target: Target, used: set[str]) -> list[str]:

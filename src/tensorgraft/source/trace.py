@@ -57,6 +57,7 @@ class Trace:
     weights: dict[str, np.ndarray]  # the values of parameters and buffers
     key: Var | None = None  # where the random numbers come from, if there are some
     training: bool = False
+    constants: dict[str, np.ndarray] = field(default_factory=dict)  # buffers that no checkpoint has, by path
     notes: list[str] = field(default_factory=list)  # what is to be said of it in the report, a sentence each
     containers: dict[str, str] = field(default_factory=dict)  # path of a module -> its class; "list" for lists of them
 

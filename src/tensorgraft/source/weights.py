@@ -10,6 +10,7 @@ import numpy as np
 from tensorgraft.source.targets import Target
 from tensorgraft.source.trace import Trace
 
+NAMES = ("nested", "flat", "load_weights", "save_weights", "load_file", "save_file", "TIES", "BUFFERS")
 NESTED = '''
 def nested(flat: dict) -> dict:
     """{"h.0.w": x} as {"h": [{"w": x}]}: numbers that count from 0 are places in a list."""
@@ -40,13 +41,13 @@ def flat(tree, prefix: str = "") -> dict:
 '''
 
 
-def functions(trace: Trace, target: Target) -> list[str]:
-    """The text of `load_weights` and `save_weights`; empty for a program without weights."""
+def functions(trace: Trace, target: Target, stateful: bool) -> list[str]:
+    """The text of `load_weights` and `save_weights`; empty for a program without weights. `stateful`: the program takes
+    buffers."""
     if not trace.weights:
         return []
     array = target.load
     ties = {path: canonical for path, canonical in trace.aliases.items()}
-    stateful = bool(trace.buffers)
     parts = []
     if ties:
         parts.append(f"# names of one array, and the name that it has here\nTIES = {ties!r}")
@@ -54,8 +55,8 @@ def functions(trace: Trace, target: Target) -> list[str]:
     among = "name.rsplit('.', 1)[-1] in BUFFERS"
     if any(path.rsplit(".", 1)[-1] in last for path in trace.parameters):
         last, among = list(trace.buffers), "name in BUFFERS"
-    if stateful:
-        parts.append(f"# arrays that are not trained\nBUFFERS = {set(last)!r}")
+    if trace.buffers:
+        parts.append(f"# arrays that are not trained\nBUFFERS = {{{', '.join(map(repr, last))}}}")
     parts += [NESTED, FLAT]
     kept = " if name not in TIES" if ties else ""
     if stateful:
@@ -68,11 +69,15 @@ def load_weights(path: str) -> tuple[dict, dict]:
     return nested(params), nested(buffers)
 ''')
     else:
+        only = f"{{name: x for name, x in weights.items() if not {among}}}" if trace.buffers else "weights"
+        only = only.replace("not name in", "name not in").replace(
+            "not name.rsplit('.', 1)[-1] in", "name.rsplit('.', 1)[-1] not in"
+        )
         parts.append(f'''
 def load_weights(path: str) -> dict:
     """The parameters of a safetensors file with the names of the original."""
     weights = {{name: {array} for name, x in load_file(path).items(){kept}}}
-    return nested(weights)
+    return nested({only})
 ''')
     tied = "    weights |= {name: weights[source] for name, source in TIES.items()}\n" if ties else ""
     signature = "params: dict, buffers: dict" if stateful else "params: dict"

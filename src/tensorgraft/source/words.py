@@ -210,12 +210,12 @@ def _contracted(xp: Any, a: str, x: Array, b: str, y: Array, later: set[str]) ->
 
 
 @word
-def embedding(xp: Any, weight: Array, indices: Array) -> Array:
-    """Rows of weight (rows, width)."""
+def embedding(xp: Any, weight: Array, indices: Array, padding: int | None = None) -> Array:
+    """Rows of weight (rows, width). That of `padding` is not trained: it has no derivative."""
     return xp.gather(weight, (indices,))
 
 
-# ---- normalisation -----------------------------------------------------------------------------------------------------
+# ---- normalisation ---------------------------------------------------------------------------------------------------
 
 
 def _affine(xp: Any, y: Array, weight: Array | None, bias: Array | None) -> Array:
@@ -307,7 +307,8 @@ def rms_norm(xp: Any, x: Array, weight: Array | None = None, axes: int = 1, eps:
 
 @word
 def relu(xp: Any, x: Array) -> Array:
-    return xp.maximum(x, 0)
+    """Without a derivative at zero."""
+    return xp.where(xp.less_equal(x, 0), xp.zeros_like(x), x)
 
 
 @word
@@ -352,7 +353,8 @@ def log_sigmoid(xp: Any, x: Array) -> Array:
 
 @word
 def relu6(xp: Any, x: Array) -> Array:
-    return xp.minimum(xp.maximum(x, 0), 6)
+    """Without a derivative at its ends."""
+    return xp.where(xp.less_equal(x, 0), xp.zeros_like(x), xp.where(xp.less(x, 6), x, xp.full_like(x, 6)))
 
 
 @word
@@ -400,6 +402,40 @@ def avg_pool(
     return xp.divide(total(x), float(math.prod(window)) if count_padding else total(xp.ones_like(x)))
 
 
+@word
+def resize(xp: Any, x: Array, size: Ints, method: str = "nearest", corners: bool = False) -> Array:
+    """The last axes of x (N, C, spatial...) at another size. "nearest" takes the place at or before i n / m; "linear" and
+    "cubic" (Keys 1981, a = -0.75) look from the middles of the places, or, with `corners`, from the first to the last;
+    places outside are those at the edge. Nothing is blurred where it becomes smaller."""
+    for axis, m in zip(range(xp.ndim(x) - len(size), xp.ndim(x)), size, strict=True):
+        n = xp.shape(x)[axis]
+        if n == m:
+            continue
+        if method == "nearest":
+            x = xp.take(x, xp.asarray(np.arange(m) * n // m), axis)
+        else:
+            weights = xp.asarray(_taps(n, m, method, corners).astype(xp.dtype_of(x)))
+            x = xp.moveaxis(xp.dot_general(x, weights, ((axis,), (1,))), -1, axis)
+    return x
+
+
+def _taps(n: int, m: int, method: str, corners: bool) -> np.ndarray:
+    """(m, n): how much of each old place is in each new one."""
+    at = np.arange(m) * ((n - 1) / max(m - 1, 1)) if corners else (np.arange(m) + 0.5) * n / m - 0.5
+    at = np.maximum(at, 0) if method == "linear" else at
+    left = np.floor(at)
+    table = np.zeros((m, n))
+    for tap in range(-1, 3):
+        t = np.abs(at - left - tap)
+        if method == "linear":
+            weight = np.maximum(1 - t, 0)
+        else:
+            inner = ((1.25 * t) - 2.25) * t * t + 1
+            weight = np.where(t <= 1, inner, np.where(t < 2, -0.75 * (((t - 5) * t + 8) * t - 4), 0))
+        np.add.at(table, (np.arange(m), np.clip(left + tap, 0, n - 1).astype(int)), weight)
+    return table
+
+
 # ---- losses ------------------------------------------------------------------------------------------------------------
 
 
@@ -425,7 +461,9 @@ def cross_entropy(
         counts = xp.multiply(counts, xp.gather(weight, (at,)))
     loss = xp.multiply(loss, counts)
     if smoothing:
-        of_class = xp.reshape(weight, (-1, *[1] * (xp.ndim(scores) - axis - 1))) if weight is not None else None
+        of_class = (
+            xp.reshape(weight, (xp.size(weight), *[1] * (xp.ndim(scores) - axis - 1))) if weight is not None else None
+        )
         spread = xp.negative(xp.sum(scores if of_class is None else xp.multiply(scores, of_class), (axis,)))
         spread = xp.multiply(spread, xp.astype(real, xp.dtype_of(scores)))
         loss = xp.add(xp.multiply(loss, 1 - smoothing), xp.multiply(spread, smoothing / xp.shape(logits)[axis]))

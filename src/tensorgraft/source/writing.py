@@ -24,7 +24,7 @@ from tensorgraft.source.expressions import fill, literal, name, repeated, text
 from tensorgraft.source.functions import Function, Invoke, Repeat, Static
 from tensorgraft.source.merging import Extent, Quantity
 from tensorgraft.source.sizes import Sizes
-from tensorgraft.source.styles import Style
+from tensorgraft.source.styles import Style, contents
 from tensorgraft.source.trace import Block, Step, Var, variables
 from tensorgraft.source.words import WORDS
 
@@ -259,7 +259,7 @@ class FunctionWriter:
         if isinstance(value, Var):
             return self.array(value)
         if isinstance(value, Static):
-            return ast.Name(value.name)
+            return self.style.static(self, value)
         if isinstance(value, Extent | Quantity):
             expression = Sizes(self.sources).expression(value)
             if expression is None:
@@ -313,16 +313,21 @@ class FunctionWriter:
         assert value is not None
         if value.ndim == 0 and value.dtype.kind in "biufc" and value.dtype.isbuiltin == 1:
             return fill(self.target.constant, x=self(value.item()), dtype=self(value.dtype))
-        key = (value.shape, value.dtype.str, value.tobytes())
+        key = contents(value)
         known = self.style.constants.get(key)
         if known is None:
             if value.size > 4096:
                 raise CannotBeSaidError(f"{self.where()}: a constant of {v} is too large for source")
             wide = value.tolist() if value.dtype.isbuiltin == 1 else value.astype(np.float32).tolist()
             expression = fill(self.target.constant, x=self(wide), dtype=self(value.dtype))
-            if value.size <= 8:
+            title = self.style.titles.get(key, "")
+            if value.size <= 8 and not title:
                 return expression
-            known = (f"CONSTANT_{len(self.style.constants) + 1}", expression)
+            taken = {n for n, _ in self.style.constants.values()} | self.style.taken
+            numbered = itertools.chain(
+                [title] if title else [], (f"{title or 'CONSTANT'}_{i}" for i in itertools.count(1))
+            )
+            known = (next(n for n in numbered if n not in taken), expression)
             self.style.constants[key] = known
         return ast.Name(known[0])
 
@@ -386,6 +391,12 @@ class FunctionWriter:
             self.repeat(call)
             return
         self.current = call
+        if call.method == "assign":
+            node = self.style.assignment(self, call)
+            for v in self.uses(call):
+                self.remaining[v] -= 1
+            self.emit(node)
+            return
         refs_before, self.refs = self.refs, set()
         expression = self.invocation(call) if isinstance(call, Invoke) else self.operation(call)
         for v in self.uses(call):

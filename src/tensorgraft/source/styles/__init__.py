@@ -7,14 +7,17 @@ parameter is, how another function is called, how a row of modules is gone throu
 from __future__ import annotations
 
 import ast
+import importlib
 import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tensorgraft.source.functions import Function, Invoke, Repeat
+import numpy as np
+
+from tensorgraft.source.functions import Function, Invoke, Modules, Repeat, Static
 from tensorgraft.source.merging import Extent, same
 from tensorgraft.source.targets import Target
-from tensorgraft.source.trace import Trace, Var, variables
+from tensorgraft.source.trace import Step, Trace, Var, variables
 
 if TYPE_CHECKING:
     from tensorgraft.source.writing import FunctionWriter
@@ -48,6 +51,30 @@ class Style:
         self.labels = labels_of(trace)
         self.taken = {*target.imports, *(f.name for f in functions)}  # names at the top of the file
         self.constants: dict[Any, tuple[str, ast.expr]] = {}
+        # what constants are called, by what is in them
+        self.titles = {contents(x): path.rsplit(".", 1)[-1].upper() for path, x in trace.constants.items()}
+        self.imports: dict[str, str] = {}  # beside those of the target: name -> statement
+
+    @classmethod
+    def prepare(cls, trace: Trace) -> None:
+        """What is done to a trace before it is taken apart."""
+
+    @classmethod
+    def modules(cls) -> Modules | None:
+        """For styles that write classes."""
+        return None
+
+    def written(self, functions: list[Function]) -> list[Function]:
+        """Those that have a text of their own."""
+        return functions
+
+    def static(self, writer: FunctionWriter, value: Static) -> ast.expr:
+        """An argument that is no array."""
+        return ast.Name(value.name)
+
+    def assignment(self, writer: FunctionWriter, call: Step) -> ast.stmt:
+        """A step "assign"."""
+        raise NotImplementedError
 
     def parameter(self, writer: FunctionWriter, v: Var) -> ast.expr:
         """A parameter or buffer of the function's module."""
@@ -74,6 +101,11 @@ class Style:
         raise NotImplementedError
 
 
+def contents(x: np.ndarray) -> Any:
+    """Equal for arrays of the same shape, dtype and elements."""
+    return x.shape, x.dtype.str, x.tobytes()
+
+
 def labels_of(trace: Trace) -> dict[tuple[int, ...], str]:
     """Names of the sizes that may change: by their values in all traces."""
     labels: dict[tuple[int, ...], str] = {}
@@ -90,10 +122,16 @@ def labels_of(trace: Trace) -> dict[tuple[int, ...], str]:
     return labels
 
 
-def style_of(name: str | None, target: Target, trace: Trace, functions: list[Function]) -> Style:
+def style_of(name: str | None, target: Target) -> type[Style]:
     """Raises ValueError for what is no style of the target."""
-    from tensorgraft.source.styles.nested import Nested
+    styles = STYLES.get(target.name, {"functions": "nested.Nested"})
+    place = next(iter(styles.values())) if name is None else styles.get(name)
+    if place is None:
+        raise ValueError(f"style={name!r}: {target.name} has {', '.join(map(repr, styles))}")
+    module, cls = place.split(".")
+    return getattr(importlib.import_module(f"tensorgraft.source.styles.{module}"), cls)
 
-    if name not in (None, "functions"):
-        raise ValueError(f"style={name!r}: {target.name} has 'functions'")
-    return Nested(target, trace, functions)
+
+STYLES = {
+    "torch": {"modules": "torch.TorchModules"},
+}  # of each target; the first one is the usual one

@@ -80,7 +80,7 @@ class Nested(Style):
         return "\n".join([head, *d.docstring(), *("    " + line for line in d.body)])
 
     def loading(self, trace: Trace) -> list[str]:
-        return weights.functions(trace, self.target)
+        return weights.functions(trace, self.target, next(reversed(self.needs.values())).buffers)
 
 
 def _at(root: str, path: Iterable[str]) -> ast.expr:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, numpylike, rules
+from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, numpylike, rules, worded
 from tensorgraft.source.targets.helpers import jax as helpers
 
 # Without 64-bit types, which JAX has only where they are switched on, `int` is int32 and says nothing.
@@ -256,7 +256,7 @@ def _reduce_window(
     name = {"sum": "add", "max": "max", "min": "min"}[kind]
     start = w(rules.identity(kind, x.dtype))
     return w.fill(
-        f"jax.lax.reduce_window(x, jnp.array(start, dtype), jax.lax.{name}, window, strides, padding,"
+        f"jax.lax.reduce_window(x, np.array(start, dtype), jax.lax.{name}, window, strides, padding,"
         " window_dilation=dilation)",
         x=x, start=start, dtype=x.dtype, window=tuple(window), strides=tuple(strides),
         padding=tuple(map(tuple, padding)), dilation=rules.gaps(window_dilation),
@@ -289,6 +289,12 @@ def _while_loop(w: Writing, condition: Block, body: Block, init: Any) -> ast.exp
 def _scan(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: bool = False) -> ast.expr:
     return w.fill("jax.lax.scan(step, init, xs, length=length, reverse=reverse)", step=w.body(body, "step"),
                   init=tuple(init), xs=tuple(xs), length=None if xs else length, reverse=reverse or None)  # fmt: skip
+
+
+def _embedding(w: Writing, weight: Any, indices: Any, padding: int | None) -> ast.expr:
+    if padding is None:
+        return rules.indexed(w, weight, [indices])
+    return w.fill("padded_embedding(weight, indices, padding)", weight=weight, indices=indices, padding=padding)
 
 
 WORDS: dict[str, Rule] = {
@@ -376,11 +382,21 @@ WORDS: dict[str, Rule] = {
     "gelu": lambda w, x, approximate=False: w.fill("jax.nn.gelu(x, approximate=approximate)", x=x,
                                                    approximate=approximate),
     "stop_gradient": "jax.lax.stop_gradient(x)",
+    **worded.helpers(),
+    "leaky_relu": "jax.nn.leaky_relu(x, negative_slope=slope)",
+    "elu": "jax.nn.elu(x, alpha=alpha)",
+    **{name: f"jax.nn.{name}(x)" for name in ("selu", "mish", "log_sigmoid", "relu6", "hard_sigmoid", "hard_silu")},
+    "index": worded.index,
+    "index_update": lambda w, x, indices, values, mode="set": _updated(w, x, worded.index_of(indices), values, mode),
+    "arange": worded.arange("jnp.arange"),
+    "einsum": worded.einsum("jnp.einsum"),
+    "split_key": "jax.random.split(key)",
+    "embedding": _embedding,
 }  # fmt: skip
 
 TARGET = Target(
     name="jax",
-    imports={"jax": "import jax", "jnp": "import jax.numpy as jnp"},
+    imports={"math": "import math", "jax": "import jax", "jnp": "import jax.numpy as jnp"},
     words=WORDS,
     dtype=_dtype,
     array="jax.Array",

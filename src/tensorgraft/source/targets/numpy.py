@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, numpylike, rules
+from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, numpylike, rules, worded
 from tensorgraft.source.targets.helpers import numpy as helpers
 
 _FOREIGN = (dtypes.bfloat16, *dtypes.FLOAT8)  # of ml_dtypes: Python scalars do not take them
@@ -49,6 +49,27 @@ def _widened(template: str) -> Rule:
         return w.fill("y.astype(dtype)", y=w.fill(template, **arguments), dtype=x.dtype)
 
     return rule
+
+
+def _all_widened(rule: Rule) -> Rule:
+    """All operands in float32 where the first one is narrower."""
+
+    def wide(w: Writing, **arguments: Any) -> ast.expr:
+        dtype = next((v.dtype for v in rules.arrays(arguments)), None)
+        if dtype not in _NARROW:
+            return rule(w, **arguments)  # type: ignore[operator]
+        arguments = {k: rules.mapped(lambda v: _float32(w, v), v) for k, v in arguments.items()}
+        y = rule(w, **arguments)  # type: ignore[operator]
+        outcome = w.call_outcome()
+        if isinstance(outcome, Var):
+            return w.fill("y.astype(dtype)", y=y, dtype=dtype)
+        return w.fill("tuple([y.astype(dtype) for y in ys])", ys=y, dtype=dtype)
+
+    return wide
+
+
+def _float32(w: Writing, v: Any) -> Any:
+    return w.fill("x.astype(np.float32)", x=v) if isinstance(v, Var) and v.dtype in _NARROW else v
 
 
 def _complex(w: Writing, real: Any, imag: Any) -> ast.expr:
@@ -152,6 +173,10 @@ def _scatter(w: Writing, x: Var, indices: Any, updates: Any, mode: str = "set") 
         out = w.fill(f"combined({ufunc}, x, index, value)", x=x, index=index, value=updates)
         return w.fill("y.astype(dtype)", y=out, dtype=w.call_outcome().dtype)
     return w.fill(f"combined({ufunc}, x, index, value)", x=x, index=index, value=updates)
+
+
+def _index_update(w: Writing, x: Var, indices: Any, values: Any, mode: str = "set") -> ast.expr:
+    return _scatter(w, x, worded.index_of(indices), values, mode)
 
 
 def _put_along_axis(w: Writing, x: Var, indices: Var, updates: Any, axis: int, mode: str = "set") -> ast.expr:
@@ -396,6 +421,17 @@ WORDS: dict[str, Rule] = {
     "silu": _widened("silu(x)"),
     "gelu": lambda w, x, approximate=False: _widened("gelu_tanh(x)" if approximate else "gelu(x)")(w, x=x),
     "stop_gradient": "x",
+    **{name: _all_widened(rule) for name, rule in worded.helpers().items()},
+    "linear": _all_widened(numpylike.linear),
+    "dropout": "dropout(x, key, rate)",
+    "leaky_relu": _widened("np.where(x > 0, x, slope * x)"),
+    "elu": _widened("elu(x, alpha=alpha)"),
+    **{name: _widened(f"{name}(x)") for name in ("selu", "mish", "log_sigmoid", "relu6", "hard_sigmoid", "hard_silu")},
+    "index": worded.index,
+    "index_update": _index_update,
+    "arange": worded.arange("np.arange"),
+    "einsum": _all_widened(worded.einsum("np.einsum")),
+    "split_key": lambda w, key: w((key, key)),
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,8 +44,17 @@ def dtype_of(*operands: Any) -> np.dtype:
     return next(x.dtype for x in operands if isinstance(x, Var))
 
 
-def rank(x: Any) -> int:
-    return x.ndim if isinstance(x, Var) else 0
+def arrays(tree: Any) -> Iterator[Var]:
+    """Those in tuples, lists and dictionaries."""
+    if isinstance(tree, Var):
+        yield tree
+    elif isinstance(tree, tuple | list | dict):
+        for x in tree.values() if isinstance(tree, dict) else tree:
+            yield from arrays(x)
+
+
+def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
+    return type(tree)([mapped(fn, x) for x in tree]) if isinstance(tree, tuple | list) else fn(tree)
 
 
 def plus(*numbers: Any) -> Any:

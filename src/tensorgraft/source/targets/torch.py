@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, rules
+from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, rules, torch_words, worded
 from tensorgraft.source.targets.helpers import torch as helpers
 
 _NARROW = (dtypes.float16, dtypes.bfloat16)
@@ -266,10 +266,10 @@ def _slice_update(w: Writing, x: Var, update: Var, start: Any, step: Any) -> ast
         return w.fill("torch.slice_scatter(x, update, dim, start, end, step)" if s.step is not None else
                       "torch.slice_scatter(x, update, dim, start=start, end=end)",
                       x=x, update=update, dim=at, start=s.start, end=s.stop, step=s.step)  # fmt: skip
-    return w.fill("updated(x, index, update)", x=x, index=_index(w, index), update=update)
+    return w.fill("updated(x, index, update)", x=x, index=_place(w, index), update=update)
 
 
-def _index(w: Writing, index: Any) -> ast.expr:
+def _place(w: Writing, index: Any) -> ast.expr:
     """An index that is an argument."""
     parts = [w(i) if not isinstance(i, slice) else w.fill("slice(a, b, c)", a=i.start, b=i.stop, c=i.step)
              if i.step is not None else w.fill("slice(a, b)", a=i.start, b=i.stop) for i in index]  # fmt: skip
@@ -488,6 +488,114 @@ def _conv(
     return w.fill("y.half()", y=out) if narrow else out
 
 
+def _conv_transpose(
+    w: Writing, x: Any, weight: Any, bias: Any = None, stride: Any = (1,), padding: Any = (0,),
+    output_padding: Any = (0,), dilation: Any = (1,), groups: int = 1,
+) -> ast.expr:  # fmt: skip
+    operands = "x, weight" if bias is None else "x, weight, bias"
+    return w.fill(
+        f"F.conv_transpose{len(stride)}d({operands}, stride=stride, padding=padding, output_padding=extra,"
+        " groups=groups, dilation=dilation)",
+        x=x, weight=weight, bias=bias, stride=_unless(1, stride), padding=_unless(0, padding),
+        extra=_unless(0, output_padding), dilation=_unless(1, dilation), groups=None if groups == 1 else groups,
+    )  # fmt: skip
+
+
+def _pool(kind: str) -> Rule:
+    """F.max_pool2d and the like take padding on both sides, of no more than half a window."""
+
+    def rule(
+        w: Writing, x: Var, window: Any, stride: Any, padding: Any = ((0, 0),), dilation: Any = None,
+        count_padding: bool = True,
+    ) -> ast.expr:  # fmt: skip
+        n, pads = len(window), tuple(padding) if len(padding) == len(window) else tuple(padding) * len(window)
+        fits = _symmetric(pads) and all(2 * low <= k for (low, _), k in zip(pads, window, strict=True))
+        if not fits or n > 3 or x.ndim not in (n + 1, n + 2) or not dtypes.is_floating(x.dtype):
+            options = {"dilation": dilation} if kind == "max" else {"count_padding": None if count_padding else False}
+            template = f"{kind}_pool(x, window, stride, padding, {', '.join(f'{k}={k}' for k in options)})"
+            return w.fill(template, x=x, window=tuple(window), stride=tuple(stride), padding=pads, **options)
+        return w.fill(
+            f"F.{kind}_pool{n}d(x, window, stride=stride, padding=padding,"
+            f" {'dilation=dilation' if kind == 'max' else 'count_include_pad=counted'})",
+            x=x, window=_one(window), stride=None if rules.same(tuple(stride), tuple(window)) else _one(stride),
+            padding=_unless(0, [low for low, _ in pads]), dilation=None if dilation is None else _unless(1, dilation),
+            counted=None if count_padding or not any(low for low, _ in pads) else False,
+        )  # fmt: skip
+
+    return rule
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def _normalised(function: str, usual_eps: float) -> Rule:
+    def rule(w: Writing, x: Var, axes: int = 1, eps: float = 0.0, **affine: Any) -> ast.expr:
+        values = list(affine.values())
+        while values and values[-1] is None:
+            values.pop()
+        call = w.fill(f"F.{function}(x, shape, eps=eps)", x=x, shape=tuple(x.shape[x.ndim - axes :]),
+                      eps=None if eps == usual_eps else eps)  # fmt: skip
+        assert isinstance(call, ast.Call)
+        call.args += [w(v) for v in values]
+        return call
+
+    return rule
+
+
+def _group_norm(w: Writing, x: Var, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> ast.expr:
+    given = ", weight, bias" if bias is not None else ", weight" if weight is not None else ""
+    return w.fill(f"F.group_norm(x, groups{given}, eps=eps)", x=x, groups=groups, weight=weight, bias=bias,
+                  eps=None if eps == 1e-5 else eps)  # fmt: skip
+
+
+def _batch_norm(
+    w: Writing, x: Var, mean: Any, variance: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> ast.expr:
+    given = ", weight, bias" if bias is not None else ", weight" if weight is not None else ""
+    return w.fill(f"F.batch_norm(x, mean, variance{given}, eps=eps)", x=x, mean=mean, variance=variance, weight=weight,
+                  bias=bias, eps=None if eps == 1e-5 else eps)  # fmt: skip
+
+
+def _cross_entropy(
+    w: Writing, logits: Var, labels: Var, weight: Any = None, reduction: str = "mean", ignored: int | None = -100,
+    smoothing: float = 0.0,
+) -> ast.expr:  # fmt: skip
+    return w.fill(
+        f"F.cross_entropy(logits, labels, weight{'' if weight is not None else '=weight'}, reduction=reduction,"
+        " ignore_index=ignored, label_smoothing=smoothing)" if weight is not None else
+        "F.cross_entropy(logits, labels, reduction=reduction, ignore_index=ignored, label_smoothing=smoothing)",
+        logits=logits, labels=labels, weight=weight, reduction=None if reduction == "mean" else reduction,
+        ignored=None if ignored in (None, -100) else ignored, smoothing=smoothing or None,
+    )  # fmt: skip
+
+
+def _attend(
+    w: Writing, q: Var, k: Var, v: Var, mask: Any = None, causal: bool = False, scale: float | None = None
+) -> ast.expr:
+    if mask is not None and causal:  # of which PyTorch takes one
+        return worded.called("attend", "attention")(w, q=q, k=k, v=v, mask=mask, causal=causal, scale=scale)
+    return w.fill(
+        "F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=shared)",
+        q=q, k=k, v=v, mask=mask, causal=causal or None, scale=scale,
+        shared=None if rules.same(q.shape[1], k.shape[1]) else True,
+    )  # fmt: skip
+
+
+def _index(w: Writing, x: Var, indices: Any) -> ast.expr:
+    return rules.indexed(w, x, [slice(None) if i is None else _long(w, i) for i in indices])
+
+
+def _index_update(w: Writing, x: Var, indices: Any, values: Any, mode: str = "set") -> ast.expr:
+    at = [slice(None) if i is None else _long(w, i) for i in indices]
+    if None not in indices:
+        return w.fill("x.index_put(at, values, accumulate=add)", x=x, at=tuple(at), values=values,
+                      add=True if mode == "add" else None)  # fmt: skip
+    if mode == "add":
+        return w.fill("added(x, at, values)", x=x, at=[None if i is None else _long(w, i) for i in indices],
+                      values=values)  # fmt: skip
+    return w.fill("updated(x, at, values)", x=x, at=_place(w, at), values=values)
+
+
 def _reduce_window(
     w: Writing, x: Var, kind: str, window: Any, strides: Any, padding: Any, window_dilation: Any
 ) -> ast.expr:
@@ -526,6 +634,7 @@ def _scan(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: boo
 
 
 WORDS: dict[str, Rule] = {
+    **torch_words.WORDS,
     **rules.infix(),
     # elementwise
     **{name: f"torch.{name}(x)" for name in (
@@ -680,8 +789,32 @@ WORDS: dict[str, Rule] = {
     "relu": "F.relu(x)",
     "silu": "F.silu(x)",
     "gelu": lambda w, x, approximate=False: w.fill('F.gelu(x, approximate="tanh")' if approximate else "F.gelu(x)", x=x),
-    "embedding": "F.embedding(indices, weight)",
+    "embedding": "F.embedding(indices, weight, padding_idx=padding)",
     "stop_gradient": "x.detach()",
+    **{name: f"F.{torch}(x)" for name, torch in {
+        "selu": "selu", "mish": "mish", "log_sigmoid": "logsigmoid", "relu6": "relu6", "hard_sigmoid": "hardsigmoid",
+        "hard_silu": "hardswish"}.items()},
+    "leaky_relu": "F.leaky_relu(x, negative_slope=slope)",
+    "elu": "F.elu(x, alpha=alpha)",
+    "conv_transpose": _conv_transpose,
+    "max_pool": _pool("max"),
+    "avg_pool": _pool("avg"),
+    "layer_norm": _normalised("layer_norm", 1e-5),
+    "rms_norm": _normalised("rms_norm", 0),
+    "group_norm": _group_norm,
+    "batch_norm": _batch_norm,
+    "batch_norm_training": worded.called("batch_norm_training", "batch_norm_training"),
+    "cross_entropy": _cross_entropy,
+    **{name: worded.called(name, name) for name in ("lstm", "gru", "rnn")},
+    "attend": _attend,
+    "dropout": "dropout(x, key, rate)",
+    "flatten": lambda w, x, start=0, end=-1: w.fill("x.flatten(start, end)" if end != -1 else "x.flatten(start)" if start
+                                                    else "x.flatten()", x=x, start=start, end=end),
+    "index": _index,
+    "index_update": _index_update,
+    "arange": worded.arange("torch.arange"),
+    "einsum": worded.einsum("torch.einsum"),
+    "split_key": lambda w, key: w((key, key)),
 }  # fmt: skip
 
 TARGET = Target(
@@ -700,4 +833,6 @@ TARGET = Target(
     infinity="torch.inf",
     nan="torch.nan",
     helpers=helpers,
+    title="PyTorch",
+    runner="torch",
 )

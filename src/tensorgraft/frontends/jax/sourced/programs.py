@@ -92,22 +92,18 @@ def trace_function(
     Raises:
         UnsupportedPrimitiveError: for what has no rule, with the line of the program that asks for it.
     """
-    program = _Program(fn, tuple(args), dict(kwargs or {}), parameters)
+    program = TakenApart(fn, tuple(args), dict(kwargs or {}), parameters)
     watch = CallWatch()
-    held: dict[int, Var] = {}
-    paths: dict[Any, str] = {}  # of arrays by id, of variables that stand for arguments
-    named_closure = list(_held_around(fn)) if not program.is_model else []
-    single = len({name for name, _ in named_closure}) == 1
-    for name, tree in named_closure:
-        for path, leaf in models.named_leaves(tree):
-            if isinstance(leaf, jax.Array) and not is_key_dtype(leaf.dtype) and id(leaf) not in held:
-                whole = path if single and path else f"{name}.{path}".rstrip(".")
-                paths[id(leaf)] = whole
-                held[id(leaf)] = variable(leaf)
-                program.closed[whole] = leaf
-        if models.is_module(tree):
-            prefix = "" if single else f"{name}"
-            program.inputs.containers |= {f"{prefix}.{p}".strip("."): c for p, c in models.containers(tree).items()}
+    named_closure: list[tuple[str, Any]] = []
+    if program.model is None:
+        program.closed, named_closure = closed_arrays(fn)
+        single = len({name for name, _ in named_closure}) == 1
+        for name, tree in named_closure:
+            if models.is_module(tree):
+                prefix = "" if single else name
+                program.inputs.containers |= {f"{prefix}.{p}".strip("."): c for p, c in models.containers(tree).items()}
+    held = {id(leaf): variable(leaf) for leaf in program.closed.values()}
+    paths: dict[Any, str] = {id(leaf): path for path, leaf in program.closed.items()}  # also of variables
     for path, i in (*program.inputs.parameters.items(), *program.inputs.buffers.items()):
         paths[id(program.inputs.values[i])] = path
     classes: set[type] = set()
@@ -138,7 +134,7 @@ def trace_function(
 
 
 def _traced(
-    program: _Program,
+    program: TakenApart,
     watch: CallWatch,
     recording: Recording,
     calls: Any,
@@ -178,6 +174,20 @@ def _is_inexact(x: Any) -> bool:
     return not is_key_dtype(x.dtype) and jax.numpy.issubdtype(x.dtype, np.inexact)
 
 
+def closed_arrays(fn: Any) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
+    """(arrays that a function has from around it, by path, the named pytrees that they are in)."""
+    named = list(_held_around(fn))
+    single = len({name for name, _ in named}) == 1
+    found: dict[str, Any] = {}
+    seen: set[int] = set()
+    for name, tree in named:
+        for path, leaf in models.named_leaves(tree):
+            if isinstance(leaf, jax.Array) and not is_key_dtype(leaf.dtype) and id(leaf) not in seen:
+                seen.add(id(leaf))
+                found[path if single and path else f"{name}.{path}".rstrip(".")] = leaf
+    return found, named
+
+
 class _Slot:
     """In the place of an array: which of the inputs, or of the results, it is."""
 
@@ -212,20 +222,20 @@ def _said(tree: Any) -> Any:
     return dict(models.named_leaves(tree))
 
 
-class _Program:
-    """A program and its arguments, taken apart into arrays."""
+class TakenApart:
+    """A program and its arguments as a function (`call`) of flat arrays (`inputs`), and its results by name."""
 
-    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], parameters: Any) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], parameters: Any = None
+    ) -> None:
         self.fn, self.kwargs = _callable(fn), kwargs
         self.name = _name_of(fn)
         self.inputs = _Inputs()
         self.closed: dict[str, Any] = {}  # arrays that the function has from around it, by path
         self.objects: Objects | None = None
         self.arguments: list[tuple[str, Any]] = []  # (name, pytree with slots)
-        self.is_model = models.is_module(fn) or is_object(fn)
         bound = isinstance(fn, types.MethodType) and (models.is_module(fn.__self__) or is_object(fn.__self__))
-        self.model = fn.__self__ if bound else fn if self.is_model else None  # type: ignore[attr-defined]
-        self.is_model = self.model is not None
+        self.model = fn.__self__ if bound else fn if models.is_module(fn) or is_object(fn) else None  # type: ignore[attr-defined]
         self.template: Any = None
         if self.model is not None:
             self._take_model(self.model)
@@ -236,6 +246,7 @@ class _Program:
         names = _argument_names(self.fn, args, kwargs)
         given = dict(zip(names, (*args, *kwargs.values()), strict=True))
         held = [n for n, x in given.items() if self.model is None and _holds_parameters(n, x, parameters)]
+        self.held = {i for i, n in enumerate(given) if n in held}  # numbers of arguments that are the model's arrays
         self.args_template = []
         for name, value in given.items():
             leaves, structure = jax.tree.flatten(value)

@@ -184,6 +184,8 @@ class SourceBackend(ProgramBackend):
                 return simple
         if name in _NUMBERS:
             args = self._with_numbers(name, args)
+        elif name == "pad" and args[1] in self.here.scalars:
+            args = (args[0], self.here.scalars[args[1]], *args[2:])
         elif name in _PRODUCTS:
             args, kwargs = _without_dtype(args, kwargs)
         return super().call(name, args, kwargs)
@@ -353,4 +355,4 @@ def _mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
     return fn(tree)
 
 
-__all__ = ["Block", "SourceRecording", "SourceBackend", "leaves", "source_backend"]
+__all__ = ["Block", "SourceBackend", "SourceRecording", "leaves", "source_backend"]

@@ -1,5 +1,5 @@
-"""Checks of values in the user's program: `assert`, and `if ...: raise`. They are no part of what it computes, and are left
-out of a trace, with a note."""
+"""Checks of values in the user's program: `assert`, `if ...: raise`, and what is done to numbers that are not finite. They
+are no part of what it computes, and are left out of a trace, with a note."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import ast
 
 from tensorgraft.compiled.places import place_of
 from tensorgraft.frontends.torch.core.places import program_frame
+
+_FINITE = frozenset({"isfinite", "isnan", "isinf"})
 
 
 def checked() -> str | None:
@@ -18,9 +20,19 @@ def checked() -> str | None:
     node = place.node
     while node is not None and not isinstance(node, ast.stmt):
         node = getattr(node, "parent", None)
-    if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and not node.orelse and _raises(node.body)):
-        return f"{place}: `{place.text}`"
-    return None
+    is_check = isinstance(node, ast.Assert) or (
+        isinstance(node, ast.If) and not node.orelse and (_raises(node.body) or _is_about_numbers(node.test))
+    )
+    return f"{place}: `{place.text}`" if is_check else None
+
+
+def _is_about_numbers(condition: ast.expr) -> bool:
+    """It asks whether something is finite."""
+    return any(isinstance(part, ast.Attribute | ast.Name) and _called(part) in _FINITE for part in ast.walk(condition))
+
+
+def _called(part: ast.Attribute | ast.Name) -> str:
+    return part.attr if isinstance(part, ast.Attribute) else part.id
 
 
 def _raises(body: list[ast.stmt]) -> bool:

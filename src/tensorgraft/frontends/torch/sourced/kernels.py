@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from tensorgraft.frontends.torch.core.spec import SPECS, Kernel
 from tensorgraft.hub import dtypes
@@ -89,6 +90,17 @@ def _hardtanh(xp: Any, x: Array, low: Any = -1, high: Any = 1) -> Array:
     return xp.word("relu6", x) if (low, high) == (0, 6) else xp.clip(x, low, high)
 
 
+@kernel("clamp")
+def _clamp(xp: Any, x: Array, low: Any = None, high: Any = None) -> Array:
+    if low is None or high is None:
+        return xp.maximum(x, low) if high is None else xp.minimum(x, high)
+    return xp.clip(x, low, high)
+
+
+KERNELS["clamp_min"] = lambda xp, x, low: xp.maximum(x, low)
+KERNELS["clamp_max"] = lambda xp, x, high: xp.minimum(x, high)
+
+
 @kernel("pow.Tensor_Scalar")
 def _pow(xp: Any, x: Array, exponent: Any) -> Array:
     known = xp.here.scalars.get(exponent) if xp.is_array(exponent) else exponent
@@ -130,8 +142,9 @@ def _convolution(
 
 
 @kernel("embedding")
-def _embedding(xp: Any, weight: Array, indices: Array, *_: Any) -> Array:
-    return xp.word("embedding", weight, indices)
+def _embedding(xp: Any, weight: Array, indices: Array, padding_idx: int = -1, *_: Any) -> Array:
+    trained = weight in xp.here.smooth and torch.is_grad_enabled()
+    return xp.word("embedding", weight, indices, *([padding_idx] if padding_idx >= 0 and trained else []))
 
 
 # ---- normalisation ---------------------------------------------------------------------------------------------------
@@ -222,6 +235,31 @@ def _adaptive_avg_pool(d: int) -> Kernel:
 
 
 KERNELS.update({f"_adaptive_avg_pool{d}d": _adaptive_avg_pool(d) for d in (2, 3)})
+
+
+def _resize(name: str, method: str) -> Kernel:
+    def fn(xp: Any, x: Array, output_size: Sequence[int], *rest: Any) -> Array:
+        corners = method != "nearest" and bool(rest[0])
+        scales = rest if method == "nearest" else rest[1:]
+        extents = zip(x.shape[2:], output_size, scales, strict=False)
+        if dtypes.is_integer(x.dtype) or any(s is not None and n * s != m for n, m, s in extents):
+            return SPECS[name].fn(xp, x, output_size, *rest)
+        options: dict[str, Any] = {} if method == "nearest" else {"method": method}
+        if corners:
+            options["corners"] = True
+        if method == "nearest":
+            return xp.word("resize", x, tuple(output_size))
+        return xp.astype(xp.word("resize", *widened(xp, x), tuple(output_size), **options), x.dtype)
+
+    return fn
+
+
+for _name, _method in {
+    "upsample_nearest1d": "nearest", "upsample_nearest2d": "nearest", "upsample_nearest3d": "nearest",
+    "upsample_linear1d": "linear", "upsample_bilinear2d": "linear", "upsample_trilinear3d": "linear",
+    "upsample_bicubic2d": "cubic",
+}.items():  # fmt: skip
+    KERNELS[_name] = _resize(_name, _method)
 
 
 # ---- arrays ----------------------------------------------------------------------------------------------------------

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tensorgraft.frontends.torch.sourced.backend import SourceRecording
 from tensorgraft.hub.recorded.block import Var, variables
 from tensorgraft.source.trace import Frame, Step
 
 
-def note_left(root: Frame, recording: SourceRecording, more: Iterable[Var]) -> None:
+def note_left(root: Frame, more: Iterable[Var]) -> None:
     """Fill in `left` of each frame."""
     home: dict[Var, tuple[Frame, ...]] = {}
     left: dict[Frame, dict[Var, None]] = {}

@@ -22,17 +22,17 @@ from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from
 from tensorgraft.frontends.torch.core.values import array_now, looked_up
 from tensorgraft.frontends.torch.graph.pure import PureCapture
 from tensorgraft.frontends.torch.setup import install
-from tensorgraft.frontends.torch.sourced import composites
-from tensorgraft.frontends.torch.sourced.backend import SourceRecording, SourceBackend, source_backend
-from tensorgraft.frontends.torch.sourced.kernels import KERNELS
+from tensorgraft.frontends.torch.sourced import composites, functions
+from tensorgraft.frontends.torch.sourced.backend import SourceBackend, SourceRecording, source_backend
 from tensorgraft.frontends.torch.sourced.checks import checked
+from tensorgraft.frontends.torch.sourced.kernels import KERNELS
 from tensorgraft.frontends.torch.sourced.leaving import note_left
 from tensorgraft.frontends.torch.sourced.modules import DROPPED, Frames, arguments, doc_of, pairs, tree
 from tensorgraft.frontends.torch.sourced.values import values_of
 from tensorgraft.frontends.torch.sourced.watching import Watching
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.recorded.block import Var, variables
-from tensorgraft.source.trace import Frame, Trace
+from tensorgraft.source.trace import Frame, Trace, prune, steps
 
 Tensor = torch.Tensor
 
@@ -47,6 +47,9 @@ class KnownValues:
             values = values_of(recording, array, recording.given)
             recording.notes[f"left out: {check}"] = None
         return values
+
+
+MOST = 1024  # elements of a buffer that is written as a constant
 
 
 class SourceCapture(PureCapture):
@@ -116,7 +119,7 @@ def _trace(
                 root.arguments = arguments(module, args, kwargs)
                 before = {name: cell_of(state[name]).array for name in state}
                 tied = {**state, **{alias: state[name] for alias, name in aliases.items()}}
-                with Watching(xp, slot), frames.watched():
+                with Watching(xp, slot), frames.watched(), functions.traced(recording):
                     out = functional_call(module, tied, args, kwargs)
                 with torch.enable_grad():
                     result = _result(xp, out, type(module).__name__)
@@ -128,12 +131,21 @@ def _trace(
         finally:
             capture.restore()
         root.result = result
-        note_left(root, recording, written.values())
-        return Trace(
+        for name in written:
+            if name in buffers:
+                buffers[name].value = None  # it is state
+        constants = {name: weights.pop(name) for name, v in buffers.items() if v.value is not None}
+        buffers = {name: v for name, v in buffers.items() if name not in constants}
+        trace = Trace(
             "torch", type(module).__name__, root, root.arguments, result, parameters, buffers, written, aliases,
-            weights, recording.key, module.training, notes=list(recording.notes),
+            weights, recording.key, module.training, constants, list(recording.notes),
             containers={path: _container(m) for path, m in module.named_modules()},
         )  # fmt: skip
+        prune(trace)
+        if trace.key is not None and all(trace.key not in step.args for step in steps(root)):
+            trace.key = None
+        note_left(root, written.values())
+        return trace
 
 
 def _container(module: torch.nn.Module) -> str:
@@ -160,7 +172,12 @@ def _result(xp: SourceBackend, out: Any, name: str) -> Any:
 def _state(
     module: torch.nn.Module,
 ) -> tuple[dict[str, Var], dict[str, Var], dict[str, str], dict[str, np.ndarray]]:
-    """(parameters, buffers, ties, values)."""
+    """(parameters, buffers, ties, values). Buffers that are in no checkpoint, and are small, are constants."""
+    passing = {
+        f"{path}.{name}" if path else name
+        for path, m in module.named_modules(remove_duplicate=False)
+        for name in m._non_persistent_buffers_set
+    }
     first: dict[int, str] = {}
     parameters: dict[str, Var] = {}
     buffers: dict[str, Var] = {}
@@ -173,9 +190,10 @@ def _state(
             aliases[name] = first[id(t)]
             continue
         first[id(t)] = name
-        v = Var(tuple(t.shape), numpy_dtype(t.dtype))
+        value = np.array(cpu_to_numpy(t.detach().cpu()))
+        v = Var(tuple(t.shape), numpy_dtype(t.dtype), value if name in passing and t.numel() <= MOST else None)
         (parameters if trained and t.requires_grad else buffers)[name] = v
-        weights[name] = np.array(cpu_to_numpy(t.detach().cpu()))
+        weights[name] = value
     return parameters, buffers, aliases, weights
 
 

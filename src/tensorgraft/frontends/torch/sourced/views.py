@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch.core.tensors import cell_of, geometry_of
+from tensorgraft.frontends.torch.core.tensors import cell_of, geometry_of, numpy_dtype
 from tensorgraft.frontends.torch.sourced.backend import SourceBackend
+from tensorgraft.hub import dtypes
 from tensorgraft.hub.recorded.block import Var
 
 Tensor = torch.Tensor
@@ -131,6 +132,22 @@ def _plain(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
     return tuple(out)
 
 
+def _complex(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
+    return [xp.complex(*(xp.word("getitem", x, (Ellipsis, i)) for i in (0, 1)))]
+
+
+def _parts(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
+    return [xp.stack([xp.real(x), xp.imag(x)], axis=x.ndim)]
+
+
+def _real(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
+    return [xp.real(x) if dtypes.is_complex(x.dtype) else x]
+
+
+def _imaginary(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
+    return [xp.imag(x)]
+
+
 def _same(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
     return [x]
 
@@ -153,19 +170,21 @@ for _names, _view in (
         for _owner in (T, torch):
             if (_fn := getattr(_owner, _name, None)) is not None:
                 VIEWS[_fn] = _view
-for _name in "transpose permute movedim moveaxis swapaxes swapdims t adjoint".split():
+for _name in ["transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "t", "adjoint"]:
     for _owner in (T, torch):
         if (_fn := getattr(_owner, _name, None)) is not None:
             VIEWS[_fn] = _permuted(_fn)
-for _name in "T mT".split():
+for _name in ["T", "mT"]:
     _get = getattr(T, _name).__get__
     VIEWS[_get] = _permuted(_get)
 VIEWS[T.__getitem__] = _item
+VIEWS |= {torch.view_as_complex: _complex, torch.view_as_real: _parts}
+VIEWS |= dict.fromkeys((torch.real, T.real.__get__), _real) | dict.fromkeys((torch.imag, T.imag.__get__), _imaginary)
 
 
 def record(xp: SourceBackend, view: View, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, x: Var) -> None:
     outs = [out] if isinstance(out, Tensor) else list(out)
-    if not outs or any(t.dtype != args[0].dtype or t.device != args[0].device for t in outs):
+    if any(t.device != args[0].device for t in outs):
         return
     if any(t.is_conj() or t.is_neg() or not math.prod(t.shape) for t in (args[0], *outs)):
         return
@@ -173,7 +192,7 @@ def record(xp: SourceBackend, view: View, args: tuple[Any, ...], kwargs: dict[st
     if arrays is None:
         return
     for t, array in zip(outs, arrays, strict=True):
-        assert array.shape == tuple(t.shape), (array, t.shape)
+        assert (array.shape, array.dtype) == (tuple(t.shape), numpy_dtype(t.dtype)), (array, t.shape, t.dtype)
         base = cell_of(t).array
         if base is not array:
             xp.remember(base, geometry_of(t), array)

@@ -22,18 +22,62 @@ from tensorgraft.hub.recorded.block import Var
 Tensor = torch.Tensor
 _ATTRIBUTES = frozenset(
     getattr(Tensor, name).__get__
-    for name in "shape dtype device ndim requires_grad is_cuda layout grad_fn grad is_leaf is_sparse is_quantized "
-    "is_nested is_meta _base _version itemsize nbytes is_cpu is_mps is_xla is_xpu output_nr".split()
+    for name in [
+        "shape",
+        "dtype",
+        "device",
+        "ndim",
+        "requires_grad",
+        "is_cuda",
+        "layout",
+        "grad_fn",
+        "grad",
+        "is_leaf",
+        "is_sparse",
+        "is_quantized",
+        "is_nested",
+        "is_meta",
+        "_base",
+        "_version",
+        "itemsize",
+        "nbytes",
+        "is_cpu",
+        "is_mps",
+        "is_xla",
+        "is_xpu",
+        "output_nr",
+    ]
     if hasattr(Tensor, name)
 )
 _QUESTIONS = frozenset(
     getattr(Tensor, name)
-    for name in "size dim numel stride storage_offset is_contiguous is_floating_point is_complex data_ptr element_size "
-    "untyped_storage storage __len__ ndimension nelement is_inference is_conj is_neg get_device".split()
+    for name in [
+        "size",
+        "dim",
+        "numel",
+        "stride",
+        "storage_offset",
+        "is_contiguous",
+        "is_floating_point",
+        "is_complex",
+        "data_ptr",
+        "element_size",
+        "untyped_storage",
+        "storage",
+        "__len__",
+        "ndimension",
+        "nelement",
+        "is_inference",
+        "is_conj",
+        "is_neg",
+        "get_device",
+    ]
     if hasattr(Tensor, name)
 )
 # they take tensors of the host beside those of a device: lengths
-_HOSTED = frozenset("_pack_padded_sequence _pad_packed_sequence lstm gru rnn_tanh rnn_relu tensor_split".split())
+_HOSTED = frozenset(
+    ["_pack_padded_sequence", "_pad_packed_sequence", "lstm", "gru", "rnn_tanh", "rnn_relu", "tensor_split"]
+)
 _DETACHING = frozenset({Tensor.detach, torch.detach, Tensor.data.__get__})
 
 

@@ -52,6 +52,35 @@ def gelu_tanh(x: np.ndarray) -> np.ndarray:
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
+def elu(x: np.ndarray, alpha: float = 1.0) -> np.ndarray:
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+def selu(x: np.ndarray) -> np.ndarray:
+    """Klambauer et al. 2017."""
+    return 1.0507009873554805 * elu(x, 1.6732632423543772)
+
+
+def mish(x: np.ndarray) -> np.ndarray:
+    return x * np.tanh(np.logaddexp(x, 0))
+
+
+def log_sigmoid(x: np.ndarray) -> np.ndarray:
+    return -np.logaddexp(-x, 0)
+
+
+def relu6(x: np.ndarray) -> np.ndarray:
+    return np.clip(x, 0, 6)
+
+
+def hard_sigmoid(x: np.ndarray) -> np.ndarray:
+    return relu6(x + 3) / 6
+
+
+def hard_silu(x: np.ndarray) -> np.ndarray:
+    return x * hard_sigmoid(x)
+
+
 def each(fn: Callable[[float], float], x: np.ndarray) -> np.ndarray:
     """A function of Python's numbers, of every element in double precision."""
     return np.vectorize(fn, otypes=[np.float64])(np.asarray(x, np.float64)).astype(x.dtype)
@@ -338,3 +367,269 @@ def scan(
     if reverse:
         rows.reverse()
     return carry, tuple(np.stack(ys) for ys in zip(*rows, strict=True))
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def layer_norm(
+    x: np.ndarray, weight: np.ndarray | None = None, bias: np.ndarray | None = None, axes: int = 1, eps: float = 1e-5
+) -> np.ndarray:
+    """Over the last `axes` axes (Ba, Kiros, Hinton 2016)."""
+    over = tuple(range(-axes, 0))
+    y = (x - x.mean(over, keepdims=True)) / np.sqrt(x.var(over, keepdims=True) + eps)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def rms_norm(x: np.ndarray, weight: np.ndarray | None = None, axes: int = 1, eps: float = 1e-6) -> np.ndarray:
+    """Over the last `axes` axes (Zhang, Sennrich 2019)."""
+    y = x / np.sqrt(np.square(x).mean(tuple(range(-axes, 0)), keepdims=True) + eps)
+    return y if weight is None else y * weight
+
+
+def per_channel(v: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """A number for each channel of x (N, C, ...)."""
+    return v.reshape(-1, *[1] * (x.ndim - 2))
+
+
+def group_norm(
+    x: np.ndarray, groups: int, weight: np.ndarray | None = None, bias: np.ndarray | None = None, eps: float = 1e-5
+) -> np.ndarray:
+    """Over the channels of a group of x (N, C, ...) and all that follows (Wu, He 2018)."""
+    parts = x.reshape(x.shape[0], groups, -1)
+    parts = (parts - parts.mean(-1, keepdims=True)) / np.sqrt(parts.var(-1, keepdims=True) + eps)
+    y = parts.reshape(x.shape)
+    y = y if weight is None else y * per_channel(weight, x)
+    return y if bias is None else y + per_channel(bias, x)
+
+
+def batch_norm(
+    x: np.ndarray,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    weight: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
+    eps: float = 1e-5,
+) -> np.ndarray:
+    """x (N, C, ...) by the statistics of each channel (Ioffe, Szegedy 2015)."""
+    y = (x - per_channel(mean, x)) * per_channel(1 / np.sqrt(variance + eps), x)
+    y = y if weight is None else y * per_channel(weight, x)
+    return y if bias is None else y + per_channel(bias, x)
+
+
+def batch_norm_training(
+    x: np.ndarray,
+    mean: np.ndarray | None,
+    variance: np.ndarray | None,
+    weight: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """x (N, C, ...) by its own statistics, and the running mean and variance after it."""
+    axes = (0, *range(2, x.ndim))
+    own, biased = x.mean(axes), x.var(axes)
+    n = x.size // x.shape[1]
+    unbiased = biased * (n / (n - 1) if n > 1 else np.nan)
+    mean = own if mean is None else (1 - momentum) * mean + momentum * own
+    variance = unbiased if variance is None else (1 - momentum) * variance + momentum * unbiased
+    return batch_norm(x, own, biased, weight, bias, eps), mean, variance
+
+
+def cross_entropy(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    weight: np.ndarray | None = None,
+    reduction: str = "mean",
+    ignored: int | None = -100,
+    smoothing: float = 0.0,
+) -> np.ndarray:
+    """Logits (N, C, ...) or (C), labels (N, ...) of integers, of which the ignored ones count nothing; weight (C)."""
+    axis = min(logits.ndim - 1, 1)
+    scores = log_softmax(logits, axis)
+    real = labels != (-100 if ignored is None else ignored)
+    at = np.where(real, labels, 0)
+    loss = -np.take_along_axis(scores, np.expand_dims(at, axis), axis).squeeze(axis)
+    counts = real.astype(scores.dtype) if weight is None else real * weight[at]
+    loss = loss * counts
+    if smoothing:
+        of_class = 1 if weight is None else weight.reshape(-1, *[1] * (scores.ndim - axis - 1))
+        spread = -(scores * of_class).sum(axis) * real
+        loss = (1 - smoothing) * loss + smoothing / logits.shape[axis] * spread
+    if reduction == "none":
+        return loss
+    return loss.sum() if reduction == "sum" else loss.sum() / counts.sum()
+
+
+def attention(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    mask: np.ndarray | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> np.ndarray:
+    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F); zeros where nothing is seen."""
+    shared = q.shape[1] // k.shape[1]
+    if shared > 1:
+        k, v = np.repeat(k, shared, axis=1), np.repeat(v, shared, axis=1)
+    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    hidden = np.finfo(scores.dtype).min
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, hidden)
+    if mask is None:
+        return softmax(scores) @ v
+    scores = np.where(mask, scores, hidden) if mask.dtype == bool else np.maximum(scores + mask, hidden)
+    return (softmax(scores) * (scores > hidden)) @ v
+
+
+def dropout(x: np.ndarray, key: np.random.Generator, rate: float) -> np.ndarray:
+    """Zeros at random, the rest divided by 1 - rate."""
+    return np.where(key.random(x.shape) >= rate, x / x.dtype.type(1 - rate), x.dtype.type(0))
+
+
+# ---- recurrence ------------------------------------------------------------------------------------------------------
+
+
+def lstm(
+    x: np.ndarray,
+    h: np.ndarray,
+    c: np.ndarray,
+    w_ih: np.ndarray,
+    w_hh: np.ndarray,
+    b_ih: np.ndarray | None = None,
+    b_hh: np.ndarray | None = None,
+    w_hr: np.ndarray | None = None,
+    reverse: bool = False,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h, the
+    last c)."""
+    rows = []
+    given = x @ w_ih.T if b_ih is None else x @ w_ih.T + b_ih
+    for row in given[::-1] if reverse else given:
+        gates = row + h @ w_hh.T if b_hh is None else row + h @ w_hh.T + b_hh
+        i, f, g, o = np.split(gates, 4, axis=-1)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        h = h if w_hr is None else h @ w_hr.T
+        rows.append(h)
+    return np.stack(rows[::-1] if reverse else rows), h, c
+
+
+def gru(
+    x: np.ndarray,
+    h: np.ndarray,
+    w_ih: np.ndarray,
+    w_hh: np.ndarray,
+    b_ih: np.ndarray | None = None,
+    b_hh: np.ndarray | None = None,
+    reverse: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    """One layer (Cho et al. 2014): x (T, N, I), h (N, H), gates r, z, n -> (every h, the last h)."""
+    rows = []
+    given = x @ w_ih.T if b_ih is None else x @ w_ih.T + b_ih
+    for row in given[::-1] if reverse else given:
+        r, z, n = np.split(row, 3, axis=-1)
+        of_h = h @ w_hh.T if b_hh is None else h @ w_hh.T + b_hh
+        r_h, z_h, n_h = np.split(of_h, 3, axis=-1)
+        z = sigmoid(z + z_h)
+        n = np.tanh(n + sigmoid(r + r_h) * n_h)
+        h = (1 - z) * n + z * h
+        rows.append(h)
+    return np.stack(rows[::-1] if reverse else rows), h
+
+
+def rnn(
+    x: np.ndarray,
+    h: np.ndarray,
+    w_ih: np.ndarray,
+    w_hh: np.ndarray,
+    b_ih: np.ndarray | None = None,
+    b_hh: np.ndarray | None = None,
+    activation: str = "tanh",
+    reverse: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    """One layer (Elman 1990): x (T, N, I), h (N, H) -> (every h, the last h)."""
+    rows = []
+    given = x @ w_ih.T if b_ih is None else x @ w_ih.T + b_ih
+    for row in given[::-1] if reverse else given:
+        total = row + h @ w_hh.T if b_hh is None else row + h @ w_hh.T + b_hh
+        h = np.tanh(total) if activation == "tanh" else np.maximum(total, 0)
+        rows.append(h)
+    return np.stack(rows[::-1] if reverse else rows), h
+
+
+# ---- convolution and pooling of words --------------------------------------------------------------------------------
+
+
+def conv(
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int | tuple[int, int], ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+) -> np.ndarray:
+    """x (N, C, spatial...) with weight (O, C / groups, spatial...) and bias (O)."""
+    n = weight.ndim - 2
+    strides, pads, gaps = (v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation))
+    pads = tuple(p if isinstance(p, tuple) else (p, p) for p in pads)
+    y = convolution(x, weight, strides, pads, rhs_dilation=gaps, groups=groups)
+    return y if bias is None else y + bias.reshape(-1, *[1] * n)
+
+
+def conv_transpose(
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    output_padding: int | tuple[int, ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+) -> np.ndarray:
+    """The transpose of `conv` in its images: x (N, C, spatial...), weight (C, O / groups, spatial...), bias (O)."""
+    c, o, *taps = weight.shape
+    n = len(taps)
+    strides, pads, extra, gaps = (
+        v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, output_padding, dilation)
+    )
+    weight = weight.reshape(groups, c // groups, o, *taps).swapaxes(1, 2).reshape(groups * o, c // groups, *taps)
+    reach = [d * (k - 1) - p for k, d, p in zip(taps, gaps, pads, strict=True)]
+    around = [(r, r + e) for r, e in zip(reach, extra, strict=True)]
+    weight = np.flip(weight, tuple(range(2, n + 2)))
+    y = convolution(x, weight, (1,) * n, around, lhs_dilation=strides, rhs_dilation=gaps, groups=groups)
+    return y if bias is None else y + bias.reshape(-1, *[1] * n)
+
+
+def max_pool(
+    x: np.ndarray,
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[tuple[int, int], ...] | None = None,
+    dilation: tuple[int, ...] | None = None,
+) -> np.ndarray:
+    """The largest in each window over the last axes of x."""
+    n = len(window)
+    least = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
+    spread = pad(x, least, [(0, 0, 0)] * (x.ndim - n) + [(*p, 0) for p in padding or ((0, 0),) * n])
+    return windows(spread, window, stride, dilation or (1,) * n).max(axis=tuple(range(-n, 0)))
+
+
+def avg_pool(
+    x: np.ndarray,
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[tuple[int, int], ...] | None = None,
+    count_padding: bool = True,
+) -> np.ndarray:
+    """The mean of each window over the last axes of x, whose padding is zeros that count or not."""
+    n = len(window)
+
+    def total(values: np.ndarray) -> np.ndarray:
+        spread = pad(values, 0, [(0, 0, 0)] * (x.ndim - n) + [(*p, 0) for p in padding or ((0, 0),) * n])
+        return windows(spread, window, stride, (1,) * n).sum(axis=tuple(range(-n, 0)))
+
+    return total(x) / (math.prod(window) if count_padding else total(np.ones_like(x)))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 # ---- elementwise -----------------------------------------------------------------------------------------------------
 
@@ -32,6 +33,11 @@ def updated(x: torch.Tensor, index: Any, value: torch.Tensor) -> torch.Tensor:
     out = x.clone()
     out[index] = value
     return out
+
+
+def added(x: torch.Tensor, index: Sequence[torch.Tensor | None], value: torch.Tensor) -> torch.Tensor:
+    """A copy of `x` into which `value` is added at `index`, each time that a place occurs."""
+    return torch.ops.aten.index_put(x, index, value, True)
 
 
 def scatter_reduce(
@@ -95,9 +101,7 @@ def sort(operands: Sequence[torch.Tensor], dim: int, num_keys: int) -> tuple[tor
     return tuple(x.gather(dim, order) for x in operands)
 
 
-def top_k(
-    x: torch.Tensor, k: int, dim: int = -1, largest: bool = True
-) -> tuple[torch.Tensor, torch.Tensor]:
+def top_k(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
     """As torch.topk; of equal values the first ones."""
     values, order = torch.sort(x, dim=dim, descending=largest, stable=True)
     return values.narrow(dim, 0, k), order.narrow(dim, 0, k)
@@ -193,3 +197,147 @@ def scan(
     if reverse:
         rows.reverse()
     return carry, tuple(torch.stack(ys) for ys in zip(*rows, strict=True))
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def max_pool(
+    x: torch.Tensor,
+    window: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int] | None = None,
+) -> torch.Tensor:
+    """The largest in each window over the last axes of x."""
+    n = len(window)
+    least = -torch.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
+    spread = pad(x, least, [(0, 0, 0)] * (x.ndim - n) + [(*p, 0) for p in padding])
+    return windows(spread, x.ndim - n, window, stride, dilation or [1] * n).amax(dim=tuple(range(-n, 0)))
+
+
+def avg_pool(
+    x: torch.Tensor,
+    window: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    count_padding: bool = True,
+) -> torch.Tensor:
+    """The mean of each window over the last axes of x, whose padding is zeros that count or not."""
+    n, lead = len(window), [(0, 0, 0)] * (x.ndim - len(window))
+
+    def seen(values: torch.Tensor) -> torch.Tensor:
+        spread = pad(values, 0, [*lead, *((*p, 0) for p in padding)])
+        return windows(spread, x.ndim - n, window, stride, [1] * n)
+
+    over = tuple(range(-n, 0))
+    if count_padding:
+        return seen(x).mean(dim=over)
+    return seen(x).sum(dim=over) / seen(torch.ones_like(x)).sum(dim=over)
+
+
+def batch_norm_training(
+    x: torch.Tensor,
+    mean: torch.Tensor | None,
+    variance: torch.Tensor | None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """x (N, C, ...) by its own statistics, and the running mean and variance after it."""
+    momentum = momentum if mean is not None else 1.0
+    mean = x.new_zeros(x.shape[1]) if mean is None else mean.detach().clone()
+    variance = x.new_ones(x.shape[1]) if variance is None else variance.detach().clone()
+    y = F.batch_norm(x, mean, variance, weight, bias, training=True, momentum=momentum, eps=eps)
+    return y, mean, variance
+
+
+def lstm(
+    x: torch.Tensor,
+    h: torch.Tensor,
+    c: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None = None,
+    b_hh: torch.Tensor | None = None,
+    w_hr: torch.Tensor | None = None,
+    reverse: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h, the
+    last c)."""
+    rows = []
+    given = x @ w_ih.T if b_ih is None else x @ w_ih.T + b_ih
+    for row in given.flip(0) if reverse else given:
+        gates = row + h @ w_hh.T if b_hh is None else row + h @ w_hh.T + b_hh
+        i, f, g, o = gates.chunk(4, dim=-1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        h = h if w_hr is None else h @ w_hr.T
+        rows.append(h)
+    return torch.stack(rows[::-1] if reverse else rows), h, c
+
+
+def gru(
+    x: torch.Tensor,
+    h: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None = None,
+    b_hh: torch.Tensor | None = None,
+    reverse: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One layer (Cho et al. 2014): x (T, N, I), h (N, H), gates r, z, n -> (every h, the last h)."""
+    rows = []
+    given = x @ w_ih.T if b_ih is None else x @ w_ih.T + b_ih
+    for row in given.flip(0) if reverse else given:
+        r, z, n = row.chunk(3, dim=-1)
+        of_h = h @ w_hh.T if b_hh is None else h @ w_hh.T + b_hh
+        r_h, z_h, n_h = of_h.chunk(3, dim=-1)
+        z = torch.sigmoid(z + z_h)
+        n = torch.tanh(n + torch.sigmoid(r + r_h) * n_h)
+        h = (1 - z) * n + z * h
+        rows.append(h)
+    return torch.stack(rows[::-1] if reverse else rows), h
+
+
+def rnn(
+    x: torch.Tensor,
+    h: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None = None,
+    b_hh: torch.Tensor | None = None,
+    activation: str = "tanh",
+    reverse: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One layer (Elman 1990): x (T, N, I), h (N, H) -> (every h, the last h)."""
+    rows = []
+    given = x @ w_ih.T if b_ih is None else x @ w_ih.T + b_ih
+    for row in given.flip(0) if reverse else given:
+        total = row + h @ w_hh.T if b_hh is None else row + h @ w_hh.T + b_hh
+        h = torch.tanh(total) if activation == "tanh" else F.relu(total)
+        rows.append(h)
+    return torch.stack(rows[::-1] if reverse else rows), h
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """F.scaled_dot_product_attention with a mask that is causal, too."""
+    if causal:
+        seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+        mask = mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, -torch.inf)
+    shared = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=shared)
+
+
+def dropout(x: torch.Tensor, key: torch.Generator, rate: float) -> torch.Tensor:
+    """Zeros at random, the rest divided by 1 - rate."""
+    kept = torch.rand(x.shape, generator=key, device=x.device) >= rate
+    return torch.where(kept, x / (1 - rate), 0)
