@@ -194,8 +194,7 @@ def slice_update(x: tf.Tensor, update: tf.Tensor, start: Sequence[Any], step: Se
 def window(x: tf.Tensor, start: Sequence[Any], sizes: Sequence[int]) -> list[tf.Tensor]:
     """Where a window begins, moved so that it fits."""
     return [
-        tf.clip_by_value(tf.cast(at, tf.int32), 0, n - size)
-        for at, n, size in zip(start, x.shape, sizes, strict=True)
+        tf.clip_by_value(tf.cast(at, tf.int32), 0, n - size) for at, n, size in zip(start, x.shape, sizes, strict=True)
     ]
 
 
@@ -287,9 +286,7 @@ def index(x: tf.Tensor, indices: Sequence[tf.Tensor | None]) -> tf.Tensor:
     return tf.transpose(out, [*range(k, k + before), *range(k), *range(k + before, k + len(rest))])
 
 
-def index_update(
-    x: tf.Tensor, indices: Sequence[tf.Tensor | None], values: tf.Tensor, mode: str = "set"
-) -> tf.Tensor:
+def index_update(x: tf.Tensor, indices: Sequence[tf.Tensor | None], values: tf.Tensor, mode: str = "set") -> tf.Tensor:
     """`x` after `x[indices] = values`, or `+=` of every one of them."""
     axes = [a for a, i in enumerate(indices) if i is not None]
     rest = [a for a in range(len(x.shape)) if a not in axes]
@@ -508,7 +505,9 @@ def group_norm(
 ) -> tf.Tensor:
     """Over the channels of a group of x (N, C, ...) and all that follows (Wu, He 2018)."""
     parts = tf.reshape(x, [x.shape[0], groups, -1])
-    parts = (parts - tf.reduce_mean(parts, -1, keepdims=True)) / tf.sqrt(tf.math.reduce_variance(parts, -1, keepdims=True) + eps)
+    parts = (parts - tf.reduce_mean(parts, -1, keepdims=True)) / tf.sqrt(
+        tf.math.reduce_variance(parts, -1, keepdims=True) + eps
+    )
     y = tf.reshape(parts, x.shape)
     y = y if weight is None else y * per_channel(weight, x)
     return y if bias is None else y + per_channel(bias, x)
@@ -612,7 +611,11 @@ def lstm(
     rows = []
     given = tf.matmul(x, w_ih, transpose_b=True) if b_ih is None else tf.matmul(x, w_ih, transpose_b=True) + b_ih
     for row in tf.unstack(given[::-1] if reverse else given):
-        gates = row + tf.matmul(h, w_hh, transpose_b=True) if b_hh is None else row + tf.matmul(h, w_hh, transpose_b=True) + b_hh
+        gates = (
+            row + tf.matmul(h, w_hh, transpose_b=True)
+            if b_hh is None
+            else row + tf.matmul(h, w_hh, transpose_b=True) + b_hh
+        )
         i, f, g, o = tf.split(gates, 4, axis=-1)
         c = tf.sigmoid(f) * c + tf.sigmoid(i) * tf.tanh(g)
         h = tf.sigmoid(o) * tf.tanh(c)
@@ -658,7 +661,11 @@ def rnn(
     rows = []
     given = tf.matmul(x, w_ih, transpose_b=True) if b_ih is None else tf.matmul(x, w_ih, transpose_b=True) + b_ih
     for row in tf.unstack(given[::-1] if reverse else given):
-        total = row + tf.matmul(h, w_hh, transpose_b=True) if b_hh is None else row + tf.matmul(h, w_hh, transpose_b=True) + b_hh
+        total = (
+            row + tf.matmul(h, w_hh, transpose_b=True)
+            if b_hh is None
+            else row + tf.matmul(h, w_hh, transpose_b=True) + b_hh
+        )
         h = tf.tanh(total) if activation == "tanh" else tf.nn.relu(total)
         rows.append(h)
     return tf.stack(rows[::-1] if reverse else rows), h
