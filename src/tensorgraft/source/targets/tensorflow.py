@@ -764,6 +764,7 @@ WORDS: dict[str, Rule] = {
     "hard_silu": "x * tf.nn.relu6(x + 3) / 6",
     "embedding": _embedding,
     "stop_gradient": "tf.stop_gradient(x)",
+    "conv_channels_last": _through(worded.conv_channels_last, _AS_FLOAT32),
     "index": _index,
     "index_update": "index_update(x, indices, values, mode=mode)",
     "arange": lambda w, start, stop, step, dtype: _arange(w, start, stop, step, dtype),
