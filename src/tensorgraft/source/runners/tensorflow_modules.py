@@ -35,7 +35,9 @@ def main() -> None:
         if hasattr(module, "load_weights"):
             program = module.load_weights(weights)  # as it is before its buffers are written
             for k, v in module.named(program).items():
-                (parameters if v.trainable else state)[k] = getattr(v, "value", v) if not isinstance(v, tf.Variable) else v
+                (parameters if v.trainable else state)[k] = (
+                    getattr(v, "value", v) if not isinstance(v, tf.Variable) else v
+                )
         elif isinstance(program, type):
             program = program()
         with tf.GradientTape() as tape:

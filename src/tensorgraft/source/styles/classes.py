@@ -170,7 +170,9 @@ class Classes(Style):
         if node.is_list:
             return self.listed([self.element(n, scope) for n in _filled(node)], node)
         if self.dictionaries:
-            return ast.Dict([literal(k) for k in node.children], [self.element(n, scope) for n in node.children.values()])
+            return ast.Dict(
+                [literal(k) for k in node.children], [self.element(n, scope) for n in node.children.values()]
+            )
         return name(self.holder)
 
     def listed(self, parts: list[ast.expr], node: Node) -> ast.expr:
@@ -265,7 +267,9 @@ class Classes(Style):
         if node.invoke is not None or node.parameter is not None or self.dictionaries:
             return lines
         for key, child in node.children.items():
-            inner = ast.Subscript(at, ast.Constant(int(key))) if node.is_list else ast.Attribute(at, self.attribute(key))
+            inner = (
+                ast.Subscript(at, ast.Constant(int(key))) if node.is_list else ast.Attribute(at, self.attribute(key))
+            )
             lines += self.later(inner, child) if node.is_list else self.declared(inner, child)
         return lines
 
@@ -305,7 +309,11 @@ class Classes(Style):
         assert v is not None
         if self.is_random(node):
             return "normal"
-        return "ones" if v.ndim == 1 and v.dtype.kind in "fV" and node.path[-1] in ("weight", "scale", "running_var") else "zeros"
+        return (
+            "ones"
+            if v.ndim == 1 and v.dtype.kind in "fV" and node.path[-1] in ("weight", "scale", "running_var")
+            else "zeros"
+        )
 
     # ---- names of checkpoints --------------------------------------------------------------------------------------------
 

@@ -194,5 +194,3 @@ def save_weights(model: {model.name}, path: str) -> None:
     save_file({{name: np.asarray(v[...]) for name, v in named(model).items()}}, path)
 '''.strip(),
         ]
-
-

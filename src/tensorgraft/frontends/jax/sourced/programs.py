@@ -407,7 +407,11 @@ def _held_around(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
 def _if_held(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
     if isinstance(value, types.ModuleType | type):
         return
-    if models.is_module(value) or isinstance(value, jax.Array) or (isinstance(value, dict | list | tuple) and any(isinstance(x, jax.Array) for x in jax.tree.leaves(value))):
+    if (
+        models.is_module(value)
+        or isinstance(value, jax.Array)
+        or (isinstance(value, dict | list | tuple) and any(isinstance(x, jax.Array) for x in jax.tree.leaves(value)))
+    ):
         yield name, value
     elif isinstance(value, types.FunctionType | functools.partial | types.MethodType) and depth:
         yield from _held_around(value, depth - 1)
