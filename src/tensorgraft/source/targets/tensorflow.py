@@ -41,7 +41,7 @@ def _through(template: Rule, table: dict[np.dtype, np.dtype]) -> Rule:
                 k: w.fill("tf.cast(x, wide)", x=v, wide=wide) if isinstance(v, Var) and v.dtype == dtype else v
                 for k, v in arguments.items()
             }
-        said = w.fill(template, **arguments) if isinstance(template, str) else template(w, **arguments)
+        said = w.fill(template, **rules.told(arguments)) if isinstance(template, str) else template(w, **arguments)
         outcome = w.call_outcome()
         if wide is None or (isinstance(outcome, Var) and outcome.dtype != dtype):
             return said

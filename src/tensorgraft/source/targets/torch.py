@@ -70,6 +70,7 @@ def _in_float32(template: str, kinds: Any = _NARROW) -> Rule:
     """Of which PyTorch has no kernel for 16-bit floats on the CPU, or a rough one."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
+        arguments = rules.told(arguments)
         dtype = next(v.dtype for v in arguments.values() if isinstance(v, Var))
         if dtype not in kinds:
             return w.fill(template, **arguments)
