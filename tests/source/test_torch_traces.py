@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from tests.source.replay import replay, run, value
 from torch import nn
 
-
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.sourced.tracing import trace_module
 from tensorgraft.hub import registry
@@ -332,7 +331,7 @@ def test_random_numbers_come_from_a_key() -> None:
         assert not frame.left
         assert [name for name, _ in frame.arguments] == ["input", "key"]
     assert [s.method for s in steps(frames[0])] == ["dropout"]  # which is not split where it is used once
-    assert methods(trace).count("split_key") == 3
+    assert methods(trace).count("split_key") == 4
     got, _ = replay(trace, np.ones((100, 3), np.float32))
     assert got.std() > 0.5
     assert trace_module(Noisy().eval(), (torch.ones(2, 3),)).key is not None

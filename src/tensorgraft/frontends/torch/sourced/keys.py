@@ -1,4 +1,4 @@
-"""Keys of random numbers: who draws last needs no split."""
+"""Keys of random numbers: who draws once needs no split."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from tensorgraft.source.trace import Frame, Step, Trace, steps
 
 
 def join_keys(trace: Trace) -> None:
-    """Use a key itself where nothing else comes of it than the one that is split off."""
+    """Use a key itself where nothing else comes of it than the one that is split off. (That of the last of several draws
+    is split, too: calls that are alike stay alike.)"""
     used = {v for step in steps(trace.root) for v in variables([step.args, step.kwargs])}
+    rests = {step.outcome[0] for step in steps(trace.root) if step.method == "split_key"}
     same: dict[Var, Var] = {}
     for step in steps(trace.root):
-        if step.method == "split_key" and step.outcome[0] not in used:
+        if step.method == "split_key" and step.outcome[0] not in used and step.args[0] not in rests:
             same[step.outcome[1]] = step.args[0]
     if same:
         _replace(trace.root, same)

@@ -14,7 +14,9 @@ Tensor = torch.Tensor
 Layer = torch.nn.MultiheadAttention
 
 
-def is_plain(module: torch.nn.Module, query: Any = None, key: Any = None, value: Any = None, *_: Any, **__: Any) -> bool:
+def is_plain(
+    module: torch.nn.Module, query: Any = None, key: Any = None, value: Any = None, *_: Any, **__: Any
+) -> bool:
     """It is a layer of PyTorch, with nothing added to keys and values, and called with samples."""
     return (
         type(module) is Layer
