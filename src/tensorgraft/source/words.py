@@ -44,7 +44,10 @@ def getitem(xp: Any, x: Array, index: tuple[Any, ...]) -> Array:
         index = (*index, Ellipsis)
     at = index.index(Ellipsis)
     index = (*index[:at], *[slice(None)] * (len(shape) - taken), *index[at + 1 :])
-    start, stop, step, new = [], [], [], []
+    start: list[int] = []
+    stop: list[int] = []
+    step: list[int] = []
+    new: list[int] = []
     for i in index:
         if i is None:
             new.append(1)
