@@ -135,6 +135,13 @@ def _einsum(d: Draw) -> tuple[Any, ...]:
     )
 
 
+def _resized(d: Draw) -> tuple[Any, ...]:
+    n = d.int(1, 2)
+    method = d.one_of(("nearest", "linear", *(["cubic"] if n == 2 else [])))
+    x = d.array((d.int(1, 2), 2, *(d.int(2, 5) for _ in range(n))))
+    return x, tuple(d.int(2, 9) for _ in range(n)), method, method != "nearest" and d.flag()
+
+
 CASES: dict[str, Operands] = {
     "getitem": _getitem,
     "flatten": lambda d: (x := d.array(d.shape(2, smallest=1)), d.int(0, x.ndim - 2), -1),
@@ -148,7 +155,7 @@ CASES: dict[str, Operands] = {
     "conv": _conv,
     "conv_transpose": _conv_transpose,
     "einsum": _einsum,
-    "embedding": lambda d: (x := d.array((d.int(1, 4), 3)), d.indices(x.shape[0], d.shape(1, 2))),
+    "embedding": lambda d: (x := d.array((d.int(1, 4), 3)), d.indices(x.shape[0], d.shape(1, 2)), d.one_of((None, 0))),
     "layer_norm": _norm,
     "rms_norm": lambda d: (lambda x, w, b, axes, eps: (x, w, axes, eps))(*_norm(d)),
     "group_norm": _groups,
@@ -157,6 +164,7 @@ CASES: dict[str, Operands] = {
     **dict.fromkeys(("relu", "silu", "leaky_relu", "elu", "selu", "mish", "log_sigmoid", "relu6"), _one),
     **dict.fromkeys(("hard_sigmoid", "hard_silu", "stop_gradient"), _one),
     "gelu": lambda d: (d.array(), d.flag()),
+    "resize": _resized,
     "max_pool": _pool,
     "avg_pool": lambda d: (*_pool(d), d.flag()),
     "cross_entropy": _losses,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from tensorgraft.source.checking import Row
 from tensorgraft.source.expanding import expand
 from tensorgraft.source.framewise import simplify
 from tensorgraft.source.functions import functions_of
+from tensorgraft.source.merging import merge
 from tensorgraft.source.program import Group, Program, trace_at_sizes
 from tensorgraft.source.styles import style_of
 from tensorgraft.source.targets import Target
@@ -21,6 +23,7 @@ from tensorgraft.source.targets import target as target_of
 from tensorgraft.source.tidying import tidy
 from tensorgraft.source.trace import Trace
 from tensorgraft.source.weights import replace_file, write_weights
+from tensorgraft.source.writing import SizeError, UnsettledError
 
 
 @dataclass
@@ -110,14 +113,28 @@ def source(
         simplify(trace)
 
     sized = trace_at_sizes(read, args, kwargs, dynamic, prepare)
-    trace = sized.trace
-    tidy(trace)
-    stateful, random = bool(trace.written), trace.key is not None
-    form.prepare(trace)
-    functions = functions_of(trace, sized.count, form.modules(), text.names_of(target))
-    header = f"{trace.name}: {read.origin}, written for {target.title} by tensorgraft."
-    formed = form(target, trace, functions)
-    written = text.write(trace, functions, formed, header)
+    apart: set[str] = set()
+    while True:
+        trace = merge(sized.traces)
+        tidy(trace)
+        stateful, random = bool(trace.written), trace.key is not None
+        form.prepare(trace)
+        functions = functions_of(trace, len(sized.traces), form.modules(), text.names_of(target), apart)
+        formed = form(target, trace, functions)
+        header = f"{trace.name}: {read.origin}, written for {target.title} by tensorgraft."
+        try:
+            written = text.write(trace, functions, formed, header)
+            break
+        except (UnsettledError, SizeError) as error:
+            if isinstance(error, UnsettledError) and error.method not in apart:
+                apart.add(error.method)
+                continue
+            # a number for which there is no expression: lengths stay as they are, then batches, too
+            lengths = {g for g, group in enumerate(sized.groups) if group.tried and group.title != "batch"}
+            fixed = lengths or {g for g, group in enumerate(sized.groups) if group.tried}
+            if not fixed:
+                raise
+            sized.without(fixed, str(error))
     report = Report(trace.name, onto, written.count("\n"), len(formed.written(functions)), sized.groups)
     result = Source(written, trace.weights, report, functions[-1].name)
     if check:
@@ -126,7 +143,8 @@ def source(
             if group.tried:
                 size = group.tried[-1] + 1 if group.title == "batch" else group.tried[0]
                 examples.append((f"{group.title} of {size}", *sized.arguments({g: size})))
-        report.rows = _compared(result, target, read, examples, stateful, not random)
+        runs = dataclasses.replace(target, runner=formed.runner or target.runner)
+        report.rows = _compared(result, runs, read, examples, stateful, not random)
     return result
 
 

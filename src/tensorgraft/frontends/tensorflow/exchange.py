@@ -76,6 +76,12 @@ def assign_variables(handles: Sequence[tf.Tensor], values: Sequence[tf.Tensor], 
     execute.execute(assigning, 0, [*handles, *values], _IN_THIS_THREAD, context.context())
 
 
+def in_dtype_of(handle: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """A value in the dtype of the variable that it is for: quantised ones are plain integers elsewhere."""
+    dtype = tf.as_dtype(handle._handle_data.shape_and_type[0].dtype)
+    return tf.bitcast(x, dtype) if dtype.is_quantized and dtype != x.dtype else x
+
+
 def assigning(dtypes: tuple[tf.DType, ...]) -> bytes:
     """What TensorFlow calls the function that writes variables of these dtypes."""
     known = _assigning_functions

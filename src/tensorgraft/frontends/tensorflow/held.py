@@ -69,7 +69,7 @@ class VariableGroup:
         said = [_said_of(h) for h in handles]
         self._dtypes = tuple(x.dtype for x in said)
         shapes = [tf.TensorShape(x.shape) for x in said]
-        self._writers: dict[tuple[int, ...], tuple[bytes, list[tf.Tensor], list[_Held]]] = {}
+        self._writers: dict[tuple[int, ...], _Writer] = {}
         # what they all look like, where that cannot change
         self.look = (self._dtypes, *map(tuple, shapes)) if all(s.is_fully_defined() for s in shapes) else None
 
@@ -102,6 +102,10 @@ class VariableGroup:
         assign_variables(handles, tensors, function)
         for held, tensor, address, shape, array in zip(written, tensors, *marks_of(tensors), arrays, strict=True):
             held.tensor, held.address, held.shape, held.array = tensor, address, shape, array
+
+
+# TensorFlow's function, the variables, what is known of them, which are quantised
+_Writer = tuple[bytes, list[tf.Tensor], list[_Held], list[tuple[int, tf.DType]]]
 
 
 @functools.cache

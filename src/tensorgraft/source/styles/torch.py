@@ -36,7 +36,7 @@ class TorchModules(Classes):
 
     @classmethod
     def modules(cls) -> ModuleForms:
-        return ModuleForms(TORCH, rows=True, reassigned=True)
+        return ModuleForms(TORCH, rows=True, reassigned=True, recurrent={"LSTM": "nn.LSTM", "GRU": "nn.GRU"})
 
     def assignment(self, writer: FunctionWriter, call: Step) -> ast.stmt:
         old, new = call.args
@@ -51,13 +51,7 @@ class TorchModules(Classes):
         shape = self.shape(node, scope)
         size = shape if v.ndim else [ast.Tuple([])]
         dtype = None if v.dtype.name == "float32" else name(self.target.dtype(v.dtype))
-        maker = (
-            "zeros"
-            if (v.ndim < 2 and "bias" in node.path[-1]) or v.dtype.kind not in "fcV"
-            else "ones"
-            if v.ndim < 2
-            else "randn"
-        )
+        maker = {"normal": "randn"}.get(kind := self.initial_kind(node), kind)
         made: ast.expr = ast.Call(name(f"torch.{maker}"), size, [] if dtype is None else [ast.keyword("dtype", dtype)])
         return fill("0.02 * x", x=made) if maker == "randn" else made
 

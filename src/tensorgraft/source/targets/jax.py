@@ -402,7 +402,7 @@ WORDS: dict[str, Rule] = {
 
 TARGET = Target(
     name="jax",
-    imports={"math": "import math", "jax": "import jax", "jnp": "import jax.numpy as jnp"},
+    imports={"np": "import numpy as np", "math": "import math", "jax": "import jax", "jnp": "import jax.numpy as jnp"},
     words=WORDS,
     dtype=_dtype,
     array="jax.Array",

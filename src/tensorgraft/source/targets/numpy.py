@@ -449,6 +449,9 @@ def _drawn(w: Writing, template: str, key: Any, shape: Any, dtype: np.dtype) -> 
 
 TARGET = Target(
     name="numpy",
+    title="NumPy",
+    runner="numpy",
+    trains=False,
     imports={
         "Any": "from typing import Any",
         "Callable": "from collections.abc import Callable",

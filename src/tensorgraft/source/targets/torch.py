@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, rules, torch_words, worded
+from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, rules, worded
 from tensorgraft.source.targets.helpers import torch as helpers
 
 _NARROW = (dtypes.float16, dtypes.bfloat16)
@@ -581,6 +581,13 @@ def _attend(
     )  # fmt: skip
 
 
+def _resize(w: Writing, x: Var, size: Any, method: str = "nearest", corners: bool = False) -> ast.expr:
+    linear = {1: "linear", 2: "bilinear", 3: "trilinear"}
+    mode = {"nearest": None, "linear": linear[len(size)], "cubic": "bicubic"}[method]
+    return w.fill("F.interpolate(x, size=size, mode=mode, align_corners=corners)", x=x, size=tuple(size), mode=mode,
+                  corners=corners or None)  # fmt: skip
+
+
 def _index(w: Writing, x: Var, indices: Any) -> ast.expr:
     return rules.indexed(w, x, [slice(None) if i is None else _long(w, i) for i in indices])
 
@@ -634,7 +641,6 @@ def _scan(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: boo
 
 
 WORDS: dict[str, Rule] = {
-    **torch_words.WORDS,
     **rules.infix(),
     # elementwise
     **{name: f"torch.{name}(x)" for name in (
@@ -799,6 +805,7 @@ WORDS: dict[str, Rule] = {
     "leaky_relu": "F.leaky_relu(x, negative_slope=slope)",
     "elu": "F.elu(x, alpha=alpha)",
     "conv_transpose": _conv_transpose,
+    "resize": _resize,
     "max_pool": _pool("max"),
     "avg_pool": _pool("avg"),
     "layer_norm": _normalised("layer_norm", 1e-5),
@@ -809,7 +816,8 @@ WORDS: dict[str, Rule] = {
     "cross_entropy": _cross_entropy,
     **{name: worded.called(name, name) for name in ("lstm", "gru", "rnn")},
     "attend": _attend,
-    "dropout": "dropout(x, key, rate)",
+    "dropout": lambda w, x, key, rate: w.fill(
+        "F.dropout(x, rate)" if key is None else "dropout(x, key, rate)", x=x, key=key, rate=rate),
     "flatten": lambda w, x, start=0, end=-1: w.fill("x.flatten(start, end)" if end != -1 else "x.flatten(start)" if start
                                                     else "x.flatten()", x=x, start=start, end=end),
     "index": _index,

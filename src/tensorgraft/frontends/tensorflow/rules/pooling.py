@@ -87,7 +87,9 @@ def max_pool_grad(
         inside = inside_of(xp.shape(x), at, out, strides, around)
         if best is not None:
             better = xp.greater(seen, best)
-            if nothing is not None and (first := nothing & inside).any():  # integers have nothing below what they may be
+            if (
+                nothing is not None and (first := nothing & inside).any()
+            ):  # integers have nothing below what they may be
                 better = xp.logical_or(better, xp.asarray(first))
             which = xp.where(better, k, which)
         best = seen if best is None else xp.where(better, seen, best)
