@@ -86,7 +86,7 @@ class Equinox(_JaxClasses):
                 kind = node.invoke.function.name
             else:
                 kind = "jax.Array" if node.parameter is not None else "list" if node.is_list else "dict"
-            lines.append(f"    {key}: {kind}")
+            lines.append(f"    {self.attribute(key)}: {kind}")
         return lines
 
     def loading(self, trace: Trace) -> list[str]:
