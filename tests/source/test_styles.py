@@ -141,7 +141,9 @@ def test_torch_writes_state_in_place_and_holds_what_is_not_called() -> None:
 
 
 def test_torch_modules_in_a_row() -> None:
-    net = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.25), nn.Tanh(), Scaled(nn.Linear(6, 2), nn.ReLU(), nn.Linear(6, 2)))
+    net = nn.Sequential(
+        nn.Linear(4, 6), nn.Dropout(0.25), nn.Tanh(), Scaled(nn.Linear(6, 2), nn.ReLU(), nn.Linear(6, 2))
+    )
     s = source(net.train(), torch.randn(3, 4), onto="torch", check=False)
     classes = structure(s)
     assert ast.unparse(classes["Sequential"].bases[0]) == "nn.Sequential" == ast.unparse(classes["Scaled"].bases[0])

@@ -103,8 +103,7 @@ class Classes(Style):
 
     def clashes(self) -> bool:
         def inside(node: Node) -> bool:
-            return any(self.attribute(k) != k or inside(n) 
-                       for k, n in node.children.items() if not k.isdigit())
+            return any(self.attribute(k) != k or inside(n) for k, n in node.children.items() if not k.isdigit())
 
         return any(map(inside, self.trees.values()))
 
@@ -174,7 +173,9 @@ class Classes(Style):
         if node.is_list:
             return self.listed([self.element(n, scope) for n in filled(node)], node)
         if self.dictionaries:
-            return ast.Dict([literal(k) for k in node.children], [self.element(n, scope) for n in node.children.values()])
+            return ast.Dict(
+                [literal(k) for k in node.children], [self.element(n, scope) for n in node.children.values()]
+            )
         return name(self.holder)
 
     def listed(self, parts: list[ast.expr], node: Node) -> ast.expr:
@@ -195,7 +196,7 @@ class Classes(Style):
             return scope[x.name] if scope is not None else ast.Name(x.name)
         if isinstance(x, Multiple):
             size = self.value(x.size, scope)
-            if isinstance(size, ast.Constant):
+            if isinstance(size, ast.Constant) and isinstance(size.value, int):
                 return literal(x.times * size.value)
             return fill("times * size", times=literal(x.times), size=size)
         if isinstance(x, tuple):
@@ -269,7 +270,9 @@ class Classes(Style):
         if node.invoke is not None or node.parameter is not None or self.dictionaries:
             return lines
         for key, child in node.children.items():
-            inner = ast.Subscript(at, ast.Constant(int(key))) if node.is_list else ast.Attribute(at, self.attribute(key))
+            inner = (
+                ast.Subscript(at, ast.Constant(int(key))) if node.is_list else ast.Attribute(at, self.attribute(key))
+            )
             lines += self.later(inner, child) if node.is_list else self.declared(inner, child)
         return lines
 
@@ -309,7 +312,11 @@ class Classes(Style):
         assert v is not None
         if self.is_random(node):
             return "normal"
-        return "ones" if v.ndim == 1 and v.dtype.kind in "fV" and node.path[-1] in ("weight", "scale", "running_var") else "zeros"
+        return (
+            "ones"
+            if v.ndim == 1 and v.dtype.kind in "fV" and node.path[-1] in ("weight", "scale", "running_var")
+            else "zeros"
+        )
 
     # ---- names of checkpoints --------------------------------------------------------------------------------------------
 

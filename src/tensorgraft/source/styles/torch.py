@@ -51,7 +51,7 @@ class TorchModules(Classes):
         v = node.parameter
         assert v is not None
         shape = self.shape(node, scope)
-        size = shape if v.ndim else [ast.Tuple([])]
+        size: list[ast.expr] = shape if v.ndim else [ast.Tuple([])]
         dtype = None if v.dtype.name == "float32" else name(self.target.dtype(v.dtype))
         maker = {"normal": "randn"}.get(kind := self.initial_kind(node), kind)
         made: ast.expr = ast.Call(name(f"torch.{maker}"), size, [] if dtype is None else [ast.keyword("dtype", dtype)])
