@@ -173,7 +173,7 @@ def test_wrong_arguments():
         source(nn.ReLU(), torch.ones(2), onto="mxnet")
     with pytest.raises(ValueError, match="style"):
         source(nn.ReLU(), torch.ones(2), onto="jax", style="classes")
-    with pytest.raises(TypeError, match="tg.source takes"):
+    with pytest.raises(TypeError, match=r"tg\.source takes"):
         source(3, onto="jax")
 
 
@@ -186,7 +186,7 @@ def test_the_check_that_is_written_fails_for_another_file(tmp_path):
     assert subprocess.run(run, cwd=tmp_path, capture_output=True).returncode == 1
 
 
-# ---- sizes -------------------------------------------------------------------------------------------------------------
+# ---- sizes -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

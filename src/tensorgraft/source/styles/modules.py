@@ -71,7 +71,7 @@ class ModuleForms:
                     self.belongs(v, frame.path) for v in used
                 )
         self.own[frame] = found
-        if self.rows and frame.is_module and frame.kind == "Sequential" and self.in_a_row(frame):
+        if self.rows and frame.is_module and self.in_a_row(frame):
             self.chained.add(frame)
             self.members.update(c for c in frame.calls if isinstance(c, Frame))
         return found
@@ -83,7 +83,7 @@ class ModuleForms:
         for call in frame.calls:
             if not isinstance(call, Frame) or not call.is_module or not isinstance(call.result, Var) or call.left:
                 return False
-            head, _, name = call.path.rpartition(".")
+            head, _, name = call.path.rpartition(".")  # numbers are names of modules in an nn.Sequential alone
             if head != frame.path or not name.isdigit() or int(name) <= place:
                 return False
             place = int(name)

@@ -111,8 +111,7 @@ class Keras(TensorFlowModules):
     holder = "keras.layers.Layer()"
     variable, module = "keras.Variable", "keras.layers.Layer"
     clashing = frozenset(
-        "input output losses metrics weights variables name dtype path build call trainable layers inputs outputs "
-        "loss optimizer compute_dtype built quantize summary save fit predict evaluate compile".split()
+        ["input", "output", "losses", "metrics", "weights", "variables", "name", "dtype", "path", "build", "call", "trainable", "layers", "inputs", "outputs", "loss", "optimizer", "compute_dtype", "built", "quantize", "summary", "save", "fit", "predict", "evaluate", "compile"]
     )
 
     def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
