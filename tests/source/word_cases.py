@@ -44,7 +44,13 @@ def _conv_transpose(d: Draw) -> tuple[Any, ...]:
 
 def _norm(d: Draw) -> tuple[Any, ...]:
     shape, axes = d.shape(2, 3, smallest=2), d.int(1, 2)
-    return d.array(shape), d.one_of((None, d.array(shape[-axes:]))), d.one_of((None, d.array(shape[-axes:]))), axes, 1e-3
+    return (
+        d.array(shape),
+        d.one_of((None, d.array(shape[-axes:]))),
+        d.one_of((None, d.array(shape[-axes:]))),
+        axes,
+        1e-3,
+    )
 
 
 def _groups(d: Draw) -> tuple[Any, ...]:
@@ -95,7 +101,9 @@ def _attend(d: Draw) -> tuple[Any, ...]:
 
 def _getitem(d: Draw) -> tuple[Any, ...]:
     x = d.array((d.int(3, 4), d.int(3, 4), d.int(3, 4)))
-    return x, d.one_of(((0,), (slice(None), 1), (Ellipsis, slice(1, None, 2)), (None, 2, slice(0, 2)), (-1, Ellipsis, None)))
+    return x, d.one_of(
+        ((0,), (slice(None), 1), (Ellipsis, slice(1, None, 2)), (None, 2, slice(0, 2)), (-1, Ellipsis, None))
+    )
 
 
 def _indexed(d: Draw) -> tuple[Any, ...]:
@@ -127,18 +135,27 @@ def _einsum(d: Draw) -> tuple[Any, ...]:
     )
 
 
+def _resized(d: Draw) -> tuple[Any, ...]:
+    n = d.int(1, 2)
+    method = d.one_of(("nearest", "linear", *(["cubic"] if n == 2 else [])))
+    x = d.array((d.int(1, 2), 2, *(d.int(2, 5) for _ in range(n))))
+    return x, tuple(d.int(2, 9) for _ in range(n)), method, method != "nearest" and d.flag()
+
+
 CASES: dict[str, Operands] = {
     "getitem": _getitem,
     "flatten": lambda d: (x := d.array(d.shape(2, smallest=1)), d.int(0, x.ndim - 2), -1),
     "index": _indexed,
     "index_update": _index_updated("set"),
     "index_update add": _index_updated("add"),
-    "arange": lambda d: d.one_of(((0, 5, 1, dtypes.int64), (2, 9, 3, dtypes.int32), (0.5, 3.0, 0.5, d.dtype), (1, 4, 1, d.dtype))),
+    "arange": lambda d: d.one_of(
+        ((0, 5, 1, dtypes.int64), (2, 9, 3, dtypes.int32), (0.5, 3.0, 0.5, d.dtype), (1, 4, 1, d.dtype))
+    ),
     "linear": _linear,
     "conv": _conv,
     "conv_transpose": _conv_transpose,
     "einsum": _einsum,
-    "embedding": lambda d: (x := d.array((d.int(1, 4), 3)), d.indices(x.shape[0], d.shape(1, 2))),
+    "embedding": lambda d: (x := d.array((d.int(1, 4), 3)), d.indices(x.shape[0], d.shape(1, 2)), d.one_of((None, 0))),
     "layer_norm": _norm,
     "rms_norm": lambda d: (lambda x, w, b, axes, eps: (x, w, axes, eps))(*_norm(d)),
     "group_norm": _groups,
@@ -147,6 +164,7 @@ CASES: dict[str, Operands] = {
     **dict.fromkeys(("relu", "silu", "leaky_relu", "elu", "selu", "mish", "log_sigmoid", "relu6"), _one),
     **dict.fromkeys(("hard_sigmoid", "hard_silu", "stop_gradient"), _one),
     "gelu": lambda d: (d.array(), d.flag()),
+    "resize": _resized,
     "max_pool": _pool,
     "avg_pool": lambda d: (*_pool(d), d.flag()),
     "cross_entropy": _losses,

@@ -127,15 +127,22 @@ class Modules(Protocol):
 
 
 def functions_of(
-    trace: Trace, each: int, modules: Modules | None = None, taken: Collection[str] = ()
+    trace: Trace,
+    each: int,
+    modules: Modules | None = None,
+    taken: Collection[str] = (),
+    apart: Collection[str] = (),
 ) -> list[Function]:
     """The functions of a merged trace (of `each` traces), those that are called before those that call them; the last
-    one is the program. Their names are others than those that are `taken`. `modules`: for styles that write classes."""
-    return _Builder(trace, each, modules, taken).build()
+    one is the program. Their names are others than those that are `taken`. `modules`: for styles that write classes.
+    `apart`: operations whose numbers are the same in all calls of a function."""
+    return _Builder(trace, each, modules, taken, apart).build()
 
 
 class _Builder:
-    def __init__(self, trace: Trace, each: int, modules: Modules | None, taken: Collection[str]) -> None:
+    def __init__(
+        self, trace: Trace, each: int, modules: Modules | None, taken: Collection[str], apart: Collection[str]
+    ) -> None:
         self.trace, self.each, self.modules = trace, each, modules
         self.paths: dict[Var, list[Path]] = defaultdict(list)
         owned = {**trace.parameters, **trace.buffers}
@@ -148,6 +155,7 @@ class _Builder:
         self.buffers = set(trace.buffers.values())
         self.functions: list[Function] = []
         self.names = set(taken)
+        self.apart = apart
 
     def build(self) -> list[Function]:
         root = self.trace.root
@@ -168,7 +176,7 @@ class _Builder:
             groups: dict[Any, list[_Body]] = {}
             for frame in levels[level]:
                 body = self.body(frame)
-                groups.setdefault(body.key, []).append(body)
+                groups.setdefault(body.key(self.apart), []).append(body)
             for bodies in groups.values():
                 self.functions.append(self.function(bodies))
         for function in self.functions:
@@ -489,9 +497,9 @@ class _Body:
             and all(v.ndim for v in arrays)
         )
 
-    @property
-    def key(self) -> Any:
-        """Equal where bodies differ in numbers only."""
+    def key(self, apart: Collection[str]) -> Any:
+        """Equal where bodies differ in numbers only, and in those of the operations `apart` not even in these."""
+        exact = False
         number: dict[Var, Any] = {v: ("parameter", p) for v, p in self.parameters.items()}
         number |= {v: ("argument", i) for i, v in enumerate(self.inputs)}
 
@@ -513,6 +521,8 @@ class _Body:
             if isinstance(x, Block):
                 return ("block", of(x.parameters), tuple(map(call, x.calls)), of(x.result))
             if isinstance(x, int | float) and not isinstance(x, bool):
+                if exact:
+                    return getattr(x, "values", x)
                 return int if isinstance(x, int) else float
             if isinstance(x, np.ndarray):
                 return x.shape, x.dtype.name, x.tobytes()
@@ -521,7 +531,11 @@ class _Body:
         def call(c: Any) -> Any:
             if isinstance(c, Invoke):
                 return id(c.function), c.path, of(c.args), of(c.statics), of(c.outcome)
-            return c.method, of(c.args), of(c.kwargs), of(c.outcome)
+            nonlocal exact
+            exact = c.method in apart
+            arguments = of(c.args), of(c.kwargs)
+            exact = False
+            return c.method, *arguments, of(c.outcome)
 
         layer = self.layer and self.layer.callee
         return self.frame.kind, layer, tuple(self.names), tuple(map(of, self.inputs)), tuple(map(call, self.calls))

@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.hub.abstract import AbstractBackend
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.block import Block, Call, Var, leaves, variables
-from tensorgraft.hub.recorded.tracing import ProgramBackend
+from tensorgraft.hub.recorded.tracing import ProgramBackend, _mapped, _spec
 from tensorgraft.source.words import WORDS
 
 Number = bool | int | float | complex
@@ -161,6 +162,15 @@ def number_of(value: np.ndarray) -> Number:
     return value.item()
 
 
+def say(xp: ProgramBackend, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Record a word of `tensorgraft.source.words`."""
+    plain_args, plain_kwargs = _mapped(_spec, (args, kwargs))
+    return xp._append(name, args, kwargs, WORDS[name](_ABSTRACT, *plain_args, **plain_kwargs))
+
+
+_ABSTRACT = AbstractBackend()
+
+
 # ---- rewriting -----------------------------------------------------------------------------------------------------------
 
 
@@ -227,6 +237,8 @@ def rewrite(
                     continue
                 changed = changed or new is not None
                 after.append(call)
+                if call.method == "frame":  # a stand-in for what is in a frame: nobody looks into it
+                    continue
                 for v in variables(call.outcome):
                     state.maker[v] = call
         alive = live(after, replaced(results))

@@ -101,9 +101,7 @@ def different(got: np.ndarray, want: np.ndarray) -> str:
     return off
 
 
-def computed(
-    some: Sequence[Cell], wanted: Sequence[list[np.ndarray]], backend: str, compiled: bool
-) -> dict[int, str]:
+def computed(some: Sequence[Cell], wanted: Sequence[list[np.ndarray]], backend: str, compiled: bool) -> dict[int, str]:
     """What is wrong, by the cell's identity."""
     flats = [cell.sample.flat() for cell in some]
     arguments = [x for flat in flats for x, is_argument in flat if is_argument]
@@ -111,7 +109,9 @@ def computed(
     def call(*given: tf.Tensor) -> list[list[tf.Tensor]]:
         remaining = iter(given)
         return [
-            cell.sample.call([next(remaining) if is_argument else tf.constant(np.asarray(x)) for x, is_argument in flat])
+            cell.sample.call(
+                [next(remaining) if is_argument else tf.constant(np.asarray(x)) for x, is_argument in flat]
+            )
             for cell, flat in zip(some, flats, strict=True)
         ]
 
@@ -143,7 +143,7 @@ Found = tuple[int, dict[str, dict[str, str]]]  # how many cells TensorFlow has; 
 
 def checked(op: str, backends: Sequence[str], every: int = 1, compiled: bool = False) -> Found:
     """`every`: of so many cells one."""
-    judgements = [(cell, judged(cell)) for cell in list(cells(op))[::every]]
+    judgements = [(cell, judged(cell)) for cell in cells(op)[::every]]
     there: list[tuple[Cell, list[np.ndarray]]] = [(cell, want) for cell, want in judgements if want is not None]
     wrong: dict[str, dict[str, str]] = {backend: {} for backend in backends}
     for i in range(0, len(there), _TOGETHER):

@@ -219,8 +219,13 @@ def operations() -> list[str]:
     return sorted({*samples(), *PROGRAMS})
 
 
-def cells(op: str) -> Iterator[Cell]:
+def cells(op: str) -> list[Cell]:
     """Of an operation that has samples."""
+    with np.errstate(all="ignore"):  # numbers that a dtype has not
+        return list(_cells(op))
+
+
+def _cells(op: str) -> Iterator[Cell]:
     if op in PROGRAMS:
         for chosen in combinations(op):
             try:

@@ -16,7 +16,7 @@ Combination = Mapping[str, str]  # type attribute -> dtype
 
 
 def converted(x: Any, dtype: str, ordered: bool = False) -> np.ndarray:
-    """An array of nearly these numbers, which every dtype has. `ordered`: the greater stays the greater, where otherwise
+    """An array of nearly these numbers, which every dtype has. `ordered`: the greater stays the greater; otherwise
     unsigned integers are moduli."""
     x = np.asarray(x)
     if dtype in PLAIN:

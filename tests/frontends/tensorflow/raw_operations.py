@@ -2,7 +2,7 @@
 
     python -m tests.frontends.tensorflow.raw_operations [--backends numpy,jax] [--compiled] [OPERATION ...]
 
-Without operations it runs all that have samples, and keeps what it found in `tests/conformance/runs`.
+Without operations it runs all that have samples. What it found on all backends is kept in `tests/conformance/runs`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.frontends.tensorflow.common import BACKENDS
-
 # those that occur in programs, of applications, layers and training steps of Keras and plain TensorFlow: the 300 most
 # frequent
 FREQUENT = Path(__file__).with_name("frequent.txt").read_text().split()
@@ -26,12 +24,15 @@ KNOWN = {
     r"Round\[int(32|64)\].*": "TensorFlow's kernel for integers gives 0 for every number; here they stay as they are",
     r"Erf\[float64\].*": "TensorFlow's kernel of float64 gives NaN at infinities; here it is 1 and -1",
     r"Eig\[complex.*": "the eigenvalues are right, in the order of the framework's solver",
-    r"QuantizedResizeBilinear\[qint32\].*": "one of 2**32 steps: the order in which TensorFlow's kernel adds is not known",
+    r"QuantizedResizeBilinear\[qint32\].*": "one of 2**32 steps: in which order TensorFlow's kernel adds is unknown",
 }
 
 
 def reason_of(backend: str, cell: str) -> str | None:
-    return next((why for form, why in KNOWN.items() if re.fullmatch(form, cell) or re.fullmatch(form, f"{backend}:{cell}")), None)
+    return next(
+        (why for form, why in KNOWN.items() if re.fullmatch(form, cell) or re.fullmatch(form, f"{backend}:{cell}")),
+        None,
+    )
 
 
 def figures(run: dict[str, Any], backend: str, names: set[str] | None = None) -> tuple[int, int, int, int]:
@@ -52,16 +53,16 @@ def page() -> str:
         "",
         "## Raw operations of TensorFlow",
         "",
-        "Each operation that has a rule and can be called by itself, or in a small program (variables, lists, loops), in",
-        "each combination of dtypes for which TensorFlow has a kernel on the CPU, in several shapes (empty, without axes,",
-        "broadcast) and at the ends of dtypes' ranges, against that kernel: value, dtype, shape, signs of zeros. An",
-        "operation agrees when all its cells do. Made by `python -m tests.frontends.tensorflow.raw_operations`, nine",
-        "minutes of CPU time; *frequent* are those of the 300 that occur most often in programs.",
+        "Each operation that has a rule and can be called by itself, or in a small program (variables, lists, loops),",
+        "in each combination of dtypes for which TensorFlow has a kernel on the CPU, in several shapes (empty, without",
+        "axes, broadcast) and at the ends of dtypes' ranges, against that kernel: value, dtype, shape, signs of zeros.",
+        "An operation agrees when all its cells do. Made by `python -m tests.frontends.tensorflow.raw_operations`, ten",
+        "minutes of CPU time; *frequent* are the 300 that occur most often in programs.",
         "",
         "| backend | operations that agree | cells | frequent operations that agree | cells |",
         "| --- " * 5 + "|",
     ]
-    for backend in BACKENDS:
+    for backend in run["wrong"]:
         good, every, right, cells = figures(run, backend)
         mine, _, known, there = figures(run, backend, set(FREQUENT))
         lines.append(
@@ -69,7 +70,7 @@ def page() -> str:
         )
     lines += ["", "What does not agree:", ""]
     reasons: dict[str, set[str]] = {}
-    for backend in BACKENDS:
+    for backend in run["wrong"]:
         for cell in run["wrong"][backend]:
             reasons.setdefault(reason_of(backend, cell) or "no reason", set()).add(cell.partition("[")[0])
     lines += [f"- {', '.join(sorted(ops))}: {why}" for why, ops in sorted(reasons.items())]
@@ -79,9 +80,21 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def keep(run: dict[str, Any]) -> None:
+    """In the place of what was known of these operations."""
+    known = json.loads(KEPT.read_text()) if KEPT.exists() else {"cells": {}, "wrong": {}}
+    for backend, cells in run["wrong"].items():
+        others = [cell for cell in known["wrong"].get(backend, ()) if cell.partition("[")[0] not in run["cells"]]
+        known["wrong"][backend] = sorted([*others, *cells])
+    known["cells"] |= run["cells"]
+    KEPT.parent.mkdir(exist_ok=True)
+    KEPT.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
 def main() -> None:
     from tests.frontends.tensorflow.agreement import checked
     from tests.frontends.tensorflow.cells import operations
+    from tests.frontends.tensorflow.common import BACKENDS
 
     parser = argparse.ArgumentParser()
     parser.add_argument("operations", nargs="*")
@@ -102,9 +115,8 @@ def main() -> None:
         for names in (None, set(FREQUENT)):
             good, every, right, cells = figures(run, backend, names)
             print(f"{backend}: {good} of {every} operations, {right} of {cells} cells", file=sys.stderr)
-    if not args.operations and not args.compiled and set(backends) == set(BACKENDS):
-        KEPT.parent.mkdir(exist_ok=True)
-        KEPT.write_text(json.dumps(run, indent=1, sort_keys=True) + "\n")
+    if not args.compiled and set(backends) == set(BACKENDS):
+        keep(run)
 
 
 if __name__ == "__main__":

@@ -284,6 +284,8 @@ def reductions() -> Iterator[Sample]:
     for op in ("ArgMax", "ArgMin"):
         yield Sample(op, (numbers((2, 3, 4)), np.asarray(1)), {"output_type": "int32"})
         yield Sample(op, (numbers((2, 9), "int32"), np.asarray(-1)), {})
+        rows = [[np.nan, 1, 3, -1], [-np.inf, 2, np.nan, np.inf], [np.nan, -np.inf, np.nan, np.inf], [np.nan] * 4]
+        yield Sample(op, (np.asarray(rows, np.float32), np.asarray(1)), {})
     for op in ("Cumsum", "Cumprod", "CumulativeLogsumexp"):
         for exclusive, reverse in ((False, False), (True, False), (True, True), (False, True)):
             yield Sample(op, (numbers((2, 4)), np.asarray(-1)), {"exclusive": exclusive, "reverse": reverse})

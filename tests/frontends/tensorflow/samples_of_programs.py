@@ -147,7 +147,9 @@ def bodies(name: str, chosen: Combination) -> Made:
         return raw.ReverseV2(tensor=a, axis=[0])
 
     if name == "StatelessCase":
-        return [x, n], lambda a, k: tf.switch_case(k, [lambda: a, lambda: a[:, :1] + a[:, 1:], lambda: turned(a)][::2] * 2)
+        return [x, n], lambda a, k: tf.switch_case(
+            k, [lambda: a, lambda: a[:, :1] + a[:, 1:], lambda: turned(a)][::2] * 2
+        )
 
     def step(i: Any, a: Any) -> Any:
         if name == "While":
@@ -201,7 +203,11 @@ def scattered_nd(name: str, chosen: Combination) -> Made:
     dtype, index = chosen["T"], chosen["Tindices"]
     x, updates, at = data((4, 3), dtype), data((3,), dtype, seed=1), np.asarray([[3, 1], [0, 2], [1, 1]], index)
     return _written(
-        x, dtype, lambda handle, i, given: getattr(raw, name)(ref=handle, indices=i, updates=given) and None, at, updates
+        x,
+        dtype,
+        lambda handle, i, given: getattr(raw, name)(ref=handle, indices=i, updates=given) and None,
+        at,
+        updates,
     )
 
 
@@ -280,16 +286,16 @@ def lists(name: str, chosen: Combination) -> Made:
                 )
             case "TensorListScatterIntoExistingList":
                 return stack(
-                    raw.TensorListScatterIntoExistingList(input_handle=whole(a), tensor=b[None], indices=tf.constant([1]))
+                    raw.TensorListScatterIntoExistingList(
+                        input_handle=whole(a), tensor=b[None], indices=tf.constant([1])
+                    )
                 )
             case "TensorListSplit":
                 handle = raw.TensorListSplit(
                     tensor=a, element_shape=extents(-1, 2), lengths=tf.constant([1, 2], tf.int64)
                 )
                 ends = tf.constant([-1, 2])
-                return [
-                    raw.TensorListGetItem(input_handle=handle, index=i, element_shape=ends, **of) for i in range(2)
-                ]
+                return [raw.TensorListGetItem(input_handle=handle, index=i, element_shape=ends, **of) for i in range(2)]
         return stack(whole(a))
 
     return [x, y], run
@@ -342,6 +348,36 @@ def of_values(name: str, chosen: Combination) -> Made:
     return [logits], lambda v: raw.StatelessMultinomial(logits=v, num_samples=6, seed=seed, output_dtype=out)
 
 
+# ---- strings, and functions of Python --------------------------------------------------------------------------------
+
+
+@program("StringLength", "StringUpper", "StringFormat", "PrintV2", dtypes=("float32", "int32", "bool"))
+@program("AsString", "StringToNumber")
+def strings(name: str, chosen: Combination) -> Made:
+    dtype = chosen.get("T") or chosen["out_type"]
+
+    def run(a: Any) -> Any:
+        match name:
+            case "StringFormat":
+                return raw.StringLength(input=raw.StringFormat(inputs=[a], template="<{}>", placeholder="{}"))
+            case "PrintV2":
+                tf.print(a, output_stream="file:///dev/null")
+                return raw.Identity(input=a)
+            case "StringToNumber":
+                return raw.StringToNumber(string_tensor=raw.AsString(input=a), out_type=typed(dtype))
+        text = raw.AsString(input=a)
+        return raw.StringLength(input=raw.StringUpper(input=text) if name == "StringUpper" else text)
+
+    return [data((2, 3), dtype)], run
+
+
+@program("EagerPyFunc", "PyFunc", dtypes=DTYPES)
+def functions_of_python(name: str, chosen: Combination) -> Made:
+    x = data((2, 3), chosen["T"])
+    call = tf.py_function if name == "EagerPyFunc" else tf.numpy_function
+    return [x], lambda a: call(lambda v: v[::-1], [a], a.dtype)
+
+
 @program("RngReadAndSkip")
 def skipped(name: str, chosen: Combination) -> Made:
     start = np.asarray([5, 6, 7], np.int64)
@@ -366,4 +402,3 @@ def factors(name: str, chosen: Combination) -> Made:
         return abs(q), abs(r), abs(raw.BatchMatMulV2(x=q, y=r) - a) < 0.05
 
     return [x], run
-

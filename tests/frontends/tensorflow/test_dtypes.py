@@ -9,7 +9,7 @@ from tests.frontends.tensorflow.common import BACKENDS
 from tests.frontends.tensorflow.raw_operations import FREQUENT, KNOWN, figures, reason_of
 
 OPERATIONS = operations()
-_EACH = 12  # operations, and of one's cells, of which one is in the short run
+_EACH = 36  # operations, and of one's cells, of which one is in the short run
 
 
 def wrong(op: str, backends: tuple[str, ...], every: int = 1) -> list[str]:
@@ -36,11 +36,11 @@ FOUND += ["Digamma", "Igamma", "ClipByValue", "Dilation2D", "SegmentMean", "MaxP
 
 @pytest.mark.parametrize("op", FOUND)
 def test_found(op: str) -> None:
-    assert wrong(op, (BACKENDS[FOUND.index(op) % len(BACKENDS)],), 3) == []
+    assert wrong(op, (BACKENDS[FOUND.index(op) % len(BACKENDS)],), 8) == []
 
 
 def test_cells_cover_what_kernels_take() -> None:
-    of = {op: list(cells(op)) for op in ("AddV2", "GatherV2", "QuantizedAdd", "TensorListStack")}
+    of = {op: cells(op) for op in ("AddV2", "GatherV2", "QuantizedAdd", "TensorListStack")}
     assert {dict(cell.dtypes)["T"] for cell in of["AddV2"]} >= {"bfloat16", "uint16", "complex128"}
     assert {cell.variant for cell in of["AddV2"]} >= {"plain", "empty", "scalar", "broadcast", "ends"}
     assert {dict(cell.dtypes)["Tparams"] for cell in of["GatherV2"]} >= {"bool", "qint8", "uint64"}

@@ -581,6 +581,13 @@ def _attend(
     )  # fmt: skip
 
 
+def _resize(w: Writing, x: Var, size: Any, method: str = "nearest", corners: bool = False) -> ast.expr:
+    linear = {1: "linear", 2: "bilinear", 3: "trilinear"}
+    mode = {"nearest": None, "linear": linear[len(size)], "cubic": "bicubic"}[method]
+    return w.fill("F.interpolate(x, size=size, mode=mode, align_corners=corners)", x=x, size=tuple(size), mode=mode,
+                  corners=corners or None)  # fmt: skip
+
+
 def _index(w: Writing, x: Var, indices: Any) -> ast.expr:
     return rules.indexed(w, x, [slice(None) if i is None else _long(w, i) for i in indices])
 
@@ -789,6 +796,8 @@ WORDS: dict[str, Rule] = {
     "silu": "F.silu(x)",
     "gelu": lambda w, x, approximate=False: w.fill('F.gelu(x, approximate="tanh")' if approximate else "F.gelu(x)", x=x),
     "embedding": "F.embedding(indices, weight, padding_idx=padding)",
+    **{f"jax_{name}": f"jax_{name}(key, shape)" for name in ("bits", "uniform", "normal", "split")},
+    "jax_fold_in": "jax_fold_in(key, data)",
     "stop_gradient": "x.detach()",
     **{name: f"F.{torch}(x)" for name, torch in {
         "selu": "selu", "mish": "mish", "log_sigmoid": "logsigmoid", "relu6": "relu6", "hard_sigmoid": "hardsigmoid",
@@ -796,6 +805,7 @@ WORDS: dict[str, Rule] = {
     "leaky_relu": "F.leaky_relu(x, negative_slope=slope)",
     "elu": "F.elu(x, alpha=alpha)",
     "conv_transpose": _conv_transpose,
+    "resize": _resize,
     "max_pool": _pool("max"),
     "avg_pool": _pool("avg"),
     "layer_norm": _normalised("layer_norm", 1e-5),
@@ -823,6 +833,7 @@ TARGET = Target(
         "Any": "from typing import Any",
         "Callable": "from collections.abc import Callable",
         "Sequence": "from collections.abc import Sequence",
+        "math": "import math",
         "torch": "import torch",
         "F": "import torch.nn.functional as F",
     },

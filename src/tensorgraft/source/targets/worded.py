@@ -25,6 +25,7 @@ def helpers(names: tuple[str, ...] = HELPED) -> dict[str, Rule]:
         "conv": conv,
         "conv_transpose": conv_transpose,
         "dropout": "dropout(x, key, rate)",
+        "resize": resize,
     }
 
 
@@ -81,6 +82,11 @@ def conv_transpose(
 def _with_bias(w: Writing, helper: str, x: Any, weight: Any, bias: Any, **options: Any) -> ast.expr:
     operands = [w(x), w(weight)] + ([] if bias is None else [w(bias)])
     return expressions.call(helper, *operands, **{k: None if v is None else w(v) for k, v in options.items()})
+
+
+def resize(w: Writing, x: Any, size: Any, method: str = "nearest", corners: bool = False) -> ast.expr:
+    operands = [w(x), w(tuple(size))] + ([] if method == "nearest" else [w(method)])
+    return expressions.call("resize", *operands, corners=w(True) if corners else None)
 
 
 def arange(name: str) -> Callable[..., ast.expr]:

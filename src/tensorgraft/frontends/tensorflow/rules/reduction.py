@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -74,12 +75,17 @@ def euclidean_norm(xp: Backend, x: Array, axes: np.ndarray, *, keep_dims: bool =
 
 @rule("ArgMax", known=("axis",))
 def argmax(xp: Backend, x: Array, axis: np.ndarray, *, output_type: np.dtype = dtypes.int64) -> Array:
-    return xp.astype(xp.argmax(x, axis=int(axis)), output_type)
+    return xp.astype(xp.argmax(_without_nan(xp, x, -math.inf), axis=int(axis)), output_type)
+
+
+def _without_nan(xp: Backend, x: Array, last: float) -> Array:
+    """NaN is never the one, but for the first where there is nothing else."""
+    return xp.where(xp.isnan(x), xp.full_like(x, last), x) if dtypes.is_floating(xp.dtype_of(x)) else x
 
 
 @rule("ArgMin", known=("axis",))
 def argmin(xp: Backend, x: Array, axis: np.ndarray, *, output_type: np.dtype = dtypes.int64) -> Array:
-    return xp.astype(xp.argmin(x, axis=int(axis)), output_type)
+    return xp.astype(xp.argmin(_without_nan(xp, x, math.inf), axis=int(axis)), output_type)
 
 
 def _scan(name: str, first: Any) -> Callable[..., Array]:

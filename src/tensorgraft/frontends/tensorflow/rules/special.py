@@ -70,7 +70,7 @@ def digamma(xp: Backend, x: Array) -> Array:
 
 @rule("Zeta")
 def zeta(xp: Backend, s: Array, q: Array) -> Array:
-    """At a pole infinity has a sign only where the terms cannot have another one; left of it powers have to be whole."""
+    """At a pole infinity has a sign where the terms cannot have another one; left of it powers have to be whole."""
     pole, whole = _is_pole(xp, q), xp.equal(s, xp.floor(s))
     even = xp.equal(xp.multiply(xp.floor(xp.multiply(s, 0.5)), 2), s)
     return _chosen(

@@ -343,3 +343,32 @@ def padded_embedding(weight, indices, padding):
     """Rows of weight; that of `padding` is not trained."""
     rows = weight[indices]
     return jnp.where((indices == padding)[..., None], jax.lax.stop_gradient(rows), rows)
+
+
+def taps(n: int, m: int, method: str, corners: bool) -> np.ndarray:
+    """(m, n): how much of each old place is in each new one."""
+    at = np.arange(m) * ((n - 1) / max(m - 1, 1)) if corners else (np.arange(m) + 0.5) * n / m - 0.5
+    at = np.maximum(at, 0) if method == "linear" else at
+    left = np.floor(at)
+    table = np.zeros((m, n))
+    for tap in range(-1, 3):
+        t = np.abs(at - left - tap)
+        if method == "linear":
+            weight = np.maximum(1 - t, 0)
+        else:
+            near, far = (1.25 * t - 2.25) * t * t + 1, -0.75 * (((t - 5) * t + 8) * t - 4)
+            weight = np.where(t <= 1, near, np.where(t < 2, far, 0))
+        np.add.at(table, (np.arange(m), np.clip(left + tap, 0, n - 1).astype(int)), weight)
+    return table
+
+
+def resize(x: jax.Array, size: tuple[int, ...], method: str = "nearest", corners: bool = False) -> jax.Array:
+    """The last axes of x at another size: by the nearest places, or "linear" or "cubic" (Keys 1981) between them."""
+    for axis, m in zip(range(x.ndim - len(size), x.ndim), size, strict=True):
+        n = x.shape[axis]
+        if method == "nearest":
+            x = jnp.take(x, np.arange(m) * n // m, axis=axis)
+        elif n != m:
+            weights = jnp.asarray(taps(n, m, method, corners), x.dtype)
+            x = jnp.moveaxis(jnp.tensordot(x, weights, axes=(axis, 1)), -1, axis)
+    return x

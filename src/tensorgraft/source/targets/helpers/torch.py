@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -341,3 +342,56 @@ def dropout(x: torch.Tensor, key: torch.Generator, rate: float) -> torch.Tensor:
     """Zeros at random, the rest divided by 1 - rate."""
     kept = torch.rand(x.shape, generator=key, device=x.device) >= rate
     return torch.where(kept, x / (1 - rate), 0)
+
+
+# ---- the random numbers of JAX ---------------------------------------------------------------------------------------
+
+
+def threefry(key: torch.Tensor, high: torch.Tensor, low: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Threefry-2x32 of 20 rounds (Salmon et al. 2011): words of 32 bits in int64, encrypted with `key` (2,)."""
+    mask = 0xFFFFFFFF
+    first, second = key.to(torch.int64)
+    keys = (first, second, first ^ second ^ 0x1BD11BDA)
+    high, low = (high + first) & mask, (low + second) & mask
+    for group in range(5):
+        for r in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
+            high = (high + low) & mask
+            low = ((low << r) | (low >> (32 - r))) & mask ^ high
+        high = (high + keys[(group + 1) % 3]) & mask
+        low = (low + keys[(group + 2) % 3] + group + 1) & mask
+    return high, low
+
+
+def jax_words(key: torch.Tensor, shape: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The words of 0, 1, 2, ... in `shape`."""
+    at = torch.arange(math.prod(shape), device=key.device).reshape(shape)
+    return threefry(key, torch.zeros_like(at), at)
+
+
+def jax_bits(key: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """jax.random.bits."""
+    high, low = jax_words(key, shape)
+    return (high ^ low).to(torch.uint32)
+
+
+def jax_uniform(key: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """jax.random.uniform."""
+    high, low = jax_words(key, shape)
+    return ((high ^ low) >> 9).to(torch.float32) * 2.0**-23
+
+
+def jax_normal(key: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """jax.random.normal."""
+    low = -0.99999994
+    return torch.erfinv((jax_uniform(key, shape) * 2 + low).clamp(min=low)) * 1.4142135
+
+
+def jax_split(key: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """jax.random.split: keys (*shape, 2)."""
+    return torch.stack(jax_words(key, shape), -1).to(torch.uint32)
+
+
+def jax_fold_in(key: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+    """jax.random.fold_in."""
+    data = data.to(torch.int64)
+    return torch.stack(threefry(key, torch.zeros_like(data), data)).to(torch.uint32)
