@@ -9,10 +9,16 @@ and none is too much. A keyword argument whose hole is filled with None is left 
 from __future__ import annotations
 
 import ast
+import contextvars
 import copy
 import functools
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
+
+# Helpers of the file that have another name there, because a function of the program has theirs
+renamed: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar("renamed", default=MappingProxyType({}))
 
 
 @functools.cache
@@ -33,6 +39,7 @@ class _Fill(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         if node.id not in self.holes:
+            node.id = renamed.get().get(node.id, node.id)
             return node
         value = self.holes[node.id]
         if value is None:
@@ -60,7 +67,7 @@ def fill(template: str, /, **holes: ast.expr | None) -> ast.expr:
 
 def name(text: str) -> ast.expr:
     """`x`, or `np.pi`."""
-    return copy.deepcopy(_parsed(text))
+    return _Fill({}).visit(copy.deepcopy(_parsed(text)))
 
 
 def literal(value: Any) -> ast.expr:

@@ -306,11 +306,13 @@ class _Builder:
     def named(self, frame: Frame, inputs: list[Var]) -> tuple[list[Var], list[str]]:
         """In the order of the signature, and by its names where there is one array for a name."""
         names: dict[Var, str] = {}
+        if self.trace.key is not None:
+            names[self.trace.key] = "key"
         for name, tree in frame.arguments:
             arrays = list(variables(tree))
             for i, v in enumerate(arrays):
                 names.setdefault(v, name if len(arrays) == 1 else f"{name}_{i}")
-        order = {v: i for i, v in enumerate(names)}
+        order = {v: i for i, v in enumerate(names) if v is not self.trace.key}  # the key comes last
         inputs = sorted(inputs, key=lambda v: order.get(v, len(order)))
         return inputs, [names.get(v, "") for v in inputs]
 
@@ -688,6 +690,6 @@ def parameter_names(method: str) -> list[str]:
 
 def snake(kind: str) -> str:
     """`GPT2Block` -> "gpt2_block"."""
-    s = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])", "_", kind).lower()
+    s = re.sub(r"(?<=[a-z0-9])(?=[A-Z](?!$))|(?<=[A-Z])(?=[A-Z][a-z])", "_", kind).lower()
     s = re.sub(r"\W+", "_", s).strip("_") or "function"
-    return f"{s}_" if keyword.iskeyword(s) or s in ("p", "params", "key") else s
+    return f"{s}_" if keyword.iskeyword(s) or s in ("p", "params") else s

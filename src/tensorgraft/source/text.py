@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import subprocess
+from collections.abc import Mapping
 from typing import Any
 
 from tensorgraft.source import weights
-from tensorgraft.source.expressions import fill, literal, name, text
+from tensorgraft.source.expressions import fill, literal, name, renamed, text
 from tensorgraft.source.functions import Function
 from tensorgraft.source.merging import Extent
 from tensorgraft.source.styles import Definition, Style
@@ -23,11 +25,16 @@ def write(trace: Trace, functions: list[Function], style: Style, header: str) ->
     """The text of the file, formatted."""
     target = style.target
     used: set[str] = set()
-    bodies = [_function(f, style, trace if f is functions[-1] else None, used) for f in style.written(functions)]
+    clash = {n: f"_{n}" for n in _available(target) if n in {f.name for f in functions}}
+    before = renamed.set(clash)
+    try:
+        bodies = [_function(f, style, trace if f is functions[-1] else None, used) for f in style.written(functions)]
+    finally:
+        renamed.reset(before)
     constants = [f"{n} = {text(e)}" for n, e in style.constants.values()]
     for _, e in style.constants.values():
         used |= _names(e)
-    helpers = _helpers(target, used)
+    helpers = _helpers(target, used, clash)
     loading = style.loading(trace)
     for part in [*bodies, *loading]:
         used |= _names(ast.parse(part))
@@ -101,28 +108,33 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def names_of(target: Target) -> set[str]:
-    """What the file may have at its top beside the functions of the program."""
-    return {*target.imports, *(vars(target.helpers) if target.helpers else ()), *weights.NAMES}
+    """What the file may have at its top beside the functions of the program and helpers."""
+    return {*target.imports, *weights.NAMES}
 
 
-def _helpers(target: Target, used: set[str]) -> list[str]:
-    """The source of the helpers that are named, and of those that they name, in the order of their file."""
-    if target.helpers is None:
-        return []
-    available = {n: f for n, f in vars(target.helpers).items() if inspect.isfunction(f)
-                 and f.__module__ == target.helpers.__name__}  # fmt: skip
-    sources = {n: inspect.getsource(f) for n, f in available.items()}
+def _available(target: Target) -> dict[str, Any]:
+    found = vars(target.helpers) if target.helpers is not None else {}
+    return {n: f for n, f in found.items() if inspect.isfunction(f) and f.__module__ == target.helpers.__name__}
+
+
+def _helpers(target: Target, used: set[str], clash: Mapping[str, str]) -> list[str]:
+    """The source of the helpers that are named, and of those that they name, in the order of their file. `clash`: those
+    that have another name in it."""
+    sources = {n: inspect.getsource(f) for n, f in _available(target).items()}
     needed: set[str] = set()
-    queue = [n for n in available if n in used]
+    queue = [n for n in sources if clash.get(n, n) in used]
     while queue:
         n = queue.pop()
         if n in needed:
             continue
         needed.add(n)
         inner = _names(ast.parse(sources[n]))
-        used |= inner
-        queue += [m for m in available if m in inner]
-    return [sources[n].strip() for n in available if n in needed]
+        used |= {clash.get(m, m) for m in inner}
+        queue += [m for m in sources if m in inner]
+    texts = [sources[n].strip() for n in sources if n in needed]
+    for n, other in clash.items():
+        texts = [re.sub(rf"\b(?<!\.){n}\b(?=\()", other, t) for t in texts]
+    return texts
 
 
 def formatted(source: str) -> str:

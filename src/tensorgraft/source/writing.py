@@ -20,17 +20,17 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub.operations import operations
+from tensorgraft.hub.recorded.block import leaves
 from tensorgraft.source.expressions import fill, literal, name, repeated, text
 from tensorgraft.source.functions import Function, Invoke, Repeat, Static
 from tensorgraft.source.merging import Extent, Quantity
 from tensorgraft.source.sizes import Sizes
 from tensorgraft.source.styles import Style, contents
-from tensorgraft.hub.recorded.block import leaves
 from tensorgraft.source.trace import Block, Step, Var, variables
 from tensorgraft.source.words import WORDS
 
 LONGEST = 76  # characters of an expression that is written inside another one
-_RESERVED = frozenset({*keyword.kwlist, *dir(builtins), "p", "b", "key", "_"})
+_RESERVED = frozenset({*keyword.kwlist, *dir(builtins), "p", "b", "_"})
 _NOUNS = {"matmul": "product", "sum": "total", "add": "total", "subtract": "difference", "multiply": "product"}
 _NAMES = {
     **dict.fromkeys(["layer_norm", "rms_norm", "batch_norm", "group_norm"], "normed"),
