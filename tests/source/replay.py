@@ -21,7 +21,9 @@ def replay(trace: Trace, *arguments: Any, onto: str = "numpy") -> tuple[Any, dic
     """(the result, what is written), as NumPy arrays. `arguments`: a NumPy array for each Var of the trace's, in trees."""
     xp = registry.get(onto)
     with xp.scope():
-        env: Env = {v: xp.asarray(np.asarray(trace.weights[n])) for n, v in {**trace.parameters, **trace.buffers}.items()}
+        env: Env = {
+            v: xp.asarray(np.asarray(trace.weights[n])) for n, v in {**trace.parameters, **trace.buffers}.items()
+        }
         wanted = [v for v in leaves([tree for _, tree in trace.arguments]) if type(v) is Var]
         given = optree.tree_leaves(list(arguments))
         assert len(wanted) == len(given), (len(wanted), len(given))

@@ -1,4 +1,4 @@
-"""Traces of PyTorch modules: what they compute (by `replay`, with gradients), what they are made of, what they are called."""
+"""Traces of PyTorch modules: what they compute (by `replay`, with gradients), what they are made of, and names."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from tests.source.replay import replay, run, value
 from torch import nn
 
-import tensorgraft as tg
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.sourced.tracing import trace_module
 from tensorgraft.hub import registry
 from tensorgraft.hub.recorded.block import Var, leaves
+from tensorgraft.source.program import _groups
 from tensorgraft.source.trace import Frame, Step, Trace, prune, steps
 from tensorgraft.source.words import WORDS
 
@@ -148,6 +148,46 @@ def test_a_transformer_reads_as_it_was_written() -> None:
     assert "arange" in methods(trace)
 
 
+def halves(x: Tensor) -> Tensor:
+    """Turned by a quarter. And so on."""
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((-b, a), dim=-1)
+
+
+def rotated(q: Tensor, k: Tensor, angle: float, model: nn.Module | None = None) -> tuple[Tensor, Tensor]:
+    return q * 2 + halves(q) * angle, k + halves(k) * angle
+
+
+def scored(x: Tensor, layer: nn.Linear) -> Tensor:
+    return layer(x).relu() + x
+
+
+class Rotates(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        q, k = rotated(x, self.weight.sum() + x, 0.5, self)
+        return scored(q * k, self.inner)
+
+
+def test_functions_of_the_program_are_frames() -> None:
+    module = Rotates(4, 4)
+    module.inner = nn.Linear(4, 4)
+    trace = check(module, rand(3, 4))
+    (frame,) = [call for call in trace.root.calls if isinstance(call, Frame) and not call.is_module]
+    assert (frame.kind, frame.names, frame.is_module) == ("rotated", ("q", "k"), False)
+    assert [name for name, _ in frame.arguments] == ["q", "k", "angle", "model"][:3]
+    inner = [call for call in frame.calls if isinstance(call, Frame)]
+    assert [(f.kind, f.doc) for f in inner] == [("halves", "Turned by a quarter")] * 2
+
+
+def test_labels_go_with_the_batch() -> None:
+    def merged(*shapes: tuple[int, ...]) -> list[list[tuple[int, int]]]:
+        return [group.places for group in _groups(shapes)]
+
+    assert merged((4, 3), (4,)) == [[(0, 0), (1, 0)], [(0, 1)]]
+    assert merged((4, 3), (3,)) == [[(0, 0)], [(0, 1), (1, 0)]]
+    assert merged((4, 4), (4,)) == [[(0, 0)], [(0, 1), (1, 0)]]
+
+
 class Residual(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -174,6 +214,40 @@ def test_a_convolutional_network_gives_its_statistics(training: bool) -> None:
 def test_recurrent_layers_are_words(cell: str) -> None:
     trace = check(getattr(nn, cell)(3, 4, num_layers=2, bidirectional=True, batch_first=True), rand(2, 5, 3))
     assert methods(trace).count(cell.lower()) == 4
+
+
+class Attends(nn.Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.own = nn.MultiheadAttention(8, 2, **options)
+        self.cross = nn.MultiheadAttention(8, 4, kdim=6, vdim=5, bias=False, **options)
+
+    def forward(self, x: Tensor, k: Tensor, v: Tensor, padding: Tensor) -> tuple[Tensor, ...]:
+        causal = nn.Transformer.generate_square_subsequent_mask(x.shape[1 if self.own.batch_first else 0])
+        y, _ = self.own(x, x, x, need_weights=False, attn_mask=causal, is_causal=True)
+        z, weights = self.own(x, y, y, attn_mask=causal < 0)
+        each = self.own(x, x, x, attn_mask=causal, average_attn_weights=False)[1]
+        return y, z, weights, each, *self.cross(z, k, v, key_padding_mask=padding)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_multihead_attention_is_written_plainly(batch_first: bool) -> None:
+    first = (3, 5) if batch_first else (5, 3)
+    keys = (3, 4) if batch_first else (4, 3)
+    padding = torch.tensor([[False, False, True, True], [False] * 4, [False, True, False, True]])
+    trace = check(Attends(batch_first=batch_first), rand(*first, 8), rand(*keys, 6), rand(*keys, 5), padding)
+    frame = next(f for f in trace.root.calls if isinstance(f, Frame) and f.name == "own")
+    named = [name for call in frame.calls if isinstance(call, Step) for name in call.names]
+    assert {"q", "k", "v", "y"} <= set(named)
+
+
+def test_dropout_of_attention_is_in_words() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True).train()
+    trace = trace_module(layer, (rand(2, 5, 8),))
+    assert methods(trace).count("dropout") == 4
+    assert "attention_weights" in methods(trace)
+    got, _ = replay(trace, rand(2, 5, 8).numpy())
+    assert np.isfinite(got).all()
 
 
 class Writes(nn.Module):
@@ -252,9 +326,12 @@ def test_random_numbers_come_from_a_key() -> None:
         "normal",
         "uniform",
     ]
-    for call in trace.root.calls:  # each frame is given a key of its own
-        if isinstance(call, Frame):
-            assert not call.left
+    frames = [call for call in trace.root.calls if isinstance(call, Frame)]
+    for frame in frames:  # each is given a key of its own
+        assert not frame.left
+        assert [name for name, _ in frame.arguments] == ["input", "key"]
+    assert [s.method for s in steps(frames[0])] == ["dropout"]  # which is not split where it is used once
+    assert methods(trace).count("split_key") == 4
     got, _ = replay(trace, np.ones((100, 3), np.float32))
     assert got.std() > 0.5
     assert trace_module(Noisy().eval(), (torch.ones(2, 3),)).key is not None
@@ -293,6 +370,18 @@ def test_values_that_only_running_gives_are_an_error_with_the_line() -> None:
         trace_module(Asks("value"), (rand(4, 3),))
 
 
+class Detached(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        y.detach().mul_(2)
+        return y
+
+
+def test_a_write_to_what_is_detached_is_an_error() -> None:
+    with pytest.raises(TracedValueError, match=r"test_torch_traces.py:\d+: what detach\(\) or .data gives"):
+        trace_module(Detached(3, 3), (rand(2, 3),))
+
+
 class Square(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -320,7 +409,7 @@ def test_other_threads_and_devices_compute_as_ever() -> None:
     class Busy(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             def elsewhere() -> None:
-                device = tg.device("numpy")
+                device = torch.device("graft")
                 y = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)).to(device)(torch.ones(2, 3, device=device))
                 results.append((y.device.type, y.cpu().shape))
 
@@ -341,3 +430,25 @@ def test_the_module_is_left_as_it_is() -> None:
     assert not net.training
     assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
     assert trace_module(net, (rand(2, 3),)).written == {}
+
+
+class Caches(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(3, 3)
+        self.cache: dict[int, Tensor] = {}
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        n = x.shape[1]
+        if n not in self.cache:
+            self.cache[n] = self.weight.exp() * torch.arange(n)
+        return super().forward(x) @ self.cache[n] * self.calls
+
+
+def test_a_cache_of_the_module_is_not_filled_by_a_trace() -> None:
+    module = Caches()
+    for _ in range(2):
+        assert "exp" in methods(trace_module(module, (rand(2, 3),)))
+    assert (module.cache, module.calls) == ({}, 0)
+    check(module, rand(2, 3))

@@ -12,7 +12,7 @@ from tensorgraft.hub import dtypes
 
 Operands = Callable[[Draw], tuple[Any, ...]]
 # Words of random numbers, of which targets draw their own; of identities
-ELSEWHERE = {"dropout", "split_key"}
+ELSEWHERE = {"dropout", "split_key", "jax_bits", "jax_uniform", "jax_normal", "jax_split", "jax_fold_in"}
 
 
 def _one(d: Draw) -> tuple[Any, ...]:
@@ -33,6 +33,11 @@ def _conv(d: Draw) -> tuple[Any, ...]:
     return x, w, d.one_of((None, d.array(w.shape[:1]))), stride, padding, dilation, groups
 
 
+def _conv_channels_last(d: Draw) -> tuple[Any, ...]:
+    x, w, *rest = _conv(d)
+    return np.moveaxis(x, 1, -1).copy(), np.moveaxis(w, (0, 1), (-1, -2)).copy(), *rest
+
+
 def _conv_transpose(d: Draw) -> tuple[Any, ...]:
     n, groups = d.int(1, 2), d.int(1, 2)
     x = d.array((d.int(1, 2), 2 * groups, *(d.int(3, 5) for _ in range(n))))
@@ -44,7 +49,13 @@ def _conv_transpose(d: Draw) -> tuple[Any, ...]:
 
 def _norm(d: Draw) -> tuple[Any, ...]:
     shape, axes = d.shape(2, 3, smallest=2), d.int(1, 2)
-    return d.array(shape), d.one_of((None, d.array(shape[-axes:]))), d.one_of((None, d.array(shape[-axes:]))), axes, 1e-3
+    return (
+        d.array(shape),
+        d.one_of((None, d.array(shape[-axes:]))),
+        d.one_of((None, d.array(shape[-axes:]))),
+        axes,
+        1e-3,
+    )
 
 
 def _groups(d: Draw) -> tuple[Any, ...]:
@@ -93,9 +104,22 @@ def _attend(d: Draw) -> tuple[Any, ...]:
     return q, k, d.array((2, groups, keys, width)), d.one_of(masks), d.flag(), d.one_of((None, 0.3))
 
 
+def _weighed(d: Draw) -> tuple[Any, ...]:
+    q, k, _, mask, causal, scale = _attend(d)
+    k = np.repeat(k, q.shape[1] // k.shape[1], 1)
+    return q, k, mask, causal and mask is None, scale
+
+
+def _pool_channels_last(d: Draw) -> tuple[Any, ...]:
+    x, *rest = _pool(d)
+    return d.array((d.int(1, 2), *x.shape[-len(rest[0]) :], 2)), *rest
+
+
 def _getitem(d: Draw) -> tuple[Any, ...]:
     x = d.array((d.int(3, 4), d.int(3, 4), d.int(3, 4)))
-    return x, d.one_of(((0,), (slice(None), 1), (Ellipsis, slice(1, None, 2)), (None, 2, slice(0, 2)), (-1, Ellipsis, None)))
+    return x, d.one_of(
+        ((0,), (slice(None), 1), (Ellipsis, slice(1, None, 2)), (None, 2, slice(0, 2)), (-1, Ellipsis, None))
+    )
 
 
 def _indexed(d: Draw) -> tuple[Any, ...]:
@@ -127,18 +151,31 @@ def _einsum(d: Draw) -> tuple[Any, ...]:
     )
 
 
+def _resized(d: Draw) -> tuple[Any, ...]:
+    n = d.int(1, 2)
+    method = d.one_of(("nearest", "linear", *(["cubic"] if n == 2 else [])))
+    x = d.array((d.int(1, 2), 2, *(d.int(2, 5) for _ in range(n))))
+    return x, tuple(d.int(2, 9) for _ in range(n)), method, method != "nearest" and d.flag()
+
+
 CASES: dict[str, Operands] = {
     "getitem": _getitem,
     "flatten": lambda d: (x := d.array(d.shape(2, smallest=1)), d.int(0, x.ndim - 2), -1),
     "index": _indexed,
     "index_update": _index_updated("set"),
     "index_update add": _index_updated("add"),
-    "arange": lambda d: d.one_of(((0, 5, 1, dtypes.int64), (2, 9, 3, dtypes.int32), (0.5, 3.0, 0.5, d.dtype), (1, 4, 1, d.dtype))),
+    "arange": lambda d: d.one_of(
+        ((0, 5, 1, dtypes.int64), (2, 9, 3, dtypes.int32), (0.5, 3.0, 0.5, d.dtype), (1, 4, 1, d.dtype))
+    ),
     "linear": _linear,
     "conv": _conv,
+    "conv_channels_last": _conv_channels_last,
+    "max_pool_channels_last": _pool_channels_last,
+    "avg_pool_channels_last": _pool_channels_last,
+    "attention_weights": _weighed,
     "conv_transpose": _conv_transpose,
     "einsum": _einsum,
-    "embedding": lambda d: (x := d.array((d.int(1, 4), 3)), d.indices(x.shape[0], d.shape(1, 2))),
+    "embedding": lambda d: (x := d.array((d.int(1, 4), 3)), d.indices(x.shape[0], d.shape(1, 2)), d.one_of((None, 0))),
     "layer_norm": _norm,
     "rms_norm": lambda d: (lambda x, w, b, axes, eps: (x, w, axes, eps))(*_norm(d)),
     "group_norm": _groups,
@@ -147,6 +184,7 @@ CASES: dict[str, Operands] = {
     **dict.fromkeys(("relu", "silu", "leaky_relu", "elu", "selu", "mish", "log_sigmoid", "relu6"), _one),
     **dict.fromkeys(("hard_sigmoid", "hard_silu", "stop_gradient"), _one),
     "gelu": lambda d: (d.array(), d.flag()),
+    "resize": _resized,
     "max_pool": _pool,
     "avg_pool": lambda d: (*_pool(d), d.flag()),
     "cross_entropy": _losses,

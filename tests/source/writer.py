@@ -77,9 +77,7 @@ class Writer:
     # ---- writing ---------------------------------------------------------------------------------------------------
 
     def constant(self, value: np.ndarray) -> ast.expr:
-        return expressions.fill(
-            self.target.constant, x=expressions.literal(value.tolist()), dtype=self(value.dtype)
-        )
+        return expressions.fill(self.target.constant, x=expressions.literal(value.tolist()), dtype=self(value.dtype))
 
     def new(self, var: Var) -> str:
         self.names[var] = f"v{len(self.names)}"

@@ -128,6 +128,46 @@ def run(
     )
 
 
+@app.command()
+def convert(
+    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="module:Model or file.py:Model.")],
+    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="jax, torch, tensorflow, numpy or array_api.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE.py", help="Beside it FILE.safetensors is written.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="[NAME=]SHAPE[:DTYPE]",
+            help="An argument, such as 2x3x32x32 or ids=2x8:int64<99; several times. Without any, those of"
+            " example_inputs() beside PROGRAM.",
+        ),
+    ] = None,
+    style: Annotated[
+        str | None, typer.Option(metavar="STYLE", help="How parameters are held.", show_default=False)
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FILE.safetensors", help="What the model is loaded with before.")
+    ] = None,
+    train: Annotated[bool, typer.Option("--train", help="The model in training mode, not in evaluation.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Write a test beside FILE.py, too.")] = False,
+) -> None:
+    """Write a program down as readable source of another framework, with its weights, and say how far the two differ."""
+    from tensorgraft.cli.convert import convert as run_convert
+
+    raise typer.Exit(
+        run_convert(
+            program,
+            to=to,
+            out=str(out),
+            inputs=inputs or [],
+            style=style,
+            weights=None if weights is None else str(weights),
+            training=train,
+            check_file=check,
+        )
+    )
+
+
 @app.command(context_settings={"allow_interspersed_args": True})
 def compare(
     program: Annotated[

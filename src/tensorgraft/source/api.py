@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import os
 import sys
 from dataclasses import dataclass, field
@@ -10,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.source import checking, text
-from tensorgraft.source.checking import Row
+from tensorgraft.source.checking import Checked, Row
 from tensorgraft.source.expanding import expand
 from tensorgraft.source.framewise import simplify
 from tensorgraft.source.functions import functions_of
+from tensorgraft.source.merging import merge
 from tensorgraft.source.program import Group, Program, trace_at_sizes
 from tensorgraft.source.styles import style_of
 from tensorgraft.source.targets import Target
@@ -21,6 +24,7 @@ from tensorgraft.source.targets import target as target_of
 from tensorgraft.source.tidying import tidy
 from tensorgraft.source.trace import Trace
 from tensorgraft.source.weights import replace_file, write_weights
+from tensorgraft.source.writing import SizeError, UnsettledError
 
 
 @dataclass
@@ -63,13 +67,24 @@ class Source:
     weights: dict[str, np.ndarray]
     report: Report
     function: str
+    checked: Checked | None = None
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `path` (`model.py`), and beside it the weights (`model.safetensors`)."""
+    def save(self, path: str | os.PathLike[str], check: bool = False) -> None:
+        """Write `path` (`model.py`), and beside it the weights (`model.safetensors`); with `check` a test, too
+        (`test_model.py`, `model_check.npz`). Raises ValueError where the source was not checked."""
         path = os.fspath(path)
         root, _ = os.path.splitext(path)
+        folder, title = os.path.split(root)
+        if check and self.checked is None:
+            raise ValueError("save(check=True) writes what the source was checked with: tg.source(..., check=True)")
         if self.weights:
             write_weights(self.weights, f"{root}.safetensors")
+        if check and self.checked is not None:
+            data = io.BytesIO()
+            np.savez(data, **self.checked.data)  # type: ignore[arg-type]
+            replace_file(f"{root}_check.npz", data.getvalue())
+            test = text.formatted(self.checked.test(title))
+            replace_file(os.path.join(folder, f"test_{title}.py"), test.encode())
         replace_file(path, self.text.encode())
 
 
@@ -110,14 +125,28 @@ def source(
         simplify(trace)
 
     sized = trace_at_sizes(read, args, kwargs, dynamic, prepare)
-    trace = sized.trace
-    tidy(trace)
-    stateful, random = bool(trace.written), trace.key is not None
-    form.prepare(trace)
-    functions = functions_of(trace, sized.count, form.modules(), text.names_of(target))
-    header = f"{trace.name}: {read.origin}, written for {target.title} by tensorgraft."
-    formed = form(target, trace, functions)
-    written = text.write(trace, functions, formed, header)
+    apart: set[str] = set()
+    while True:
+        trace = merge(sized.traces)
+        tidy(trace)
+        stateful, random = bool(trace.written), trace.key is not None
+        form.prepare(trace)
+        functions = functions_of(trace, len(sized.traces), form.modules(), text.names_of(target), apart)
+        formed = form(target, trace, functions)
+        header = f"{trace.name}: {read.origin}, written for {target.title} by tensorgraft."
+        try:
+            written = text.write(trace, functions, formed, header)
+            break
+        except (UnsettledError, SizeError) as error:
+            if isinstance(error, UnsettledError) and error.method not in apart:
+                apart.add(error.method)
+                continue
+            # a number for which there is no expression: lengths stay as they are, then batches, too
+            lengths = {g for g, group in enumerate(sized.groups) if group.tried and group.title != "batch"}
+            fixed = lengths or {g for g, group in enumerate(sized.groups) if group.tried}
+            if not fixed:
+                raise
+            sized.without(fixed, str(error))
     report = Report(trace.name, onto, written.count("\n"), len(formed.written(functions)), sized.groups)
     result = Source(written, trace.weights, report, functions[-1].name)
     if check:
@@ -126,7 +155,9 @@ def source(
             if group.tried:
                 size = group.tried[-1] + 1 if group.title == "batch" else group.tried[0]
                 examples.append((f"{group.title} of {size}", *sized.arguments({g: size})))
-        report.rows = _compared(result, target, read, examples, stateful, not random)
+        runs = dataclasses.replace(target, runner=formed.runner or target.runner)
+        result.checked = _compared(result, runs, read, examples, stateful, not random)
+        report.rows = result.checked.rows
     return result
 
 
@@ -137,7 +168,7 @@ def _compared(
     examples: list[tuple[str, tuple[Any, ...], dict[str, Any]]],
     stateful: bool,
     values: bool,
-) -> list[Row]:
+) -> Checked:
     return checking.check(result.text, result.weights, result.function, target, program, examples, stateful, values)
 
 

@@ -25,7 +25,7 @@ from tensorgraft.hub.operations import operations
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE
 from tensorgraft.source.merging import Extent, Merger, Quantity
 from tensorgraft.source.sizes import Sizes
-from tensorgraft.source.trace import Block, Frame, Step, Trace, Var, given, prune, steps, variables
+from tensorgraft.source.trace import Block, Frame, Step, Trace, Tree, Var, given, prune, steps, variables
 from tensorgraft.source.words import WORDS
 
 CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "Identity"})
@@ -50,6 +50,8 @@ class Layer:
     callee: str  # "" for a row of modules
     arguments: dict[str, Any]  # "0", "1", ... for those without a keyword
     defaults: dict[str, Any] = field(default_factory=dict)
+    takes: Tree = None  # its arrays, as places in the function's arguments: (0, (1, 2)); None: one after another
+    gives: Tree = None  # what it gives; None: the function's results
 
 
 @dataclass(eq=False)
@@ -100,6 +102,8 @@ class Repeat:
 class Modules(Protocol):
     """What a style of classes says of modules."""
 
+    ties: bool  # two modules may hold one parameter
+
     def look(self, trace: Trace, paths: Mapping[Var, Sequence[Path]]) -> None:
         """At the frames, before `keeps` is asked."""
 
@@ -123,24 +127,35 @@ class Modules(Protocol):
 
 
 def functions_of(
-    trace: Trace, each: int, modules: Modules | None = None, taken: Collection[str] = ()
+    trace: Trace,
+    each: int,
+    modules: Modules | None = None,
+    taken: Collection[str] = (),
+    apart: Collection[str] = (),
 ) -> list[Function]:
     """The functions of a merged trace (of `each` traces), those that are called before those that call them; the last
-    one is the program. Their names are others than those that are `taken`. `modules`: for styles that write classes."""
-    return _Builder(trace, each, modules, taken).build()
+    one is the program. Their names are others than those that are `taken`. `modules`: for styles that write classes.
+    `apart`: operations whose numbers are the same in all calls of a function."""
+    return _Builder(trace, each, modules, taken, apart).build()
 
 
 class _Builder:
-    def __init__(self, trace: Trace, each: int, modules: Modules | None, taken: Collection[str]) -> None:
+    def __init__(
+        self, trace: Trace, each: int, modules: Modules | None, taken: Collection[str], apart: Collection[str]
+    ) -> None:
         self.trace, self.each, self.modules = trace, each, modules
         self.paths: dict[Var, list[Path]] = defaultdict(list)
         owned = {**trace.parameters, **trace.buffers}
         for path, v in owned.items():
             self.paths[v].append(tuple(path.split(".")))
-        # a tied parameter is at the first of its paths alone, so that it has one derivative
+        if modules is not None and modules.ties:
+            for path, canonical in trace.aliases.items():
+                self.paths[owned[canonical]].append(tuple(path.split(".")))
+        # otherwise a tied parameter is at the first of its paths alone, so that it has one derivative
         self.buffers = set(trace.buffers.values())
         self.functions: list[Function] = []
         self.names = set(taken)
+        self.apart = apart
 
     def build(self) -> list[Function]:
         root = self.trace.root
@@ -148,6 +163,7 @@ class _Builder:
         self.hints = {v: path.rsplit(".", 1)[-1] for path, v in self.trace.written.items()}
         if self.modules is not None:
             self.modules.look(self.trace, self.paths)
+            self.hints |= {s.args[1]: s.names[0] for s in steps(root) if s.method == "assign"}
         counts = Counter(f.kind for f in _frames(root))
         self.splice(root, (), counts)
         prune(self.trace)
@@ -160,7 +176,7 @@ class _Builder:
             groups: dict[Any, list[_Body]] = {}
             for frame in levels[level]:
                 body = self.body(frame)
-                groups.setdefault(body.key, []).append(body)
+                groups.setdefault(body.key(self.apart), []).append(body)
             for bodies in groups.values():
                 self.functions.append(self.function(bodies))
         for function in self.functions:
@@ -344,12 +360,13 @@ class _Builder:
         if self.modules is not None and is_module:
             self.modules.configure(function, attributes, statics, config)
         for i, body in enumerate(bodies):
+            given = _or_unused(body.layer.gives, outputs[i]) if body.layer else None
             self.invokes[body.frame] = Invoke(
                 "",
                 tuple(body.inputs),
                 {},
-                tuple(outputs[i]),
-                self.outcome_names(body.frame, outputs[i]),
+                tuple(outputs[i]) if given is None else given,
+                self.outcome_names(body.frame, outputs[i] if given is None else list(variables(given))),
                 body.frame.place,
                 function=function,
                 path=body.path if body.frame.is_module else None,
@@ -480,9 +497,9 @@ class _Body:
             and all(v.ndim for v in arrays)
         )
 
-    @property
-    def key(self) -> Any:
-        """Equal where bodies differ in numbers only."""
+    def key(self, apart: Collection[str]) -> Any:
+        """Equal where bodies differ in numbers only, and in those of the operations `apart` not even in these."""
+        exact = False
         number: dict[Var, Any] = {v: ("parameter", p) for v, p in self.parameters.items()}
         number |= {v: ("argument", i) for i, v in enumerate(self.inputs)}
 
@@ -504,6 +521,8 @@ class _Body:
             if isinstance(x, Block):
                 return ("block", of(x.parameters), tuple(map(call, x.calls)), of(x.result))
             if isinstance(x, int | float) and not isinstance(x, bool):
+                if exact:
+                    return getattr(x, "values", x)
                 return int if isinstance(x, int) else float
             if isinstance(x, np.ndarray):
                 return x.shape, x.dtype.name, x.tobytes()
@@ -512,7 +531,11 @@ class _Body:
         def call(c: Any) -> Any:
             if isinstance(c, Invoke):
                 return id(c.function), c.path, of(c.args), of(c.statics), of(c.outcome)
-            return c.method, of(c.args), of(c.kwargs), of(c.outcome)
+            nonlocal exact
+            exact = c.method in apart
+            arguments = of(c.args), of(c.kwargs)
+            exact = False
+            return c.method, *arguments, of(c.outcome)
 
         layer = self.layer and self.layer.callee
         return self.frame.kind, layer, tuple(self.names), tuple(map(of, self.inputs)), tuple(map(call, self.calls))
@@ -640,11 +663,19 @@ def _row(calls: Sequence[Any], i: int, used: Counter[Var]) -> Repeat | None:
     return Repeat(row, first.path[:-1], start, carried)
 
 
+def _or_unused(tree: Tree, used: Sequence[Var]) -> Any:
+    """The tree, with new arrays in the place of those that nobody uses."""
+    if isinstance(tree, Var):
+        return tree if tree in used else Var(tree.shape, tree.dtype)
+    return None if tree is None else tuple(_or_unused(x, used) for x in tree)
+
+
 def attribute_of(values: Sequence[Any], attributes: Sequence[Mapping[str, Any]]) -> list[str]:
     """What modules call a number that has these values in them."""
     if not attributes:
         return []
-    return [k for k in attributes[0] if all(k in a and a[k] == v for a, v in zip(attributes, values, strict=True))]
+    pairs = list(zip(attributes, values, strict=True))
+    return [k for k in attributes[0] if all(type(a.get(k)) is type(v) and a[k] == v for a, v in pairs)]
 
 
 def parameter_names(method: str) -> list[str]:

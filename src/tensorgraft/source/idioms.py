@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
+
+from tensorgraft.hub.operations.elementwise import ELEMENTWISE
 from tensorgraft.hub.recorded.block import Call, Var
-from tensorgraft.source.rewriting import New, Rewriting, bound, idiom, table
+from tensorgraft.source.rewriting import New, Rewriting, Rule, bound, idiom, parameters, say, table
 from tensorgraft.source.simplifying import axes_of
 
 
@@ -31,6 +35,10 @@ def _of_last(parameter: str) -> Any:
     return check
 
 
+def _are_numbers(*values: Any) -> bool:
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+
+
 def _is_number(m: dict[str, Any]) -> bool:
     return isinstance(m["e"], float)
 
@@ -50,6 +58,10 @@ def _normal(m: dict[str, Any]) -> bool:
 
 def _normal_scaled(m: dict[str, Any]) -> bool:
     return _normal(m) and type(m["w"]) is Var and m["w"].shape == m["x"].shape[-m["n"] :]
+
+
+def _one_hot(m: dict[str, Any]) -> bool:
+    return "s" not in m or tuple(m["s"]) == (*m["i"].shape, 1)
 
 
 RULES = table(
@@ -73,6 +85,10 @@ RULES = table(
           "multiply(multiply(x, 0.5), add(erf(multiply(x, 0.7071067811865476)), 1.0))",
           "multiply(multiply(x, 0.5), add(erf(divide(x, 1.4142135623730951)), 1.0))"),
     idiom("softplus(x)", "logaddexp(x, 0.0)"),
+    idiom("b", "greater_equal(astype(b, t), 1)", "not_equal(astype(b, t), 0)", when=lambda m: m["b"].dtype == np.bool_,
+          whole=False),
+    idiom("one_hot(i, n, t)", "astype(equal(expand_dims(i, -1), iota(n, d)), t)", "astype(equal(reshape(i, s), iota(n, d)), t)",
+          when=_one_hot),
     idiom("square(x)", "pow(x, 2)", "multiply(x, x)"),
     # ---- normalisation
     idiom("layer_norm(x, axes=n, eps=e)", *_NORMAL, when=_normal),
@@ -85,6 +101,23 @@ RULES = table(
           when=_normal_scaled),
     idiom("rms_norm(x, w, axes=n, eps=e)", "multiply(rms_norm(x, None, n, e), w)", when=_of_last("w")),
 )  # fmt: skip
+
+
+# ---- indices ---
+
+
+def wrapped_index(state: Rewriting, call: Call) -> New | None:
+    """Indices that may be negative, brought into range: what is indexed takes them as they are."""
+    named = bound(call)
+    inner = state.made_by(named["indices"], "where")
+    if inner is None:
+        return None
+    less, added = state.made_by(inner["condition"], "less"), state.made_by(inner["x"], "add")
+    if less is None or added is None or state.number(less["y"]) != 0 or state.number(added["y"]) is None:
+        return None
+    if less["x"] is inner["y"] is added["x"]:
+        return New(call.method, {**named, "indices": inner["y"]})
+    return None
 
 
 # ---- products ------------------------------------------------------------------------------------------------------------
@@ -134,7 +167,7 @@ def einsum_of_moved(state: Rewriting, call: Call) -> New | None:
     changed = False
     for i, x in enumerate(operands):
         inner = state.made_by(x, "permute_dims")
-        if inner is not None and state.uses[x] == 1:
+        if inner is not None:
             of = [""] * x.ndim
             for axis, letter in zip(inner["axes"], letters[i], strict=True):
                 of[axis] = letter
@@ -149,7 +182,10 @@ def einsum_said(state: Rewriting, call: Call) -> New | None:
         return None
     inputs, out = named["equation"].split("->")
     (a, b), (x, y) = inputs.split(","), named["operands"]
-    for a, b, x, y in ((a, b, x, y), (b, a, y, x)):
+    orders = [(a, b, x, y), (b, a, y, x)]
+    if x not in state.maker and y in state.maker:
+        orders.reverse()  # weights are what nobody made
+    for a, b, x, y in orders:
         if len(b) == 2 and len(a) >= 1 and b[0] not in a and len(set(a)) == len(a):  # (out, in) weights
             if b[1] == a[-1] and out == a[:-1] + b[0]:
                 return New("linear", {"x": x, "weight": y})
@@ -159,6 +195,8 @@ def einsum_said(state: Rewriting, call: Call) -> New | None:
             return New("matmul", {"a": x, "b": y})
         if len(a) == 1 and len(b) == 2 and b[0] == a and out == b[1]:
             return New("matmul", {"a": x, "b": y})
+        if len(a) == len(b) == 2 and a[0] == b[0] and out == a[1] + b[1] and a[1] != b[1]:
+            return New("matmul", {"a": state.xp.permute_dims(x, (1, 0)), "b": y})
         n = len(a) - 2
         if n >= 0 and len(b) == len(a) and a[:n] == b[:n] == out[:n] and len(out) == len(a) and a[n] == out[n]:
             if a[n + 1] == b[n] and out[n + 1] == b[n + 1] and len({a[n], a[n + 1], b[n + 1]}) == 3:
@@ -182,6 +220,25 @@ def biased(state: Rewriting, call: Call) -> New | None:
 
 RULES.setdefault("dot_general", []).append(product)
 RULES.setdefault("permute_dims", []).append(einsum_moved)
+
+
+def moved_inward(state: Rewriting, call: Call) -> New | None:
+    """A transposed sum of products is a sum of transposed products."""
+    named = bound(call)
+    inner = state.maker.get(named["x"]) if state.uses[named["x"]] == 1 else None
+    if inner is None or inner.method not in ELEMENTWISE:
+        return None
+    arguments = bound(inner)
+    arrays = [v for v in arguments.values() if type(v) is Var]
+    if any(state.made_by(v, "einsum") is None or v.ndim != len(named["axes"]) or state.uses[v] != 1 for v in arrays):
+        return None
+    moved = {n: state.xp.permute_dims(v, named["axes"]) if type(v) is Var else v for n, v in arguments.items()}
+    return New(inner.method, moved)
+
+
+RULES.setdefault("permute_dims", []).append(moved_inward)
+for _method in ("embedding", "take"):
+    RULES.setdefault(_method, []).append(wrapped_index)
 RULES.setdefault("add", []).append(biased)
 RULES["einsum"] = [einsum_of_moved]
 
@@ -192,6 +249,14 @@ def einsum_lettered(state: Rewriting, call: Call) -> New | None:
     letters = dict.fromkeys(c for c in equation if c.isalpha())
     plain = "".join(dict(zip(letters, _LETTERS, strict=False)).get(c, c) for c in equation)
     known = _KNOWN.get(plain, plain)
+    operands = bound(call)["operands"]
+    if known == plain and len(operands) == 2:
+        inputs, out = equation.split("->")
+        swapped = f"{','.join(reversed(inputs.split(',')))}->{out}"
+        letters = dict.fromkeys(c for c in swapped if c.isalpha())
+        other = "".join(dict(zip(letters, _LETTERS, strict=False)).get(c, c) for c in swapped)
+        if other in _KNOWN:
+            return New("einsum", {"equation": _KNOWN[other], "operands": tuple(reversed(operands))})
     return None if known == equation else New("einsum", {**bound(call), "equation": known})
 
 
@@ -201,5 +266,104 @@ for _equation in (*_OF_ATTENTION, *(e.replace(",", ",b").replace("->", "->b").jo
     _order = dict.fromkeys(c for c in _equation if c.isalpha())
     _KNOWN["".join(dict(zip(_order, _LETTERS, strict=False)).get(c, c) for c in _equation)] = _equation
 
+# ---- windows -------------------------------------------------------------------------------------------------------------
+
+
+def channels_last(state: Rewriting, call: Call) -> New | None:
+    """A layer on channels first between transpositions, where these are what is left."""
+    named = bound(call)
+    y, axes = named["x"], tuple(named["axes"])
+    maker = state.maker.get(y) if state.uses[y] == 1 else None
+    n = len(axes) - 2
+    if maker is None or maker.method not in _LAST or n < 1 or axes != (0, *range(2, n + 2), 1):
+        return None
+    inner = bound(maker)
+    x = state.made_by(inner["x"], "permute_dims")
+    if x is None or tuple(x["axes"]) != (0, n + 1, *range(1, n + 1)) or inner.get("bias") is not None:
+        return None
+    arguments = {**inner, "x": x["x"]}
+    if maker.method == "conv":
+        w = state.made_by(inner["weight"], "permute_dims")
+        if w is None or tuple(w["axes"]) != (n + 1, n, *range(n)):
+            return None
+        arguments["weight"] = w["x"]
+    if len(inner["stride"]) != n or inner.get("count_padding") is False or (inner.get("dilation", (1,) * n) not in (
+        None, (1,) * n) and maker.method != "conv"):  # fmt: skip
+        return None
+    return New(_LAST[maker.method], {p.name: arguments[p.name] for p in parameters(_LAST[maker.method])})
+
+
+_LAST = {"conv": "conv_channels_last", "max_pool": "max_pool_channels_last", "avg_pool": "avg_pool_channels_last"}
+
+
+def conv_biased(state: Rewriting, call: Call) -> New | None:
+    named = bound(call)
+    for x, b in ((named["x"], named["y"]), (named["y"], named["x"])):
+        inner = state.made_by(x, "conv_channels_last")
+        if inner is None or inner["bias"] is not None or state.uses[x] != 1 or type(b) is not Var:
+            continue
+        if b.shape == (inner["weight"].shape[-1],) and b.dtype == x.dtype:
+            return New("conv_channels_last", {**inner, "bias": b})
+    return None
+
+
+def mean_of_windows(state: Rewriting, call: Call) -> New | None:
+    """A sum of windows over their size."""
+    named = bound(call)
+    x, n = named["x"], state.number(named["y"])
+    inner = state.made_by(x, "reduce_window")
+    if inner is None or inner["kind"] != "sum" or state.uses[x] != 1 or n is None:
+        return None
+    window, strides, padding = inner["window"], inner["strides"], inner["padding"]
+    if n != math.prod(window) or any(d != 1 for d in inner["window_dilation"]) or x.dtype.kind not in "fV":
+        return None
+    axes = tuple(a for a, k in enumerate(window) if k != 1 or strides[a] != 1 or tuple(padding[a]) != (0, 0))
+    order = (*(a for a in range(x.ndim) if a not in axes), *axes)
+    moved = state.xp.permute_dims(inner["x"], order)
+    of = [tuple(v[a] for a in axes) for v in (window, strides, padding)]
+    back = tuple(order.index(a) for a in range(x.ndim))
+    return New("permute_dims", {"x": say(state.xp, "avg_pool", moved, *of), "axes": back})
+
+
+def pooled_unit(state: Rewriting, call: Call) -> New | None:
+    """Windows of an array with an axis of one element in front are those of the array."""
+    named = bound(call)
+    x = named["x"]
+    inner = state.made_by(x, "reshape", "expand_dims")
+    if inner is None or state.uses[x] != 1 or x.ndim != inner["x"].ndim + 1:
+        return None
+    lead = x.ndim - len(named["window"])
+    y = inner["x"]
+    if x.shape[:lead].count(1) != y.shape[: lead - 1].count(1) + 1 or x.shape[lead:] != y.shape[lead - 1 :]:
+        return None
+    arguments = {p.name: named[p.name] for p in parameters(call.method) if p.name != "x"}
+    return New("reshape", {"x": say(state.xp, call.method, y, **arguments), "shape": call.outcome.shape})
+
+
+def unit_moved(state: Rewriting, call: Call) -> New | None:
+    """A transposition of an array with one more axis of one element, without that axis."""
+    named = bound(call)
+    x, axes = named["x"], tuple(named["axes"])
+    inner = state.made_by(x, "reshape", "expand_dims")
+    if inner is None or x.ndim != inner["x"].ndim + 1 or x.shape.count(1) != 1 or 1 in inner["x"].shape:
+        return None
+    unit = x.shape.index(1)
+    if x.shape[:unit] + x.shape[unit + 1 :] != inner["x"].shape:
+        return None
+    rest = tuple(a - (a > unit) for a in axes if a != unit)
+    moved = inner["x"] if rest == tuple(range(len(rest))) else state.xp.permute_dims(inner["x"], rest)
+    return New("reshape", {"x": moved, "shape": call.outcome.shape})
+
+
+for _method in ("max_pool", "avg_pool"):
+    RULES.setdefault(_method, []).append(pooled_unit)
+RULES["permute_dims"] += [unit_moved, channels_last]
+RULES["divide"].append(mean_of_windows)
+RULES["add"].append(conv_biased)
+
 # When nothing else applies any more
-SAID = {"einsum": [einsum_said, einsum_lettered], **table(idiom("relu(x)", "maximum(x, 0.0)"))}
+SAID: dict[str, list[Rule]] = {"einsum": [einsum_said, einsum_lettered], **table(
+    idiom("relu(x)", "maximum(x, 0.0)"),
+    idiom("clip(x, low=l, high=h)", "minimum(maximum(x, l), h)", "minimum(maximum(l, x), h)",
+          when=lambda m: _are_numbers(m["l"], m["h"])),
+)}  # fmt: skip

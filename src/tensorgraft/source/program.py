@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -74,10 +74,18 @@ class Group:
 class Sized:
     """A program traced at several sizes."""
 
-    trace: Trace
-    count: int  # of sizes
+    traces: list[Trace]
+    owners: list[int]  # of each trace: the group of which it has another size; -1 for the first
     groups: list[Group]
     arguments: Callable[[Mapping[int, int]], tuple[tuple[Any, ...], dict[str, Any]]]  # group number -> size
+
+    def without(self, fixed: Container[int], reason: str) -> None:
+        """Leave the sizes of these groups as they are in the example."""
+        kept = [(t, g) for t, g in zip(self.traces, self.owners, strict=True) if g not in fixed]
+        self.traces, self.owners = [t for t, _ in kept], [g for _, g in kept]
+        for g, group in enumerate(self.groups):
+            if g in fixed and group.tried:
+                group.tried, group.reason = [], reason
 
 
 def trace_at_sizes(
@@ -118,7 +126,7 @@ def trace_at_sizes(
                 groups[g].reason = _said(error)
             base = {}
     first = first or trace({})
-    traces = [first]
+    traces, owners = [first], [-1]
     for g, group in enumerate(groups):
         if group.reason:
             continue
@@ -136,11 +144,12 @@ def trace_at_sizes(
                 continue
             group.tried.append(candidate)
             traces.append(other)
+            owners.append(g)
             if len(group.tried) == (1 if group.title == "batch" else 2):
                 break
         if group.tried:
             group.reason = ""
-    return Sized(merge(traces), len(traces), groups, arguments)
+    return Sized(traces, owners, groups, arguments)
 
 
 def _candidates(size: int, group: Group) -> list[int]:
@@ -148,13 +157,15 @@ def _candidates(size: int, group: Group) -> list[int]:
 
 
 def _groups(shapes: Sequence[tuple[int, ...]]) -> list[Group]:
-    """Extents that are likely to be one: the first axis, and equal extents of other axes."""
+    """Extents that are likely to be one: the first axis, and equal extents of other axes. What has one axis (labels) goes
+    with the first axis of the others, where that has its extent and no other axis has."""
     groups: dict[tuple[bool, int], Group] = {}
+    batches, others = {s[0] for s in shapes if len(s) > 1}, {n for s in shapes for n in s[1:]}
     for k, shape in enumerate(shapes):
         for axis, size in enumerate(shape):
             if size == 0:
                 continue
-            first = axis == 0 and len(shape) > 1
+            first = axis == 0 and (len(shape) > 1 or (size in batches and size not in others))
             group = groups.setdefault((first, size), Group(size, [], "batch" if first else f"axis {axis}"))
             group.places.append((k, axis))
     return list(groups.values())

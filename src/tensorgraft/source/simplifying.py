@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, ELEMENTWISE
+from tensorgraft.hub.operations.elementwise import BINARY, ELEMENTWISE, UNARY
 from tensorgraft.hub.recorded.block import Call, Var
-from tensorgraft.source.rewriting import New, Rewriting, Rule, bound
+from tensorgraft.source.rewriting import New, Number, Rewriting, Rule, bound
 
 _REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "mean", "var", "logsumexp")
-_TWO = (*BINARY, *COMPARISONS, "remainder", "floor_divide")
+_SMOOTH = frozenset((*ELEMENTWISE, "clip")) - {"fmod"}  # element by element
 _MOVES = ("reshape", "broadcast_to", "expand_dims", "squeeze")
 
 
@@ -42,7 +42,7 @@ def _plain(state: Rewriting, x: Any, shape: tuple[int, ...], others: list[Any]) 
     if type(x) is not Var:
         return x
     arrays = [o for o in others if type(o) is Var and o is not x]
-    if arrays and (number := state.number(x)) is not None:
+    if arrays and (number := state.number(x)) is not None and not _is_wide(number):
         if np.broadcast_shapes(*[o.shape for o in arrays]) == shape and any(o.dtype == x.dtype for o in arrays):
             return number
     named = state.made_by(x, "broadcast_to")
@@ -58,6 +58,11 @@ def _plain(state: Rewriting, x: Any, shape: tuple[int, ...], others: list[Any]) 
             if np.broadcast_shapes(inner.shape, *[o.shape for o in arrays]) == shape:
                 return inner
     return x
+
+
+def _is_wide(number: Number) -> bool:
+    """Frameworks do not take it beside an array of unsigned integers."""
+    return isinstance(number, int) and abs(number) >= 2**31
 
 
 def elementwise(state: Rewriting, call: Call) -> New | None:
@@ -143,6 +148,10 @@ def same_shape(state: Rewriting, call: Call) -> Any:
             kept = tuple(1 if a in axes else n for a, n in enumerate(inner["x"].shape))
             if kept == call.outcome.shape:
                 return New(state.maker[x].method, {**inner, "axis": axis_said(axes, inner["x"].ndim), "keepdims": True})
+    if call.method in ("reshape", "broadcast_to") and type(x) is Var and x.size == call.outcome.size:
+        kept = _kept(state, x, call.outcome.shape)
+        if kept is not None:
+            return kept
     if call.method == "broadcast_to":
         inner = state.made_by(x, "broadcast_to")
         if inner is not None:
@@ -154,9 +163,55 @@ def same_shape(state: Rewriting, call: Call) -> Any:
                 return New("broadcast_to", {"x": inner["x"], "shape": call.outcome.shape})
         if (number := state.number(x)) is not None:
             return New("full", {"shape": call.outcome.shape, "value": number, "dtype": call.outcome.dtype})
+        if type(x) is Var and x.size == call.outcome.size:
+            return New("reshape", {"x": x, "shape": call.outcome.shape})
     if call.method == "reshape" and (number := state.number(x)) is not None and x.value is None:
         return New("full", {"shape": call.outcome.shape, "value": number, "dtype": call.outcome.dtype})
     return None
+
+
+def _kept(state: Rewriting, x: Any, shape: tuple[int, ...]) -> Any:
+    """What is computed of a reduction, from one that keeps its axes; None where it is anything else."""
+    call = state.maker.get(x) if type(x) is Var and state.uses[x] == 1 else None
+    if call is None:
+        return None
+    named = bound(call)
+    if call.method in _REDUCTIONS and not named["keepdims"]:
+        axes = axes_of(named["axis"], named["x"].ndim)
+        if tuple(1 if a in axes else n for a, n in enumerate(named["x"].shape)) == shape:
+            method = getattr(state.xp, call.method)
+            return method(named["x"], axis=axis_said(axes, named["x"].ndim), keepdims=True)
+    arrays = [n for n, v in named.items() if type(v) is Var]
+    if call.method in _SMOOTH and len(arrays) == 1:
+        inner = _kept(state, named[arrays[0]], shape)
+        if inner is not None:
+            return getattr(state.xp, call.method)(*{**named, arrays[0]: inner}.values())
+    return None
+
+
+def outward(state: Rewriting, call: Call) -> Any:
+    """Of arrays with new axes in front (1, 1, n): the same of them without, with the axes after it."""
+    named = bound(call)
+    shape = call.outcome.shape
+    new: dict[str, Any] = {}
+    stripped = False
+    for name, v in named.items():
+        if type(v) is not Var:
+            new[name] = v
+            continue
+        inner = state.made_by(v, "reshape", "expand_dims", "broadcast_to")
+        if inner is not None and v.shape == (1,) * (v.ndim - inner["x"].ndim) + inner["x"].shape:
+            new[name], stripped = inner["x"], True
+        else:
+            new[name] = v
+    arrays = [v for v in new.values() if type(v) is Var]
+    if not stripped or not arrays:
+        return None
+    after = np.broadcast_shapes(*[v.shape for v in arrays])
+    front = len(shape) - len(after)
+    if front <= 0 or shape != (1,) * front + after:
+        return None
+    return New("reshape", {"x": getattr(state.xp, call.method)(*new.values()), "shape": shape})
 
 
 def identity(state: Rewriting, call: Call) -> Any:
@@ -181,7 +236,13 @@ def permuted(state: Rewriting, call: Call) -> Any:
 def reduction(state: Rewriting, call: Call) -> New | None:
     """Axes as people say them."""
     named = bound(call)
-    said = axis_said(axes_of(named["axis"], named["x"].ndim), named["x"].ndim)
+    axes = axes_of(named["axis"], named["x"].ndim)
+    inner = state.made_by(named["x"], call.method) if call.method in ("sum", "max", "min", "prod") else None
+    if inner is not None and inner["keepdims"] and not named["keepdims"]:
+        before = axes_of(inner["axis"], inner["x"].ndim)
+        if axes == before:
+            return New(call.method, {**inner, "keepdims": False})
+    said = axis_said(axes, named["x"].ndim)
     if said == named["axis"] and type(said) is type(named["axis"]):
         return None
     return New(call.method, {**named, "axis": said})
@@ -205,6 +266,8 @@ RULES: dict[str, list[Rule]] = {}
 for _name in (*ELEMENTWISE, "remainder", "floor_divide"):
     RULES.setdefault(_name, []).append(elementwise)
 RULES["where"] = [where_known, elementwise]
+for _name in (*UNARY, *BINARY):
+    RULES[_name].append(outward)
 for _name in ("add", "subtract", "multiply", "divide", "maximum", "minimum"):
     RULES[_name] = [neutral, *RULES[_name]]
 RULES["add"].append(scaled_twice)
@@ -217,6 +280,48 @@ for _name in ("divide", "multiply"):
     RULES[_name].append(mean)
 for _name in _REDUCTIONS:
     RULES[_name] = [reduction]
+
+
+def last_axis(state: Rewriting, call: Call) -> New | None:
+    named = bound(call)
+    ndim = (named["arrays"][0] if "arrays" in named else named["x"]).ndim
+    if isinstance(named["axis"], int) and ndim > 1 and named["axis"] == ndim - 1:
+        return New(call.method, {**named, "axis": -1})
+    return None
+
+
+def pieces(state: Rewriting, call: Call) -> Any:
+    """A slice that is one of the arrays that were put together."""
+    named = bound(call)
+    x = named["x"]
+    if type(x) is Var and x.shape == call.outcome.shape and all(s == 1 for s in named["step"]):
+        return x
+    inner = state.made_by(x, "concat")
+    if inner is None or any(s != 1 for s in named["step"]):
+        return None
+    axis, at = inner["axis"] % x.ndim, 0
+    if any(
+        a or b != n for k, (a, b, n) in enumerate(zip(named["start"], named["stop"], x.shape, strict=True)) if k != axis
+    ):
+        return None
+    for piece in inner["arrays"]:
+        if (named["start"][axis], named["stop"][axis]) == (at, at + piece.shape[axis]):
+            return piece
+        at += piece.shape[axis]
+    return None
+
+
+def restacked(state: Rewriting, call: Call) -> Any:
+    """What was unstacked, stacked again."""
+    named = bound(call)
+    makers = [state.maker.get(v) for v in named["arrays"]]
+    first = makers[0]
+    if first is None or first.method != "unstack" or any(m is not first for m in makers):
+        return None
+    inner = bound(first)
+    x = inner["x"]
+    same = tuple(named["arrays"]) == tuple(first.outcome) and inner["axis"] % x.ndim == named["axis"] % x.ndim
+    return x if same else None
 
 
 # ---- at last -------------------------------------------------------------------------------------------------------------
@@ -267,8 +372,8 @@ def indexed(state: Rewriting, call: Call) -> New | None:
     if any(not isinstance(i, slice) for i in index):
         return None
     for a in axes:
-        start = index[a].start or 0
-        index[a] = start
+        start, n = index[a].start or 0, inner["x"].shape[a]
+        index[a] = -1 if start == n - 1 and n > 2 else start
     return New("getitem", {"x": inner["x"], "index": _short(index)})
 
 
@@ -293,3 +398,7 @@ def filled(state: Rewriting, call: Call) -> New | None:
 
 LAST: dict[str, list[Rule]] = {"full": [filled], "reshape": [unit_axes], "slice": [indexed], "squeeze": [indexed]}
 RULES["clip"] = [clipped]
+RULES["slice"] = [pieces]
+RULES["stack"] = [restacked]
+for _name in ("split", "concat", "cumsum", "take"):
+    RULES[_name] = [last_axis]

@@ -8,7 +8,7 @@ import subprocess
 from typing import Any
 
 from tensorgraft.source import weights
-from tensorgraft.source.expressions import literal, name, text
+from tensorgraft.source.expressions import fill, literal, name, text
 from tensorgraft.source.functions import Function
 from tensorgraft.source.merging import Extent
 from tensorgraft.source.styles import Definition, Style
@@ -38,6 +38,8 @@ def write(trace: Trace, functions: list[Function], style: Style, header: str) ->
         "save_file": LOADING,
         **style.imports,
     }
+    if target.prelude and not constants:
+        used.discard(target.prelude.partition(" ")[0])  # functions have it from their arrays
     imports = dict.fromkeys(line for n, line in available.items() if n in used)
     parts = [f'"""{header}"""', "\n".join(imports), "\n".join(constants), *helpers, *bodies, *loading]
     return formatted("\n\n\n".join(p for p in parts if p) + "\n")
@@ -58,6 +60,10 @@ def _function(f: Function, style: Style, trace: Trace | None, used: set[str]) ->
         used |= _names(s.node)
     returns = target.array if result is None and len(f.results) == 1 else ""
     body = [line for s in statements for line in _lines(s)]
+    given = target.prelude.partition(" ")[0]
+    if given and names and any(given in _names(s.node) for s in statements):
+        body.insert(0, text(fill(target.prelude.partition("=")[2], x=name(names[0]))))
+        body[0] = f"{given} = {body[0]}"
     return style.definition(f, Definition(parameters, returns, _doc(f, style, names), body, trace is not None))
 
 

@@ -1,8 +1,8 @@
-"""Words: what a front end may write in a `Trace` beside the operations of the hub, so that source reads as people write.
+"""Words: what a front end may write in a `Trace` beside operations of the hub, so that source reads as people write.
 
 A word is a function of a backend, which says what it means in operations of the hub (a target that has no name for it
-writes these), and of arrays and static values. Layouts are PyTorch's: channels first, weights (out, in). A front end adds
-a word where a target's users would look for it, not for each of its operators.
+writes these), and of arrays and static values. Layouts are PyTorch's: channels first, weights (out, in). A front end
+adds a word where a target's users would look for it, not for each of its operators.
 
     @word
     def linear(xp, x, weight, bias=None): ...
@@ -32,19 +32,22 @@ def word(fn: Callable[..., Any]) -> Callable[..., Any]:
     return fn
 
 
-# ---- shapes ------------------------------------------------------------------------------------------------------------
+# ---- shapes ----------------------------------------------------------------------------------------------------------
 
 
 @word
 def getitem(xp: Any, x: Array, index: tuple[Any, ...]) -> Array:
-    """`x[index]`: numbers, slices (of positive steps), None and Ellipsis, as in NumPy; no arrays (`gather` has these)."""
+    """`x[index]`: numbers, slices (of positive steps), None and Ellipsis, as in NumPy; no arrays (see `index`)."""
     shape = xp.shape(x)
     taken = sum(i is not None and i is not Ellipsis for i in index)
     if Ellipsis not in index:
         index = (*index, Ellipsis)
     at = index.index(Ellipsis)
     index = (*index[:at], *[slice(None)] * (len(shape) - taken), *index[at + 1 :])
-    start, stop, step, new = [], [], [], []
+    start: list[int] = []
+    stop: list[int] = []
+    step: list[int] = []
+    new: list[int] = []
     for i in index:
         if i is None:
             new.append(1)
@@ -118,7 +121,7 @@ def arange(xp: Any, start: float, stop: float, step: float, dtype: np.dtype) -> 
     return xp.astype(xp.add(xp.multiply(at, step), start), dtype)
 
 
-# ---- products ----------------------------------------------------------------------------------------------------------
+# ---- products --------------------------------------------------------------------------------------------------------
 
 
 @word
@@ -161,6 +164,26 @@ def conv_transpose(
     which is padded by `padding` on both sides; `output_padding` is added at the end."""
     y = xp.transposed_convolution(x, weight, stride, padding, dilation, output_padding, groups)
     return y if bias is None else xp.add(y, xp.reshape(bias, (xp.shape(bias)[0], *[1] * len(stride))))
+
+
+@word
+def conv_channels_last(
+    xp: Any,
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Ints = (1,),
+    padding: Pads = ((0, 0),),
+    dilation: Ints = (1,),
+    groups: int = 1,
+) -> Array:
+    """x (N, spatial..., C) with weight (spatial..., C / groups, O) and bias (O), as JAX's and TensorFlow's layers."""
+    n = len(stride)
+    x = xp.permute_dims(x, (0, n + 1, *range(1, n + 1)))
+    weight = xp.permute_dims(weight, (n + 1, n, *range(n)))
+    y = xp.convolution(x, weight, stride, padding, (1,) * n, dilation, groups)
+    y = xp.permute_dims(y, (0, *range(2, n + 2), 1))
+    return y if bias is None else xp.add(y, bias)
 
 
 @word
@@ -302,7 +325,7 @@ def rms_norm(xp: Any, x: Array, weight: Array | None = None, axes: int = 1, eps:
     return _affine(xp, xp.multiply(x, xp.rsqrt(xp.add(mean, eps))), weight, None)
 
 
-# ---- activations -------------------------------------------------------------------------------------------------------
+# ---- activations -----------------------------------------------------------------------------------------------------
 
 
 @word
@@ -367,7 +390,7 @@ def hard_silu(xp: Any, x: Array) -> Array:
     return xp.multiply(x, hard_sigmoid(xp, x))
 
 
-# ---- windows -----------------------------------------------------------------------------------------------------------
+# ---- windows ---------------------------------------------------------------------------------------------------------
 
 
 @word
@@ -403,10 +426,27 @@ def avg_pool(
 
 
 @word
+def max_pool_channels_last(xp: Any, x: Array, window: Ints, stride: Ints, padding: Pads = ((0, 0),)) -> Array:
+    """The largest in each window of x (N, spatial..., C)."""
+    return _window_channels_last(xp, x, "max", window, stride, padding)
+
+
+@word
+def avg_pool_channels_last(xp: Any, x: Array, window: Ints, stride: Ints, padding: Pads = ((0, 0),)) -> Array:
+    """The mean of each window of x (N, spatial..., C), whose padding is zeros that count."""
+    return xp.divide(_window_channels_last(xp, x, "sum", window, stride, padding), float(math.prod(window)))
+
+
+def _window_channels_last(xp: Any, x: Array, kind: str, window: Ints, stride: Ints, padding: Pads) -> Array:
+    pads = ((0, 0), *padding, (0, 0))
+    return xp.reduce_window(x, kind, (1, *window, 1), (1, *stride, 1), pads, (1,) * xp.ndim(x))
+
+
+@word
 def resize(xp: Any, x: Array, size: Ints, method: str = "nearest", corners: bool = False) -> Array:
-    """The last axes of x (N, C, spatial...) at another size. "nearest" takes the place at or before i n / m; "linear" and
-    "cubic" (Keys 1981, a = -0.75) look from the middles of the places, or, with `corners`, from the first to the last;
-    places outside are those at the edge. Nothing is blurred where it becomes smaller."""
+    """The last axes of x (N, C, spatial...) at another size. "nearest" takes the place at or before i n / m; "linear"
+    and "cubic" (Keys 1981, a = -0.75) look from the middles of the places, or, with `corners`, from the first to the
+    last; places outside are those at the edge. Nothing is blurred where it becomes smaller."""
     for axis, m in zip(range(xp.ndim(x) - len(size), xp.ndim(x)), size, strict=True):
         n = xp.shape(x)[axis]
         if n == m:
@@ -436,7 +476,7 @@ def _taps(n: int, m: int, method: str, corners: bool) -> np.ndarray:
     return table
 
 
-# ---- losses ------------------------------------------------------------------------------------------------------------
+# ---- losses ----------------------------------------------------------------------------------------------------------
 
 
 @word
@@ -449,8 +489,8 @@ def cross_entropy(
     ignored: int | None = -100,
     smoothing: float = 0.0,
 ) -> Array:
-    """Logits (N, C, ...) or (C), labels (N, ...) of integers; weight (C). Labels that are `ignored` count nothing, also in
-    the mean. `reduction`: "mean", "sum", "none"."""
+    """Logits (N, C, ...) or (C), labels (N, ...) of integers; weight (C). Labels that are `ignored` count nothing, also
+    in the mean. `reduction`: "mean", "sum", "none"."""
     axis = 1 if xp.ndim(logits) > 1 else 0
     scores = xp.log_softmax(logits, axis)
     real = xp.not_equal(labels, xp.full((), -100 if ignored is None else ignored, xp.dtype_of(labels)))
@@ -473,7 +513,7 @@ def cross_entropy(
     return total if reduction == "sum" else xp.divide(total, xp.sum(counts))
 
 
-# ---- recurrence --------------------------------------------------------------------------------------------------------
+# ---- recurrence ------------------------------------------------------------------------------------------------------
 
 
 @word
@@ -490,8 +530,8 @@ def lstm(
     reverse: bool = False,
 ) -> tuple[Array, Array, Array]:
     """One layer in one direction (Hochreiter, Schmidhuber 1997): x (T, N, I), h (N, H), c (N, H), weights (4 H, I) and
-    (4 H, H) of the gates i, f, g, o, biases (4 H) -> (every h (T, N, H), the last h, the last c). `w_hr` (P, H) projects
-    h to P."""
+    (4 H, H) of the gates i, f, g, o, biases (4 H) -> (every h (T, N, H), the last h, the last c). `w_hr` (P, H)
+    projects h to P."""
 
     def step(carry: tuple[Array, Array], gates: Array) -> tuple[tuple[Array, Array], Array]:
         h, c = carry
@@ -516,8 +556,8 @@ def gru(
     b_hh: Array | None = None,
     reverse: bool = False,
 ) -> tuple[Array, Array]:
-    """One layer in one direction (Cho et al. 2014): x (T, N, I), h (N, H), weights (3 H, I) and (3 H, H) of the gates r, z,
-    n, biases (3 H) -> (every h (T, N, H), the last h)."""
+    """A layer in one direction (Cho et al. 2014): x (T, N, I), h (N, H), weights (3 H, I) and (3 H, H) of the gates r,
+    z, n, biases (3 H) -> (every h (T, N, H), the last h)."""
 
     def step(h: Array, gates: Array) -> tuple[Array, Array]:
         sizes = (xp.shape(h)[1],) * 3
@@ -556,21 +596,43 @@ def rnn(
     return ys, h
 
 
-# ---- attention ---------------------------------------------------------------------------------------------------------
+# ---- attention -------------------------------------------------------------------------------------------------------
 
 
 @word
 def attend(
     xp: Any, q: Array, k: Array, v: Array, mask: Array | None = None, causal: bool = False, scale: float | None = None
 ) -> Array:
-    """`attention` of the hub without its second result: q (N, H, L, E), k (N, G, S, E), v (N, G, S, F). The mask is added
-    to the scores, or says what is seen."""
+    """`attention` of the hub without its second result: q (N, H, L, E), k (N, G, S, E), v (N, G, S, F). The mask is
+    added to the scores, or says what is seen."""
     if mask is not None and xp.dtype_of(mask) == dtypes.bool_:
         mask = xp.where(mask, xp.zeros(xp.shape(mask), xp.dtype_of(q)), xp.full((), -math.inf, xp.dtype_of(q)))
     return xp.attention(q, k, v, mask, causal, scale)[0]
 
 
-# ---- gradients and randomness --------------------------------------------------------------------------------------------
+@word
+def attention_weights(
+    xp: Any, q: Array, k: Array, mask: Array | None = None, causal: bool = False, scale: float | None = None
+) -> Array:
+    """What `attend` weighs v with: softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E), zeros for a query that
+    sees nothing."""
+    scores = xp.multiply(xp.matmul(q, xp.matrix_transpose(k)), xp.shape(q)[3] ** -0.5 if scale is None else scale)
+    if causal:
+        seen = xp.tril(xp.full(xp.shape(scores)[2:], True, dtypes.bool_))
+        mask = seen if mask is None else mask
+    if mask is None:
+        return xp.softmax(scores, 3)
+    if xp.dtype_of(mask) == dtypes.bool_:
+        scores = xp.where(mask, scores, xp.full((), -math.inf, xp.dtype_of(scores)))
+    else:
+        scores = xp.add(scores, mask)
+    high = xp.max(scores, 3, keepdims=True)
+    exps = xp.exp(xp.subtract(scores, xp.where(xp.equal(high, -math.inf), xp.zeros_like(high), high)))
+    total = xp.sum(exps, 3, keepdims=True)
+    return xp.divide(exps, xp.where(xp.equal(total, 0), xp.ones_like(total), total))
+
+
+# ---- gradients and randomness ----------------------------------------------------------------------------------------
 
 
 @word
@@ -590,3 +652,46 @@ def split_key(xp: Any, key: Array) -> tuple[Array, Array]:
     """(a key to go on with, a key to use): uint32 (2,) each."""
     zero, one, two = (xp.full((), n, dtypes.uint32) for n in range(3))
     return xp.fold_in(key, zero, one), xp.fold_in(key, zero, two)
+
+
+# ---- the random numbers of JAX -------------------------------------------------------------------------------------------
+# of keys as `jax.random.key_data` has them: uint32 (2,), of Threefry
+
+
+def _numbered(xp: Any, key: Array, shape: Ints) -> tuple[Array, Array]:
+    """The cipher of 0, 1, 2, ..."""
+    at = xp.reshape(xp.iota(math.prod(shape), dtypes.uint32), shape)
+    return xp.threefry2x32(key, xp.zeros(shape, dtypes.uint32), at)
+
+
+@word
+def jax_bits(xp: Any, key: Array, shape: Ints) -> Array:
+    """`jax.random.bits`: uint32."""
+    return xp.bitwise_xor(*_numbered(xp, key, shape))
+
+
+@word
+def jax_uniform(xp: Any, key: Array, shape: Ints) -> Array:
+    """`jax.random.uniform`: float32 in [0, 1), on a grid of 2^-23."""
+    bits = xp.bitwise_right_shift(jax_bits(xp, key, shape), xp.full((), 9, dtypes.uint32))
+    return xp.multiply(xp.astype(bits, dtypes.float32), 2.0**-23)
+
+
+@word
+def jax_normal(xp: Any, key: Array, shape: Ints) -> Array:
+    """`jax.random.normal`: float32."""
+    low = float(np.nextafter(np.float32(-1), np.float32(0)))
+    z = xp.maximum(xp.add(xp.multiply(jax_uniform(xp, key, shape), 2.0), low), low)
+    return xp.multiply(xp.erf_inv(z), float(np.float32(math.sqrt(2))))
+
+
+@word
+def jax_split(xp: Any, key: Array, shape: Ints) -> Array:
+    """`jax.random.split`: keys (*shape, 2)."""
+    return xp.stack(_numbered(xp, key, shape), axis=len(shape))
+
+
+@word
+def jax_fold_in(xp: Any, key: Array, data: Array) -> Array:
+    """`jax.random.fold_in` of a number (uint32 without axes)."""
+    return xp.stack(xp.threefry2x32(key, xp.zeros_like(data), data), axis=0)

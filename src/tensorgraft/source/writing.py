@@ -25,6 +25,7 @@ from tensorgraft.source.functions import Function, Invoke, Repeat, Static
 from tensorgraft.source.merging import Extent, Quantity
 from tensorgraft.source.sizes import Sizes
 from tensorgraft.source.styles import Style, contents
+from tensorgraft.hub.recorded.block import leaves
 from tensorgraft.source.trace import Block, Step, Var, variables
 from tensorgraft.source.words import WORDS
 
@@ -43,11 +44,23 @@ class CannotBeSaidError(NotImplementedError):
     """What the program does has no words in the target."""
 
 
+class SizeError(CannotBeSaidError):
+    """A number depends on the sizes of the arguments, and there is no expression of them for it."""
+
+
 class _Again(Exception):
     """An expression is needed at two places: write the function again, with a name for it."""
 
-    def __init__(self, v: Var) -> None:
-        self.v = v
+    def __init__(self, v: Var, hold: bool = False) -> None:
+        self.v, self.hold = v, hold
+
+
+class UnsettledError(Exception):
+    """A rule looks at numbers of an operation that differ between the modules of one function: these are not one."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(method)
+        self.method = method
 
 
 @dataclass
@@ -79,21 +92,24 @@ def write_function(
     """(statements of the body, names of the arguments). `result`: a tree to return instead of `function.results`;
     `root`: it is the program itself."""
     kept: set[Var] = set()
+    held: set[Var] = set()
     while True:
-        writer = FunctionWriter(function, style, kept, root)
+        writer = FunctionWriter(function, style, kept, root, held)
         try:
             return writer.write(result), writer.argument_names
         except _Again as again:
-            if again.v in kept:
+            known = held if again.hold else kept
+            if again.v in known:
                 raise
-            kept.add(again.v)
+            known.add(again.v)
 
 
 class FunctionWriter:
     """`Writing` of one function."""
 
-    def __init__(self, function: Function, style: Style, kept: set[Var], root: bool) -> None:
+    def __init__(self, function: Function, style: Style, kept: set[Var], root: bool, held: set[Var]) -> None:
         self.is_root = root
+        self.held = held  # whose names stay theirs: somebody asks for their sizes later
         self.function, self.style, self.target, self.kept = function, style, style.target, kept
         self.statements: list[Statement] = []
         self.names: dict[Var, str] = {}  # of what is assigned
@@ -161,7 +177,9 @@ class FunctionWriter:
         if candidate in self.reserved or candidate in _RESERVED:
             return False
         v = self.holder.get(candidate)
-        return v is None or (self.remaining[v] <= 0 and not any(v in refs for _, refs in self.pending.values()))
+        return v is None or (
+            v not in self.held and self.remaining[v] <= 0 and not any(v in refs for _, refs in self.pending.values())
+        )
 
     def fresh(self, *candidates: str) -> str:
         """The first of these names that nothing has."""
@@ -169,6 +187,7 @@ class FunctionWriter:
 
     def bind(self, v: Var, base: str) -> str:
         base = base.strip("_") or "x"
+        base = "x" if base == "input" else base
         if not base.isidentifier():
             base = "x"
         if base in self.style.taken or base in _RESERVED or base in self.function.statics:
@@ -228,7 +247,7 @@ class FunctionWriter:
             raise _Again(v)
         at = self.names.get(v)
         if at is None or self.holder.get(at) is not v:
-            raise CannotBeSaidError(f"{self.where()}: a size is asked of an array whose name is gone")
+            raise _Again(v, hold=True)
         self.refs.add(v)
         return fill("shape[i]", shape=fill(self.target.shape, x=ast.Name(at)), i=literal(axis))
 
@@ -263,7 +282,7 @@ class FunctionWriter:
         if isinstance(value, Extent | Quantity):
             expression = Sizes(self.sources).expression(value)
             if expression is None:
-                raise CannotBeSaidError(
+                raise SizeError(
                     f"{self.where()}: the number {value!r} depends on the sizes of the arguments, and no expression of"
                     f" {', '.join(map(str, self.function.arguments))} tells it"
                 )
@@ -411,6 +430,8 @@ class FunctionWriter:
         taken: list[int] = [0]
 
         def target(tree: Any) -> ast.expr:
+            if isinstance(tree, tuple | list) and taken[0] and all(self.remaining[v] <= 0 for v in variables(tree)):
+                return ast.Name("_")
             if isinstance(tree, tuple | list):
                 return ast.Tuple([target(t) for t in tree])
             position = taken[0]
@@ -462,7 +483,12 @@ class FunctionWriter:
             usual = defaults(call.method)
             plain = {k: None if k in usual and _plainly_equal(v, usual[k]) else v for k, v in arguments.items()}
             return self.fill(rule, **plain)
-        return rule(self, **arguments)
+        try:
+            return rule(self, **arguments)
+        except TypeError as error:
+            if any(isinstance(x, Static) for x in leaves([call.args, call.kwargs])):
+                raise UnsettledError(call.method) from error
+            raise
 
     def inferred(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """A shape with -1 for the only extent that is no number and has no name."""
@@ -480,7 +506,7 @@ class FunctionWriter:
     def invocation(self, call: Invoke) -> ast.expr:
         callee, args = self.style.callee(self, call)
         keywords = [ast.keyword(k, self(v)) for k, v in call.statics.items()]
-        return ast.Call(callee, [*args, *(self(v) for v in call.args)], keywords)
+        return ast.Call(callee, [*args, *self.style.passed(call, [self(v) for v in call.args])], keywords)
 
     def repeat(self, row: Repeat) -> None:
         first, last = row.invokes[0], row.invokes[-1]

@@ -45,6 +45,23 @@ def test_prints_what_tensorflow_prints(backend: str, compiled: bool, capfd: pyte
     assert not difference(on_host(backend, got), want.numpy())
 
 
+def test_wide_numbers_reach_the_host_whole(capfd: pytest.CaptureFixture[str]) -> None:
+    @tf.function
+    def program(x: tf.Tensor, z: tf.Tensor) -> Any:
+        tf.print(x * 2, tf.math.real(z))
+        y = tf.numpy_function(lambda a: a + 1, [x], tf.int64)
+        w = tf.numpy_function(np.conj, [z], tf.complex128)
+        y.set_shape([2])
+        w.set_shape([2])
+        return y, w
+
+    x, z = np.asarray([2**40, -5]), np.asarray([1e-17 + 3j, 1 + 1e-17j])
+    y, w = tg.jit(tg.graft(program, onto="jax"))(x, z)
+    jax.effects_barrier()
+    assert capfd.readouterr().err == "[2199023255552 -10] [1e-17 1]\n"
+    assert (on_host("jax", y) == x + 1).all() and (on_host("jax", w) == z.conj()).all()
+
+
 def test_a_compiled_program_that_calls_nobody_refuses() -> None:
     with pytest.raises(TracedValueError, match="PrintV2 is computed on the host, which a compiled program on torch"):
         tg.jit(tg.graft(tf.function(talking), onto="torch"))(torch.tensor(X))

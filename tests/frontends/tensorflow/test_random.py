@@ -57,9 +57,62 @@ def rejected() -> Any:
     return program
 
 
+def in_turn() -> Any:
+    raw = tf.raw_ops
+    truth = np.asarray([[1, 5], [2, 0], [7, 7]], np.int64)
+    how: dict[str, Any] = {"true_classes": truth, "num_true": 2, "num_sampled": 5, "seed": 3, "seed2": 4}
+    boxes = [[[0.1, 0.2, 0.7, 0.8], [0.0, 0.0, 0.3, 0.2]]]
+    bounds: dict[str, Any] = {
+        "means": [0.0, 3.0, -9.0], "minvals": [-1.0, 1.0, -1.0], "maxvals": [0.5, np.inf, 1.0],
+    }  # fmt: skip
+
+    def program(x: tf.Tensor) -> Any:
+        image = tf.reshape(tf.range(2 * 11 * 13 * 2, dtype=tf.float32), (2, 11, 13, 2)) * x[0, 0]
+        pools = []
+        for pseudo in (True, False):
+            for name in ("FractionalMaxPool", "FractionalAvgPool"):
+                pools.append(
+                    getattr(raw, name)(
+                        value=image,
+                        pooling_ratio=[1.0, 1.7, 1.35, 1.0],
+                        pseudo_random=pseudo,
+                        overlapping=pseudo,
+                        deterministic=True,
+                        seed=5,
+                        seed2=6,
+                    )
+                )
+        return (
+            raw.UniformCandidateSampler(**how, unique=True, range_max=11),
+            raw.UniformCandidateSampler(**how, unique=False, range_max=16),
+            raw.LogUniformCandidateSampler(**how, unique=True, range_max=1000),
+            raw.FixedUnigramCandidateSampler(
+                **how, unique=True, range_max=8, unigrams=[1.0, 2, 3, 4, 5, 1, 1], num_reserved_ids=1, distortion=0.7
+            ),
+            raw.AllCandidateSampler(**{**how, "num_sampled": 8}, unique=True),
+            tf.image.sample_distorted_bounding_box([50, 40, 3], boxes, seed=4, min_object_covered=0.3),
+            raw.SampleDistortedBoundingBox(image_size=[50, 40, 3], bounding_boxes=boxes, seed=4, max_attempts=9),
+            tf.image.stateless_sample_distorted_bounding_box([50, 40, 3], boxes, [1, 2], 0.9, [0.5, 2.0]),
+            raw.ParameterizedTruncatedNormal(shape=[3, 5], stdevs=[1.0, 2.0, 0.5], seed=7, seed2=1, **bounds),
+            raw.ParameterizedTruncatedNormal(
+                shape=[4, 5], means=0.5, stdevs=1.5, minvals=0.0, maxvals=np.inf, seed=7, seed2=1
+            ),
+            tf.random.stateless_parameterized_truncated_normal(
+                [4, 3], [3, 9], bounds["means"], [1.0, 2.0, 0.5], bounds["minvals"], bounds["maxvals"]
+            ),
+            pools,
+            tf.random.experimental.index_shuffle(tf.range(6), [1, 2], 5),
+            tf.nn.sampled_softmax_loss(
+                x, tf.zeros(4), truth[:, :1] % 4, x[:3], 2, 4, seed=3, remove_accidental_hits=False
+            ),
+        )  # fmt: skip
+
+    return program
+
+
 CASES = [
     pytest.param(make, b, marks=[pytest.mark.slow] if make is rejected and b in ("jax", "tensorflow") else [])
-    for make in (states, rejected)
+    for make in (states, rejected, in_turn)
     for b in BACKENDS
 ]
 
@@ -69,7 +122,7 @@ def test_bits(backend: str, make: Any) -> None:
     x = np.ones((4, 4), np.float32)
     tf.random.set_seed(3)
     judge, mine = tf.function(make()), tg.graft(tf.function(make()), onto=backend)
-    if backend == "jax" and make is states:
+    if backend == "jax" and make is not rejected:
         mine = tg.jit(mine)
     for k in range(4):
         if k == 3:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 
 import numpy as np
@@ -11,15 +12,18 @@ import tensorflow as tf
 from tests.frontends.tensorflow.common import BACKENDS, difference, native, on_host
 from tests.frontends.tensorflow.samples import Sample
 from tests.frontends.tensorflow.samples_of_areas import BY_VALUES
-from tests.frontends.tensorflow.samples_of_quantized import AREAS
+from tests.frontends.tensorflow.samples_of_more import AREAS
 
 from tensorgraft.frontends.tensorflow.grafted import GraftedGraph
 from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
-from tensorgraft.frontends.tensorflow.rules.texts import BY_TENSORFLOW
+from tensorgraft.frontends.tensorflow.rules.by_tensorflow import BY_TENSORFLOW
 from tensorgraft.frontends.tensorflow.states import OWN_STATE
 from tensorgraft.hub import registry
 
 _EACH = 16  # of the samples of an operation that several have, so many are left out between two on a backend
+OF_VARIANTS = [
+    op for op in RULES if re.match(r"(Empty)?TensorMap|Composite|CSR|.*CSRSparse|RaggedTensor|SparseMatrix", op)
+]
 # what runs in a program alone: tests of programs have it
 IN_PROGRAMS = [
     "If",
@@ -47,6 +51,12 @@ IN_PROGRAMS = [
     "OptionalHasValue",
     "XlaDynamicUpdateSlice",
     *BY_TENSORFLOW,
+    *OF_VARIANTS,
+    "FakeParam",
+    "For",
+    "MapDefun",
+    "StatelessParameterizedTruncatedNormal",
+    "StatelessSampleDistortedBoundingBox",
 ]
 
 

@@ -45,16 +45,19 @@ class JaxControlFlow:
         """In a trace what gives nothing is called in the order of the program, what gives arrays for its results."""
         if core.trace_state_clean() and not any(isinstance(x, core.Tracer) for x in operands):
             return Backend.host_call(self, fn, operands, results)  # type: ignore[arg-type]
-        operands = [lax.stop_gradient(x) for x in operands]
-        if not results:
-            told(fn, ordered=True)(*operands)
-            return []
-        specs = [jax.ShapeDtypeStruct(tuple(r.shape), r.dtype) for r in results]
+        dtypes = [np.dtype(x.dtype) for x in operands]
+        words = [_words(lax.stop_gradient(x)) for x in operands]
 
         def called(*values: Any) -> list[np.ndarray]:
-            return [np.asarray(x) for x in fn(*map(np.asarray, values))]
+            given = [_of_words(np.asarray(x), dtype) for x, dtype in zip(values, dtypes, strict=True)]
+            return [_host_words(np.asarray(x)) for x in fn(*given)]
 
-        return list(jax.pure_callback(called, specs, *operands, vmap_method="sequential"))
+        if not results:
+            told(called, ordered=True)(*words)
+            return []
+        specs = [jax.eval_shape(_words, jax.ShapeDtypeStruct(tuple(r.shape), r.dtype)) for r in results]
+        outputs = jax.pure_callback(called, specs, *words, vmap_method="sequential")
+        return [_arrays(x, np.dtype(r.dtype)) for x, r in zip(outputs, results, strict=True)]
 
     def while_loop(self, condition: Callable[[Any], Array], body: Callable[[Any], Any], init: Any, /) -> Any:
         leaves, tree = optree.tree_flatten(init)
@@ -104,3 +107,41 @@ def told(fn: Callable[..., Any], ordered: bool) -> Callable[..., tuple[()]]:
 
     tell.def_vmap(lambda size, batched, *xs: (tell(*xs), ()))
     return tell
+
+
+# What is wider than 32 bits crosses as words of 32, whatever the thread that calls the host thinks of x64.
+
+
+def _is_wide(dtype: np.dtype) -> bool:
+    return dtype.itemsize > (8 if dtype.kind == "c" else 4)
+
+
+def _words(x: Array) -> Array:
+    if not _is_wide(np.dtype(x.dtype)):
+        return x
+    if np.dtype(x.dtype).kind == "c":
+        x = jax.numpy.stack([lax.real(x), lax.imag(x)], axis=-1)
+    return lax.bitcast_convert_type(x, np.uint32)
+
+
+def _arrays(words: Array, dtype: np.dtype) -> Array:
+    if not _is_wide(dtype):
+        return words
+    if dtype.kind == "c":
+        parts = lax.bitcast_convert_type(words, np.float64)
+        return lax.complex(parts[..., 0], parts[..., 1])
+    return lax.bitcast_convert_type(words, dtype)
+
+
+def _host_words(x: np.ndarray) -> np.ndarray:
+    if not _is_wide(x.dtype):
+        return x
+    parts = (*x.shape, 2, 2) if x.dtype.kind == "c" else (*x.shape, 2)
+    return np.ascontiguousarray(x).reshape(-1).view(np.uint32).reshape(parts)
+
+
+def _of_words(words: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    if not _is_wide(dtype):
+        return words
+    shape = words.shape[: -2 if dtype.kind == "c" else -1]
+    return np.ascontiguousarray(words).reshape(-1).view(dtype).reshape(shape)

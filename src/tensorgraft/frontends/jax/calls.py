@@ -19,6 +19,7 @@ from tensorgraft.frontends.jax import looks, writes
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects, ObjectsAfter, flatten, is_object
 from tensorgraft.frontends.jax.staging import make_jaxpr, recording
+from tensorgraft.precision import current
 
 Array = Any
 Spec = jax.ShapeDtypeStruct
@@ -221,7 +222,7 @@ def _number(x: Any) -> Any:
 
 
 class Traces:
-    """The traces of a function, one for all calls that look the same. `name`: what traces, to its users."""
+    """The traces of a function, one for all calls that look the same and are in one region of autocast. `name`: what traces, to its users."""
 
     def __init__(self, fn: Callable[..., Any], name: str = "tg.graft") -> None:
         self.fn, self.name = fn, name
@@ -230,7 +231,7 @@ class Traces:
     def family(self, call: JaxCall, name: str, what: str) -> Family:
         """Raises TypeError for static arguments that are not hashable."""
         try:
-            key = call.key()
+            key = current(), call.key()
             known = self._families.get(key)
         except TypeError:
             odd = call.unhashable()

@@ -19,6 +19,7 @@ from tensorgraft.frontends.jax.objects import Objects
 from tensorgraft.frontends.jax.program import JaxprProgram, NumbersNeeded
 from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
+from tensorgraft.precision import current
 
 Array = Any
 
@@ -71,7 +72,7 @@ class Grafted:
         return self._for_numbers(call, family, signature)(call)
 
     def _signature(self, trace: JaxTrace) -> GraftedSignature:
-        program = JaxprProgram(trace.closed, self.is_compiled, has_numbers=trace.has_numbers)
+        program = JaxprProgram(trace.closed, self.is_compiled, trace.has_numbers, current())
         return GraftedSignature(self.xp, trace, self.xp.differentiable(program), program)
 
     def _of_open_extents(self, call: JaxCall, family: Family) -> GraftedSignature:
@@ -82,6 +83,11 @@ class Grafted:
             if any(None in shape for shape, _ in specs):
                 from tensorgraft.frontends.jax import unknown
 
+                if current() is not None:
+                    raise ShapeError(
+                        f"{self.name} is called in a region of tg.autocast with arrays some of whose extents"
+                        f" {self.xp.name} does not know: give their shapes, or call it outside of the region"
+                    )
                 closed, function = unknown.native(self.xp, flat, specs, self.name)
             else:
                 from tensorgraft.frontends.jax import sized

@@ -19,6 +19,7 @@ from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.staging import make_jaxpr
 from tensorgraft.hub.backend import Backend
+from tensorgraft.precision import Region, within
 
 Array = Any
 Spec = jax.ShapeDtypeStruct
@@ -45,10 +46,13 @@ class JaxprProgram:
         compiled: whether each part is one compiled program of the backend.
         has_numbers: Python numbers are among the arguments, without which there may be a derivative: NumbersNeeded is
             raised instead.
+        region: of autocast, whose casts it computes with, in its derivatives too.
     """
 
-    def __init__(self, closed: core.ClosedJaxpr, compiled: bool, has_numbers: bool = False) -> None:
-        self.closed, self.is_compiled, self.has_numbers = closed, compiled, has_numbers
+    def __init__(
+        self, closed: core.ClosedJaxpr, compiled: bool, has_numbers: bool = False, region: Region | None = None
+    ) -> None:
+        self.closed, self.is_compiled, self.has_numbers, self.region = closed, compiled, has_numbers, region
         self.fn: Callable[..., Sequence[Any]] = core.jaxpr_as_fun(closed)
         self.specs = [_spec(a) for a in closed.in_avals]
         self._derived: dict[Any, Any] = {}
@@ -67,7 +71,7 @@ class JaxprProgram:
 
     @property
     def main(self) -> JaxprPart:
-        return self._once("main", lambda: JaxprPart(self.closed, self.is_compiled))
+        return self._once("main", lambda: self._part(self.closed))
 
     def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
         return self.main(xp, arrays)
@@ -121,7 +125,10 @@ class JaxprProgram:
         count = seen["count"]
         smooth = [a for a in first.out_avals[:count] if _is_inexact(a.dtype)]
         second = traced(backward, [Spec(a.shape, a.dtype) for a in (*first.out_avals[count:], *smooth)])
-        return JaxprPart(first, self.is_compiled), count, JaxprPart(second, self.is_compiled)
+        return self._part(first), count, self._part(second)
+
+    def _part(self, closed: core.ClosedJaxpr) -> JaxprPart:
+        return JaxprPart(closed, self.is_compiled, self.region)
 
     def _linearised(self, wanted: tuple[int, ...], arrays: Sequence[Any]) -> tuple[list[Any], Any]:
         """(results, a function of the cotangents of the inexact ones), as a function of the wanted arguments."""
@@ -161,7 +168,7 @@ class JaxprProgram:
         return self._derive(("batched", axes, size), jax.vmap(self.fn, in_axes=axes, axis_size=size), specs)
 
     def _derive(self, key: Any, fn: Callable[..., Sequence[Any]], specs: Sequence[Spec]) -> JaxprProgram:
-        return self._once(key, lambda: JaxprProgram(traced(fn, specs), self.is_compiled))
+        return self._once(key, lambda: JaxprProgram(traced(fn, specs), self.is_compiled, region=self.region))
 
     def _smooth_results(self) -> list[Any]:
         return [a for a in self.closed.out_avals if _is_inexact(a.dtype)]
@@ -184,14 +191,14 @@ def derivative_of_jax(mode: str) -> Iterator[None]:
 class JaxprPart(CompiledPart):
     """A jaxpr, run on a backend step by step, or as one compiled program. Keys are the arrays of their words."""
 
-    def __init__(self, closed: core.ClosedJaxpr, compiled: bool) -> None:
-        self.closed = closed
+    def __init__(self, closed: core.ClosedJaxpr, compiled: bool, region: Region | None = None) -> None:
+        self.closed, self.region = closed, region
         self._plan = plan(closed)
         self._keyed = [i for i, a in enumerate(closed.in_avals) if is_key_dtype(a.dtype)]
         super().__init__(self._on_words, compiled)
 
     def _on_words(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
-        operands = list(arrays)
+        xp, operands = within(xp, self.region), list(arrays)
         for i in self._keyed:
             operands[i] = Keys.of(xp, operands[i])
         return [x.data(xp) if isinstance(x, Keys) else x for x in self._plan(xp, *operands)]

@@ -13,6 +13,7 @@ from tensorgraft.frontends.jax import extents
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.program import JaxprProgram, traced
 from tensorgraft.hub.backend import Backend
+from tensorgraft.precision import current
 
 Array = Any
 Place = tuple[int, int]  # an argument, and an axis of it
@@ -29,7 +30,7 @@ def native(
     try:
         specs, places = extents.symbolic(shapes)
         closed = traced(fn, specs)
-        function = Sized(JaxprProgram(closed, compiled=False), places)
+        function = Sized(JaxprProgram(closed, compiled=False, region=current()), places)
         function.try_out(xp, arrays)
     except Exception as error:  # of JAX, of a rule, of the backend: whichever has no way with a symbol
         raise NeedsNumbers(str(error)) from error

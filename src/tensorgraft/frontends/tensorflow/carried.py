@@ -20,6 +20,7 @@ from tensorgraft.frontends.tensorflow.values import (
     is_known,
     lifted,
 )
+from tensorgraft.frontends.tensorflow.variants import Variant
 from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
 from tensorgraft.hub.backend import Backend
 
@@ -34,6 +35,8 @@ def arrays_of(x: Any) -> list[Any]:
     if isinstance(x, OptionalValue | EitherOptional):
         parts = x.values or () if isinstance(x, OptionalValue) else (x.yes, x.no)
         return [a for part in parts for a in arrays_of(part)]
+    if isinstance(x, Variant | tuple):
+        return [a for part in (x if isinstance(x, tuple) else x.arrays()) for a in arrays_of(part)]
     return [x.value] if isinstance(x, VariableCell) else [x]
 
 
@@ -61,6 +64,8 @@ class Carried:
                     self.arrays.append(lifted(xp, whole.length))
                 self.like.append(whole)
             else:
+                if isinstance(x, Variant | tuple):
+                    raise _no_array(x)
                 if not isinstance(x, VariableCell):
                     self.arrays.append(lifted(xp, x))
                 self.like.append(x)
@@ -152,6 +157,14 @@ def _of_branches() -> ShapeError:
     )
 
 
+def _no_array(x: Any) -> ShapeError:
+    kind = type(x[0] if isinstance(x, tuple) and x else x).__name__
+    return ShapeError(
+        f"a loop or a branch that is being traced carries what no array is ({kind}, a variant of TensorFlow's): call"
+        " the program without compiling it"
+    )
+
+
 def abstractly(
     xp: Backend, run: Callable[[Backend, list[Any]], list[Any]], operands: Sequence[Any]
 ) -> tuple[Backend, list[Any]]:
@@ -174,6 +187,8 @@ def _spec(xp: Backend, x: Any, moves: bool) -> Any:
             raise ShapeError(
                 "a loop that is being traced carries a list of lists (of a loop in a loop), which no array is"
             )
+        if isinstance(a, Variant | tuple):
+            raise _no_array(a)
         if is_known(a):
             return ShapeDtype(a.shape, a.dtype) if moves else a
         return ShapeDtype(tuple(xp.shape(a)), xp.dtype_of(a))

@@ -21,14 +21,10 @@ REWRITTEN = "TensorFlow makes it itself when it rewrites graphs for its own kern
 TREES = "it belongs to estimators of TensorFlow 1 (trees, linear models), which TensorFlow 2 has no front for"
 # of these one might have a rule
 LOOPS = "it is control flow of TensorFlow 1: save the graph (a SavedModel, a frozen graph), and tg.graft reads that"
-COMPRESSED = "its operands are compressed sparse matrices, opaque variants of TensorFlow's: use dense arrays"
-OPAQUE = "its operands are opaque variants of TensorFlow's (maps, optionals, encoded composites)"
-SEARCH = "its result has a length that depends on values in a way that no array holds (searches, candidates)"
 BY_REFERENCE = (
     "it holds or writes a variable by reference, of TensorFlow 1: save the graph, and tg.graft reads the SavedModel"
 )
-RANDOM = "the bits that TensorFlow draws for it are not reproduced yet: draw outside, and pass the result"
-UNWRITTEN = "its rule is not written yet: leave this part to TensorFlow, or write it in other operations"
+LEARNS = "what it draws depends on all that its kernel has seen: draw with tf.random.log_uniform_candidate_sampler"
 NO_KERNEL = "TensorFlow has no kernel for it on a CPU, so that nothing says what it gives"
 CRASHES = "TensorFlow's kernel for it on a CPU ends the process (2.21), so that nothing says what it gives"
 
@@ -58,21 +54,13 @@ PATTERNS: list[tuple[str, str]] = [
     (r"Stack(V2|Pop|Push|Close).*|Stack|.*Session(Handle|Tensor).*|.*Accumulator.*|Timestamp|Fact|Abort", STATES),
     (r"(Add|Take)ManySparse.*|AddSparseToTensorsMap|DestroyResourceOp|DisableCopyOnRead", STATES),
     (r".*SetOperation|SetSize", SETS),
-    (r"(Ref)?(Enter|Exit|Merge|NextIteration|Switch)|RefSelect|LoopCond|For|MapDefun", LOOPS),
-    (r"CSRSparse.*|DenseToCSR.*|SparseTensorToCSR.*|SparseMatrix.*", COMPRESSED),
-    (r"TensorMap.*|EmptyTensorMap|Optional.*|CompositeTensorVariant.*|RaggedTensor(To|From)Variant.*", OPAQUE),
-    (r".*CandidateSampler|ComputeAccidentalHits|CTC.*Decoder|.*DistortedBoundingBox(V2)?|FixedUnigram.*", SEARCH),
-    (r".*CountSparseOutput|IsotonicRegression|FractionalMaxPool|FractionalAvgPool|SobolSample|Mfcc", SEARCH),
+    (r"(Ref)?(Enter|Exit|Merge|NextIteration|Switch)|RefSelect|LoopCond", LOOPS),
+    (r".*UnigramCandidateSampler", LEARNS),
     (r"Assign(Add|Sub)?|Variable(V2)?|(Destroy)?TemporaryVariable|IsVariableInitialized", BY_REFERENCE),
-    (r"(Resource)?CountUpTo|StridedSliceAssign", BY_REFERENCE),
-    (r"VarHandleOp|FakeParam|(Sparse)?Apply.*", BY_REFERENCE),
     (r"QuantizedConv2DWithBias(Signed)?SumAndRelu.*", CRASHES),
     (r"CTCLossV2|Conv2DBackprop(Filter|Input)V2|GenerateBoundingBoxProposals|MaxPoolGradGradWithArgmax", NO_KERNEL),
-    (r"Segment(Max|Min|Prod|Sum)V2|IsBoostedTrees.*|QuantizedReluX", NO_KERNEL),
+    (r"Segment(Max|Min|Prod|Sum)V2|IsBoostedTrees.*|QuantizedReluX|SparseMatrix.*", NO_KERNEL),
     (r"(Batch(Cholesky|Matrix|Self|Svd|FFT|IFFT|NormWith)|TensorArray).*", DEPRECATED),
-    (r"(Stateless)?ParameterizedTruncatedNormal|RandomIndexShuffle", RANDOM),
-    (r"BlockLSTMGrad(V2)?|LSTMBlockCellGrad|CTCLoss|Conv|ExtractGlimpse(V2)?|WindowOp", UNWRITTEN),
-    (r"TensorList(ConcatLists|PushBackBatch|Scatter)|ComputeBatchSize|DistributedSave", UNWRITTEN),
 ]  # fmt: skip
 
 

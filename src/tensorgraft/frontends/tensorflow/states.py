@@ -28,6 +28,15 @@ OWN_STATE = frozenset(
         "RandomPoissonV2",
         "Multinomial",
         "NonDeterministicInts",
+        "AllCandidateSampler",
+        "FixedUnigramCandidateSampler",
+        "LogUniformCandidateSampler",
+        "UniformCandidateSampler",
+        "FractionalAvgPool",
+        "FractionalMaxPool",
+        "ParameterizedTruncatedNormal",
+        "SampleDistortedBoundingBox",
+        "SampleDistortedBoundingBoxV2",
     ]
 )
 _LOOPS = ("While", "StatelessWhile")

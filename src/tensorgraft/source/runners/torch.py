@@ -15,6 +15,7 @@ import torch
 def main() -> None:
     source, weights, name, job = sys.argv[1:]
     spec = importlib.util.spec_from_file_location("model", source)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     for path in sorted(glob.glob(os.path.join(job, "inputs_*.npz"))):
@@ -25,9 +26,10 @@ def main() -> None:
             program = module.load_weights(weights)  # as it is before its buffers are written
         elif isinstance(program, type):
             program = program().eval()
-        out = {k: x for k, x in flat(program(*arrays)).items() if isinstance(x, torch.Tensor)}
-        prefix = "o:0." if "buffers" in data else "o:"
-        found = {f"{prefix}{k}": widened(x) for k, x in out.items()}
+        result = program(*arrays)
+        result = (result,) if "buffers" in data else result
+        out = {k: x for k, x in flat(result).items() if isinstance(x, torch.Tensor)}
+        found = {f"o:{k}": widened(x) for k, x in out.items()}
         if "buffers" in data:
             found |= {f"o:1.{k}": widened(b) for k, b in program.named_buffers(remove_duplicate=False)}
         if "gradients" in data and isinstance(program, torch.nn.Module):

@@ -46,6 +46,8 @@ class Definition:
 class Style:
     """What styles have in common; the rest is to be written."""
 
+    runner: str | None = None  # of the file, where it is not that of the target
+
     def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
         self.target, self.trace = target, trace
         self.labels = labels_of(trace)
@@ -83,6 +85,15 @@ class Style:
     def callee(self, writer: FunctionWriter, call: Invoke) -> tuple[ast.expr, list[ast.expr]]:
         """(what is called, its arguments before the arrays)"""
         raise NotImplementedError
+
+    def passed(self, call: Invoke, arrays: list[ast.expr]) -> list[ast.expr]:
+        """The arrays of a call, as what is called takes them."""
+        takes = call.function.layer and call.function.layer.takes
+
+        def of(place: Any) -> ast.expr:
+            return arrays[place] if isinstance(place, int) else ast.Tuple([of(p) for p in place])
+
+        return [of(place) for place in takes] if takes else arrays
 
     def row(self, writer: FunctionWriter, row: Repeat) -> tuple[tuple[ast.expr, ast.expr], ast.expr, list[ast.expr]]:
         """((target, iterable) of the loop, what is called in it, its arguments before the arrays)"""
@@ -134,4 +145,10 @@ def style_of(name: str | None, target: Target) -> type[Style]:
 
 STYLES = {
     "torch": {"modules": "torch.TorchModules"},
+    "jax": {"functions": "nested.Nested", "equinox": "jax.Equinox", "flax": "jax.Flax"},
+    "tensorflow": {
+        "modules": "tensorflow.TensorFlowModules",
+        "keras": "tensorflow.Keras",
+        "functions": "nested.Nested",
+    },
 }  # of each target; the first one is the usual one

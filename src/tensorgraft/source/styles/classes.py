@@ -7,6 +7,7 @@ that the names of a checkpoint are theirs. What is in a class is a tree of `Node
 from __future__ import annotations
 
 import ast
+import keyword
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,9 @@ class Classes(Style):
     first_line = "super().__init__()"  # of a constructor; "" for none
     missing = "None"  # in the place of a module of a list that is not used
     holder = "nn.Module()"  # an object that holds others
+    indexed = False  # classes of modules in a row have these by number
+    dictionaries = False  # these are dictionaries instead
+    clashing: frozenset[str] = frozenset()  # names that the base class has: modules under them get an underscore
 
     def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
         super().__init__(target, trace, functions)
@@ -76,21 +80,43 @@ class Classes(Style):
         return [f for f in functions if f.layer is None]
 
     def parameter(self, writer: FunctionWriter, v: Var) -> ast.expr:
-        return self.at(writer.function.parameters[v])
+        return self.at(writer.function.parameters[v], writer.function)
 
-    def at(self, path: Iterable[str], root: str = "self") -> ast.expr:
-        node: ast.expr = ast.Name(root)
-        for part in path:
-            node = ast.Subscript(node, ast.Constant(int(part))) if part.isdigit() else ast.Attribute(node, part)
-        return node
+    def at(self, path: Iterable[str], f: Function) -> ast.expr:
+        """What is at a path from the module of a function."""
+        expression: ast.expr = ast.Name("self")
+        node: Node | None = self.trees[f]
+        for k, part in enumerate(path):
+            if part.isdigit() and (k or self.indexed):
+                expression = ast.Subscript(expression, ast.Constant(int(part)))
+            elif k and self.dictionaries and node is not None and node.is_holder:
+                expression = ast.Subscript(expression, ast.Constant(part))
+            else:
+                expression = ast.Attribute(expression, self.attribute(part))
+            node = None if node is None or node.invoke is not None else node.children.get(part)
+        return expression
+
+    def attribute(self, part: str) -> str:
+        if part.isdigit():
+            return f"layer{part}"
+        return f"{part}_" if part in self.clashing or keyword.iskeyword(part) else part
+
+    def clashes(self) -> bool:
+        def inside(node: Node) -> bool:
+            return any(self.attribute(k) != k or inside(n) for k, n in node.children.items() if not k.isdigit())
+
+        return any(map(inside, self.trees.values()))
+
+    def base_of(self, d: Definition) -> str:
+        return self.base
 
     def callee(self, writer: FunctionWriter, call: Invoke) -> tuple[ast.expr, list[ast.expr]]:
         if not call.function.is_module or call.path is None:
             return ast.Name(call.function.name), []
-        return self.at(call.path), []
+        return self.at(call.path, writer.function), []
 
     def row(self, writer: FunctionWriter, row: Repeat) -> tuple[tuple[ast.expr, ast.expr], ast.expr, list[ast.expr]]:
-        whole = self.at(row.path)
+        whole = self.at(row.path, writer.function)
         stop = row.first + len(row.invokes)
         node = self.trees[writer.function]
         for part in row.path:
@@ -120,21 +146,18 @@ class Classes(Style):
         if f.layer is None:
             positional = [values[k] for k in f.config] if len(f.config) == 1 else []
             keywords = [] if positional else [ast.keyword(k, values[k]) for k in f.config]
-            return ast.Call(ast.Name(f.name), [*positional, *self.given(f)], keywords)
+            return ast.Call(ast.Name(f.name), positional, [*keywords, *self.given(f)])
         if not f.layer.callee:
-            return self.sequence([self.element(n, values) for n in _filled(self.trees[f])])
+            return self.sequence([self.element(n, values) for n in filled(self.trees[f])])
         args = [values[k] for k in values if k.isdigit()]
         keywords = [
             ast.keyword(k, v) for k, v in values.items()
             if not k.isdigit() and (k not in f.layer.defaults or text(v) != text(self.value(f.layer.defaults[k], None)))
         ]  # fmt: skip
-        return ast.Call(name(f.layer.callee), args, [*keywords, *self.layer_keywords(f)])
+        return ast.Call(name(f.layer.callee), args, keywords)
 
-    def given(self, f: Function) -> list[ast.expr]:
+    def given(self, f: Function) -> list[ast.keyword]:
         """What constructors of classes take beside their sizes."""
-        return []
-
-    def layer_keywords(self, f: Function) -> list[ast.keyword]:
         return []
 
     def sequence(self, parts: list[ast.expr]) -> ast.expr:
@@ -148,7 +171,11 @@ class Classes(Style):
         if node.parameter is not None:
             return self.new_parameter(node, scope)
         if node.is_list:
-            return self.listed([self.element(n, scope) for n in _filled(node)], node)
+            return self.listed([self.element(n, scope) for n in filled(node)], node)
+        if self.dictionaries:
+            return ast.Dict(
+                [literal(k) for k in node.children], [self.element(n, scope) for n in node.children.values()]
+            )
         return name(self.holder)
 
     def listed(self, parts: list[ast.expr], node: Node) -> ast.expr:
@@ -168,7 +195,10 @@ class Classes(Style):
         if isinstance(x, Static):
             return scope[x.name] if scope is not None else ast.Name(x.name)
         if isinstance(x, Multiple):
-            return fill("times * size", times=literal(x.times), size=self.value(x.size, scope))
+            size = self.value(x.size, scope)
+            if isinstance(size, ast.Constant) and isinstance(size.value, int):
+                return literal(x.times * size.value)
+            return fill("times * size", times=literal(x.times), size=size)
         if isinstance(x, tuple):
             if len(x) and all(text(self.value(e, scope)) == text(self.value(x[0], scope)) for e in x):
                 return self.value(x[0], scope)
@@ -192,7 +222,7 @@ class Classes(Style):
         what, _, shapes = d.doc.rpartition("\n\n")
         if f.doc and not what:
             what, shapes = d.doc, ""
-        lines = [f"class {f.name}({self.base}):" if self.base else f"class {f.name}:"]
+        lines = [f"class {f.name}({self.base_of(d)}):"]
         lines += Definition([], "", what, [], False).docstring() + [""] * bool(what)
         fields = self.fields(f)
         if fields:
@@ -225,7 +255,7 @@ class Classes(Style):
         """The lines of `__init__`."""
         lines = [f"self.{k} = {k}" for k in f.config if k in self.told[f]]
         for key, node in self.ordered(f, self.trees[f]):
-            lines += self.declared(ast.Attribute(ast.Name("self"), key), node)
+            lines += self.declared(ast.Attribute(ast.Name("self"), self.attribute(key)), node)
         if d.is_root:
             lines += self.ties()
         return [self.first_line, *lines] if lines and self.first_line else lines
@@ -237,10 +267,12 @@ class Classes(Style):
     def later(self, at: ast.expr, node: Node) -> list[str]:
         """What is put into holders that are made."""
         lines: list[str] = []
-        if node.invoke is not None or node.parameter is not None:
+        if node.invoke is not None or node.parameter is not None or self.dictionaries:
             return lines
         for key, child in node.children.items():
-            inner = ast.Subscript(at, ast.Constant(int(key))) if node.is_list else ast.Attribute(at, key)
+            inner = (
+                ast.Subscript(at, ast.Constant(int(key))) if node.is_list else ast.Attribute(at, self.attribute(key))
+            )
             lines += self.later(inner, child) if node.is_list else self.declared(inner, child)
         return lines
 
@@ -253,6 +285,38 @@ class Classes(Style):
             return item[1].parameter is None, self.order.get(path, len(self.order))
 
         yield from sorted(tree.children.items(), key=place)
+
+    # ---- what is made at random ---
+
+    def is_random(self, node: Node) -> bool:
+        """A parameter that random numbers are put into."""
+        v = node.parameter
+        return v is not None and v.ndim > 1 and v.dtype.kind in "fcV" and v not in self.current.buffers
+
+    def draws(self, node: Node) -> int:
+        """How many keys the making of what is here takes."""
+        if node.invoke is not None:
+            return int(self.takes_key(node.invoke.function))
+        return int(self.is_random(node)) + sum(map(self.draws, node.children.values()))
+
+    def takes_key(self, f: Function) -> bool:
+        outer, self.current = getattr(self, "current", f), f
+        try:
+            return any(map(self.draws, self.trees[f].children.values()))
+        finally:
+            self.current = outer
+
+    def initial_kind(self, node: Node) -> str:
+        """What a new parameter has in it: "zeros", "ones", "normal"."""
+        v = node.parameter
+        assert v is not None
+        if self.is_random(node):
+            return "normal"
+        return (
+            "ones"
+            if v.ndim == 1 and v.dtype.kind in "fV" and node.path[-1] in ("weight", "scale", "running_var")
+            else "zeros"
+        )
 
     # ---- names of checkpoints --------------------------------------------------------------------------------------------
 
@@ -287,8 +351,22 @@ class Classes(Style):
                 unused.append(path)
         return ties, instead, unused
 
+    def spelled(self, path: str) -> str:
+        """The name of a parameter in the classes: numbers are no names of attributes."""
+        f: Function = self.functions[-1]
+        node, first, parts = self.trees[f], True, []
+        for part in path.split("."):
+            if node.invoke is not None:
+                f = node.invoke.function
+                node, first = self.trees[f], True
+            parts.append(self.attribute(part) if first and part.isdigit() else part)
+            node, first = node.children.get(part, Node(())), False
+        return ".".join(parts)
+
     def ties(self) -> list[str]:
-        return [f"{text(self.at(a.split('.')))} = {text(self.at(c.split('.')))}" for a, c in self.names()[0].items()]
+        root = self.functions[-1]
+        pairs = [(self.at(a.split("."), root), self.at(c.split("."), root)) for a, c in self.names()[0].items()]
+        return [f"{text(alias)} = {text(canonical)}" for alias, canonical in pairs]
 
 
 def _tree(f: Function) -> Node:
@@ -317,7 +395,7 @@ def _tree(f: Function) -> Node:
     return root
 
 
-def _filled(node: Node) -> list[Node | None]:
+def filled(node: Node) -> list[Node | None]:
     last = max(map(int, node.children))
     return [node.children.get(str(i)) for i in range(last + 1)]
 

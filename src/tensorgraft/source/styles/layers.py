@@ -94,7 +94,9 @@ def _batch_norm(v: Values) -> Layer | None:
 
 def _embedding(v: Values) -> Layer | None:
     w = v["weight"]
-    return layer("nn.Embedding", *w.shape) if isinstance(w, Var) and _float32(w) else None
+    if not isinstance(w, Var) or not _float32(w):
+        return None
+    return layer("nn.Embedding", *w.shape, padding_idx=(v.get("padding"), None))
 
 
 def _plain(callee: str, **keywords: tuple[str, Any]) -> Callable[[Values], Layer | None]:

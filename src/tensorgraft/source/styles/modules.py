@@ -34,10 +34,19 @@ class ModuleForms:
     """`functions.Modules`, by a table of layers: word -> the layer of a call of it, whose parameters have their usual
     names."""
 
-    def __init__(self, table: Table, rows: bool = False, reassigned: bool = False) -> None:
+    def __init__(
+        self,
+        table: Table,
+        rows: bool = False,
+        reassigned: bool = False,
+        ties: bool = True,
+        recurrent: Mapping[str, str] | None = None,
+    ) -> None:
         """`rows`: the target has a class for modules in a row (`nn.Sequential`); `reassigned`: layers write the state
-        that they hold."""
-        self.table, self.rows, self.reassigned = table, rows, reassigned
+        that they hold; `ties`: two modules may hold one parameter; `recurrent`: layers that are what the
+        source framework has under this name."""
+        self.recurrent = recurrent or {}
+        self.table, self.rows, self.reassigned, self.ties = table, rows, reassigned, ties
         self.chained: set[Frame] = set()
         self.members: set[Frame] = set()
         self.own: dict[Frame, bool] = {}
@@ -57,9 +66,12 @@ class ModuleForms:
             if isinstance(call, Frame):
                 found |= self.see(call, root)
             else:
-                found |= call.method == "dropout" or any(v in self.paths for v in variables([call.args, call.kwargs]))
+                used = [v for v in variables([call.args, call.kwargs]) if v in self.paths]
+                found |= (call.method == "dropout" and call.method in self.table) or any(
+                    self.belongs(v, frame.path) for v in used
+                )
         self.own[frame] = found
-        if self.rows and frame.is_module and frame.kind == "Sequential" and self.in_a_row(frame):
+        if self.rows and frame.is_module and self.in_a_row(frame):
             self.chained.add(frame)
             self.members.update(c for c in frame.calls if isinstance(c, Frame))
         return found
@@ -71,7 +83,7 @@ class ModuleForms:
         for call in frame.calls:
             if not isinstance(call, Frame) or not call.is_module or not isinstance(call.result, Var) or call.left:
                 return False
-            head, _, name = call.path.rpartition(".")
+            head, _, name = call.path.rpartition(".")  # numbers are names of modules in an nn.Sequential alone
             if head != frame.path or not name.isdigit() or int(name) <= place:
                 return False
             place = int(name)
@@ -84,7 +96,7 @@ class ModuleForms:
         return last is not None and frame.result is last
 
     def belongs(self, v: Var, path: str) -> bool:
-        parts = tuple(path.split("."))
+        parts = tuple(path.split(".")) if path else ()
         return any(p[: len(parts)] == parts for p in self.paths.get(v, ()))
 
     def keeps(self, frame: Frame) -> bool | None:
@@ -103,6 +115,8 @@ class ModuleForms:
     ) -> Layer | None:
         if frame in self.chained:
             return Layer("", {})
+        if frame.kind in self.recurrent:
+            return recurrent(frame, calls, inputs, own, self.recurrent[frame.kind])
         main, written = self.single(calls)
         if main is None or isinstance(main, Invoke) or main.method not in self.table:
             return None
@@ -125,8 +139,8 @@ class ModuleForms:
         """(the call that is all that happens, those that write its state)"""
         written = [c for c in calls if c.method == "assign"]
         rest = [c for c in calls if c.method not in ("assign", "stop_gradient")]
-        if written and self.reassigned and rest and rest[0].method == "batch_norm_training":
-            rest = [c for c in rest if c is rest[0] or c.method != "add"]
+        if written and self.reassigned and any(c.method == "batch_norm_training" for c in rest):
+            rest = [c for c in rest if c.method != "add"]
             return (rest[0] if len(rest) == 1 and len(written) >= 2 else None), written
         return (calls[0] if len(calls) == 1 else None), []
 
@@ -181,8 +195,46 @@ class ModuleForms:
         for call in function.calls:
             for invoke in call.invokes if isinstance(call, Repeat) else [call]:
                 if isinstance(invoke, Invoke):
-                    parameters = {k: tell(v, _hint(k, invoke)) for k, v in invoke.config.items()}
-                    invoke.config = parameters
+                    invoke.config = {k: tell(v, _hint(k, invoke)) for k, v in invoke.config.items()}
+        order = {name: i for i, name in enumerate(attributes[0])} if attributes else {}
+        for name in sorted(config, key=lambda k: order.get(k, len(order))):  # as in the source
+            config[name] = config.pop(name)
+
+
+def recurrent(
+    frame: Frame, calls: Sequence[Step], inputs: Sequence[Var], own: Mapping[Var, Path], callee: str
+) -> Layer | None:
+    """A call of PyTorch's LSTM or GRU: a step for each layer and direction, and what leads to them."""
+    a = frame.attributes
+    word = frame.kind.lower()
+    names = {p[0] for p in own.values()}
+    if (
+        "hidden_size" not in a
+        or "weight_ih_l0" not in names
+        or not all(n[:7] in ("weight_", "bias_ih", "bias_hh") for n in names)
+    ):
+        return None
+    both = "weight_ih_l0_reverse" in names
+    if sum(c.method == word for c in calls) != a["num_layers"] * (1 + both) or any(
+        c.method == "dropout" for c in calls
+    ):
+        return None
+    state = dict(frame.arguments).get("hx")
+    given = list(variables(state)) if state is not None else []
+    x = dict(frame.arguments).get("input")
+    if not isinstance(x, Var) or list(inputs) != [x, *given] or x.ndim != 3:
+        return None
+    arguments = {"num_layers": (a["num_layers"], 1), "bias": ("bias_ih_l0" in names, True),
+                 "batch_first": (bool(a.get("batch_first")), False), "bidirectional": (both, False)}  # fmt: skip
+    if a.get("proj_size"):
+        arguments["proj_size"] = (a["proj_size"], 0)
+    return Layer(
+        callee,
+        {"0": a["input_size"], "1": a["hidden_size"]} | {k: v for k, (v, _) in arguments.items()},
+        {k: d for k, (_, d) in arguments.items()},
+        takes=None if len(given) < 2 else (0, (1, 2)),
+        gives=frame.result,
+    )
 
 
 def _hint(name: str, invoke: Invoke) -> str:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorgraft.source.trace import Block, Frame, Step, Trace, Var, given, variables
+from tensorgraft.source.trace import Block, Frame, Step, Trace, Var, given, steps, variables
 from tensorgraft.source.writing import CannotBeSaidError
 
+RANDOM = frozenset(
+    {"uniform", "normal", "randint", "permutation", "exponential", "dropout", "cond", "while_loop", "scan"}
+)
 
-def without_keys(trace: Trace) -> None:
-    """Random numbers come from a generator of the framework: operations take None for a key."""
+
+def without_keys(trace: Trace, only: str = "") -> None:
+    """Random numbers come from a generator of the framework: operations take None for a key. `only`: the operation that
+    can; a trace with others stays as it is."""
     if trace.key is None:
+        return
+    if only and not {s.method for s in steps(trace.root)}.isdisjoint(RANDOM - {only}):
         return
     keys = {trace.key}
 
@@ -79,5 +86,5 @@ def with_assignments(trace: Trace) -> None:
         owner = inner[-1] if inner else trace.root
         if old in returned or last_use.get(old, 0) > ends[owner]:
             raise CannotBeSaidError(f"{path} is written, and what it was before is used afterwards")
-        owner.calls.append(Step("assign", (old, new), {}, (), (), owner.place))
+        owner.calls.append(Step("assign", (old, new), {}, (), (parts[-1],), owner.place))
     trace.written = {}

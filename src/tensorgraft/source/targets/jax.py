@@ -381,6 +381,12 @@ WORDS: dict[str, Rule] = {
     "silu": "jax.nn.silu(x)",
     "gelu": lambda w, x, approximate=False: w.fill("jax.nn.gelu(x, approximate=approximate)", x=x,
                                                    approximate=approximate),
+    # the random numbers of JAX, whose keys are arrays
+    "jax_bits": "jax.random.bits(jax.random.wrap_key_data(key), shape, jnp.uint32)",
+    "jax_uniform": "jax.random.uniform(jax.random.wrap_key_data(key), shape, jnp.float32)",
+    "jax_normal": "jax.random.normal(jax.random.wrap_key_data(key), shape, jnp.float32)",
+    "jax_split": "jax.random.key_data(jax.random.split(jax.random.wrap_key_data(key), shape))",
+    "jax_fold_in": "jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(key), data))",
     "stop_gradient": "jax.lax.stop_gradient(x)",
     **worded.helpers(),
     "leaky_relu": "jax.nn.leaky_relu(x, negative_slope=slope)",
@@ -390,13 +396,14 @@ WORDS: dict[str, Rule] = {
     "index_update": lambda w, x, indices, values, mode="set": _updated(w, x, worded.index_of(indices), values, mode),
     "arange": worded.arange("jnp.arange"),
     "einsum": worded.einsum("jnp.einsum"),
+    "conv_channels_last": worded.conv_channels_last,
     "split_key": "jax.random.split(key)",
     "embedding": _embedding,
 }  # fmt: skip
 
 TARGET = Target(
     name="jax",
-    imports={"math": "import math", "jax": "import jax", "jnp": "import jax.numpy as jnp"},
+    imports={"np": "import numpy as np", "math": "import math", "jax": "import jax", "jnp": "import jax.numpy as jnp"},
     words=WORDS,
     dtype=_dtype,
     array="jax.Array",

@@ -42,6 +42,7 @@ def _widened(template: str) -> Rule:
     """In float32 what NumPy computes in the narrow dtype itself, step by step."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
+        arguments = rules.told(arguments)
         first, x = next((k, v) for k, v in arguments.items() if isinstance(v, Var))
         if x.dtype not in _NARROW:
             return w.fill(template, **arguments)
@@ -420,6 +421,8 @@ WORDS: dict[str, Rule] = {
     "relu": _of_one_dtype(lambda w, x: w.fill("np.maximum(x, zero)", x=x, zero=_zero(w, x))),
     "silu": _widened("silu(x)"),
     "gelu": lambda w, x, approximate=False: _widened("gelu_tanh(x)" if approximate else "gelu(x)")(w, x=x),
+    **{f"jax_{name}": f"jax_{name}(key, shape)" for name in ("bits", "uniform", "normal", "split")},
+    "jax_fold_in": "jax_fold_in(key, data)",
     "stop_gradient": "x",
     **{name: _all_widened(rule) for name, rule in worded.helpers().items()},
     "linear": _all_widened(numpylike.linear),
@@ -447,6 +450,9 @@ def _drawn(w: Writing, template: str, key: Any, shape: Any, dtype: np.dtype) -> 
 
 TARGET = Target(
     name="numpy",
+    title="NumPy",
+    runner="numpy",
+    trains=False,
     imports={
         "Any": "from typing import Any",
         "Callable": "from collections.abc import Callable",

@@ -155,7 +155,7 @@ def words(module: str) -> dict[str, Rule]:
         "take": take,
         "take_along_axis": take_along_axis,
         "linear": linear,
-        "embedding": lambda w, weight, indices, padding: rules.indexed(w, weight, [indices]),
+        "embedding": lambda w, weight, indices, padding=None: rules.indexed(w, weight, [indices]),
         "constrain": lambda w, x, placement: w(x),
     }
 

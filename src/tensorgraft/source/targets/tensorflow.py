@@ -41,10 +41,12 @@ def _through(template: Rule, table: dict[np.dtype, np.dtype]) -> Rule:
                 k: w.fill("tf.cast(x, wide)", x=v, wide=wide) if isinstance(v, Var) and v.dtype == dtype else v
                 for k, v in arguments.items()
             }
-        said = w.fill(template, **arguments) if isinstance(template, str) else template(w, **arguments)
+        said = w.fill(template, **rules.told(arguments)) if isinstance(template, str) else template(w, **arguments)
         outcome = w.call_outcome()
         if wide is None or (isinstance(outcome, Var) and outcome.dtype != dtype):
             return said
+        if not isinstance(outcome, Var):
+            return w.fill("tuple([tf.cast(y, dtype) for y in ys])", ys=said, dtype=dtype)
         return w.fill("tf.cast(y, dtype)", y=said, dtype=dtype)
 
     return rule
@@ -62,15 +64,16 @@ def _typed(template: str) -> Rule:
     """Python scalars as TensorFlow converts them: it goes by the first operand."""
 
     def rule(w: Writing, **operands: Any) -> ast.expr:
-        like = next(v for k, v in reversed(operands.items()) if isinstance(v, Var) and k != "condition")
+        arrays = [v for k, v in operands.items() if isinstance(v, Var) and k != "condition"]
+        like = arrays[-1].dtype if arrays else dtypes.float32  # what was widened takes numbers as they are
 
         def number(v: Any) -> Any:
             if isinstance(v, Var | ast.expr) or v is None:
                 return v
-            plain = float(v) if dtypes.is_floating(like.dtype) and not isinstance(v, complex) else v
-            if like.dtype in (dtypes.float32, dtypes.int32, dtypes.bool_):
+            plain = float(v) if arrays and dtypes.is_floating(like) and not isinstance(v, complex) else v
+            if like in (dtypes.float32, dtypes.int32, dtypes.bool_):
                 return plain
-            return w.fill("tf.constant(v, dtype)", v=plain, dtype=like.dtype)
+            return w.fill("tf.constant(v, dtype)", v=plain, dtype=like)
 
         return w.fill(template, **{k: number(v) for k, v in operands.items()})
 
@@ -192,7 +195,7 @@ def _position(name: str) -> Rule:
         elif dtypes.is_floating(x.dtype):
             at = w.fill(f"{name}(x, axis=axis)", x=x, axis=axis)
         else:
-            at = _through(f"tf.{name}(x, axis=axis)", {t: dtypes.int64 for t in (dtypes.uint16, dtypes.uint32)})(  # type: ignore[operator]
+            at = _through(f"tf.{name}(x, axis=axis)", dict.fromkeys((dtypes.uint16, dtypes.uint32), dtypes.int64))(  # type: ignore[operator]
                 w, x=x, axis=axis
             )
         return w.fill("tf.expand_dims(at, axis)", at=at, axis=axis) if keepdims else at
@@ -372,6 +375,8 @@ def _put_along_axis(w: Writing, x: Var, indices: Var, updates: Any, axis: int, m
 
 
 def _one_hot(w: Writing, indices: Var, n: Any, dtype: np.dtype) -> ast.expr:
+    if dtype == np.bool_:
+        return w.fill("tf.one_hot(i, n, True, False)", i=_places(w, indices), n=n)
     return w.fill("tf.one_hot(i, n, dtype=dtype)", i=_places(w, indices), n=n, dtype=_unless_float32(dtype))
 
 
@@ -526,6 +531,37 @@ def _scan(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: boo
                   xs=tuple(xs), length=length, reverse=reverse or None)  # fmt: skip
 
 
+def _embedding(w: Writing, weight: Any, indices: Any, padding: int | None = None) -> ast.expr:
+    template = "tf.gather(x, i)" if padding is None else "padded_embedding(x, i, padding)"
+    return w.fill(template, x=weight, i=_places(w, indices), padding=padding)
+
+
+def _unsigned_too(template: str, unsigned: str) -> Rule:
+    def rule(w: Writing, x: Any, y: Any) -> ast.expr:
+        if rules.dtype_of(x, y) == dtypes.uint64:
+            return w.fill(unsigned, x=x, y=y)
+        return _through(_typed(template), {**_AS_FLOAT32, **_AS_INT32})(w, x=x, y=y)  # type: ignore[operator]
+
+    return rule
+
+
+def _eigh(w: Writing, x: Var, lower: bool = True) -> ast.expr:
+    whole = w(x) if lower else w.fill("tf.linalg.adjoint(x)", x=x)
+    return w.fill("eigh(x)" if dtypes.is_complex(x.dtype) else "tf.linalg.eigh(x)", x=whole)
+
+
+def _gelu(w: Writing, x: Var, approximate: bool = False) -> ast.expr:
+    if approximate and x.dtype == dtypes.float64:  # TensorFlow's has constants of single precision
+        return w.fill("gelu_tanh(x)", x=x)
+    return _wide(f"tf.nn.gelu(x, approximate={approximate})")(w, x=x)  # type: ignore[operator]
+
+
+def _leaky_relu(w: Writing, x: Var, slope: float = 0.01) -> ast.expr:
+    if x.dtype == dtypes.float64:
+        return w.fill("tf.where(x > 0, x, slope * x)", x=x, slope=slope)
+    return w.fill("tf.nn.leaky_relu(x, alpha=slope)", x=x, slope=slope)
+
+
 def _index(w: Writing, x: Var, indices: Any) -> ast.expr:
     used = [k for k, i in enumerate(indices) if i is not None]
     if len(used) == 1:
@@ -579,12 +615,12 @@ WORDS: dict[str, Rule] = {
     "isfinite": _of_parts("is_finite", "&"),
     "signbit": "signbit(x)",
     "angle": _angle,
-    "fmod": _through(_typed("tf.truncatemod(x, y)"), {**_AS_FLOAT32, **_AS_INT32}),
+    "fmod": _unsigned_too("tf.truncatemod(x, y)", "x % y"),
     "remainder": _through("x % y", {**_AS_FLOAT32, **_AS_INT32}),
     "floor_divide": lambda w, x, y: _through("x // y", _AS_INT32)(w, x=x, y=y)
     if dtypes.is_integer(rules.dtype_of(x, y)) else _wide("floor_divide(x, y)")(w, x=x, y=y),
     "integer_floor_divide": _through("x // y", _AS_INT32),
-    "pow": _wide(_pow),
+    "pow": lambda w, x, y: _pow(w, x, y) if rules.dtype_of(x, y) not in _NARROW else _wide("x ** y")(w, x=x, y=y),
     "atan2": _wide(_typed("tf.atan2(x, y)")),
     "nextafter": "nextafter(x, y)",
     "copysign": "copysign(x, y)",
@@ -663,7 +699,8 @@ WORDS: dict[str, Rule] = {
     # indexing and sorting
     "gather": _gather,
     "scatter": _scatter,
-    "nonzero": "tuple(tf.unstack(tf.where(x), axis=1))",
+    "nonzero": lambda w, x: w.fill("tuple(tf.unstack(tf.where(x), axis=1))" if x.dtype == np.bool_ else
+                                 "tuple(tf.unstack(tf.where(x != 0), axis=1))", x=x),
     "take": _take,
     "take_along_axis": _take_along_axis,
     "put_along_axis": _put_along_axis,
@@ -680,7 +717,7 @@ WORDS: dict[str, Rule] = {
     "qr": "tf.linalg.qr(x, full_matrices=full)",
     "svd": lambda w, x, full=False: w.fill("svd(x, full_matrices=full)", x=x, full=full or None),
     "svdvals": "tf.linalg.svd(x, compute_uv=False)",
-    "eigh": lambda w, x, lower=True: w.fill("tf.linalg.eigh(x)" if lower else "tf.linalg.eigh(tf.linalg.adjoint(x))", x=x),
+    "eigh": _eigh,
     "eig": "tf.linalg.eig(x)",
     "lu": "lu(x)",
     "triangular_solve": _triangular_solve,
@@ -711,12 +748,13 @@ WORDS: dict[str, Rule] = {
     "constrain": lambda w, x, placement: w(x),
     # words
     **{name: _wide(rule) for name, rule in worded.helpers().items()},
-    "dropout": "dropout(x, key, rate)",
+    "dropout": lambda w, x, key, rate: w.fill(
+        "tf.nn.dropout(x, rate)" if key is None else "dropout(x, key, rate)", x=x, key=key, rate=rate),
     "linear": _linear,
     "relu": "tf.nn.relu(x)",
     "silu": _wide("tf.nn.silu(x)"),
-    "gelu": lambda w, x, approximate=False: _wide(f"tf.nn.gelu(x, approximate={approximate})")(w, x=x),
-    "leaky_relu": "tf.nn.leaky_relu(x, alpha=slope)",
+    "gelu": _gelu,
+    "leaky_relu": _leaky_relu,
     "elu": lambda w, x, alpha=1.0: _wide("tf.nn.elu(x)" if alpha == 1 else "elu(x, alpha)")(w, x=x, alpha=alpha),
     "selu": _wide("tf.nn.selu(x)"),
     "mish": _wide("x * tf.tanh(tf.nn.softplus(x))"),
@@ -724,8 +762,9 @@ WORDS: dict[str, Rule] = {
     "relu6": "tf.nn.relu6(x)",
     "hard_sigmoid": "tf.nn.relu6(x + 3) / 6",
     "hard_silu": "x * tf.nn.relu6(x + 3) / 6",
-    "embedding": lambda w, weight, indices: w.fill("tf.gather(x, i)", x=weight, i=_places(w, indices)),
+    "embedding": _embedding,
     "stop_gradient": "tf.stop_gradient(x)",
+    "conv_channels_last": _through(worded.conv_channels_last, _AS_FLOAT32),
     "index": _index,
     "index_update": "index_update(x, indices, values, mode=mode)",
     "arange": lambda w, start, stop, step, dtype: _arange(w, start, stop, step, dtype),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, rules, torch_words, worded
+from tensorgraft.source.targets import Block, Rule, Target, Var, Writing, rules, worded
 from tensorgraft.source.targets.helpers import torch as helpers
 
 _NARROW = (dtypes.float16, dtypes.bfloat16)
@@ -70,6 +70,7 @@ def _in_float32(template: str, kinds: Any = _NARROW) -> Rule:
     """Of which PyTorch has no kernel for 16-bit floats on the CPU, or a rough one."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
+        arguments = rules.told(arguments)
         dtype = next(v.dtype for v in arguments.values() if isinstance(v, Var))
         if dtype not in kinds:
             return w.fill(template, **arguments)
@@ -143,8 +144,8 @@ def _extreme(name: str, identity: Any) -> Rule:
         if axis == () or not x.ndim:
             return w(x)
         if rules.is_empty(x):
-            return w.fill("torch.full(shape, value, dtype=dtype)", shape=w.call_outcome().shape, value=identity(x.dtype),
-                          dtype=x.dtype)  # fmt: skip
+            shape = w.call_outcome().shape
+            return w.fill("torch.full(shape, v, dtype=dtype)", shape=shape, v=identity(x.dtype), dtype=x.dtype)
         return w.fill(f"x.{name}(dim=axis, keepdim=keepdims)", x=x, axis=_axes(x, axis, keepdims),
                       keepdims=keepdims or None)  # fmt: skip
 
@@ -163,8 +164,9 @@ def _var(w: Writing, x: Var, axis: Any = None, keepdims: bool = False, correctio
     if axis == ():
         return w.fill("(x - x).abs()", x=x)
     narrow = x.dtype in _NARROW
-    out = w.fill("x.var(dim=axis, correction=correction, keepdim=keepdims)", x=w.fill("x.float()", x=x) if narrow else x,
-                 axis=_axes(x, axis), correction=correction, keepdims=keepdims or None)  # fmt: skip
+    wide = w.fill("x.float()", x=x) if narrow else x
+    out = w.fill("x.var(dim=axis, correction=correction, keepdim=keepdims)", x=wide, axis=_axes(x, axis),
+                 correction=correction, keepdims=keepdims or None)  # fmt: skip
     return w.fill("y.to(dtype)", y=out, dtype=x.dtype) if narrow else out
 
 
@@ -581,6 +583,13 @@ def _attend(
     )  # fmt: skip
 
 
+def _resize(w: Writing, x: Var, size: Any, method: str = "nearest", corners: bool = False) -> ast.expr:
+    linear = {1: "linear", 2: "bilinear", 3: "trilinear"}
+    mode = {"nearest": None, "linear": linear[len(size)], "cubic": "bicubic"}[method]
+    return w.fill("F.interpolate(x, size=size, mode=mode, align_corners=corners)", x=x, size=tuple(size), mode=mode,
+                  corners=corners or None)  # fmt: skip
+
+
 def _index(w: Writing, x: Var, indices: Any) -> ast.expr:
     return rules.indexed(w, x, [slice(None) if i is None else _long(w, i) for i in indices])
 
@@ -634,7 +643,6 @@ def _scan(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: boo
 
 
 WORDS: dict[str, Rule] = {
-    **torch_words.WORDS,
     **rules.infix(),
     # elementwise
     **{name: f"torch.{name}(x)" for name in (
@@ -788,8 +796,11 @@ WORDS: dict[str, Rule] = {
     "conv": _conv,
     "relu": "F.relu(x)",
     "silu": "F.silu(x)",
-    "gelu": lambda w, x, approximate=False: w.fill('F.gelu(x, approximate="tanh")' if approximate else "F.gelu(x)", x=x),
+    "gelu": lambda w, x, approximate=False: w.fill(
+        'F.gelu(x, approximate="tanh")' if approximate else "F.gelu(x)", x=x),
     "embedding": "F.embedding(indices, weight, padding_idx=padding)",
+    **{f"jax_{name}": f"jax_{name}(key, shape)" for name in ("bits", "uniform", "normal", "split")},
+    "jax_fold_in": "jax_fold_in(key, data)",
     "stop_gradient": "x.detach()",
     **{name: f"F.{torch}(x)" for name, torch in {
         "selu": "selu", "mish": "mish", "log_sigmoid": "logsigmoid", "relu6": "relu6", "hard_sigmoid": "hardsigmoid",
@@ -797,6 +808,7 @@ WORDS: dict[str, Rule] = {
     "leaky_relu": "F.leaky_relu(x, negative_slope=slope)",
     "elu": "F.elu(x, alpha=alpha)",
     "conv_transpose": _conv_transpose,
+    "resize": _resize,
     "max_pool": _pool("max"),
     "avg_pool": _pool("avg"),
     "layer_norm": _normalised("layer_norm", 1e-5),
@@ -807,9 +819,12 @@ WORDS: dict[str, Rule] = {
     "cross_entropy": _cross_entropy,
     **{name: worded.called(name, name) for name in ("lstm", "gru", "rnn")},
     "attend": _attend,
-    "dropout": "dropout(x, key, rate)",
-    "flatten": lambda w, x, start=0, end=-1: w.fill("x.flatten(start, end)" if end != -1 else "x.flatten(start)" if start
-                                                    else "x.flatten()", x=x, start=start, end=end),
+    "attention_weights": worded.called("attention_weights", "attention_weights"),
+    "dropout": lambda w, x, key, rate: w.fill(
+        "F.dropout(x, rate)" if key is None else "dropout(x, key, rate)", x=x, key=key, rate=rate),
+    "flatten": lambda w, x, start=0, end=-1: w.fill(
+        "x.flatten(start, end)" if end != -1 else "x.flatten(start)" if start else "x.flatten()", x=x, start=start,
+        end=end),
     "index": _index,
     "index_update": _index_update,
     "arange": worded.arange("torch.arange"),
@@ -823,6 +838,7 @@ TARGET = Target(
         "Any": "from typing import Any",
         "Callable": "from collections.abc import Callable",
         "Sequence": "from collections.abc import Sequence",
+        "math": "import math",
         "torch": "import torch",
         "F": "import torch.nn.functional as F",
     },

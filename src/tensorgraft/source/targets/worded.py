@@ -22,9 +22,11 @@ def helpers(names: tuple[str, ...] = HELPED) -> dict[str, Rule]:
     return {
         **{name: called(name, name) for name in names},
         "attend": called("attend", "attention"),
+        "attention_weights": called("attention_weights", "attention_weights"),
         "conv": conv,
         "conv_transpose": conv_transpose,
         "dropout": "dropout(x, key, rate)",
+        "resize": resize,
     }
 
 
@@ -69,6 +71,14 @@ def conv(
                       dilation=short(dilation, 1), groups=None if groups == 1 else groups)  # fmt: skip
 
 
+def conv_channels_last(
+    w: Writing, x: Any, weight: Any, bias: Any = None, stride: Any = (1,), padding: Any = ((0, 0),),
+    dilation: Any = (1,), groups: int = 1,
+) -> ast.expr:  # fmt: skip
+    return _with_bias(w, "conv_channels_last", x, weight, bias, stride=short(stride, 1), padding=short(padding, 0),
+                      dilation=short(dilation, 1), groups=None if groups == 1 else groups)  # fmt: skip
+
+
 def conv_transpose(
     w: Writing, x: Any, weight: Any, bias: Any = None, stride: Any = (1,), padding: Any = (0,),
     output_padding: Any = (0,), dilation: Any = (1,), groups: int = 1,
@@ -81,6 +91,11 @@ def conv_transpose(
 def _with_bias(w: Writing, helper: str, x: Any, weight: Any, bias: Any, **options: Any) -> ast.expr:
     operands = [w(x), w(weight)] + ([] if bias is None else [w(bias)])
     return expressions.call(helper, *operands, **{k: None if v is None else w(v) for k, v in options.items()})
+
+
+def resize(w: Writing, x: Any, size: Any, method: str = "nearest", corners: bool = False) -> ast.expr:
+    operands = [w(x), w(tuple(size))] + ([] if method == "nearest" else [w(method)])
+    return expressions.call("resize", *operands, corners=w(True) if corners else None)
 
 
 def arange(name: str) -> Callable[..., ast.expr]:

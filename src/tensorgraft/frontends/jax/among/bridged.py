@@ -15,11 +15,12 @@ from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.jax.calls import JaxCall, JaxTrace, Traces
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects
-from tensorgraft.frontends.jax.program import derivative_of_jax
+from tensorgraft.frontends.jax.program import JaxprProgram, derivative_of_jax
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
 from tensorgraft.hub import registry
+from tensorgraft.precision import current
 
 Array = Any
 Tensor = torch.Tensor
@@ -39,7 +40,7 @@ class Bridged:
         hashable, RuntimeError for tensors on several devices."""
         call = JaxCall(args, kwargs, _operand, held, values)
         family = self._traces.family(call, self.name, "a tensor")
-        trace, program = family.get(call, lambda trace: (trace, BridgedProgram(_of_words(trace))))
+        trace, program = family.get(call, lambda trace: (trace, BridgedProgram(_program(trace))))
         place = _place([x for x in call.slots if isinstance(x, Tensor)], self.name)
         tensors = []
         for i in trace.inputs:
@@ -64,6 +65,13 @@ def _operand(x: Any) -> tuple[Any, tuple[Any, ...]] | None:
     if isinstance(x, jax.Array) and is_key_dtype(x.dtype):
         return jax.random.key_data(x), (x.shape, x.dtype)
     return x, (x.shape, jax.dtypes.canonicalize_dtype(x.dtype))
+
+
+def _program(trace: JaxTrace) -> Callable[..., Sequence[Array]]:
+    region = current()
+    if region is None:
+        return _of_words(trace)
+    return registry.get("jax").differentiable(JaxprProgram(trace.closed, compiled=False, region=region))
 
 
 def _of_words(trace: JaxTrace) -> Callable[..., list[Array]]:

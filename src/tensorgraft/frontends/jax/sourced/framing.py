@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 
 from tensorgraft.frontends.jax.keys import Keys
 from tensorgraft.frontends.jax.sourced.recording import Recording
+from tensorgraft.frontends.jax.sourced.said import KeyData
 from tensorgraft.frontends.jax.sourced.watching import Called, CallWatch
 from tensorgraft.hub.recorded.block import Call, Tree, Var, variables
 from tensorgraft.source import idioms, simplifying
@@ -41,7 +42,10 @@ def framed(
     _dissolve(root)
     _unwrap(root)
     _outcomes(root, set(variables(results)))
-    _Naming(recording, watch, replaced).name(root)
+    naming = _Naming(recording, watch, replaced)
+    naming.name(root)
+    renamed = {v: n for n, x in root.own_arguments for v in [naming.filled(x)] if type(v) is Var}
+    root.arguments[:] = [(renamed.get(x, n) if type(x) is Var else n, x) for n, x in arguments]
     return root, results
 
 
@@ -59,6 +63,7 @@ def _arrays(recording: Recording, tree: Any) -> Any:
 @dataclass(eq=False)
 class _Numbered(Frame):
     number: int = -1  # of the call that was watched; -1: the program
+    own_arguments: list[tuple[str, Any]] = field(default_factory=list)  # of the model that the program calls
 
 
 # ---- frames ------------------------------------------------------------------------------------------------------------
@@ -125,6 +130,7 @@ def _unwrap(root: _Numbered) -> None:
     while len(root.calls) == 1 and isinstance(only := root.calls[0], _Numbered) and not only.path:
         root.calls, root.number = only.calls, only.number
         root.kind, root.doc, root.place, root.is_module = only.kind, only.doc, only.place, only.is_module
+        root.own_arguments = only.arguments
 
 
 def _library_classes() -> set[str]:
@@ -165,8 +171,10 @@ class _Naming:
     def __init__(self, recording: Recording, watch: CallWatch, replaced: list[Rewritten]) -> None:
         self.names: dict[Var, dict[int, str]] = {}
         self.became: dict[Any, Any] = {}
-        for variable, value in recording.seen.items():
-            if isinstance(value, Keys):
+        for variable, value in recording.seen:
+            if isinstance(value, KeyData):
+                value = value.array
+            elif isinstance(value, Keys):
                 continue
             for some in replaced:
                 value = some(value)
@@ -179,7 +187,7 @@ class _Naming:
         number = frame.number
         if not is_root:
             used = set(taken(frame))
-            frame.arguments = [(n, tree) for n, x in frame.arguments if _is_known(tree := self._filled(x), used)]
+            frame.arguments = [(n, tree) for n, x in frame.arguments if _is_known(tree := self.filled(x), used)]
         for call in frame.calls:
             outcome = call.outcome if isinstance(call, Step) else call.result
             names = tuple([self._of(v, number) for v in variables(outcome)])
@@ -191,7 +199,7 @@ class _Naming:
         known = self.names.get(v, {})
         return known.get(number) or next(iter(known.values()), "")
 
-    def _filled(self, tree: Any) -> Any:
+    def filled(self, tree: Any) -> Any:
         return jax.tree.map(lambda x: self.became.get(x) if type(x).__name__ == "Var" else x, tree)
 
 

@@ -186,6 +186,7 @@ def _noted(watch: CallWatch, cls: type, path: str, method: Any, args: Any, kwarg
     around = parent.path if parent is not None else ""
     name = path[len(around) :].lstrip(".") if path.startswith(around) else path
     doc = first_sentence(cls.__doc__, cls.__name__)
-    called = Called(cls.__name__, path, name, doc, arguments=watch.saw(method, args, kwargs), is_module=True)
+    own = functools.partial(cls.__call__, None)  # whose signature tells the names; the method takes anything
+    called = Called(cls.__name__, path, name, doc, arguments=watch.saw(own, args, kwargs), is_module=True)
     with watch.call(called):
         return method(*args, **kwargs)

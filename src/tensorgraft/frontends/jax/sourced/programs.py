@@ -19,6 +19,7 @@ from tensorgraft.frontends.jax.objects import Objects, is_object
 from tensorgraft.frontends.jax.sourced import models
 from tensorgraft.frontends.jax.sourced.framing import framed
 from tensorgraft.frontends.jax.sourced.recording import Recording
+from tensorgraft.frontends.jax.sourced.said import KeyData
 from tensorgraft.frontends.jax.sourced.watching import CallWatch
 from tensorgraft.hub.recorded.block import Tree, Var
 from tensorgraft.source.trace import Trace
@@ -123,7 +124,7 @@ def trace_function(
     recording = Recording(watch, held)
     with recording.xp.recording() as calls:
         operands = [
-            Keys.of(recording.xp, v) if is_key_dtype(a.dtype) else v
+            KeyData(recording.xp, v) if is_key_dtype(a.dtype) else v
             for v, a in zip(program.inputs.vars, closed.in_avals, strict=True)
         ]
         results = [
@@ -217,7 +218,7 @@ def _said(tree: Any) -> Any:
         return [_said(x) for x in tree]
     if isinstance(tree, dict):
         return {str(k): _said(x) for k, x in tree.items()}
-    if jax.tree.structure(tree) == jax.tree.structure(0):
+    if jax.tree_util.treedef_is_leaf(jax.tree.structure(tree)):
         return tree
     return dict(models.named_leaves(tree))
 
@@ -233,6 +234,8 @@ class TakenApart:
         self.inputs = _Inputs()
         self.closed: dict[str, Any] = {}  # arrays that the function has from around it, by path
         self.objects: Objects | None = None
+        self.after: Any = None  # the arrays of objects, after a call
+        self.written: list[int] = []  # which of them are others
         self.arguments: list[tuple[str, Any]] = []  # (name, pytree with slots)
         bound = isinstance(fn, types.MethodType) and (models.is_module(fn.__self__) or is_object(fn.__self__))
         self.model = fn.__self__ if bound else fn if models.is_module(fn) or is_object(fn) else None  # type: ignore[attr-defined]
@@ -406,9 +409,11 @@ def _held_around(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
 def _if_held(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
     if isinstance(value, types.ModuleType | type):
         return
-    if models.is_module(value) or isinstance(value, jax.Array):
-        yield name, value
-    elif isinstance(value, dict | list | tuple) and any(isinstance(x, jax.Array) for x in jax.tree.leaves(value)):
+    if (
+        models.is_module(value)
+        or isinstance(value, jax.Array)
+        or (isinstance(value, dict | list | tuple) and any(isinstance(x, jax.Array) for x in jax.tree.leaves(value)))
+    ):
         yield name, value
     elif isinstance(value, types.FunctionType | functools.partial | types.MethodType) and depth:
         yield from _held_around(value, depth - 1)

@@ -20,15 +20,14 @@ from jax.interpreters import partial_eval
 from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.decomposition import decomposed, without_references
 from tensorgraft.frontends.jax.evaluate import CALLS, UnsupportedPrimitiveError, folded, resolved
-from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
+from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.rule import REASONS, RULES
 from tensorgraft.frontends.jax.sourced import said
 from tensorgraft.frontends.jax.sourced.watching import Called, CallWatch, is_users, scopes
-from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
 from tensorgraft.hub.recorded.block import Call, Var
-from tensorgraft.hub.recorded.tracing import ProgramBackend, _mapped, _spec
+from tensorgraft.hub.recorded.tracing import ProgramBackend
+from tensorgraft.source.rewriting import say
 from tensorgraft.source.trace import Step
-from tensorgraft.source.words import WORDS
 
 Value = Any
 Scope = tuple[int, ...]  # numbers of the calls around a step, from outside
@@ -44,29 +43,26 @@ class JaxprRecorder(ProgramBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self.place = ""
-        self.scope: Scope = ()
+        self.at_place = ""
+        self.at_scope: Scope = ()
         self.notes: list[str] = []
-        self.abstract = AbstractBackend()
         self.jaxpr_evaluator: Callable[[core.ClosedJaxpr], Callable[..., list[Any]]] | None = None
 
     def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         outcome = super()._append(method, args, kwargs, result)
         calls: list[Call] = self._local.calls
-        calls[-1] = ScopedStep(method, args, kwargs, outcome, place=self.place, scope=self.scope)
+        calls[-1] = ScopedStep(method, args, kwargs, outcome, place=self.at_place, scope=self.at_scope)
         return outcome
 
     def note(self, sentence: str) -> None:
         """Something for the report, once, with the place."""
-        sentence = f"{self.place}: {sentence}" if self.place else sentence
+        sentence = f"{self.at_place}: {sentence}" if self.at_place else sentence
         if sentence not in self.notes:
             self.notes.append(sentence)
 
     def word(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Record a word of `tensorgraft.source.words`."""
-        plain_args, plain_kwargs = _mapped(_spec, (args, kwargs))
-        result = WORDS[name](self.abstract, *plain_args, **plain_kwargs)
-        return self._append(name, args, kwargs, result if isinstance(result, ShapeDtype) else result)
+        return say(self, name, *args, **kwargs)
 
 
 class Recording:
@@ -80,8 +76,8 @@ class Recording:
     def __init__(self, watch: CallWatch, held: dict[int, Var]) -> None:
         self.watch, self.held = watch, held
         self.xp = JaxprRecorder()
-        self.xp.jaxpr_evaluator = lambda closed: lambda *operands: self.run(closed, operands, self.xp.scope)
-        self.seen: dict[core.Var, Value] = {}  # what variables of jaxprs became
+        self.xp.jaxpr_evaluator = lambda closed: lambda *operands: self.run(closed, operands, self.xp.at_scope)
+        self.seen: list[tuple[core.Var, Value]] = []  # what variables of jaxprs became, each time that they did
         self.used: set[Var] = set()  # by what is left of it
 
     def run(self, closed: core.ClosedJaxpr, operands: Sequence[Value], scope: Scope = ()) -> list[Value]:
@@ -93,7 +89,7 @@ class Recording:
         def bind(variables: Sequence[core.Var], values: Sequence[Value]) -> None:
             for variable, value in zip(variables, values, strict=True):
                 env[variable] = value
-                self.seen[variable] = value
+                self.seen.append((variable, value))
 
         def read(atom: Any) -> Value:
             if isinstance(atom, core.Literal):
@@ -111,22 +107,22 @@ class Recording:
 
     @contextlib.contextmanager
     def _at(self, equation: Any, scope: Scope) -> Iterator[None]:
-        before = self.xp.place, self.xp.scope
-        self.xp.place, self.xp.scope = place_of(equation) or before[0], scope
+        before = self.xp.at_place, self.xp.at_scope
+        self.xp.at_place, self.xp.at_scope = place_of(equation) or before[0], scope
         try:
             yield
         except NotImplementedError as error:
-            if self.xp.place and not getattr(error, "__notes__", None):
-                error.add_note(f"{self.xp.place}: here the program asks for it")
+            if self.xp.at_place and not getattr(error, "__notes__", None):
+                error.add_note(f"{self.xp.at_place}: here the program asks for it")
             raise
         finally:
-            self.xp.place, self.xp.scope = before
+            self.xp.at_place, self.xp.at_scope = before
 
     def constant(self, x: Any) -> Value:
         if id(x) in self.held:
             return self.held[id(x)]
         if is_key_dtype(getattr(x, "dtype", None) or np.asarray(x).dtype):
-            return Keys.of(self.xp, self.xp.asarray(np.array(jax.random.key_data(x))))
+            return said.KeyData(self.xp, self.xp.asarray(np.array(jax.random.key_data(x))))
         return self.xp.asarray(np.array(x))
 
     def _equation(self, equation: Any, operands: list[Value], scope: Scope) -> list[Value]:
@@ -143,6 +139,8 @@ class Recording:
             )
         inner = self._called(equation)
         if inner is not None:
+            if name in ("custom_jvp_call", "custom_vjp_call") and _is_of_user(equation):
+                self._compare_derivatives(equation, inner)
             return self.run(inner, operands, self._into(equation, scope))
         known = tuple(x.value if type(x) is Var else None for x in operands)
         if _folds(equation) and (values := folded_numbers(equation, known)) is not None:
@@ -163,13 +161,34 @@ class Recording:
             raise UnsupportedPrimitiveError(f"the JAX primitive {name} has no rule here{because}")
         return inner
 
+    def _compare_derivatives(self, equation: Any, inner: core.ClosedJaxpr) -> None:
+        """Note a derivative of the user's own that is not that of what the function computes: the target differentiates
+        what is written."""
+        found = derivatives_differ(equation, inner)
+        if found is not False:
+            name = (_function_of(equation) or ("a function", ""))[0]
+            why = (
+                "differs from that of what it computes"
+                if found
+                else "could not be compared with that of what it computes"
+            )
+            self.xp.note(f"the derivative that {name} has of its own {why}; the file's is that of what is written")
+
     def _into(self, equation: Any, scope: Scope) -> Scope:
         """The scope of a function that an equation calls: its own where it is the user's and has a name."""
         found = _function_of(equation)
         if found is None:
             return scope
         name, place = found
-        self.watch.called.append(Called(name, place=place))
+        inner = equation.params["jaxpr" if "jaxpr" in equation.params else "call_jaxpr"]
+        info = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
+        names = getattr(info, "arg_names", None) or ()  # constants come before them
+        arguments = [
+            (n, atom)
+            for n, atom in zip(reversed(names), reversed(equation.invars), strict=False)
+            if n and n.isidentifier() and not isinstance(atom, core.Literal)
+        ][::-1]
+        self.watch.called.append(Called(name, place=place, arguments=arguments))
         return (*scope, len(self.watch.called) - 1)
 
 
@@ -188,6 +207,37 @@ def _function_of(equation: Any) -> tuple[str, str] | None:
 
 def _is_of_user(equation: Any) -> bool:
     return _function_of(equation) is not None
+
+
+def derivatives_differ(equation: Any, inner: core.ClosedJaxpr) -> bool | None:
+    """Whether a custom derivative is another than that of the function itself, at a point; None where neither is known."""
+    smooth = [i for i, a in enumerate(equation.invars) if jax.numpy.issubdtype(a.aval.dtype, np.floating)]
+    rng = np.random.default_rng(0)
+    point = [
+        jax.numpy.asarray(rng.uniform(0.3, 0.7, a.aval.shape), a.aval.dtype)
+        if i in smooth
+        else jax.numpy.zeros(a.aval.shape, a.aval.dtype)
+        for i, a in enumerate(equation.invars)
+    ]
+
+    def pulled(fn: Callable[..., Any]) -> list[np.ndarray]:
+        def of_smooth(*some: Any) -> list[Any]:
+            operands = list(point)
+            for i, x in zip(smooth, some, strict=True):
+                operands[i] = x
+            return [r for r in fn(*operands) if jax.numpy.issubdtype(r.dtype, np.floating)]
+
+        results, pullback = jax.vjp(of_smooth, *[point[i] for i in smooth])
+        return [np.asarray(x, np.float64) for x in pullback([jax.numpy.ones_like(r) for r in results])]
+
+    if any(is_key_dtype(a.aval.dtype) for a in equation.invars):
+        return None
+    try:
+        own = pulled(lambda *xs: equation.primitive.bind(*xs, **equation.primitive.get_bind_params(equation.params)))
+        plain = pulled(core.jaxpr_as_fun(inner))
+    except Exception:  # whatever a rule of the user's raises out of its program
+        return None
+    return not all(np.allclose(a, b, 1e-3, 1e-4, equal_nan=True) for a, b in zip(own, plain, strict=True))
 
 
 def _folds(equation: Any) -> bool:

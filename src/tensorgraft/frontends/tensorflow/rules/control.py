@@ -16,7 +16,7 @@ from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Sha
 from tensorgraft.frontends.tensorflow.kept import KeptOfBranches, of_side
 from tensorgraft.frontends.tensorflow.planning import plan
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
-from tensorgraft.frontends.tensorflow.rules.texts import failed
+from tensorgraft.frontends.tensorflow.rules.by_tensorflow import failed
 from tensorgraft.frontends.tensorflow.values import VariableCell, is_known, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -176,6 +176,36 @@ def _as_a_loop(
     for i, value in ({} if count is None else count[1]).items():
         out[i] = value
     return out
+
+
+@rule("For", either=EVERY, folds=False)
+def for_(xp: Backend, start: Any, limit: Any, delta: Any, *state: Any, body: FunctionGraph) -> list[Any]:
+    """A loop over a range, which has to be known."""
+    if any(not is_known(x) and xp.is_traced(x) for x in (start, limit, delta)):
+        raise TracedValueError("the range of a For loop is being traced: use tf.while_loop, which may depend on values")
+    ends = [int(x if is_known(x) else xp.to_numpy(x)) for x in (start, limit, delta)]
+    step, values = plan(body), list(state)
+    for i in range(*ends):
+        values = step(xp, np.asarray(i, np.int32), *values)
+    return values
+
+
+@rule("MapDefun", either=EVERY, folds=False)
+def map_defun(xp: Backend, *operands: Any, f: FunctionGraph, Targuments: tuple[Any, ...]) -> list[Any]:
+    """A function of each row of the first operands, and of the others."""
+    count = len(Targuments)
+    rows = tuple(lifted(xp, x) for x in operands[:count])
+
+    def one(row: Sequence[Array]) -> list[Array]:
+        return [lifted(xp, x) for x in plan(f)(xp, *row, *operands[count:])]
+
+    return list(xp.map(one, rows, xp.shape(rows[0])[0]))
+
+
+@rule("FakeParam", folds=False)
+def fake_param(xp: Backend, *, shape: Shape, dtype: np.dtype) -> Array:
+    """What a branch that has not run would have kept: nobody reads it."""
+    return xp.zeros(tuple(n or 0 for n in shape or ()), dtype)
 
 
 @rule("EnsureShape")

@@ -117,6 +117,21 @@ def convolution(
     return channels_as(xp, out, data_format)
 
 
+@rule("Conv")
+def convolution_of_any_rank(
+    xp: Backend, x: Array, w: Array, *, strides: Ints, padding: str, dilations: Ints = (),
+    explicit_paddings: Ints = (), data_format: str = "CHANNELS_LAST", batch_dims: int = 1, groups: int = 1,
+) -> Array:  # fmt: skip
+    lead = xp.shape(x)[:batch_dims]
+    x = xp.reshape(x, (math.prod(lead), *xp.shape(x)[batch_dims:]))
+    form = "NHWC" if data_format == "CHANNELS_LAST" else "NCHW"
+    out = convolution(
+        xp, x, w, strides=strides, padding=padding, dilations=dilations, explicit_paddings=explicit_paddings,
+        data_format=form,
+    )  # fmt: skip
+    return xp.reshape(out, (*lead, *xp.shape(out)[1:]))
+
+
 @rule("Conv2DBackpropInput", "Conv3DBackpropInputV2", known=("sizes",))
 def convolution_inputs(
     xp: Backend, sizes: np.ndarray, w: Array, d: Array, *, strides: Ints, padding: str, dilations: Ints = (),

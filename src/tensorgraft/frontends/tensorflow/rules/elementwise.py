@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
 from tensorgraft.frontends.tensorflow.values import TensorList, added, lifted
+from tensorgraft.frontends.tensorflow.variants import CompressedMatrix, RaggedRows
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, PREDICATES, UNARY
@@ -80,7 +82,9 @@ def abs_(xp: Backend, x: Array) -> Array:
 
 
 @rule("Conj")
-def conj(xp: Backend, x: Array) -> Array:
+def conj(xp: Backend, x: Any) -> Any:
+    if isinstance(x, CompressedMatrix):
+        return x.conjugate(xp)
     return xp.conj(x) if dtypes.is_complex(xp.dtype_of(x)) else x
 
 
@@ -100,7 +104,7 @@ def zeros_like(xp: Backend, x: Any) -> Any:
         if x.items is not None:
             return TensorList(x.dtype, x.shape, (None,) * len(x.items))
         return TensorList(x.dtype, x.shape, None, xp.zeros_like(x.stack), x.length)
-    return xp.zeros_like(lifted(xp, x))
+    return x.zeros(xp) if isinstance(x, RaggedRows) else xp.zeros_like(lifted(xp, x))
 
 
 @rule("OnesLike")
@@ -131,6 +135,8 @@ def bitcast(xp: Backend, x: Array, *, type: np.dtype) -> Array:
 def add_n(xp: Backend, *xs: Any) -> Any:
     if isinstance(xs[0], TensorList):
         return added(xp, xs)
+    if isinstance(xs[0], RaggedRows):
+        return functools.reduce(lambda a, b: a.added(xp, b), xs)
     total, *rest = (lifted(xp, x) for x in xs)
     for x in rest:
         total = xp.add(total, x)

@@ -75,6 +75,20 @@ def specs_of(node: GraphNode) -> list[ShapeDtype] | None:
     return specs
 
 
+def by_host(
+    xp: Backend,
+    node: GraphNode,
+    fn: Callable[..., Sequence[np.ndarray]],
+    operands: Sequence[Any],
+    specs: Sequence[ShapeDtype] | None,
+) -> list[Any]:
+    """`fn` of the operands' values: now, or when the program that is being traced runs. Results are arrays of the
+    backend."""
+    if any(map(xp.is_traced, arrays_among(operands))):
+        return called(xp, node, fn, operands, specs)
+    return [xp.asarray(np.asarray(x)) for x in fn(*(on_the_host(xp, x) for x in operands))]
+
+
 def called(
     xp: Backend,
     node: GraphNode,

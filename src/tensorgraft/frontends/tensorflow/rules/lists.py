@@ -39,6 +39,8 @@ def empty(xp: Backend, shape: Any, most: Any, *, element_dtype: np.dtype) -> Ten
 
 @rule("TensorListFromTensor", either=EVERY, folds=False)
 def from_tensor(xp: Backend, x: Any, shape: Any, *, element_dtype: np.dtype) -> TensorList:
+    if isinstance(x, tuple):  # of variants
+        return TensorList(element_dtype, (), x)
     if is_known(x):
         return TensorList(element_dtype, tuple(x.shape[1:]), tuple(x[i] for i in range(x.shape[0])))
     count, *extents = xp.shape(x)
@@ -82,6 +84,8 @@ def length(xp: Backend, whole: TensorList) -> Any:
 
 @rule("TensorListElementShape", either=EVERY, folds=False)
 def element_shape(xp: Backend, whole: TensorList, *, shape_type: np.dtype) -> np.ndarray:
+    if whole.dtype is None:  # variants
+        return np.zeros(0, shape_type)
     if whole.items is None or any(x is not None for x in whole.items):
         return np.asarray(whole.extents(), shape_type)
     if whole.shape is None:
@@ -96,6 +100,8 @@ def resize(xp: Backend, whole: TensorList, count: Any) -> TensorList:
 
 @rule("TensorListStack", either=EVERY, folds=False)
 def stack(xp: Backend, whole: TensorList, shape: Any, *, num_elements: int = -1) -> Array:
+    if whole.dtype is None and whole.items is not None:
+        return whole.items
     return _shaped(whole, shape).array(xp)
 
 
@@ -118,6 +124,27 @@ def split(xp: Backend, x: Any, shape: Any, lengths: Any, *, element_dtype: np.dt
 @rule("TensorListGather", either=EVERY, folds=False)
 def gather(xp: Backend, whole: TensorList, indices: Any, shape: Any) -> Array:
     return xp.take(_shaped(whole, shape).stacked(xp).stack, xp.astype(lifted(xp, indices), dtypes.int64), 0)
+
+
+@rule("TensorListScatter", either=EVERY, folds=False)
+def scatter_v1(xp: Backend, x: Any, indices: Any, shape: Any, *, element_dtype: np.dtype) -> TensorList:
+    return scatter(xp, x, indices, shape, np.asarray(-1), element_dtype=element_dtype)
+
+
+@rule("TensorListConcatLists", either=EVERY, folds=False)
+def concat_lists(xp: Backend, a: Any, b: Any, *, element_dtype: np.dtype) -> Any:
+    """Also of tensors of lists."""
+    if not isinstance(a, TensorList):
+        return tuple(concat_lists(xp, x, y, element_dtype=element_dtype) for x, y in zip(a, b, strict=True))
+    parts = [x.items if x.items is not None else tuple(xp.unstack(x.array(xp), 0)) for x in (a, b)]
+    return replace(a, items=parts[0] + parts[1], stack=None, length=None, same=None)
+
+
+@rule("TensorListPushBackBatch", either=EVERY, folds=False)
+def push_back_batch(xp: Backend, lists: Any, x: Any) -> Any:
+    """A row of `x` to each of a tensor of lists."""
+    rows = list(x) if is_known(x) else xp.unstack(x, 0)
+    return tuple(whole.push(xp, row) for whole, row in zip(lists, rows, strict=True))
 
 
 @rule("TensorListScatterV2", either=EVERY, folds=False)

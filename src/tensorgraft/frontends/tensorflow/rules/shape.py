@@ -163,13 +163,15 @@ def concat_offset(xp: Backend, axis: np.ndarray, *shapes: np.ndarray) -> list[np
 
 
 @rule("Pack")
-def pack(xp: Backend, *arrays: Array, axis: int = 0) -> Array:
+def pack(xp: Backend, *arrays: Array, axis: int = 0) -> Any:
+    if not xp.is_array(arrays[0]):  # a tensor of lists, of compressed matrices, ...
+        return arrays
     return xp.stack(arrays, axis=axis)
 
 
 @rule("Unpack")
-def unpack(xp: Backend, x: Array, *, axis: int = 0) -> list[Array]:
-    return xp.unstack(x, axis)
+def unpack(xp: Backend, x: Any, *, axis: int = 0) -> list[Any]:
+    return list(x) if isinstance(x, tuple) else xp.unstack(x, axis)
 
 
 @rule("Split", known=(0,))

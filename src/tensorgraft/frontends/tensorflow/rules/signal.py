@@ -117,3 +117,35 @@ def audio_spectrogram(
     seen = xp.multiply(xp.astype(seen, dtypes.float64), xp.asarray(window))
     spectrum = xp.abs(xp.rfft(_fit(xp, seen, [n], [2]), 2))
     return xp.astype(xp.square(spectrum) if magnitude_squared else spectrum, dtypes.float32)
+
+
+@rule("Mfcc", known=("rate",))
+def mfcc(
+    xp: Backend, x: Array, rate: np.ndarray, *, upper_frequency_limit: float = 4000, lower_frequency_limit: float = 20,
+    filterbank_channel_count: int = 40, dct_coefficient_count: int = 13,
+) -> Array:  # fmt: skip
+    """Cepstral coefficients of squared magnitudes (channels, frames, bins): magnitudes in triangles of the mel scale,
+    their logarithms, the cosine transform of these."""
+    channels, bins = filterbank_channel_count, xp.shape(x)[-1]
+    filters = _mel_filters(bins, float(rate), channels, lower_frequency_limit, upper_frequency_limit)
+    bands = xp.matmul(xp.sqrt(xp.astype(x, dtypes.float64)), xp.asarray(filters))
+    logs = xp.log(xp.maximum(bands, xp.full_like(bands, 1e-12)))
+    angle = np.pi / channels * np.outer(np.arange(channels) + 0.5, np.arange(dct_coefficient_count))
+    return xp.astype(xp.matmul(logs, xp.asarray(np.sqrt(2 / channels) * np.cos(angle))), dtypes.float32)
+
+
+def _mel_filters(bins: int, rate: float, channels: int, low: float, high: float) -> np.ndarray:
+    """(bins, channels): each bin between two centres is divided between them."""
+
+    def mel(frequency: Any) -> Any:
+        return 1127 * np.log1p(np.asarray(frequency) / 700)
+
+    centres = np.linspace(mel(low), mel(high), channels + 2)
+    step = 0.5 * rate / (bins - 1)
+    kept = np.arange(int(1.5 + low / step), min(int(high / step), bins - 1) + 1)
+    at = mel(kept * step)
+    after = np.searchsorted(centres[1:-1], at) + 1  # the first centre that is not below
+    share = (centres[after] - at) / (centres[after] - centres[after - 1])
+    out = np.zeros((bins, channels + 2))
+    out[kept, after - 1], out[kept, after] = share, 1 - share
+    return out[:, 1:-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensorgraft.frontends.tensorflow.rule import rule
+from tensorgraft.frontends.tensorflow.rules.by_tensorflow import FailedCheckError
 from tensorgraft.frontends.tensorflow.values import VariableCell
 from tensorgraft.hub.backend import Backend
 
@@ -32,6 +33,16 @@ def assign_add_variable(xp: Backend, cell: VariableCell, value: Array) -> list[A
 def assign_sub_variable(xp: Backend, cell: VariableCell, value: Array) -> list[Array]:
     cell.value = xp.subtract(cell.value, value)
     return []
+
+
+@rule("ResourceCountUpTo", writes=True)
+def count_up_to(xp: Backend, cell: VariableCell, *, limit: int) -> Array:
+    """What it was. That the limit is reached is not checked in a trace."""
+    before = cell.value
+    if not xp.is_traced(before) and int(xp.to_numpy(before)) >= limit:
+        raise FailedCheckError(f"Reached limit of {limit}")
+    cell.value = xp.add(before, 1)
+    return before
 
 
 @rule("VarIsInitializedOp", folds=False)

@@ -17,9 +17,9 @@ from tensorgraft.frontends.tensorflow.operation import EagerOperation
 from tensorgraft.frontends.tensorflow.planning import CALLS, UnsupportedOperationError, plan
 from tensorgraft.frontends.tensorflow.program import CapturedGraph, GraphProgram
 from tensorgraft.frontends.tensorflow.reading import operation_of
-from tensorgraft.frontends.tensorflow.reasons import DATASETS, OPAQUE, STRINGS, reason_of
+from tensorgraft.frontends.tensorflow.reasons import DATASETS, STRINGS, reason_of
 from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
-from tensorgraft.frontends.tensorflow.rules.texts import BY_TENSORFLOW
+from tensorgraft.frontends.tensorflow.rules.by_tensorflow import BY_TENSORFLOW
 from tensorgraft.frontends.tensorflow.states import OWN_STATE
 from tensorgraft.frontends.tensorflow.switched.host import Crossing
 from tensorgraft.frontends.tensorflow.switched.stages import (
@@ -40,7 +40,6 @@ _COMPILED = "_XlaMustCompile"
 _FUNCTIONS = ("f", "branches", "then_branch", "else_branch", "cond", "body")  # attributes
 _MOST_PROGRAMS = 16  # of a stage that asks for values
 _DRAWS = "its state is hidden in TensorFlow's kernel: draw with tf.random.Generator or tf.random.stateless_uniform"
-_PIPELINE = (DATASETS, OPAQUE)  # what hands data over is TensorFlow's anyway
 
 
 class LeftToTensorFlow(Exception):
@@ -147,7 +146,7 @@ class MixedFunction:
         reason = _DRAWS if node.op in OWN_STATE else known or reason_of(node.op)
         if reason is None:
             reason = STRINGS if node.op in RULES else "it has no rule"
-        return "" if reason in _PIPELINE else reason
+        return "" if reason == DATASETS else reason  # what hands data over is TensorFlow's anyway
 
     # ---- calls, branches and loops of which TensorFlow computes some -----------------------------------------------
 

@@ -98,15 +98,39 @@ class SourceBackend(ProgramBackend):
     @contextlib.contextmanager
     def frame(self, frame: Frame) -> Iterator[Frame]:
         """Record into a frame, which is a call of the frame around it."""
-        recording = self.here
-        around = recording.scope
-        around.calls.append(frame)
-        scope = recording.scope = Scope(frame, frame.calls, around)
+        scope = self.begin(frame)
         try:
             yield frame
         finally:
-            recording.scope = around
-            around.own.update(v for v in variables(frame.result) if v in scope.own)
+            self.end(scope)
+
+    def begin(self, frame: Frame) -> Scope:
+        recording = self.here
+        recording.scope.calls.append(frame)
+        recording.scope = Scope(frame, frame.calls, recording.scope)
+        return recording.scope
+
+    def end(self, scope: Scope) -> None:
+        around = self._around(scope)
+        assert scope.frame is not None
+        around.own.update(v for v in variables(scope.frame.result) if v in scope.own)
+
+    def dissolve(self, scope: Scope) -> None:
+        """What was recorded in a frame belongs to the one around it."""
+        around = self._around(scope)
+        at = next(i for i in reversed(range(len(around.calls))) if around.calls[i] is scope.frame)
+        around.calls[at : at + 1] = scope.calls
+        around.seen.update(scope.seen)
+        around.own |= scope.own
+        if scope.key is not None:
+            around.key = scope.key
+
+    def _around(self, scope: Scope) -> Scope:
+        recording = self.here
+        assert recording.scope is scope
+        assert scope.around is not None
+        recording.scope = scope.around
+        return scope.around
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[list[Call]]:
@@ -241,8 +265,10 @@ class SourceBackend(ProgramBackend):
                     i for i in reversed(range(len(scope.around.calls))) if scope.around.calls[i] is scope.frame
                 )
                 scope.around.key, scope.key = self._split(scope.around, before)
+                assert scope.frame is not None
+                scope.frame.arguments.append(("key", scope.key))
         rest, key = Var((2,), dtypes.uint32), Var((2,), dtypes.uint32)
-        step = Step("split_key", (scope.key,), {}, (rest, key), (), recording.place)
+        step = Step("split_key", (scope.key,), {}, (rest, key), ("key", "subkey"), recording.place)
         scope.calls.insert(at, step)
         recording.makers[rest] = recording.makers[key] = step
         scope.own |= {rest, key}

@@ -51,7 +51,7 @@ def _matmul(xp: Any, a: Array, b: Array) -> Array:
 
 
 def _einsum_fits(equation: str, operands: Sequence[Tensor], path: Any = None) -> bool:
-    terms, arrow, result = equation.replace(" ", "").partition("->")
+    terms, arrow, _ = equation.replace(" ", "").partition("->")
     letters = terms.split(",")
     plain = all(
         len(set(t.replace("...", ""))) == len(t.replace("...", "")) and "." not in t.replace("...", "") for t in letters
@@ -178,8 +178,9 @@ def _attention_fits(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> bool:
-    plain = q.ndim == k.ndim == v.ndim == 4 and q.dtype == k.dtype == v.dtype and not dropout_p
-    heads = k.shape[1] == v.shape[1] and (q.shape[1] == k.shape[1] or (enable_gqa and q.shape[1] % k.shape[1] == 0))
+    plain = q.ndim == k.ndim == v.ndim == 4 and q.dtype == k.dtype == v.dtype and dropout_p < 1
+    shared = enable_gqa and not dropout_p and q.shape[1] % k.shape[1] == 0
+    heads = k.shape[1] == v.shape[1] and (q.shape[1] == k.shape[1] or shared)
     same = q.shape[0] == k.shape[0] == v.shape[0]
     return plain and heads and same and (attn_mask is None or attn_mask.dtype in (torch.bool, q.dtype))
 
@@ -205,7 +206,10 @@ def _attention(
         options["causal"] = True
     if scale is not None and scale != q.shape[-1] ** -0.5:
         options["scale"] = float(scale)
-    return xp.word("attend", q, k, v, **options)
+    if not dropout_p:
+        return xp.word("attend", q, k, v, **options)
+    weights = xp.astype(xp.word("attention_weights", *widened(xp, q, k), **options), q.dtype)
+    return xp.matmul(xp.word("dropout", weights, xp.draw(), dropout_p), v)
 
 
 # ---- recurrence ------------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
-"""`torch.autograd.Function` while a module is recorded: what it computes is recorded as any other code, with a note, for
-its derivative is then that of what it computes."""
+"""`torch.autograd.Function` while a module is recorded: what it computes is recorded as any other code.
+
+There is a note, for its derivative is then that of what it computes.
+"""
 
 from __future__ import annotations
 

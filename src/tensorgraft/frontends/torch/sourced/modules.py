@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import copy
 import functools
 import inspect
 import threading
@@ -14,12 +16,15 @@ from torch.nn import Module
 
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.tensors import cell_of, geometry_of, to_array
+from tensorgraft.frontends.torch.device.scripted import put_back
+from tensorgraft.frontends.torch.sourced import multihead
 from tensorgraft.frontends.torch.sourced.backend import SourceBackend
 from tensorgraft.frontends.torch.sourced.places import spot_of_call
 from tensorgraft.hub.recorded.block import leaves
 from tensorgraft.source.trace import Frame
 
 Tensor = torch.Tensor
+_CONTAINERS = (dict, list, set, collections.OrderedDict)
 _STATIC = (bool, int, float, complex, str, type(None))
 
 
@@ -35,7 +40,7 @@ def _array(t: Tensor) -> Any:
 
 
 def tree(x: Any, of: Callable[[Tensor], Any] = _array) -> Any:
-    """Arrays (`of` tensors) and static values in tuples, lists and dictionaries; of other mappings dictionaries. DROPPED
+    """Arrays (`of` tensors) and static values in tuples, lists and dictionaries, which other mappings become. DROPPED
     for the rest."""
     if isinstance(x, Tensor):
         return of(x)
@@ -65,16 +70,16 @@ def pairs(x: Any) -> Iterator[Tensor]:
 
 
 @functools.cache
-def _signature(cls: type[Module]) -> inspect.Signature | None:
+def _signature(forward: Callable[..., Any]) -> inspect.Signature | None:
     try:
-        return inspect.signature(cls.forward)
+        return inspect.signature(forward)
     except (TypeError, ValueError):
         return None
 
 
 def bound_arguments(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """By the names of the module's signature, in its order."""
-    signature = _signature(type(module))
+    signature = _signature(type(module).forward)
     bound: dict[str, Any] = {}
     if signature is not None:
         try:
@@ -108,6 +113,27 @@ def doc_of(module: Module) -> str:
     return " ".join(doc.split()).partition(". ")[0]
 
 
+@contextlib.contextmanager
+def kept(root: Module) -> Iterator[None]:
+    """Afterwards modules have the attributes that they have now, and containers among these what is in them: a cache
+    would be full of what was recorded."""
+    before = [(vars(m), dict(vars(m)), [(c, copy.copy(c)) for c in vars(m).values() if type(c) in _CONTAINERS])
+              for m in root.modules()]  # fmt: skip
+    try:
+        yield
+    finally:
+        for attributes, values, containers in before:
+            put_back(attributes, values)
+            for container, content in containers:
+                if isinstance(container, list):
+                    container[:] = content
+                elif isinstance(container, dict):
+                    put_back(container, content)
+                else:
+                    container.clear()
+                    container.update(content)
+
+
 class Frames:
     """Makes frames of the calls of a module's parts, on the thread that records."""
 
@@ -120,6 +146,8 @@ class Frames:
         self.stack: list[str] = []
 
     def call(self, original: Callable[..., Any], module: Module, args: Any, kwargs: Any) -> Any:
+        if multihead.is_plain(module, *args, **kwargs):
+            original = multihead.forward
         if module is self.root and not self.stack:
             self.stack.append("")
             try:
@@ -135,7 +163,7 @@ class Frames:
         frame = Frame(
             type(module).__name__, name, [], arguments(module, args, kwargs), (), here.names, here.place,
             doc_of(module), path, is_module=True,
-            attributes={k: v for k, v in vars(module).items() if type(v) in (int, float) and not k.startswith("_")},
+            attributes={k: v for k, v in vars(module).items() if type(v) in (int, float, bool) and not k.startswith("_")},
         )  # fmt: skip
         self.stack.append(path)
         seen: list[tuple[Any, Any, Any]] = []

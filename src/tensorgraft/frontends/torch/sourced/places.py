@@ -26,19 +26,22 @@ class Spot(NamedTuple):
 
 NOWHERE = Spot("", ())
 _TRACING = os.path.join(os.path.dirname(__file__), "tracing.py")  # the program's call: what is around it says nothing
+_WRITTEN = os.path.join(os.path.dirname(__file__), "multihead.py")  # a layer of PyTorch's, in words of our own
 _known: dict[tuple[CodeType, int, bool], Spot] = {}
 
 
 def spot() -> Spot:
     """That of the current call. Names are those of a call that the user's own code makes, not a layer of PyTorch."""
     frame: FrameType | None = sys._getframe(1)
-    within = False
+    within, names = False, None
     while frame is not None and in_library(frame.f_code.co_filename):
-        within = within or frame.f_code.co_filename.startswith(_LAYERS)
-        if frame.f_code.co_filename == _TRACING:
-            return NOWHERE
-        frame = frame.f_back
-    return NOWHERE if frame is None else _spot(frame, within)
+        file = frame.f_code.co_filename
+        if file == _WRITTEN and names is None:
+            names = _spot(frame, False).names
+        within = within or file.startswith(_LAYERS)
+        frame = None if file == _TRACING else frame.f_back
+    here = NOWHERE if frame is None else _spot(frame, within)
+    return here if names is None else Spot(here.place, names)
 
 
 def _spot(frame: FrameType, within: bool) -> Spot:
@@ -52,7 +55,11 @@ def _spot(frame: FrameType, within: bool) -> Spot:
 
 def spot_of_call() -> Spot:
     """That of a call of a module."""
-    frame: FrameType | None = sys._getframe(1)
+    return spot_of(sys._getframe(1))
+
+
+def spot_of(frame: FrameType | None) -> Spot:
+    """That of a call of a function, in the program's frame from `frame` outwards."""
     while frame is not None and in_library(frame.f_code.co_filename):
         if frame.f_code.co_filename == _TRACING:
             return NOWHERE

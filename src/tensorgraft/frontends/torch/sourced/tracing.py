@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,10 +25,12 @@ from tensorgraft.frontends.torch.graph.pure import PureCapture
 from tensorgraft.frontends.torch.setup import install
 from tensorgraft.frontends.torch.sourced import composites, functions
 from tensorgraft.frontends.torch.sourced.backend import SourceBackend, SourceRecording, source_backend
+from tensorgraft.frontends.torch.sourced.calls import Calls
 from tensorgraft.frontends.torch.sourced.checks import checked
 from tensorgraft.frontends.torch.sourced.kernels import KERNELS
+from tensorgraft.frontends.torch.sourced.keys import join_keys
 from tensorgraft.frontends.torch.sourced.leaving import note_left
-from tensorgraft.frontends.torch.sourced.modules import DROPPED, Frames, arguments, doc_of, pairs, tree
+from tensorgraft.frontends.torch.sourced.modules import DROPPED, Frames, arguments, doc_of, kept, pairs, tree
 from tensorgraft.frontends.torch.sourced.values import values_of
 from tensorgraft.frontends.torch.sourced.watching import Watching
 from tensorgraft.hub import dtypes
@@ -49,6 +52,7 @@ class KnownValues:
         return values
 
 
+_one_at_a_time = threading.RLock()  # what is exchanged in PyTorch for the time is the process's
 MOST = 1024  # elements of a buffer that is written as a constant
 
 
@@ -60,7 +64,7 @@ class SourceCapture(PureCapture):
         self.values = KnownValues()  # type: ignore[assignment]
 
     def draw(self, source: RandomState) -> Any:
-        return self.backend.draw()  # type: ignore[attr-defined]
+        return source_backend().draw()
 
 
 def trace_module(
@@ -79,15 +83,10 @@ def trace_module(
     xp = source_backend()
     slot = recording_slot(xp)
     OWN.setdefault(xp, KERNELS)
-    modes = {m: m.training for m in module.modules()}
-    if training is not None:
-        module.train(training)
-    try:
-        with _surroundings(), _asked_for_values():
-            return _trace(module, tuple(args), kwargs or {}, xp, slot)
-    finally:
-        for m, mode in modes.items():
-            m.training = mode
+    with _one_at_a_time, kept(module), _surroundings(), _asked_for_values():
+        if training is not None:
+            module.train(training)
+        return _trace(module, tuple(args), kwargs or {}, xp, slot)
 
 
 def _trace(
@@ -119,8 +118,11 @@ def _trace(
                 root.arguments = arguments(module, args, kwargs)
                 before = {name: cell_of(state[name]).array for name in state}
                 tied = {**state, **{alias: state[name] for alias, name in aliases.items()}}
-                with Watching(xp, slot), frames.watched(), functions.traced(recording):
+                calls = Calls(xp, {*parameters.values(), *buffers.values()})
+                watching = Watching(xp, slot)
+                with watching, frames.watched(), functions.traced(recording), calls.watched():
                     out = functional_call(module, tied, args, kwargs)
+                watching.refuse_written()
                 with torch.enable_grad():
                     result = _result(xp, out, type(module).__name__)
                     written = {
@@ -142,6 +144,7 @@ def _trace(
             containers={path: _container(m) for path, m in module.named_modules()},
         )  # fmt: skip
         prune(trace)
+        join_keys(trace)
         if trace.key is not None and all(trace.key not in step.args for step in steps(root)):
             trace.key = None
         note_left(root, written.values())
@@ -183,7 +186,7 @@ def _state(
     buffers: dict[str, Var] = {}
     aliases: dict[str, str] = {}
     weights: dict[str, np.ndarray] = {}
-    named = [(True, *item) for item in module.named_parameters(remove_duplicate=False)]
+    named: list[tuple[bool, str, Tensor]] = [(True, *item) for item in module.named_parameters(remove_duplicate=False)]
     named += [(False, *item) for item in module.named_buffers(remove_duplicate=False)]
     for trained, name, t in named:
         if id(t) in first:

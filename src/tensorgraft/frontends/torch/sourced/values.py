@@ -1,5 +1,7 @@
-"""Values that a program asks for while it is recorded (`.item()`, a mask's `.all()`): known where they depend on nothing
-but constants and sizes, which are those of the trace."""
+"""Values that a program asks for while it is recorded (`.item()`, a mask's `.all()`).
+
+They are known where they depend on nothing but constants and sizes, which are those of the trace.
+"""
 
 from __future__ import annotations
 

@@ -25,8 +25,10 @@ def _reshaped(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwar
     return [xp.reshape(x, tuple(outs[0].shape))]
 
 
-def _unsqueezed(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
-    (axis,) = (*args[1:], *kwargs.values())
+def _unsqueezed(
+    xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[Var]:
+    axis = args[1] if len(args) > 1 else kwargs["dim"]
     return [xp.expand_dims(x, axis % (x.ndim + 1))]
 
 
@@ -179,7 +181,8 @@ for _name in ["T", "mT"]:
     VIEWS[_get] = _permuted(_get)
 VIEWS[T.__getitem__] = _item
 VIEWS |= {torch.view_as_complex: _complex, torch.view_as_real: _parts}
-VIEWS |= dict.fromkeys((torch.real, T.real.__get__), _real) | dict.fromkeys((torch.imag, T.imag.__get__), _imaginary)
+for _name, _view in (("real", _real), ("imag", _imaginary)):
+    VIEWS[getattr(torch, _name)] = VIEWS[getattr(T, _name).__get__] = _view
 
 
 def record(xp: SourceBackend, view: View, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, x: Var) -> None:

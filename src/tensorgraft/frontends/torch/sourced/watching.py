@@ -1,7 +1,7 @@
 """The function mode that is on while a module is recorded: it sees each call that the program makes of PyTorch.
 
-Operators record themselves; what is done here is what they do not know: names and places, views by their words, on which
-device new tensors are, tensors of the host that the program mixes with others.
+Operators record themselves; what is done here is what they do not know: names and places, views by their words, on
+which device new tensors are, tensors of the host that the program mixes with others.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
+from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core.devices import Slot
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, geometry_of, to_array
 from tensorgraft.frontends.torch.sourced import views
 from tensorgraft.frontends.torch.sourced.backend import SourceBackend
 from tensorgraft.frontends.torch.sourced.places import Spot, spot
 from tensorgraft.hub.recorded.block import Var
+from tensorgraft.storage import Storage
 
 Tensor = torch.Tensor
 _ATTRIBUTES = frozenset(
@@ -78,7 +80,7 @@ _QUESTIONS = frozenset(
 _HOSTED = frozenset(
     ["_pack_padded_sequence", "_pad_packed_sequence", "lstm", "gru", "rnn_tanh", "rnn_relu", "tensor_split"]
 )
-_DETACHING = frozenset({Tensor.detach, torch.detach, Tensor.data.__get__})
+_DETACHING = frozenset({Tensor.detach, torch.detach, vars(torch._C.TensorBase)["data"].__get__})
 
 
 class Watching(TorchFunctionMode):
@@ -87,6 +89,7 @@ class Watching(TorchFunctionMode):
         self.xp, self.slot = xp, slot
         # those of Python's numbers stay on the host: their values are known
         self._constructors = _device_constructors() - {torch.tensor, torch.as_tensor, torch.asarray}
+        self._detached: list[tuple[Storage, Var, str]] = []
         self._host: dict[int, tuple[Tensor, Tensor]] = {}  # tensors of the host, and what they are here
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -112,18 +115,32 @@ class Watching(TorchFunctionMode):
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         view = views.VIEWS.get(func)
         first = args[0] if args else None
-        if not self._ours(first):
+        if first is None or not self._ours(first):
             return func(*args, **kwargs)
         if func in _DETACHING:
             seen = to_array(first)
             stopped = self.xp.stopped(seen)
-            return func(*args, **kwargs) if stopped is seen else from_array(stopped, self.slot)
+            if stopped is seen:
+                return func(*args, **kwargs)
+            out = from_array(stopped, self.slot)  # no view, which its reader could not tell from what it is a view of
+            self._detached.append((cell_of(out), stopped, self.xp.here.place))
+            return out
         if view is None:
             return func(*args, **kwargs)
         x = to_array(first)
         out = func(*args, **kwargs)
         views.record(self.xp, view, args, kwargs, out, x)
         return out
+
+    def refuse_written(self) -> None:
+        """When the program has ended. Raises TracedValueError for a write to what was detached, which writes the tensor
+        itself in PyTorch."""
+        for cell, array, place in self._detached:
+            if cell.array is not array:
+                raise TracedValueError(
+                    f"{place}: what detach() or .data gives of a tensor with a derivative is written in place, which has"
+                    " no words in source: write the tensor itself under torch.no_grad(), or a clone"
+                )
 
     def _ours(self, t: Any) -> bool:
         return isinstance(t, Tensor) and t.device == self.slot.device

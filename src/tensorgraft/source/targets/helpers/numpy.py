@@ -462,6 +462,20 @@ def cross_entropy(
     return loss.sum() if reduction == "sum" else loss.sum() / counts.sum()
 
 
+def attention_weights(
+    q: np.ndarray, k: np.ndarray, mask: np.ndarray | None = None, causal: bool = False, scale: float | None = None
+) -> np.ndarray:
+    """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E); zeros where nothing is seen."""
+    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    hidden = np.finfo(scores.dtype).min
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, hidden)
+    if mask is None:
+        return softmax(scores)
+    scores = np.where(mask, scores, hidden) if mask.dtype == bool else np.maximum(scores + mask, hidden)
+    return softmax(scores) * (scores > hidden)
+
+
 def attention(
     q: np.ndarray,
     k: np.ndarray,
@@ -470,18 +484,11 @@ def attention(
     causal: bool = False,
     scale: float | None = None,
 ) -> np.ndarray:
-    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F); zeros where nothing is seen."""
+    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F)."""
     shared = q.shape[1] // k.shape[1]
     if shared > 1:
         k, v = np.repeat(k, shared, axis=1), np.repeat(v, shared, axis=1)
-    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
-    hidden = np.finfo(scores.dtype).min
-    if causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, hidden)
-    if mask is None:
-        return softmax(scores) @ v
-    scores = np.where(mask, scores, hidden) if mask.dtype == bool else np.maximum(scores + mask, hidden)
-    return (softmax(scores) * (scores > hidden)) @ v
+    return attention_weights(q, k, mask, causal, scale) @ v
 
 
 def dropout(x: np.ndarray, key: np.random.Generator, rate: float) -> np.ndarray:
@@ -503,8 +510,8 @@ def lstm(
     w_hr: np.ndarray | None = None,
     reverse: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h, the
-    last c)."""
+    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h,
+    the last c)."""
     rows = []
     given = x @ w_ih.T if b_ih is None else x @ w_ih.T + b_ih
     for row in given[::-1] if reverse else given:
@@ -633,3 +640,85 @@ def avg_pool(
         return windows(spread, window, stride, (1,) * n).sum(axis=tuple(range(-n, 0)))
 
     return total(x) / (math.prod(window) if count_padding else total(np.ones_like(x)))
+
+
+def taps(n: int, m: int, method: str, corners: bool) -> np.ndarray:
+    """(m, n): how much of each old place is in each new one."""
+    at = np.arange(m) * ((n - 1) / max(m - 1, 1)) if corners else (np.arange(m) + 0.5) * n / m - 0.5
+    at = np.maximum(at, 0) if method == "linear" else at
+    left = np.floor(at)
+    table = np.zeros((m, n))
+    for tap in range(-1, 3):
+        t = np.abs(at - left - tap)
+        if method == "linear":
+            weight = np.maximum(1 - t, 0)
+        else:
+            near, far = (1.25 * t - 2.25) * t * t + 1, -0.75 * (((t - 5) * t + 8) * t - 4)
+            weight = np.where(t <= 1, near, np.where(t < 2, far, 0))
+        np.add.at(table, (np.arange(m), np.clip(left + tap, 0, n - 1).astype(int)), weight)
+    return table
+
+
+def resize(x: np.ndarray, size: tuple[int, ...], method: str = "nearest", corners: bool = False) -> np.ndarray:
+    """The last axes of x at another size: by the nearest places, or "linear" or "cubic" (Keys 1981) between them."""
+    for axis, m in zip(range(x.ndim - len(size), x.ndim), size, strict=True):
+        n = x.shape[axis]
+        if method == "nearest":
+            x = np.take(x, np.arange(m) * n // m, axis=axis)
+        elif n != m:
+            weights = taps(n, m, method, corners).astype(x.dtype)
+            x = np.moveaxis(np.tensordot(x, weights, axes=(axis, 1)), -1, axis)
+    return x
+
+
+# ---- the random numbers of JAX ---------------------------------------------------------------------------------------
+
+
+def threefry(key: np.ndarray, high: np.ndarray, low: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Threefry-2x32 of 20 rounds (Salmon et al. 2011): words of 32 bits in int64, encrypted with `key` (2,)."""
+    mask = 0xFFFFFFFF
+    first, second = key.astype(np.int64)
+    keys = (first, second, first ^ second ^ 0x1BD11BDA)
+    high, low = (high + first) & mask, (low + second) & mask
+    for group in range(5):
+        for r in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
+            high = (high + low) & mask
+            low = ((low << r) | (low >> (32 - r))) & mask ^ high
+        high = (high + keys[(group + 1) % 3]) & mask
+        low = (low + keys[(group + 2) % 3] + group + 1) & mask
+    return high, low
+
+
+def jax_words(key: np.ndarray, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """The words of 0, 1, 2, ... in `shape`."""
+    at = np.arange(math.prod(shape)).reshape(shape)
+    return threefry(key, np.zeros_like(at), at)
+
+
+def jax_bits(key: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """jax.random.bits."""
+    high, low = jax_words(key, shape)
+    return (high ^ low).astype(np.uint32)
+
+
+def jax_uniform(key: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """jax.random.uniform."""
+    high, low = jax_words(key, shape)
+    return ((high ^ low) >> 9).astype(np.float32) * np.float32(2.0**-23)
+
+
+def jax_normal(key: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """jax.random.normal."""
+    low = np.float32(-0.99999994)
+    return erf_inv(np.maximum(jax_uniform(key, shape) * np.float32(2) + low, low)) * np.float32(1.4142135)
+
+
+def jax_split(key: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """jax.random.split: keys (*shape, 2)."""
+    return np.stack(jax_words(key, shape), -1).astype(np.uint32)
+
+
+def jax_fold_in(key: np.ndarray, data: np.ndarray) -> np.ndarray:
+    """jax.random.fold_in."""
+    data = np.asarray(data).astype(np.int64)
+    return np.stack(threefry(key, np.zeros_like(data), data)).astype(np.uint32)

@@ -18,10 +18,11 @@ def trunc(x: tf.Tensor) -> tf.Tensor:
 
 def log2(x: tf.Tensor) -> tf.Tensor:
     """The logarithm, exact for powers of two."""
-    y = tf.math.log(x) / tf.cast(math.log(2), x.dtype)
+    y = tf.math.log(x) / tf.constant(math.log(2), x.dtype)
     if x.dtype.is_complex:
         return y
-    return tf.where(tf.constant(2, x.dtype) ** tf.round(y) == x, tf.round(y) + (y - tf.stop_gradient(y)), y)
+    exact = tf.math.is_finite(y) & (tf.constant(2, x.dtype) ** tf.round(y) == x)
+    return y + tf.stop_gradient(tf.where(exact, tf.round(y) - y, tf.zeros_like(y)))
 
 
 def cbrt(x: tf.Tensor) -> tf.Tensor:
@@ -132,6 +133,17 @@ def bitcast(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return tf.reshape(tf.bitcast(x, dtype), [-1])
 
 
+def gelu_tanh(x: tf.Tensor) -> tf.Tensor:
+    """Hendrycks, Gimpel 2016."""
+    return 0.5 * x * (1 + tf.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def padded_embedding(weight: tf.Tensor, indices: tf.Tensor, padding: int) -> tf.Tensor:
+    """Rows of weight, of which that of `padding` is not trained."""
+    rows = tf.gather(weight, indices)
+    return tf.where((indices == padding)[..., None], tf.stop_gradient(rows), rows)
+
+
 def elu(x: tf.Tensor, alpha: float) -> tf.Tensor:
     return tf.where(x > 0, x, alpha * tf.math.expm1(tf.minimum(x, 0)))
 
@@ -232,6 +244,8 @@ def scatter(x: tf.Tensor, indices: Sequence[tf.Tensor], updates: tf.Tensor, mode
         return combine[mode](x, updates) if mode in combine else tf.broadcast_to(updates, x.shape)
     at = together(indices)
     updates = tf.broadcast_to(updates, [*at.shape[:-1], *x.shape[at.shape[-1] :]])
+    if len(at.shape) == 1:
+        at, updates = at[None], updates[None]
     if mode == "multiply":
         return multiplied(x, at, updates)
     put = {
@@ -344,6 +358,12 @@ def searchsorted(boundaries: tf.Tensor, values: tf.Tensor, side: str = "left") -
 # ---- matrices --------------------------------------------------------------------------------------------------------
 
 
+def eigh(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Of complex matrices, whose eigenvalues are real."""
+    values, vectors = tf.linalg.eigh(x)
+    return tf.math.real(values), vectors
+
+
 def svd(x: tf.Tensor, full_matrices: bool = False) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """(u, s, the adjoint of v)."""
     s, u, v = tf.linalg.svd(x, full_matrices=full_matrices)
@@ -351,19 +371,23 @@ def svd(x: tf.Tensor, full_matrices: bool = False) -> tuple[tf.Tensor, tf.Tensor
 
 
 def lu(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """(L and U in one matrix, which row was swapped in each step, the order of the rows), of square matrices."""
-    factors, order = tf.linalg.lu(x)
-    n = x.shape[-1]
-    rows = tf.broadcast_to(tf.range(n), order.shape)
-    pivots = []
-    for k in range(n):
-        at = tf.argmax(tf.cast(rows == order[..., k : k + 1], tf.uint8), axis=-1, output_type=tf.int32)[..., None]
-        here = tf.range(n) == k
-        there = tf.range(n) == at
-        moved = tf.reduce_sum(tf.where(there, rows, 0), axis=-1, keepdims=True)
-        rows = tf.where(here, moved, tf.where(there, rows[..., k : k + 1], rows))
-        pivots.append(at)
-    return factors, tf.concat(pivots, axis=-1), order
+    """(L and U in one matrix, which row was swapped in each step, the order of the rows)."""
+    *batch, m, n = x.shape
+    rows, columns, b = tf.range(m), tf.range(n), len(batch)
+    order = tf.broadcast_to(rows, [*batch, m])
+    pivots = [tf.zeros([*batch, 0], tf.int32)]
+    for k in range(min(m, n)):
+        size = tf.where(rows >= k, tf.abs(x[..., k]), -1)
+        best = tf.argmax(size, axis=-1, output_type=tf.int32)[..., None]
+        swapped = tf.where(rows == k, best, tf.where(rows == best, k, rows))
+        x, order = tf.gather(x, swapped, batch_dims=b, axis=b), tf.gather(order, swapped, batch_dims=b, axis=b)
+        pivot = x[..., k : k + 1, k : k + 1]
+        below = (rows > k)[:, None] & (pivot != 0)
+        factor = tf.where(below, x[..., k : k + 1] / tf.where(pivot == 0, tf.ones_like(pivot), pivot), 0)
+        left = x - factor * x[..., k : k + 1, :]
+        x = tf.where(below & (columns > k), left, tf.where(below & (columns == k), factor, x))
+        pivots.append(best)
+    return x, tf.concat(pivots, axis=-1), order
 
 
 def triangular_solve(
@@ -407,8 +431,10 @@ def convolution(
 ) -> tf.Tensor:
     """x (N, C, spatial...) with weight (O, C / groups, spatial...): TensorFlow has the channels at the end."""
     n, dtype = len(strides), x.dtype
-    if dtype in (tf.float16, tf.bfloat16):
-        x, weight = tf.cast(x, tf.float32), tf.cast(weight, tf.float32)
+    narrow = {tf.float16: tf.float32, tf.bfloat16: tf.float32}
+    wide = tf.int32 if dtype.is_integer and dtype.size <= 4 else narrow.get(dtype, dtype)
+    if wide != dtype:
+        x, weight = tf.cast(x, wide), tf.cast(weight, wide)
     gaps = [d - 1 for d in lhs_dilation or [1] * n]
     dilation = list(rhs_dilation or [1] * n)
     config = [(0, 0, 0), (0, 0, 0), *((*p, g) for p, g in zip(padding, gaps, strict=True))]
@@ -572,6 +598,21 @@ def cross_entropy(
     return tf.reduce_sum(loss) if reduction == "sum" else tf.reduce_sum(loss) / tf.reduce_sum(counts)
 
 
+def attention_weights(
+    q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor | None = None, causal: bool = False, scale: float | None = None
+) -> tf.Tensor:
+    """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E); zeros where nothing is seen."""
+    scores = tf.matmul(q, k, transpose_b=True) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    hidden = scores.dtype.min
+    if causal:
+        rows, keys = scores.shape[-2:]
+        scores = tf.where(tf.range(rows)[:, None] >= tf.range(keys), scores, hidden)
+    if mask is None:
+        return tf.nn.softmax(scores)
+    scores = tf.where(mask, scores, hidden) if mask.dtype == tf.bool else tf.maximum(scores + mask, hidden)
+    return tf.nn.softmax(scores) * tf.cast(scores > hidden, scores.dtype)
+
+
 def attention(
     q: tf.Tensor,
     k: tf.Tensor,
@@ -580,19 +621,11 @@ def attention(
     causal: bool = False,
     scale: float | None = None,
 ) -> tf.Tensor:
-    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F); zeros where nothing is seen."""
+    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F)."""
     shared = q.shape[1] // k.shape[1]
     if shared > 1:
         k, v = tf.repeat(k, shared, axis=1), tf.repeat(v, shared, axis=1)
-    scores = tf.matmul(q, k, transpose_b=True) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    hidden = scores.dtype.min
-    if causal:
-        rows, keys = scores.shape[-2:]
-        scores = tf.where(tf.range(rows)[:, None] >= tf.range(keys), scores, hidden)
-    if mask is None:
-        return tf.nn.softmax(scores) @ v
-    scores = tf.where(mask, scores, hidden) if mask.dtype == tf.bool else tf.maximum(scores + mask, hidden)
-    return (tf.nn.softmax(scores) * tf.cast(scores > hidden, scores.dtype)) @ v
+    return attention_weights(q, k, mask, causal, scale) @ v
 
 
 def lstm(
@@ -606,8 +639,8 @@ def lstm(
     w_hr: tf.Tensor | None = None,
     reverse: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h, the
-    last c)."""
+    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h,
+    the last c)."""
     rows = []
     given = tf.matmul(x, w_ih, transpose_b=True) if b_ih is None else tf.matmul(x, w_ih, transpose_b=True) + b_ih
     for row in tf.unstack(given[::-1] if reverse else given):
@@ -688,6 +721,33 @@ def conv(
     return y if bias is None else y + tf.reshape(bias, [-1, *[1] * n])
 
 
+def conv_channels_last(
+    x: tf.Tensor,
+    weight: tf.Tensor,
+    bias: tf.Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int | tuple[int, int], ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+) -> tf.Tensor:
+    """x (N, spatial..., C) with weight (spatial..., C / groups, O) and bias (O)."""
+    n = len(weight.shape) - 2
+    strides, pads, gaps = (v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation))
+    pads = [p if isinstance(p, tuple) else (p, p) for p in pads]
+    if any(map(any, pads)):
+        x = tf.pad(x, [(0, 0), *pads, (0, 0)])
+    both = max(strides) > 1 and max(gaps) > 1  # of which TensorFlow has one at a time
+    once = [1] * n if both else list(strides)
+    rows = [
+        tf.nn.convolution(part, w, strides=once, padding="VALID", dilations=list(gaps))
+        for part, w in zip(tf.split(x, groups, axis=-1), tf.split(weight, groups, axis=-1), strict=True)
+    ]
+    y = rows[0] if groups == 1 else tf.concat(rows, axis=-1)
+    if both:
+        y = y[(slice(None), *(slice(None, None, s) for s in strides))]
+    return y if bias is None else y + bias
+
+
 def conv_transpose(
     x: tf.Tensor,
     weight: tf.Tensor,
@@ -749,3 +809,32 @@ def avg_pool(
 def dropout(x: tf.Tensor, key: tf.Tensor, rate: float) -> tf.Tensor:
     """Zeros at random, the rest divided by 1 - rate."""
     return tf.nn.experimental.stateless_dropout(x, rate, seed=key)
+
+
+def taps(n: int, m: int, method: str, corners: bool) -> np.ndarray:
+    """(m, n): how much of each old place is in each new one."""
+    at = np.arange(m) * ((n - 1) / max(m - 1, 1)) if corners else (np.arange(m) + 0.5) * n / m - 0.5
+    at = np.maximum(at, 0) if method == "linear" else at
+    left = np.floor(at)
+    table = np.zeros((m, n))
+    for tap in range(-1, 3):
+        t = np.abs(at - left - tap)
+        if method == "linear":
+            weight = np.maximum(1 - t, 0)
+        else:
+            near, far = (1.25 * t - 2.25) * t * t + 1, -0.75 * (((t - 5) * t + 8) * t - 4)
+            weight = np.where(t <= 1, near, np.where(t < 2, far, 0))
+        np.add.at(table, (np.arange(m), np.clip(left + tap, 0, n - 1).astype(int)), weight)
+    return table
+
+
+def resize(x: tf.Tensor, size: tuple[int, ...], method: str = "nearest", corners: bool = False) -> tf.Tensor:
+    """The last axes of x at another size: by the nearest places, or "linear" or "cubic" (Keys 1981) between them."""
+    for axis, m in zip(range(len(x.shape) - len(size), len(x.shape)), size, strict=True):
+        n = x.shape[axis]
+        if method == "nearest":
+            x = tf.gather(x, np.arange(m) * n // m, axis=axis)
+        elif n != m:
+            weights = tf.constant(taps(n, m, method, corners), x.dtype)
+            x = tf.experimental.numpy.moveaxis(tf.tensordot(x, weights, [[axis], [1]]), -1, axis)
+    return x

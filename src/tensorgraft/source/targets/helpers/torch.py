@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -264,8 +265,8 @@ def lstm(
     w_hr: torch.Tensor | None = None,
     reverse: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h, the
-    last c)."""
+    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h,
+    the last c)."""
     rows = []
     given = x @ w_ih.T if b_ih is None else x @ w_ih.T + b_ih
     for row in given.flip(0) if reverse else given:
@@ -321,6 +322,25 @@ def rnn(
     return torch.stack(rows[::-1] if reverse else rows), h
 
 
+def attention_weights(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E); zeros where nothing is seen."""
+    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    hidden = torch.finfo(scores.dtype).min
+    if causal:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+        scores = scores.masked_fill(~seen, hidden)
+    if mask is None:
+        return F.softmax(scores, dim=-1)
+    scores = scores.masked_fill(~mask, hidden) if mask.dtype == torch.bool else (scores + mask).clamp(min=hidden)
+    return F.softmax(scores, dim=-1) * (scores > hidden)
+
+
 def attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -341,3 +361,56 @@ def dropout(x: torch.Tensor, key: torch.Generator, rate: float) -> torch.Tensor:
     """Zeros at random, the rest divided by 1 - rate."""
     kept = torch.rand(x.shape, generator=key, device=x.device) >= rate
     return torch.where(kept, x / (1 - rate), 0)
+
+
+# ---- the random numbers of JAX ---------------------------------------------------------------------------------------
+
+
+def threefry(key: torch.Tensor, high: torch.Tensor, low: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Threefry-2x32 of 20 rounds (Salmon et al. 2011): words of 32 bits in int64, encrypted with `key` (2,)."""
+    mask = 0xFFFFFFFF
+    first, second = key.to(torch.int64)
+    keys = (first, second, first ^ second ^ 0x1BD11BDA)
+    high, low = (high + first) & mask, (low + second) & mask
+    for group in range(5):
+        for r in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
+            high = (high + low) & mask
+            low = ((low << r) | (low >> (32 - r))) & mask ^ high
+        high = (high + keys[(group + 1) % 3]) & mask
+        low = (low + keys[(group + 2) % 3] + group + 1) & mask
+    return high, low
+
+
+def jax_words(key: torch.Tensor, shape: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The words of 0, 1, 2, ... in `shape`."""
+    at = torch.arange(math.prod(shape), device=key.device).reshape(shape)
+    return threefry(key, torch.zeros_like(at), at)
+
+
+def jax_bits(key: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """jax.random.bits."""
+    high, low = jax_words(key, shape)
+    return (high ^ low).to(torch.uint32)
+
+
+def jax_uniform(key: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """jax.random.uniform."""
+    high, low = jax_words(key, shape)
+    return ((high ^ low) >> 9).to(torch.float32) * 2.0**-23
+
+
+def jax_normal(key: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """jax.random.normal."""
+    low = -0.99999994
+    return torch.erfinv((jax_uniform(key, shape) * 2 + low).clamp(min=low)) * 1.4142135
+
+
+def jax_split(key: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """jax.random.split: keys (*shape, 2)."""
+    return torch.stack(jax_words(key, shape), -1).to(torch.uint32)
+
+
+def jax_fold_in(key: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+    """jax.random.fold_in."""
+    data = data.to(torch.int64)
+    return torch.stack(threefry(key, torch.zeros_like(data), data)).to(torch.uint32)

@@ -1,4 +1,5 @@
-"""What TensorFlow computes itself, on the host: strings, functions of Python, what is shown to somebody.
+"""What TensorFlow computes itself, on the host: strings, functions of Python, what is shown to somebody, and searches
+that are made of branches.
 
 Where the operands have values, the operation is run at once. Where they are being traced, strings wait (`TracedText`)
 for the operation that shows them, which becomes a call of the host, in the order of the program, and functions of
@@ -34,11 +35,16 @@ STRINGS = (
     "UnicodeDecodeWithOffsets", "UnicodeEncode", "UnicodeScript", "UnicodeTranscode", "UnsortedSegmentJoin",
 )  # fmt: skip
 FUNCTIONS = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
+SEARCHES = (
+    "CTCBeamSearchDecoder", "CTCGreedyDecoder", "ExtractGlimpse", "ExtractGlimpseV2", "IsotonicRegression",
+    "SobolSample",
+)  # fmt: skip
 PRINTS = ("PrintV2", "Print")
 # operation -> what it is that TensorFlow does
 BY_TENSORFLOW = {
     **dict.fromkeys(STRINGS, "it computes on strings"),
     **dict.fromkeys(FUNCTIONS, "it is a function of Python"),
+    **dict.fromkeys(SEARCHES, "it searches, or draws, as no array does"),
     **dict.fromkeys(PRINTS, "it shows values"),
 }
 
@@ -96,6 +102,13 @@ def strings(xp: Backend, *operands: Any, node: GraphNode) -> Any:
 @rule(*FUNCTIONS, either=EVERY, effect=True)
 def function_of_python(xp: Backend, *operands: Any, node: GraphNode) -> Any:
     if not _are_traced(xp, operands) and not xp.in_trace() and not xp.is_tracing():
+        return _hosted(xp, node, operands)
+    return called(xp, node, lambda *values: computed(node, values), operands, specs_of(node))
+
+
+@rule(*SEARCHES, either=EVERY)
+def search(xp: Backend, *operands: Any, node: GraphNode) -> Any:
+    if not _are_traced(xp, operands):
         return _hosted(xp, node, operands)
     return called(xp, node, lambda *values: computed(node, values), operands, specs_of(node))
 

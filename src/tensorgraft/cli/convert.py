@@ -1,0 +1,119 @@
+"""`tensorgraft convert`: a program as source of another framework, in a file."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import sys
+from typing import Any
+
+import typer
+
+USAGE_ERROR = 2
+_ARRAY = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*)(?::(?P<dtype>\w+)(?:<(?P<below>\d+))?)?$")
+
+
+def convert(
+    program: str,
+    *,
+    to: str,
+    out: str,
+    inputs: list[str],
+    style: str | None,
+    weights: str | None,
+    training: bool,
+    check_file: bool,
+) -> int:
+    """The exit status: 0, 1 where the file differs from the program, 2 where there is none."""
+    import tensorgraft as tg
+
+    try:
+        model = _program(program)
+        args, kwargs = _inputs(model, program, inputs)
+    except (ValueError, ImportError, AttributeError, FileNotFoundError) as error:
+        typer.echo(f"tensorgraft convert: {error}", err=True)
+        return USAGE_ERROR
+    if hasattr(model, "train"):
+        model.train(training)
+        if weights is not None:
+            from safetensors.torch import load_file
+
+            model.load_state_dict(load_file(weights))
+    try:
+        source = tg.source(model, *args, onto=to, style=style, **kwargs)
+    except (NotImplementedError, ValueError, TypeError, RuntimeError) as error:
+        typer.echo(f"tensorgraft convert: {type(error).__name__}: {error}\nNothing was written.", err=True)
+        return USAGE_ERROR
+    source.save(out, check=check_file)
+    typer.echo(str(source.report))
+    written = [out, *([os.path.splitext(out)[0] + ".safetensors"] if source.weights else [])]
+    typer.echo(f"written: {', '.join(written)}")
+    return 0 if source.report.ok else 1
+
+
+def _program(text: str) -> Any:
+    """`module:Model` or `file.py:Model`: an object, or a class or function that is called without arguments for one."""
+    place, _, name = text.rpartition(":")
+    if not place:
+        raise ValueError(f"{text!r}: expected module:Model or file.py:Model")
+    if place.endswith(".py"):
+        if not os.path.exists(place):
+            raise FileNotFoundError(f"there is no {place}")
+        title = os.path.splitext(os.path.basename(place))[0]
+        sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
+        spec = importlib.util.spec_from_file_location(title, place)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[title] = module
+        spec.loader.exec_module(module)
+    else:
+        sys.path.insert(0, os.getcwd())
+        module = importlib.import_module(place)
+    try:
+        found = getattr(module, name)
+    except AttributeError:
+        raise AttributeError(f"{place} has no {name!r}") from None
+    return found() if isinstance(found, type) else found
+
+
+def _inputs(model: Any, program: str, inputs: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arrays as `2x3x32x32`, `ids=2x8:int64<99`; without any, what `example_inputs` of the program's module returns."""
+    if not inputs:
+        module = sys.modules.get(type(model).__module__)
+        example = getattr(model, "example_inputs", None) or getattr(module, "example_inputs", None)
+        if example is None:
+            raise ValueError(
+                f"{program} needs an example of its arguments: --input 2x3x32x32, --input ids=2x8:int64<99, or a function"
+                " example_inputs() beside it, which returns them (a tuple, or a dictionary by name)"
+            )
+        given = example()
+        return ((), given) if isinstance(given, dict) else (tuple(given), {})
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for text in inputs:
+        found = _ARRAY.match(text)
+        if found is None:
+            raise ValueError(
+                f"--input {text!r}: expected a shape and perhaps a dtype, as 2x3x32x32 or ids=2x8:int64<99"
+            )
+        shape = tuple(map(int, found["shape"].split("x")))
+        dtype = np.dtype(found["dtype"] or "float32")
+        if dtype.kind in "iu":
+            array = rng.integers(0, int(found["below"] or 2), shape).astype(dtype)
+        elif dtype.kind == "b":
+            array = rng.integers(0, 2, shape).astype(bool)
+        else:
+            array = rng.standard_normal(shape).astype(dtype)
+        value: Any = array
+        if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
+            value = sys.modules["torch"].from_numpy(array)
+        if found["name"]:
+            kwargs[found["name"]] = value
+        else:
+            args.append(value)
+    return tuple(args), kwargs

@@ -1,0 +1,102 @@
+"""Runs a generated file of Equinox or Flax: python -I jax_modules.py model.py model.safetensors NAME JOB."""
+
+import importlib.util
+import sys
+
+sys.modules["torch"] = sys.modules["tensorgraft"] = sys.modules["tensorflow"] = None  # type: ignore[assignment]
+import glob
+import os
+
+import jax
+import numpy as np
+
+jax.config.update("jax_platforms", "cpu")
+
+
+def main() -> None:
+    source, weights, name, job = sys.argv[1:]
+    jax.config.update("jax_enable_x64", os.path.exists(os.path.join(job, "wide")))
+    import jax.numpy as jnp
+
+    spec = importlib.util.spec_from_file_location("model", source)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    program = getattr(module, name)
+    if hasattr(module, "load_weights"):
+        program = module.load_weights(weights)
+    elif isinstance(program, type):
+        program = program()
+    parameters, run = taken_apart(module, program)
+    jitted = jax.jit(run)
+    for path in sorted(glob.glob(os.path.join(job, "inputs_*.npz"))):
+        data = np.load(path)
+        arrays = [jnp.asarray(data[f"a{i}"]) for i in range(sum(k[0] == "a" for k in data))]
+        stateful = "buffers" in data
+
+        def leaves(parameters):
+            out, state = (jitted if parameters is parameters_ else run)(parameters, *arrays)
+            out = (out, state) if stateful and state is not None else out
+            return {k: x for k, x in flat(out).items() if hasattr(x, "dtype")}
+
+        parameters_ = parameters
+        found = {f"o:{k}": widened(x) for k, x in leaves(parameters).items()}
+        if "gradients" in data and parameters:
+
+            def objective(parameters):
+                total = jnp.zeros(())
+                for k, x in leaves(parameters).items():
+                    if jnp.issubdtype(x.dtype, jnp.inexact) and not (stateful and k.startswith("1.")):
+                        weight = np.cos(np.arange(x.size) * 0.7 + 0.3).reshape(x.shape)
+                        total = total + jnp.sum(jnp.real(x).astype(jnp.float32) * weight)
+                return total
+
+            gradients = jax.grad(objective, allow_int=True)(parameters)
+            found |= {f"g:{k}": widened(g) for k, g in gradients.items() if g.dtype != jax.dtypes.float0}
+        np.savez(path.replace("inputs_", "outputs_"), **found)
+
+
+def taken_apart(module, program):
+    """(parameters by the names of the original, a function of them and the arguments that gives (result, state))"""
+    if not hasattr(module, "named"):
+        return {}, lambda parameters, *arrays: (program(*arrays), None)
+    found = module.named(program)
+    if isinstance(found, tuple):
+        return of_equinox(*found)
+    from flax import nnx
+
+    def run(parameters, *arrays):
+        model = nnx.clone(program)
+        for name, variable in module.named(model).items():
+            variable[...] = parameters[name]
+        out = model(*arrays)
+        kept = {k: v[...] for k, v in module.named(model).items() if not isinstance(v, nnx.Param)}
+        return out, kept
+
+    return {k: v[...] for k, v in found.items()}, run
+
+
+def of_equinox(names, structure):
+    order = list(names)  # jax.jit sorts dictionaries
+
+    def run(parameters, *arrays):
+        return jax.tree_util.tree_unflatten(structure, [parameters[k] for k in order])(*arrays), None
+
+    return names, run
+
+
+def flat(tree, prefix=""):
+    """The leaves of tuples, lists and dictionaries by their places, None left out."""
+    if isinstance(tree, dict):
+        return {k: v for name, child in tree.items() for k, v in flat(child, f"{prefix}{name}.").items()}
+    if isinstance(tree, list | tuple):
+        return {k: v for i, child in enumerate(tree) for k, v in flat(child, f"{prefix}{i}.").items()}
+    return {} if tree is None else {prefix[:-1] or "result": tree}
+
+
+def widened(x):
+    x = np.asarray(x)
+    return x if x.dtype.isbuiltin == 1 else x.astype(np.float32)
+
+
+main()
