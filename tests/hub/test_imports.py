@@ -85,7 +85,9 @@ LAYERS = {
     "__main__": "cli",
 }  # fmt: skip
 # Backends are entry points, those of this package as those of others: names in a table.
-ENTRY_POINTS = {"hub.registry": "backends", "source.targets": "source.targets"}
+ENTRY_POINTS = {
+    "hub.registry": "backends", "source.targets": "source.targets", "source.styles": "source.styles",
+}  # fmt: skip
 
 
 # What is built on the core and what nothing in it imports: other packages hand out its names, and no more.

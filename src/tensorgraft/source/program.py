@@ -157,8 +157,8 @@ def _candidates(size: int, group: Group) -> list[int]:
 
 
 def _groups(shapes: Sequence[tuple[int, ...]]) -> list[Group]:
-    """Extents that are likely to be one: the first axis, and equal extents of other axes. What has one axis (labels) goes
-    with the first axis of the others, where that has its extent and no other axis has."""
+    """Extents that are likely to be one: the first axis, and equal extents of other axes. What has one axis (labels)
+    goes with the first axis of the others, where that has its extent and no other axis has."""
     groups: dict[tuple[bool, int], Group] = {}
     batches, others = {s[0] for s in shapes if len(s) > 1}, {n for s in shapes for n in s[1:]}
     for k, shape in enumerate(shapes):

@@ -614,8 +614,8 @@ def attend(
 def attention_weights(
     xp: Any, q: Array, k: Array, mask: Array | None = None, causal: bool = False, scale: float | None = None
 ) -> Array:
-    """What `attend` weighs v with: softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E), zeros for a query that
-    sees nothing."""
+    """What `attend` weighs v with: softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E), zeros for a query
+    that sees nothing."""
     scores = xp.multiply(xp.matmul(q, xp.matrix_transpose(k)), xp.shape(q)[3] ** -0.5 if scale is None else scale)
     if causal:
         seen = xp.tril(xp.full(xp.shape(scores)[2:], True, dtypes.bool_))
@@ -654,7 +654,7 @@ def split_key(xp: Any, key: Array) -> tuple[Array, Array]:
     return xp.fold_in(key, zero, one), xp.fold_in(key, zero, two)
 
 
-# ---- the random numbers of JAX -------------------------------------------------------------------------------------------
+# ---- the random numbers of JAX ---------------------------------------------------------------------------------------
 # of keys as `jax.random.key_data` has them: uint32 (2,), of Threefry
 
 

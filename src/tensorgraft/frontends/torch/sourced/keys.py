@@ -9,8 +9,8 @@ from tensorgraft.source.trace import Frame, Step, Trace, steps
 
 
 def join_keys(trace: Trace) -> None:
-    """Use a key itself where nothing else comes of it than the one that is split off. (That of the last of several draws
-    is split, too: calls that are alike stay alike.)"""
+    """Use a key itself where nothing else comes of it than the one that is split off. (That of the last of several
+    draws is split, too: calls that are alike stay alike.)"""
     used = {v for step in steps(trace.root) for v in variables([step.args, step.kwargs])}
     rests = {step.outcome[0] for step in steps(trace.root) if step.method == "split_key"}
     same: dict[Var, Var] = {}

@@ -163,7 +163,7 @@ class Frames:
         frame = Frame(
             type(module).__name__, name, [], arguments(module, args, kwargs), (), here.names, here.place,
             doc_of(module), path, is_module=True,
-            attributes={k: v for k, v in vars(module).items() if type(v) in (int, float, bool) and not k.startswith("_")},
+            attributes={n: v for n, v in vars(module).items() if type(v) in (int, float, bool) and n[0] != "_"},
         )  # fmt: skip
         self.stack.append(path)
         seen: list[tuple[Any, Any, Any]] = []

@@ -1,4 +1,4 @@
-"""`nn.MultiheadAttention` as people would write it: PyTorch's own puts tensors in an order in memory that its kernels like.
+"""`nn.MultiheadAttention` as people would write it: PyTorch's own lays tensors out in memory as its kernels like.
 
 The names of what is computed here are those of the source that is written.
 """

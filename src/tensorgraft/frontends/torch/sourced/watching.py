@@ -138,8 +138,8 @@ class Watching(TorchFunctionMode):
         for cell, array, place in self._detached:
             if cell.array is not array:
                 raise TracedValueError(
-                    f"{place}: what detach() or .data gives of a tensor with a derivative is written in place, which has"
-                    " no words in source: write the tensor itself under torch.no_grad(), or a clone"
+                    f"{place}: what detach() or .data gives of a tensor with a derivative is written in place, which"
+                    " has no words in source: write the tensor itself under torch.no_grad(), or a clone"
                 )
 
     def _ours(self, t: Any) -> bool:
