@@ -325,6 +325,37 @@ def mean_of_windows(state: Rewriting, call: Call) -> New | None:
     return New("permute_dims", {"x": say(state.xp, "avg_pool", moved, *of), "axes": back})
 
 
+def grouped(state: Rewriting, call: Call) -> New | None:
+    """Channels first in groups, each made normal, and scaled by channel."""
+    out = bound(call)
+    for y, b in ((out["x"], out["y"]), (out["y"], out["x"])):
+        scaled = state.made_by(y, "multiply")
+        if scaled is None or state.uses[y] != 1:
+            continue
+        for z, w in ((scaled["x"], scaled["y"]), (scaled["y"], scaled["x"])):
+            after = state.made_by(z, "reshape")
+            normal = state.made_by(after["x"], "layer_norm") if after is not None else None
+            before = state.made_by(normal["x"], "reshape") if normal is not None else None
+            if after is None or normal is None or before is None or normal["weight"] is not None:
+                continue
+            x, parts = before["x"], normal["x"].shape
+            weight, bias = (_of_channels(state, v, x.ndim) for v in (w, b))
+            if weight is None or bias is None or x.shape != z.shape or x.ndim < 3 or normal["axes"] != len(parts) - 2:
+                continue
+            if parts[0] == x.shape[0] and parts[1] * parts[2] == x.shape[1] and parts[3:] == x.shape[2:]:
+                arguments = {"x": x, "groups": parts[1], "weight": weight, "bias": bias, "eps": normal["eps"]}
+                return New("group_norm", arguments)
+    return None
+
+
+def _of_channels(state: Rewriting, v: Any, ndim: int) -> Var | None:
+    """(C) of what has its axes after it, (C, 1, 1)."""
+    inner = state.made_by(v, "reshape", "expand_dims")
+    if inner is None or inner["x"].ndim != 1 or v.shape != (inner["x"].shape[0], *[1] * (ndim - 2)):
+        return None
+    return inner["x"]
+
+
 def pooled_unit(state: Rewriting, call: Call) -> New | None:
     """Windows of an array with an axis of one element in front are those of the array."""
     named = bound(call)
@@ -359,7 +390,7 @@ for _method in ("max_pool", "avg_pool"):
     RULES.setdefault(_method, []).append(pooled_unit)
 RULES["permute_dims"] += [unit_moved, channels_last]
 RULES["divide"].append(mean_of_windows)
-RULES["add"].append(conv_biased)
+RULES["add"] += [conv_biased, grouped]
 
 # When nothing else applies any more
 SAID: dict[str, list[Rule]] = {"einsum": [einsum_said, einsum_lettered], **table(

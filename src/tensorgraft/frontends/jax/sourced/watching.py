@@ -14,12 +14,14 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax
 from jax.extend import core
 
 _TAG = "tensorgraft:"
+_OURS = f"{Path(__file__).parents[3]}/"
 _STANDARD = (sysconfig.get_path("stdlib"), "<frozen")
 # Packages whose functions have nothing to say of a user's program; layers of libraries do.
 _MACHINERY = ("jax", "jaxlib", "numpy", "jaxtyping", "beartype", "tensorgraft", "optree", "wadler_lindig", "ml_dtypes")
@@ -126,7 +128,7 @@ def is_users(path: str) -> bool:
         if package in _MACHINERY:
             return False
         return package not in _HALF or any(layers in path for layers in _LAYERS)
-    return not path.startswith(_STANDARD[0]) and "/tensorgraft/" not in path
+    return not path.startswith((_STANDARD[0], _OURS))
 
 
 def variable_of(x: Any) -> core.Var | None:
