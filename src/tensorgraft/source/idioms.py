@@ -43,6 +43,7 @@ def _is_number(m: dict[str, Any]) -> bool:
     return isinstance(m["e"], float)
 
 
+_BY_TANH = "add(tanh(multiply(add(x, multiply(pow(x, 3), 0.044715)), 0.7978845608028654)), 1.0)"
 _VAR = "var(x, a, True)"
 _CENTRED = "subtract(x, mean(x, a, True))"
 _INVERSE = ("rsqrt(add({v}, e))", "rsqrt(add(maximum({v}, 0.0), e))")
@@ -78,8 +79,7 @@ RULES = table(
     # ---- activations
     idiom("silu(x)", "multiply(x, sigmoid(x))"),
     idiom("gelu(x, approximate=True)",
-          "multiply(x, multiply(add(tanh(multiply(add(x, multiply(pow(x, 3), 0.044715)), 0.7978845608028654)), 1.0), 0.5))",
-          "multiply(multiply(x, 0.5), add(tanh(multiply(add(x, multiply(pow(x, 3), 0.044715)), 0.7978845608028654)), 1.0))"),
+          f"multiply(x, multiply({_BY_TANH}, 0.5))", f"multiply(multiply(x, 0.5), {_BY_TANH})"),
     idiom("gelu(x)",
           "multiply(multiply(x, 0.5), erfc(multiply(negative(x), 0.7071067811865476)))",
           "multiply(multiply(x, 0.5), add(erf(multiply(x, 0.7071067811865476)), 1.0))",
@@ -87,7 +87,8 @@ RULES = table(
     idiom("softplus(x)", "logaddexp(x, 0.0)"),
     idiom("b", "greater_equal(astype(b, t), 1)", "not_equal(astype(b, t), 0)", when=lambda m: m["b"].dtype == np.bool_,
           whole=False),
-    idiom("one_hot(i, n, t)", "astype(equal(expand_dims(i, -1), iota(n, d)), t)", "astype(equal(reshape(i, s), iota(n, d)), t)",
+    idiom("one_hot(i, n, t)", "astype(equal(expand_dims(i, -1), iota(n, d)), t)",
+          "astype(equal(reshape(i, s), iota(n, d)), t)",
           when=_one_hot),
     idiom("square(x)", "pow(x, 2)", "multiply(x, x)"),
     # ---- normalisation
@@ -120,7 +121,7 @@ def wrapped_index(state: Rewriting, call: Call) -> New | None:
     return None
 
 
-# ---- products ------------------------------------------------------------------------------------------------------------
+# ---- products --------------------------------------------------------------------------------------------------------
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -186,9 +187,9 @@ def einsum_said(state: Rewriting, call: Call) -> New | None:
     if x not in state.maker and y in state.maker:
         orders.reverse()  # weights are what nobody made
     for a, b, x, y in orders:
-        if len(b) == 2 and len(a) >= 1 and b[0] not in a and len(set(a)) == len(a):  # (out, in) weights
-            if b[1] == a[-1] and out == a[:-1] + b[0]:
-                return New("linear", {"x": x, "weight": y})
+        distinct = len(set(a)) == len(a) >= 1
+        if len(b) == 2 and distinct and b[0] not in a and b[1] == a[-1] and out == a[:-1] + b[0]:  # (out, in) weights
+            return New("linear", {"x": x, "weight": y})
         if len(b) == 2 and len(a) >= 2 and b[1] not in a and b[0] == a[-1] and out == a[:-1] + b[1]:
             return New("matmul", {"a": x, "b": y})
         if len(a) == len(b) == 1 and a == b and not out:
@@ -266,7 +267,7 @@ for _equation in (*_OF_ATTENTION, *(e.replace(",", ",b").replace("->", "->b").jo
     _order = dict.fromkeys(c for c in _equation if c.isalpha())
     _KNOWN["".join(dict(zip(_order, _LETTERS, strict=False)).get(c, c) for c in _equation)] = _equation
 
-# ---- windows -------------------------------------------------------------------------------------------------------------
+# ---- windows ---------------------------------------------------------------------------------------------------------
 
 
 def channels_last(state: Rewriting, call: Call) -> New | None:

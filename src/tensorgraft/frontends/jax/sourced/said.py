@@ -1,4 +1,4 @@
-"""What a primitive or a function of `jax.numpy` is called by people: recorded so, where its rule would be many steps."""
+"""What people call a primitive or a function of `jax.numpy`: recorded so, where its rule would be many steps."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def triangle(xp: Any, equation: Any, x: Any) -> Any:
     return [getattr(xp, name)(x, *[k] * (k != 0))]
 
 
-# ---- windows -----------------------------------------------------------------------------------------------------------
+# ---- windows ---------------------------------------------------------------------------------------------------------
 
 
 @primitive("conv_general_dilated")
@@ -151,7 +151,7 @@ def max_pool(xp: Any, equation: Any, x: Any) -> Any:
     return permuted(xp, y, tuple(int(a) for a in np.argsort(order)))
 
 
-# ---- random numbers ----------------------------------------------------------------------------------------------------
+# ---- random numbers --------------------------------------------------------------------------------------------------
 
 
 class KeyData(Keys):
@@ -266,7 +266,7 @@ _on_data("squeeze", lambda p, n: {})
 _on_data("unstack", lambda p, n: p)
 
 
-# ---- what a file of source does not do -----------------------------------------------------------------------------------
+# ---- what a file of source does not do -------------------------------------------------------------------------------
 
 
 @primitive("cond")

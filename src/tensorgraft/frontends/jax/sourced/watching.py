@@ -1,8 +1,8 @@
 """What is seen of a program while JAX traces it: which modules are called, and what its variables are called.
 
-JAX's equations know little of the program that made them. So a module's call is a scope of names (`jax.named_scope`) with
-a number, which JAX keeps through `vmap` and derivatives, and the variables of the user's functions are looked at, line by
-line, for tracers.
+JAX's equations know little of the program that made them. So a module's call is a scope of names (`jax.named_scope`)
+with a number, which JAX keeps through `vmap` and derivatives, and the variables of the user's functions are looked at,
+line by line, for tracers.
 """
 
 from __future__ import annotations
