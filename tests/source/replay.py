@@ -18,7 +18,7 @@ Env = dict[Var, Any]
 
 
 def replay(trace: Trace, *arguments: Any, onto: str = "numpy") -> tuple[Any, dict[str, np.ndarray]]:
-    """(the result, what is written), as NumPy arrays. `arguments`: a NumPy array for each Var of the trace's, in trees."""
+    """(the result, what is written), as NumPy arrays. `arguments`: NumPy arrays for the Vars of the trace's."""
     xp = registry.get(onto)
     with xp.scope():
         env: Env = {

@@ -154,6 +154,15 @@ def test_words(fn: Callable[..., Any], args: tuple[Any, ...], said_as: str) -> N
     assert words_of(fn, *args) == said_as
 
 
+def test_layers_of_equinox() -> None:
+    table = eqx.nn.Embedding(7, 3, key=KEY)
+    assert words_of(jax.vmap(table), jnp.array([2, 6, 0])) == "embedding"
+    image = jax.random.normal(KEY, (2, 4, 5, 5))
+    assert words_of(jax.vmap(eqx.nn.GroupNorm(2, 4)), image) == "group_norm"
+    assert words_of(jax.vmap(eqx.nn.Conv2d(4, 3, 3, use_bias=False, key=KEY)), image) == "conv"
+    assert words_of(jax.vmap(eqx.nn.MaxPool2d(2, 2)), image) == "max_pool"
+
+
 def test_loops_stay_loops() -> None:
     cell = eqx.nn.GRUCell(4, 5, key=KEY)
     final = lambda xs: jax.lax.scan(lambda h, x: (cell(x, h), None), jnp.zeros(5), xs)[0]  # noqa: E731

@@ -43,6 +43,7 @@ def _is_number(m: dict[str, Any]) -> bool:
     return isinstance(m["e"], float)
 
 
+_BY_TANH = "add(tanh(multiply(add(x, multiply(pow(x, 3), 0.044715)), 0.7978845608028654)), 1.0)"
 _VAR = "var(x, a, True)"
 _CENTRED = "subtract(x, mean(x, a, True))"
 _INVERSE = ("rsqrt(add({v}, e))", "rsqrt(add(maximum({v}, 0.0), e))")
@@ -78,8 +79,7 @@ RULES = table(
     # ---- activations
     idiom("silu(x)", "multiply(x, sigmoid(x))"),
     idiom("gelu(x, approximate=True)",
-          "multiply(x, multiply(add(tanh(multiply(add(x, multiply(pow(x, 3), 0.044715)), 0.7978845608028654)), 1.0), 0.5))",
-          "multiply(multiply(x, 0.5), add(tanh(multiply(add(x, multiply(pow(x, 3), 0.044715)), 0.7978845608028654)), 1.0))"),
+          f"multiply(x, multiply({_BY_TANH}, 0.5))", f"multiply(multiply(x, 0.5), {_BY_TANH})"),
     idiom("gelu(x)",
           "multiply(multiply(x, 0.5), erfc(multiply(negative(x), 0.7071067811865476)))",
           "multiply(multiply(x, 0.5), add(erf(multiply(x, 0.7071067811865476)), 1.0))",
@@ -87,7 +87,8 @@ RULES = table(
     idiom("softplus(x)", "logaddexp(x, 0.0)"),
     idiom("b", "greater_equal(astype(b, t), 1)", "not_equal(astype(b, t), 0)", when=lambda m: m["b"].dtype == np.bool_,
           whole=False),
-    idiom("one_hot(i, n, t)", "astype(equal(expand_dims(i, -1), iota(n, d)), t)", "astype(equal(reshape(i, s), iota(n, d)), t)",
+    idiom("one_hot(i, n, t)", "astype(equal(expand_dims(i, -1), iota(n, d)), t)",
+          "astype(equal(reshape(i, s), iota(n, d)), t)",
           when=_one_hot),
     idiom("square(x)", "pow(x, 2)", "multiply(x, x)"),
     # ---- normalisation
@@ -120,7 +121,7 @@ def wrapped_index(state: Rewriting, call: Call) -> New | None:
     return None
 
 
-# ---- products ------------------------------------------------------------------------------------------------------------
+# ---- products --------------------------------------------------------------------------------------------------------
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -186,9 +187,9 @@ def einsum_said(state: Rewriting, call: Call) -> New | None:
     if x not in state.maker and y in state.maker:
         orders.reverse()  # weights are what nobody made
     for a, b, x, y in orders:
-        if len(b) == 2 and len(a) >= 1 and b[0] not in a and len(set(a)) == len(a):  # (out, in) weights
-            if b[1] == a[-1] and out == a[:-1] + b[0]:
-                return New("linear", {"x": x, "weight": y})
+        distinct = len(set(a)) == len(a) >= 1
+        if len(b) == 2 and distinct and b[0] not in a and b[1] == a[-1] and out == a[:-1] + b[0]:  # (out, in) weights
+            return New("linear", {"x": x, "weight": y})
         if len(b) == 2 and len(a) >= 2 and b[1] not in a and b[0] == a[-1] and out == a[:-1] + b[1]:
             return New("matmul", {"a": x, "b": y})
         if len(a) == len(b) == 1 and a == b and not out:
@@ -266,7 +267,7 @@ for _equation in (*_OF_ATTENTION, *(e.replace(",", ",b").replace("->", "->b").jo
     _order = dict.fromkeys(c for c in _equation if c.isalpha())
     _KNOWN["".join(dict(zip(_order, _LETTERS, strict=False)).get(c, c) for c in _equation)] = _equation
 
-# ---- windows -------------------------------------------------------------------------------------------------------------
+# ---- windows ---------------------------------------------------------------------------------------------------------
 
 
 def channels_last(state: Rewriting, call: Call) -> New | None:
@@ -325,6 +326,37 @@ def mean_of_windows(state: Rewriting, call: Call) -> New | None:
     return New("permute_dims", {"x": say(state.xp, "avg_pool", moved, *of), "axes": back})
 
 
+def grouped(state: Rewriting, call: Call) -> New | None:
+    """Channels first in groups, each made normal, and scaled by channel."""
+    out = bound(call)
+    for y, b in ((out["x"], out["y"]), (out["y"], out["x"])):
+        scaled = state.made_by(y, "multiply")
+        if scaled is None or state.uses[y] != 1:
+            continue
+        for z, w in ((scaled["x"], scaled["y"]), (scaled["y"], scaled["x"])):
+            after = state.made_by(z, "reshape")
+            normal = state.made_by(after["x"], "layer_norm") if after is not None else None
+            before = state.made_by(normal["x"], "reshape") if normal is not None else None
+            if after is None or normal is None or before is None or normal["weight"] is not None:
+                continue
+            x, parts = before["x"], normal["x"].shape
+            weight, bias = (_of_channels(state, v, x.ndim) for v in (w, b))
+            if weight is None or bias is None or x.shape != z.shape or x.ndim < 3 or normal["axes"] != len(parts) - 2:
+                continue
+            if parts[0] == x.shape[0] and parts[1] * parts[2] == x.shape[1] and parts[3:] == x.shape[2:]:
+                arguments = {"x": x, "groups": parts[1], "weight": weight, "bias": bias, "eps": normal["eps"]}
+                return New("group_norm", arguments)
+    return None
+
+
+def _of_channels(state: Rewriting, v: Any, ndim: int) -> Var | None:
+    """(C) of what has its axes after it, (C, 1, 1)."""
+    inner = state.made_by(v, "reshape", "expand_dims")
+    if inner is None or inner["x"].ndim != 1 or v.shape != (inner["x"].shape[0], *[1] * (ndim - 2)):
+        return None
+    return inner["x"]
+
+
 def pooled_unit(state: Rewriting, call: Call) -> New | None:
     """Windows of an array with an axis of one element in front are those of the array."""
     named = bound(call)
@@ -359,7 +391,7 @@ for _method in ("max_pool", "avg_pool"):
     RULES.setdefault(_method, []).append(pooled_unit)
 RULES["permute_dims"] += [unit_moved, channels_last]
 RULES["divide"].append(mean_of_windows)
-RULES["add"].append(conv_biased)
+RULES["add"] += [conv_biased, grouped]
 
 # When nothing else applies any more
 SAID: dict[str, list[Rule]] = {"einsum": [einsum_said, einsum_lettered], **table(

@@ -1,12 +1,13 @@
 """Recorded steps as people would write them: a program of calls is rewritten by rules until none applies.
 
 A rule is a function of a `Rewriting` and a step. It returns None (it does not apply), a `New` call in the place of the
-step, or the `Var` or number that the step's only result is. Patterns (`idiom`) are rules that are written as expressions:
+step, or the `Var` or number that the step's only result is. Patterns (`idiom`) are rules that are written as
+expressions:
 
-    idiom("softmax(x, axis=a)", "divide(exp(subtract(x, max(x, a, True))), sum(exp(subtract(x, max(x, a, True))), a, True))")
+    idiom("softmax(x, axis=a)", "divide((e := exp(subtract(x, max(x, a, True)))), sum(e, a, True))")
 
-Names in a pattern stand for arrays and static values; one that occurs twice stands for the same one. What was matched and
-is used no more is dropped with all else that nobody uses.
+Names in a pattern stand for arrays and static values; one that occurs twice stands for the same one. What was matched
+and is used no more is dropped with all else that nobody uses.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def bound(call: Call) -> dict[str, Any]:
 
 
 def unbound(method: str, named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(args, kwargs) of a call: arrays and what has to be given by position, the rest by name where it is not the default."""
+    """(args, kwargs) of a call: arrays and what has to be given by position, the rest by name where no default."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     by_name = False
@@ -153,7 +154,7 @@ class Rewriting:
 
 
 def number_of(value: np.ndarray) -> Number:
-    """A 0-d array as a Python number; of a narrow float the shortest one that rounds to it and is no larger than all."""
+    """A 0-d array as a Python number; of a narrow float the shortest one that rounds to it and that it can hold."""
     if dtypes.is_floating(value.dtype) and value.dtype.itemsize < 8 and np.isfinite(value):
         short = float(str(value.item() if value.dtype.name == "bfloat16" else value[()]))
         return short if abs(short) <= float(dtypes.finfo(value.dtype).max) else float(value)
@@ -169,7 +170,7 @@ def say(xp: ProgramBackend, name: str, *args: Any, **kwargs: Any) -> Any:
 _ABSTRACT = AbstractBackend()
 
 
-# ---- rewriting -----------------------------------------------------------------------------------------------------------
+# ---- rewriting ----------------------------------------------------
 
 
 @dataclass
@@ -277,7 +278,7 @@ def live(calls: list[Call], results: Any) -> list[Call]:
     return kept[::-1]
 
 
-# ---- patterns ------------------------------------------------------------------------------------------------------------
+# ---- patterns ----------------------------------------------------
 
 
 @dataclass
@@ -332,7 +333,7 @@ class Match:
         return False
 
     def is_whole(self) -> bool:
-        """Nothing outside of what was matched uses what is in it, but for its result (the call that was matched last)."""
+        """Nothing outside of what was matched uses what is in it, but for its result (of the call matched last)."""
         inside: Counter[Var] = Counter()
         distinct = list(dict.fromkeys(self.calls))
         for call in distinct:

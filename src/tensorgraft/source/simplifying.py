@@ -1,5 +1,5 @@
-"""Rules that take away what only a framework's tracing needs: copies, shapes that broadcasting makes by itself, constants
-as arrays, reshapes of reshapes."""
+"""Rules that take away what only a framework's tracing needs: copies, shapes that broadcasting makes by itself,
+constants as arrays, reshapes of reshapes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def axis_said(axes: tuple[int, ...], ndim: int) -> Any:
     return tuple(a - ndim for a in axes) if axes == last else axes
 
 
-# ---- elementwise ---------------------------------------------------------------------------------------------------------
+# ---- elementwise -----------------------------------------------------------------------------------------------------
 
 
 def _plain(state: Rewriting, x: Any, shape: tuple[int, ...], others: list[Any]) -> Any:
@@ -42,9 +42,9 @@ def _plain(state: Rewriting, x: Any, shape: tuple[int, ...], others: list[Any]) 
     if type(x) is not Var:
         return x
     arrays = [o for o in others if type(o) is Var and o is not x]
-    if arrays and (number := state.number(x)) is not None and not _is_wide(number):
-        if np.broadcast_shapes(*[o.shape for o in arrays]) == shape and any(o.dtype == x.dtype for o in arrays):
-            return number
+    number = state.number(x) if any(o.dtype == x.dtype for o in arrays) else None
+    if number is not None and not _is_wide(number) and np.broadcast_shapes(*[o.shape for o in arrays]) == shape:
+        return number
     named = state.made_by(x, "broadcast_to")
     if named is not None and arrays:
         inner = named["x"]
@@ -54,9 +54,9 @@ def _plain(state: Rewriting, x: Any, shape: tuple[int, ...], others: list[Any]) 
     if named is not None and arrays:  # (1, 1, n) of (n,)
         inner = named["x"]
         front = x.ndim - inner.ndim
-        if front > 0 and x.shape == (1,) * front + inner.shape:
-            if np.broadcast_shapes(inner.shape, *[o.shape for o in arrays]) == shape:
-                return inner
+        is_front = front > 0 and x.shape == (1,) * front + inner.shape
+        if is_front and np.broadcast_shapes(inner.shape, *[o.shape for o in arrays]) == shape:
+            return inner
     return x
 
 
@@ -129,7 +129,7 @@ def scaled_twice(state: Rewriting, call: Call) -> New | None:
     return None
 
 
-# ---- shapes --------------------------------------------------------------------------------------------------------------
+# ---- shapes ----------------------------------------------------------------------------------------------------------
 
 
 def same_shape(state: Rewriting, call: Call) -> Any:
@@ -324,7 +324,7 @@ def restacked(state: Rewriting, call: Call) -> Any:
     return x if same else None
 
 
-# ---- at last -------------------------------------------------------------------------------------------------------------
+# ---- at last ---------------------------------------------------------------------------------------------------------
 
 
 def clipped(state: Rewriting, call: Call) -> New | None:

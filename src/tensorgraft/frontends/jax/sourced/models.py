@@ -32,7 +32,7 @@ def _bases() -> list[type]:
 
 @contextlib.contextmanager
 def watched(watch: CallWatch, paths: dict[Any, str], classes: set[type]) -> Iterator[None]:
-    """Calls of modules are noted. `paths`: of an array, or the variable that stands for it (by `id` or itself), its path."""
+    """Calls of modules are noted. `paths`: of an array (by `id`), or a variable that stands for it, its path."""
     with contextlib.ExitStack() as stack:
         for cls in classes:
             _wrap(stack, watch, cls, paths)
@@ -45,7 +45,7 @@ def watched(watch: CallWatch, paths: dict[Any, str], classes: set[type]) -> Iter
         yield
 
 
-# ---- modules that hold their arrays ------------------------------------------------------------------------------------
+# ---- modules that hold their arrays ----------------------------------------------------------------------------------
 
 
 def _wrap(stack: contextlib.ExitStack, watch: CallWatch, cls: type, paths: dict[Any, str]) -> None:
@@ -164,7 +164,7 @@ def containers(tree: Any, path: str = "", found: dict[str, str] | None = None) -
     return found
 
 
-# ---- modules that are given their arrays -------------------------------------------------------------------------------
+# ---- modules that are given their arrays -----------------------------------------------------------------------------
 
 
 def _linen(watch: CallWatch, method: Any, args: Any, kwargs: Any, context: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`trace_function`: a program of JAX, traced at the sizes of its arguments, with its structure, names and parameters."""
+"""`trace_function`: a program of JAX at the sizes of its arguments, with its structure, names and parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tensorgraft.frontends.jax.sourced import models
 from tensorgraft.frontends.jax.sourced.framing import framed
 from tensorgraft.frontends.jax.sourced.recording import Recording
 from tensorgraft.frontends.jax.sourced.said import KeyData
-from tensorgraft.frontends.jax.sourced.watching import CallWatch
+from tensorgraft.frontends.jax.sourced.watching import CallWatch, is_users
 from tensorgraft.hub.recorded.block import Tree, Var
 from tensorgraft.source.trace import Trace
 
@@ -238,7 +238,9 @@ class TakenApart:
         self.written: list[int] = []  # which of them are others
         self.arguments: list[tuple[str, Any]] = []  # (name, pytree with slots)
         bound = isinstance(fn, types.MethodType) and (models.is_module(fn.__self__) or is_object(fn.__self__))
-        self.model = fn.__self__ if bound else fn if models.is_module(fn) or is_object(fn) else None  # type: ignore[attr-defined]
+        self.model: Any = fn.__self__ if bound else None
+        if models.is_module(fn) or is_object(fn):
+            self.model = fn
         self.template: Any = None
         if self.model is not None:
             self._take_model(self.model)
@@ -293,7 +295,7 @@ class TakenApart:
                         (name, self.inputs.add_held(name, x, isinstance(holder, parameter) and _is_inexact(x)))
                     )
             return
-        leaves, structure = jax.tree.flatten(model)
+        structure = jax.tree.structure(model)
         slots = [
             _Slot(self.inputs.add_held(path, x, _is_inexact(x))) if is_array(x) else x
             for path, x in models.named_leaves(model)
@@ -399,8 +401,11 @@ def _held_around(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
             yield from _if_held(name, cell.cell_contents, depth)
         except ValueError:  # it is not filled yet
             continue
-    for name, default in zip(code.co_varnames[code.co_argcount - len(fn.__defaults__ or ()) :], fn.__defaults__ or ()):
+    defaults = fn.__defaults__ or ()
+    for name, default in zip(code.co_varnames[code.co_argcount - len(defaults) :], defaults, strict=False):
         yield from _if_held(name, default, depth)
+    if "/site-packages/" in code.co_filename or not is_users(code.co_filename):
+        return
     for name in code.co_names:
         if name in fn.__globals__:
             yield from _if_held(name, fn.__globals__[name], depth)
@@ -409,11 +414,16 @@ def _held_around(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
 def _if_held(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
     if isinstance(value, types.ModuleType | type):
         return
-    if (
-        models.is_module(value)
-        or isinstance(value, jax.Array)
-        or (isinstance(value, dict | list | tuple) and any(isinstance(x, jax.Array) for x in jax.tree.leaves(value)))
-    ):
+    if models.is_module(value) or isinstance(value, jax.Array) or _has_arrays(value):
         yield name, value
     elif isinstance(value, types.FunctionType | functools.partial | types.MethodType) and depth:
         yield from _held_around(value, depth - 1)
+
+
+def _has_arrays(value: Any, depth: int = 4) -> bool:
+    """Whether a container of the usual kinds, with names for keys, has arrays in it."""
+    if isinstance(value, dict):
+        return all(isinstance(k, str) for k in value) and _has_arrays(list(value.values()), depth)
+    if not isinstance(value, list | tuple) or not depth:
+        return False
+    return any(isinstance(x, jax.Array) or _has_arrays(x, depth - 1) for x in value)

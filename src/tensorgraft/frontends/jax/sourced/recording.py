@@ -24,6 +24,7 @@ from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.rule import REASONS, RULES
 from tensorgraft.frontends.jax.sourced import said
 from tensorgraft.frontends.jax.sourced.watching import Called, CallWatch, is_users, scopes
+from tensorgraft.hub import registry
 from tensorgraft.hub.recorded.block import Call, Var
 from tensorgraft.hub.recorded.tracing import ProgramBackend
 from tensorgraft.source.rewriting import say
@@ -210,7 +211,7 @@ def _is_of_user(equation: Any) -> bool:
 
 
 def derivatives_differ(equation: Any, inner: core.ClosedJaxpr) -> bool | None:
-    """Whether a custom derivative is another than that of the function itself, at a point; None where neither is known."""
+    """Whether a custom derivative is not that of the function itself, at a point; None where that is not known."""
     smooth = [i for i, a in enumerate(equation.invars) if jax.numpy.issubdtype(a.aval.dtype, np.floating)]
     rng = np.random.default_rng(0)
     point = [
@@ -250,16 +251,14 @@ def _folds(equation: Any) -> bool:
 def folded_numbers(equation: Any, known: Sequence[Any]) -> list[np.ndarray] | None:
     if any(v is None for v in known):
         return None
-    if all(not atom.aval.shape for atom in (*equation.invars, *equation.outvars)) and not equation.effects:
-        if equation.primitive.name in RULES and not any(is_key_dtype(a.aval.dtype) for a in equation.outvars):
-            from tensorgraft.hub import registry
-
-            host = registry.get("numpy")
-            with host.scope():
-                results = resolved(equation, known)(host, *[host.asarray(np.array(v)) for v in known])
-                results = results if equation.primitive.multiple_results else [results]
-                return [np.asarray(host.to_numpy(x)) for x in results]
-    return folded(equation, known)
+    plain = all(not atom.aval.shape for atom in (*equation.invars, *equation.outvars)) and not equation.effects
+    if not plain or equation.primitive.name not in RULES or any(is_key_dtype(a.aval.dtype) for a in equation.outvars):
+        return folded(equation, known)
+    host = registry.get("numpy")
+    with host.scope():
+        results = resolved(equation, known)(host, *[host.asarray(np.array(v)) for v in known])
+        results = results if equation.primitive.multiple_results else [results]
+        return [np.asarray(host.to_numpy(x)) for x in results]
 
 
 def place_of(equation: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a primitive or a function of `jax.numpy` is called by people: recorded so, where its rule would be many steps."""
+"""What people call a primitive or a function of `jax.numpy`: recorded so, where its rule would be many steps."""
 
 from __future__ import annotations
 
@@ -77,9 +77,8 @@ def gather(xp: Any, equation: Any, x: Any, indices: Any) -> Any:
     if isinstance(x, Keys) or numbers.operand_batching_dims:
         return None
     sizes = tuple(equation.params["slice_sizes"])
-    starts = [
-        a for a in numbers.start_index_map if sizes[a] != x.shape[a]
-    ]  # a window that is all of an axis stays there
+    # a window that is all of an axis stays there
+    starts = [a for a in numbers.start_index_map if sizes[a] != x.shape[a]]
     if x.ndim and not starts and len(numbers.start_index_map) == 1:
         starts = list(numbers.start_index_map)
     if len(starts) != 1:
@@ -87,15 +86,19 @@ def gather(xp: Any, equation: Any, x: Any, indices: Any) -> Any:
     (axis,) = starts
     column = numbers.start_index_map.index(axis)
     k = indices.ndim - 1
-    if numbers.collapsed_slice_dims != (axis,) or sizes != (*x.shape[:axis], 1, *x.shape[axis + 1 :]):
+    whole = not numbers.collapsed_slice_dims and axis == 0  # the axis is there, with one element
+    if (numbers.collapsed_slice_dims != (axis,) and not whole) or sizes != (
+        *x.shape[:axis],
+        1,
+        *x.shape[axis + 1 :],
+    ):
         return None
-    if tuple(numbers.offset_dims) != (*range(axis), *range(axis + k, x.ndim - 1 + k)):
+    if tuple(numbers.offset_dims) != (*range(axis), *range(axis + k, x.ndim - 1 + k + whole)):
         return None
     start, stop = (0,) * k + (column,), (*indices.shape[:-1], column + 1)
     index = xp.reshape(xp.slice(indices, start, stop, (1,) * indices.ndim), indices.shape[:-1])
-    if axis == 0 and x.ndim == 2 and k:
-        return xp.word("embedding", x, index)
-    return xp.take(x, index, axis)
+    found = xp.word("embedding", x, index) if axis == 0 and x.ndim == 2 and k else xp.take(x, index, axis)
+    return xp.reshape(found, tuple(equation.outvars[0].aval.shape))
 
 
 @function("tril", "triu")
@@ -110,7 +113,7 @@ def triangle(xp: Any, equation: Any, x: Any) -> Any:
     return [getattr(xp, name)(x, *[k] * (k != 0))]
 
 
-# ---- windows -----------------------------------------------------------------------------------------------------------
+# ---- windows ---------------------------------------------------------------------------------------------------------
 
 
 @primitive("conv_general_dilated")
@@ -148,7 +151,7 @@ def max_pool(xp: Any, equation: Any, x: Any) -> Any:
     return permuted(xp, y, tuple(int(a) for a in np.argsort(order)))
 
 
-# ---- random numbers ----------------------------------------------------------------------------------------------------
+# ---- random numbers --------------------------------------------------------------------------------------------------
 
 
 class KeyData(Keys):
@@ -263,7 +266,7 @@ _on_data("squeeze", lambda p, n: {})
 _on_data("unstack", lambda p, n: p)
 
 
-# ---- what a file of source does not do -----------------------------------------------------------------------------------
+# ---- what a file of source does not do -------------------------------------------------------------------------------
 
 
 @primitive("cond")

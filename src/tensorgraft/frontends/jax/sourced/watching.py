@@ -1,8 +1,8 @@
 """What is seen of a program while JAX traces it: which modules are called, and what its variables are called.
 
-JAX's equations know little of the program that made them. So a module's call is a scope of names (`jax.named_scope`) with
-a number, which JAX keeps through `vmap` and derivatives, and the variables of the user's functions are looked at, line by
-line, for tracers.
+JAX's equations know little of the program that made them. So a module's call is a scope of names (`jax.named_scope`)
+with a number, which JAX keeps through `vmap` and derivatives, and the variables of the user's functions are looked at,
+line by line, for tracers.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax
 from jax.extend import core
 
 _TAG = "tensorgraft:"
+_OURS = f"{Path(__file__).parents[3]}/"
 _STANDARD = (sysconfig.get_path("stdlib"), "<frozen")
 # Packages whose functions have nothing to say of a user's program; layers of libraries do.
 _MACHINERY = ("jax", "jaxlib", "numpy", "jaxtyping", "beartype", "tensorgraft", "optree", "wadler_lindig", "ml_dtypes")
@@ -126,7 +128,7 @@ def is_users(path: str) -> bool:
         if package in _MACHINERY:
             return False
         return package not in _HALF or any(layers in path for layers in _LAYERS)
-    return not path.startswith(_STANDARD[0]) and "/tensorgraft/" not in path
+    return not path.startswith((_STANDARD[0], _OURS))
 
 
 def variable_of(x: Any) -> core.Var | None:
