@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE
 from tensorgraft.hub.recorded.block import Call, Var
-from tensorgraft.source.rewriting import New, Rewriting, bound, idiom, parameters, say, table
+from tensorgraft.source.rewriting import New, Rewriting, Rule, bound, idiom, parameters, say, table
 from tensorgraft.source.simplifying import axes_of
 
 
@@ -362,7 +362,7 @@ RULES["divide"].append(mean_of_windows)
 RULES["add"].append(conv_biased)
 
 # When nothing else applies any more
-SAID = {"einsum": [einsum_said, einsum_lettered], **table(
+SAID: dict[str, list[Rule]] = {"einsum": [einsum_said, einsum_lettered], **table(
     idiom("relu(x)", "maximum(x, 0.0)"),
     idiom("clip(x, low=l, high=h)", "minimum(maximum(x, l), h)", "minimum(maximum(l, x), h)",
           when=lambda m: _are_numbers(m["l"], m["h"])),

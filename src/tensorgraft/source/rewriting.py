@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract import AbstractBackend
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.block import Block, Call, Var, leaves, variables
@@ -152,13 +153,10 @@ class Rewriting:
 
 
 def number_of(value: np.ndarray) -> Number:
-    """A 0-d array as a Python number; of a narrow float the shortest one that rounds to it."""
-    if (value.dtype.kind == "f" and value.dtype.itemsize < 8) or value.dtype.name == "bfloat16":
-        return (
-            float(str(value.item() if value.dtype.name == "bfloat16" else value[()]))
-            if np.isfinite(value)
-            else float(value)
-        )
+    """A 0-d array as a Python number; of a narrow float the shortest one that rounds to it and is no larger than all."""
+    if dtypes.is_floating(value.dtype) and value.dtype.itemsize < 8 and np.isfinite(value):
+        short = float(str(value.item() if value.dtype.name == "bfloat16" else value[()]))
+        return short if abs(short) <= float(dtypes.finfo(value.dtype).max) else float(value)
     return value.item()
 
 
@@ -316,7 +314,8 @@ class Match:
     def match_call(self, pattern: ast.Call, call: Call) -> bool:
         named = bound(call)
         names = list(named)
-        wanted = {**dict(zip(names, pattern.args, strict=False)), **{k.arg: k.value for k in pattern.keywords}}
+        wanted: dict[str, ast.expr] = dict(zip(names, pattern.args, strict=False))
+        wanted |= {str(k.arg): k.value for k in pattern.keywords}
         unsaid = [n for n in names if n not in wanted]
         if any(not _same(named[n], p.default) for p in parameters(call.method) for n in unsaid if p.name == n):
             return False
@@ -347,7 +346,7 @@ def idiom(
     """Rules for `new`, a call whose arguments are names in the patterns and literals. `when` is asked of what the names
     stand for, and may add names to it. With `whole` nothing else may use what is inside."""
     target = ast.parse(new, mode="eval").body
-    rules = []
+    rules: list[tuple[str, Rule]] = []
     for text in patterns:
         pattern = ast.parse(text.strip(), mode="eval").body
         assert isinstance(pattern, ast.Call) and isinstance(pattern.func, ast.Name)

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, ELEMENTWISE, UNARY
+from tensorgraft.hub.operations.elementwise import BINARY, ELEMENTWISE, UNARY
 from tensorgraft.hub.recorded.block import Call, Var
-from tensorgraft.source.rewriting import New, Rewriting, Rule, bound
+from tensorgraft.source.rewriting import New, Number, Rewriting, Rule, bound
 
 _REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "mean", "var", "logsumexp")
-_TWO = (*BINARY, *COMPARISONS, "remainder", "floor_divide")
 _SMOOTH = frozenset((*ELEMENTWISE, "clip")) - {"fmod"}  # element by element
 _MOVES = ("reshape", "broadcast_to", "expand_dims", "squeeze")
 

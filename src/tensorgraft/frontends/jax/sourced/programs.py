@@ -218,7 +218,7 @@ def _said(tree: Any) -> Any:
         return [_said(x) for x in tree]
     if isinstance(tree, dict):
         return {str(k): _said(x) for k, x in tree.items()}
-    if jax.tree.structure(tree) == jax.tree.structure(0):
+    if jax.tree_util.treedef_is_leaf(jax.tree.structure(tree)):
         return tree
     return dict(models.named_leaves(tree))
 
@@ -234,6 +234,8 @@ class TakenApart:
         self.inputs = _Inputs()
         self.closed: dict[str, Any] = {}  # arrays that the function has from around it, by path
         self.objects: Objects | None = None
+        self.after: Any = None  # the arrays of objects, after a call
+        self.written: list[int] = []  # which of them are others
         self.arguments: list[tuple[str, Any]] = []  # (name, pytree with slots)
         bound = isinstance(fn, types.MethodType) and (models.is_module(fn.__self__) or is_object(fn.__self__))
         self.model = fn.__self__ if bound else fn if models.is_module(fn) or is_object(fn) else None  # type: ignore[attr-defined]

@@ -43,20 +43,20 @@ class JaxprRecorder(ProgramBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self.place = ""
-        self.scope: Scope = ()
+        self.at_place = ""
+        self.at_scope: Scope = ()
         self.notes: list[str] = []
         self.jaxpr_evaluator: Callable[[core.ClosedJaxpr], Callable[..., list[Any]]] | None = None
 
     def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         outcome = super()._append(method, args, kwargs, result)
         calls: list[Call] = self._local.calls
-        calls[-1] = ScopedStep(method, args, kwargs, outcome, place=self.place, scope=self.scope)
+        calls[-1] = ScopedStep(method, args, kwargs, outcome, place=self.at_place, scope=self.at_scope)
         return outcome
 
     def note(self, sentence: str) -> None:
         """Something for the report, once, with the place."""
-        sentence = f"{self.place}: {sentence}" if self.place else sentence
+        sentence = f"{self.at_place}: {sentence}" if self.at_place else sentence
         if sentence not in self.notes:
             self.notes.append(sentence)
 
@@ -76,7 +76,7 @@ class Recording:
     def __init__(self, watch: CallWatch, held: dict[int, Var]) -> None:
         self.watch, self.held = watch, held
         self.xp = JaxprRecorder()
-        self.xp.jaxpr_evaluator = lambda closed: lambda *operands: self.run(closed, operands, self.xp.scope)
+        self.xp.jaxpr_evaluator = lambda closed: lambda *operands: self.run(closed, operands, self.xp.at_scope)
         self.seen: list[tuple[core.Var, Value]] = []  # what variables of jaxprs became, each time that they did
         self.used: set[Var] = set()  # by what is left of it
 
@@ -107,16 +107,16 @@ class Recording:
 
     @contextlib.contextmanager
     def _at(self, equation: Any, scope: Scope) -> Iterator[None]:
-        before = self.xp.place, self.xp.scope
-        self.xp.place, self.xp.scope = place_of(equation) or before[0], scope
+        before = self.xp.at_place, self.xp.at_scope
+        self.xp.at_place, self.xp.at_scope = place_of(equation) or before[0], scope
         try:
             yield
         except NotImplementedError as error:
-            if self.xp.place and not getattr(error, "__notes__", None):
-                error.add_note(f"{self.xp.place}: here the program asks for it")
+            if self.xp.at_place and not getattr(error, "__notes__", None):
+                error.add_note(f"{self.xp.at_place}: here the program asks for it")
             raise
         finally:
-            self.xp.place, self.xp.scope = before
+            self.xp.at_place, self.xp.at_scope = before
 
     def constant(self, x: Any) -> Value:
         if id(x) in self.held:

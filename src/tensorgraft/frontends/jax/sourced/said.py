@@ -281,7 +281,7 @@ def _message(jaxpr: core.Jaxpr) -> str | None:
     """What a branch of `error_if` says when it raises; None for what is none."""
     for equation in jaxpr.eqns:
         if equation.primitive.name == "pure_callback":
-            fn = getattr(equation.params["callback"], "callback_func", None)
+            fn: Any = getattr(equation.params["callback"], "callback_func", None)
             if getattr(fn, "__qualname__", "").startswith("_error.<locals>"):
                 held = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
                 messages = held["msgs"].cell_contents if "msgs" in held else ("an error of Equinox",)
