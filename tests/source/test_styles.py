@@ -157,7 +157,8 @@ def test_torch_modules_in_a_row() -> None:
     torch.testing.assert_close(made.eval()(x), net.eval()(x))
 
 
-@pytest.mark.parametrize("style", ["equinox", pytest.param("flax", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("style", ["equinox", "flax"])
 def test_jax_classes(style: str) -> None:
     pytest.importorskip(style)
     torch.manual_seed(0)
@@ -180,6 +181,7 @@ def test_tensorflow_classes(style: str | None) -> None:
     assert ast.unparse(structure(s)["Net"].bases[0]) == ("keras.Model" if style else "tf.Module")
 
 
+@pytest.mark.slow
 def test_names_that_keras_has_itself() -> None:
     s = source(Attention(), torch.randn(2, 3, 4), onto="tensorflow", style="keras", check=False)
     assert "self.output_ = Linear()" in s.text and "rstrip" in s.text
@@ -189,6 +191,13 @@ def test_numbers_are_no_names_of_attributes() -> None:
     net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
     s = source(net, torch.randn(3, 4), onto="jax", style="equinox", check=False)
     assert '"layer0.weight": "0.weight"' in s.text and "self.layer2 = " in s.text
+
+
+@pytest.mark.parametrize(("style", "base"), [("equinox", "eqx.Module"), ("flax", "nnx.Module")])
+def test_jax_structure(style: str, base: str) -> None:
+    s = source(Net().train(), image(), onto="jax", style=style, check=False)
+    assert {ast.unparse(c.bases[0]) for c in structure(s).values()} == {base}
+    assert "Block(16, " in s.text and "for block in self.blocks:" in s.text
 
 
 def test_styles_that_a_target_lacks_are_told() -> None:

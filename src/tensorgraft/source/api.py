@@ -18,7 +18,7 @@ from tensorgraft.source.framewise import simplify
 from tensorgraft.source.functions import functions_of
 from tensorgraft.source.merging import merge
 from tensorgraft.source.program import Group, Program, trace_at_sizes
-from tensorgraft.source.styles import style_of
+from tensorgraft.source.styles.choosing import style_of
 from tensorgraft.source.targets import Target
 from tensorgraft.source.targets import target as target_of
 from tensorgraft.source.tidying import tidy

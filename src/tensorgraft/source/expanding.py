@@ -7,10 +7,10 @@ from typing import Any
 
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.tracing import program_backend
+from tensorgraft.source.calls import CannotBeSaidError, bound
 from tensorgraft.source.targets import Target
 from tensorgraft.source.trace import Block, Call, Frame, Step, Trace, Tree, Var, prune, variables
 from tensorgraft.source.words import WORDS
-from tensorgraft.source.writing import CannotBeSaidError, bound
 
 MOST = 2  # operations that are written in the place of one; more are a function of its name
 

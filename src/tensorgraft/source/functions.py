@@ -99,7 +99,7 @@ class Repeat:
     carried: list[tuple[int, int]]  # (position among the results, among the arguments)
 
 
-class Modules(Protocol):
+class ModuleRules(Protocol):
     """What a style of classes says of modules."""
 
     ties: bool  # two modules may hold one parameter
@@ -129,7 +129,7 @@ class Modules(Protocol):
 def functions_of(
     trace: Trace,
     each: int,
-    modules: Modules | None = None,
+    modules: ModuleRules | None = None,
     taken: Collection[str] = (),
     apart: Collection[str] = (),
 ) -> list[Function]:
@@ -141,7 +141,7 @@ def functions_of(
 
 class _Builder:
     def __init__(
-        self, trace: Trace, each: int, modules: Modules | None, taken: Collection[str], apart: Collection[str]
+        self, trace: Trace, each: int, modules: ModuleRules | None, taken: Collection[str], apart: Collection[str]
     ) -> None:
         self.trace, self.each, self.modules = trace, each, modules
         self.paths: dict[Var, list[Path]] = defaultdict(list)

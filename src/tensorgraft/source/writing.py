@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import inspect
 import itertools
 import keyword
 from collections import Counter
@@ -19,15 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.block import leaves
+from tensorgraft.source.calls import CannotBeSaidError, bound, defaults
 from tensorgraft.source.expressions import fill, literal, name, repeated, text
 from tensorgraft.source.functions import Function, Invoke, Repeat, Static
 from tensorgraft.source.merging import Extent, Quantity
 from tensorgraft.source.sizes import Sizes
 from tensorgraft.source.styles import Style, contents
 from tensorgraft.source.trace import Block, Step, Var, variables
-from tensorgraft.source.words import WORDS
 
 LONGEST = 76  # characters of an expression that is written inside another one
 _RESERVED = frozenset({*keyword.kwlist, *dir(builtins), "p", "b", "_"})
@@ -38,10 +36,6 @@ _NAMES = {
     "softmax": "weights",
 }
 _MOVING = frozenset({"reshape", "permute_dims", "split", "getitem", "concat", "conv", "einsum", "flatten", "attend"})
-
-
-class CannotBeSaidError(NotImplementedError):
-    """What the program does has no words in the target."""
 
 
 class SizeError(CannotBeSaidError):
@@ -67,23 +61,6 @@ class UnsettledError(Exception):
 class Statement:
     node: ast.stmt
     comment: str = ""
-
-
-def bound(method: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The call's arguments by the names of the operation; those with the operation's defaults are None."""
-    fn = WORDS.get(method) or operations()[method]
-    signature = inspect.signature(fn)
-    parameters = list(signature.parameters.values())[1:]
-    values = inspect.Signature([p.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
-                                if p.kind is not inspect.Parameter.VAR_POSITIONAL else p
-                                for p in parameters]).bind(*args, **kwargs)  # fmt: skip
-    values.apply_defaults()
-    return dict(values.arguments)
-
-
-def defaults(method: str) -> dict[str, Any]:
-    fn = WORDS.get(method) or operations()[method]
-    return {p.name: p.default for p in inspect.signature(fn).parameters.values() if p.default is not p.empty}
 
 
 def write_function(

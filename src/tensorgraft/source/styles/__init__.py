@@ -7,14 +7,13 @@ parameter is, how another function is called, how a row of modules is gone throu
 from __future__ import annotations
 
 import ast
-import importlib
 import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorgraft.source.functions import Function, Invoke, Modules, Repeat, Static
+from tensorgraft.source.functions import Function, Invoke, ModuleRules, Repeat, Static
 from tensorgraft.source.merging import Extent, same
 from tensorgraft.source.targets import Target
 from tensorgraft.source.trace import Step, Trace, Var, variables
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Definition:
-    """A function that is written: annotated arguments ("x: jax.Array"), the type of what it returns ("" for none), what it
-    is, the lines of its body."""
+    """A function that is written: annotated arguments ("x: jax.Array"), the type of what it returns ("" for none), what
+    it is, the lines of its body."""
 
     arguments: list[str]
     returns: str
@@ -62,7 +61,7 @@ class Style:
         """What is done to a trace before it is taken apart."""
 
     @classmethod
-    def modules(cls) -> Modules | None:
+    def modules(cls) -> ModuleRules | None:
         """For styles that write classes."""
         return None
 
@@ -131,24 +130,3 @@ def labels_of(trace: Trace) -> dict[tuple[int, ...], str]:
                 numbered = itertools.chain([base], (f"{base}{i}" for i in itertools.count(2)))
                 labels[extent.values] = next(c for c in numbered if c not in labels.values())
     return labels
-
-
-def style_of(name: str | None, target: Target) -> type[Style]:
-    """Raises ValueError for what is no style of the target."""
-    styles = STYLES.get(target.name, {"functions": "nested.Nested"})
-    place = next(iter(styles.values())) if name is None else styles.get(name)
-    if place is None:
-        raise ValueError(f"style={name!r}: {target.name} has {', '.join(map(repr, styles))}")
-    module, cls = place.split(".")
-    return getattr(importlib.import_module(f"tensorgraft.source.styles.{module}"), cls)
-
-
-STYLES = {
-    "torch": {"modules": "torch.TorchModules"},
-    "jax": {"functions": "nested.Nested", "equinox": "jax.Equinox", "flax": "jax.Flax"},
-    "tensorflow": {
-        "modules": "tensorflow.TensorFlowModules",
-        "keras": "tensorflow.Keras",
-        "functions": "nested.Nested",
-    },
-}  # of each target; the first one is the usual one

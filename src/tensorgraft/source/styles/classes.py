@@ -1,7 +1,7 @@
 """Classes of modules: what styles of classes have in common.
 
 A class has what its module has: parameters, modules, lists of them, under the names that they have in the source, so
-that the names of a checkpoint are theirs. What is in a class is a tree of `Node`s.
+that the names of a checkpoint are theirs. What is in a class is a tree of `Member`s.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tensorgraft.source.calls import CannotBeSaidError
 from tensorgraft.source.expressions import fill, literal, name, text
 from tensorgraft.source.functions import Function, Invoke, Path, Repeat, Static
 from tensorgraft.source.styles import Definition, Style
 from tensorgraft.source.styles.modules import Multiple
 from tensorgraft.source.targets import Target
 from tensorgraft.source.trace import Step, Trace, Var
-from tensorgraft.source.writing import CannotBeSaidError
 
 if TYPE_CHECKING:
     from tensorgraft.source.writing import FunctionWriter
@@ -27,11 +27,11 @@ Scope = dict[str, ast.expr]  # what arguments of a constructor are written as
 
 
 @dataclass
-class Node:
+class Member:
     """A parameter, a module that is called, or what holds others."""
 
     path: Path
-    children: dict[str, Node] = field(default_factory=dict)
+    children: dict[str, Member] = field(default_factory=dict)
     invoke: Invoke | None = None
     parameter: Var | None = None
 
@@ -70,11 +70,11 @@ class Classes(Style):
                 other = homes.setdefault(path, f)
                 if other is not f and not (f.layer and other.layer):
                     raise CannotBeSaidError(
-                        f"{f.kind} ({f.place}): the module {'.'.join(path)} is called in two ways that one method cannot"
-                        " say; a style of functions can"
+                        f"{f.kind} ({f.place}): the module {'.'.join(path)} is called in two ways, which one method"
+                        " cannot say; a style of functions can"
                     )
 
-    # ---- what the writer of a function asks ------------------------------------------------------------------------------
+    # ---- what the writer of a function asks -----------------------------------------------------------------------
 
     def written(self, functions: list[Function]) -> list[Function]:
         return [f for f in functions if f.layer is None]
@@ -85,7 +85,7 @@ class Classes(Style):
     def at(self, path: Iterable[str], f: Function) -> ast.expr:
         """What is at a path from the module of a function."""
         expression: ast.expr = ast.Name("self")
-        node: Node | None = self.trees[f]
+        node: Member | None = self.trees[f]
         for k, part in enumerate(path):
             if part.isdigit() and (k or self.indexed):
                 expression = ast.Subscript(expression, ast.Constant(int(part)))
@@ -102,7 +102,7 @@ class Classes(Style):
         return f"{part}_" if part in self.clashing or keyword.iskeyword(part) else part
 
     def clashes(self) -> bool:
-        def inside(node: Node) -> bool:
+        def inside(node: Member) -> bool:
             return any(self.attribute(k) != k or inside(n) for k, n in node.children.items() if not k.isdigit())
 
         return any(map(inside, self.trees.values()))
@@ -137,7 +137,7 @@ class Classes(Style):
     def stateful_result(self, trace: Trace) -> Any:
         return trace.result
 
-    # ---- constructors --------------------------------------------------------------------------------------------------
+    # ---- constructors ---------------------------------------------------------------------------------------------
 
     def made(self, invoke: Invoke, scope: Scope | None = None) -> ast.expr:
         """The expression that makes a module."""
@@ -163,7 +163,7 @@ class Classes(Style):
     def sequence(self, parts: list[ast.expr]) -> ast.expr:
         return ast.Call(name("nn.Sequential"), parts, [])
 
-    def element(self, node: Node | None, scope: Scope | None) -> ast.expr:
+    def element(self, node: Member | None, scope: Scope | None) -> ast.expr:
         if node is None:
             return name(self.missing)
         if node.invoke is not None:
@@ -178,7 +178,7 @@ class Classes(Style):
             )
         return name(self.holder)
 
-    def listed(self, parts: list[ast.expr], node: Node) -> ast.expr:
+    def listed(self, parts: list[ast.expr], node: Member) -> ast.expr:
         """A list of modules or parameters."""
         return self.plain_list(parts)
 
@@ -188,7 +188,7 @@ class Classes(Style):
             return fill("[part for _ in range(n)]", part=parts[0], n=literal(len(parts)))
         return ast.List(parts)
 
-    def new_parameter(self, node: Node, scope: Scope | None) -> ast.expr:
+    def new_parameter(self, node: Member, scope: Scope | None) -> ast.expr:
         raise NotImplementedError
 
     def value(self, x: Any, scope: Scope | None) -> ast.expr:
@@ -205,13 +205,13 @@ class Classes(Style):
             return ast.Tuple([self.value(e, scope) for e in x])
         return literal(x)
 
-    def shape(self, node: Node, scope: Scope | None) -> list[ast.expr]:
+    def shape(self, node: Member, scope: Scope | None) -> list[ast.expr]:
         f = self.current
         v = node.parameter
         assert v is not None
         return [self.value(d, scope) for d in f.shapes.get(node.path, v.shape)]
 
-    # ---- text ------------------------------------------------------------------------------------------------------------
+    # ---- text -----------------------------------------------------------------------------------------------------
 
     def definition(self, f: Function, d: Definition) -> str:
         if not f.is_module:
@@ -260,11 +260,11 @@ class Classes(Style):
             lines += self.ties()
         return [self.first_line, *lines] if lines and self.first_line else lines
 
-    def declared(self, at: ast.expr, node: Node) -> list[str]:
+    def declared(self, at: ast.expr, node: Member) -> list[str]:
         """Statements that make what is at a place."""
         return [f"{text(at)} = {text(self.element(node, None))}", *self.later(at, node)]
 
-    def later(self, at: ast.expr, node: Node) -> list[str]:
+    def later(self, at: ast.expr, node: Member) -> list[str]:
         """What is put into holders that are made."""
         lines: list[str] = []
         if node.invoke is not None or node.parameter is not None or self.dictionaries:
@@ -276,24 +276,24 @@ class Classes(Style):
             lines += self.later(inner, child) if node.is_list else self.declared(inner, child)
         return lines
 
-    def ordered(self, f: Function, tree: Node) -> Iterator[tuple[str, Node]]:
+    def ordered(self, f: Function, tree: Member) -> Iterator[tuple[str, Member]]:
         """As they are in the source: parameters, then modules, as these were made."""
         prefix = ".".join(f.paths[0]) if f.paths else ""
 
-        def place(item: tuple[str, Node]) -> tuple[int, int]:
+        def place(item: tuple[str, Member]) -> tuple[int, int]:
             path = f"{prefix}.{item[0]}" if prefix else item[0]
             return item[1].parameter is None, self.order.get(path, len(self.order))
 
         yield from sorted(tree.children.items(), key=place)
 
-    # ---- what is made at random ---
+    # ---- what is made at random -----------------------------------------------------------------------------------
 
-    def is_random(self, node: Node) -> bool:
+    def is_random(self, node: Member) -> bool:
         """A parameter that random numbers are put into."""
         v = node.parameter
         return v is not None and v.ndim > 1 and v.dtype.kind in "fcV" and v not in self.current.buffers
 
-    def draws(self, node: Node) -> int:
+    def draws(self, node: Member) -> int:
         """How many keys the making of what is here takes."""
         if node.invoke is not None:
             return int(self.takes_key(node.invoke.function))
@@ -306,7 +306,7 @@ class Classes(Style):
         finally:
             self.current = outer
 
-    def initial_kind(self, node: Node) -> str:
+    def initial_kind(self, node: Member) -> str:
         """What a new parameter has in it: "zeros", "ones", "normal"."""
         v = node.parameter
         assert v is not None
@@ -318,7 +318,7 @@ class Classes(Style):
             else "zeros"
         )
 
-    # ---- names of checkpoints --------------------------------------------------------------------------------------------
+    # ---- names of checkpoints -------------------------------------------------------------------------------------
 
     def declares(self, path: Iterable[str], f: Function | None = None) -> bool:
         """There is such a parameter in the classes."""
@@ -360,7 +360,7 @@ class Classes(Style):
                 f = node.invoke.function
                 node, first = self.trees[f], True
             parts.append(self.attribute(part) if first and part.isdigit() else part)
-            node, first = node.children.get(part, Node(())), False
+            node, first = node.children.get(part, Member(())), False
         return ".".join(parts)
 
     def ties(self) -> list[str]:
@@ -369,15 +369,15 @@ class Classes(Style):
         return [f"{text(alias)} = {text(canonical)}" for alias, canonical in pairs]
 
 
-def _tree(f: Function) -> Node:
-    root = Node(())
+def _tree(f: Function) -> Member:
+    root = Member(())
 
-    def at(path: Path) -> tuple[Node, bool]:
+    def at(path: Path) -> tuple[Member, bool]:
         node = root
         for i, part in enumerate(path):
             if node.invoke is not None:
                 return node, False
-            node = node.children.setdefault(part, Node(path[: i + 1]))
+            node = node.children.setdefault(part, Member(path[: i + 1]))
         return node, True
 
     for call in f.calls:
@@ -395,9 +395,9 @@ def _tree(f: Function) -> Node:
     return root
 
 
-def filled(node: Node) -> list[Node | None]:
+def filled(node: Member) -> list[Member | None]:
     last = max(map(int, node.children))
     return [node.children.get(str(i)) for i in range(last + 1)]
 
 
-__all__ = ["Classes", "Node", "Step"]
+__all__ = ["Classes", "Member", "Step"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tensorgraft.source.expressions import fill, name
 from tensorgraft.source.functions import Function
 from tensorgraft.source.styles import Definition
-from tensorgraft.source.styles.classes import Classes, Node, Scope
+from tensorgraft.source.styles.classes import Classes, Member, Scope
 from tensorgraft.source.styles.modules import ModuleForms
 from tensorgraft.source.styles.preparing import with_assignments
 from tensorgraft.source.styles.stored import table_of_names
@@ -24,7 +24,7 @@ class _JaxClasses(Classes):
     first_line = ""
     runner = "jax_modules"
 
-    def array(self, node: Node, scope: Scope | None, key: ast.expr) -> ast.expr:
+    def array(self, node: Member, scope: Scope | None, key: ast.expr) -> ast.expr:
         v = node.parameter
         assert v is not None
         shape = self.shape(node, scope)
@@ -32,13 +32,13 @@ class _JaxClasses(Classes):
         dtype = None if v.dtype.name == "float32" else name(self.target.dtype(v.dtype))
         size = shape[0] if len(shape) == 1 else ast.Tuple(shape)
         if kind == "normal":
-            return fill("0.02 * jax.random.normal(key, size, dtype)" if dtype else "0.02 * jax.random.normal(key, size)",
-                        key=key, size=ast.Tuple(shape), dtype=dtype)  # fmt: skip
+            template = f"0.02 * jax.random.normal(key, size{', dtype' if dtype else ''})"
+            return fill(template, key=key, size=ast.Tuple(shape), dtype=dtype)
         return fill(f"jnp.{kind}(size, dtype)" if dtype else f"jnp.{kind}(size)", size=size, dtype=dtype)
 
 
 class Equinox(_JaxClasses):
-    """`eqx.Module`s. Layers of the source are classes of the file: those of `eqx.nn` take one example, without batches."""
+    """`eqx.Module`s. Layers of the source are classes of the file: those of `eqx.nn` take no batches."""
 
     base = "eqx.Module"
     dictionaries = True
@@ -66,7 +66,7 @@ class Equinox(_JaxClasses):
     def constructor_arguments(self, f: Function) -> list[str]:
         return ["*", "key: jax.Array"] if self.takes_key(f) else []
 
-    def new_parameter(self, node: Node, scope: Scope | None) -> ast.expr:
+    def new_parameter(self, node: Member, scope: Scope | None) -> ast.expr:
         return self.array(node, scope, self.key)
 
     def constructor(self, f: Function, d: Definition) -> list[str]:
@@ -150,7 +150,7 @@ class Flax(_JaxClasses):
         old, new = call.args
         return ast.Assign([ast.Subscript(super().parameter(writer, old), ast.Constant(...))], writer(new))
 
-    def listed(self, parts: list[ast.expr], node: Node) -> ast.expr:
+    def listed(self, parts: list[ast.expr], node: Member) -> ast.expr:
         return fill("nnx.List(x)", x=self.plain_list(parts))
 
     def given(self, f: Function) -> list[ast.keyword]:
@@ -159,7 +159,7 @@ class Flax(_JaxClasses):
     def constructor_arguments(self, f: Function) -> list[str]:
         return ["*", "rngs: nnx.Rngs"] if self.takes_key(f) else []
 
-    def new_parameter(self, node: Node, scope: Scope | None) -> ast.expr:
+    def new_parameter(self, node: Member, scope: Scope | None) -> ast.expr:
         is_buffer = node.parameter in self.current.buffers
         return fill(f"nnx.{'Variable' if is_buffer else 'Param'}(x)", x=self.array(node, scope, name("rngs.params()")))
 

@@ -27,7 +27,7 @@ def paired(padding: Any) -> Any:
     return tuple(low for low, _ in padding) if all(low == high for low, high in padding) else None
 
 
-# ---- PyTorch -----------------------------------------------------------------------------------------------------------
+# ---- PyTorch -----------------------------------------------------------------------------------------------------
 
 
 def _linear(v: Values) -> Layer | None:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tensorgraft.source.calls import bound
 from tensorgraft.source.functions import Function, Invoke, Layer, Path, Repeat, Static, attribute_of
 from tensorgraft.source.merging import Extent, Quantity
 from tensorgraft.source.trace import Frame, Step, Trace, Var, taken, variables
-from tensorgraft.source.writing import bound
 
 LISTS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "list"})
 MOST = 8  # a size that is this many times another one is written so
@@ -31,8 +31,8 @@ Table = Mapping[str, Callable[[Values], Layer | None]]
 
 
 class ModuleForms:
-    """`functions.Modules`, by a table of layers: word -> the layer of a call of it, whose parameters have their usual
-    names."""
+    """`functions.ModuleRules`, by a table of layers: word -> the layer of a call of it, whose parameters have their
+    usual names."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ModuleForms:
         self.members: set[Frame] = set()
         self.own: dict[Frame, bool] = {}
 
-    # ---- which frames are modules ------------------------------------------------------------------------------------
+    # ---- which frames are modules ---------------------------------------------------------------------------------
 
     def look(self, trace: Trace, paths: Mapping[Var, Sequence[Path]]) -> None:
         self.paths = paths
@@ -77,7 +77,7 @@ class ModuleForms:
         return found
 
     def in_a_row(self, frame: Frame) -> bool:
-        """Modules called 0, 1, ... of which each takes what the one before gave, and nothing else."""
+        """ModuleRules called 0, 1, ... of which each takes what the one before gave, and nothing else."""
         last: Var | None = None
         place = -1
         for call in frame.calls:
@@ -108,7 +108,7 @@ class ModuleForms:
             return False
         return True if self.own.get(frame) else None
 
-    # ---- layers --------------------------------------------------------------------------------------------------------
+    # ---- layers ---------------------------------------------------------------------------------------------------
 
     def layer(
         self, frame: Frame, calls: Sequence[Step], inputs: Sequence[Var], own: Mapping[Var, Path]
@@ -127,7 +127,7 @@ class ModuleForms:
                     return None
             elif isinstance(v, Var) and v.value is not None:
                 return None
-        used = {v for v in variables(list(values.values()))}
+        used = set(variables(list(values.values())))
         if {v for v in used if v not in own} != set(inputs) or len(inputs) != 1:
             return None
         if any(own[v] != ("num_batches_tracked",) for v in own if v not in used):
@@ -144,7 +144,7 @@ class ModuleForms:
             return (rest[0] if len(rest) == 1 and len(written) >= 2 else None), written
         return (calls[0] if len(calls) == 1 else None), []
 
-    # ---- what constructors take ----------------------------------------------------------------------------------------
+    # ---- what constructors take -----------------------------------------------------------------------------------
 
     def configure(
         self,

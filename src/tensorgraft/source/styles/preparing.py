@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tensorgraft.source.calls import CannotBeSaidError
 from tensorgraft.source.trace import Block, Frame, Step, Trace, Var, given, steps, variables
-from tensorgraft.source.writing import CannotBeSaidError
 
 RANDOM = frozenset(
     {"uniform", "normal", "randint", "permutation", "exponential", "dropout", "cond", "while_loop", "scan"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tensorgraft.source.expressions import fill, name
 from tensorgraft.source.functions import Function
 from tensorgraft.source.styles import Definition
-from tensorgraft.source.styles.classes import Classes, Node, Scope
+from tensorgraft.source.styles.classes import Classes, Member, Scope
 from tensorgraft.source.styles.modules import ModuleForms
 from tensorgraft.source.styles.preparing import with_assignments, without_keys
 from tensorgraft.source.styles.stored import table_of_names
@@ -42,7 +42,7 @@ class TensorFlowModules(Classes):
         old, new = call.args
         return ast.Expr(fill("old.assign(new)", old=writer(old), new=writer(new)))
 
-    def new_parameter(self, node: Node, scope: Scope | None) -> ast.expr:
+    def new_parameter(self, node: Member, scope: Scope | None) -> ast.expr:
         v = node.parameter
         assert v is not None
         kind = self.initial_kind(node)
@@ -111,7 +111,34 @@ class Keras(TensorFlowModules):
     holder = "keras.layers.Layer()"
     variable, module = "keras.Variable", "keras.layers.Layer"
     clashing = frozenset(
-        ["input", "output", "losses", "metrics", "weights", "variables", "name", "dtype", "path", "build", "call", "trainable", "layers", "inputs", "outputs", "loss", "optimizer", "compute_dtype", "built", "quantize", "summary", "save", "fit", "predict", "evaluate", "compile"]
+        [
+            "input",
+            "output",
+            "losses",
+            "metrics",
+            "weights",
+            "variables",
+            "name",
+            "dtype",
+            "path",
+            "build",
+            "call",
+            "trainable",
+            "layers",
+            "inputs",
+            "outputs",
+            "loss",
+            "optimizer",
+            "compute_dtype",
+            "built",
+            "quantize",
+            "summary",
+            "save",
+            "fit",
+            "predict",
+            "evaluate",
+            "compile",
+        ]
     )
 
     def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
@@ -128,7 +155,7 @@ class Keras(TensorFlowModules):
     def base_of(self, d: Definition) -> str:
         return "keras.Model" if d.is_root else self.base
 
-    def new_parameter(self, node: Node, scope: Scope | None) -> ast.expr:
+    def new_parameter(self, node: Member, scope: Scope | None) -> ast.expr:
         v = node.parameter
         assert v is not None
         kind = {"normal": "keras.initializers.RandomNormal(stddev=0.02)", "zeros": '"zeros"', "ones": '"ones"'}

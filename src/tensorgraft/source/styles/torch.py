@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tensorgraft.source.expressions import fill, literal, name, text
 from tensorgraft.source.functions import Function, Invoke
 from tensorgraft.source.styles import Definition
-from tensorgraft.source.styles.classes import Classes, Node, Scope, filled
+from tensorgraft.source.styles.classes import Classes, Member, Scope, filled
 from tensorgraft.source.styles.layers import TORCH
 from tensorgraft.source.styles.modules import ModuleForms
 from tensorgraft.source.styles.preparing import with_assignments, without_keys
@@ -44,10 +44,10 @@ class TorchModules(Classes):
         old, new = call.args
         return ast.Expr(fill("old.copy_(new.detach())", old=writer(old), new=writer(new)))
 
-    def new_parameter(self, node: Node, scope: Scope | None) -> ast.expr:
+    def new_parameter(self, node: Member, scope: Scope | None) -> ast.expr:
         return fill("nn.Parameter(x)", x=self.initial(node, scope))
 
-    def initial(self, node: Node, scope: Scope | None) -> ast.expr:
+    def initial(self, node: Member, scope: Scope | None) -> ast.expr:
         v = node.parameter
         assert v is not None
         shape = self.shape(node, scope)
@@ -62,10 +62,10 @@ class TorchModules(Classes):
 
     def constructor(self, f: Function, d: Definition) -> list[str]:
         tree = self.trees[f]
-        row = Node((), {k: n for k, n in tree.children.items() if k.isdigit()})
+        row = Member((), {k: n for k, n in tree.children.items() if k.isdigit()})
         if not row.children:
             return super().constructor(f, d)
-        self.trees[f] = Node((), {k: n for k, n in tree.children.items() if not k.isdigit()})
+        self.trees[f] = Member((), {k: n for k, n in tree.children.items() if not k.isdigit()})
         lines = super().constructor(f, d)[1:]
         self.trees[f] = tree
         made: ast.expr = ast.Call(name("super().__init__"), [self.element(n, None) for n in filled(row)], [])
@@ -77,17 +77,17 @@ class TorchModules(Classes):
             return whole
         return whole[: whole.index("    def forward(")].rstrip()  # that of nn.Sequential
 
-    def element(self, node: Node | None, scope: Scope | None) -> ast.expr:
+    def element(self, node: Member | None, scope: Scope | None) -> ast.expr:
         if node is not None and self.is_linear(node):
             out, width = self.shape(node.children["weight"], scope)
             bias = None if "bias" in node.children else ast.Constant(False)
             return fill("nn.Linear(n, m, bias=b)", n=width, m=out, b=bias)
         return super().element(node, scope)
 
-    def later(self, at: ast.expr, node: Node) -> list[str]:
+    def later(self, at: ast.expr, node: Member) -> list[str]:
         return [] if self.is_linear(node) else super().later(at, node)
 
-    def is_linear(self, node: Node) -> bool:
+    def is_linear(self, node: Member) -> bool:
         """A layer that is not called, but whose parameters are used."""
         path = ".".join([*self.current.paths[0], *node.path])
         weight = node.children.get("weight")
@@ -101,11 +101,11 @@ class TorchModules(Classes):
             and not any(n.parameter in self.current.buffers for n in node.children.values())
         )
 
-    def listed(self, parts: list[ast.expr], node: Node) -> ast.expr:
+    def listed(self, parts: list[ast.expr], node: Member) -> ast.expr:
         parameters = all(n.parameter is not None for n in node.children.values())
         return fill(f"nn.{'ParameterList' if parameters else 'ModuleList'}(x)", x=self.plain_list(parts))
 
-    def declared(self, at: ast.expr, node: Node) -> list[str]:
+    def declared(self, at: ast.expr, node: Member) -> list[str]:
         if node.parameter is not None and node.parameter in self.current.buffers:
             owner, key = at.value, node.path[-1]  # type: ignore[attr-defined]
             return [text(fill("x.register_buffer(k, v)", x=owner, k=literal(key), v=self.initial(node, None)))]
@@ -149,7 +149,7 @@ class TorchModules(Classes):
 
 
 def _is_row(f: Function) -> bool:
-    """Modules 0, 1, ... of which each takes what the one before gave."""
+    """ModuleRules 0, 1, ... of which each takes what the one before gave."""
     x: object = f.arguments[0] if len(f.arguments) == 1 else None
     for call in f.calls:
         if not isinstance(call, Invoke) or not call.path or len(call.path) > 1 or not call.path[0].isdigit():
