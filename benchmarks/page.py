@@ -37,6 +37,7 @@ AREAS = {
     "growth": "How compiling and memory grow",
     "grafted": "Modules on TensorFlow and NumPy",
     "tensorflow_programs": "TensorFlow programs on JAX",
+    "source": "Source in another framework",
     "quantized": "Quantised products",
     "optimizers": "Optimizers of 8 bits",
     "trace": "Estimates of traces",

@@ -25,7 +25,7 @@ from rich.table import Column, Table
 
 AREAS = ("import_time", "unmodified", "first_calls", "positions", "eager", "new_shapes", "array_api", "writes",
          "autocast", "training_step", "models", "lazy", "call_overhead", "convolution", "growth", "grafted",
-         "tensorflow_programs", "quantized", "optimizers", "trace", "parallel", "collectives")  # fmt: skip
+         "tensorflow_programs", "source", "quantized", "optimizers", "trace", "parallel", "collectives")  # fmt: skip
 
 IN_PROCESSES = ("import_time", "models", "growth")  # of their own
 TIERED = (

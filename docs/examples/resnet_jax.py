@@ -1,0 +1,167 @@
+"""ResNet: examples.networks.resnet.ResNet of PyTorch 2.13.0, written for JAX by tensorgraft."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+
+def conv(
+    x: jax.Array,
+    weight: jax.Array,
+    bias: jax.Array | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int | tuple[int, int], ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+) -> jax.Array:
+    """x (N, C, spatial...) with weight (O, C / groups, spatial...) and bias (O)."""
+    n = weight.ndim - 2
+    strides, pads, gaps = (
+        v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation)
+    )
+    pads = [p if isinstance(p, tuple) else (p, p) for p in pads]
+    y = jax.lax.conv_general_dilated(
+        x, weight, strides, pads, rhs_dilation=gaps, feature_group_count=groups
+    )
+    return y if bias is None else y + bias.reshape(-1, *[1] * n)
+
+
+def max_pool(
+    x: jax.Array,
+    window: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[tuple[int, int], ...] | None = None,
+    dilation: tuple[int, ...] | None = None,
+) -> jax.Array:
+    """The largest in each window over the last axes of x."""
+    lead = x.ndim - len(window)
+    least = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
+    return jax.lax.reduce_window(
+        x,
+        np.array(least, x.dtype),
+        jax.lax.max,
+        (1,) * lead + window,
+        (1,) * lead + stride,
+        ((0, 0),) * lead + (padding or ((0, 0),) * len(window)),
+        window_dilation=(1,) * lead + (dilation or (1,) * len(window)),
+    )
+
+
+def per_channel(v: jax.Array, x: jax.Array) -> jax.Array:
+    """A number for each channel of x (N, C, ...)."""
+    return v.reshape(-1, *[1] * (x.ndim - 2))
+
+
+def batch_norm(
+    x: jax.Array,
+    mean: jax.Array,
+    variance: jax.Array,
+    weight: jax.Array | None = None,
+    bias: jax.Array | None = None,
+    eps: float = 1e-5,
+) -> jax.Array:
+    """x (N, C, ...) by the statistics of each channel (Ioffe, Szegedy 2015)."""
+    y = (x - per_channel(mean, x)) * per_channel(jax.lax.rsqrt(variance + eps), x)
+    y = y if weight is None else y * per_channel(weight, x)
+    return y if bias is None else y + per_channel(bias, x)
+
+
+def batch_norm2d(p: dict, b: dict, x: jax.Array) -> jax.Array:
+    """x: (batch, n, n, n)"""
+    return batch_norm(x, b["running_mean"], b["running_var"], p["weight"], p["bias"])
+
+
+def basic_block(p: dict, b: dict, x: jax.Array) -> jax.Array:
+    """Two convolutions beside a shortcut, which is projected where the shape changes.
+
+    x: (batch, n, n, n)
+    """
+    out = jax.nn.relu(batch_norm2d(p["bn1"], b["bn1"], conv(x, p["conv1"]["weight"], padding=1)))
+    out = batch_norm2d(p["bn2"], b["bn2"], conv(out, p["conv2"]["weight"], padding=1))
+    return jax.nn.relu(out + x)
+
+
+def basic_block_2(p: dict, b: dict, x: jax.Array) -> jax.Array:
+    """Two convolutions beside a shortcut, which is projected where the shape changes.
+
+    x: (batch, n, n, n)
+    """
+    x2 = batch_norm2d(
+        p["downsample"][1], b["downsample"][1], conv(x, p["downsample"][0]["weight"], stride=2)
+    )
+    x = batch_norm2d(p["bn1"], b["bn1"], conv(x, p["conv1"]["weight"], stride=2, padding=1))
+    out = jax.nn.relu(x)
+    out = batch_norm2d(p["bn2"], b["bn2"], conv(out, p["conv2"]["weight"], padding=1))
+    return jax.nn.relu(out + x2)
+
+
+def res_net(params: dict, buffers: dict, x: jax.Array):
+    """Images to class logits, by four stages of blocks.
+
+    x: (batch, 3, size, size)
+    """
+    x = batch_norm2d(
+        params["bn1"], buffers["bn1"], conv(x, params["conv1"]["weight"], stride=2, padding=3)
+    )
+    x = max_pool(jax.nn.relu(x), (3, 3), (2, 2), padding=((1, 1), (1, 1)))
+    for block, state in zip(params["layer1"], buffers["layer1"], strict=True):
+        x = basic_block(block, state, x)
+    x = basic_block(
+        params["layer2"][1],
+        buffers["layer2"][1],
+        basic_block_2(params["layer2"][0], buffers["layer2"][0], x),
+    )
+    x = basic_block(
+        params["layer3"][1],
+        buffers["layer3"][1],
+        basic_block_2(params["layer3"][0], buffers["layer3"][0], x),
+    )
+    x = basic_block_2(params["layer4"][0], buffers["layer4"][0], x)
+    x = basic_block(params["layer4"][1], buffers["layer4"][1], x)
+    return jnp.mean(x, axis=(-2, -1)) @ params["fc"]["weight"].T + params["fc"]["bias"]
+
+
+# arrays that are not trained
+BUFFERS = {"num_batches_tracked", "running_mean", "running_var"}
+
+
+def nested(flat: dict) -> dict:
+    """{"h.0.w": x} as {"h": [{"w": x}]}: numbers that count from 0 are places in a list."""
+    tree: dict = {}
+    for path, value in flat.items():
+        *parts, last = path.split(".")
+        node = tree
+        for part in parts:
+            node = node.setdefault(part, {})
+        node[last] = value
+
+    def listed(node):
+        if not isinstance(node, dict):
+            return node
+        node = {int(k) if k.isdigit() else k: listed(v) for k, v in node.items()}
+        return [node[i] for i in range(len(node))] if set(node) == set(range(len(node))) else node
+
+    return listed(tree)
+
+
+def flat(tree, prefix: str = "") -> dict:
+    """The opposite of `nested`."""
+    if not isinstance(tree, dict | list):
+        return {prefix[:-1]: tree}
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return {k: v for name, child in items for k, v in flat(child, f"{prefix}{name}.").items()}
+
+
+def load_weights(path: str) -> tuple[dict, dict]:
+    """(parameters, buffers) of a safetensors file with the names of the original."""
+    weights = {name: jnp.asarray(x) for name, x in load_file(path).items()}
+    buffers = {name: x for name, x in weights.items() if name.rsplit(".", 1)[-1] in BUFFERS}
+    params = {name: x for name, x in weights.items() if name not in buffers}
+    return nested(params), nested(buffers)
+
+
+def save_weights(params: dict, buffers: dict, path: str) -> None:
+    """Write a file that the original loads."""
+    weights = {**flat(params), **flat(buffers)}
+    save_file({name: np.asarray(x) for name, x in weights.items()}, path)

@@ -1,0 +1,131 @@
+"""ViT: examples.networks.vit.ViT of PyTorch 2.13.0, written for JAX by tensorgraft."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+
+def conv(
+    x: jax.Array,
+    weight: jax.Array,
+    bias: jax.Array | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int | tuple[int, int], ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+) -> jax.Array:
+    """x (N, C, spatial...) with weight (O, C / groups, spatial...) and bias (O)."""
+    n = weight.ndim - 2
+    strides, pads, gaps = (
+        v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation)
+    )
+    pads = [p if isinstance(p, tuple) else (p, p) for p in pads]
+    y = jax.lax.conv_general_dilated(
+        x, weight, strides, pads, rhs_dilation=gaps, feature_group_count=groups
+    )
+    return y if bias is None else y + bias.reshape(-1, *[1] * n)
+
+
+def layer_norm(
+    x: jax.Array,
+    weight: jax.Array | None = None,
+    bias: jax.Array | None = None,
+    axes: int = 1,
+    eps: float = 1e-5,
+) -> jax.Array:
+    """Over the last `axes` axes (Ba, Kiros, Hinton 2016)."""
+    over = tuple(range(-axes, 0))
+    y = (x - x.mean(over, keepdims=True)) * jax.lax.rsqrt(x.var(over, keepdims=True) + eps)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def layer_norm_2(p: dict, x: jax.Array) -> jax.Array:
+    """x: (batch, 65, 64)"""
+    return layer_norm(x, p["weight"], p["bias"], eps=1e-06)
+
+
+def linear(p: dict, x: jax.Array) -> jax.Array:
+    """x: (...,)"""
+    return x @ p["weight"].T + p["bias"]
+
+
+def attention_2(p: dict, x: jax.Array) -> jax.Array:
+    """Attention of all patches to all patches, written out.
+
+    x: (batch, 65, 64)
+    """
+    batch = x.shape[0]
+    qkv = linear(p["qkv"], x).reshape(batch, 65, 3, 4, 16).transpose(2, 0, 3, 1, 4)
+    q, k, v = jnp.unstack(qkv)
+    scores = q @ k.transpose(0, 1, 3, 2) * 0.25
+    x = jax.nn.softmax(scores, axis=-1) @ v
+    return linear(p["proj"], x.transpose(0, 2, 1, 3).reshape(batch, 65, 64))
+
+
+def block(p: dict, x: jax.Array) -> jax.Array:
+    """A pre-norm transformer block.
+
+    x: (batch, 65, 64)
+    """
+    x = x + attention_2(p["attn"], layer_norm_2(p["norm1"], x))
+    x2 = jax.nn.gelu(linear(p["mlp"][0], layer_norm_2(p["norm2"], x)), approximate=False)
+    return x + linear(p["mlp"][2], x2)
+
+
+def vi_t(params: dict, images: jax.Array):
+    """Images to class logits, by a class token before the patches.
+
+    images: (batch, 3, size, size)
+    """
+    batch = images.shape[0]
+    x = conv(images, params["patch"]["weight"], params["patch"]["bias"], stride=4).reshape(
+        batch, 64, 64
+    )
+    x = x.transpose(0, 2, 1)  # (batch, 64, 64)
+    x = jnp.concatenate([jnp.broadcast_to(params["cls"], (batch, 1, 64)), x], axis=1)
+    x = x + params["pos"]
+    for block_p in params["blocks"]:
+        x = block(block_p, x)
+    x = layer_norm_2(params["norm"], x)
+    return linear(params["head"], x[:, 0])
+
+
+def nested(flat: dict) -> dict:
+    """{"h.0.w": x} as {"h": [{"w": x}]}: numbers that count from 0 are places in a list."""
+    tree: dict = {}
+    for path, value in flat.items():
+        *parts, last = path.split(".")
+        node = tree
+        for part in parts:
+            node = node.setdefault(part, {})
+        node[last] = value
+
+    def listed(node):
+        if not isinstance(node, dict):
+            return node
+        node = {int(k) if k.isdigit() else k: listed(v) for k, v in node.items()}
+        return [node[i] for i in range(len(node))] if set(node) == set(range(len(node))) else node
+
+    return listed(tree)
+
+
+def flat(tree, prefix: str = "") -> dict:
+    """The opposite of `nested`."""
+    if not isinstance(tree, dict | list):
+        return {prefix[:-1]: tree}
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return {k: v for name, child in items for k, v in flat(child, f"{prefix}{name}.").items()}
+
+
+def load_weights(path: str) -> dict:
+    """The parameters of a safetensors file with the names of the original."""
+    weights = {name: jnp.asarray(x) for name, x in load_file(path).items()}
+    return nested(weights)
+
+
+def save_weights(params: dict, path: str) -> None:
+    """Write a file that the original loads."""
+    weights = flat(params)
+    save_file({name: np.asarray(x) for name, x in weights.items()}, path)
