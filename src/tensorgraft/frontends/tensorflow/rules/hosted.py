@@ -17,13 +17,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 ON_HOST: set[str] = set()  # operations that this says of
 
 
-def on_host(*names: str) -> Callable[[F], F]:
+def on_host(*names: str, traced: Callable[..., Any] | None = None) -> Callable[[F], F]:
     """The rule of operations is a function of `numpy.ndarray`s (and of attributes), and gives such. It is called as if
-    it had a backend, too, so that what it is given says which arguments there are: `fn(operands..., *, attributes)`."""
+    it had a backend, too, so that what it is given says which arguments there are: `fn(operands..., *, attributes)`.
+    `traced`: the rule where operands are being traced, which may say that there is none (None)."""
 
     def register(fn: F) -> F:
         def run(xp: Backend, *operands: Any, **attributes: Any) -> Any:
             if any(not is_known(x) and xp.is_traced(x) for x in operands):
+                found = None if traced is None else traced(xp, *operands, **attributes)
+                if found is not None:
+                    return found
                 raise TracedValueError(
                     f"{' / '.join(names)} has results whose shape depends on values, or is computed on the host, and"
                     " its operands are being traced: call the program without compiling it"
