@@ -126,6 +126,11 @@ def read(xp: Backend, array: Array, geometry: Geometry) -> Array:
             ahead, backward = _ahead(geometry)
             return xp.flip(xp.strided_view(array, *ahead), backward)
         return xp.strided_view(array, shape, strides, offset, dtype)
+    return xp.recall(array, geometry, _read) if xp.recalls else _read(xp, array, geometry)
+
+
+def _read(xp: Backend, array: Array, geometry: Geometry) -> Array:
+    shape, strides, offset, dtype = geometry
     here = xp.shape(array)
     as_is = xp.dtype_of(array) == dtype
     if as_is and here == shape and not offset and same_strides(shape, strides, contiguous_strides(shape)):

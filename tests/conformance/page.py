@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.conformance import ran
 from tests.conformance.cases import SAMPLE, fallback_reasons, known, known_failures
+from tests.frontends.tensorflow import raw_operations
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,7 +79,7 @@ def markdown(by_backend: dict[str, ran.Rows]) -> str:
         lines.append("None.")
     for backend, rows in by_backend.items():
         lines += ["", f"## What fails on {backend}", "", *_failures(backend, rows)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + raw_operations.page()
 
 
 def _failures(backend: str, rows: ran.Rows) -> list[str]:

@@ -120,7 +120,7 @@ def spence(xp: Any, x: Array) -> Array:
     small = xp.subtract(xp.subtract(third, logs), body)
     large = xp.subtract(xp.subtract(-third, xp.multiply(xp.square(xp.log(xp.subtract(beyond, 1))), 0.5)), body)
     out = xp.where(high, large, xp.where(low, small, body))
-    out = xp.where(xp.equal(x, 0), xp.full_like(x, third), out)
+    out = xp.where(xp.equal(x, 0), xp.full_like(x, third), xp.where(xp.equal(x, 1), xp.zeros_like(x), out))
     return xp.where(xp.less(x, 0), xp.full_like(x, math.nan), out)
 
 

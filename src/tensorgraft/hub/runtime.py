@@ -38,6 +38,7 @@ class Runtime:
     platform: str | None
     mutable = False  # arrays can be written in place, and views of them are views
     compound = False  # an array may be several of another backend, codes and scales: see `quantization.backend`
+    recalls = False  # it may know what a view of an array is: `recall(array, geometry, read)` says it, else reads
     cold: Backend | None = None  # computes on this one's memory, and needs no compiler: see `hub.tiers`
 
     # ---- arrays ----------------------------------------------------------------------------------------------------
@@ -189,6 +190,11 @@ class Runtime:
     def lend(self, x: Array, /) -> Any | None:
         """Where there is a cold tier: an object with `__dlpack__` over the host's memory in which `x` lies, row-major
         and computed, which nobody may write. None for what is traced or lies elsewhere."""
+        return None
+
+    def capsules(self, arrays: Sequence[Array], /) -> list[Any] | None:
+        """Those of DLPack for arrays that have been computed and lie in the host's memory, which nobody may write; None
+        where one lies elsewhere, or is of a dtype that the protocol lacks."""
         return None
 
     def adopt(self, x: np.ndarray, /) -> Array:

@@ -404,6 +404,9 @@ def matrices() -> Iterator[Sample]:
     yield Sample("Diag", (numbers((2, 2)),), {})
     yield Sample("DiagPart", (numbers((2, 3, 2, 3)),), {})
     yield Sample("Cholesky", (symmetric,), {})
+    for dtype in ("complex64", "complex128"):
+        z = numbers((2, 3, 3), dtype) + (4 * np.eye(3)).astype(dtype)
+        yield Sample("Cholesky", (z @ np.conj(z.transpose(0, 2, 1)),), {})
     yield Sample("MatrixInverse", (square,), {"adjoint": True})
     yield Sample("MatrixSolve", (square, numbers((2, 3, 2))), {})
     yield Sample("MatrixTriangularSolve", (square, numbers((2, 3, 2))), {"lower": False, "adjoint": True})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -50,6 +51,7 @@ Array = Any
 process.mind_forks()  # before JAX starts
 process.keep_memory()
 
+_sharding = operator.attrgetter("_sharding")
 _to_device = KeptProgram(lambda x: x)  # the fastest way that JAX has to move a host array, once it is compiled
 
 
@@ -170,6 +172,16 @@ class JaxBackend(
         if x.__class__ is not ArrayImpl or x.sharding.__class__ is not SingleDeviceSharding or self.cold is None:
             return None
         return x.block_until_ready()
+
+    def capsules(self, arrays: Sequence[Array], /) -> list[Any] | None:
+        whole = {*map(type, arrays)} == {ArrayImpl} and {*map(type, map(_sharding, arrays))} == {SingleDeviceSharding}
+        if not whole or self.device.platform != "cpu":
+            return None
+        try:  # `__dlpack__` asks the same of each, in six times the time
+            _jax.batched_block_until_ready([*arrays])
+            return [*map(_jax.buffer_to_dlpack_managed_tensor, arrays)]
+        except jax.errors.JaxRuntimeError:
+            return None
 
     def is_tracing(self) -> bool:
         return is_tracing()

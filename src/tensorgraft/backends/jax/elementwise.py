@@ -114,7 +114,7 @@ _OTHERS: dict[str, Fn | None] = {
     **dict.fromkeys(("cbrt", "exp2")),  # XLA's are off by more
 }
 # `lax` has these in 16-bit floats themselves
-_EXACT = {"abs", "sign", "negative", "ceil", "floor", "trunc", "round", "add", "multiply", "subtract", "fmod"}
+_EXACT = {"abs", "negative", "ceil", "floor", "trunc", "round", "add", "multiply", "subtract", "fmod"}
 _EXACT |= {"maximum", "minimum", "nextafter", "real", "imag", "conj", *PREDICATES, *COMPARISONS}
 
 

@@ -55,7 +55,7 @@ def _function(name: str) -> Callable[..., Any] | None:
 
 
 # Right in the narrow dtypes themselves: a widening would cost time (or, for nextafter, meaning).
-_EXACT = {"abs", "sign", "negative", "ceil", "floor", "trunc", "round", "nextafter", "copysign"}
+_EXACT = {"abs", "negative", "ceil", "floor", "trunc", "round", "nextafter", "copysign"}
 _EXACT |= {*PREDICATES, *COMPARISONS}
 
 

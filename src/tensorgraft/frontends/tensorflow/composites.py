@@ -47,7 +47,6 @@ for kind in (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices, CompositeArrays
 
 def structured(xp: Backend, structure: Any, results: Iterator[Array]) -> Any:
     """Flat results as the function gives them."""
-
     if isinstance(structure, tf.TensorSpec | tf.Tensor):  # as most are; TensorFlow's own way takes long
         return next(results)
 
@@ -61,8 +60,5 @@ def structured(xp: Backend, structure: Any, results: Iterator[Array]) -> Any:
         if all(isinstance(c, tf.Tensor) for c in components):
             return tf.nest.pack_sequence_as(spec, components, expand_composites=True)
         return CompositeArrays(spec, tuple(components))
-
-    if isinstance(structure, tf.TensorSpec | tf.Tensor):  # as most are; TensorFlow's own way takes long
-        return next(results)
 
     return tf.nest.map_structure(one, structure)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context, execute
 from tensorflow.python.framework.ops import EagerTensor
 
 from tensorgraft.hub.backend import Backend
 
 Array = Any
-_COPIED = 4096  # bytes: a copy of no more is quicker than to share memory
-_ALIGNED = 64  # bytes: what TensorFlow's kernels ask of memory
 _assigning_functions: dict[tuple[tf.DType, ...], tuple[Any, bytes]] = {}
 _IN_THIS_THREAD = ("executor_type", "SINGLE_THREADED_EXECUTOR", "config_proto", b"")
 _HERE = "/job:localhost/replica:0/task:0/device:CPU:0"
+_shape = EagerTensor._shape_tuple
+_capsule = pywrap_tfe.TFE_ToDlpackCapsule
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+_first = ctypes.c_void_p.from_address
 
 
 def view(tensor: tf.Tensor) -> np.ndarray:
@@ -26,31 +32,29 @@ def view(tensor: tf.Tensor) -> np.ndarray:
 
 def tensor_of(xp: Backend, x: Array) -> tf.Tensor:
     """An array as an eager tensor, in the same memory where TensorFlow can take it: it never writes that."""
-    return tensor_and_mark(xp, x)[0]
+    return x if isinstance(x, tf.Tensor) else tensors_of(xp, [x])[0]
 
 
-def tensor_and_mark(xp: Backend, x: Array) -> tuple[tf.Tensor, Any]:
-    """(the tensor, its mark)"""
-    if isinstance(x, tf.Tensor):
-        return x, mark_of(x)
-    host = xp.to_numpy(x)  # on a CPU the same memory, once it has been computed
-    if host.nbytes > _COPIED and host.flags.c_contiguous:
-        address = host.__array_interface__["data"][0]
-        if address % _ALIGNED == 0:
-            try:
-                return tf.experimental.dlpack.from_dlpack(x.__dlpack__()), (address, host.shape)
-            except (BufferError, TypeError, ValueError, RuntimeError, tf.errors.OpError):
-                pass  # a dtype or a device that the protocol, or one side, does not know: a copy serves
-    tensor = EagerTensor(host, _HERE, None)
-    return tensor, mark_of(tensor)
+def tensors_of(xp: Backend, arrays: Sequence[Array]) -> list[tf.Tensor]:
+    """Many at once, without a function of Python's for each: right after a large program has run, what that needs is in
+    no cache of the processor's, and a call takes ten times as long as it seems to."""
+    capsules, runtime = xp.capsules(arrays), context.context()._handle
+    if capsules is not None:
+        try:
+            return [pywrap_tfe.TFE_FromDlpackCapsule(x, runtime) for x in capsules]
+        except tf.errors.OpError:
+            pass  # a dtype, or a layout, that TensorFlow does not take so
+    return [EagerTensor(xp.to_numpy(x), _HERE, None) for x in arrays]
 
 
-def mark_of(tensor: tf.Tensor) -> Any:
-    """By which a value is known to be the same: where it lies; of a number what it is; None where nothing says."""
-    values = tensor._numpy()
-    if not tensor.ndim:
-        return values.tobytes()
-    return (values.__array_interface__["data"][0], values.shape) if values.size else None
+def marks_of(tensors: Sequence[tf.Tensor]) -> tuple[list[Any], list[Any]]:
+    """By which values are known to be the same while the tensors are kept: where they lie, and their shapes. Of a dtype
+    that DLPack lacks nothing is known, which `object()` says."""
+    try:  # the first field of what a capsule points to
+        addresses: list[Any] = [_first(_pointer(x, b"dltensor")).value for x in map(_capsule, tensors)]
+    except tf.errors.OpError:
+        addresses = [object() if len(tensors) == 1 else marks_of([x])[0][0] for x in tensors]
+    return addresses, [*map(_shape, tensors)]
 
 
 def array_of(xp: Backend, tensor: tf.Tensor) -> Array:
@@ -67,14 +71,19 @@ def read_variables(handles: list[tf.Tensor], dtypes: tuple[int, ...]) -> list[tf
     return execute.execute("_ReadVariablesOp", len(handles), handles, attributes, context.context())
 
 
-def assign_variables(handles: list[tf.Tensor], values: list[tf.Tensor]) -> None:
-    """All in one function."""
-    if handles:
-        name = _assigning(tuple(x.dtype for x in values))
-        execute.execute(name, 0, [*handles, *values], _IN_THIS_THREAD, context.context())
+def assign_variables(handles: Sequence[tf.Tensor], values: Sequence[tf.Tensor], assigning: bytes) -> None:
+    """All in one function, that of the variables' dtypes; quantised ones are plain integers elsewhere."""
+    execute.execute(assigning, 0, [*handles, *values], _IN_THIS_THREAD, context.context())
 
 
-def _assigning(dtypes: tuple[tf.DType, ...]) -> bytes:
+def in_dtype_of(handle: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """A value in the dtype of the variable that it is for: quantised ones are plain integers elsewhere."""
+    dtype = tf.as_dtype(handle._handle_data.shape_and_type[0].dtype)
+    return tf.bitcast(x, dtype) if dtype.is_quantized and dtype != x.dtype else x
+
+
+def assigning(dtypes: tuple[tf.DType, ...]) -> bytes:
+    """What TensorFlow calls the function that writes variables of these dtypes."""
     known = _assigning_functions
     if dtypes not in known:
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorgraft.compiled.function import compiles_by
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.composites import NAMESPACE, structured
+from tensorgraft.frontends.tensorflow.exchange import in_dtype_of
 from tensorgraft.frontends.tensorflow.held import VariableGroup, held_on
 from tensorgraft.frontends.tensorflow.program import GraphProgram
 from tensorgraft.frontends.tensorflow.reading import plain
@@ -40,6 +41,8 @@ class GraftedGraph:
         self.__name__ = name if isinstance(name, str) else type(fn).__name__
         self.__wrapped__ = fn
         self.fn, self.xp, self.is_compiled = fn, xp, compiled
+        own = isinstance(fn, ConcreteFunction) or getattr(fn, "input_signature", None) is not None
+        self._asked = fn.function_type if own else None
         self._signatures: dict[Any, GraphSignature] = {}
 
     def compiled(self) -> GraftedGraph:
@@ -60,10 +63,7 @@ class GraftedGraph:
         call: Any = self._as_asked(args, kwargs)
         leaves, structure = optree.tree_flatten(call, none_is_leaf=True, namespace=NAMESPACE)
         arrays = [self._operand(x) for x in leaves]
-        marks = [
-            (type(x), x) if a is None else (tuple(xp.shape(a)), xp.dtype_of(a))
-            for x, a in zip(leaves, arrays, strict=True)
-        ]
+        marks = [(type(x), x) if a is None else xp.signature(a) for x, a in zip(leaves, arrays, strict=True)]
         try:
             signature = self._signatures.get((structure, *marks))
         except TypeError:
@@ -79,8 +79,7 @@ class GraftedGraph:
     def _as_asked(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """The arguments, with those of the host that a signature of the function's own wants as tensors of its dtypes,
         as TensorFlow has them: numbers, lists, arrays of another precision."""
-        own = isinstance(self.fn, ConcreteFunction) or getattr(self.fn, "input_signature", None) is not None
-        asked = self.fn.function_type if own else None
+        asked = self._asked
         if asked is None or not any(isinstance(x, _ON_HOST) for x in (*args, *kwargs.values())):
             return args, kwargs
         bound = asked.bind(*args, **kwargs)
@@ -94,6 +93,9 @@ class GraftedGraph:
 
     def _operand(self, x: Any) -> Array | None:
         xp = self.xp
+        array = xp.operand(x)
+        if array is not None:
+            return array
         x = as_array(xp, x)
         array = xp.operand(x)
         if array is None and _is_text(x):
@@ -207,23 +209,30 @@ class GraphSignature:
 
     def run(self, values: Sequence[Array], leaves: Sequence[Array | None]) -> tuple[Any, dict[str, Array]]:
         """(results, what variables have become), for the values of those that the program has, in order."""
-        xp = self.xp
         arrays = [*values, *[leaves[i] for i in self.order]]
         program, native = self._program(values)
-        outputs = native(*arrays) if xp.is_watched(arrays) else program.primal(xp, arrays)
+        outputs = native(*arrays) if self.xp.is_watched(arrays) else program.primal(self.xp, arrays)
+        results, became = self._parted(program, outputs)
+        return results, dict(zip(program.written, became, strict=True))
+
+    def _parted(self, program: GraphProgram, outputs: Sequence[Array]) -> tuple[Any, Sequence[Array]]:
         n = len(outputs) - len(program.written)
-        return structured(xp, self._structure, iter(outputs[:n])), dict(zip(program.written, outputs[n:], strict=True))
+        return structured(self.xp, self._structure, iter(outputs[:n])), outputs[n:]
 
     def __call__(self, leaves: Sequence[Array | None]) -> Any:
         xp, held = self.xp, self.traced.held
         self.traced.begin_anew()
         group = self._group if tf.executing_eagerly() else None
-        results, became = self.run(group.read() if group else [value_of(xp, v) for v in held.values()], leaves)
-        if group and not any(map(xp.is_traced, became.values())):
-            group.write([self._places[name] for name in became], [*became.values()])
-        else:
+        arguments = [leaves[i] for i in self.order]
+        values = group.read() if group else [value_of(xp, v) for v in held.values()]
+        if group is None or xp.is_watched(arguments):
+            results, became = self.run(values, leaves)
             for name, value in became.items():
                 write(xp, held[name], value)
+            return results
+        program, _ = self._program(values)
+        results, written = self._parted(program, program.primal(xp, [*values, *arguments]))
+        group.write(program.writes, written)
         return results
 
     @functools.cached_property
@@ -233,10 +242,6 @@ class GraphSignature:
         if not variables or self.xp.mutable or self.xp.operand(variables[0]) is not None:
             return None
         return held_on(self.xp).group([v.handle for v in variables])
-
-    @functools.cached_property
-    def _places(self) -> dict[str, int]:
-        return {name: i for i, name in enumerate(self.traced.held)}
 
 
 def as_array(xp: Backend, x: Any) -> Any:
@@ -253,7 +258,7 @@ def value_of(xp: Backend, variable: tf.Variable) -> Array:
 
 def write(xp: Backend, variable: tf.Variable, value: Array) -> None:
     if isinstance(value, tf.Tensor):  # traced ones, too
-        variable.assign(value, read_value=False)
+        variable.assign(in_dtype_of(variable.handle, value), read_value=False)
     elif xp.is_traced(value):
         raise TracedValueError(
             f"the variable {variable.name!r} is written while {xp.name} traces the call, when there is no value yet"

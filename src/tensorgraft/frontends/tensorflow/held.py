@@ -17,9 +17,10 @@ import tensorflow as tf
 from tensorgraft.frontends.tensorflow.exchange import (
     array_of,
     assign_variables,
-    mark_of,
+    assigning,
+    marks_of,
     read_variables,
-    tensor_and_mark,
+    tensors_of,
 )
 from tensorgraft.hub.backend import Backend
 
@@ -27,12 +28,15 @@ Array = Any
 
 
 class _Held:
-    __slots__ = ("array", "handle", "mark", "tensor")
+    """One variable's value, here and there."""
+
+    __slots__ = ("address", "array", "handle", "shape", "tensor")
 
     def __init__(self, handle: weakref.ref[tf.Tensor]) -> None:
         self.handle = handle
         self.tensor: tf.Tensor | None = None
-        self.mark: Any = None
+        self.address: Any = object()  # nowhere
+        self.shape: Any = None
         self.array: Array = None
 
 
@@ -65,26 +69,43 @@ class VariableGroup:
         said = [_said_of(h) for h in handles]
         self._dtypes = tuple(x.dtype for x in said)
         shapes = [tf.TensorShape(x.shape) for x in said]
+        self._writers: dict[tuple[int, ...], _Writer] = {}
         # what they all look like, where that cannot change
         self.look = (self._dtypes, *map(tuple, shapes)) if all(s.is_fully_defined() for s in shapes) else None
 
     def read(self) -> list[Array]:
         """Raises TensorFlow's FailedPreconditionError for a variable without a value."""
-        arrays = []
-        for held, tensor in zip(self._held, read_variables(self.handles, self._dtypes), strict=True):
-            mark = mark_of(tensor)
-            if mark is None or mark != held.mark:
-                held.tensor, held.mark, held.array = tensor, mark, array_of(self.xp, tensor)
-            arrays.append(held.array)
-        return arrays
+        tensors = read_variables(self.handles, self._dtypes)
+        addresses, shapes = marks_of(tensors)
+        known = self._held
+        if addresses != [held.address for held in known] or shapes != [held.shape for held in known]:
+            for held, tensor, address, shape in zip(known, tensors, addresses, shapes, strict=True):
+                if address != held.address or shape != held.shape:
+                    held.tensor, held.address, held.shape = tensor, address, shape
+                    held.array = array_of(self.xp, tensor)
+        return [held.array for held in known]
 
-    def write(self, places: Sequence[int], arrays: Sequence[Array]) -> None:
+    def write(self, places: tuple[int, ...], arrays: Sequence[Array]) -> None:
         """Into those at these places."""
-        lent = [tensor_and_mark(self.xp, x) for x in arrays]
-        assign_variables([self.handles[i] for i in places], [tensor for tensor, _ in lent])
-        for i, (tensor, mark), array in zip(places, lent, arrays, strict=True):
-            held = self._held[i]
-            held.tensor, held.mark, held.array = tensor, mark, array
+        if not places:
+            return
+        if places not in self._writers:
+            dtypes = tuple(tf.as_dtype(self._dtypes[i]) for i in places)
+            chosen = [(self.handles[i], self._held[i]) for i in places]
+            quantised = [(k, dtype) for k, dtype in enumerate(dtypes) if dtype.is_quantized]
+            writer = assigning(dtypes), [h for h, _ in chosen], [held for _, held in chosen], quantised
+            self._writers[places] = writer
+        function, handles, written, quantised = self._writers[places]
+        tensors = tensors_of(self.xp, arrays)
+        for k, dtype in quantised:  # plain integers elsewhere
+            tensors[k] = tf.bitcast(tensors[k], dtype)
+        assign_variables(handles, tensors, function)
+        for held, tensor, address, shape, array in zip(written, tensors, *marks_of(tensors), arrays, strict=True):
+            held.tensor, held.address, held.shape, held.array = tensor, address, shape, array
+
+
+# TensorFlow's function, the variables, what is known of them, which are quantised
+_Writer = tuple[bytes, list[tf.Tensor], list[_Held], list[tuple[int, tf.DType]]]
 
 
 @functools.cache

@@ -84,6 +84,7 @@ class GraphProgram:
         plan(captured.graph)
         self.captured, self.variables, self.is_compiled = captured, list(variables), compiled
         self.written = captured.written()
+        self.writes = tuple(map(self.variables.index, self.written))  # places of these
         self._derive, self.region = derive, region
         self._derived: dict[Any, Any] = {}
         self._vectorised: dict[Any, GraphProgram | None] = {}

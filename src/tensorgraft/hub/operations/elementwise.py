@@ -162,7 +162,7 @@ class Elementwise:
         """The remainder of floor division: the sign of the divisor."""
         r = self.fmod(x, y)
         other = self.not_equal(r, 0)
-        off = self.logical_and(other, self.not_equal(self.less(r, 0), self.less(y, 0)))
+        off = self.logical_and(other, self.not_equal(self.less(r, 0), self.less(y, 0) if self.is_array(y) else y < 0))
         return self.where(off, self.add(r, y), r)
 
     def floor_divide(self, x: Array, y: Array) -> Array:
@@ -171,10 +171,13 @@ class Elementwise:
             return self.integer_floor_divide(x, y)
         mod = self.fmod(x, y)
         div = self.divide(self.subtract(x, mod), y)
-        off = self.logical_and(self.not_equal(mod, 0), self.not_equal(self.less(mod, 0), self.less(y, 0)))
+        below = self.less(y, 0) if self.is_array(y) else y < 0
+        off = self.logical_and(self.not_equal(mod, 0), self.not_equal(self.less(mod, 0), below))
         div = self.where(off, self.subtract(div, 1), div)
         floor = self.floor(div)
         floor = self.where(self.greater(self.subtract(div, floor), 0.5), self.add(floor, 1), floor)
+        if not self.is_array(y):
+            return floor if y else self.divide(x, y)
         return self.where(self.equal(y, 0), self.divide(x, y), floor)
 
     def hypot(self, x: Array, y: Array) -> Array:

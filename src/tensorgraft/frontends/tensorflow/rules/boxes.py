@@ -91,12 +91,14 @@ def crop_and_resize_grad_image(
     shape = ints(size)
     y, x = _axes(xp, boxes, shape[1:3], xp.shape(d)[1:3])
     d = xp.where(_seen(xp, y, x), d, xp.zeros_like(d))
-    total = xp.zeros(shape, dtypes.float32)
+    wide = T if T.itemsize > 4 else dtypes.float32
+    total = xp.zeros(shape, wide)
     if method == "nearest":
-        total = xp.scatter(total, _grid(xp, which, y.nearest, x.nearest), d, mode="add")
+        total = xp.scatter(total, _grid(xp, which, y.nearest, x.nearest), xp.astype(d, wide), mode="add")
     else:
-        for places, weight, _, _ in _corners(xp, which, y, x):
-            total = xp.scatter(total, places, xp.multiply(d, weight), mode="add")
+        for places, _, down, right in _corners(xp, which, y, x):
+            part = xp.multiply(_weight(xp, x.rest, right, 1), xp.multiply(_weight(xp, y.rest, down, 2), d))
+            total = xp.scatter(total, places, xp.astype(part, wide), mode="add")
     return xp.astype(total, T)
 
 

@@ -208,5 +208,16 @@ def window_counts(extents: Sequence[int], window: Ints, strides: Ints, around: P
     return counts
 
 
+def inside_of(
+    extents: Sequence[int], starts: Sequence[int], out: Sequence[int], strides: Sequence[int], around: Pads
+) -> np.ndarray:
+    """Of which results a tap, that starts so far into the padded array, sees what is no padding: (*out,)."""
+    seen = np.ones((), bool)
+    for n, i, o, s, (low, _) in zip(extents, starts, out, strides, around, strict=True):
+        at = i + np.arange(o) * s - low
+        seen = np.logical_and.outer(seen, (at >= 0) & (at < n))
+    return seen
+
+
 def positions(window: Ints) -> list[Ints]:
     return [tuple(int(i) for i in at) for at in np.ndindex(*window)] if math.prod(window) else []

@@ -32,7 +32,6 @@ OTHERWISE = {
     "bitwise_or": "BitwiseOr",
     "bitwise_xor": "BitwiseXor",
     "round": "Rint",
-    "erf_inv": "Erfinv",
     "isnan": "IsNan",
     "isinf": "IsInf",
     "isfinite": "IsFinite",
@@ -52,12 +51,11 @@ SAME = {
         "erf",
         "erfc",
         "lgamma",
-        "digamma",
         "ceil",
         "floor",
         "sign",
     ),
-    *("logical_not", "logical_and", "logical_or", "maximum", "minimum", "atan2", "igamma", "igammac", "zeta"),
+    *("logical_not", "logical_and", "logical_or", "maximum", "minimum", "atan2"),
     *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "real", "imag"),
 }
 
@@ -98,14 +96,6 @@ def complex_(xp: Backend, real: Array, imag: Array) -> Array:
 @rule("Angle")
 def angle(xp: Backend, x: Array) -> Array:
     return xp.angle(x)
-
-
-@rule("Polygamma")
-def polygamma(xp: Backend, n: Array, x: Array) -> Array:
-    """NaN for orders that are no natural numbers."""
-    odd = xp.logical_or(xp.not_equal(n, xp.floor(n)), xp.less(n, 0))
-    y = xp.polygamma(n, x)
-    return xp.where(odd, xp.full_like(y, math.nan), y)
 
 
 @rule("ZerosLike", either=EVERY)
@@ -295,6 +285,10 @@ def select(xp: Backend, condition: Array, x: Array, y: Array) -> Array:
 
 @rule("ClipByValue")
 def clip_by_value(xp: Backend, x: Array, low: Array, high: Array) -> Array:
+    """Of complex numbers both parts."""
+    if dtypes.is_complex(xp.dtype_of(x)):
+        parts = (clip_by_value(xp, *map(part, (x, low, high))) for part in (xp.real, xp.imag))
+        return xp.complex(*parts)
     return xp.maximum(xp.minimum(x, high), low)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
+from tensorgraft.frontends.tensorflow.rules.elementwise import div
 from tensorgraft.frontends.tensorflow.rules.shape import ints
 from tensorgraft.frontends.tensorflow.values import VariableCell
 from tensorgraft.hub import dtypes
@@ -113,11 +114,14 @@ def scattered(xp: Backend, x: Array, indices: Array, updates: Array, mode: str) 
     updates = xp.broadcast_to(updates, (*xp.shape(good), *rest))
     if not places:
         return _whole(xp, x, updates, mode)
+    if mode == "subtract" and xp.dtype_of(x).kind == "b":  # which differ or not
+        flips = scattered(xp, xp.zeros(xp.shape(x), dtypes.int32), indices, xp.astype(updates, dtypes.int32), "add")
+        return xp.not_equal(x, xp.equal(xp.fmod(flips, xp.full_like(flips, 2)), 1))
     if mode == "subtract":
         mode, updates = "add", xp.negative(updates)
     if mode == "divide":
         factors = xp.scatter(xp.ones_like(x), places, _kept(xp, good, updates, 1), mode="multiply")
-        return xp.divide(x, factors)
+        return div(xp, x, factors)
     # what is out of range goes to a row behind the last one
     first, n = places[0], xp.shape(x)[0]
     padded = xp.pad(x, 0, [(0, 1, 0), *[(0, 0, 0)] * (xp.ndim(x) - 1)])

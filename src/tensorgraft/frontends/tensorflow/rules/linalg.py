@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -141,7 +142,15 @@ def cholesky(xp: Backend, x: Array) -> Array:
 
 @rule("MatrixInverse")
 def matrix_inverse(xp: Backend, x: Array, *, adjoint: bool = False) -> Array:
-    return xp.inv(_adjoint_if(xp, x, adjoint))
+    return _in_single(xp, lambda v: [xp.inv(_adjoint_if(xp, v, adjoint))], x)[0]
+
+
+def _in_single(xp: Backend, fn: Callable[[Array], Sequence[Array]], x: Array) -> list[Array]:
+    """Of float16, which no backend's library has: computed in float32, and rounded once."""
+    dtype = xp.dtype_of(x)
+    if dtype != dtypes.float16:
+        return list(fn(x))
+    return [xp.astype(y, dtype) for y in fn(xp.astype(x, dtypes.float32))]
 
 
 @rule("MatrixSolve")
@@ -163,37 +172,38 @@ def matrix_triangular_solve(xp: Backend, a: Array, b: Array, *, lower: bool = Tr
 
 @rule("Qr")
 def qr(xp: Backend, x: Array, *, full_matrices: bool = False) -> list[Array]:
-    return list(xp.qr(x, full=full_matrices))
+    return _in_single(xp, lambda v: xp.qr(v, full=full_matrices), x)
 
 
 @rule("Svd")
 def svd(xp: Backend, x: Array, *, compute_uv: bool = True, full_matrices: bool = False) -> list[Array]:
     if compute_uv:
         u, s, vh = xp.svd(x, full=full_matrices)
-        return [s, u, adjoint(xp, vh)]
+        return [_of_dtype(xp, s, x), u, adjoint(xp, vh)]
     nothing = xp.zeros((), xp.dtype_of(x))
-    return [xp.svdvals(x), nothing, nothing]
+    return [_of_dtype(xp, xp.svdvals(x), x), nothing, nothing]
+
+
+def _of_dtype(xp: Backend, values: Array, x: Array) -> Array:
+    """Real numbers, which are complex where the matrix is."""
+    return xp.complex(values, xp.zeros_like(values)) if dtypes.is_complex(xp.dtype_of(x)) else values
 
 
 @rule("SelfAdjointEigV2")
 def self_adjoint_eig(xp: Backend, x: Array, *, compute_v: bool = True) -> list[Array]:
     values, vectors = xp.eigh(x)
-    dtype = xp.dtype_of(x)
-    values = xp.complex(values, xp.zeros_like(values)) if dtypes.is_complex(dtype) else values
-    return [values, vectors if compute_v else xp.zeros((), dtype)]
+    return [_of_dtype(xp, values, x), vectors if compute_v else xp.zeros((), xp.dtype_of(x))]
 
 
 @rule("LogMatrixDeterminant")
 def log_matrix_determinant(xp: Backend, x: Array) -> list[Array]:
     """(sign, logarithm of the modulus), both of the dtype of `x`."""
-    dtype = xp.dtype_of(x)
     lu, pivots, _ = xp.lu(x)
     diagonal = xp.diagonal(lu)
     odd = xp.equal(xp.fmod(xp.parity(pivots), 2), 1)
     signs = xp.prod(xp.sign(diagonal), axis=-1)
     logs = xp.sum(xp.log(xp.abs(diagonal)), axis=-1)
-    logs = xp.complex(logs, xp.zeros_like(logs)) if dtypes.is_complex(dtype) else logs
-    return [xp.where(odd, xp.negative(signs), signs), logs]
+    return [xp.where(odd, xp.negative(signs), signs), _of_dtype(xp, logs, x)]
 
 
 @rule("MatrixDeterminant")

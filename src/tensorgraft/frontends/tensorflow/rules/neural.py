@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
-from tensorgraft.frontends.tensorflow.rules.convolution import Ints, Pads, pads, positions
+from tensorgraft.frontends.tensorflow.rules.convolution import Ints, Pads, inside_of, pads, positions
 from tensorgraft.frontends.tensorflow.rules.hosted import on_host
 from tensorgraft.frontends.tensorflow.rules.pooling import max_pool_grad
 from tensorgraft.frontends.tensorflow.rules.shape import ints
@@ -47,27 +46,32 @@ def lrn_grad(
     beta: float = 0.5,
 ) -> Array:  # fmt: skip
     scale = _scale(xp, x, depth_radius, bias, alpha)
-    wide = xp.dtype_of(scale)
+    dtype, wide = xp.dtype_of(x), xp.dtype_of(scale)
     d, x, y = (xp.astype(v, wide) for v in (d, x, y))
     direct = xp.multiply(d, xp.pow(scale, xp.full_like(scale, -beta)))
     shared = _around(xp, xp.divide(xp.multiply(d, y), scale), depth_radius)
     out = xp.subtract(direct, xp.multiply(xp.multiply(x, shared), 2 * alpha * beta))
-    return xp.astype(out, wide if wide.itemsize > 4 else dtypes.float32)
+    return xp.astype(out, dtype)
 
 
 # ---- morphology ------------------------------------------------------------------------------------------------------
 
 
-def _seen(xp: Backend, x: Array, taps: Sequence[int], strides: Ints, rates: Ints, around: Pads) -> Any:
-    """For each tap: (its place, a strided slice of the padded image, where that slice begins)."""
+def _sums(xp: Backend, x: Array, weights: Array, strides: Ints, rates: Ints, padding: str) -> Any:
+    """For each tap: (its place, the sum of it and of what it sees, where that begins)."""
+    taps, strides, rates, around = _layout(xp, x, weights, strides, rates, padding)
     lowest = dtypes.lowest(xp.dtype_of(x))
-    padded = xp.pad(x, lowest, [(0, 0, 0), *[(a, b, 0) for a, b in around], (0, 0, 0)])
+    padded = xp.pad(x, 0, [(0, 0, 0), *[(a, b, 0) for a, b in around], (0, 0, 0)])
     n, h, w, c = xp.shape(padded)
     out = [(m - r * (k - 1) - 1) // s + 1 for m, k, s, r in zip((h, w), taps, strides, rates, strict=True)]
     for at in positions(tuple(taps)):
         low = [p * r for p, r in zip(at, rates, strict=True)]
         stop = [b + (o - 1) * s + 1 for b, o, s in zip(low, out, strides, strict=True)]
-        yield at, xp.slice(padded, (0, *low, 0), (n, *stop, c), (1, *strides, 1)), (low, out, (h, w))
+        here = xp.add(xp.slice(padded, (0, *low, 0), (n, *stop, c), (1, *strides, 1)), _tap(xp, weights, at))
+        inside = inside_of(xp.shape(x)[1:3], low, out, strides, around)[:, :, None]
+        if not inside.all():
+            here = xp.where(xp.asarray(inside), here, xp.full_like(here, lowest))
+        yield at, here, (low, out, (h, w))
 
 
 def _tap(xp: Backend, w: Array, at: Ints) -> Array:
@@ -83,21 +87,19 @@ def _layout(xp: Backend, x: Array, w: Array, strides: Ints, rates: Ints, padding
 @rule("Dilation2D")
 def dilation(xp: Backend, x: Array, w: Array, *, strides: Ints, rates: Ints, padding: str) -> Array:
     best = None
-    for at, seen, _ in _seen(xp, x, *_layout(xp, x, w, strides, rates, padding)):
-        here = xp.add(seen, _tap(xp, w, at))
+    for _, here, _ in _sums(xp, x, w, strides, rates, padding):
         best = here if best is None else xp.maximum(best, here)
     return best
 
 
 def _winners(xp: Backend, x: Array, w: Array, d: Array, strides: Ints, rates: Ints, padding: str) -> Any:
     """For each tap: (its place, the derivative where it was the first of the greatest, where its slice begins)."""
-    rows = list(_seen(xp, x, *_layout(xp, x, w, strides, rates, padding)))
-    sums = [xp.add(seen, _tap(xp, w, at)) for at, seen, _ in rows]
-    best = sums[0]
-    for here in sums[1:]:
+    rows = list(_sums(xp, x, w, strides, rates, padding))
+    best = rows[0][1]
+    for _, here, _ in rows[1:]:
         best = xp.maximum(best, here)
     free, zero = xp.full(xp.shape(best), True, dtypes.bool_), xp.zeros_like(d)
-    for (at, _, where), here in zip(rows, sums, strict=True):
+    for at, here, where in rows:
         chosen = xp.logical_and(free, xp.equal(here, best))
         free = xp.logical_and(free, xp.logical_not(chosen))
         yield at, xp.where(chosen, d, zero), where
@@ -150,8 +152,13 @@ def max_pool_with_argmax(
     places, there, _ = _windows(xp, shape, tuple(ksize), tuple(strides), padding, True)
     flat = xp.reshape(x, (xp.size(x),))
     seen = xp.gather(flat, (xp.asarray(np.maximum(places, 0)),))
-    seen = xp.where(xp.asarray(there), seen, xp.full_like(seen, dtypes.lowest(xp.dtype_of(x))))
-    best = xp.argmax(seen, axis=0, keepdims=True)
+    dtype, there = xp.dtype_of(x), xp.asarray(there)
+    seen = xp.where(there, seen, xp.full_like(seen, dtypes.lowest(dtype)))
+    if dtypes.is_integer(dtype):  # of which the lowest may be meant
+        greatest = xp.equal(seen, xp.max(seen, axis=0, keepdims=True))
+        best = xp.argmax(xp.astype(xp.logical_and(greatest, there), dtypes.int32), axis=0, keepdims=True)
+    else:
+        best = xp.argmax(seen, axis=0, keepdims=True)
     at = xp.squeeze(xp.take_along_axis(xp.asarray(np.maximum(places, 0)), best, 0), 0)
     if not include_batch_in_index:
         at = xp.remainder(at, xp.full_like(at, int(np.prod(shape[1:]))))

@@ -87,5 +87,5 @@ def fused_batch_norm_grad(
         )
         d = xp.subtract(d, share)
     x_grad = xp.astype(xp.multiply(d, _along(xp, xp.multiply(inverse, scale), shape)), dtype)
-    nothing = xp.zeros((), dtypes.float32)  # places of the kernels of GPUs
+    nothing = xp.zeros((0,) if dtype == dtypes.float16 else (), dtypes.float32)  # places of the kernels of GPUs
     return [x_grad, scale_grad, offset_grad, nothing, nothing]

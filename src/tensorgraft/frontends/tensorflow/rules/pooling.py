@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
-from tensorgraft.frontends.tensorflow.rules.convolution import Ints, Pads, pads, positions, window_counts
+from tensorgraft.frontends.tensorflow.rules.convolution import Ints, Pads, inside_of, pads, positions, window_counts
 from tensorgraft.frontends.tensorflow.rules.shape import ints
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -80,13 +80,20 @@ def max_pool_grad(
     total: Array = None
     best: Array = None
     which, zero = xp.zeros(out, dtypes.int32), xp.zeros_like(d)
+    nothing = np.ones(out, bool) if dtypes.is_integer(dtype) and any(map(any, around)) else None
     for k, at in enumerate(positions(ksize)):
         stop = tuple(i + (o - 1) * s + 1 for i, o, s in zip(at, out, strides, strict=True))
         seen = xp.slice(padded, at, stop, strides)
+        inside = inside_of(xp.shape(x), at, out, strides, around)
         if best is not None:
             better = xp.greater(seen, best)
+            if (
+                nothing is not None and (first := nothing & inside).any()
+            ):  # integers have nothing below what they may be
+                better = xp.logical_or(better, xp.asarray(first))
             which = xp.where(better, k, which)
         best = seen if best is None else xp.where(better, seen, best)
+        nothing = None if nothing is None else nothing & ~inside
     for k, at in enumerate(positions(ksize)):
         chosen = xp.equal(which, k)
         config = [(i, n - i - ((o - 1) * s + 1), s - 1) for i, n, o, s in zip(at, extents, out, strides, strict=True)]

@@ -51,9 +51,9 @@ def _fake_gradients(
     first, last, _ = _nudged(xp, low, xp.where(nothing, xp.ones_like(high), high), num_bits, narrow)
     below = xp.logical_and(xp.less(x, first), xp.logical_not(nothing))
     above = xp.logical_and(xp.greater(x, last), xp.logical_not(nothing))
-    zero = xp.zeros_like(d)
     inside = xp.logical_not(xp.logical_or(below, above))
-    return xp.where(inside, d, zero), xp.where(below, d, zero), xp.where(above, d, zero)
+    shares = [xp.multiply(d, xp.astype(mask, xp.dtype_of(d))) for mask in (inside, below, above)]
+    return shares[0], shares[1], shares[2]
 
 
 def _range(xp: Backend, low: float, high: float) -> tuple[Array, Array]:
@@ -160,7 +160,7 @@ def quantize_and_dequantize_v4_grad(
     inside = xp.logical_and(
         xp.greater_equal(x, _channels(xp, low, x, axis)), xp.less_equal(x, _channels(xp, high, x, axis))
     )
-    return [xp.where(inside, d, xp.zeros_like(d)), xp.zeros_like(low), xp.zeros_like(high)]
+    return [xp.multiply(d, xp.astype(inside, xp.dtype_of(d))), xp.zeros_like(low), xp.zeros_like(high)]
 
 
 # ---- integers with a range -------------------------------------------------------------------------------------------

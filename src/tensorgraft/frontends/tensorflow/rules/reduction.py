@@ -46,23 +46,30 @@ def min_(xp: Backend, x: Array, axes: np.ndarray, *, keep_dims: bool = False) ->
 
 @rule("Mean", known=("axes",))
 def mean(xp: Backend, x: Array, axes: np.ndarray, *, keep_dims: bool = False) -> Array:
-    """Of integers: the sum's quotient, toward zero."""
-    over = axes_of(xp, x, axes)
+    """Of integers: the quotient, toward zero, of the sum in 64 bits. Of no complex numbers: 0."""
+    over, dtype = axes_of(xp, x, axes), xp.dtype_of(x)
     if not over:
         return x
-    if dtypes.is_inexact(xp.dtype_of(x)):
+    count = xp.count(x, over)
+    if dtypes.is_complex(dtype) and count == 0:
+        return xp.sum(x, axis=over, keepdims=keep_dims)
+    if dtypes.is_inexact(dtype):
         return xp.mean(x, axis=over, keepdims=keep_dims)
-    total = xp.sum(x, axis=over, keepdims=keep_dims)
-    n = xp.full_like(total, max(xp.count(x, over), 1))
-    return xp.integer_floor_divide(xp.subtract(total, xp.fmod(total, n)), n)
+    wide = xp.astype(x, dtypes.uint64 if dtype == dtypes.uint64 else dtypes.int64)
+    total = xp.sum(wide, axis=over, keepdims=keep_dims)
+    n = xp.full_like(total, max(count, 1))
+    return xp.astype(xp.integer_floor_divide(xp.subtract(total, xp.fmod(total, n)), n), dtype)
 
 
 @rule("EuclideanNorm", known=("axes",))
 def euclidean_norm(xp: Backend, x: Array, axes: np.ndarray, *, keep_dims: bool = False) -> Array:
+    """Of integers the sum overflows as they do."""
     over = axes_of(xp, x, axes)
-    size = xp.abs(x)
-    total = xp.sqrt(xp.sum(xp.multiply(size, size), axis=over, keepdims=keep_dims) if over else xp.multiply(size, size))
-    return xp.astype(total, xp.dtype_of(x))
+    dtype, size = xp.dtype_of(x), xp.abs(x)
+    total = xp.multiply(size, size)
+    total = xp.sum(total, axis=over, keepdims=keep_dims) if over else total
+    total = xp.astype(total, dtypes.float64) if dtypes.is_integer(dtype) else total
+    return xp.astype(xp.sqrt(total), dtype)
 
 
 @rule("ArgMax", known=("axis",))

@@ -3,6 +3,8 @@ same way back."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -151,10 +153,27 @@ def _resized(xp: Backend, x: Array, taps: Sequence[Taps], dtype: np.dtype = dtyp
 
 
 def _returned(xp: Backend, d: Array, taps: Sequence[Taps], shape: Sequence[int], dtype: np.dtype) -> Array:
-    d = xp.astype(d, dtype if dtype.itemsize > 4 else dtypes.float32)
+    d = xp.astype(d, dtypes.float32)
+    if dtype.itemsize > 4:
+        return _returned_in_double(xp, d, taps, shape)
     for axis, along, n in zip((1, 2), taps, shape, strict=True):
         d = spread(xp, d, axis, along, n)
     return xp.astype(d, dtype)
+
+
+def _returned_in_double(xp: Backend, d: Array, taps: Sequence[Taps], shape: Sequence[int]) -> Array:
+    """What is added up are products of float32."""
+    parts = []
+    for pair in itertools.product(*(zip(places.T, weights.T, strict=True) for places, weights in taps)):
+        part = d
+        for axis, (_, weights) in zip((1, 2), pair, strict=True):
+            column = weights.reshape([-1 if a == axis else 1 for a in range(4)])
+            part = xp.multiply(part, xp.asarray(np.ascontiguousarray(column)))
+        part = xp.astype(part, dtypes.float64)
+        for axis, (places, weights), n in zip((1, 2), pair, shape, strict=True):
+            part = spread(xp, part, axis, (places[:, None], np.ones_like(weights)[:, None]), n)
+        parts.append(part)
+    return functools.reduce(xp.add, parts)
 
 
 _LINEAR = {"ResizeBilinear": linear, "ResizeBicubic": cubic}

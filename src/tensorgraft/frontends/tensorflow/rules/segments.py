@@ -10,6 +10,7 @@ import numpy as np
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.by_tensorflow import FailedCheckError
+from tensorgraft.frontends.tensorflow.rules.elementwise import div
 from tensorgraft.frontends.tensorflow.rules.hosted import on_host
 from tensorgraft.frontends.tensorflow.rules.indexing import gather, scattered
 from tensorgraft.hub import dtypes
@@ -48,7 +49,7 @@ def _divided(xp: Backend, total: Array, counts: Array) -> Array:
     counts = xp.maximum(counts, xp.ones_like(counts))
     counts = xp.astype(counts, xp.dtype_of(total))
     if dtypes.is_integer(xp.dtype_of(total)):
-        return xp.integer_floor_divide(total, _behind(xp, counts, total))
+        return div(xp, total, _behind(xp, counts, total))  # toward zero
     return xp.divide(total, _behind(xp, counts, total))
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
+from tensorgraft.frontends.tensorflow.rules.elementwise import div
 from tensorgraft.frontends.tensorflow.rules.hosted import on_host
 from tensorgraft.frontends.tensorflow.rules.indexing import gather_nd, scattered
 from tensorgraft.frontends.tensorflow.rules.segments import total_of
@@ -52,15 +54,16 @@ def sparse_dense_add(xp: Backend, indices: Array, values: Array, shape: np.ndarr
     return scattered(xp, b, indices, values, "add")
 
 
-def _with_dense(name: str) -> Any:
+def _with_dense(fn: Callable[[Backend, Array, Array], Array]) -> Any:
     def apply(xp: Backend, indices: Array, values: Array, shape: np.ndarray, b: Array) -> Array:
-        return getattr(xp, name)(values, gather_nd(xp, xp.broadcast_to(b, ints(shape)), indices))
+        return fn(xp, values, gather_nd(xp, xp.broadcast_to(b, ints(shape)), indices))
 
     return apply
 
 
-for _name, _method in (("Add", "add"), ("Mul", "multiply"), ("Div", "divide")):
-    rule(f"SparseDenseCwise{_name}", known=("shape",))(_with_dense(_method))
+rule("SparseDenseCwiseAdd", known=("shape",))(_with_dense(lambda xp, x, y: xp.add(x, y)))
+rule("SparseDenseCwiseMul", known=("shape",))(_with_dense(lambda xp, x, y: xp.multiply(x, y)))
+rule("SparseDenseCwiseDiv", known=("shape",))(_with_dense(div))
 
 
 def _reduced(

@@ -44,6 +44,86 @@ for _name, _fn in FUNCTIONS.items():
     rule(_name)(_in_double(_fn))
 
 
+# ---- at the ends of what they are defined for, where libraries differ ------------------------------------------------
+
+
+def _chosen(xp: Backend, y: Array, *cases: tuple[Array, float | Array]) -> Array:
+    """The value of the first case that holds, otherwise `y`."""
+    for condition, value in reversed(cases):
+        y = xp.where(condition, xp.full_like(y, value) if isinstance(value, float | int) else value, y)
+    return y
+
+
+def _is_pole(xp: Backend, x: Array) -> Array:
+    return xp.logical_and(xp.less_equal(x, 0), xp.equal(x, xp.floor(x)))
+
+
+@rule("Erfinv")
+def erf_inv(xp: Backend, x: Array) -> Array:
+    return _chosen(xp, xp.erf_inv(x), (xp.equal(x, 0), 0))  # not -0
+
+
+@rule("Digamma")
+def digamma(xp: Backend, x: Array) -> Array:
+    return _chosen(xp, xp.digamma(x), (_is_pole(xp, x), math.nan))
+
+
+@rule("Zeta")
+def zeta(xp: Backend, s: Array, q: Array) -> Array:
+    """At a pole infinity has a sign only where the terms cannot have another one; left of it powers have to be whole."""
+    pole, whole = _is_pole(xp, q), xp.equal(s, xp.floor(s))
+    even = xp.equal(xp.multiply(xp.floor(xp.multiply(s, 0.5)), 2), s)
+    return _chosen(
+        xp, xp.zeta(s, q),
+        (xp.equal(s, 1), math.inf),
+        (xp.logical_not(xp.greater_equal(s, 1)), math.nan),
+        (xp.logical_and(pole, even), math.inf),
+        (pole, math.nan),
+        (xp.logical_and(xp.less_equal(q, 0), xp.logical_not(whole)), math.nan),
+        (xp.logical_and(xp.isinf(s), xp.less(q, 1)), math.inf),
+        (xp.logical_and(xp.isinf(s), xp.equal(q, 1)), 1),
+        (xp.logical_or(xp.equal(q, math.inf), xp.logical_and(xp.isinf(s), xp.greater(q, 1))), 0),
+    )  # fmt: skip
+
+
+@rule("Polygamma")
+def polygamma(xp: Backend, n: Array, x: Array) -> Array:
+    """(-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
+    dtype = xp.dtype_of(x)
+    n, x = (xp.astype(v, dtypes.float64) for v in (n, x))
+    after, half = xp.add(n, 1), xp.multiply(n, 0.5)
+    size = xp.multiply(xp.exp(xp.lgamma(after)), zeta(xp, after, x))
+    even = xp.logical_and(xp.equal(half, xp.floor(half)), xp.isfinite(n))
+    y = _chosen(
+        xp, xp.where(even, xp.negative(size), size),
+        (xp.logical_not(xp.logical_and(xp.equal(n, xp.floor(n)), xp.greater_equal(n, 0))), math.nan),
+        (xp.equal(n, 0), digamma(xp, x)),
+    )  # fmt: skip
+    return xp.astype(y, dtype)
+
+
+def _gamma_edges(xp: Backend, a: Array, x: Array) -> Array:
+    """Where the incomplete gamma function is none."""
+    return xp.logical_not(xp.logical_and(xp.greater(a, 0), xp.greater_equal(x, 0)))
+
+
+@rule("Igamma")
+def igamma(xp: Backend, a: Array, x: Array) -> Array:
+    infinite, last = xp.isinf(a), xp.isinf(x)
+    return _chosen(
+        xp, xp.igamma(a, x),
+        (xp.equal(x, 0), 0), (_gamma_edges(xp, a, x), math.nan), (infinite, 0), (last, 1),
+    )  # fmt: skip
+
+
+@rule("Igammac")
+def igammac(xp: Backend, a: Array, x: Array) -> Array:
+    infinite, last = xp.isinf(a), xp.isinf(x)
+    return _chosen(
+        xp, xp.igammac(a, x), (_gamma_edges(xp, a, x), math.nan), (last, 0), (infinite, 1), (xp.equal(x, 0), 1)
+    )
+
+
 @rule("Betainc")
 def betainc(xp: Backend, a: Array, b: Array, x: Array) -> Array:
     return xp.astype(integrals.incomplete_beta(xp, *integrals.as_doubles(xp, a, b, x)), xp.dtype_of(x))

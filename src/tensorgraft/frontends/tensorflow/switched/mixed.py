@@ -221,7 +221,7 @@ class BackendStage:
 
     def _computed(
         self, pattern: tuple[int, ...], look: Any, values: list[Any], operands: Sequence[Crossing]
-    ) -> tuple[Sequence[Any], list[int]]:
+    ) -> tuple[Sequence[Any], tuple[int, ...]]:
         """(results and what is written, which variables those are)."""
         xp = self.run.xp
         arrays = [x.array(xp) for x in operands]
@@ -239,7 +239,7 @@ class BackendStage:
                 self._asks = self._compiles = False  # values that change with every call are no constants
                 self._programs.clear()
         try:
-            return program.function.primal(xp, given), program.writes
+            return program.function.primal(xp, given), program.function.writes
         except TracedValueError as error:
             if not program.function.is_compiled:
                 raise
@@ -268,7 +268,6 @@ class StageProgram:
         ordered = FunctionGraph(graph.name, graph.nodes, [graph.inputs[i] for i in order], graph.outputs)
         captured = CapturedGraph(ordered, (*known.values(), *(names[i] for i in pattern)))
         self.function = GraphProgram(captured, names, compiled)
-        self.writes = [names.index(name) for name in self.function.written]
 
 
 def is_compiled(node: GraphNode) -> bool:

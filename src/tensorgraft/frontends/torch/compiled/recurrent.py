@@ -165,13 +165,14 @@ def _run(
     return [x.transpose(0, 1) if batch_first else x, *map(torch.stack, zip(*ends, strict=True))]
 
 
-def _kernel(name: str) -> Callable[..., Any]:
+def kernel(name: str) -> Callable[..., Any]:
+    """The operator of a cell, for every tensor of the device."""
     packet, _, overload = name.partition(".")
     op, cell = getattr(getattr(torch.ops.aten, packet), overload), CELLS[name]
     # PyTorch's own composite: the decomposition that `op.decompose` prefers, in Python, leaves dropout out
     taken_apart = functools.partial(op._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
 
-    def kernel(x: Tensor, states: Any, params: Sequence[Tensor], *options: Any) -> Any:
+    def call_layer(x: Tensor, states: Any, params: Sequence[Tensor], *options: Any) -> Any:
         if state.now.capture is None and not (options[2] and options[3]):  # dropout's numbers are the device's
             several = isinstance(states, list | tuple)
             n = 1 + (len(states) if several else 1)
@@ -187,11 +188,10 @@ def _kernel(name: str) -> Callable[..., Any]:
             return taken_apart(x, states, params, *options)
         return tuple(_run(cell, x, states if isinstance(states, list | tuple) else [states], params, *options))
 
-    return kernel
+    return call_layer
 
 
 def install() -> None:
     for name in CELLS:
-        kernel = _kernel(name)
         for key in ("AutogradPrivateUse1", "PrivateUse1"):
-            _library.impl(name, below_modes(kernel), key)
+            _library.impl(name, below_modes(kernel(name)), key)

@@ -153,8 +153,8 @@ def slot_at(index: int | None) -> Slot:
     """Raises RuntimeError, as PyTorch does for CUDA, where there is no such device."""
     table = slots()
     index = _current if index is None or index < 0 else index
-    if index == _recording.index and "backend" in vars(_recording):
-        return _recording
+    if index in _recording:
+        return _recording[index]
     if index >= len(table):  # asked for by number, whose meaning depends on how many devices come before
         _number_default()
         _number_others()
@@ -184,15 +184,17 @@ def slot_of_backend(backend: Backend) -> Slot:
     return known
 
 
-_recording = Slot(127, "a recorded program")  # the last index that PyTorch has
+_recording: dict[int, Slot] = {}  # by index: the last ones that PyTorch has, from 127 down
 
 
 def recording_slot(backend: Backend) -> Slot:
-    """The device on which modules are recorded: one that is not counted, nor found by a name."""
-    if "backend" not in vars(_recording):
-        _recording.backend = backend
-        register(backend, _recording)
-    return _recording
+    """A device on which modules are recorded: one that is not counted, nor found by a name."""
+    if backend not in _by_backend:
+        slot = Slot(127 - len(_recording), "a recorded program")
+        slot.backend = backend
+        register(backend, slot)
+        _recording[slot.index] = slot
+    return _by_backend[backend]
 
 
 def register(backend: Backend, slot: Slot) -> None:

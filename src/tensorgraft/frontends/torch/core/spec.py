@@ -7,7 +7,8 @@ returns first their new values (None: unchanged), in the order of the schema, th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 
 from tensorgraft.frontends.torch.core import state
+from tensorgraft.hub.backend import Backend
 
 Kernel = Callable[..., Any]
 
@@ -63,6 +65,8 @@ class Spec:
 
 
 SPECS: dict[str, Spec] = {}
+# Of a backend that says more than the hub's operations (readable source), kernels of its own, by the names of `SPECS`.
+OWN: weakref.WeakKeyDictionary[Backend, Mapping[str, Kernel]] = weakref.WeakKeyDictionary()
 
 
 def kernel(*names: str, **options: Any) -> Callable[[Kernel], Kernel]:

@@ -15,8 +15,10 @@ import numpy as np
 import torch
 
 from tensorgraft.anywhere import Form
+from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.nested import flatten, map_nested
 from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.spec import OWN
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of, geometry_of, numpy_dtype
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.decomposed import Replayed
@@ -55,8 +57,11 @@ def make_program(
     """(the storages' arrays, the offsets that are operands, the inputs) -> (the written storages' new arrays, then the
     results)."""
     spec = operator.spec
-    whole = xp.compiles or xp.compound or spec.uncompiled or not spec.decomposed
+    own = OWN.get(xp)
+    whole = own is not None or xp.compiles or xp.compound or spec.uncompiled or not spec.decomposed
     fn = spec.fn if whole else Replayed(spec.fn)
+    if own is not None:
+        fn = own.get(schema.short_name(operator.base or operator.op), fn)
     targets, dtype = outline.targets, outline.dtype
     geometries = [geometry_of(t) for t in tensors]
     reaches, ahead = reaches_of(geometries, forms)
@@ -208,6 +213,8 @@ def as_dtype(xp: Backend, v: Any, dtype: np.dtype) -> Array:
 def _key(xp: Backend, words: Any) -> Array:
     """The Threefry key of a draw: its seed, with its number folded in."""
     words = xp.asarray(words) if isinstance(words, np.ndarray) else words
+    if xp.shape(words) == (2,):  # it is one
+        return words
     high, low = (xp.reshape(xp.slice(words, (i,), (i + 1,), (1,)), ()) for i in (2, 3))
     return xp.fold_in(xp.slice(words, (0,), (2,), (1,)), high, low)
 

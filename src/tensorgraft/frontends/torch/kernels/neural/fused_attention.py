@@ -32,7 +32,7 @@ _TYPES: set[type] = {Tensor, torch.nn.Parameter}
 
 def install() -> None:
     for key in ("AutogradPrivateUse1", "PrivateUse1"):
-        _library.impl("scaled_dot_product_attention", _attention, key)
+        _library.impl("scaled_dot_product_attention", attention, key)
     _library.impl("_scaled_dot_product_flash_attention_for_cpu_backward", _backward, "AutogradPrivateUse1")
 
 
@@ -62,7 +62,7 @@ def spread() -> None:
     _TYPES.add(DTensor)
 
 
-def _attention(
+def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,

@@ -1,0 +1,39 @@
+"""Checks of values in the user's program: `assert`, `if ...: raise`, and what is done to numbers that are not finite. They
+are no part of what it computes, and are left out of a trace, with a note."""
+
+from __future__ import annotations
+
+import ast
+
+from tensorgraft.compiled.places import place_of
+from tensorgraft.frontends.torch.core.places import program_frame
+
+_FINITE = frozenset({"isfinite", "isnan", "isinf"})
+
+
+def checked() -> str | None:
+    """The check that is asking for a value now: its place and its line; None if something else is asking."""
+    frame = program_frame()
+    if frame is None:
+        return None
+    place = place_of(frame)
+    node = place.node
+    while node is not None and not isinstance(node, ast.stmt):
+        node = getattr(node, "parent", None)
+    is_check = isinstance(node, ast.Assert) or (
+        isinstance(node, ast.If) and not node.orelse and (_raises(node.body) or _is_about_numbers(node.test))
+    )
+    return f"{place}: `{place.text}`" if is_check else None
+
+
+def _is_about_numbers(condition: ast.expr) -> bool:
+    """It asks whether something is finite."""
+    return any(isinstance(part, ast.Attribute | ast.Name) and _called(part) in _FINITE for part in ast.walk(condition))
+
+
+def _called(part: ast.Attribute | ast.Name) -> str:
+    return part.attr if isinstance(part, ast.Attribute) else part.id
+
+
+def _raises(body: list[ast.stmt]) -> bool:
+    return isinstance(body[-1], ast.Raise) and not any(isinstance(s, ast.Assign | ast.AugAssign) for s in body[:-1])

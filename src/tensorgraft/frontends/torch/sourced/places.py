@@ -1,0 +1,86 @@
+"""What the user's program calls a result, and where: by the expression that Python is evaluating, and its statement."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+import torch
+
+from tensorgraft.compiled.places import Place
+from tensorgraft.frontends.torch.core.places import in_library
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_LAYERS = os.path.join(_TORCH, "nn", "modules") + os.sep
+
+
+class Spot(NamedTuple):
+    """A place in the user's program, and the names that it gives to what is evaluated there."""
+
+    place: str
+    names: tuple[str, ...]
+
+
+NOWHERE = Spot("", ())
+_TRACING = os.path.join(os.path.dirname(__file__), "tracing.py")  # the program's call: what is around it says nothing
+_known: dict[tuple[CodeType, int, bool], Spot] = {}
+
+
+def spot() -> Spot:
+    """That of the current call. Names are those of a call that the user's own code makes, not a layer of PyTorch."""
+    frame: FrameType | None = sys._getframe(1)
+    within = False
+    while frame is not None and in_library(frame.f_code.co_filename):
+        within = within or frame.f_code.co_filename.startswith(_LAYERS)
+        if frame.f_code.co_filename == _TRACING:
+            return NOWHERE
+        frame = frame.f_back
+    return NOWHERE if frame is None else _spot(frame, within)
+
+
+def _spot(frame: FrameType, within: bool) -> Spot:
+    about = frame.f_code, frame.f_lasti, within
+    known = _known.get(about)
+    if known is None:
+        place = Place(frame.f_code, frame.f_lasti)
+        known = _known[about] = Spot(str(place), () if within else _names(place.node))
+    return known
+
+
+def spot_of_call() -> Spot:
+    """That of a call of a module."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and in_library(frame.f_code.co_filename):
+        if frame.f_code.co_filename == _TRACING:
+            return NOWHERE
+        frame = frame.f_back
+    return NOWHERE if frame is None else _spot(frame, False)
+
+
+def _names(node: ast.AST | None) -> tuple[str, ...]:
+    """The targets of the assignment whose whole right side the expression is."""
+    if node is None:
+        return ()
+    parent = getattr(node, "parent", None)
+    if isinstance(node, ast.AugAssign):
+        targets: list[ast.expr] = [node.target]
+    elif isinstance(parent, ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and parent.value is node:
+        targets = [parent.target]
+    elif isinstance(parent, ast.Assign) and parent.value is node:
+        targets = parent.targets[:1]
+    else:
+        return ()
+    (target,) = targets
+    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+    return tuple(_name(part) for part in parts)
+
+
+def _name(target: ast.expr) -> str:
+    if isinstance(target, ast.Name):
+        return target.id
+    if isinstance(target, ast.Attribute):
+        return target.attr
+    return ""

@@ -1,0 +1,1 @@
+"""Programs as readable source of another framework (`tg.source`)."""

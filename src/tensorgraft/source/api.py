@@ -1,0 +1,156 @@
+"""`tg.source`: a program as readable source of another framework."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.source import checking, text
+from tensorgraft.source.checking import Row
+from tensorgraft.source.expanding import expand
+from tensorgraft.source.framewise import simplify
+from tensorgraft.source.functions import functions_of
+from tensorgraft.source.program import Group, Program, trace_at_sizes
+from tensorgraft.source.styles import style_of
+from tensorgraft.source.targets import Target
+from tensorgraft.source.targets import target as target_of
+from tensorgraft.source.tidying import tidy
+from tensorgraft.source.trace import Trace
+from tensorgraft.source.weights import replace_file, write_weights
+
+
+@dataclass
+class Report:
+    """How good a file is: which sizes it takes, and how far it is from the program. `print(report)` is a table."""
+
+    program: str
+    onto: str
+    lines: int
+    functions: int
+    groups: list[Group]
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return all(row.ok for row in self.rows)
+
+    def __str__(self) -> str:
+        lines = [f"{self.program} in {self.onto}: {self.lines} lines, {self.functions} functions"]
+        for g in self.groups:
+            said = "any" if g.tried else f"{g.size} only ({g.reason})"
+            lines.append(f"  size {g.size} ({g.title}): {said}")
+        for row in self.rows:
+            verdict = "equal" if row.ok else f"DIFFERS: {row.detail}"
+            lines.append(
+                f"  {row.what:<10} {row.sizes:<28} {row.arrays:>4} arrays  {row.error:.1e} (limit {row.limit:.0e})"
+                f"  {verdict}"
+            )
+        lines += [f"  note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+@dataclass
+class Source:
+    """A program, written down: `text` is the file, `weights` are its arrays by the names that they have in the source
+    program, `report` says how good it is."""
+
+    text: str
+    weights: dict[str, np.ndarray]
+    report: Report
+    function: str
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `path` (`model.py`), and beside it the weights (`model.safetensors`)."""
+        path = os.fspath(path)
+        root, _ = os.path.splitext(path)
+        if self.weights:
+            write_weights(self.weights, f"{root}.safetensors")
+        replace_file(path, self.text.encode())
+
+
+def source(
+    program: Any,
+    *args: Any,
+    onto: str,
+    style: str | None = None,
+    dynamic: bool = True,
+    check: bool = True,
+    **kwargs: Any,
+) -> Source:
+    """A program of one framework as readable source of another, which needs neither tensorgraft nor the first one.
+
+    Args:
+        program: a `torch.nn.Module` (in the mode it is in, training or evaluation); a function of JAX, a model of
+            Equinox, Flax (linen or nnx) or Haiku's `apply`.
+        *args, **kwargs: an example of what it is called with.
+        onto: "jax", "torch", "tensorflow", "numpy" or "array_api".
+        style: how parameters are held; None is the plainest way of the target.
+        dynamic: look for sizes of the arguments that may be others (batches, lengths).
+        check: run the file, in a process without the source framework, at the example's sizes and at others, and compare
+            results and gradients with the program's.
+
+    Returns: a `Source` with `text`, `weights`, `report` and `save("model.py")`.
+
+    Raises:
+        TypeError: for programs that are not known here.
+        ValueError: for targets and styles that are not known.
+        CannotBeSaidError: where the target has no words for what the program does, with the place in the program.
+    """
+    target = target_of(onto)
+    form = style_of(style, target)
+    read = _program(program)
+
+    def prepare(trace: Trace) -> None:
+        expand(trace, target)
+        simplify(trace)
+
+    sized = trace_at_sizes(read, args, kwargs, dynamic, prepare)
+    trace = sized.trace
+    tidy(trace)
+    stateful, random = bool(trace.written), trace.key is not None
+    form.prepare(trace)
+    functions = functions_of(trace, sized.count, form.modules(), text.names_of(target))
+    header = f"{trace.name}: {read.origin}, written for {target.title} by tensorgraft."
+    formed = form(target, trace, functions)
+    written = text.write(trace, functions, formed, header)
+    report = Report(trace.name, onto, written.count("\n"), len(formed.written(functions)), sized.groups)
+    result = Source(written, trace.weights, report, functions[-1].name)
+    if check:
+        examples = [("as the example", args, kwargs)]
+        for g, group in enumerate(sized.groups):
+            if group.tried:
+                size = group.tried[-1] + 1 if group.title == "batch" else group.tried[0]
+                examples.append((f"{group.title} of {size}", *sized.arguments({g: size})))
+        report.rows = _compared(result, target, read, examples, stateful, not random)
+    return result
+
+
+def _compared(
+    result: Source,
+    target: Target,
+    program: Program,
+    examples: list[tuple[str, tuple[Any, ...], dict[str, Any]]],
+    stateful: bool,
+    values: bool,
+) -> list[Row]:
+    return checking.check(result.text, result.weights, result.function, target, program, examples, stateful, values)
+
+
+def _program(program: Any) -> Program:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(program, torch.nn.Module):
+        from tensorgraft.frontends.torch.sourced.program import ModuleProgram
+
+        return ModuleProgram(program)
+    if "jax" in sys.modules and callable(program):
+        from tensorgraft.frontends.jax.sourced.program import FunctionProgram
+
+        return FunctionProgram(program)
+    raise TypeError(
+        f"tg.source takes a torch.nn.Module, or a function or model of JAX, not a {type(program).__qualname__}"
+    )

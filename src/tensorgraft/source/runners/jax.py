@@ -1,0 +1,68 @@
+"""Runs a generated JAX file: python -I jax.py model.py model.safetensors FUNCTION JOB."""
+
+import importlib.util
+import sys
+
+sys.modules["torch"] = sys.modules["tensorgraft"] = sys.modules["tensorflow"] = None  # type: ignore[assignment]
+import glob
+import os
+
+import jax
+import numpy as np
+
+jax.config.update("jax_platforms", "cpu")
+
+
+def main() -> None:
+    source, weights, function, job = sys.argv[1:]
+    wide = os.path.exists(os.path.join(job, "wide"))
+    jax.config.update("jax_enable_x64", wide)
+    import jax.numpy as jnp
+
+    spec = importlib.util.spec_from_file_location("model", source)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    state = ()
+    if hasattr(module, "load_weights"):
+        state = module.load_weights(weights)
+        state = state if isinstance(state, tuple) else (state,)
+    run = jax.jit(getattr(module, function))
+    for path in sorted(glob.glob(os.path.join(job, "inputs_*.npz"))):
+        data = np.load(path)
+        arrays = [jnp.asarray(data[f"a{i}"]) for i in range(sum(k[0] == "a" for k in data))]
+
+        def leaves(*state):
+            return {k: x for k, x in flat(run(*state, *arrays)).items() if hasattr(x, "dtype")}
+
+        found = {f"o:{k}": widened(x) for k, x in leaves(*state).items()}
+        if state and "gradients" in data:
+
+            def objective(params):
+                total = 0.0
+                for name, x in leaves(params, *state[1:]).items():
+                    if jnp.issubdtype(x.dtype, jnp.inexact) and not (buffers and name.startswith("1.")):
+                        weight = np.cos(np.arange(x.size) * 0.7 + 0.3).reshape(x.shape)
+                        total = total + jnp.sum(jnp.real(x).astype(jnp.float32) * weight)
+                return total
+
+            buffers = "buffers" in data
+            gradients = jax.grad(objective, allow_int=True)(state[0])
+            found |= {f"g:{k}": widened(v) for k, v in module.flat(gradients).items() if v.dtype != jax.dtypes.float0}
+        np.savez(path.replace("inputs_", "outputs_"), **found)
+
+
+def flat(tree, prefix=""):
+    """The leaves of tuples, lists and dictionaries by their places, None left out."""
+    if isinstance(tree, dict):
+        return {k: v for name, child in tree.items() for k, v in flat(child, f"{prefix}{name}.").items()}
+    if isinstance(tree, list | tuple):
+        return {k: v for i, child in enumerate(tree) for k, v in flat(child, f"{prefix}{i}.").items()}
+    return {} if tree is None else {prefix[:-1] or "result": tree}
+
+
+def widened(x):
+    x = np.asarray(x)
+    return x if x.dtype.isbuiltin == 1 else x.astype(np.float32)
+
+
+main()

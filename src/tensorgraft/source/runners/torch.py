@@ -1,0 +1,60 @@
+"""Runs a generated PyTorch file: python -I torch.py model.py model.safetensors NAME JOB."""
+
+import importlib.util
+import os
+import sys
+
+sys.modules["jax"] = sys.modules["tensorgraft"] = sys.modules["tensorflow"] = None  # type: ignore[assignment]
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # tensorgraft's own device
+import glob
+
+import numpy as np
+import torch
+
+
+def main() -> None:
+    source, weights, name, job = sys.argv[1:]
+    spec = importlib.util.spec_from_file_location("model", source)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for path in sorted(glob.glob(os.path.join(job, "inputs_*.npz"))):
+        data = np.load(path)
+        arrays = [torch.from_numpy(data[f"a{i}"]) for i in range(sum(k[0] == "a" for k in data))]
+        program = getattr(module, name)
+        if hasattr(module, "load_weights"):
+            program = module.load_weights(weights)  # as it is before its buffers are written
+        elif isinstance(program, type):
+            program = program().eval()
+        out = {k: x for k, x in flat(program(*arrays)).items() if isinstance(x, torch.Tensor)}
+        prefix = "o:0." if "buffers" in data else "o:"
+        found = {f"{prefix}{k}": widened(x) for k, x in out.items()}
+        if "buffers" in data:
+            found |= {f"o:1.{k}": widened(b) for k, b in program.named_buffers(remove_duplicate=False)}
+        if "gradients" in data and isinstance(program, torch.nn.Module):
+            smooth = [x for x in out.values() if x.requires_grad]
+            if smooth:
+                sum((x.real.float() * cosines(x)).sum() for x in smooth).backward()
+            for k, p in program.named_parameters(remove_duplicate=False):
+                found[f"g:{k}"] = widened(torch.zeros_like(p) if p.grad is None else p.grad)
+        np.savez(path.replace("inputs_", "outputs_"), **found)
+
+
+def cosines(x):
+    return torch.from_numpy(np.cos(np.arange(x.numel()) * 0.7 + 0.3).reshape(x.shape)).float()
+
+
+def flat(tree, prefix=""):
+    """The leaves of tuples, lists and dictionaries by their places, None left out."""
+    if isinstance(tree, dict):
+        return {k: v for name, child in tree.items() for k, v in flat(child, f"{prefix}{name}.").items()}
+    if isinstance(tree, list | tuple):
+        return {k: v for i, child in enumerate(tree) for k, v in flat(child, f"{prefix}{i}.").items()}
+    return {} if tree is None else {prefix[:-1] or "result": tree}
+
+
+def widened(x):
+    x = x.detach().resolve_conj().resolve_neg()
+    return (x.float() if x.dtype == torch.bfloat16 else x).numpy()
+
+
+main()

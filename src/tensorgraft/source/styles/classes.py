@@ -1,0 +1,325 @@
+"""Classes of modules: what styles of classes have in common.
+
+A class has what its module has: parameters, modules, lists of them, under the names that they have in the source, so
+that the names of a checkpoint are theirs. What is in a class is a tree of `Node`s.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tensorgraft.source.expressions import fill, literal, name, text
+from tensorgraft.source.functions import Function, Invoke, Path, Repeat, Static
+from tensorgraft.source.styles import Definition, Style
+from tensorgraft.source.styles.modules import Multiple
+from tensorgraft.source.targets import Target
+from tensorgraft.source.trace import Step, Trace, Var
+from tensorgraft.source.writing import CannotBeSaidError
+
+if TYPE_CHECKING:
+    from tensorgraft.source.writing import FunctionWriter
+
+Scope = dict[str, ast.expr]  # what arguments of a constructor are written as
+
+
+@dataclass
+class Node:
+    """A parameter, a module that is called, or what holds others."""
+
+    path: Path
+    children: dict[str, Node] = field(default_factory=dict)
+    invoke: Invoke | None = None
+    parameter: Var | None = None
+
+    @property
+    def is_list(self) -> bool:
+        return bool(self.children) and all(k.isdigit() for k in self.children)
+
+    @property
+    def is_holder(self) -> bool:
+        return self.invoke is None and self.parameter is None and not self.is_list
+
+
+class Classes(Style):
+    base = "nn.Module"
+    method = "forward"
+    first_line = "super().__init__()"  # of a constructor; "" for none
+    missing = "None"  # in the place of a module of a list that is not used
+    holder = "nn.Module()"  # an object that holds others
+
+    def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
+        super().__init__(target, trace, functions)
+        self.taken |= {"self"}
+        self.functions = functions
+        self.told: dict[Function, set[str]] = {f: set() for f in functions}  # what methods ask of constructors
+        self.trees = {f: _tree(f) for f in functions}
+        self.order = {p: i for i, p in enumerate([*trace.parameters, *trace.buffers, *trace.containers])}
+        self.check_paths()
+
+    def check_paths(self) -> None:
+        homes: dict[tuple[str, ...], Function] = {}
+        for f in self.functions:
+            for path in f.paths if f.is_module else ():
+                other = homes.setdefault(path, f)
+                if other is not f and not (f.layer and other.layer):
+                    raise CannotBeSaidError(
+                        f"{f.kind} ({f.place}): the module {'.'.join(path)} is called in two ways that one method cannot"
+                        " say; a style of functions can"
+                    )
+
+    # ---- what the writer of a function asks ------------------------------------------------------------------------------
+
+    def written(self, functions: list[Function]) -> list[Function]:
+        return [f for f in functions if f.layer is None]
+
+    def parameter(self, writer: FunctionWriter, v: Var) -> ast.expr:
+        return self.at(writer.function.parameters[v])
+
+    def at(self, path: Iterable[str], root: str = "self") -> ast.expr:
+        node: ast.expr = ast.Name(root)
+        for part in path:
+            node = ast.Subscript(node, ast.Constant(int(part))) if part.isdigit() else ast.Attribute(node, part)
+        return node
+
+    def callee(self, writer: FunctionWriter, call: Invoke) -> tuple[ast.expr, list[ast.expr]]:
+        if not call.function.is_module or call.path is None:
+            return ast.Name(call.function.name), []
+        return self.at(call.path), []
+
+    def row(self, writer: FunctionWriter, row: Repeat) -> tuple[tuple[ast.expr, ast.expr], ast.expr, list[ast.expr]]:
+        whole = self.at(row.path)
+        stop = row.first + len(row.invokes)
+        node = self.trees[writer.function]
+        for part in row.path:
+            node = node.children[part]
+        if row.first or stop != 1 + max(map(int, node.children)):
+            whole = ast.Subscript(whole, ast.Slice(literal(row.first) if row.first else None, literal(stop)))
+        last = row.path[-1] if row.path else "blocks"
+        title = last[:-1] if last.endswith("s") and len(last) > 2 else "block"
+        each = ast.Name(writer.fresh(title, "block", "layer", f"{title}_"))
+        return (each, whole), each, []
+
+    def static(self, writer: FunctionWriter, value: Static) -> ast.expr:
+        if value.name in writer.function.config:
+            self.told[writer.function].add(value.name)
+            return ast.Attribute(ast.Name("self"), value.name)
+        return ast.Name(value.name)
+
+    def stateful_result(self, trace: Trace) -> Any:
+        return trace.result
+
+    # ---- constructors --------------------------------------------------------------------------------------------------
+
+    def made(self, invoke: Invoke, scope: Scope | None = None) -> ast.expr:
+        """The expression that makes a module."""
+        f = invoke.function
+        values = {k: self.value(v, scope) for k, v in invoke.config.items()}
+        if f.layer is None:
+            positional = [values[k] for k in f.config] if len(f.config) == 1 else []
+            keywords = [] if positional else [ast.keyword(k, values[k]) for k in f.config]
+            return ast.Call(ast.Name(f.name), [*positional, *self.given(f)], keywords)
+        if not f.layer.callee:
+            return self.sequence([self.element(n, values) for n in _filled(self.trees[f])])
+        args = [values[k] for k in values if k.isdigit()]
+        keywords = [
+            ast.keyword(k, v) for k, v in values.items()
+            if not k.isdigit() and (k not in f.layer.defaults or text(v) != text(self.value(f.layer.defaults[k], None)))
+        ]  # fmt: skip
+        return ast.Call(name(f.layer.callee), args, [*keywords, *self.layer_keywords(f)])
+
+    def given(self, f: Function) -> list[ast.expr]:
+        """What constructors of classes take beside their sizes."""
+        return []
+
+    def layer_keywords(self, f: Function) -> list[ast.keyword]:
+        return []
+
+    def sequence(self, parts: list[ast.expr]) -> ast.expr:
+        return ast.Call(name("nn.Sequential"), parts, [])
+
+    def element(self, node: Node | None, scope: Scope | None) -> ast.expr:
+        if node is None:
+            return name(self.missing)
+        if node.invoke is not None:
+            return self.made(node.invoke, scope)
+        if node.parameter is not None:
+            return self.new_parameter(node, scope)
+        if node.is_list:
+            return self.listed([self.element(n, scope) for n in _filled(node)], node)
+        return name(self.holder)
+
+    def listed(self, parts: list[ast.expr], node: Node) -> ast.expr:
+        """A list of modules or parameters."""
+        return self.plain_list(parts)
+
+    def plain_list(self, parts: list[ast.expr]) -> ast.expr:
+        texts = {text(p) for p in parts}
+        if len(parts) > 1 and len(texts) == 1:
+            return fill("[part for _ in range(n)]", part=parts[0], n=literal(len(parts)))
+        return ast.List(parts)
+
+    def new_parameter(self, node: Node, scope: Scope | None) -> ast.expr:
+        raise NotImplementedError
+
+    def value(self, x: Any, scope: Scope | None) -> ast.expr:
+        if isinstance(x, Static):
+            return scope[x.name] if scope is not None else ast.Name(x.name)
+        if isinstance(x, Multiple):
+            return fill("times * size", times=literal(x.times), size=self.value(x.size, scope))
+        if isinstance(x, tuple):
+            if len(x) and all(text(self.value(e, scope)) == text(self.value(x[0], scope)) for e in x):
+                return self.value(x[0], scope)
+            return ast.Tuple([self.value(e, scope) for e in x])
+        return literal(x)
+
+    def shape(self, node: Node, scope: Scope | None) -> list[ast.expr]:
+        f = self.current
+        v = node.parameter
+        assert v is not None
+        return [self.value(d, scope) for d in f.shapes.get(node.path, v.shape)]
+
+    # ---- text ------------------------------------------------------------------------------------------------------------
+
+    def definition(self, f: Function, d: Definition) -> str:
+        if not f.is_module:
+            returns = f" -> {d.returns}" if d.returns else ""
+            head = f"def {f.name}({', '.join(d.arguments)}){returns}:"
+            return "\n".join([head, *d.docstring(), *("    " + line for line in d.body)])
+        self.current = f
+        what, _, shapes = d.doc.rpartition("\n\n")
+        if f.doc and not what:
+            what, shapes = d.doc, ""
+        lines = [f"class {f.name}({self.base}):" if self.base else f"class {f.name}:"]
+        lines += Definition([], "", what, [], False).docstring() + [""] * bool(what)
+        fields = self.fields(f)
+        if fields:
+            lines += [*fields, ""]
+        constructor = self.constructor(f, d)
+        if constructor:
+            sizes = [f"{k}: {type(v).__name__ if not isinstance(v, int) else 'int'}" for k, v in f.config.items()]
+            lines += [f"    def __init__({', '.join(['self', *sizes, *self.constructor_arguments(f)])}) -> None:"]
+            lines += ["        " + line for line in constructor] + [""]
+        returns = f" -> {d.returns}" if d.returns else ""
+        lines += [
+            *(f"    @{x}" for x in self.decorators(d)),
+            f"    def {self.method}({', '.join(['self', *d.arguments])}){returns}:",
+        ]
+        lines += Definition([], "", shapes, [], False).docstring("        ")
+        lines += ["        " + line for line in d.body]
+        return "\n".join(lines)
+
+    def constructor_arguments(self, f: Function) -> list[str]:
+        return []
+
+    def decorators(self, d: Definition) -> list[str]:
+        return []
+
+    def fields(self, f: Function) -> list[str]:
+        """Annotations in the class."""
+        return []
+
+    def constructor(self, f: Function, d: Definition) -> list[str]:
+        """The lines of `__init__`."""
+        lines = [f"self.{k} = {k}" for k in f.config if k in self.told[f]]
+        for key, node in self.ordered(f, self.trees[f]):
+            lines += self.declared(ast.Attribute(ast.Name("self"), key), node)
+        if d.is_root:
+            lines += self.ties()
+        return [self.first_line, *lines] if lines and self.first_line else lines
+
+    def declared(self, at: ast.expr, node: Node) -> list[str]:
+        """Statements that make what is at a place."""
+        return [f"{text(at)} = {text(self.element(node, None))}", *self.later(at, node)]
+
+    def later(self, at: ast.expr, node: Node) -> list[str]:
+        """What is put into holders that are made."""
+        lines: list[str] = []
+        if node.invoke is not None or node.parameter is not None:
+            return lines
+        for key, child in node.children.items():
+            inner = ast.Subscript(at, ast.Constant(int(key))) if node.is_list else ast.Attribute(at, key)
+            lines += self.later(inner, child) if node.is_list else self.declared(inner, child)
+        return lines
+
+    def ordered(self, f: Function, tree: Node) -> Iterator[tuple[str, Node]]:
+        """As they are in the source: parameters, then modules, as these were made."""
+        prefix = ".".join(f.paths[0]) if f.paths else ""
+
+        def place(item: tuple[str, Node]) -> tuple[int, int]:
+            path = f"{prefix}.{item[0]}" if prefix else item[0]
+            return item[1].parameter is None, self.order.get(path, len(self.order))
+
+        yield from sorted(tree.children.items(), key=place)
+
+    # ---- names of checkpoints --------------------------------------------------------------------------------------------
+
+    def declares(self, path: Iterable[str], f: Function | None = None) -> bool:
+        """There is such a parameter in the classes."""
+        node = self.trees[f or self.functions[-1]]
+        parts = list(path)
+        while parts:
+            if node.invoke is not None:
+                inner = node.invoke.function
+                return (inner.layer is not None and bool(inner.layer.callee)) or self.declares(parts, inner)
+            if parts[0] not in node.children:
+                return False
+            node = node.children[parts.pop(0)]
+        return node.parameter is not None
+
+    def names(self) -> tuple[dict[str, str], dict[str, str], list[str]]:
+        """Of arrays of the checkpoint: (other names that they have too, names that they have instead, those without a
+        place)."""
+        trace = self.trace
+        ties: dict[str, str] = {}
+        instead: dict[str, str] = {}
+        unused: list[str] = []
+        for path in trace.weights:
+            others = [a for a, c in trace.aliases.items() if c == path and self.declares(a.split("."))]
+            if self.declares(path.split(".")):
+                ties.update(dict.fromkeys(others, path))
+            elif others:
+                instead[path] = others[0]
+                ties.update(dict.fromkeys(others[1:], others[0]))
+            else:
+                unused.append(path)
+        return ties, instead, unused
+
+    def ties(self) -> list[str]:
+        return [f"{text(self.at(a.split('.')))} = {text(self.at(c.split('.')))}" for a, c in self.names()[0].items()]
+
+
+def _tree(f: Function) -> Node:
+    root = Node(())
+
+    def at(path: Path) -> tuple[Node, bool]:
+        node = root
+        for i, part in enumerate(path):
+            if node.invoke is not None:
+                return node, False
+            node = node.children.setdefault(part, Node(path[: i + 1]))
+        return node, True
+
+    for call in f.calls:
+        for invoke in call.invokes if isinstance(call, Repeat) else [call]:
+            if isinstance(invoke, Invoke) and invoke.function.is_module and invoke.path is not None:
+                if not invoke.path:
+                    raise CannotBeSaidError(f"{f.kind} ({f.place}): a module calls itself")
+                node, whole = at(invoke.path)
+                if whole and node.invoke is None:
+                    node.invoke = invoke
+    for v, path in f.parameters.items():
+        node, whole = at(path)
+        if whole:
+            node.parameter = v
+    return root
+
+
+def _filled(node: Node) -> list[Node | None]:
+    last = max(map(int, node.children))
+    return [node.children.get(str(i)) for i in range(last + 1)]
+
+
+__all__ = ["Classes", "Node", "Step"]

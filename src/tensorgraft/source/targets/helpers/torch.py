@@ -1,0 +1,343 @@
+"""Functions of generated PyTorch files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+# ---- elementwise -----------------------------------------------------------------------------------------------------
+
+
+def sign(x: torch.Tensor) -> torch.Tensor:
+    """The sign, NaN of NaN (of which torch.sign has 0)."""
+    return torch.where(torch.isnan(x), x, torch.sign(x))
+
+
+def cbrt(x: torch.Tensor) -> torch.Tensor:
+    """The real cube root; one of Newton's steps makes it exact."""
+    root = x.abs() ** (1 / 3)
+    inside = (root > 0) & torch.isfinite(root)
+    safe = torch.where(inside, root, 1)
+    root = torch.where(inside, safe + (x.abs() / (safe * safe) - safe) / 3, root)
+    return torch.copysign(root, x)
+
+
+# ---- updates, sorting ------------------------------------------------------------------------------------------------
+
+
+def updated(x: torch.Tensor, index: Any, value: torch.Tensor) -> torch.Tensor:
+    """A copy of `x` with `value` at `index`."""
+    out = x.clone()
+    out[index] = value
+    return out
+
+
+def added(x: torch.Tensor, index: Sequence[torch.Tensor | None], value: torch.Tensor) -> torch.Tensor:
+    """A copy of `x` into which `value` is added at `index`, each time that a place occurs."""
+    return torch.ops.aten.index_put(x, index, value, True)
+
+
+def scatter_reduce(
+    x: torch.Tensor, indices: Sequence[torch.Tensor], updates: torch.Tensor, reduce: str
+) -> torch.Tensor:
+    """`x` into whose `indices` updates are added, multiplied, ...: each time that a place occurs."""
+    if x.dtype == torch.bool:
+        of_bool = {"sum": "amax", "prod": "amin"}.get(reduce, reduce)
+        return scatter_reduce(x.byte(), indices, updates.byte(), of_bool).bool()
+    if x.dtype in (torch.float16, torch.bfloat16):
+        return scatter_reduce(x.float(), indices, updates.float(), reduce).to(x.dtype)
+    if not indices:
+        combine = {"sum": torch.add, "prod": torch.mul, "amin": torch.minimum, "amax": torch.maximum}
+        return combine[reduce](x, updates) if reduce in combine else updates.expand(x.shape)
+    indices = torch.broadcast_tensors(*indices)
+    k = len(indices)
+    rows = indices[0]
+    for i, n in zip(indices[1:], x.shape[1:], strict=False):
+        rows = rows * n + i
+    updates = updates.expand((*rows.shape, *x.shape[k:])).reshape(rows.numel(), -1)
+    flat = x.reshape(-1, *x.shape[k:]).flatten(1) if x.ndim > k else x.reshape(-1, 1)
+    updates = updates.reshape(rows.numel(), flat.shape[1])
+    at = rows.reshape(-1, 1).expand(updates.shape)
+    return flat.scatter_reduce(0, at, updates, reduce).reshape(x.shape)
+
+
+def places(start: torch.Tensor | int, size: int, n: int) -> torch.Tensor:
+    """The positions of a window on an axis of n, moved so that it fits."""
+    start = torch.as_tensor(start).long().clamp(0, n - size)
+    return start + torch.arange(size, device=start.device)
+
+
+def dynamic_slice(x: torch.Tensor, start: Sequence[torch.Tensor], sizes: Sequence[int]) -> torch.Tensor:
+    for axis, (at, size) in enumerate(zip(start, sizes, strict=True)):
+        x = x.index_select(axis, places(at, size, x.shape[axis]))
+    return x
+
+
+def dynamic_update_slice(x: torch.Tensor, update: torch.Tensor, start: Sequence[torch.Tensor]) -> torch.Tensor:
+    if not x.ndim:
+        return update
+    index = [places(at, m, n) for at, m, n in zip(start, update.shape, x.shape, strict=True)]
+    return x.index_put(torch.meshgrid(*index, indexing="ij"), update)
+
+
+def pad(x: torch.Tensor, value: Any, config: Sequence[tuple[int, int, int]]) -> torch.Tensor:
+    """Each axis by (low, high, between two elements); negative numbers cut off."""
+    apart = [n + max(n - 1, 0) * gap for n, (_, _, gap) in zip(x.shape, config, strict=True)]
+    wide = [max(low, 0) + n + max(high, 0) for n, (low, high, _) in zip(apart, config, strict=True)]
+    out = torch.as_tensor(value, dtype=x.dtype, device=x.device).expand(wide).clone()
+    inner = zip(apart, config, strict=True)
+    out[tuple(slice(max(low, 0), max(low, 0) + n, gap + 1) for n, (low, _, gap) in inner)] = x
+    return out[tuple(slice(max(-low, 0), n + min(high, 0)) for n, (low, high, _) in zip(wide, config, strict=True))]
+
+
+def sort(operands: Sequence[torch.Tensor], dim: int, num_keys: int) -> tuple[torch.Tensor, ...]:
+    """Tensors ordered together, by the first of them."""
+    order = torch.argsort(operands[num_keys - 1], dim=dim, stable=True)
+    for key in reversed(operands[: num_keys - 1]):
+        order = order.gather(dim, torch.argsort(key.gather(dim, order), dim=dim, stable=True))
+    return tuple(x.gather(dim, order) for x in operands)
+
+
+def top_k(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
+    """As torch.topk; of equal values the first ones."""
+    values, order = torch.sort(x, dim=dim, descending=largest, stable=True)
+    return values.narrow(dim, 0, k), order.narrow(dim, 0, k)
+
+
+# ---- matrices --------------------------------------------------------------------------------------------------------
+
+
+def lu(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(L and U in one matrix, which row was swapped in each step, the order of the rows)."""
+    factors, pivots = torch.linalg.lu_factor(x)
+    rows, _, _ = torch.lu_unpack(factors.detach(), pivots, unpack_data=False)
+    return factors, pivots - 1, (rows != 0).byte().argmax(-2).int()
+
+
+# ---- windows ---------------------------------------------------------------------------------------------------------
+
+
+def convolution(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    groups: int = 1,
+    batch_groups: int = 1,
+) -> torch.Tensor:
+    """x (N, C, spatial...) with weight (O, C / groups, spatial...), by one product of all windows."""
+    n, dtype = len(strides), x.dtype
+    wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    gaps = [d - 1 for d in lhs_dilation or [1] * n]
+    x = pad(x.to(wide), 0, [(0, 0, 0), (0, 0, 0), *((*p, g) for p, g in zip(padding, gaps, strict=True))])
+    if batch_groups > 1:  # groups of the batch are groups of channels
+        x = x.unflatten(0, (batch_groups, -1)).movedim(0, 1).flatten(1, 2)
+        groups = batch_groups
+    x = windows(x, 2, weight.shape[2:], strides, rhs_dilation or [1] * n)
+    out = x.shape[2 : n + 2]
+    x = x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
+    weight = weight.to(wide).reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
+    x = x.movedim(2, 2 + n).flatten(2 + n).flatten(2, 1 + n) if n else x.unsqueeze(2)
+    y = torch.einsum("ngpk,gok->ngop", x, weight.flatten(2))
+    return y.reshape(y.shape[0], y.shape[1] * y.shape[2], *out).to(dtype)
+
+
+def windows(
+    x: torch.Tensor, first: int, sizes: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
+) -> torch.Tensor:
+    """What windows over the axes from `first` see: (..., places..., window...)."""
+    for axis, (k, stride, d) in enumerate(zip(sizes, strides, dilation, strict=True), first):
+        if d * (k - 1) + 1 > x.shape[axis]:  # none fits
+            x = x.narrow(axis, 0, 0).unsqueeze(-1).expand(*[-1] * x.ndim, k)
+        else:
+            x = x.unfold(axis, d * (k - 1) + 1, stride)[..., ::d]
+    return x
+
+
+def reduce_window(
+    reduce: Callable[..., torch.Tensor],
+    x: torch.Tensor,
+    initial: Any,
+    window: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int] | None = None,
+) -> torch.Tensor:
+    """Sums, maxima or minima over windows, one size an axis."""
+    if not x.ndim:
+        return x
+    seen = windows(pad(x, initial, [(*p, 0) for p in padding]), 0, window, strides, dilation or [1] * x.ndim)
+    if not seen.numel():
+        return x.new_zeros(seen.shape[: x.ndim])
+    return reduce(seen, dim=tuple(range(-x.ndim, 0))).to(x.dtype)
+
+
+# ---- control flow ----------------------------------------------------------------------------------------------------
+
+
+def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> Any:
+    while condition(state):
+        state = body(state)
+    return state
+
+
+def scan(
+    step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: tuple[Any, ...], length: int, reverse: bool = False
+) -> tuple[Any, Any]:
+    """`step(carry, x) -> (carry, y)` along the first axis; (the last carry, the stacked ys)."""
+    rows = []
+    for i in reversed(range(length)) if reverse else range(length):
+        carry, y = step(carry, tuple(x[i] for x in xs))
+        rows.append(y)
+    if reverse:
+        rows.reverse()
+    return carry, tuple(torch.stack(ys) for ys in zip(*rows, strict=True))
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def max_pool(
+    x: torch.Tensor,
+    window: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int] | None = None,
+) -> torch.Tensor:
+    """The largest in each window over the last axes of x."""
+    n = len(window)
+    least = -torch.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
+    spread = pad(x, least, [(0, 0, 0)] * (x.ndim - n) + [(*p, 0) for p in padding])
+    return windows(spread, x.ndim - n, window, stride, dilation or [1] * n).amax(dim=tuple(range(-n, 0)))
+
+
+def avg_pool(
+    x: torch.Tensor,
+    window: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    count_padding: bool = True,
+) -> torch.Tensor:
+    """The mean of each window over the last axes of x, whose padding is zeros that count or not."""
+    n, lead = len(window), [(0, 0, 0)] * (x.ndim - len(window))
+
+    def seen(values: torch.Tensor) -> torch.Tensor:
+        spread = pad(values, 0, [*lead, *((*p, 0) for p in padding)])
+        return windows(spread, x.ndim - n, window, stride, [1] * n)
+
+    over = tuple(range(-n, 0))
+    if count_padding:
+        return seen(x).mean(dim=over)
+    return seen(x).sum(dim=over) / seen(torch.ones_like(x)).sum(dim=over)
+
+
+def batch_norm_training(
+    x: torch.Tensor,
+    mean: torch.Tensor | None,
+    variance: torch.Tensor | None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """x (N, C, ...) by its own statistics, and the running mean and variance after it."""
+    momentum = momentum if mean is not None else 1.0
+    mean = x.new_zeros(x.shape[1]) if mean is None else mean.detach().clone()
+    variance = x.new_ones(x.shape[1]) if variance is None else variance.detach().clone()
+    y = F.batch_norm(x, mean, variance, weight, bias, training=True, momentum=momentum, eps=eps)
+    return y, mean, variance
+
+
+def lstm(
+    x: torch.Tensor,
+    h: torch.Tensor,
+    c: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None = None,
+    b_hh: torch.Tensor | None = None,
+    w_hr: torch.Tensor | None = None,
+    reverse: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h, the
+    last c)."""
+    rows = []
+    given = x @ w_ih.T if b_ih is None else x @ w_ih.T + b_ih
+    for row in given.flip(0) if reverse else given:
+        gates = row + h @ w_hh.T if b_hh is None else row + h @ w_hh.T + b_hh
+        i, f, g, o = gates.chunk(4, dim=-1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        h = h if w_hr is None else h @ w_hr.T
+        rows.append(h)
+    return torch.stack(rows[::-1] if reverse else rows), h, c
+
+
+def gru(
+    x: torch.Tensor,
+    h: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None = None,
+    b_hh: torch.Tensor | None = None,
+    reverse: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One layer (Cho et al. 2014): x (T, N, I), h (N, H), gates r, z, n -> (every h, the last h)."""
+    rows = []
+    given = x @ w_ih.T if b_ih is None else x @ w_ih.T + b_ih
+    for row in given.flip(0) if reverse else given:
+        r, z, n = row.chunk(3, dim=-1)
+        of_h = h @ w_hh.T if b_hh is None else h @ w_hh.T + b_hh
+        r_h, z_h, n_h = of_h.chunk(3, dim=-1)
+        z = torch.sigmoid(z + z_h)
+        n = torch.tanh(n + torch.sigmoid(r + r_h) * n_h)
+        h = (1 - z) * n + z * h
+        rows.append(h)
+    return torch.stack(rows[::-1] if reverse else rows), h
+
+
+def rnn(
+    x: torch.Tensor,
+    h: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None = None,
+    b_hh: torch.Tensor | None = None,
+    activation: str = "tanh",
+    reverse: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One layer (Elman 1990): x (T, N, I), h (N, H) -> (every h, the last h)."""
+    rows = []
+    given = x @ w_ih.T if b_ih is None else x @ w_ih.T + b_ih
+    for row in given.flip(0) if reverse else given:
+        total = row + h @ w_hh.T if b_hh is None else row + h @ w_hh.T + b_hh
+        h = torch.tanh(total) if activation == "tanh" else F.relu(total)
+        rows.append(h)
+    return torch.stack(rows[::-1] if reverse else rows), h
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """F.scaled_dot_product_attention with a mask that is causal, too."""
+    if causal:
+        seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+        mask = mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, -torch.inf)
+    shared = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=shared)
+
+
+def dropout(x: torch.Tensor, key: torch.Generator, rate: float) -> torch.Tensor:
+    """Zeros at random, the rest divided by 1 - rate."""
+    kept = torch.rand(x.shape, generator=key, device=x.device) >= rate
+    return torch.where(kept, x / (1 - rate), 0)

@@ -1,0 +1,142 @@
+"""The file: what it says of itself, imports, helpers, functions, and how weights are loaded; formatted."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+from typing import Any
+
+from tensorgraft.source import weights
+from tensorgraft.source.expressions import literal, name, text
+from tensorgraft.source.functions import Function
+from tensorgraft.source.merging import Extent
+from tensorgraft.source.styles import Definition, Style
+from tensorgraft.source.targets import Target
+from tensorgraft.source.trace import Trace, Var
+from tensorgraft.source.writing import Statement, write_function
+
+LOADING = "from safetensors.numpy import load_file, save_file"
+
+
+def write(trace: Trace, functions: list[Function], style: Style, header: str) -> str:
+    """The text of the file, formatted."""
+    target = style.target
+    used: set[str] = set()
+    bodies = [_function(f, style, trace if f is functions[-1] else None, used) for f in style.written(functions)]
+    constants = [f"{n} = {text(e)}" for n, e in style.constants.values()]
+    for _, e in style.constants.values():
+        used |= _names(e)
+    helpers = _helpers(target, used)
+    loading = style.loading(trace)
+    for part in [*bodies, *loading]:
+        used |= _names(ast.parse(part))
+    available = {
+        **target.imports,
+        "np": "import numpy as np",
+        "load_file": LOADING,
+        "save_file": LOADING,
+        **style.imports,
+    }
+    imports = dict.fromkeys(line for n, line in available.items() if n in used)
+    parts = [f'"""{header}"""', "\n".join(imports), "\n".join(constants), *helpers, *bodies, *loading]
+    return formatted("\n\n\n".join(p for p in parts if p) + "\n")
+
+
+def _function(f: Function, style: Style, trace: Trace | None, used: set[str]) -> str:
+    target = style.target
+    result: Any = None
+    if trace is not None:
+        result = trace.result
+        if trace.written:
+            result = style.stateful_result(trace)
+    statements, names = write_function(f, style, result, root=trace is not None)
+    parameters = [f"{n}: {target.array}" for n in names]
+    parameters += [f"{n}: {_type(v)}" for n, v in f.statics.items()]
+    used |= _names(name(target.array))
+    for s in statements:
+        used |= _names(s.node)
+    returns = target.array if result is None and len(f.results) == 1 else ""
+    body = [line for s in statements for line in _lines(s)]
+    return style.definition(f, Definition(parameters, returns, _doc(f, style, names), body, trace is not None))
+
+
+def _type(v: Any) -> str:
+    return "int" if isinstance(v, Extent) else type(v).__name__
+
+
+def _doc(f: Function, style: Style, names: list[str]) -> str:
+    n = len(next(iter(style.labels), ()))
+
+    def size(d: Any) -> str:
+        if d is Ellipsis:
+            return "..."
+        if not isinstance(d, Extent):
+            return str(d)
+        return style.labels.get(d.values[:n], "n")
+
+    def shape(v: Var) -> str:
+        return f"({', '.join(map(size, v.shape))}{',' * (v.ndim == 1)})"
+
+    shapes = ", ".join(f"{k}: {shape(v)}" for k, v in zip(names, f.arguments, strict=True))
+    what = f.doc.strip().rstrip(".").replace("\\", "\\\\").replace('"', "'")
+    return "\n\n".join(part for part in (what and f"{what}.", shapes) if part)
+
+
+def _lines(s: Statement) -> list[str]:
+    lines = text(s.node).split("\n")
+    if s.comment and len(lines) == 1 and len(lines[0]) + len(s.comment) < 90:
+        lines[0] += f"  # {s.comment}"
+    return lines
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def names_of(target: Target) -> set[str]:
+    """What the file may have at its top beside the functions of the program."""
+    return {*target.imports, *(vars(target.helpers) if target.helpers else ()), *weights.NAMES}
+
+
+def _helpers(target: Target, used: set[str]) -> list[str]:
+    """The source of the helpers that are named, and of those that they name, in the order of their file."""
+    if target.helpers is None:
+        return []
+    available = {n: f for n, f in vars(target.helpers).items() if inspect.isfunction(f)
+                 and f.__module__ == target.helpers.__name__}  # fmt: skip
+    sources = {n: inspect.getsource(f) for n, f in available.items()}
+    needed: set[str] = set()
+    queue = [n for n in available if n in used]
+    while queue:
+        n = queue.pop()
+        if n in needed:
+            continue
+        needed.add(n)
+        inner = _names(ast.parse(sources[n]))
+        used |= inner
+        queue += [m for m in available if m in inner]
+    return [sources[n].strip() for n in available if n in needed]
+
+
+def formatted(source: str) -> str:
+    """By ruff. Raises RuntimeError where it is not installed."""
+    try:
+        from ruff.__main__ import find_ruff_bin  # type: ignore[import-not-found]
+    except ImportError:
+        raise RuntimeError("tg.source formats what it writes by ruff: pip install ruff") from None
+    ruff = find_ruff_bin()
+    config = ["--isolated", "--line-length", "100"]
+    fix = subprocess.run(
+        [ruff, "check", *config, "--select", "E,F,I", "--ignore", "E501,E741", "--fix", "--quiet", "-"],
+        input=source, capture_output=True, text=True,
+    )  # fmt: skip
+    if not fix.stdout:
+        raise RuntimeError(f"ruff: {fix.stderr}\n{source}")
+    done = subprocess.run([ruff, "format", *config, "-"], input=fix.stdout, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"ruff: {done.stderr}")
+    return done.stdout
+
+
+__all__ = ["Var", "formatted", "literal", "write"]
