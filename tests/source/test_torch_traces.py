@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from tests.source.replay import replay, run, value
 from torch import nn
 
-
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.sourced.tracing import trace_module
 from tensorgraft.hub import registry
@@ -327,9 +326,12 @@ def test_random_numbers_come_from_a_key() -> None:
         "normal",
         "uniform",
     ]
-    for call in trace.root.calls:  # each frame is given a key of its own
-        if isinstance(call, Frame):
-            assert not call.left
+    frames = [call for call in trace.root.calls if isinstance(call, Frame)]
+    for frame in frames:  # each is given a key of its own
+        assert not frame.left
+        assert [name for name, _ in frame.arguments] == ["input", "key"]
+    assert [s.method for s in steps(frames[0])] == ["dropout"]  # which is not split where it is used once
+    assert methods(trace).count("split_key") == 4
     got, _ = replay(trace, np.ones((100, 3), np.float32))
     assert got.std() > 0.5
     assert trace_module(Noisy().eval(), (torch.ones(2, 3),)).key is not None

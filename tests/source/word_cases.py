@@ -12,7 +12,7 @@ from tensorgraft.hub import dtypes
 
 Operands = Callable[[Draw], tuple[Any, ...]]
 # Words of random numbers, of which targets draw their own; of identities
-ELSEWHERE = {"dropout", "split_key"}
+ELSEWHERE = {"dropout", "split_key", "jax_bits", "jax_uniform", "jax_normal", "jax_split", "jax_fold_in"}
 
 
 def _one(d: Draw) -> tuple[Any, ...]:
@@ -31,6 +31,11 @@ def _conv(d: Draw) -> tuple[Any, ...]:
     stride, dilation = (tuple(d.int(1, 2) for _ in range(n)) for _ in range(2))
     padding = tuple((p, d.one_of((p, 1))) for p in (d.int(0, 2) for _ in range(n)))
     return x, w, d.one_of((None, d.array(w.shape[:1]))), stride, padding, dilation, groups
+
+
+def _conv_channels_last(d: Draw) -> tuple[Any, ...]:
+    x, w, *rest = _conv(d)
+    return np.moveaxis(x, 1, -1).copy(), np.moveaxis(w, (0, 1), (-1, -2)).copy(), *rest
 
 
 def _conv_transpose(d: Draw) -> tuple[Any, ...]:
@@ -99,6 +104,17 @@ def _attend(d: Draw) -> tuple[Any, ...]:
     return q, k, d.array((2, groups, keys, width)), d.one_of(masks), d.flag(), d.one_of((None, 0.3))
 
 
+def _weighed(d: Draw) -> tuple[Any, ...]:
+    q, k, _, mask, causal, scale = _attend(d)
+    k = np.repeat(k, q.shape[1] // k.shape[1], 1)
+    return q, k, mask, causal and mask is None, scale
+
+
+def _pool_channels_last(d: Draw) -> tuple[Any, ...]:
+    x, *rest = _pool(d)
+    return d.array((d.int(1, 2), *x.shape[-len(rest[0]) :], 2)), *rest
+
+
 def _getitem(d: Draw) -> tuple[Any, ...]:
     x = d.array((d.int(3, 4), d.int(3, 4), d.int(3, 4)))
     return x, d.one_of(
@@ -153,6 +169,10 @@ CASES: dict[str, Operands] = {
     ),
     "linear": _linear,
     "conv": _conv,
+    "conv_channels_last": _conv_channels_last,
+    "max_pool_channels_last": _pool_channels_last,
+    "avg_pool_channels_last": _pool_channels_last,
+    "attention_weights": _weighed,
     "conv_transpose": _conv_transpose,
     "einsum": _einsum,
     "embedding": lambda d: (x := d.array((d.int(1, 4), 3)), d.indices(x.shape[0], d.shape(1, 2)), d.one_of((None, 0))),

@@ -142,7 +142,9 @@ def convert(
             " example_inputs() beside PROGRAM.",
         ),
     ] = None,
-    style: Annotated[str | None, typer.Option(metavar="STYLE", help="How parameters are held.", show_default=False)] = None,
+    style: Annotated[
+        str | None, typer.Option(metavar="STYLE", help="How parameters are held.", show_default=False)
+    ] = None,
     weights: Annotated[
         Path | None, typer.Option(metavar="FILE.safetensors", help="What the model is loaded with before.")
     ] = None,

@@ -98,7 +98,9 @@ def _inputs(model: Any, program: str, inputs: list[str]) -> tuple[tuple[Any, ...
     for text in inputs:
         found = _ARRAY.match(text)
         if found is None:
-            raise ValueError(f"--input {text!r}: expected a shape and perhaps a dtype, as 2x3x32x32 or ids=2x8:int64<99")
+            raise ValueError(
+                f"--input {text!r}: expected a shape and perhaps a dtype, as 2x3x32x32 or ids=2x8:int64<99"
+            )
         shape = tuple(map(int, found["shape"].split("x")))
         dtype = np.dtype(found["dtype"] or "float32")
         if dtype.kind in "iu":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import sys
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.source import checking, text
-from tensorgraft.source.checking import Row
+from tensorgraft.source.checking import Checked, Row
 from tensorgraft.source.expanding import expand
 from tensorgraft.source.framewise import simplify
 from tensorgraft.source.functions import functions_of
@@ -66,13 +67,24 @@ class Source:
     weights: dict[str, np.ndarray]
     report: Report
     function: str
+    checked: Checked | None = None
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `path` (`model.py`), and beside it the weights (`model.safetensors`)."""
+    def save(self, path: str | os.PathLike[str], check: bool = False) -> None:
+        """Write `path` (`model.py`), and beside it the weights (`model.safetensors`); with `check` a test, too
+        (`test_model.py`, `model_check.npz`). Raises ValueError where the source was not checked."""
         path = os.fspath(path)
         root, _ = os.path.splitext(path)
+        folder, title = os.path.split(root)
+        if check and self.checked is None:
+            raise ValueError("save(check=True) writes what the source was checked with: tg.source(..., check=True)")
         if self.weights:
             write_weights(self.weights, f"{root}.safetensors")
+        if check and self.checked is not None:
+            data = io.BytesIO()
+            np.savez(data, **self.checked.data)  # type: ignore[arg-type]
+            replace_file(f"{root}_check.npz", data.getvalue())
+            test = text.formatted(self.checked.test(title))
+            replace_file(os.path.join(folder, f"test_{title}.py"), test.encode())
         replace_file(path, self.text.encode())
 
 
@@ -144,7 +156,8 @@ def source(
                 size = group.tried[-1] + 1 if group.title == "batch" else group.tried[0]
                 examples.append((f"{group.title} of {size}", *sized.arguments({g: size})))
         runs = dataclasses.replace(target, runner=formed.runner or target.runner)
-        report.rows = _compared(result, runs, read, examples, stateful, not random)
+        result.checked = _compared(result, runs, read, examples, stateful, not random)
+        report.rows = result.checked.rows
     return result
 
 
@@ -155,7 +168,7 @@ def _compared(
     examples: list[tuple[str, tuple[Any, ...], dict[str, Any]]],
     stateful: bool,
     values: bool,
-) -> list[Row]:
+) -> Checked:
     return checking.check(result.text, result.weights, result.function, target, program, examples, stateful, values)
 
 

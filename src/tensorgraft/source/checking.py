@@ -14,10 +14,11 @@ import numpy as np
 
 from tensorgraft.source.program import Evaluation, Program
 from tensorgraft.source.targets import Target
+from tensorgraft.source.testing import test_of
 from tensorgraft.source.weights import write_weights
 
 FORWARD, GRADIENT = 1e-5, 1e-4  # relative to the largest entry of an array
-LEAST = 1e-3  # of the largest gradient: what a small gradient is compared with
+LEAST = 2e-2  # of the largest gradient: below it gradients are rounding (a bias before a normalisation has none)
 
 
 @dataclass
@@ -36,6 +37,21 @@ class Row:
         return self.error <= self.limit
 
 
+@dataclass
+class Checked:
+    """What was compared, and all that a test needs which does it again: inputs, and what was expected, by example."""
+
+    rows: list[Row]
+    data: dict[str, np.ndarray]
+    runner: str
+    function: str
+    wide: bool
+
+    def test(self, model: str) -> str:
+        """The text of a test of the file `MODEL.py`."""
+        return test_of(model, self.function, self.runner, self.wide, FORWARD, GRADIENT)
+
+
 def check(
     source: str,
     weights: Mapping[str, np.ndarray],
@@ -45,7 +61,7 @@ def check(
     examples: Sequence[tuple[str, tuple[Any, ...], dict[str, Any]]],
     stateful: bool,
     compare_values: bool,
-) -> list[Row]:
+) -> Checked:
     """A row for the results at each of the `examples` (sizes in words, arguments), and for the gradients of the first.
 
     Raises RuntimeError with what the file printed, where it does not run.
@@ -72,7 +88,8 @@ def check(
         )
         if done.returncode:
             raise RuntimeError(f"the generated file does not run:\n{done.stderr[-3000:]}")
-        rows = []
+        rows: list[Row] = []
+        data: dict[str, np.ndarray] = {}
         for k, (sizes, _, _) in enumerate(examples):
             found = dict(np.load(os.path.join(folder, f"outputs_{k}.npz")))
             outputs = {n[2:]: v for n, v in found.items() if n.startswith("o:")}
@@ -80,13 +97,16 @@ def check(
             if stateful:
                 wanted = {"0" if n == "result" else f"0.{n}": v for n, v in wanted.items()}
                 wanted |= {f"1.{n}": v for n, v in expected[k].buffers.items()}
+            data |= {f"{k}/{n}": v for n, v in np.load(os.path.join(folder, f"inputs_{k}.npz")).items()}
             if compare_values:
+                data |= {f"{k}/o:{n}": v for n, v in wanted.items()}
+                data |= {f"{k}/g:{n}": v for n, v in expected[k].gradients.items()}
                 rows.append(_row("results", sizes, wanted, outputs, FORWARD, 0.0))
                 if not k and expected[k].gradients:
                     gradients = {n[2:]: v for n, v in found.items() if n.startswith("g:")}
                     top = max((float(np.abs(g).max(initial=0)) for g in expected[k].gradients.values()), default=0.0)
                     rows.append(_row("gradients", sizes, expected[k].gradients, gradients, GRADIENT, LEAST * top))
-        return rows
+        return Checked(rows, data, target.runner, function, wide)
 
 
 def _row(

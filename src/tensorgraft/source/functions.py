@@ -50,7 +50,7 @@ class Layer:
     callee: str  # "" for a row of modules
     arguments: dict[str, Any]  # "0", "1", ... for those without a keyword
     defaults: dict[str, Any] = field(default_factory=dict)
-    takes: Tree = None  # how it takes its arrays, as places in the function's arguments: (0, (1, 2)); None: one after another
+    takes: Tree = None  # its arrays, as places in the function's arguments: (0, (1, 2)); None: one after another
     gives: Tree = None  # what it gives; None: the function's results
 
 
@@ -674,7 +674,8 @@ def attribute_of(values: Sequence[Any], attributes: Sequence[Mapping[str, Any]])
     """What modules call a number that has these values in them."""
     if not attributes:
         return []
-    return [k for k in attributes[0] if all(type(a.get(k)) is type(v) and a[k] == v for a, v in zip(attributes, values, strict=True))]
+    pairs = list(zip(attributes, values, strict=True))
+    return [k for k in attributes[0] if all(type(a.get(k)) is type(v) and a[k] == v for a, v in pairs)]
 
 
 def parameter_names(method: str) -> list[str]:

@@ -187,6 +187,7 @@ class FunctionWriter:
 
     def bind(self, v: Var, base: str) -> str:
         base = base.strip("_") or "x"
+        base = "x" if base == "input" else base
         if not base.isidentifier():
             base = "x"
         if base in self.style.taken or base in _RESERVED or base in self.function.statics:

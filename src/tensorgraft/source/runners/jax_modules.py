@@ -19,6 +19,7 @@ def main() -> None:
     import jax.numpy as jnp
 
     spec = importlib.util.spec_from_file_location("model", source)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     program = getattr(module, name)
@@ -43,7 +44,7 @@ def main() -> None:
         if "gradients" in data and parameters:
 
             def objective(parameters):
-                total = 0.0
+                total = jnp.zeros(())
                 for k, x in leaves(parameters).items():
                     if jnp.issubdtype(x.dtype, jnp.inexact) and not (stateful and k.startswith("1.")):
                         weight = np.cos(np.arange(x.size) * 0.7 + 0.3).reshape(x.shape)
@@ -60,14 +61,8 @@ def taken_apart(module, program):
     if not hasattr(module, "named"):
         return {}, lambda parameters, *arrays: (program(*arrays), None)
     found = module.named(program)
-    if isinstance(found, tuple):  # Equinox: a tree of arrays
-        names, structure = found
-        order = list(names)  # jax.jit sorts dictionaries
-
-        def run(parameters, *arrays):
-            return jax.tree_util.tree_unflatten(structure, [parameters[k] for k in order])(*arrays), None
-
-        return names, run
+    if isinstance(found, tuple):
+        return of_equinox(*found)
     from flax import nnx
 
     def run(parameters, *arrays):
@@ -79,6 +74,15 @@ def taken_apart(module, program):
         return out, kept
 
     return {k: v[...] for k, v in found.items()}, run
+
+
+def of_equinox(names, structure):
+    order = list(names)  # jax.jit sorts dictionaries
+
+    def run(parameters, *arrays):
+        return jax.tree_util.tree_unflatten(structure, [parameters[k] for k in order])(*arrays), None
+
+    return names, run
 
 
 def flat(tree, prefix=""):

@@ -6,10 +6,10 @@ import sys
 sys.path = [p for p in sys.path if not p.endswith("runners")]  # this file is not NumPy
 for _name in ("torch", "tensorgraft", "tensorflow", "jax"):
     sys.modules[_name] = None  # type: ignore[assignment]
-import glob
-import os
+import glob  # noqa: E402
+import os  # noqa: E402
 
-import numpy as np
+import numpy as np  # noqa: E402
 
 
 def main() -> None:

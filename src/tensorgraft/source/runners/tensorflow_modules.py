@@ -26,16 +26,21 @@ import tensorflow as tf
 def main() -> None:
     source, weights, name, job = sys.argv[1:]
     spec = importlib.util.spec_from_file_location("model", source)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     for path in sorted(glob.glob(os.path.join(job, "inputs_*.npz"))):
         data = np.load(path)
         arrays = [tf.constant(data[f"a{i}"]) for i in range(sum(k[0] == "a" for k in data))]
-        program, parameters, state = getattr(module, name), {}, {}
+        program = getattr(module, name)
+        parameters: dict = {}
+        state: dict = {}
         if hasattr(module, "load_weights"):
             program = module.load_weights(weights)  # as it is before its buffers are written
             for k, v in module.named(program).items():
-                (parameters if v.trainable else state)[k] = getattr(v, "value", v) if not isinstance(v, tf.Variable) else v
+                (parameters if v.trainable else state)[k] = (
+                    getattr(v, "value", v) if not isinstance(v, tf.Variable) else v
+                )
         elif isinstance(program, type):
             program = program()
         with tf.GradientTape() as tape:

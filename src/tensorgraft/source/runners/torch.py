@@ -15,6 +15,7 @@ import torch
 def main() -> None:
     source, weights, name, job = sys.argv[1:]
     spec = importlib.util.spec_from_file_location("model", source)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     for path in sorted(glob.glob(os.path.join(job, "inputs_*.npz"))):

@@ -146,5 +146,9 @@ def style_of(name: str | None, target: Target) -> type[Style]:
 STYLES = {
     "torch": {"modules": "torch.TorchModules"},
     "jax": {"functions": "nested.Nested", "equinox": "jax.Equinox", "flax": "jax.Flax"},
-    "tensorflow": {"modules": "tensorflow.TensorFlowModules", "keras": "tensorflow.Keras", "functions": "nested.Nested"},
+    "tensorflow": {
+        "modules": "tensorflow.TensorFlowModules",
+        "keras": "tensorflow.Keras",
+        "functions": "nested.Nested",
+    },
 }  # of each target; the first one is the usual one

@@ -50,6 +50,7 @@ class Classes(Style):
     first_line = "super().__init__()"  # of a constructor; "" for none
     missing = "None"  # in the place of a module of a list that is not used
     holder = "nn.Module()"  # an object that holds others
+    indexed = False  # classes of modules in a row have these by number
     dictionaries = False  # these are dictionaries instead
     clashing: frozenset[str] = frozenset()  # names that the base class has: modules under them get an underscore
 
@@ -86,7 +87,7 @@ class Classes(Style):
         expression: ast.expr = ast.Name("self")
         node: Node | None = self.trees[f]
         for k, part in enumerate(path):
-            if part.isdigit():
+            if part.isdigit() and (k or self.indexed):
                 expression = ast.Subscript(expression, ast.Constant(int(part)))
             elif k and self.dictionaries and node is not None and node.is_holder:
                 expression = ast.Subscript(expression, ast.Constant(part))
@@ -96,11 +97,13 @@ class Classes(Style):
         return expression
 
     def attribute(self, part: str) -> str:
+        if part.isdigit():
+            return f"layer{part}"
         return f"{part}_" if part in self.clashing or keyword.iskeyword(part) else part
 
     def clashes(self) -> bool:
         def inside(node: Node) -> bool:
-            return any(self.attribute(k) != k or inside(n) for k, n in node.children.items())
+            return any(self.attribute(k) != k or inside(n) for k, n in node.children.items() if not k.isdigit())
 
         return any(map(inside, self.trees.values()))
 
@@ -145,7 +148,7 @@ class Classes(Style):
             keywords = [] if positional else [ast.keyword(k, values[k]) for k in f.config]
             return ast.Call(ast.Name(f.name), positional, [*keywords, *self.given(f)])
         if not f.layer.callee:
-            return self.sequence([self.element(n, values) for n in _filled(self.trees[f])])
+            return self.sequence([self.element(n, values) for n in filled(self.trees[f])])
         args = [values[k] for k in values if k.isdigit()]
         keywords = [
             ast.keyword(k, v) for k, v in values.items()
@@ -168,9 +171,11 @@ class Classes(Style):
         if node.parameter is not None:
             return self.new_parameter(node, scope)
         if node.is_list:
-            return self.listed([self.element(n, scope) for n in _filled(node)], node)
+            return self.listed([self.element(n, scope) for n in filled(node)], node)
         if self.dictionaries:
-            return ast.Dict([literal(k) for k in node.children], [self.element(n, scope) for n in node.children.values()])
+            return ast.Dict(
+                [literal(k) for k in node.children], [self.element(n, scope) for n in node.children.values()]
+            )
         return name(self.holder)
 
     def listed(self, parts: list[ast.expr], node: Node) -> ast.expr:
@@ -191,7 +196,7 @@ class Classes(Style):
             return scope[x.name] if scope is not None else ast.Name(x.name)
         if isinstance(x, Multiple):
             size = self.value(x.size, scope)
-            if isinstance(size, ast.Constant):
+            if isinstance(size, ast.Constant) and isinstance(size.value, int):
                 return literal(x.times * size.value)
             return fill("times * size", times=literal(x.times), size=size)
         if isinstance(x, tuple):
@@ -265,7 +270,9 @@ class Classes(Style):
         if node.invoke is not None or node.parameter is not None or self.dictionaries:
             return lines
         for key, child in node.children.items():
-            inner = ast.Subscript(at, ast.Constant(int(key))) if node.is_list else ast.Attribute(at, self.attribute(key))
+            inner = (
+                ast.Subscript(at, ast.Constant(int(key))) if node.is_list else ast.Attribute(at, self.attribute(key))
+            )
             lines += self.later(inner, child) if node.is_list else self.declared(inner, child)
         return lines
 
@@ -305,7 +312,11 @@ class Classes(Style):
         assert v is not None
         if self.is_random(node):
             return "normal"
-        return "ones" if v.ndim == 1 and v.dtype.kind in "fV" and node.path[-1] in ("weight", "scale", "running_var") else "zeros"
+        return (
+            "ones"
+            if v.ndim == 1 and v.dtype.kind in "fV" and node.path[-1] in ("weight", "scale", "running_var")
+            else "zeros"
+        )
 
     # ---- names of checkpoints --------------------------------------------------------------------------------------------
 
@@ -340,6 +351,18 @@ class Classes(Style):
                 unused.append(path)
         return ties, instead, unused
 
+    def spelled(self, path: str) -> str:
+        """The name of a parameter in the classes: numbers are no names of attributes."""
+        f: Function = self.functions[-1]
+        node, first, parts = self.trees[f], True, []
+        for part in path.split("."):
+            if node.invoke is not None:
+                f = node.invoke.function
+                node, first = self.trees[f], True
+            parts.append(self.attribute(part) if first and part.isdigit() else part)
+            node, first = node.children.get(part, Node(())), False
+        return ".".join(parts)
+
     def ties(self) -> list[str]:
         root = self.functions[-1]
         pairs = [(self.at(a.split("."), root), self.at(c.split("."), root)) for a, c in self.names()[0].items()]
@@ -372,7 +395,7 @@ def _tree(f: Function) -> Node:
     return root
 
 
-def _filled(node: Node) -> list[Node | None]:
+def filled(node: Node) -> list[Node | None]:
     last = max(map(int, node.children))
     return [node.children.get(str(i)) for i in range(last + 1)]
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from tensorgraft.source.expressions import fill, name
 from tensorgraft.source.functions import Function
+from tensorgraft.source.styles import Definition
 from tensorgraft.source.styles.classes import Classes, Node, Scope
 from tensorgraft.source.styles.modules import ModuleForms
 from tensorgraft.source.styles.preparing import with_assignments
 from tensorgraft.source.styles.stored import table_of_names
 from tensorgraft.source.targets import Target
 from tensorgraft.source.trace import Step, Trace, Var
-from tensorgraft.source.styles import Definition
 
 if TYPE_CHECKING:
     from tensorgraft.source.writing import FunctionWriter
@@ -86,7 +86,7 @@ class Equinox(_JaxClasses):
                 kind = node.invoke.function.name
             else:
                 kind = "jax.Array" if node.parameter is not None else "list" if node.is_list else "dict"
-            lines.append(f"    {key}: {kind}")
+            lines.append(f"    {self.attribute(key)}: {kind}")
         return lines
 
     def loading(self, trace: Trace) -> list[str]:
@@ -194,5 +194,3 @@ def save_weights(model: {model.name}, path: str) -> None:
     save_file({{name: np.asarray(v[...]) for name, v in named(model).items()}}, path)
 '''.strip(),
         ]
-
-

@@ -35,7 +35,11 @@ class ModuleForms:
     names."""
 
     def __init__(
-        self, table: Table, rows: bool = False, reassigned: bool = False, ties: bool = True,
+        self,
+        table: Table,
+        rows: bool = False,
+        reassigned: bool = False,
+        ties: bool = True,
         recurrent: Mapping[str, str] | None = None,
     ) -> None:
         """`rows`: the target has a class for modules in a row (`nn.Sequential`); `reassigned`: layers write the state
@@ -67,7 +71,7 @@ class ModuleForms:
                     self.belongs(v, frame.path) for v in used
                 )
         self.own[frame] = found
-        if self.rows and frame.is_module and frame.kind == "Sequential" and self.in_a_row(frame):
+        if self.rows and frame.is_module and self.in_a_row(frame):
             self.chained.add(frame)
             self.members.update(c for c in frame.calls if isinstance(c, Frame))
         return found
@@ -79,7 +83,7 @@ class ModuleForms:
         for call in frame.calls:
             if not isinstance(call, Frame) or not call.is_module or not isinstance(call.result, Var) or call.left:
                 return False
-            head, _, name = call.path.rpartition(".")
+            head, _, name = call.path.rpartition(".")  # numbers are names of modules in an nn.Sequential alone
             if head != frame.path or not name.isdigit() or int(name) <= place:
                 return False
             place = int(name)
@@ -204,10 +208,16 @@ def recurrent(
     a = frame.attributes
     word = frame.kind.lower()
     names = {p[0] for p in own.values()}
-    if "hidden_size" not in a or "weight_ih_l0" not in names or not all(n[:7] in ("weight_", "bias_ih", "bias_hh") for n in names):
+    if (
+        "hidden_size" not in a
+        or "weight_ih_l0" not in names
+        or not all(n[:7] in ("weight_", "bias_ih", "bias_hh") for n in names)
+    ):
         return None
     both = "weight_ih_l0_reverse" in names
-    if sum(c.method == word for c in calls) != a["num_layers"] * (1 + both) or any(c.method == "dropout" for c in calls):
+    if sum(c.method == word for c in calls) != a["num_layers"] * (1 + both) or any(
+        c.method == "dropout" for c in calls
+    ):
         return None
     state = dict(frame.arguments).get("hx")
     given = list(variables(state)) if state is not None else []

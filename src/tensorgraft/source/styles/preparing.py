@@ -7,7 +7,9 @@ from typing import Any
 from tensorgraft.source.trace import Block, Frame, Step, Trace, Var, given, steps, variables
 from tensorgraft.source.writing import CannotBeSaidError
 
-RANDOM = frozenset({"uniform", "normal", "randint", "permutation", "exponential", "dropout", "cond", "while_loop", "scan"})
+RANDOM = frozenset(
+    {"uniform", "normal", "randint", "permutation", "exponential", "dropout", "cond", "while_loop", "scan"}
+)
 
 
 def without_keys(trace: Trace, only: str = "") -> None:

@@ -75,11 +75,17 @@ def {walk}(part, prefix: str = "") -> dict:
         return {{}}
     return {{k: v for key, x in items for k, v in {walk}(x, f"{{prefix}}{{{clean}}}.").items()}}
 '''.strip().replace("{key.rstrip", "{str(key).rstrip"),
-            *([f'''
+            *(
+                [
+                    f'''
 def named(model: {model}) -> dict:
     """The variables of a model by the names that they have in the original."""
     return {{{of("name")}: v for name, v in variables(model).items()}}
-'''.strip()] if has_table else []),
+'''.strip()
+                ]
+                if has_table
+                else []
+            ),
             f'''
 def load_weights(path: str) -> {model}:
     """The model with the weights of a safetensors file with the names of the original."""
@@ -105,8 +111,7 @@ class Keras(TensorFlowModules):
     holder = "keras.layers.Layer()"
     variable, module = "keras.Variable", "keras.layers.Layer"
     clashing = frozenset(
-        "input output losses metrics weights variables name dtype path build call trainable layers inputs outputs "
-        "loss optimizer compute_dtype built quantize summary save fit predict evaluate compile".split()
+        ["input", "output", "losses", "metrics", "weights", "variables", "name", "dtype", "path", "build", "call", "trainable", "layers", "inputs", "outputs", "loss", "optimizer", "compute_dtype", "built", "quantize", "summary", "save", "fit", "predict", "evaluate", "compile"]
     )
 
     def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
@@ -126,7 +131,7 @@ class Keras(TensorFlowModules):
     def new_parameter(self, node: Node, scope: Scope | None) -> ast.expr:
         v = node.parameter
         assert v is not None
-        kind = {"normal": 'keras.initializers.RandomNormal(stddev=0.02)', "zeros": '"zeros"', "ones": '"ones"'}
+        kind = {"normal": "keras.initializers.RandomNormal(stddev=0.02)", "zeros": '"zeros"', "ones": '"ones"'}
         return fill(
             "self.add_weight(shape=s, initializer=i, dtype=d, trainable=t)",
             s=ast.Tuple(self.shape(node, scope)), i=name(kind[self.initial_kind(node)]),

@@ -6,8 +6,9 @@ import ast
 from typing import TYPE_CHECKING
 
 from tensorgraft.source.expressions import fill, literal, name, text
-from tensorgraft.source.functions import Function
-from tensorgraft.source.styles.classes import Classes, Node, Scope
+from tensorgraft.source.functions import Function, Invoke
+from tensorgraft.source.styles import Definition
+from tensorgraft.source.styles.classes import Classes, Node, Scope, filled
 from tensorgraft.source.styles.layers import TORCH
 from tensorgraft.source.styles.modules import ModuleForms
 from tensorgraft.source.styles.preparing import with_assignments, without_keys
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 class TorchModules(Classes):
     missing = "nn.Identity()"
+    indexed = True
 
     def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
         super().__init__(target, trace, functions)
@@ -49,11 +51,55 @@ class TorchModules(Classes):
         v = node.parameter
         assert v is not None
         shape = self.shape(node, scope)
-        size = shape if v.ndim else [ast.Tuple([])]
+        size: list[ast.expr] = shape if v.ndim else [ast.Tuple([])]
         dtype = None if v.dtype.name == "float32" else name(self.target.dtype(v.dtype))
         maker = {"normal": "randn"}.get(kind := self.initial_kind(node), kind)
         made: ast.expr = ast.Call(name(f"torch.{maker}"), size, [] if dtype is None else [ast.keyword("dtype", dtype)])
         return fill("0.02 * x", x=made) if maker == "randn" else made
+
+    def base_of(self, d: Definition) -> str:
+        return "nn.Sequential" if any(k.isdigit() for k in self.trees[self.current].children) else self.base
+
+    def constructor(self, f: Function, d: Definition) -> list[str]:
+        tree = self.trees[f]
+        row = Node((), {k: n for k, n in tree.children.items() if k.isdigit()})
+        if not row.children:
+            return super().constructor(f, d)
+        self.trees[f] = Node((), {k: n for k, n in tree.children.items() if not k.isdigit()})
+        lines = super().constructor(f, d)[1:]
+        self.trees[f] = tree
+        made: ast.expr = ast.Call(name("super().__init__"), [self.element(n, None) for n in filled(row)], [])
+        return [text(made), *lines]
+
+    def definition(self, f: Function, d: Definition) -> str:
+        whole = super().definition(f, d)
+        if not (f.is_module and _is_row(f)):
+            return whole
+        return whole[: whole.index("    def forward(")].rstrip()  # that of nn.Sequential
+
+    def element(self, node: Node | None, scope: Scope | None) -> ast.expr:
+        if node is not None and self.is_linear(node):
+            out, width = self.shape(node.children["weight"], scope)
+            bias = None if "bias" in node.children else ast.Constant(False)
+            return fill("nn.Linear(n, m, bias=b)", n=width, m=out, b=bias)
+        return super().element(node, scope)
+
+    def later(self, at: ast.expr, node: Node) -> list[str]:
+        return [] if self.is_linear(node) else super().later(at, node)
+
+    def is_linear(self, node: Node) -> bool:
+        """A layer that is not called, but whose parameters are used."""
+        path = ".".join([*self.current.paths[0], *node.path])
+        weight = node.children.get("weight")
+        return (
+            node.is_holder
+            and self.trace.containers.get(path, "").endswith("Linear")
+            and {"weight"} <= set(node.children) <= {"weight", "bias"}
+            and weight is not None
+            and weight.parameter is not None
+            and weight.parameter.ndim == 2
+            and not any(n.parameter in self.current.buffers for n in node.children.values())
+        )
 
     def listed(self, parts: list[ast.expr], node: Node) -> ast.expr:
         parameters = all(n.parameter is not None for n in node.children.values())
@@ -100,3 +146,15 @@ class TorchModules(Classes):
             *save,
         ]))  # fmt: skip
         return parts
+
+
+def _is_row(f: Function) -> bool:
+    """Modules 0, 1, ... of which each takes what the one before gave."""
+    x: object = f.arguments[0] if len(f.arguments) == 1 else None
+    for call in f.calls:
+        if not isinstance(call, Invoke) or not call.path or len(call.path) > 1 or not call.path[0].isdigit():
+            return False
+        if list(call.args) != [x] or len(call.outcome) != 1:
+            return False
+        x = call.outcome[0]
+    return bool(f.calls) and f.results == [x]

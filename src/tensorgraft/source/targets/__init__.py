@@ -8,9 +8,11 @@ A target is a table: operation of the hub, or word (`source.words`) -> how it is
         "linear": linear,                                           # def linear(w, x, weight, bias): -> ast.expr
     }
 
-A function gets a `Writing` and the call's arguments by name, as they are in the trace (`Var`s, numbers, dtypes, tuples):
-`w(x)` writes one, `w.fill(template, **arguments)` a template of them. What a table lacks is written as what it means: an
-operation or word that is made of others (`expanded`) as these, and a primitive is an error that names it.
+A function gets a `Writing` and the call's arguments by name, as they are in the trace (`Var`s, numbers, dtypes, tuples)
+with the operation's defaults: `w(x)` writes one, `w.fill(template, **arguments)` a template of them. In a template that
+stands in the table, arguments with the operation's defaults are left out: where the target has another default, it
+takes a function. What a table lacks is written as what it means: an operation or word that is made of others as these
+(`expanding`), and a primitive is an error that names it.
 
 Helpers are functions of the generated file: Python in `helpers`, of which those that are named in the text are copied
 into it, with those that they name.

@@ -235,7 +235,8 @@ WORDS: dict[str, Rule] = {
     **{name: f"xp.{api}(x, y)" for name, api in {**_PAIRS, "atan2": "atan2"}.items()},
     "rsqrt": "1 / xp.sqrt(x)",
     "reciprocal": "1 / x",
-    "exp2": lambda w, x: w.fill("xp.exp(x * 0.6931471805599453)" if dtypes.is_complex(x.dtype) else "xp.pow(2.0, x)", x=x),
+    "exp2": lambda w, x: w.fill(
+        "xp.exp(x * 0.6931471805599453)" if dtypes.is_complex(x.dtype) else "xp.pow(2.0, x)", x=x),
     "negative": "-x",
     "bitwise_invert": "~x",
     "logical_not": "xp.logical_not(x)",
@@ -331,6 +332,7 @@ WORDS: dict[str, Rule] = {
     "constrain": lambda w, x, placement: w(x),
     # words
     "attend": worded.called("attend", "attention"),
+    "attention_weights": worded.called("attention_weights", "attention_weights"),
     "layer_norm": worded.called("layer_norm", "layer_norm"),
     "rms_norm": worded.called("rms_norm", "rms_norm"),
     "silu": "silu(x)",

@@ -396,6 +396,7 @@ WORDS: dict[str, Rule] = {
     "index_update": lambda w, x, indices, values, mode="set": _updated(w, x, worded.index_of(indices), values, mode),
     "arange": worded.arange("jnp.arange"),
     "einsum": worded.einsum("jnp.einsum"),
+    "conv_channels_last": worded.conv_channels_last,
     "split_key": "jax.random.split(key)",
     "embedding": _embedding,
 }  # fmt: skip

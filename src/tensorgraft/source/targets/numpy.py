@@ -42,6 +42,7 @@ def _widened(template: str) -> Rule:
     """In float32 what NumPy computes in the narrow dtype itself, step by step."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
+        arguments = rules.told(arguments)
         first, x = next((k, v) for k, v in arguments.items() if isinstance(v, Var))
         if x.dtype not in _NARROW:
             return w.fill(template, **arguments)

@@ -256,6 +256,12 @@ def part_as_long(x: Var, indices: Var, axis: int) -> list[Any]:
     ]
 
 
+def told(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Without what people leave out of a call."""
+    usual = {"keepdims": False, "correction": 0}
+    return {k: None if k in usual and not isinstance(v, Var) and v == usual[k] else v for k, v in arguments.items()}
+
+
 def is_empty(x: Var) -> bool:
     return 0 in x.shape
 

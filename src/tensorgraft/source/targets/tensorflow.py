@@ -41,7 +41,7 @@ def _through(template: Rule, table: dict[np.dtype, np.dtype]) -> Rule:
                 k: w.fill("tf.cast(x, wide)", x=v, wide=wide) if isinstance(v, Var) and v.dtype == dtype else v
                 for k, v in arguments.items()
             }
-        said = w.fill(template, **arguments) if isinstance(template, str) else template(w, **arguments)
+        said = w.fill(template, **rules.told(arguments)) if isinstance(template, str) else template(w, **arguments)
         outcome = w.call_outcome()
         if wide is None or (isinstance(outcome, Var) and outcome.dtype != dtype):
             return said
@@ -764,6 +764,7 @@ WORDS: dict[str, Rule] = {
     "hard_silu": "x * tf.nn.relu6(x + 3) / 6",
     "embedding": _embedding,
     "stop_gradient": "tf.stop_gradient(x)",
+    "conv_channels_last": _through(worded.conv_channels_last, _AS_FLOAT32),
     "index": _index,
     "index_update": "index_update(x, indices, values, mode=mode)",
     "arange": lambda w, start, stop, step, dtype: _arange(w, start, stop, step, dtype),

@@ -70,6 +70,7 @@ def _in_float32(template: str, kinds: Any = _NARROW) -> Rule:
     """Of which PyTorch has no kernel for 16-bit floats on the CPU, or a rough one."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
+        arguments = rules.told(arguments)
         dtype = next(v.dtype for v in arguments.values() if isinstance(v, Var))
         if dtype not in kinds:
             return w.fill(template, **arguments)
@@ -143,8 +144,8 @@ def _extreme(name: str, identity: Any) -> Rule:
         if axis == () or not x.ndim:
             return w(x)
         if rules.is_empty(x):
-            return w.fill("torch.full(shape, value, dtype=dtype)", shape=w.call_outcome().shape, value=identity(x.dtype),
-                          dtype=x.dtype)  # fmt: skip
+            shape = w.call_outcome().shape
+            return w.fill("torch.full(shape, v, dtype=dtype)", shape=shape, v=identity(x.dtype), dtype=x.dtype)
         return w.fill(f"x.{name}(dim=axis, keepdim=keepdims)", x=x, axis=_axes(x, axis, keepdims),
                       keepdims=keepdims or None)  # fmt: skip
 
@@ -163,8 +164,9 @@ def _var(w: Writing, x: Var, axis: Any = None, keepdims: bool = False, correctio
     if axis == ():
         return w.fill("(x - x).abs()", x=x)
     narrow = x.dtype in _NARROW
-    out = w.fill("x.var(dim=axis, correction=correction, keepdim=keepdims)", x=w.fill("x.float()", x=x) if narrow else x,
-                 axis=_axes(x, axis), correction=correction, keepdims=keepdims or None)  # fmt: skip
+    wide = w.fill("x.float()", x=x) if narrow else x
+    out = w.fill("x.var(dim=axis, correction=correction, keepdim=keepdims)", x=wide, axis=_axes(x, axis),
+                 correction=correction, keepdims=keepdims or None)  # fmt: skip
     return w.fill("y.to(dtype)", y=out, dtype=x.dtype) if narrow else out
 
 
@@ -794,7 +796,8 @@ WORDS: dict[str, Rule] = {
     "conv": _conv,
     "relu": "F.relu(x)",
     "silu": "F.silu(x)",
-    "gelu": lambda w, x, approximate=False: w.fill('F.gelu(x, approximate="tanh")' if approximate else "F.gelu(x)", x=x),
+    "gelu": lambda w, x, approximate=False: w.fill(
+        'F.gelu(x, approximate="tanh")' if approximate else "F.gelu(x)", x=x),
     "embedding": "F.embedding(indices, weight, padding_idx=padding)",
     **{f"jax_{name}": f"jax_{name}(key, shape)" for name in ("bits", "uniform", "normal", "split")},
     "jax_fold_in": "jax_fold_in(key, data)",
@@ -816,10 +819,12 @@ WORDS: dict[str, Rule] = {
     "cross_entropy": _cross_entropy,
     **{name: worded.called(name, name) for name in ("lstm", "gru", "rnn")},
     "attend": _attend,
+    "attention_weights": worded.called("attention_weights", "attention_weights"),
     "dropout": lambda w, x, key, rate: w.fill(
         "F.dropout(x, rate)" if key is None else "dropout(x, key, rate)", x=x, key=key, rate=rate),
-    "flatten": lambda w, x, start=0, end=-1: w.fill("x.flatten(start, end)" if end != -1 else "x.flatten(start)" if start
-                                                    else "x.flatten()", x=x, start=start, end=end),
+    "flatten": lambda w, x, start=0, end=-1: w.fill(
+        "x.flatten(start, end)" if end != -1 else "x.flatten(start)" if start else "x.flatten()", x=x, start=start,
+        end=end),
     "index": _index,
     "index_update": _index_update,
     "arange": worded.arange("torch.arange"),

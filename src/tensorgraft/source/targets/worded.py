@@ -22,6 +22,7 @@ def helpers(names: tuple[str, ...] = HELPED) -> dict[str, Rule]:
     return {
         **{name: called(name, name) for name in names},
         "attend": called("attend", "attention"),
+        "attention_weights": called("attention_weights", "attention_weights"),
         "conv": conv,
         "conv_transpose": conv_transpose,
         "dropout": "dropout(x, key, rate)",
@@ -67,6 +68,14 @@ def conv(
     dilation: Any = (1,), groups: int = 1,
 ) -> ast.expr:  # fmt: skip
     return _with_bias(w, "conv", x, weight, bias, stride=short(stride, 1), padding=short(padding, 0),
+                      dilation=short(dilation, 1), groups=None if groups == 1 else groups)  # fmt: skip
+
+
+def conv_channels_last(
+    w: Writing, x: Any, weight: Any, bias: Any = None, stride: Any = (1,), padding: Any = ((0, 0),),
+    dilation: Any = (1,), groups: int = 1,
+) -> ast.expr:  # fmt: skip
+    return _with_bias(w, "conv_channels_last", x, weight, bias, stride=short(stride, 1), padding=short(padding, 0),
                       dilation=short(dilation, 1), groups=None if groups == 1 else groups)  # fmt: skip
 
 

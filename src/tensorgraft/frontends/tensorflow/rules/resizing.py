@@ -62,7 +62,7 @@ def cubic(n: int, out: int, align_corners: bool, half_pixel: bool) -> Taps:
     held = np.clip(places, 0, n - 1)
     if half_pixel:
         weights = np.where(held == places, weights, F32(0))
-        weights = weights / weights.sum(1, keepdims=True)
+        weights = weights * (F32(1) / weights.sum(1, keepdims=True))
     return held, weights.astype(F32)
 
 
@@ -153,16 +153,14 @@ def _resized(xp: Backend, x: Array, taps: Sequence[Taps], dtype: np.dtype = dtyp
 
 
 def _returned(xp: Backend, d: Array, taps: Sequence[Taps], shape: Sequence[int], dtype: np.dtype) -> Array:
-    d = xp.astype(d, dtypes.float32)
-    if dtype.itemsize > 4:
-        return _returned_in_double(xp, d, taps, shape)
+    d = xp.astype(d, dtype if dtype.itemsize > 4 else dtypes.float32)
     for axis, along, n in zip((1, 2), taps, shape, strict=True):
         d = spread(xp, d, axis, along, n)
     return xp.astype(d, dtype)
 
 
 def _returned_in_double(xp: Backend, d: Array, taps: Sequence[Taps], shape: Sequence[int]) -> Array:
-    """What is added up are products of float32."""
+    """What is added up are products of float32: of the linear kernel alone."""
     parts = []
     for pair in itertools.product(*(zip(places.T, weights.T, strict=True) for places, weights in taps)):
         part = d
@@ -194,6 +192,8 @@ def _resizes(kind: Callable[..., Taps]) -> tuple[Callable[..., Array], Callable[
     ) -> Array:
         extents = xp.shape(x)[1:3]
         along = [kind(n, o, align_corners, half_pixel_centers) for n, o in zip(extents, xp.shape(d)[1:3], strict=True)]
+        if kind is linear and xp.dtype_of(x) == dtypes.float64:
+            return _returned_in_double(xp, d, along, extents)
         return _returned(xp, d, along, extents, xp.dtype_of(x))
 
     return forward, backward

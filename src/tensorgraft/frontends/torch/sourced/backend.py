@@ -265,8 +265,10 @@ class SourceBackend(ProgramBackend):
                     i for i in reversed(range(len(scope.around.calls))) if scope.around.calls[i] is scope.frame
                 )
                 scope.around.key, scope.key = self._split(scope.around, before)
+                assert scope.frame is not None
+                scope.frame.arguments.append(("key", scope.key))
         rest, key = Var((2,), dtypes.uint32), Var((2,), dtypes.uint32)
-        step = Step("split_key", (scope.key,), {}, (rest, key), (), recording.place)
+        step = Step("split_key", (scope.key,), {}, (rest, key), ("key", "subkey"), recording.place)
         scope.calls.insert(at, step)
         recording.makers[rest] = recording.makers[key] = step
         scope.own |= {rest, key}

@@ -17,8 +17,8 @@ from torch.nn import Module
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.tensors import cell_of, geometry_of, to_array
 from tensorgraft.frontends.torch.device.scripted import put_back
-from tensorgraft.frontends.torch.sourced.backend import SourceBackend
 from tensorgraft.frontends.torch.sourced import multihead
+from tensorgraft.frontends.torch.sourced.backend import SourceBackend
 from tensorgraft.frontends.torch.sourced.places import spot_of_call
 from tensorgraft.hub.recorded.block import leaves
 from tensorgraft.source.trace import Frame

@@ -14,7 +14,9 @@ Tensor = torch.Tensor
 Layer = torch.nn.MultiheadAttention
 
 
-def is_plain(module: torch.nn.Module, query: Any = None, key: Any = None, value: Any = None, *_: Any, **__: Any) -> bool:
+def is_plain(
+    module: torch.nn.Module, query: Any = None, key: Any = None, value: Any = None, *_: Any, **__: Any
+) -> bool:
     """It is a layer of PyTorch, with nothing added to keys and values, and called with samples."""
     return (
         type(module) is Layer
@@ -40,7 +42,10 @@ def forward(
 ) -> tuple[Tensor, Tensor | None]:
     """`Layer.forward`."""
     heads, rate = module.num_heads, module.dropout if module.training else 0.0
-    q, k, v = _projected(module, query, key, value)
+    if module.in_proj_weight is not None and query is key is value:
+        q, k, v = F.linear(query, module.in_proj_weight, module.in_proj_bias).chunk(3, -1)
+    else:
+        q, k, v = _projected(module, query, key, value)
     if not module.batch_first:
         q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
     q = q.unflatten(2, (heads, -1)).transpose(1, 2)
@@ -68,8 +73,6 @@ def forward(
 
 def _projected(module: Layer, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
     bias = module.in_proj_bias
-    if module.in_proj_weight is not None and query is key is value:
-        return F.linear(query, module.in_proj_weight, bias).chunk(3, -1)
     if module.in_proj_weight is not None:
         weights = module.in_proj_weight.chunk(3)
     else:

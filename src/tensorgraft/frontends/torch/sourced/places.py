@@ -39,9 +39,7 @@ def spot() -> Spot:
         if file == _WRITTEN and names is None:
             names = _spot(frame, False).names
         within = within or file.startswith(_LAYERS)
-        if file == _TRACING:
-            return NOWHERE
-        frame = frame.f_back
+        frame = None if file == _TRACING else frame.f_back
     here = NOWHERE if frame is None else _spot(frame, within)
     return here if names is None else Spot(here.place, names)
 

@@ -28,6 +28,7 @@ from tensorgraft.frontends.torch.sourced.backend import SourceBackend, SourceRec
 from tensorgraft.frontends.torch.sourced.calls import Calls
 from tensorgraft.frontends.torch.sourced.checks import checked
 from tensorgraft.frontends.torch.sourced.kernels import KERNELS
+from tensorgraft.frontends.torch.sourced.keys import join_keys
 from tensorgraft.frontends.torch.sourced.leaving import note_left
 from tensorgraft.frontends.torch.sourced.modules import DROPPED, Frames, arguments, doc_of, kept, pairs, tree
 from tensorgraft.frontends.torch.sourced.values import values_of
@@ -143,6 +144,7 @@ def _trace(
             containers={path: _container(m) for path, m in module.named_modules()},
         )  # fmt: skip
         prune(trace)
+        join_keys(trace)
         if trace.key is not None and all(trace.key not in step.args for step in steps(root)):
             trace.key = None
         note_left(root, written.values())

@@ -274,21 +274,27 @@ def avg_pool(x: Any, window: Any, stride: Any, padding: Any = None, count_paddin
 # ---- attention, control flow -----------------------------------------------------------------------------------------
 
 
-def attention(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False, scale: float | None = None) -> Any:
-    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F); zeros where nothing is seen."""
+def attention_weights(q: Any, k: Any, mask: Any = None, causal: bool = False, scale: float | None = None) -> Any:
+    """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E); zeros where nothing is seen."""
     xp = q.__array_namespace__()
-    shared = q.shape[1] // k.shape[1]
-    if shared > 1:
-        k, v = xp.repeat(k, shared, axis=1), xp.repeat(v, shared, axis=1)
     scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
     hidden = xp.asarray(xp.finfo(scores.dtype).min, dtype=scores.dtype)
     if causal:
         seen = xp.arange(scores.shape[-2])[:, None] >= xp.arange(scores.shape[-1])
         scores = xp.where(seen, scores, hidden)
     if mask is None:
-        return softmax(scores) @ v
+        return softmax(scores)
     scores = xp.where(mask, scores, hidden) if mask.dtype == xp.bool else xp.maximum(scores + mask, hidden)
-    return (softmax(scores) * xp.astype(scores > hidden, scores.dtype)) @ v
+    return softmax(scores) * xp.astype(scores > hidden, scores.dtype)
+
+
+def attention(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False, scale: float | None = None) -> Any:
+    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F)."""
+    xp = q.__array_namespace__()
+    shared = q.shape[1] // k.shape[1]
+    if shared > 1:
+        k, v = xp.repeat(k, shared, axis=1), xp.repeat(v, shared, axis=1)
+    return attention_weights(q, k, mask, causal, scale) @ v
 
 
 def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> Any:

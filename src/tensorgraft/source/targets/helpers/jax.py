@@ -71,6 +71,30 @@ def conv(
     return y if bias is None else y + bias.reshape(-1, *[1] * n)
 
 
+def conv_channels_last(
+    x: jax.Array,
+    weight: jax.Array,
+    bias: jax.Array | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int | tuple[int, int], ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+) -> jax.Array:
+    """x (N, spatial..., C) with weight (spatial..., C / groups, O) and bias (O)."""
+    n = weight.ndim - 2
+    strides, pads, gaps = (v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation))
+    y = jax.lax.conv_general_dilated(
+        x,
+        weight,
+        strides,
+        [p if isinstance(p, tuple) else (p, p) for p in pads],
+        rhs_dilation=gaps,
+        dimension_numbers=("N" + "DHW"[3 - n :] + "C", "DHW"[3 - n :] + "IO", "N" + "DHW"[3 - n :] + "C"),
+        feature_group_count=groups,
+    )
+    return y if bias is None else y + bias
+
+
 def conv_transpose(
     x: jax.Array,
     weight: jax.Array,
@@ -247,8 +271,8 @@ def lstm(
     w_hr: jax.Array | None = None,
     reverse: bool = False,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h, the
-    last c)."""
+    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h,
+    the last c)."""
 
     def step(carry: tuple[jax.Array, jax.Array], gates: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
         h, c = carry
@@ -311,6 +335,20 @@ def rnn(
     return ys, h
 
 
+def attention_weights(
+    q: jax.Array, k: jax.Array, mask: jax.Array | None = None, causal: bool = False, scale: float | None = None
+) -> jax.Array:
+    """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E); zeros where nothing is seen."""
+    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    hidden = jnp.finfo(scores.dtype).min
+    if causal:
+        scores = jnp.where(jnp.tri(*scores.shape[-2:], dtype=bool), scores, hidden)
+    if mask is None:
+        return jax.nn.softmax(scores, axis=-1)
+    scores = jnp.where(mask, scores, hidden) if mask.dtype == bool else jnp.maximum(scores + mask, hidden)
+    return jax.nn.softmax(scores, axis=-1) * (scores > hidden)
+
+
 def attention(
     q: jax.Array,
     k: jax.Array,
@@ -319,18 +357,11 @@ def attention(
     causal: bool = False,
     scale: float | None = None,
 ) -> jax.Array:
-    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F); zeros where nothing is seen."""
+    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F)."""
     shared = q.shape[1] // k.shape[1]
     if shared > 1:
         k, v = jnp.repeat(k, shared, axis=1), jnp.repeat(v, shared, axis=1)
-    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
-    hidden = jnp.finfo(scores.dtype).min
-    if causal:
-        scores = jnp.where(jnp.tri(*scores.shape[-2:], dtype=bool), scores, hidden)
-    if mask is None:
-        return jax.nn.softmax(scores, axis=-1) @ v
-    scores = jnp.where(mask, scores, hidden) if mask.dtype == bool else jnp.maximum(scores + mask, hidden)
-    return (jax.nn.softmax(scores, axis=-1) * (scores > hidden)) @ v
+    return attention_weights(q, k, mask, causal, scale) @ v
 
 
 def dropout(x: jax.Array, key: jax.Array, rate: float) -> jax.Array:

@@ -462,6 +462,20 @@ def cross_entropy(
     return loss.sum() if reduction == "sum" else loss.sum() / counts.sum()
 
 
+def attention_weights(
+    q: np.ndarray, k: np.ndarray, mask: np.ndarray | None = None, causal: bool = False, scale: float | None = None
+) -> np.ndarray:
+    """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E); zeros where nothing is seen."""
+    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    hidden = np.finfo(scores.dtype).min
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, hidden)
+    if mask is None:
+        return softmax(scores)
+    scores = np.where(mask, scores, hidden) if mask.dtype == bool else np.maximum(scores + mask, hidden)
+    return softmax(scores) * (scores > hidden)
+
+
 def attention(
     q: np.ndarray,
     k: np.ndarray,
@@ -470,18 +484,11 @@ def attention(
     causal: bool = False,
     scale: float | None = None,
 ) -> np.ndarray:
-    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F); zeros where nothing is seen."""
+    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F)."""
     shared = q.shape[1] // k.shape[1]
     if shared > 1:
         k, v = np.repeat(k, shared, axis=1), np.repeat(v, shared, axis=1)
-    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
-    hidden = np.finfo(scores.dtype).min
-    if causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, hidden)
-    if mask is None:
-        return softmax(scores) @ v
-    scores = np.where(mask, scores, hidden) if mask.dtype == bool else np.maximum(scores + mask, hidden)
-    return (softmax(scores) * (scores > hidden)) @ v
+    return attention_weights(q, k, mask, causal, scale) @ v
 
 
 def dropout(x: np.ndarray, key: np.random.Generator, rate: float) -> np.ndarray:
@@ -503,8 +510,8 @@ def lstm(
     w_hr: np.ndarray | None = None,
     reverse: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h, the
-    last c)."""
+    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h,
+    the last c)."""
     rows = []
     given = x @ w_ih.T if b_ih is None else x @ w_ih.T + b_ih
     for row in given[::-1] if reverse else given:

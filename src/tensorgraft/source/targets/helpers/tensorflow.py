@@ -598,6 +598,21 @@ def cross_entropy(
     return tf.reduce_sum(loss) if reduction == "sum" else tf.reduce_sum(loss) / tf.reduce_sum(counts)
 
 
+def attention_weights(
+    q: tf.Tensor, k: tf.Tensor, mask: tf.Tensor | None = None, causal: bool = False, scale: float | None = None
+) -> tf.Tensor:
+    """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E); zeros where nothing is seen."""
+    scores = tf.matmul(q, k, transpose_b=True) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    hidden = scores.dtype.min
+    if causal:
+        rows, keys = scores.shape[-2:]
+        scores = tf.where(tf.range(rows)[:, None] >= tf.range(keys), scores, hidden)
+    if mask is None:
+        return tf.nn.softmax(scores)
+    scores = tf.where(mask, scores, hidden) if mask.dtype == tf.bool else tf.maximum(scores + mask, hidden)
+    return tf.nn.softmax(scores) * tf.cast(scores > hidden, scores.dtype)
+
+
 def attention(
     q: tf.Tensor,
     k: tf.Tensor,
@@ -606,19 +621,11 @@ def attention(
     causal: bool = False,
     scale: float | None = None,
 ) -> tf.Tensor:
-    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F); zeros where nothing is seen."""
+    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F)."""
     shared = q.shape[1] // k.shape[1]
     if shared > 1:
         k, v = tf.repeat(k, shared, axis=1), tf.repeat(v, shared, axis=1)
-    scores = tf.matmul(q, k, transpose_b=True) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    hidden = scores.dtype.min
-    if causal:
-        rows, keys = scores.shape[-2:]
-        scores = tf.where(tf.range(rows)[:, None] >= tf.range(keys), scores, hidden)
-    if mask is None:
-        return tf.nn.softmax(scores) @ v
-    scores = tf.where(mask, scores, hidden) if mask.dtype == tf.bool else tf.maximum(scores + mask, hidden)
-    return (tf.nn.softmax(scores) * tf.cast(scores > hidden, scores.dtype)) @ v
+    return attention_weights(q, k, mask, causal, scale) @ v
 
 
 def lstm(
@@ -632,8 +639,8 @@ def lstm(
     w_hr: tf.Tensor | None = None,
     reverse: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h, the
-    last c)."""
+    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h,
+    the last c)."""
     rows = []
     given = tf.matmul(x, w_ih, transpose_b=True) if b_ih is None else tf.matmul(x, w_ih, transpose_b=True) + b_ih
     for row in tf.unstack(given[::-1] if reverse else given):
@@ -712,6 +719,33 @@ def conv(
     pads = tuple(p if isinstance(p, tuple) else (p, p) for p in pads)
     y = convolution(x, weight, strides, pads, rhs_dilation=gaps, groups=groups)
     return y if bias is None else y + tf.reshape(bias, [-1, *[1] * n])
+
+
+def conv_channels_last(
+    x: tf.Tensor,
+    weight: tf.Tensor,
+    bias: tf.Tensor | None = None,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int | tuple[int, int], ...] = 0,
+    dilation: int | tuple[int, ...] = 1,
+    groups: int = 1,
+) -> tf.Tensor:
+    """x (N, spatial..., C) with weight (spatial..., C / groups, O) and bias (O)."""
+    n = len(weight.shape) - 2
+    strides, pads, gaps = (v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation))
+    pads = [p if isinstance(p, tuple) else (p, p) for p in pads]
+    if any(map(any, pads)):
+        x = tf.pad(x, [(0, 0), *pads, (0, 0)])
+    both = max(strides) > 1 and max(gaps) > 1  # of which TensorFlow has one at a time
+    once = [1] * n if both else list(strides)
+    rows = [
+        tf.nn.convolution(part, w, strides=once, padding="VALID", dilations=list(gaps))
+        for part, w in zip(tf.split(x, groups, axis=-1), tf.split(weight, groups, axis=-1), strict=True)
+    ]
+    y = rows[0] if groups == 1 else tf.concat(rows, axis=-1)
+    if both:
+        y = y[(slice(None), *(slice(None, None, s) for s in strides))]
+    return y if bias is None else y + bias
 
 
 def conv_transpose(

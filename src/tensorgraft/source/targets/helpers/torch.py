@@ -265,8 +265,8 @@ def lstm(
     w_hr: torch.Tensor | None = None,
     reverse: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h, the
-    last c)."""
+    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h,
+    the last c)."""
     rows = []
     given = x @ w_ih.T if b_ih is None else x @ w_ih.T + b_ih
     for row in given.flip(0) if reverse else given:
@@ -320,6 +320,25 @@ def rnn(
         h = torch.tanh(total) if activation == "tanh" else F.relu(total)
         rows.append(h)
     return torch.stack(rows[::-1] if reverse else rows), h
+
+
+def attention_weights(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E); zeros where nothing is seen."""
+    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    hidden = torch.finfo(scores.dtype).min
+    if causal:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+        scores = scores.masked_fill(~seen, hidden)
+    if mask is None:
+        return F.softmax(scores, dim=-1)
+    scores = scores.masked_fill(~mask, hidden) if mask.dtype == torch.bool else (scores + mask).clamp(min=hidden)
+    return F.softmax(scores, dim=-1) * (scores > hidden)
 
 
 def attention(
