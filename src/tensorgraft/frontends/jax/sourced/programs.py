@@ -238,7 +238,7 @@ class TakenApart:
         self.written: list[int] = []  # which of them are others
         self.arguments: list[tuple[str, Any]] = []  # (name, pytree with slots)
         bound = isinstance(fn, types.MethodType) and (models.is_module(fn.__self__) or is_object(fn.__self__))
-        self.model: Any = fn.__self__ if bound else None
+        self.model: Any = fn.__self__ if bound else None  # type: ignore[attr-defined]
         if models.is_module(fn) or is_object(fn):
             self.model = fn
         self.template: Any = None
