@@ -32,7 +32,7 @@ BACKEND = {"array_api": "numpy"}  # whose arrays a target's file takes
 ROWS = {**CASES, **COMPOSITES}
 WORD_DTYPES = (dtypes.float32, dtypes.float64, dtypes.bfloat16)
 EXAMPLES = 4  # of each row with --slow; else one, of every SAMPLED-th row
-SAMPLED = {"jax": 5, "numpy": 2, "torch": 3, "tensorflow": 4, "array_api": 3}
+SAMPLED = {"jax": 8, "numpy": 3, "torch": 4, "tensorflow": 6, "array_api": 5}
 
 
 def lacking(name: str, key: str, dtype: np.dtype) -> str | None:

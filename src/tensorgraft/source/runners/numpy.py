@@ -15,9 +15,10 @@ import numpy as np  # noqa: E402
 def main() -> None:
     source, weights, function, job = sys.argv[1:]
     spec = importlib.util.spec_from_file_location("model", source)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    state = ()
+    state: tuple = ()
     if hasattr(module, "load_weights"):
         state = module.load_weights(weights)
         state = state if isinstance(state, tuple) else (state,)

@@ -17,9 +17,10 @@ import tensorflow as tf  # noqa: E402
 def main() -> None:
     source, weights, function, job = sys.argv[1:]
     spec = importlib.util.spec_from_file_location("model", source)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    state = ()
+    state: tuple = ()
     if hasattr(module, "load_weights"):
         state = module.load_weights(weights)
         state = state if isinstance(state, tuple) else (state,)
@@ -28,7 +29,7 @@ def main() -> None:
         data = np.load(path)
         arrays = [tf.constant(data[f"a{i}"]) for i in range(sum(k[0] == "a" for k in data))]
         with tf.GradientTape() as tape:
-            params = {k: x for k, x in module.flat(state[0]).items() if inexact(x)} if state else {}
+            params: dict = {k: x for k, x in module.flat(state[0]).items() if inexact(x)} if state else {}
             tape.watch(params)
             out = {k: x for k, x in flat(run(*state, *arrays)).items() if hasattr(x, "dtype")}
             buffers = "buffers" in data

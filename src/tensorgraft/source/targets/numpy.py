@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ def _dtype(dtype: np.dtype) -> str:
 # ---- elementwise -----------------------------------------------------------------------------------------------------
 
 
-def _of_one_dtype(rule: Rule) -> Rule:
+def _of_one_dtype(rule: Rule) -> Callable[..., ast.expr]:
     """Python scalars beside arrays of a dtype of ml_dtypes are numbers of it."""
 
     def typed(w: Writing, **operands: Any) -> ast.expr:
@@ -38,7 +39,7 @@ def _of_one_dtype(rule: Rule) -> Rule:
     return typed
 
 
-def _widened(template: str) -> Rule:
+def _widened(template: str) -> Callable[..., ast.expr]:
     """In float32 what NumPy computes in the narrow dtype itself, step by step."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
@@ -52,7 +53,7 @@ def _widened(template: str) -> Rule:
     return rule
 
 
-def _all_widened(rule: Rule) -> Rule:
+def _all_widened(rule: Rule) -> Callable[..., ast.expr]:
     """All operands in float32 where the first one is narrower."""
 
     def wide(w: Writing, **arguments: Any) -> ast.expr:
@@ -104,7 +105,7 @@ def _astype(w: Writing, x: Var, dtype: np.dtype) -> ast.expr:
     return w.fill("x.astype(dtype)", x=x, dtype=dtype)
 
 
-def _expm1_like(name: str) -> Rule:
+def _expm1_like(name: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Var) -> ast.expr:
         return w.fill(f"complex_{name}(x)" if dtypes.is_complex(x.dtype) else f"np.{name}(x)", x=x)
 
@@ -120,7 +121,7 @@ def _angle(w: Writing, x: Var) -> ast.expr:
 # ---- reductions ------------------------------------------------------------------------------------------------------
 
 
-def _total(name: str) -> Rule:
+def _total(name: str) -> Callable[..., ast.expr]:
     """Sums and products are of the operand's dtype; of narrow floats in float32."""
 
     def rule(w: Writing, x: Var, axis: Any = None, keepdims: bool = False) -> ast.expr:
@@ -135,7 +136,7 @@ def _total(name: str) -> Rule:
     return rule
 
 
-def _scan_along(name: str) -> Rule:
+def _scan_along(name: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Var, axis: int) -> ast.expr:
         narrow = x.dtype in _NARROW
         told = dtypes.float32 if narrow else x.dtype if x.dtype in rules.NARROW_INTEGERS else None

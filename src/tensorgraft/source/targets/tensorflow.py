@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def _unless_float32(dtype: np.dtype) -> Any:
 # ---- elementwise -----------------------------------------------------------------------------------------------------
 
 
-def _through(template: Rule, table: dict[np.dtype, np.dtype]) -> Rule:
+def _through(template: Rule, table: dict[np.dtype, np.dtype]) -> Callable[..., ast.expr]:
     """In another dtype where the kernel is missing or rough."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
@@ -56,11 +57,11 @@ _AS_FLOAT32 = dict.fromkeys(_NARROW, dtypes.float32)
 _AS_INT32 = {t: dtypes.int64 if t.itemsize > 2 else dtypes.int32 for t in _SMALL if t != dtypes.uint64}
 
 
-def _wide(template: Rule) -> Rule:
+def _wide(template: Rule) -> Callable[..., ast.expr]:
     return _through(template, _AS_FLOAT32)
 
 
-def _typed(template: str) -> Rule:
+def _typed(template: str) -> Callable[..., ast.expr]:
     """Python scalars as TensorFlow converts them: it goes by the first operand."""
 
     def rule(w: Writing, **operands: Any) -> ast.expr:
@@ -80,14 +81,14 @@ def _typed(template: str) -> Rule:
     return rule
 
 
-def _extreme_of_two(template: str, logical: str) -> Rule:
+def _extreme_of_two(template: str, logical: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Any, y: Any) -> ast.expr:
-        return w.fill(logical, x=x, y=y) if rules.dtype_of(x, y) == np.bool_ else _typed(template)(w, x=x, y=y)  # type: ignore[operator]
+        return w.fill(logical, x=x, y=y) if rules.dtype_of(x, y) == np.bool_ else _typed(template)(w, x=x, y=y)
 
     return rule
 
 
-def _compared(sign: str) -> Rule:
+def _compared(sign: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Any, y: Any) -> ast.expr:
         if rules.dtype_of(x, y) == np.bool_:
             x, y = (w.fill("tf.cast(x, tf.int32)", x=v) if isinstance(v, Var) else int(v) for v in (x, y))
@@ -100,7 +101,7 @@ def _infix(w: Writing, sign: str, x: Any, y: Any) -> ast.expr:
     return w.fill(f"x {sign} y", x=x, y=y)
 
 
-def _of_parts(name: str, combine: str) -> Rule:
+def _of_parts(name: str, combine: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Var) -> ast.expr:
         if dtypes.is_complex(x.dtype):
             part = f"tf.math.{name}(tf.math.{{}}(x))"
@@ -124,7 +125,7 @@ def _pow(w: Writing, x: Any, y: Any) -> ast.expr:
     return w.fill("x ** y", x=x, y=y)
 
 
-def _shift(name: str) -> Rule:
+def _shift(name: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Any, y: Any) -> ast.expr:
         dtype = rules.dtype_of(x, y)
         fits = isinstance(y, int) and 0 <= y < 8 * dtype.itemsize
@@ -160,7 +161,7 @@ def _angle(w: Writing, x: Var) -> ast.expr:
 # ---- reductions ------------------------------------------------------------------------------------------------------
 
 
-def _reduced(name: str, of_bool: str = "") -> Rule:
+def _reduced(name: str, of_bool: str = "") -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Var, axis: Any = None, keepdims: bool = False) -> ast.expr:
         if axis == ():
             return w(x)
@@ -168,7 +169,7 @@ def _reduced(name: str, of_bool: str = "") -> Rule:
             return w.fill(f"tf.reduce_{of_bool}(x, axis=axis, keepdims=keepdims)", x=x, axis=axis,
                           keepdims=keepdims or None)  # fmt: skip
         table = {} if name in ("max", "min", "any", "all") else _AS_FLOAT32
-        return _through(f"tf.reduce_{name}(x, axis=axis, keepdims=keepdims)", table)(  # type: ignore[operator]
+        return _through(f"tf.reduce_{name}(x, axis=axis, keepdims=keepdims)", table)(
             w, x=x, axis=axis, keepdims=keepdims or None
         )
 
@@ -181,12 +182,12 @@ def _var(w: Writing, x: Var, axis: Any = None, keepdims: bool = False, correctio
     if correction == 0 and x.dtype not in _NARROW:
         return w.fill("tf.math.reduce_variance(x, axis=axis, keepdims=keepdims)", x=x, axis=axis,
                       keepdims=keepdims or None)  # fmt: skip
-    return _wide("variance(x, axis=axis, keepdims=keepdims, correction=correction)")(  # type: ignore[operator]
+    return _wide("variance(x, axis=axis, keepdims=keepdims, correction=correction)")(
         w, x=x, axis=axis, keepdims=keepdims or None, correction=correction
     )
 
 
-def _position(name: str) -> Rule:
+def _position(name: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Var, axis: int, keepdims: bool = False) -> ast.expr:
         if not x.ndim:
             return w.fill("tf.constant(0, tf.int64)")
@@ -195,7 +196,7 @@ def _position(name: str) -> Rule:
         elif dtypes.is_floating(x.dtype):
             at = w.fill(f"{name}(x, axis=axis)", x=x, axis=axis)
         else:
-            at = _through(f"tf.{name}(x, axis=axis)", dict.fromkeys((dtypes.uint16, dtypes.uint32), dtypes.int64))(  # type: ignore[operator]
+            at = _through(f"tf.{name}(x, axis=axis)", dict.fromkeys((dtypes.uint16, dtypes.uint32), dtypes.int64))(
                 w, x=x, axis=axis
             )
         return w.fill("tf.expand_dims(at, axis)", at=at, axis=axis) if keepdims else at
@@ -203,7 +204,7 @@ def _position(name: str) -> Rule:
     return rule
 
 
-def _running(name: str) -> Rule:
+def _running(name: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Var, axis: int) -> ast.expr:
         if x.dtype == np.bool_:
             return w.fill(f"tf.cast(running({name}, tf.cast(x, tf.uint8), axis), tf.bool)", x=x, axis=axis)
@@ -221,7 +222,7 @@ def _full(w: Writing, shape: Any, value: Any, dtype: np.dtype) -> ast.expr:
         return w.fill("tf.fill(shape, value)", shape=tuple(shape),
                       value=value if same else w.fill("tf.cast(v, dtype)", v=value, dtype=dtype))  # fmt: skip
     if rules.is_plain_zero_or_one(value):
-        return _zeros("ones" if value else "zeros")(w, shape=shape, dtype=dtype)  # type: ignore[operator]
+        return _zeros("ones" if value else "zeros")(w, shape=shape, dtype=dtype)
     if isinstance(value, int) and dtypes.is_floating(dtype):
         value = float(value)
     if dtype == dtypes.float32 or (dtype == dtypes.int32 and isinstance(value, int)):
@@ -229,7 +230,7 @@ def _full(w: Writing, shape: Any, value: Any, dtype: np.dtype) -> ast.expr:
     return w.fill("tf.fill(shape, tf.constant(value, dtype))", shape=tuple(shape), value=value, dtype=dtype)
 
 
-def _zeros(name: str) -> Rule:
+def _zeros(name: str) -> Callable[..., ast.expr]:
     return lambda w, shape, dtype: w.fill(f"tf.{name}(shape, dtype=dtype)", shape=tuple(shape),
                                           dtype=_unless_float32(dtype))  # fmt: skip
 
@@ -310,7 +311,7 @@ def _split(w: Writing, x: Var, sizes: Any, axis: int = 0) -> ast.expr:
     return w.fill("tf.split(x, sizes, axis=axis)", x=x, sizes=list(sizes), axis=axis or None)
 
 
-def _tri(name: str) -> Rule:
+def _tri(name: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Var, k: Any = 0) -> ast.expr:
         inside = not isinstance(k, Var) and (k >= 0 if name == "tril" else k <= 0)
         if inside and x.dtype not in (dtypes.uint16, dtypes.uint32, dtypes.uint64):
@@ -385,7 +386,7 @@ def _sort(w: Writing, operands: Any, axis: int = -1, num_keys: int = 1) -> ast.e
                   axis=None if axis == -1 else axis, num_keys=None if num_keys == 1 else num_keys)  # fmt: skip
 
 
-def _argsort(name: str) -> Rule:
+def _argsort(name: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Var, axis: int = -1, descending: bool = False) -> ast.expr:
         return w.fill(f"{name}(x, axis=axis, descending=descending)", x=x, axis=None if axis == -1 else axis,
                       descending=descending or None)  # fmt: skip
@@ -403,7 +404,7 @@ def _searchsorted(w: Writing, boundaries: Var, values: Any, right: bool = False)
     plain = boundaries.ndim == values.ndim == 1
     template = f"tf.searchsorted(b, v{side}, out_type=tf.int64)" if plain else f"searchsorted(b, v{side})"
     table = {**_AS_FLOAT32, **_AS_INT32}
-    return _through(template, table)(w, b=boundaries, v=values)  # type: ignore[operator]
+    return _through(template, table)(w, b=boundaries, v=values)
 
 
 # ---- products --------------------------------------------------------------------------------------------------------
@@ -490,10 +491,10 @@ def _reduce_window(
         )  # fmt: skip
 
     dtype = x.dtype
-    return _through(said, _AS_FLOAT32 if kind == "sum" else {})(w, x=x)  # type: ignore[operator]
+    return _through(said, _AS_FLOAT32 if kind == "sum" else {})(w, x=x)
 
 
-def _transform(name: str) -> Rule:
+def _transform(name: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Var, axis: int, n: Any = None) -> ast.expr:
         length = "" if n is None else ", [n]"
         if axis % x.ndim == x.ndim - 1:
@@ -526,7 +527,7 @@ def _while_loop(w: Writing, condition: Block, body: Block, init: Any) -> ast.exp
 def _scan(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: bool = False) -> ast.expr:
     if rules.same(length, 0):  # nothing tells what would be stacked
         _, stacked = w.call_outcome()
-        return w((tuple(init), tuple(_zeros("zeros")(w, shape=v.shape, dtype=v.dtype) for v in stacked)))  # type: ignore[operator]
+        return w((tuple(init), tuple(_zeros("zeros")(w, shape=v.shape, dtype=v.dtype) for v in stacked)))
     return w.fill("scan(step, init, xs, length, reverse=reverse)", step=w.body(body, "step"), init=tuple(init),
                   xs=tuple(xs), length=length, reverse=reverse or None)  # fmt: skip
 
@@ -536,11 +537,11 @@ def _embedding(w: Writing, weight: Any, indices: Any, padding: int | None = None
     return w.fill(template, x=weight, i=_places(w, indices), padding=padding)
 
 
-def _unsigned_too(template: str, unsigned: str) -> Rule:
+def _unsigned_too(template: str, unsigned: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Any, y: Any) -> ast.expr:
         if rules.dtype_of(x, y) == dtypes.uint64:
             return w.fill(unsigned, x=x, y=y)
-        return _through(_typed(template), {**_AS_FLOAT32, **_AS_INT32})(w, x=x, y=y)  # type: ignore[operator]
+        return _through(_typed(template), {**_AS_FLOAT32, **_AS_INT32})(w, x=x, y=y)
 
     return rule
 
@@ -553,7 +554,7 @@ def _eigh(w: Writing, x: Var, lower: bool = True) -> ast.expr:
 def _gelu(w: Writing, x: Var, approximate: bool = False) -> ast.expr:
     if approximate and x.dtype == dtypes.float64:  # TensorFlow's has constants of single precision
         return w.fill("gelu_tanh(x)", x=x)
-    return _wide(f"tf.nn.gelu(x, approximate={approximate})")(w, x=x)  # type: ignore[operator]
+    return _wide(f"tf.nn.gelu(x, approximate={approximate})")(w, x=x)
 
 
 def _leaky_relu(w: Writing, x: Var, slope: float = 0.01) -> ast.expr:
@@ -571,7 +572,7 @@ def _index(w: Writing, x: Var, indices: Any) -> ast.expr:
     return w.fill("index(x, indices)", x=x, indices=tuple(indices))
 
 
-def _uniform(name: str) -> Rule:
+def _uniform(name: str) -> Callable[..., ast.expr]:
     return lambda w, key, shape, dtype: w.fill(
         f"tf.random.stateless_{name}(shape, seed=key, dtype=dtype)", key=key, shape=tuple(shape),
         dtype=_unless_float32(dtype))  # fmt: skip

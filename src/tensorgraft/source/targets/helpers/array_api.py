@@ -229,7 +229,8 @@ def conv(
 ) -> Any:
     """x (N, C, spatial...) with weight (O, C / groups, spatial...) and bias (O)."""
     n = weight.ndim - 2
-    strides, pads, gaps = (v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation))
+    each: list[Any] = [v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation)]
+    strides, pads, gaps = each
     pads = tuple(p if isinstance(p, tuple) else (p, p) for p in pads)
     y = convolution(x, weight, strides, pads, rhs_dilation=gaps, groups=groups)
     return y if bias is None else y + x.__array_namespace__().reshape(bias, (-1, *[1] * n))

@@ -180,7 +180,7 @@ def put_along_axis(
     """A copy of `x` with `updates` put (added, ...) where `indices` say along an axis."""
     out = np.atleast_1d(np.array(x))
     shape = np.shape(indices) or (1,)
-    places = list(np.indices(shape, sparse=True))
+    places: list[Any] = list(np.indices(shape, sparse=True))
     places[axis] = np.reshape(indices, shape).astype(np.int64)
     if ufunc is None:
         out[tuple(places)] = np.reshape(updates, shape)
@@ -300,8 +300,9 @@ def windows(x: np.ndarray, sizes: Sequence[int], strides: Sequence[int], dilatio
         places = [max(s - k, -1) // t + 1 for s, k, t in zip(x.shape[x.ndim - n :], whole, strides, strict=True)]
         return np.zeros((*x.shape[: x.ndim - n], *places, *sizes), x.dtype)
     seen = np.lib.stride_tricks.sliding_window_view(x, whole, tuple(range(x.ndim - n, x.ndim)))
-    steps = [*(slice(None, None, s) for s in strides), *(slice(None, None, d) for d in dilation)]
-    return seen[(..., *steps)]
+    steps: list[Any] = [*(slice(None, None, s) for s in strides), *(slice(None, None, d) for d in dilation)]
+    index: Any = (..., *steps)
+    return seen[index]
 
 
 def convolution(
@@ -469,7 +470,7 @@ def attention_weights(
     scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
     hidden = np.finfo(scores.dtype).min
     if causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, hidden)
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, hidden)
     if mask is None:
         return softmax(scores)
     scores = np.where(mask, scores, hidden) if mask.dtype == bool else np.maximum(scores + mask, hidden)
@@ -581,7 +582,8 @@ def conv(
 ) -> np.ndarray:
     """x (N, C, spatial...) with weight (O, C / groups, spatial...) and bias (O)."""
     n = weight.ndim - 2
-    strides, pads, gaps = (v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation))
+    each: list[Any] = [v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation)]
+    strides, pads, gaps = each
     pads = tuple(p if isinstance(p, tuple) else (p, p) for p in pads)
     y = convolution(x, weight, strides, pads, rhs_dilation=gaps, groups=groups)
     return y if bias is None else y + bias.reshape(-1, *[1] * n)

@@ -715,7 +715,8 @@ def conv(
 ) -> tf.Tensor:
     """x (N, C, spatial...) with weight (O, C / groups, spatial...) and bias (O)."""
     n = len(weight.shape) - 2
-    strides, pads, gaps = (v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation))
+    each: list[Any] = [v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation)]
+    strides, pads, gaps = each
     pads = tuple(p if isinstance(p, tuple) else (p, p) for p in pads)
     y = convolution(x, weight, strides, pads, rhs_dilation=gaps, groups=groups)
     return y if bias is None else y + tf.reshape(bias, [-1, *[1] * n])
@@ -732,7 +733,8 @@ def conv_channels_last(
 ) -> tf.Tensor:
     """x (N, spatial..., C) with weight (spatial..., C / groups, O) and bias (O)."""
     n = len(weight.shape) - 2
-    strides, pads, gaps = (v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation))
+    each: list[Any] = [v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation)]
+    strides, pads, gaps = each
     pads = [p if isinstance(p, tuple) else (p, p) for p in pads]
     if any(map(any, pads)):
         x = tf.pad(x, [(0, 0), *pads, (0, 0)])
