@@ -104,7 +104,9 @@ def source(
             Equinox, Flax (linen or nnx) or Haiku's `apply`.
         *args, **kwargs: an example of what it is called with.
         onto: "jax", "torch", "tensorflow", "numpy" or "array_api".
-        style: how parameters are held; None is the plainest way of the target.
+        style: how parameters are held; None is the first of: "functions" of a nested dictionary, "equinox" and "flax"
+            (nnx) modules for JAX; "modules" (`nn.Module`) for PyTorch; "modules" (`tf.Module`), "keras" and "functions"
+            for TensorFlow; "functions" for the others.
         dynamic: look for sizes of the arguments that may be others (batches, lengths).
         check: run the file, in a process without the source framework, at the example's sizes and at others, and compare
             results and gradients with the program's.
