@@ -158,7 +158,7 @@ def source(
                 size = group.tried[-1] + 1 if group.title == "batch" else group.tried[0]
                 examples.append((f"{group.title} of {size}", *sized.arguments({g: size})))
         runs = dataclasses.replace(target, runner=formed.runner or target.runner)
-        result.checked = _compared(result, runs, read, examples, stateful, not random)
+        result.checked = _compared(result, runs, read, examples, stateful, not random, trace.key is not None)
         report.rows = result.checked.rows
     return result
 
@@ -170,8 +170,11 @@ def _compared(
     examples: list[tuple[str, tuple[Any, ...], dict[str, Any]]],
     stateful: bool,
     values: bool,
+    key: bool,
 ) -> Checked:
-    return checking.check(result.text, result.weights, result.function, target, program, examples, stateful, values)
+    return checking.check(
+        result.text, result.weights, result.function, target, program, examples, stateful, values, key
+    )
 
 
 def _program(program: Any) -> Program:

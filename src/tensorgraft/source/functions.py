@@ -313,7 +313,9 @@ class _Builder:
         order = {v: i for i, v in enumerate(names)}
         inputs = sorted(inputs, key=lambda v: order.get(v, len(order)))
         is_key = self.trace.key is not None
-        return inputs, [names.get(v, "rng" if is_key and v.shape == (2,) and v.dtype == np.uint32 else "") for v in inputs]
+        return inputs, [
+            names.get(v, "rng" if is_key and v.shape == (2,) and v.dtype == np.uint32 else "") for v in inputs
+        ]
 
     # ---- one function for bodies that do the same ------------------------------------------------------------------
 
