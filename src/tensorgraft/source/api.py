@@ -104,7 +104,9 @@ def source(
             Equinox, Flax (linen or nnx) or Haiku's `apply`.
         *args, **kwargs: an example of what it is called with.
         onto: "jax", "torch", "tensorflow", "numpy" or "array_api".
-        style: how parameters are held; None is the plainest way of the target.
+        style: how parameters are held; None is the first of: "functions" of a nested dictionary, "equinox" and "flax"
+            (nnx) modules for JAX; "modules" (`nn.Module`) for PyTorch; "modules" (`tf.Module`), "keras" and "functions"
+            for TensorFlow; "functions" for the others.
         dynamic: look for sizes of the arguments that may be others (batches, lengths).
         check: run the file, in a process without the source framework, at the example's sizes and at others, and compare
             results and gradients with the program's.
@@ -156,7 +158,7 @@ def source(
                 size = group.tried[-1] + 1 if group.title == "batch" else group.tried[0]
                 examples.append((f"{group.title} of {size}", *sized.arguments({g: size})))
         runs = dataclasses.replace(target, runner=formed.runner or target.runner)
-        result.checked = _compared(result, runs, read, examples, stateful, not random)
+        result.checked = _compared(result, runs, read, examples, stateful, not random, trace.key is not None)
         report.rows = result.checked.rows
     return result
 
@@ -168,8 +170,11 @@ def _compared(
     examples: list[tuple[str, tuple[Any, ...], dict[str, Any]]],
     stateful: bool,
     values: bool,
+    key: bool,
 ) -> Checked:
-    return checking.check(result.text, result.weights, result.function, target, program, examples, stateful, values)
+    return checking.check(
+        result.text, result.weights, result.function, target, program, examples, stateful, values, key
+    )
 
 
 def _program(program: Any) -> Program:

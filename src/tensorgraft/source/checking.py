@@ -61,6 +61,7 @@ def check(
     examples: Sequence[tuple[str, tuple[Any, ...], dict[str, Any]]],
     stateful: bool,
     compare_values: bool,
+    key: bool = False,
 ) -> Checked:
     """A row for the results at each of the `examples` (sizes in words, arguments), and for the gradients of the first.
 
@@ -75,6 +76,8 @@ def check(
         wide = any(w.dtype in (np.float64, np.complex128) for w in weights.values())
         for k, (_, args, kwargs) in enumerate(examples):
             arrays = [program.numpy(x) for x in program.flatten(args, kwargs)[0]]
+            if key:  # the last argument of what is written: where its random numbers come from
+                arrays.append(np.array([0, 1], np.uint32))
             wide |= any(x.dtype in (np.float64, np.complex128) for x in arrays)
             more: dict[str, Any] = {"gradients": 1} if not k and target.trains else {}
             more |= {"buffers": 1} if stateful else {}

@@ -314,7 +314,10 @@ class _Builder:
                 names.setdefault(v, name if len(arrays) == 1 else f"{name}_{i}")
         order = {v: i for i, v in enumerate(names) if v is not self.trace.key}  # the key comes last
         inputs = sorted(inputs, key=lambda v: order.get(v, len(order)))
-        return inputs, [names.get(v, "") for v in inputs]
+        is_key = self.trace.key is not None
+        return inputs, [
+            names.get(v, "rng" if is_key and v.shape == (2,) and v.dtype == np.uint32 else "") for v in inputs
+        ]
 
     # ---- one function for bodies that do the same ------------------------------------------------------------------
 

@@ -71,7 +71,7 @@ class Classes(Style):
                 if other is not f and not (f.layer and other.layer):
                     raise CannotBeSaidError(
                         f"{f.kind} ({f.place}): the module {'.'.join(path)} is called in two ways, which one method"
-                        " cannot say; a style of functions can"
+                        " cannot say"
                     )
 
     # ---- what the writer of a function asks -----------------------------------------------------------------------
