@@ -203,9 +203,9 @@ class FunctionWriter:
             if not isinstance(extent, Extent):
                 continue
             if argument:
-                self.sources.append((extent.values, lambda v=v, i=i, e=extent: self.label(v, i, e)))
+                self.sources.append((extent.values, lambda v=v, i=i, e=extent: self.label(v, i, e), None))
             else:
-                self.sources.append((extent.values, lambda v=v, i=i: self.size_now(v, i)))
+                self.sources.append((extent.values, lambda v=v, i=i: self.size_now(v, i), v))
 
     def label(self, v: Var, axis: int, extent: Extent) -> ast.expr:
         n = len(next(iter(self.style.labels), ()))
@@ -218,6 +218,15 @@ class FunctionWriter:
         self.used_labels[text_of] = (v, axis)
         self.reserved.add(text_of)
         return ast.Name(text_of)
+
+    def sizes(self) -> Sizes:
+        """What can be said here: of the arguments, then of arrays that have a name at this place, then of others."""
+
+        def rank(v: Var | None) -> int:
+            at = None if v is None else self.names.get(v)
+            return 0 if v is None else 1 if at is not None and self.holder.get(at) is v else 2
+
+        return Sizes([(values, write) for values, write, _ in sorted(self.sources, key=lambda s: rank(s[2]))])
 
     def size_now(self, v: Var, axis: int) -> ast.expr:
         if v in self.pending or v in self.spent:
@@ -257,7 +266,7 @@ class FunctionWriter:
         if isinstance(value, Static):
             return self.style.static(self, value)
         if isinstance(value, Extent | Quantity):
-            expression = Sizes(self.sources).expression(value)
+            expression = self.sizes().expression(value)
             if expression is None:
                 raise SizeError(
                     f"{self.where()}: the number {value!r} depends on the sizes of the arguments, and no expression of"
@@ -499,7 +508,7 @@ class FunctionWriter:
                 names[j] = at
                 continue
             value = self(v)
-            names[j] = self.bind(v, hint or "x")
+            names[j] = self.bind(last.outcome[k], hint or "x")
             self.emit(ast.Assign([ast.Name(names[j])], value))
         over, callee, args = self.style.row(self, row)
         for j, v in enumerate(first.args):
