@@ -195,8 +195,9 @@ class _Builder:
                 self.splice(call, below, counts)
                 self.absorb(call)
                 if not self.worthy(call, own, path, counts):
-                    if call.calls and call.names and not _named(call.calls[-1]):
-                        call.calls[-1].names = call.names
+                    last = call.calls[-1] if call.calls else calls[-1] if calls and _gives(calls[-1], call) else None
+                    if last is not None and call.names and not _named(last):
+                        last.names = call.names
                     calls += call.calls
                     continue
             calls.append(call)
@@ -603,6 +604,12 @@ def _named(call: Step | Frame) -> bool:
     return any(call.names)
 
 
+def _gives(call: Step | Frame, nothing: Frame) -> bool:
+    """What a frame without calls gives (a dropout that is off) is what this call gives."""
+    outcome = call.result if isinstance(call, Frame) else call.outcome
+    return isinstance(outcome, Var) and outcome is nothing.result
+
+
 def _frames(frame: Frame) -> Iterator[Frame]:
     for call in frame.calls:
         if isinstance(call, Frame):
@@ -692,7 +699,8 @@ def parameter_names(method: str) -> list[str]:
 
 
 def snake(kind: str) -> str:
-    """`GPT2Block` -> "gpt2_block"."""
+    """`GPT2Block` -> "gpt2_block", `LSTMModel` -> "lstm_model", `ResNet` -> "resnet", `ViT` -> "vit"."""
+    kind = re.sub(r"Net(?![a-z])", "net", kind)
     s = re.sub(r"(?<=[a-z0-9])(?=[A-Z](?!$))|(?<=[A-Z])(?=[A-Z][a-z])", "_", kind).lower()
     s = re.sub(r"\W+", "_", s).strip("_") or "function"
     return f"{s}_" if keyword.iskeyword(s) or s in ("p", "params") else s

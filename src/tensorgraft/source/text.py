@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
-import inspect
+import io
 import re
 import subprocess
-from collections.abc import Mapping
+import tokenize
 from typing import Any
 
 from tensorgraft.source import weights
 from tensorgraft.source.expressions import fill, literal, name, renamed, text
 from tensorgraft.source.functions import Function
+from tensorgraft.source.helping import helper_sources, helpers_of
 from tensorgraft.source.merging import Extent
 from tensorgraft.source.styles import Definition, Style
 from tensorgraft.source.targets import Target
@@ -25,7 +26,7 @@ def write(trace: Trace, functions: list[Function], style: Style, header: str) ->
     """The text of the file, formatted."""
     target = style.target
     used: set[str] = set()
-    clash = {n: f"_{n}" for n in _available(target) if n in {f.name for f in functions}}
+    clash = {n: f"_{n}" for n in helper_sources(target) if n in {f.name for f in functions}}
     before = renamed.set(clash)
     try:
         bodies = [_function(f, style, trace if f is functions[-1] else None, used) for f in style.written(functions)]
@@ -34,9 +35,9 @@ def write(trace: Trace, functions: list[Function], style: Style, header: str) ->
     constants = [f"{n} = {text(e)}" for n, e in style.constants.values()]
     for _, e in style.constants.values():
         used |= _names(e)
-    helpers = _helpers(target, used, clash)
     loading = style.loading(trace)
-    for part in [*bodies, *loading]:
+    helpers = helpers_of(target, [*constants, *bodies, *loading], clash)
+    for part in [*helpers, *bodies, *loading]:
         used |= _names(ast.parse(part))
     available = {
         **target.imports,
@@ -65,7 +66,8 @@ def _function(f: Function, style: Style, trace: Trace | None, used: set[str]) ->
     used |= _names(name(target.array))
     for s in statements:
         used |= _names(s.node)
-    returns = target.array if result is None and len(f.results) == 1 else ""
+    alone = len(f.results) == 1 if result is None else isinstance(result, Var)
+    returns = target.array if alone else ""
     body = [line for s in statements for line in _lines(s)]
     given = target.prelude.partition(" ")[0]
     if given and names and any(given in _names(s.node) for s in statements):
@@ -97,7 +99,11 @@ def _doc(f: Function, style: Style, names: list[str]) -> str:
 
 
 def _lines(s: Statement) -> list[str]:
-    lines = text(s.node).split("\n")
+    node = s.node
+    if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and len(node.value.elts) > 1:
+        lines = f"return {text(node.value)[1:-1]}".split("\n")
+    else:
+        lines = text(node).split("\n")
     if s.comment and len(lines) == 1 and len(lines[0]) + len(s.comment) < 90:
         lines[0] += f"  # {s.comment}"
     return lines
@@ -112,29 +118,15 @@ def names_of(target: Target) -> set[str]:
     return {*target.imports, *weights.NAMES}
 
 
-def _available(target: Target) -> dict[str, Any]:
-    found = vars(target.helpers) if target.helpers is not None else {}
-    return {n: f for n, f in found.items() if inspect.isfunction(f) and f.__module__ == target.helpers.__name__}
-
-
-def _helpers(target: Target, used: set[str], clash: Mapping[str, str]) -> list[str]:
-    """The source of the helpers that are named, and of those that they name, in the order of their file. `clash`: those
-    that have another name in it."""
-    sources = {n: inspect.getsource(f) for n, f in _available(target).items()}
-    needed: set[str] = set()
-    queue = [n for n in sources if clash.get(n, n) in used]
-    while queue:
-        n = queue.pop()
-        if n in needed:
-            continue
-        needed.add(n)
-        inner = _names(ast.parse(sources[n]))
-        used |= {clash.get(m, m) for m in inner}
-        queue += [m for m in sources if m in inner]
-    texts = [sources[n].strip() for n in sources if n in needed]
-    for n, other in clash.items():
-        texts = [re.sub(rf"\b(?<!\.){n}\b(?=\()", other, t) for t in texts]
-    return texts
+def _usual_exponents(source: str) -> str:
+    """`1e-5`, which Python itself writes 1e-05."""
+    lines = source.split("\n")
+    for token in reversed([*tokenize.generate_tokens(io.StringIO(source).readline)]):
+        if token.type == tokenize.NUMBER:
+            row, start = token.start
+            line = lines[row - 1]
+            lines[row - 1] = line[:start] + re.sub(r"(e[-+])0+(?=\d)", r"\1", token.string) + line[token.end[1] :]
+    return "\n".join(lines)
 
 
 def formatted(source: str) -> str:
@@ -154,7 +146,7 @@ def formatted(source: str) -> str:
     done = subprocess.run([ruff, "format", *config, "-"], input=fix.stdout, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"ruff: {done.stderr}")
-    return done.stdout
+    return _usual_exponents(done.stdout)
 
 
 __all__ = ["Var", "formatted", "literal", "write"]

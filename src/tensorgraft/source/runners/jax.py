@@ -30,7 +30,6 @@ def main() -> None:
     for path in sorted(glob.glob(os.path.join(job, "inputs_*.npz"))):
         data = np.load(path)
         arrays = [jnp.asarray(data[f"a{i}"]) for i in range(sum(k[0] == "a" for k in data))]
-        arrays += [jax.random.key(0)] if "key" in data else []
 
         def leaves(*state):
             return {k: x for k, x in flat(run(*state, *arrays)).items() if hasattr(x, "dtype")}

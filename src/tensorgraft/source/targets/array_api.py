@@ -331,7 +331,7 @@ WORDS: dict[str, Rule] = {
     "optimization_barrier": lambda w, x, after: w(x),
     "constrain": lambda w, x, placement: w(x),
     # words
-    "attend": worded.called("attend", "attention"),
+    "attend": worded.called("attend", "dot_product_attention"),
     "attention_weights": worded.called("attention_weights", "attention_weights"),
     "layer_norm": worded.called("layer_norm", "layer_norm"),
     "rms_norm": worded.called("rms_norm", "rms_norm"),

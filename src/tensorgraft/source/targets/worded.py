@@ -21,7 +21,7 @@ def helpers(names: tuple[str, ...] = HELPED) -> dict[str, Rule]:
     """Calls of the helper of a word's name, with what is not its default."""
     return {
         **{name: called(name, name) for name in names},
-        "attend": called("attend", "attention"),
+        "attend": called("attend", "dot_product_attention"),
         "attention_weights": called("attention_weights", "attention_weights"),
         "conv": conv,
         "conv_transpose": conv_transpose,

@@ -289,7 +289,7 @@ def attention_weights(q: Any, k: Any, mask: Any = None, causal: bool = False, sc
     return softmax(scores) * xp.astype(scores > hidden, scores.dtype)
 
 
-def attention(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False, scale: float | None = None) -> Any:
+def dot_product_attention(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False, scale: float | None = None) -> Any:
     """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F)."""
     xp = q.__array_namespace__()
     shared = q.shape[1] // k.shape[1]

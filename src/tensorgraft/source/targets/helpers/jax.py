@@ -349,7 +349,7 @@ def attention_weights(
     return jax.nn.softmax(scores, axis=-1) * (scores > hidden)
 
 
-def attention(
+def dot_product_attention(
     q: jax.Array,
     k: jax.Array,
     v: jax.Array,

@@ -477,7 +477,7 @@ def attention_weights(
     return softmax(scores) * (scores > hidden)
 
 
-def attention(
+def dot_product_attention(
     q: np.ndarray,
     k: np.ndarray,
     v: np.ndarray,

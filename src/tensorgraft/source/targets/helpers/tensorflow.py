@@ -613,7 +613,7 @@ def attention_weights(
     return tf.nn.softmax(scores) * tf.cast(scores > hidden, scores.dtype)
 
 
-def attention(
+def dot_product_attention(
     q: tf.Tensor,
     k: tf.Tensor,
     v: tf.Tensor,

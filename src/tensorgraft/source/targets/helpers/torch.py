@@ -341,7 +341,7 @@ def attention_weights(
     return F.softmax(scores, dim=-1) * (scores > hidden)
 
 
-def attention(
+def dot_product_attention(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
