@@ -1,4 +1,4 @@
-"""The oracle of front ends: a `Trace`, run step by step on a backend, words by their definitions."""
+"""The oracle of front ends: a `SourceTrace`, run step by step on a backend, words by their definitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from tensorgraft.codegen.trace import Frame, Trace, steps
+from tensorgraft.codegen.trace import Frame, SourceTrace, steps
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
@@ -17,7 +17,7 @@ from tensorgraft.hub.recorded.block import Block, Call, Var, leaves
 Env = dict[Var, Any]
 
 
-def replay(trace: Trace, *arguments: Any, onto: str = "numpy") -> tuple[Any, dict[str, np.ndarray]]:
+def replay(trace: SourceTrace, *arguments: Any, onto: str = "numpy") -> tuple[Any, dict[str, np.ndarray]]:
     """(the result, what is written), as NumPy arrays. `arguments`: NumPy arrays for the Vars of the trace's."""
     xp = registry.get(onto)
     with xp.scope():
@@ -107,7 +107,7 @@ def _host(xp: Backend, tree: Any) -> Any:
     return optree.tree_map(lambda x: xp.to_numpy(x) if xp.is_array(x) else x, tree)
 
 
-def said(trace: Trace) -> Counter[str]:
+def said(trace: SourceTrace) -> Counter[str]:
     """How often each operation and word occurs, in blocks too."""
     found: Counter[str] = Counter()
 

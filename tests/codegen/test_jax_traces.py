@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.codegen.replay import replay, said, shown
 
-from tensorgraft.codegen.trace import Trace, steps
+from tensorgraft.codegen.trace import SourceTrace, steps
 from tensorgraft.frontends.jax.codegen import trace_function
 
 eqx = pytest.importorskip("equinox")
@@ -22,7 +22,7 @@ def host(x: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
 
 
-def check(fn: Callable[..., Any], *args: Any, tolerance: float = 1e-5) -> Trace:
+def check(fn: Callable[..., Any], *args: Any, tolerance: float = 1e-5) -> SourceTrace:
     """The trace, which gives what the program gives."""
     trace = trace_function(fn, args)
     names = {name for name, _ in trace.arguments}
@@ -35,7 +35,7 @@ def check(fn: Callable[..., Any], *args: Any, tolerance: float = 1e-5) -> Trace:
     return trace
 
 
-def _is_held(x: Any, trace: Trace) -> bool:
+def _is_held(x: Any, trace: SourceTrace) -> bool:
     shapes = [leaf.shape for leaf in jax.tree.leaves(x) if hasattr(leaf, "shape")]
     return not hasattr(x, "dtype") and shapes == [v.shape for v in trace.parameters.values()]
 

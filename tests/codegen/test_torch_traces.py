@@ -13,7 +13,7 @@ from tests.codegen.replay import replay, run, value
 from torch import nn
 
 from tensorgraft.codegen.program import _groups
-from tensorgraft.codegen.trace import Frame, Step, Trace, prune, steps
+from tensorgraft.codegen.trace import Frame, SourceStep, SourceTrace, prune, steps
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.codegen.tracing import trace_module
@@ -29,7 +29,7 @@ def flat(x: Any) -> list[Any]:
     return [e for v in x for e in flat(v)] if isinstance(x, tuple | list) else [x]
 
 
-def check(module: nn.Module, *args: Any, training: bool = False, gradients: bool = True) -> Trace:
+def check(module: nn.Module, *args: Any, training: bool = False, gradients: bool = True) -> SourceTrace:
     """The trace computes what the module does, and its derivative in the parameters is the module's."""
     module.train(training)
     trace = trace_module(module, args)
@@ -49,7 +49,7 @@ def check(module: nn.Module, *args: Any, training: bool = False, gradients: bool
     return trace
 
 
-def compare_gradients(trace: Trace, module: nn.Module, args: Any, wanted: list[Tensor]) -> None:
+def compare_gradients(trace: SourceTrace, module: nn.Module, args: Any, wanted: list[Tensor]) -> None:
     xp = registry.get("torch")
     own = {name: torch.tensor(trace.weights[name], requires_grad=True) for name in trace.parameters}
     env: dict[Var, Any] = {v: own[name] for name, v in trace.parameters.items()}
@@ -76,7 +76,7 @@ def compare_gradients(trace: Trace, module: nn.Module, args: Any, wanted: list[T
         torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-5, msg=name)
 
 
-def methods(trace: Trace) -> list[str]:
+def methods(trace: SourceTrace) -> list[str]:
     return [step.method for step in steps(trace.root)]
 
 
@@ -134,7 +134,7 @@ def test_a_transformer_reads_as_it_was_written() -> None:
     attention = next(f for f in frames["blocks.1"].calls if isinstance(f, Frame) and f.name == "attn")
     assert (attention.kind, attention.path, attention.doc) == ("Attention", "blocks.1.attn", "Causal self-attention")
     assert [name for name, _ in attention.arguments] == ["x"]
-    own = [c for c in attention.calls if isinstance(c, Step)]
+    own = [c for c in attention.calls if isinstance(c, SourceStep)]
     assert [c.method for c in own] == [
         "split", "reshape", "permute_dims", "reshape", "permute_dims", "reshape", "permute_dims", "attend",
         "permute_dims", "reshape",
@@ -237,7 +237,7 @@ def test_multihead_attention_is_written_plainly(batch_first: bool) -> None:
     padding = torch.tensor([[False, False, True, True], [False] * 4, [False, True, False, True]])
     trace = check(Attends(batch_first=batch_first), rand(*first, 8), rand(*keys, 6), rand(*keys, 5), padding)
     frame = next(f for f in trace.root.calls if isinstance(f, Frame) and f.name == "own")
-    named = [name for call in frame.calls if isinstance(call, Step) for name in call.names]
+    named = [name for call in frame.calls if isinstance(call, SourceStep) for name in call.names]
     assert {"q", "k", "v", "y"} <= set(named)
 
 

@@ -17,25 +17,25 @@ from tensorgraft.codegen.expanding import expand
 from tensorgraft.codegen.framewise import simplify
 from tensorgraft.codegen.functions import functions_of
 from tensorgraft.codegen.merging import merge
-from tensorgraft.codegen.program import Group, Program, trace_at_sizes
+from tensorgraft.codegen.program import SizeGroup, SourceProgram, trace_at_sizes
 from tensorgraft.codegen.styles.choosing import style_of
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.targets import target as target_of
 from tensorgraft.codegen.tidying import tidy
-from tensorgraft.codegen.trace import Trace
+from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.codegen.weights import replace_file, write_weights
 from tensorgraft.codegen.writing import SizeError, UnsettledError
 
 
 @dataclass
-class Report:
+class SourceReport:
     """How good a file is: which sizes it takes, and how far it is from the program. `print(report)` is a table."""
 
     program: str
     onto: str
     lines: int
     functions: int
-    groups: list[Group]
+    groups: list[SizeGroup]
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -59,13 +59,13 @@ class Report:
 
 
 @dataclass
-class Source:
+class GeneratedSource:
     """A program, written down: `text` is the file, `weights` are its arrays by the names that they have in the source
     program, `report` says how good it is."""
 
     text: str
     weights: dict[str, np.ndarray]
-    report: Report
+    report: SourceReport
     function: str
     checked: Checked | None = None
 
@@ -96,7 +96,7 @@ def source(
     dynamic: bool = True,
     check: bool = True,
     **kwargs: Any,
-) -> Source:
+) -> GeneratedSource:
     """A program of one framework as readable source of another, which needs neither tensorgraft nor the first one.
 
     Args:
@@ -108,10 +108,10 @@ def source(
             (nnx) modules for JAX; "modules" (`nn.Module`) for PyTorch; "modules" (`tf.Module`), "keras" and "functions"
             for TensorFlow; "functions" for the others.
         dynamic: look for sizes of the arguments that may be others (batches, lengths).
-        check: run the file, in a process without the source framework, at the example's sizes and at others, and compare
-            results and gradients with the program's.
+        check: run the file, in a process without the source framework, at the example's sizes and at others, and
+            compare results and gradients with the program's.
 
-    Returns: a `Source` with `text`, `weights`, `report` and `save("model.py")`.
+    Returns: a `GeneratedSource` with `text`, `weights`, `report` and `save("model.py")`.
 
     Raises:
         TypeError: for programs that are not known here.
@@ -122,7 +122,7 @@ def source(
     form = style_of(style, target)
     read = _program(program)
 
-    def prepare(trace: Trace) -> None:
+    def prepare(trace: SourceTrace) -> None:
         expand(trace, target)
         simplify(trace)
 
@@ -149,8 +149,8 @@ def source(
             if not fixed:
                 raise
             sized.without(fixed, str(error))
-    report = Report(trace.name, onto, written.count("\n"), len(formed.written(functions)), sized.groups)
-    result = Source(written, trace.weights, report, functions[-1].name)
+    report = SourceReport(trace.name, onto, written.count("\n"), len(formed.written(functions)), sized.groups)
+    result = GeneratedSource(written, trace.weights, report, functions[-1].name)
     if check:
         examples = [("as the example", args, kwargs)]
         for g, group in enumerate(sized.groups):
@@ -164,9 +164,9 @@ def source(
 
 
 def _compared(
-    result: Source,
+    result: GeneratedSource,
     target: Target,
-    program: Program,
+    program: SourceProgram,
     examples: list[tuple[str, tuple[Any, ...], dict[str, Any]]],
     stateful: bool,
     values: bool,
@@ -177,7 +177,7 @@ def _compared(
     )
 
 
-def _program(program: Any) -> Program:
+def _program(program: Any) -> SourceProgram:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(program, torch.nn.Module):
         from tensorgraft.frontends.torch.codegen.program import ModuleProgram

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.program import Evaluation, Program
+from tensorgraft.codegen.program import Evaluation, SourceProgram
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.testing import test_of
 from tensorgraft.codegen.weights import write_weights
@@ -57,7 +57,7 @@ def check(
     weights: Mapping[str, np.ndarray],
     function: str,
     target: Target,
-    program: Program,
+    program: SourceProgram,
     examples: Sequence[tuple[str, tuple[Any, ...], dict[str, Any]]],
     stateful: bool,
     compare_values: bool,

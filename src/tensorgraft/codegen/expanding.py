@@ -7,7 +7,7 @@ from typing import Any
 
 from tensorgraft.codegen.calls import CannotBeSaidError, bound
 from tensorgraft.codegen.targets import Target
-from tensorgraft.codegen.trace import Block, Call, Frame, Step, Trace, Tree, Var, prune, variables
+from tensorgraft.codegen.trace import Block, Call, Frame, SourceStep, SourceTrace, Tree, Var, prune, variables
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.tracing import program_backend
@@ -15,7 +15,7 @@ from tensorgraft.hub.recorded.tracing import program_backend
 MOST = 2  # operations that are written in the place of one; more are a function of its name
 
 
-def expand(trace: Trace, target: Target) -> None:
+def expand(trace: SourceTrace, target: Target) -> None:
     """Write the trace in the operations and words that the target has. Raises CannotBeSaidError for a primitive that it
     lacks."""
     expander = _Expander(target)
@@ -49,7 +49,7 @@ class _Expander:
         return call
 
     def frame(self, frame: Frame) -> None:
-        calls: list[Step | Frame] = []
+        calls: list[SourceStep | Frame] = []
         for call in frame.calls:
             if isinstance(call, Frame):
                 call.arguments = [(n, self.substituted(t)) for n, t in call.arguments]
@@ -68,12 +68,12 @@ class _Expander:
         frame.calls = calls
         frame.result = self.substituted(frame.result)
 
-    def calls(self, calls: Any, place: str) -> Iterator[Step]:
+    def calls(self, calls: Any, place: str) -> Iterator[SourceStep]:
         for call in calls:
             args, kwargs = self.substituted(call.args), self.substituted(call.kwargs)
             if call.method in self.words:
                 names = getattr(call, "names", ())
-                yield Step(call.method, args, kwargs, call.outcome, names, getattr(call, "place", place))
+                yield SourceStep(call.method, args, kwargs, call.outcome, names, getattr(call, "place", place))
                 continue
             fn = WORDS.get(call.method) or operations()[call.method]
             xp = program_backend()

@@ -6,20 +6,20 @@ from collections import Counter
 
 from tensorgraft.codegen import idioms, simplifying
 from tensorgraft.codegen.rewriting import Rewritten, rewrite, tuple_of_arrays
-from tensorgraft.codegen.trace import Call, Frame, Step, Trace, Var, given, steps, taken, variables
+from tensorgraft.codegen.trace import Call, Frame, SourceStep, SourceTrace, Var, given, steps, taken, variables
 from tensorgraft.hub.recorded.tracing import program_backend
 
 # what steps are in the words of their source is the front end's matter; here go the noises of kernels
 TABLES = (simplifying.RULES, idioms.SAID, simplifying.LAST)
 
 
-def simplify(trace: Trace) -> None:
+def simplify(trace: SourceTrace) -> None:
     """Rewrite the steps of each frame by the rules of `simplifying`."""
     _Simplifier(trace).run()
 
 
 class _Simplifier:
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: SourceTrace) -> None:
         self.trace = trace
         self.replaced = Rewritten()  # in all frames
         self.uses: Counter[Var] = Counter(variables([trace.result, trace.written]))
@@ -63,14 +63,14 @@ class _Simplifier:
             if inner is not None:
                 self.substitute(inner)
                 frame.calls.append(inner)
-            elif isinstance(call, Step):
+            elif isinstance(call, SourceStep):
                 frame.calls.append(call)
             else:
                 place = getattr(call, "place", "")
-                frame.calls.append(Step(call.method, call.args, call.kwargs, call.outcome, (), place))
+                frame.calls.append(SourceStep(call.method, call.args, call.kwargs, call.outcome, (), place))
         frame.result, frame.left = self.replaced(frame.result), self.replaced(frame.left)
 
-    def substitute(self, call: Step | Frame) -> None:
+    def substitute(self, call: SourceStep | Frame) -> None:
         if isinstance(call, Frame):
             call.arguments = [(n, self.replaced(t)) for n, t in call.arguments]
             for inner in call.calls:

@@ -1,7 +1,7 @@
 """Functions out of frames: one for each kind of module, called with other parameters for each of them.
 
     Frame Block h.0 ┐
-    Frame Block h.1 ├─>  Function block, and Invokes of it;  in a row, each fed by the one before: a Repeat
+    Frame Block h.1 ├─>  SourceFunction block, and Invokes of it;  in a row, each fed by the one before: a Repeat
     Frame Block h.2 ┘
 
 Frames are the same function where they do the same to their arguments and parameters but for numbers. A number that
@@ -23,7 +23,7 @@ import numpy as np
 
 from tensorgraft.codegen.merging import Extent, Merger, Quantity
 from tensorgraft.codegen.sizes import Sizes
-from tensorgraft.codegen.trace import Block, Frame, Step, Trace, Tree, Var, given, prune, steps, variables
+from tensorgraft.codegen.trace import Block, Frame, SourceStep, SourceTrace, Tree, Var, given, prune, steps, variables
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE
@@ -31,7 +31,10 @@ from tensorgraft.hub.operations.elementwise import ELEMENTWISE
 CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "Identity"})
 # operations that do the same whatever the number of axes before the last
 RANK_FREE = frozenset({"linear", "layer_norm", "rms_norm", "embedding", "dropout", "stop_gradient"}) | {
-    name for name in (*ELEMENTWISE, "relu", "silu", "gelu")
+    *ELEMENTWISE,
+    "relu",
+    "silu",
+    "gelu",
 }
 Path = tuple[str, ...]
 
@@ -55,7 +58,7 @@ class Layer:
 
 
 @dataclass(eq=False)
-class Function:
+class SourceFunction:
     """What is written as a function or a class."""
 
     name: str
@@ -66,7 +69,7 @@ class Function:
     argument_names: list[str]
     parameters: dict[Var, Path]  # where its own are, from its module
     buffers: set[Var]  # those of them that are not trained
-    calls: list[Step | Repeat]
+    calls: list[SourceStep | Repeat]
     results: list[Var]
     statics: dict[str, Any] = field(default_factory=dict)  # name -> its value in the first call
     place: str = ""
@@ -80,10 +83,10 @@ class Function:
 
 
 @dataclass(eq=False)
-class Invoke(Step):
+class Invoke(SourceStep):
     """A call of a function: `args` are arrays, `outcome` is a tuple of them."""
 
-    function: Function = None  # type: ignore[assignment]
+    function: SourceFunction = None  # type: ignore[assignment]
     path: Path | None = None  # of the module, from the module around; None for what is no module
     statics: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)  # what the module is made with: of a layer, or its class
@@ -104,20 +107,20 @@ class ModuleRules(Protocol):
 
     ties: bool  # two modules may hold one parameter
 
-    def look(self, trace: Trace, paths: Mapping[Var, Sequence[Path]]) -> None:
+    def look(self, trace: SourceTrace, paths: Mapping[Var, Sequence[Path]]) -> None:
         """At the frames, before `keeps` is asked."""
 
     def keeps(self, frame: Frame) -> bool | None:
         """It stays a module of its own, or not; None: as functions do."""
 
     def layer(
-        self, frame: Frame, calls: Sequence[Step], inputs: Sequence[Var], own: Mapping[Var, Path]
+        self, frame: Frame, calls: Sequence[SourceStep], inputs: Sequence[Var], own: Mapping[Var, Path]
     ) -> Layer | None:
         """The class of the target that does this, if there is one."""
 
     def configure(
         self,
-        function: Function,
+        function: SourceFunction,
         attributes: Sequence[Mapping[str, Any]],
         statics: dict[str, list[Any]],
         config: dict[str, list[Any]],
@@ -127,12 +130,12 @@ class ModuleRules(Protocol):
 
 
 def functions_of(
-    trace: Trace,
+    trace: SourceTrace,
     each: int,
     modules: ModuleRules | None = None,
     taken: Collection[str] = (),
     apart: Collection[str] = (),
-) -> list[Function]:
+) -> list[SourceFunction]:
     """The functions of a merged trace (of `each` traces), those that are called before those that call them; the last
     one is the program. Their names are others than those that are `taken`. `modules`: for styles that write classes.
     `apart`: operations whose numbers are the same in all calls of a function."""
@@ -141,7 +144,7 @@ def functions_of(
 
 class _Builder:
     def __init__(
-        self, trace: Trace, each: int, modules: ModuleRules | None, taken: Collection[str], apart: Collection[str]
+        self, trace: SourceTrace, each: int, modules: ModuleRules | None, taken: Collection[str], apart: Collection[str]
     ) -> None:
         self.trace, self.each, self.modules = trace, each, modules
         self.paths: dict[Var, list[Path]] = defaultdict(list)
@@ -153,11 +156,11 @@ class _Builder:
                 self.paths[owned[canonical]].append(tuple(path.split(".")))
         # otherwise a tied parameter is at the first of its paths alone, so that it has one derivative
         self.buffers = set(trace.buffers.values())
-        self.functions: list[Function] = []
+        self.functions: list[SourceFunction] = []
         self.names = set(taken)
         self.apart = apart
 
-    def build(self) -> list[Function]:
+    def build(self) -> list[SourceFunction]:
         root = self.trace.root
         prune(self.trace)
         self.hints = {v: path.rsplit(".", 1)[-1] for path, v in self.trace.written.items()}
@@ -187,7 +190,7 @@ class _Builder:
 
     def splice(self, frame: Frame, path: Path, counts: Counter[str]) -> None:
         """Put the calls of frames that are not worth a function into those around them."""
-        calls: list[Step | Frame] = []
+        calls: list[SourceStep | Frame] = []
         for call in frame.calls:
             if isinstance(call, Frame):
                 own = tuple(call.path.split(".")) if call.path else ()
@@ -286,7 +289,7 @@ class _Builder:
             else:
                 inputs.append(v)
         inputs, names = self.named(frame, inputs)
-        calls: list[Step] = [self.invokes[c] if isinstance(c, Frame) else c for c in frame.calls]
+        calls: list[SourceStep] = [self.invokes[c] if isinstance(c, Frame) else c for c in frame.calls]
         for call in calls:
             if isinstance(call, Invoke) and call.path is not None:
                 call.path = call.path[len(path) :]
@@ -322,7 +325,7 @@ class _Builder:
 
     # ---- one function for bodies that do the same ------------------------------------------------------------------
 
-    def function(self, bodies: list[_Body]) -> Function:
+    def function(self, bodies: list[_Body]) -> SourceFunction:
         first = bodies[0]
         outputs = self.common_outputs(bodies)
         if len(bodies) == 1:
@@ -344,7 +347,7 @@ class _Builder:
         is_root = first.frame is self.trace.root
         is_module = first.frame.is_module or (is_root and self.modules is not None and bool(first.parameters))
         is_class = is_module and self.modules is not None
-        function = Function(
+        function = SourceFunction(
             "" if first.layer else self.name(first.frame.kind, is_class),
             first.frame.kind,
             first.frame.doc,
@@ -400,8 +403,8 @@ class _Builder:
 
     def settle(
         self,
-        function: Function,
-        originals: list[list[Step]],
+        function: SourceFunction,
+        originals: list[list[SourceStep]],
         n: int,
         root: bool,
         attributes: Sequence[Mapping[str, Any]] = (),
@@ -445,7 +448,7 @@ class _Builder:
             return named[fresh]
 
         for i, call in enumerate(function.calls):
-            assert isinstance(call, Step)
+            assert isinstance(call, SourceStep)
             others = [calls[i] for calls in originals]
             if isinstance(call, Invoke):
                 statics_of = {
@@ -479,7 +482,7 @@ class _Body:
 
     frame: Frame
     path: Path
-    calls: list[Step]
+    calls: list[SourceStep]
     inputs: list[Var]
     names: list[str]
     parameters: dict[Var, Path]
@@ -547,7 +550,7 @@ class _Body:
         return self.frame.kind, layer, tuple(self.names), tuple(map(of, self.inputs)), tuple(map(call, self.calls))
 
 
-def _merged(m: Merger, calls: Sequence[Step]) -> Step:
+def _merged(m: Merger, calls: Sequence[SourceStep]) -> SourceStep:
     first = calls[0]
     if isinstance(first, Invoke):
         return _with(
@@ -564,7 +567,7 @@ def _loosely(m: Merger, trees: list[Any]) -> Any:
     return m.tree(trees)
 
 
-def _with(call: Step, **changes: Any) -> Any:
+def _with(call: SourceStep, **changes: Any) -> Any:
     return type(call)(**{**vars(call), **changes})
 
 
@@ -600,11 +603,11 @@ def _said(tree: Any, sizes: Sizes) -> bool:
     return True
 
 
-def _named(call: Step | Frame) -> bool:
+def _named(call: SourceStep | Frame) -> bool:
     return any(call.names)
 
 
-def _gives(call: Step | Frame, nothing: Frame) -> bool:
+def _gives(call: SourceStep | Frame, nothing: Frame) -> bool:
     """What a frame without calls gives (a dropout that is off) is what this call gives."""
     outcome = call.result if isinstance(call, Frame) else call.outcome
     return isinstance(outcome, Var) and outcome is nothing.result
@@ -623,12 +626,12 @@ def _height(frame: Frame, levels: dict[int, list[Frame]]) -> int:
     return height
 
 
-def _fold(function: Function) -> None:
+def _fold(function: SourceFunction) -> None:
     """Rows of invokes as loops."""
-    calls: list[Step | Repeat] = []
+    calls: list[SourceStep | Repeat] = []
     used: Counter[Var] = Counter(function.results)
     for call in function.calls:
-        assert isinstance(call, Step)
+        assert isinstance(call, SourceStep)
         used.update(variables([call.args, call.kwargs]))
     i = 0
     while i < len(function.calls):
@@ -695,7 +698,7 @@ def parameter_names(method: str) -> list[str]:
     fn = WORDS.get(method) or operations().get(method)
     if fn is None:
         return ["value"]
-    return [p for p in inspect.signature(fn).parameters][1:] or ["value"]
+    return list(inspect.signature(fn).parameters)[1:] or ["value"]
 
 
 def snake(kind: str) -> str:

@@ -212,11 +212,11 @@ class _Folder(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         left, (op,), (right,) = node.left, node.ops[:1], node.comparators[:1]
-        if isinstance(op, ast.Is | ast.IsNot) and _is_none(right) and isinstance(left, ast.Name):
-            if left.id == self.name:
-                self.hits += 1
-                is_none = self.value is not None and self.value.value is None
-                return ast.Constant(is_none == isinstance(op, ast.Is))
+        asks = isinstance(op, ast.Is | ast.IsNot) and _is_none(right)
+        if asks and isinstance(left, ast.Name) and left.id == self.name:
+            self.hits += 1
+            is_none = self.value is not None and self.value.value is None
+            return ast.Constant(is_none == isinstance(op, ast.Is))
         self.generic_visit(node)
         test = _TESTS.get(type(op))
         left, right = node.left, node.comparators[0]

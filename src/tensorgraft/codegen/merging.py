@@ -2,8 +2,8 @@
 
     merge([at (2, 8), at (3, 8), at (2, 12)])     # a reshape to (16, 64), (24, 64) and (24, 64) is one to (Extent, 64)
 
-No symbolic shapes are needed of the frameworks, only that they trace what they run. A program whose structure depends on
-a size (a Python loop over time steps) is told by where its traces part.
+No symbolic shapes are needed of the frameworks, only that they trace what they run. A program whose structure depends
+on a size (a Python loop over time steps) is told by where its traces part.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.trace import Block, Call, Frame, Step, Trace, Var
+from tensorgraft.codegen.trace import Block, Call, Frame, SourceStep, SourceTrace, Var
 
 
 class Extent(int):
-    """A number that depends on the sizes of the arguments: its value in each trace, of which the first one is its own."""
+    """A number that depends on the sizes of the arguments: its value in each trace; the first one is its own."""
 
     values: tuple[int, ...]
 
@@ -66,7 +66,7 @@ def same(a: Any, b: Any) -> bool:
     x, y = getattr(a, "values", None), getattr(b, "values", None)
     if x is None and y is None:
         return bool(a == b)
-    n = len(x or y)
+    n = len(x if x is not None else y)  # type: ignore[arg-type]
     return values_of(a, n) == values_of(b, n)
 
 
@@ -74,8 +74,8 @@ class Merger:
     """Walks along several trees at once, and makes one of them, with arrays of its own."""
 
     def __init__(self, each: int = 1, ranks: bool = False) -> None:
-        """`each`: how many values a number
-        of one tree has already. `ranks`: arrays may have other numbers of axes; that of the merged one does not count."""
+        """`each`: how many values a number of one tree has already. `ranks`: arrays may have other numbers of axes; that
+        of the merged one does not count."""
         self.each, self.ranks = each, ranks
         self.counterparts: dict[Var, tuple[Var, ...]] = {}
         self.merged: dict[Var, Var] = {}
@@ -158,8 +158,8 @@ class Merger:
         args = self.tree([c.args for c in calls])
         kwargs = self.tree([c.kwargs for c in calls])
         outcome = self.tree([c.outcome for c in calls])
-        if isinstance(first, Step):
-            return Step(first.method, args, kwargs, outcome, first.names, first.place)
+        if isinstance(first, SourceStep):
+            return SourceStep(first.method, args, kwargs, outcome, first.names, first.place)
         return Call(first.method, args, kwargs, outcome)
 
     def frame(self, frames: Sequence[Frame]) -> Frame:
@@ -181,7 +181,7 @@ class Merger:
         )
 
 
-def merge(traces: Sequence[Trace]) -> Trace:
+def merge(traces: Sequence[SourceTrace]) -> SourceTrace:
     """One trace. Raises PartingError where they differ in more than numbers."""
     first = traces[0]
     m = Merger()
@@ -194,7 +194,7 @@ def merge(traces: Sequence[Trace]) -> Trace:
     root = m.frame([t.root for t in traces])
     result = m.tree([t.result for t in traces])
     written = m.tree([t.written for t in traces])
-    return Trace(
+    return SourceTrace(
         **{
             **vars(first),
             **owned,

@@ -9,22 +9,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from tensorgraft.codegen.merging import PartingError, merge
-from tensorgraft.codegen.trace import Trace
+from tensorgraft.codegen.trace import SourceTrace
 
 
-class Program(Protocol):
+class SourceProgram(Protocol):
     """A program of a framework."""
 
     framework: str
     name: str
     origin: str  # "transformers.models.gpt2.modeling_gpt2.GPT2Model (PyTorch 2.13.0)"
 
-    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace: ...
+    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SourceTrace: ...
 
     def flatten(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]]:
-        """(the arrays among the arguments, in the order of those in `Trace.arguments`; what puts others there)"""
+        """(the arrays among the arguments, in the order of those in `SourceTrace.arguments`; what puts others there)"""
 
     def resized(self, x: Any, shape: tuple[int, ...]) -> Any:
         """An array of this shape, of the values of `x` again and again."""
@@ -60,7 +60,7 @@ def cosines(shape: Sequence[int]) -> np.ndarray:
 
 
 @dataclass
-class Group:
+class SizeGroup:
     """Extents of arguments that change together."""
 
     size: int
@@ -71,12 +71,12 @@ class Group:
 
 
 @dataclass
-class Sized:
+class TracedSizes:
     """A program traced at several sizes."""
 
-    traces: list[Trace]
+    traces: list[SourceTrace]
     owners: list[int]  # of each trace: the group of which it has another size; -1 for the first
-    groups: list[Group]
+    groups: list[SizeGroup]
     arguments: Callable[[Mapping[int, int]], tuple[tuple[Any, ...], dict[str, Any]]]  # group number -> size
 
     def without(self, fixed: Container[int], reason: str) -> None:
@@ -89,8 +89,12 @@ class Sized:
 
 
 def trace_at_sizes(
-    program: Program, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: bool, prepare: Callable[[Trace], None]
-) -> Sized:
+    program: SourceProgram,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic: bool,
+    prepare: Callable[[SourceTrace], None],
+) -> TracedSizes:
     """The traces of the program at sizes near that of the example, of which a merge is possible. `prepare` is done to
     each trace. A size at which the program fails, or has another structure, is left as it is.
 
@@ -110,14 +114,14 @@ def trace_at_sizes(
             new.append(x if tuple(shape) == tuple(x.shape) else program.resized(x, tuple(shape)))
         return rebuild(new)
 
-    def trace(sizes: Mapping[int, int]) -> Trace:
+    def trace(sizes: Mapping[int, int]) -> SourceTrace:
         positional, named = arguments(sizes)
         t = program.trace(positional, named)
         prepare(t)
         return t
 
     base = {g: 2 for g, group in enumerate(groups) if group.size == 1}
-    first: Trace | None = None
+    first: SourceTrace | None = None
     if base:
         try:
             first = trace(base)
@@ -149,24 +153,24 @@ def trace_at_sizes(
                 break
         if group.tried:
             group.reason = ""
-    return Sized(traces, owners, groups, arguments)
+    return TracedSizes(traces, owners, groups, arguments)
 
 
-def _candidates(size: int, group: Group) -> list[int]:
+def _candidates(size: int, group: SizeGroup) -> list[int]:
     return [size + 1, size + 2] if group.title == "batch" else [2 * size, size + 1, size + 4]
 
 
-def _groups(shapes: Sequence[tuple[int, ...]]) -> list[Group]:
+def _groups(shapes: Sequence[tuple[int, ...]]) -> list[SizeGroup]:
     """Extents that are likely to be one: the first axis, and equal extents of other axes. What has one axis (labels)
     goes with the first axis of the others, where that has its extent and no other axis has."""
-    groups: dict[tuple[bool, int], Group] = {}
+    groups: dict[tuple[bool, int], SizeGroup] = {}
     batches, others = {s[0] for s in shapes if len(s) > 1}, {n for s in shapes for n in s[1:]}
     for k, shape in enumerate(shapes):
         for axis, size in enumerate(shape):
             if size == 0:
                 continue
             first = axis == 0 and (len(shape) > 1 or (size in batches and size not in others))
-            group = groups.setdefault((first, size), Group(size, [], "batch" if first else f"axis {axis}"))
+            group = groups.setdefault((first, size), SizeGroup(size, [], "batch" if first else f"axis {axis}"))
             group.places.append((k, axis))
     return list(groups.values())
 

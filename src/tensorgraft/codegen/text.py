@@ -11,18 +11,18 @@ from typing import Any
 
 from tensorgraft.codegen import weights
 from tensorgraft.codegen.expressions import fill, literal, name, renamed, text
-from tensorgraft.codegen.functions import Function
+from tensorgraft.codegen.functions import SourceFunction
 from tensorgraft.codegen.helping import helper_sources, helpers_of
 from tensorgraft.codegen.merging import Extent
 from tensorgraft.codegen.styles import Definition, Style
 from tensorgraft.codegen.targets import Target
-from tensorgraft.codegen.trace import Trace, Var
+from tensorgraft.codegen.trace import SourceTrace, Var
 from tensorgraft.codegen.writing import Statement, write_function
 
 LOADING = "from safetensors.numpy import load_file, save_file"
 
 
-def write(trace: Trace, functions: list[Function], style: Style, header: str) -> str:
+def write(trace: SourceTrace, functions: list[SourceFunction], style: Style, header: str) -> str:
     """The text of the file, formatted."""
     target = style.target
     used: set[str] = set()
@@ -53,7 +53,7 @@ def write(trace: Trace, functions: list[Function], style: Style, header: str) ->
     return formatted("\n\n\n".join(p for p in parts if p) + "\n")
 
 
-def _function(f: Function, style: Style, trace: Trace | None, used: set[str]) -> str:
+def _function(f: SourceFunction, style: Style, trace: SourceTrace | None, used: set[str]) -> str:
     target = style.target
     result: Any = None
     if trace is not None:
@@ -80,7 +80,7 @@ def _type(v: Any) -> str:
     return "int" if isinstance(v, Extent) else type(v).__name__
 
 
-def _doc(f: Function, style: Style, names: list[str]) -> str:
+def _doc(f: SourceFunction, style: Style, names: list[str]) -> str:
     n = len(next(iter(style.labels), ()))
 
     def size(d: Any) -> str:
@@ -132,7 +132,7 @@ def _usual_exponents(source: str) -> str:
 def formatted(source: str) -> str:
     """By ruff. Raises RuntimeError where it is not installed."""
     try:
-        from ruff.__main__ import find_ruff_bin  # type: ignore[import-not-found]
+        from ruff.__main__ import find_ruff_bin  # type: ignore[import-untyped]
     except ImportError:
         raise RuntimeError("tg.source formats what it writes by ruff: pip install ruff") from None
     ruff = find_ruff_bin()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.codegen.merging import same
-from tensorgraft.codegen.trace import Block, Frame, Step, Trace, Tree, Var, variables
+from tensorgraft.codegen.trace import Block, Frame, SourceStep, SourceTrace, Tree, Var, variables
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS
 
@@ -21,7 +21,7 @@ _UNITS: dict[str, bool | int] = {
 _BROADCASTING = frozenset({*BINARY, *COMPARISONS, "where"})
 
 
-def tidy(trace: Trace) -> None:
+def tidy(trace: SourceTrace) -> None:
     simplifier = _Simplifier()
     simplifier.frame(trace.root, {})
     trace.result = simplifier.now(trace.result)
@@ -31,7 +31,7 @@ def tidy(trace: Trace) -> None:
 class _Simplifier:
     def __init__(self) -> None:
         self.stands: dict[Var, Any] = {}
-        self.makers: dict[Var, Step] = {}
+        self.makers: dict[Var, SourceStep] = {}
         self.homes: dict[Var, Frame] = {}
         self.at: Frame | None = None
 
@@ -53,7 +53,7 @@ class _Simplifier:
 
     def frame(self, frame: Frame, around: dict[Any, Tree]) -> None:
         known: dict[Any, Tree] = dict(around)  # what has been computed, here or around
-        calls: list[Step | Frame] = []
+        calls: list[SourceStep | Frame] = []
         for call in frame.calls:
             if isinstance(call, Frame):
                 call.arguments = [(n, self.now(t)) for n, t in call.arguments]
@@ -83,7 +83,7 @@ class _Simplifier:
         for a, b in zip(variables(old), variables(new), strict=True):
             self.stands[a] = b
 
-    def step(self, call: Step) -> None:
+    def step(self, call: SourceStep) -> None:
         out = call.outcome
         if not isinstance(out, Var):
             return
@@ -110,12 +110,12 @@ class _Simplifier:
             self.elementwise(call, out)
             self.logic(call, out)
 
-    def beside(self, v: Any) -> Step | None:
+    def beside(self, v: Any) -> SourceStep | None:
         """What made an array in this frame, which the user has not named."""
         maker = self.makers.get(v) if self.homes.get(v) is self.at else None
         return maker if maker is not None and not any(maker.names) else None
 
-    def logic(self, call: Step, out: Var) -> None:
+    def logic(self, call: SourceStep, out: Var) -> None:
         """`x & True`, `x | False`, `n + 0` and `n * 1` of integers."""
         unit = _UNITS.get(call.method)
         if unit is None or len(call.args) != 2:
@@ -138,7 +138,7 @@ class _Simplifier:
                 self.stands[out] = x
                 return
 
-    def elementwise(self, call: Step, out: Var) -> None:
+    def elementwise(self, call: SourceStep, out: Var) -> None:
         args = list(call.args)
         for i, a in enumerate(args):
             if not isinstance(a, Var) or (call.method == "where" and i == 0 and a.value is not None):
@@ -161,7 +161,7 @@ def _is_not_one(x: Any) -> bool:
     return not same(x, 1)
 
 
-def _number(v: Var, maker: Step | None) -> Any:
+def _number(v: Var, maker: SourceStep | None) -> Any:
     """The number that all elements of an array are, as Python's; None for another array."""
     value: Any = None
     if v.value is not None and v.value.size == 1 and v.ndim == 0:
@@ -186,7 +186,7 @@ def _broadcast(shapes: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     return tuple(out)
 
 
-def _key(call: Step) -> Any:
+def _key(call: SourceStep) -> Any:
     """Equal for calls that give the same; None where there is none (random numbers, bodies)."""
 
     def of(x: Any) -> Any:

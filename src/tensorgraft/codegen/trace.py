@@ -1,7 +1,7 @@
-"""What a front end tells of a program that is to be written down: a `Trace`.
+"""What a front end tells of a program that is to be written down: a `SourceTrace`.
 
 It is a recorded program (`hub.recorded`) that has kept its structure: `Frame`s for the modules and functions that were
-called, in them `Step`s, calls of operations of the hub or of `words`, with the names that the user gave to results and
+called, in them `SourceStep`s, calls of operations of the hub or of `words`, with the names that the user gave to results and
 the places in the user's program. A front end records one at each of several sizes; `merging` makes one of them.
 """
 
@@ -16,7 +16,7 @@ from tensorgraft.hub.recorded.block import Block, Call, Tree, Var, variables
 
 
 @dataclass(eq=False)
-class Step(Call):
+class SourceStep(Call):
     """`outcome = method(*args, **kwargs)`: an operation of the hub, or one of `words.WORDS`."""
 
     names: tuple[str, ...] = ()  # what the user's program calls the arrays of the outcome: "" for one without a name
@@ -29,7 +29,7 @@ class Frame:
 
     kind: str  # the name of the class or function: "Block", "gelu"
     name: str  # in the module around it: "h.0", "ln_1"; "" for what is no module
-    calls: list[Step | Frame] = field(default_factory=list)
+    calls: list[SourceStep | Frame] = field(default_factory=list)
     arguments: list[tuple[str, Tree]] = field(default_factory=list)  # (name in its signature, arrays and static values)
     result: Tree = ()
     names: tuple[str, ...] = ()  # as of a step
@@ -42,7 +42,7 @@ class Frame:
 
 
 @dataclass(eq=False)
-class Trace:
+class SourceTrace:
     """A program at one size of its arguments. Arrays in it are `Var`s; constants have their values."""
 
     framework: str  # "torch", "jax", "tensorflow", "array_api"
@@ -62,7 +62,7 @@ class Trace:
     containers: dict[str, str] = field(default_factory=dict)  # path of a module -> its class; "list" for lists of them
 
 
-def steps(frame: Frame) -> Iterator[Step]:
+def steps(frame: Frame) -> Iterator[SourceStep]:
     """All in a frame and in the frames in it, in order."""
     for call in frame.calls:
         if isinstance(call, Frame):
@@ -71,7 +71,7 @@ def steps(frame: Frame) -> Iterator[Step]:
             yield call
 
 
-def taken(call: Step | Frame) -> Iterator[Var]:
+def taken(call: SourceStep | Frame) -> Iterator[Var]:
     """The arrays that a call takes from around it (with repeats)."""
     if isinstance(call, Frame):
         own: set[Var] = set()
@@ -83,19 +83,19 @@ def taken(call: Step | Frame) -> Iterator[Var]:
         yield from variables([call.args, call.kwargs])
 
 
-def given(call: Step | Frame) -> Iterator[Var]:
+def given(call: SourceStep | Frame) -> Iterator[Var]:
     """The arrays that a call makes for those around it."""
     return variables([call.result, call.left] if isinstance(call, Frame) else call.outcome)
 
 
-def prune(trace: Trace) -> None:
+def prune(trace: SourceTrace) -> None:
     """Leave out calls whose results nobody uses: all operations are pure."""
     _prune(trace.root, {*variables(trace.result), *variables(trace.written)})
 
 
 def _prune(frame: Frame, needed: set[Var]) -> None:
     """Without calls whose results nobody uses; `needed` grows by what the rest uses."""
-    kept: list[Step | Frame] = []
+    kept: list[SourceStep | Frame] = []
     for call in reversed(frame.calls):
         if isinstance(call, Frame):
             _prune(call, needed)
@@ -107,4 +107,16 @@ def _prune(frame: Frame, needed: set[Var]) -> None:
     frame.calls = kept[::-1]
 
 
-__all__ = ["Block", "Frame", "Step", "Trace", "Tree", "Var", "given", "prune", "steps", "taken", "variables"]
+__all__ = [
+    "Block",
+    "Frame",
+    "SourceStep",
+    "SourceTrace",
+    "Tree",
+    "Var",
+    "given",
+    "prune",
+    "steps",
+    "taken",
+    "variables",
+]

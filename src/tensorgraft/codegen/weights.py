@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tensorgraft.codegen.targets import Target
-from tensorgraft.codegen.trace import Trace
+from tensorgraft.codegen.trace import SourceTrace
 
 NAMES = ("nested", "flat", "load_weights", "save_weights", "load_file", "save_file", "TIES", "BUFFERS")
 NESTED = '''
@@ -41,13 +41,13 @@ def flat(tree, prefix: str = "") -> dict:
 '''
 
 
-def functions(trace: Trace, target: Target, stateful: bool) -> list[str]:
+def functions(trace: SourceTrace, target: Target, stateful: bool) -> list[str]:
     """The text of `load_weights` and `save_weights`; empty for a program without weights. `stateful`: the program takes
     buffers."""
     if not trace.weights:
         return []
     array = target.load
-    ties = {path: canonical for path, canonical in trace.aliases.items()}
+    ties = dict(trace.aliases)
     parts = []
     if ties:
         parts.append(f"# names of one array, and the name that it has here\nTIES = {ties!r}")

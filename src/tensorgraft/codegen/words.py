@@ -1,4 +1,4 @@
-"""Words: what a front end may write in a `Trace` beside operations of the hub, so that source reads as people write.
+"""Words: what a front end may write in a `SourceTrace` beside operations of the hub, so that source reads as people write.
 
 A word is a function of a backend, which says what it means in operations of the hub (a target that has no name for it
 writes these), and of arrays and static values. Layouts are PyTorch's: channels first, weights (out, in). A front end
@@ -7,7 +7,7 @@ adds a word where a target's users would look for it, not for each of its operat
     @word
     def linear(xp, x, weight, bias=None): ...
 
-`Step("linear", (x, w), {}, y)` is a call of it.
+`SourceStep("linear", (x, w), {}, y)` is a call of it.
 """
 
 from __future__ import annotations

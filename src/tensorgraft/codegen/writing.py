@@ -20,11 +20,11 @@ import numpy as np
 
 from tensorgraft.codegen.calls import CannotBeSaidError, bound, defaults
 from tensorgraft.codegen.expressions import fill, literal, name, repeated, text
-from tensorgraft.codegen.functions import Function, Invoke, Repeat, Static
+from tensorgraft.codegen.functions import Invoke, Repeat, SourceFunction, Static
 from tensorgraft.codegen.merging import Extent, Quantity
 from tensorgraft.codegen.sizes import Sizes
 from tensorgraft.codegen.styles import Style, contents
-from tensorgraft.codegen.trace import Block, Step, Var, variables
+from tensorgraft.codegen.trace import Block, SourceStep, Var, variables
 from tensorgraft.hub.recorded.block import leaves
 
 LONGEST = 76  # characters of an expression that is written inside another one
@@ -64,7 +64,7 @@ class Statement:
 
 
 def write_function(
-    function: Function, style: Style, result: Any = None, root: bool = False
+    function: SourceFunction, style: Style, result: Any = None, root: bool = False
 ) -> tuple[list[Statement], list[str]]:
     """(statements of the body, names of the arguments). `result`: a tree to return instead of `function.results`;
     `root`: it is the program itself."""
@@ -84,7 +84,7 @@ def write_function(
 class FunctionWriter:
     """`Writing` of one function."""
 
-    def __init__(self, function: Function, style: Style, kept: set[Var], root: bool, held: set[Var]) -> None:
+    def __init__(self, function: SourceFunction, style: Style, kept: set[Var], root: bool, held: set[Var]) -> None:
         self.is_root = root
         self.held = held  # whose names stay theirs: somebody asks for their sizes later
         self.function, self.style, self.target, self.kept = function, style, style.target, kept
@@ -95,7 +95,7 @@ class FunctionWriter:
         self.spent: set[Var] = set()
         self.refs: set[Var] = set()  # what the expression that is being written looks at
         self.remaining: Counter[Var] = Counter()
-        self.current: Step | None = None
+        self.current: SourceStep | None = None
         self.used_labels: dict[str, tuple[Var, int]] = {}
         self.reserved = {*style.taken, *function.statics}
         self.argument_names: list[str] = []
@@ -116,7 +116,7 @@ class FunctionWriter:
             self.argument_names.append(self.bind(v, hint or "x"))
         labels = {*self.style.labels.values()}
         self.reserved |= labels
-        self.sources: list[tuple[Any, Any]] = []
+        self.sources: list[tuple[Any, Any, Var | None]] = []
         for v in function.arguments:
             self.add_sizes(v, True)
         for call in function.calls:
@@ -127,7 +127,7 @@ class FunctionWriter:
         self.emit(ast.Return(value))
         return [*self.prelude(), *self.statements]
 
-    def uses(self, call: Step | Repeat) -> Iterator[Var]:
+    def uses(self, call: SourceStep | Repeat) -> Iterator[Var]:
         if isinstance(call, Repeat):
             first = call.invokes[0]
             for v in first.args:
@@ -176,7 +176,7 @@ class FunctionWriter:
                 return candidate
         raise AssertionError
 
-    def other_name(self, call: Step, base: str) -> str:
+    def other_name(self, call: SourceStep, base: str) -> str:
         """Where the user's name is that of something else still."""
         if self.free(base):
             return base
@@ -185,7 +185,7 @@ class FunctionWriter:
         other = _NAMES.get(call.method, base)
         return other if self.free(other) else base
 
-    def base_name(self, v: Var, call: Step, position: int) -> str:
+    def base_name(self, v: Var, call: SourceStep, position: int) -> str:
         if position < len(call.names) and call.names[position]:
             return call.names[position]
         for u in variables([call.args, call.kwargs]):
@@ -377,7 +377,9 @@ class FunctionWriter:
                 targets = [ast.Name(self.bind(v, "x")) for v in parameter]
                 self.emit(ast.Assign([ast.Tuple(targets)], ast.Name(whole)))
         for call in block.calls:
-            self.statement(call if isinstance(call, Step) else Step(call.method, call.args, call.kwargs, call.outcome))
+            self.statement(
+                call if isinstance(call, SourceStep) else SourceStep(call.method, call.args, call.kwargs, call.outcome)
+            )
         self.emit(ast.Return(self(block.result)))
         inner, self.statements, self.refs = self.statements, outer, refs
         definition = ast.FunctionDef(
@@ -391,7 +393,7 @@ class FunctionWriter:
 
     # ---- statements ------------------------------------------------------------------------------------------------
 
-    def statement(self, call: Step | Repeat) -> None:
+    def statement(self, call: SourceStep | Repeat) -> None:
         if isinstance(call, Repeat):
             self.repeat(call)
             return
@@ -432,7 +434,7 @@ class FunctionWriter:
         for v in variables(outcome):
             self.add_sizes(v, False)
 
-    def inlined(self, v: Var, call: Step, expression: ast.expr) -> bool:
+    def inlined(self, v: Var, call: SourceStep, expression: ast.expr) -> bool:
         if v in self.kept or self.remaining[v] != 1 or isinstance(expression, ast.Name):
             return False
         if any(isinstance(x, Block) for x in call.args):
@@ -441,7 +443,7 @@ class FunctionWriter:
             return len(text(expression)) <= 2 * LONGEST
         return not any(call.names) and len(text(expression)) <= LONGEST
 
-    def shapes(self, call: Step) -> str:
+    def shapes(self, call: SourceStep) -> str:
         if call.method not in _MOVING or not isinstance(call.outcome, Var):
             return ""
         return "(" + ", ".join(self.dimension(d) for d in call.outcome.shape) + ")"
@@ -458,7 +460,7 @@ class FunctionWriter:
         )
         return text(expression) if expression is not None else "?"
 
-    def operation(self, call: Step) -> ast.expr:
+    def operation(self, call: SourceStep) -> ast.expr:
         rule = self.target.words.get(call.method)
         if rule is None:
             raise CannotBeSaidError(f"{self.where()}: {call.method} has no words in {self.target.name}")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorgraft.codegen.functions import Function, Invoke, ModuleRules, Repeat, Static
+from tensorgraft.codegen.functions import Invoke, ModuleRules, Repeat, SourceFunction, Static
 from tensorgraft.codegen.merging import Extent, same
 from tensorgraft.codegen.targets import Target
-from tensorgraft.codegen.trace import Step, Trace, Var, variables
+from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var, variables
 
 if TYPE_CHECKING:
     from tensorgraft.codegen.writing import FunctionWriter
@@ -47,7 +47,7 @@ class Style:
 
     runner: str | None = None  # of the file, where it is not that of the target
 
-    def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
+    def __init__(self, target: Target, trace: SourceTrace, functions: list[SourceFunction]) -> None:
         self.target, self.trace = target, trace
         self.labels = labels_of(trace)
         self.taken = {*target.imports, *(f.name for f in functions)}  # names at the top of the file
@@ -57,7 +57,7 @@ class Style:
         self.imports: dict[str, str] = {}  # beside those of the target: name -> statement
 
     @classmethod
-    def prepare(cls, trace: Trace) -> None:
+    def prepare(cls, trace: SourceTrace) -> None:
         """What is done to a trace before it is taken apart."""
 
     @classmethod
@@ -65,7 +65,7 @@ class Style:
         """For styles that write classes."""
         return None
 
-    def written(self, functions: list[Function]) -> list[Function]:
+    def written(self, functions: list[SourceFunction]) -> list[SourceFunction]:
         """Those that have a text of their own."""
         return functions
 
@@ -73,7 +73,7 @@ class Style:
         """An argument that is no array."""
         return ast.Name(value.name)
 
-    def assignment(self, writer: FunctionWriter, call: Step) -> ast.stmt:
+    def assignment(self, writer: FunctionWriter, call: SourceStep) -> ast.stmt:
         """A step "assign"."""
         raise NotImplementedError
 
@@ -98,15 +98,15 @@ class Style:
         """((target, iterable) of the loop, what is called in it, its arguments before the arrays)"""
         raise NotImplementedError
 
-    def stateful_result(self, trace: Trace) -> Any:
+    def stateful_result(self, trace: SourceTrace) -> Any:
         """What a program returns that writes buffers: a tree of Vars."""
         raise NotImplementedError
 
-    def definition(self, f: Function, d: Definition) -> str:
+    def definition(self, f: SourceFunction, d: Definition) -> str:
         """The text of a function or class."""
         raise NotImplementedError
 
-    def loading(self, trace: Trace) -> list[str]:
+    def loading(self, trace: SourceTrace) -> list[str]:
         """The text of what loads and saves weights."""
         raise NotImplementedError
 
@@ -116,7 +116,7 @@ def contents(x: np.ndarray) -> Any:
     return x.shape, x.dtype.str, x.tobytes()
 
 
-def labels_of(trace: Trace) -> dict[tuple[int, ...], str]:
+def labels_of(trace: SourceTrace) -> dict[tuple[int, ...], str]:
     """Names of the sizes that may change: by their values in all traces."""
     labels: dict[tuple[int, ...], str] = {}
     usual = {2: ["batch", "length"], 3: ["batch", "length", "width"], 4: ["batch", "channels", "height", "width"]}

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from tensorgraft.codegen.calls import CannotBeSaidError
 from tensorgraft.codegen.expressions import fill, literal, name, text
-from tensorgraft.codegen.functions import Function, Invoke, Path, Repeat, Static
+from tensorgraft.codegen.functions import Invoke, Path, Repeat, SourceFunction, Static
 from tensorgraft.codegen.styles import Definition, Style
 from tensorgraft.codegen.styles.modules import Multiple
 from tensorgraft.codegen.targets import Target
-from tensorgraft.codegen.trace import Step, Trace, Var
+from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var
 
 if TYPE_CHECKING:
     from tensorgraft.codegen.writing import FunctionWriter
@@ -54,17 +54,17 @@ class Classes(Style):
     dictionaries = False  # these are dictionaries instead
     clashing: frozenset[str] = frozenset()  # names that the base class has: modules under them get an underscore
 
-    def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
+    def __init__(self, target: Target, trace: SourceTrace, functions: list[SourceFunction]) -> None:
         super().__init__(target, trace, functions)
         self.taken |= {"self"}
         self.functions = functions
-        self.told: dict[Function, set[str]] = {f: set() for f in functions}  # what methods ask of constructors
+        self.told: dict[SourceFunction, set[str]] = {f: set() for f in functions}  # what methods ask of constructors
         self.trees = {f: _tree(f) for f in functions}
         self.order = {p: i for i, p in enumerate([*trace.parameters, *trace.buffers, *trace.containers])}
         self.check_paths()
 
     def check_paths(self) -> None:
-        homes: dict[tuple[str, ...], Function] = {}
+        homes: dict[tuple[str, ...], SourceFunction] = {}
         for f in self.functions:
             for path in f.paths if f.is_module else ():
                 other = homes.setdefault(path, f)
@@ -76,13 +76,13 @@ class Classes(Style):
 
     # ---- what the writer of a function asks -----------------------------------------------------------------------
 
-    def written(self, functions: list[Function]) -> list[Function]:
+    def written(self, functions: list[SourceFunction]) -> list[SourceFunction]:
         return [f for f in functions if f.layer is None]
 
     def parameter(self, writer: FunctionWriter, v: Var) -> ast.expr:
         return self.at(writer.function.parameters[v], writer.function)
 
-    def at(self, path: Iterable[str], f: Function) -> ast.expr:
+    def at(self, path: Iterable[str], f: SourceFunction) -> ast.expr:
         """What is at a path from the module of a function."""
         expression: ast.expr = ast.Name("self")
         node: Member | None = self.trees[f]
@@ -134,7 +134,7 @@ class Classes(Style):
             return ast.Attribute(ast.Name("self"), value.name)
         return ast.Name(value.name)
 
-    def stateful_result(self, trace: Trace) -> Any:
+    def stateful_result(self, trace: SourceTrace) -> Any:
         return trace.result
 
     # ---- constructors ---------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Classes(Style):
         ]  # fmt: skip
         return ast.Call(name(f.layer.callee), args, keywords)
 
-    def given(self, f: Function) -> list[ast.keyword]:
+    def given(self, f: SourceFunction) -> list[ast.keyword]:
         """What constructors of classes take beside their sizes."""
         return []
 
@@ -213,7 +213,7 @@ class Classes(Style):
 
     # ---- text -----------------------------------------------------------------------------------------------------
 
-    def definition(self, f: Function, d: Definition) -> str:
+    def definition(self, f: SourceFunction, d: Definition) -> str:
         if not f.is_module:
             returns = f" -> {d.returns}" if d.returns else ""
             head = f"def {f.name}({', '.join(d.arguments)}){returns}:"
@@ -241,17 +241,17 @@ class Classes(Style):
         lines += ["        " + line for line in d.body]
         return "\n".join(lines)
 
-    def constructor_arguments(self, f: Function) -> list[str]:
+    def constructor_arguments(self, f: SourceFunction) -> list[str]:
         return []
 
     def decorators(self, d: Definition) -> list[str]:
         return []
 
-    def fields(self, f: Function) -> list[str]:
+    def fields(self, f: SourceFunction) -> list[str]:
         """Annotations in the class."""
         return []
 
-    def constructor(self, f: Function, d: Definition) -> list[str]:
+    def constructor(self, f: SourceFunction, d: Definition) -> list[str]:
         """The lines of `__init__`."""
         lines = [f"self.{k} = {k}" for k in f.config if k in self.told[f]]
         for key, node in self.ordered(f, self.trees[f]):
@@ -276,7 +276,7 @@ class Classes(Style):
             lines += self.later(inner, child) if node.is_list else self.declared(inner, child)
         return lines
 
-    def ordered(self, f: Function, tree: Member) -> Iterator[tuple[str, Member]]:
+    def ordered(self, f: SourceFunction, tree: Member) -> Iterator[tuple[str, Member]]:
         """As they are in the source: parameters, then modules, as these were made."""
         prefix = ".".join(f.paths[0]) if f.paths else ""
 
@@ -299,7 +299,7 @@ class Classes(Style):
             return int(self.takes_key(node.invoke.function))
         return int(self.is_random(node)) + sum(map(self.draws, node.children.values()))
 
-    def takes_key(self, f: Function) -> bool:
+    def takes_key(self, f: SourceFunction) -> bool:
         outer, self.current = getattr(self, "current", f), f
         try:
             return any(map(self.draws, self.trees[f].children.values()))
@@ -320,7 +320,7 @@ class Classes(Style):
 
     # ---- names of checkpoints -------------------------------------------------------------------------------------
 
-    def declares(self, path: Iterable[str], f: Function | None = None) -> bool:
+    def declares(self, path: Iterable[str], f: SourceFunction | None = None) -> bool:
         """There is such a parameter in the classes."""
         node = self.trees[f or self.functions[-1]]
         parts = list(path)
@@ -353,7 +353,7 @@ class Classes(Style):
 
     def spelled(self, path: str) -> str:
         """The name of a parameter in the classes: numbers are no names of attributes."""
-        f: Function = self.functions[-1]
+        f: SourceFunction = self.functions[-1]
         node, first, parts = self.trees[f], True, []
         for part in path.split("."):
             if node.invoke is not None:
@@ -369,7 +369,7 @@ class Classes(Style):
         return [f"{text(alias)} = {text(canonical)}" for alias, canonical in pairs]
 
 
-def _tree(f: Function) -> Member:
+def _tree(f: SourceFunction) -> Member:
     root = Member(())
 
     def at(path: Path) -> tuple[Member, bool]:
@@ -400,4 +400,4 @@ def filled(node: Member) -> list[Member | None]:
     return [node.children.get(str(i)) for i in range(last + 1)]
 
 
-__all__ = ["Classes", "Member", "Step"]
+__all__ = ["Classes", "Member", "SourceStep"]

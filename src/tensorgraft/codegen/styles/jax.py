@@ -6,14 +6,14 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from tensorgraft.codegen.expressions import fill, name
-from tensorgraft.codegen.functions import Function
+from tensorgraft.codegen.functions import SourceFunction
 from tensorgraft.codegen.styles import Definition
 from tensorgraft.codegen.styles.classes import Classes, Member, Scope
 from tensorgraft.codegen.styles.modules import ModuleForms
 from tensorgraft.codegen.styles.preparing import with_assignments
 from tensorgraft.codegen.styles.stored import table_of_names
 from tensorgraft.codegen.targets import Target
-from tensorgraft.codegen.trace import Step, Trace, Var
+from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var
 
 if TYPE_CHECKING:
     from tensorgraft.codegen.writing import FunctionWriter
@@ -43,7 +43,7 @@ class Equinox(_JaxClasses):
     base = "eqx.Module"
     dictionaries = True
 
-    def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
+    def __init__(self, target: Target, trace: SourceTrace, functions: list[SourceFunction]) -> None:
         super().__init__(target, trace, functions)
         self.imports = {"eqx": "import equinox as eqx"}
 
@@ -57,19 +57,19 @@ class Equinox(_JaxClasses):
             return fill("jax.lax.stop_gradient(x)", x=at)
         return at
 
-    def stateful_result(self, trace: Trace) -> Any:
+    def stateful_result(self, trace: SourceTrace) -> Any:
         return trace.result, {p: trace.written.get(p, v) for p, v in trace.buffers.items()}
 
-    def given(self, f: Function) -> list[ast.keyword]:
+    def given(self, f: SourceFunction) -> list[ast.keyword]:
         return [ast.keyword("key", self.key)] if self.takes_key(f) else []
 
-    def constructor_arguments(self, f: Function) -> list[str]:
+    def constructor_arguments(self, f: SourceFunction) -> list[str]:
         return ["*", "key: jax.Array"] if self.takes_key(f) else []
 
     def new_parameter(self, node: Member, scope: Scope | None) -> ast.expr:
         return self.array(node, scope, self.key)
 
-    def constructor(self, f: Function, d: Definition) -> list[str]:
+    def constructor(self, f: SourceFunction, d: Definition) -> list[str]:
         draws = sum(map(self.draws, self.trees[f].children.values()))
         self.key = ast.Name("key") if draws == 1 else name("next(keys)")
         lines = super().constructor(f, d)
@@ -78,7 +78,7 @@ class Equinox(_JaxClasses):
     def ties(self) -> list[str]:
         return []
 
-    def fields(self, f: Function) -> list[str]:
+    def fields(self, f: SourceFunction) -> list[str]:
         lines = [f"    {k}: {'int' if isinstance(v, int) else type(v).__name__} = eqx.field(static=True)"
                  for k, v in f.config.items() if k in self.told[f]]  # fmt: skip
         for key, node in self.ordered(f, self.trees[f]):
@@ -89,7 +89,7 @@ class Equinox(_JaxClasses):
             lines.append(f"    {self.attribute(key)}: {kind}")
         return lines
 
-    def loading(self, trace: Trace) -> list[str]:
+    def loading(self, trace: SourceTrace) -> list[str]:
         if not trace.weights:
             return []
         model = self.functions[-1]
@@ -131,12 +131,12 @@ class Flax(_JaxClasses):
     base = "nnx.Module"
     holder = "nnx.Module()"
 
-    def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
+    def __init__(self, target: Target, trace: SourceTrace, functions: list[SourceFunction]) -> None:
         super().__init__(target, trace, functions)
         self.imports = {"nnx": "from flax import nnx"}
 
     @classmethod
-    def prepare(cls, trace: Trace) -> None:
+    def prepare(cls, trace: SourceTrace) -> None:
         with_assignments(trace)
 
     @classmethod
@@ -146,24 +146,24 @@ class Flax(_JaxClasses):
     def parameter(self, writer: FunctionWriter, v: Var) -> ast.expr:
         return ast.Subscript(super().parameter(writer, v), ast.Constant(...))
 
-    def assignment(self, writer: FunctionWriter, call: Step) -> ast.stmt:
+    def assignment(self, writer: FunctionWriter, call: SourceStep) -> ast.stmt:
         old, new = call.args
         return ast.Assign([ast.Subscript(super().parameter(writer, old), ast.Constant(...))], writer(new))
 
     def listed(self, parts: list[ast.expr], node: Member) -> ast.expr:
         return fill("nnx.List(x)", x=self.plain_list(parts))
 
-    def given(self, f: Function) -> list[ast.keyword]:
+    def given(self, f: SourceFunction) -> list[ast.keyword]:
         return [ast.keyword("rngs", ast.Name("rngs"))] if self.takes_key(f) else []
 
-    def constructor_arguments(self, f: Function) -> list[str]:
+    def constructor_arguments(self, f: SourceFunction) -> list[str]:
         return ["*", "rngs: nnx.Rngs"] if self.takes_key(f) else []
 
     def new_parameter(self, node: Member, scope: Scope | None) -> ast.expr:
         is_buffer = node.parameter in self.current.buffers
         return fill(f"nnx.{'Variable' if is_buffer else 'Param'}(x)", x=self.array(node, scope, name("rngs.params()")))
 
-    def loading(self, trace: Trace) -> list[str]:
+    def loading(self, trace: SourceTrace) -> list[str]:
         if not trace.weights:
             return []
         model = self.functions[-1]

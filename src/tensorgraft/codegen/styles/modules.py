@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorgraft.codegen.calls import bound
-from tensorgraft.codegen.functions import Function, Invoke, Layer, Path, Repeat, Static, attribute_of
+from tensorgraft.codegen.functions import Invoke, Layer, Path, Repeat, SourceFunction, Static, attribute_of
 from tensorgraft.codegen.merging import Extent, Quantity
-from tensorgraft.codegen.trace import Frame, Step, Trace, Var, taken, variables
+from tensorgraft.codegen.trace import Frame, SourceStep, SourceTrace, Var, taken, variables
 
 LISTS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "list"})
 MOST = 8  # a size that is this many times another one is written so
@@ -53,7 +53,7 @@ class ModuleForms:
 
     # ---- which frames are modules ---------------------------------------------------------------------------------
 
-    def look(self, trace: Trace, paths: Mapping[Var, Sequence[Path]]) -> None:
+    def look(self, trace: SourceTrace, paths: Mapping[Var, Sequence[Path]]) -> None:
         self.paths = paths
         self.see(trace.root, trace.root)
 
@@ -111,7 +111,7 @@ class ModuleForms:
     # ---- layers ---------------------------------------------------------------------------------------------------
 
     def layer(
-        self, frame: Frame, calls: Sequence[Step], inputs: Sequence[Var], own: Mapping[Var, Path]
+        self, frame: Frame, calls: Sequence[SourceStep], inputs: Sequence[Var], own: Mapping[Var, Path]
     ) -> Layer | None:
         if frame in self.chained:
             return Layer("", {})
@@ -135,7 +135,7 @@ class ModuleForms:
         del written
         return self.table[main.method](values)
 
-    def single(self, calls: Sequence[Step]) -> tuple[Step | None, list[Step]]:
+    def single(self, calls: Sequence[SourceStep]) -> tuple[SourceStep | None, list[SourceStep]]:
         """(the call that is all that happens, those that write its state)"""
         written = [c for c in calls if c.method == "assign"]
         rest = [c for c in calls if c.method not in ("assign", "stop_gradient")]
@@ -148,7 +148,7 @@ class ModuleForms:
 
     def configure(
         self,
-        function: Function,
+        function: SourceFunction,
         attributes: Sequence[Mapping[str, Any]],
         statics: dict[str, list[Any]],
         config: dict[str, list[Any]],
@@ -202,7 +202,7 @@ class ModuleForms:
 
 
 def recurrent(
-    frame: Frame, calls: Sequence[Step], inputs: Sequence[Var], own: Mapping[Var, Path], callee: str
+    frame: Frame, calls: Sequence[SourceStep], inputs: Sequence[Var], own: Mapping[Var, Path], callee: str
 ) -> Layer | None:
     """A call of PyTorch's LSTM or GRU: a step for each layer and direction, and what leads to them."""
     a = frame.attributes

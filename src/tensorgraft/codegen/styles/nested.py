@@ -1,7 +1,7 @@
 """Functions of nested dictionaries of parameters: `linear(p["attn"]["c_proj"], x)`.
 
-A function takes `p`, the parameters of its module, and `b`, its buffers, where it has some. A program that writes buffers
-returns them beside its result.
+A function takes `p`, the parameters of its module, and `b`, its buffers, where it has some. A program that writes
+buffers returns them beside its result.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from tensorgraft.codegen import weights
 from tensorgraft.codegen.expressions import literal
-from tensorgraft.codegen.functions import Function, Invoke, Repeat
+from tensorgraft.codegen.functions import Invoke, Repeat, SourceFunction
 from tensorgraft.codegen.styles import Definition, Style
 from tensorgraft.codegen.targets import Target
-from tensorgraft.codegen.trace import Trace, Var
+from tensorgraft.codegen.trace import SourceTrace, Var
 
 if TYPE_CHECKING:
     from tensorgraft.codegen.writing import FunctionWriter
@@ -31,7 +31,7 @@ class Needs:
 
 
 class Nested(Style):
-    def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
+    def __init__(self, target: Target, trace: SourceTrace, functions: list[SourceFunction]) -> None:
         super().__init__(target, trace, functions)
         self.taken |= {"params", "buffers"}
         self.needs = {f: Needs(bool(set(f.parameters) - f.buffers), bool(f.buffers)) for f in functions}
@@ -47,7 +47,7 @@ class Nested(Style):
             return ast.Name(call.function.name), []
         return ast.Name(call.function.name), [_at(root, call.path) for root in self.given(writer, call.function)]
 
-    def given(self, writer: FunctionWriter, f: Function) -> list[str]:
+    def given(self, writer: FunctionWriter, f: SourceFunction) -> list[str]:
         needs, (p, b) = self.needs[f], self.roots(writer.is_root)
         return [p] * needs.parameters + [b] * needs.buffers
 
@@ -69,17 +69,17 @@ class Nested(Style):
         together = ast.Call(ast.Name("zip"), iterables, [ast.keyword("strict", ast.Constant(True))])
         return (ast.Tuple([*names]), together), ast.Name(f.name), args
 
-    def stateful_result(self, trace: Trace) -> Any:
+    def stateful_result(self, trace: SourceTrace) -> Any:
         return trace.result, _nested({p: trace.written.get(p, v) for p, v in trace.buffers.items()})
 
-    def definition(self, f: Function, d: Definition) -> str:
+    def definition(self, f: SourceFunction, d: Definition) -> str:
         needs, (p, b) = self.needs[f], self.roots(d.is_root)
         parameters = [f"{p}: dict"] * needs.parameters + [f"{b}: dict"] * needs.buffers + d.arguments
         returns = f" -> {d.returns}" if d.returns else ""
         head = f"def {f.name}({', '.join(parameters)}){returns}:"
         return "\n".join([head, *d.docstring(), *("    " + line for line in d.body)])
 
-    def loading(self, trace: Trace) -> list[str]:
+    def loading(self, trace: SourceTrace) -> list[str]:
         return weights.functions(trace, self.target, next(reversed(self.needs.values())).buffers)
 
 
@@ -90,7 +90,7 @@ def _at(root: str, path: Iterable[str]) -> ast.expr:
     return node
 
 
-def _length(f: Function, path: tuple[str, ...]) -> int:
+def _length(f: SourceFunction, path: tuple[str, ...]) -> int:
     """How many modules are in a list."""
     below = {p[len(path)] for p in f.parameters.values() if p[: len(path)] == path and len(p) > len(path)}
     return len([x for x in below if x.isdigit()])

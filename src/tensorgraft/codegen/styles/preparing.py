@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from tensorgraft.codegen.calls import CannotBeSaidError
-from tensorgraft.codegen.trace import Block, Frame, Step, Trace, Var, given, steps, variables
+from tensorgraft.codegen.trace import Block, Frame, SourceStep, SourceTrace, Var, given, steps, variables
 
 RANDOM = frozenset(
     {"uniform", "normal", "randint", "permutation", "exponential", "dropout", "cond", "while_loop", "scan"}
 )
 
 
-def without_keys(trace: Trace, only: str = "") -> None:
+def without_keys(trace: SourceTrace, only: str = "") -> None:
     """Random numbers come from a generator of the framework: operations take None for a key. `only`: the operation that
     can; a trace with others stays as it is."""
     if trace.key is None:
@@ -33,7 +33,7 @@ def without_keys(trace: Trace, only: str = "") -> None:
         return tree
 
     def walk(frame: Frame) -> None:
-        calls: list[Step | Frame] = []
+        calls: list[SourceStep | Frame] = []
         for call in frame.calls:
             if isinstance(call, Frame):
                 walk(call)
@@ -53,7 +53,7 @@ def without_keys(trace: Trace, only: str = "") -> None:
     trace.key = None
 
 
-def with_assignments(trace: Trace) -> None:
+def with_assignments(trace: SourceTrace) -> None:
     """State is written where it is: a step "assign" (the parameter or buffer, its new value) ends the module's call."""
     owned = {**trace.parameters, **trace.buffers}
     chains: dict[Var, tuple[Frame, ...]] = {}
@@ -86,5 +86,5 @@ def with_assignments(trace: Trace) -> None:
         owner = inner[-1] if inner else trace.root
         if old in returned or last_use.get(old, 0) > ends[owner]:
             raise CannotBeSaidError(f"{path} is written, and what it was before is used afterwards")
-        owner.calls.append(Step("assign", (old, new), {}, (), (parts[-1],), owner.place))
+        owner.calls.append(SourceStep("assign", (old, new), {}, (), (parts[-1],), owner.place))
     trace.written = {}

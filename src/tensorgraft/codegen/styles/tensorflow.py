@@ -6,14 +6,14 @@ import ast
 from typing import TYPE_CHECKING
 
 from tensorgraft.codegen.expressions import fill, name
-from tensorgraft.codegen.functions import Function
+from tensorgraft.codegen.functions import SourceFunction
 from tensorgraft.codegen.styles import Definition
 from tensorgraft.codegen.styles.classes import Classes, Member, Scope
 from tensorgraft.codegen.styles.modules import ModuleForms
 from tensorgraft.codegen.styles.preparing import with_assignments, without_keys
 from tensorgraft.codegen.styles.stored import table_of_names
 from tensorgraft.codegen.targets import Target
-from tensorgraft.codegen.trace import Step, Trace, variables
+from tensorgraft.codegen.trace import SourceStep, SourceTrace, variables
 
 if TYPE_CHECKING:
     from tensorgraft.codegen.writing import FunctionWriter
@@ -30,7 +30,7 @@ class TensorFlowModules(Classes):
     clashing = frozenset({"name", "variables", "trainable_variables", "submodules", "name_scope"})
 
     @classmethod
-    def prepare(cls, trace: Trace) -> None:
+    def prepare(cls, trace: SourceTrace) -> None:
         without_keys(trace, only="dropout")
         with_assignments(trace)
 
@@ -38,7 +38,7 @@ class TensorFlowModules(Classes):
     def modules(cls) -> ModuleForms:
         return ModuleForms({})
 
-    def assignment(self, writer: FunctionWriter, call: Step) -> ast.stmt:
+    def assignment(self, writer: FunctionWriter, call: SourceStep) -> ast.stmt:
         old, new = call.args
         return ast.Expr(fill("old.assign(new)", old=writer(old), new=writer(new)))
 
@@ -52,7 +52,7 @@ class TensorFlowModules(Classes):
         trainable = ast.Constant(False) if v in self.current.buffers else None
         return fill("tf.Variable(x, trainable=t)", x=fill(template, s=shape, d=dtype), t=trainable)
 
-    def loading(self, trace: Trace) -> list[str]:
+    def loading(self, trace: SourceTrace) -> list[str]:
         if not trace.weights:
             return []
         model = self.functions[-1].name
@@ -141,7 +141,7 @@ class Keras(TensorFlowModules):
         ]
     )
 
-    def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
+    def __init__(self, target: Target, trace: SourceTrace, functions: list[SourceFunction]) -> None:
         super().__init__(target, trace, functions)
         self.imports = {"keras": "import keras"}
         arrays = [*trace.parameters.values(), *trace.buffers.values(), *variables([t for _, t in trace.arguments])]

@@ -6,14 +6,14 @@ import ast
 from typing import TYPE_CHECKING
 
 from tensorgraft.codegen.expressions import fill, literal, name, text
-from tensorgraft.codegen.functions import Function, Invoke
+from tensorgraft.codegen.functions import Invoke, SourceFunction
 from tensorgraft.codegen.styles import Definition
 from tensorgraft.codegen.styles.classes import Classes, Member, Scope, filled
 from tensorgraft.codegen.styles.layers import TORCH
 from tensorgraft.codegen.styles.modules import ModuleForms
 from tensorgraft.codegen.styles.preparing import with_assignments, without_keys
 from tensorgraft.codegen.targets import Target
-from tensorgraft.codegen.trace import Step, Trace
+from tensorgraft.codegen.trace import SourceStep, SourceTrace
 
 if TYPE_CHECKING:
     from tensorgraft.codegen.writing import FunctionWriter
@@ -23,7 +23,7 @@ class TorchModules(Classes):
     missing = "nn.Identity()"
     indexed = True
 
-    def __init__(self, target: Target, trace: Trace, functions: list[Function]) -> None:
+    def __init__(self, target: Target, trace: SourceTrace, functions: list[SourceFunction]) -> None:
         super().__init__(target, trace, functions)
         self.imports = {
             "nn": "from torch import nn",
@@ -32,7 +32,7 @@ class TorchModules(Classes):
         }
 
     @classmethod
-    def prepare(cls, trace: Trace) -> None:
+    def prepare(cls, trace: SourceTrace) -> None:
         without_keys(trace)
         with_assignments(trace)
 
@@ -40,7 +40,7 @@ class TorchModules(Classes):
     def modules(cls) -> ModuleForms:
         return ModuleForms(TORCH, rows=True, reassigned=True, recurrent={"LSTM": "nn.LSTM", "GRU": "nn.GRU"})
 
-    def assignment(self, writer: FunctionWriter, call: Step) -> ast.stmt:
+    def assignment(self, writer: FunctionWriter, call: SourceStep) -> ast.stmt:
         old, new = call.args
         return ast.Expr(fill("old.copy_(new.detach())", old=writer(old), new=writer(new)))
 
@@ -60,7 +60,7 @@ class TorchModules(Classes):
     def base_of(self, d: Definition) -> str:
         return "nn.Sequential" if any(k.isdigit() for k in self.trees[self.current].children) else self.base
 
-    def constructor(self, f: Function, d: Definition) -> list[str]:
+    def constructor(self, f: SourceFunction, d: Definition) -> list[str]:
         tree = self.trees[f]
         row = Member((), {k: n for k, n in tree.children.items() if k.isdigit()})
         if not row.children:
@@ -71,7 +71,7 @@ class TorchModules(Classes):
         made: ast.expr = ast.Call(name("super().__init__"), [self.element(n, None) for n in filled(row)], [])
         return [text(made), *lines]
 
-    def definition(self, f: Function, d: Definition) -> str:
+    def definition(self, f: SourceFunction, d: Definition) -> str:
         whole = super().definition(f, d)
         if not (f.is_module and _is_row(f)):
             return whole
@@ -111,7 +111,7 @@ class TorchModules(Classes):
             return [text(fill("x.register_buffer(k, v)", x=owner, k=literal(key), v=self.initial(node, None)))]
         return super().declared(at, node)
 
-    def loading(self, trace: Trace) -> list[str]:
+    def loading(self, trace: SourceTrace) -> list[str]:
         if not trace.weights:
             return []
         model = self.functions[-1].name
@@ -148,7 +148,7 @@ class TorchModules(Classes):
         return parts
 
 
-def _is_row(f: Function) -> bool:
+def _is_row(f: SourceFunction) -> bool:
     """ModuleRules 0, 1, ... of which each takes what the one before gave."""
     x: object = f.arguments[0] if len(f.arguments) == 1 else None
     for call in f.calls:

@@ -1,4 +1,4 @@
-"""JAX programs as `tensorgraft.codegen.trace.Trace`s, of which readable source is written."""
+"""JAX programs as `tensorgraft.codegen.trace.SourceTrace`s, of which readable source is written."""
 
 from tensorgraft.frontends.jax.codegen.programs import trace_function
 

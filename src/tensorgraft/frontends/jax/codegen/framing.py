@@ -10,7 +10,7 @@ import jax
 
 from tensorgraft.codegen import idioms, simplifying
 from tensorgraft.codegen.rewriting import Rewritten, live, rewrite
-from tensorgraft.codegen.trace import Frame, Step, given, taken
+from tensorgraft.codegen.trace import Frame, SourceStep, given, taken
 from tensorgraft.frontends.jax.codegen.recording import Recording
 from tensorgraft.frontends.jax.codegen.said import KeyData
 from tensorgraft.frontends.jax.codegen.watching import Called, CallWatch
@@ -148,7 +148,7 @@ def _outcomes(frame: Frame, wanted: set[Var]) -> None:
     after = set(wanted)
     for call in reversed(frame.calls):
         if isinstance(call, Frame):
-            own = [v for c in call.calls for v in (variables(c.outcome) if isinstance(c, Step) else _made(c))]
+            own = [v for c in call.calls for v in (variables(c.outcome) if isinstance(c, SourceStep) else _made(c))]
             out = [v for v in dict.fromkeys(own) if v in after]
             call.result = out[0] if len(out) == 1 else tuple(out)
             _outcomes(call, set(out))
@@ -158,7 +158,7 @@ def _outcomes(frame: Frame, wanted: set[Var]) -> None:
 def _made(frame: Frame) -> list[Var]:
     made: list[Var] = []
     for call in frame.calls:
-        made.extend(variables(call.outcome) if isinstance(call, Step) else _made(call))
+        made.extend(variables(call.outcome) if isinstance(call, SourceStep) else _made(call))
     return made
 
 
@@ -189,7 +189,7 @@ class _Naming:
             used = set(taken(frame))
             frame.arguments = [(n, tree) for n, x in frame.arguments if _is_known(tree := self.filled(x), used)]
         for call in frame.calls:
-            outcome = call.outcome if isinstance(call, Step) else call.result
+            outcome = call.outcome if isinstance(call, SourceStep) else call.result
             names = tuple([self._of(v, number) for v in variables(outcome)])
             call.names = names if any(names) else ()
             if isinstance(call, _Numbered):

@@ -12,7 +12,7 @@ import numpy as np
 from jax.extend import core
 
 from tensorgraft.codegen.program import Evaluation, by_path, cosines
-from tensorgraft.codegen.trace import Trace
+from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.jax.codegen import models
 from tensorgraft.frontends.jax.codegen.programs import TakenApart, closed_arrays, host, is_array, trace_function
 from tensorgraft.frontends.jax.keys import is_key_dtype
@@ -31,7 +31,7 @@ class FunctionProgram:
         said = f"{getattr(owner, '__module__', '')}.{getattr(owner, '__qualname__', self.name)}"
         self.origin = f"{said.removeprefix('__main__.')} of {_library(fn)}"
 
-    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
+    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SourceTrace:
         return trace_function(self.fn, args, kwargs)
 
     def flatten(

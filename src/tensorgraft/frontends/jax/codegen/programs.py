@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tensorgraft.codegen.trace import Trace
+from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.jax import staging
 from tensorgraft.frontends.jax.codegen import models
 from tensorgraft.frontends.jax.codegen.framing import framed
@@ -82,8 +82,8 @@ def is_array(x: Any) -> bool:
 
 def trace_function(
     fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, parameters: Any = None
-) -> Trace:
-    """The `Trace` of `fn(*args, **kwargs)`.
+) -> SourceTrace:
+    """The `SourceTrace` of `fn(*args, **kwargs)`.
 
     Arguments:
         fn: a function of JAX, also `apply` of Flax and Haiku; a module of Equinox, Flax or nnx.
@@ -142,7 +142,7 @@ def _traced(
     results: Any,
     held: dict[int, Var],
     paths: Any,
-) -> Trace:
+) -> SourceTrace:
     inputs = program.inputs
     result, written = program.results(results)
     arguments = [(name, _filled(tree, inputs.vars)) for name, tree in program.arguments]
@@ -155,7 +155,7 @@ def _traced(
         if held[id(leaf)] in used:
             (parameters if _is_inexact(leaf) else buffers)[path] = held[id(leaf)]
             weights[path] = host(leaf)
-    return Trace(
+    return SourceTrace(
         framework="jax",
         name=root.kind,
         root=root,

@@ -18,7 +18,7 @@ from jax.extend import core
 from jax.interpreters import partial_eval
 
 from tensorgraft.codegen.rewriting import say
-from tensorgraft.codegen.trace import Step
+from tensorgraft.codegen.trace import SourceStep
 from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.codegen import said
 from tensorgraft.frontends.jax.codegen.watching import Called, CallWatch, is_users, scopes
@@ -35,7 +35,7 @@ Scope = tuple[int, ...]  # numbers of the calls around a step, from outside
 
 
 @dataclass(eq=False)
-class ScopedStep(Step):
+class ScopedStep(SourceStep):
     scope: Scope = ()
 
 

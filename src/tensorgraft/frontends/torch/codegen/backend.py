@@ -1,4 +1,4 @@
-"""`SourceBackend`: the recording backend whose calls are steps of a `Trace`, words among them, in frames."""
+"""`SourceBackend`: the recording backend whose calls are steps of a `SourceTrace`, words among them, in frames."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorgraft.codegen.trace import Frame, Step
+from tensorgraft.codegen.trace import Frame, SourceStep
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.codegen.values import values_of
@@ -41,7 +41,7 @@ class SourceRecording:
 
     def __init__(self, root: Frame) -> None:
         self.scope = Scope(root, root.calls, None)
-        self.makers: dict[Var, Step] = {}
+        self.makers: dict[Var, SourceStep] = {}
         self.values: dict[Var, np.ndarray | None] = {}  # known ones, of what was asked for
         self.scalars: dict[Var, Any] = {}
         self.smooth: set[Var] = set()  # arrays that have a derivative in what is trained or given
@@ -164,7 +164,7 @@ class SourceBackend(ProgramBackend):
                     args, kwargs = _mapped(self._stopped, (args, kwargs))
             else:
                 smooth, halted = False, True
-        step = Step(method, args, kwargs, outcome, (), recording.place)
+        step = SourceStep(method, args, kwargs, outcome, (), recording.place)
         recording.scope.calls.append(step)
         for v in variables(outcome):
             recording.makers[v] = step
@@ -268,7 +268,7 @@ class SourceBackend(ProgramBackend):
                 assert scope.frame is not None
                 scope.frame.arguments.append(("key", scope.key))
         rest, key = Var((2,), dtypes.uint32), Var((2,), dtypes.uint32)
-        step = Step("split_key", (scope.key,), {}, (rest, key), ("key", "subkey"), recording.place)
+        step = SourceStep("split_key", (scope.key,), {}, (rest, key), ("key", "subkey"), recording.place)
         scope.calls.insert(at, step)
         recording.makers[rest] = recording.makers[key] = step
         scope.own |= {rest, key}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorgraft.codegen.trace import Frame, Step, Trace, steps
+from tensorgraft.codegen.trace import Frame, SourceStep, SourceTrace, steps
 from tensorgraft.hub.recorded.block import Var, variables
 
 
-def join_keys(trace: Trace) -> None:
+def join_keys(trace: SourceTrace) -> None:
     """Use a key itself where nothing else comes of it than the one that is split off. (That of the last of several
     draws is split, too: calls that are alike stay alike.)"""
     used = {v for step in steps(trace.root) for v in variables([step.args, step.kwargs])}
@@ -27,7 +27,7 @@ def _replace(frame: Frame, same: dict[Var, Var]) -> None:
             x = same[x]
         return type(x)(map(now, x)) if type(x) in (tuple, list) else x
 
-    calls: list[Step | Frame] = []
+    calls: list[SourceStep | Frame] = []
     for call in frame.calls:
         if isinstance(call, Frame):
             call.arguments = [(name, now(value)) for name, value in call.arguments]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tensorgraft.codegen.trace import Frame, Step
+from tensorgraft.codegen.trace import Frame, SourceStep
 from tensorgraft.hub.recorded.block import Var, variables
 
 
@@ -24,7 +24,7 @@ def note_left(root: Frame, more: Iterable[Var]) -> None:
 
     def walk(frame: Frame, path: tuple[Frame, ...]) -> None:
         for call in frame.calls:
-            if isinstance(call, Step):
+            if isinstance(call, SourceStep):
                 for v in variables([call.args, call.kwargs]):
                     use(v, path)
                 for v in variables(call.outcome):

@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tensorgraft.codegen.program import Evaluation, by_path, cosines
-from tensorgraft.codegen.trace import Trace
+from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.torch.codegen.modules import bound_arguments, tree
 from tensorgraft.frontends.torch.codegen.tracing import trace_module
 from tensorgraft.frontends.torch.core.tensors import cpu_to_numpy
@@ -30,7 +30,7 @@ class ModuleProgram:
         self.name = cls.__name__
         self.origin = f"{cls.__module__}.{cls.__qualname__} of PyTorch {torch.__version__.split('+')[0]}"
 
-    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
+    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SourceTrace:
         return trace_module(self.module, args, kwargs)
 
     def flatten(

@@ -1,4 +1,4 @@
-"""`trace_module`: a module at one size of its arguments, as a `Trace`."""
+"""`trace_module`: a module at one size of its arguments, as a `SourceTrace`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from torch.func import functional_call
 from torch.utils._pytree import tree_map
 
-from tensorgraft.codegen.trace import Frame, Trace, prune, steps
+from tensorgraft.codegen.trace import Frame, SourceTrace, prune, steps
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.codegen import composites, functions
 from tensorgraft.frontends.torch.codegen.backend import SourceBackend, SourceRecording, source_backend
@@ -24,7 +24,7 @@ from tensorgraft.frontends.torch.codegen.keys import join_keys
 from tensorgraft.frontends.torch.codegen.leaving import note_left
 from tensorgraft.frontends.torch.codegen.modules import DROPPED, Frames, arguments, doc_of, kept, pairs, tree
 from tensorgraft.frontends.torch.codegen.values import values_of
-from tensorgraft.frontends.torch.codegen.watching import Watching
+from tensorgraft.frontends.torch.codegen.watching import WordWatch
 from tensorgraft.frontends.torch.compiled.capture import active
 from tensorgraft.frontends.torch.compiled.host import HostWatch
 from tensorgraft.frontends.torch.core.devices import TYPE, recording_slot
@@ -72,7 +72,7 @@ def trace_module(
     args: Sequence[Any] = (),
     kwargs: dict[str, Any] | None = None,
     training: bool | None = None,
-) -> Trace:
+) -> SourceTrace:
     """The trace of `module(*args, **kwargs)`, whose arguments may be tensors, NumPy arrays, numbers, strings, and
     containers of them. `training`: in that mode, None: in the one it is in. The module is left as it is.
 
@@ -91,7 +91,7 @@ def trace_module(
 
 def _trace(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], xp: SourceBackend, slot: Any
-) -> Trace:
+) -> SourceTrace:
     root = Frame(type(module).__name__, "", is_module=True, doc=doc_of(module))
     parameters, buffers, aliases, weights = _state(module)
     capture = SourceCapture(xp)
@@ -119,7 +119,7 @@ def _trace(
                 before = {name: cell_of(state[name]).array for name in state}
                 tied = {**state, **{alias: state[name] for alias, name in aliases.items()}}
                 calls = Calls(xp, {*parameters.values(), *buffers.values()})
-                watching = Watching(xp, slot)
+                watching = WordWatch(xp, slot)
                 with watching, frames.watched(), functions.traced(recording), calls.watched():
                     out = functional_call(module, tied, args, kwargs)
                 watching.refuse_written()
@@ -138,7 +138,7 @@ def _trace(
                 buffers[name].value = None  # it is state
         constants = {name: weights.pop(name) for name, v in buffers.items() if v.value is not None}
         buffers = {name: v for name, v in buffers.items() if name not in constants}
-        trace = Trace(
+        trace = SourceTrace(
             "torch", type(module).__name__, root, root.arguments, result, parameters, buffers, written, aliases,
             weights, recording.key, module.training, constants, list(recording.notes),
             containers={path: _container(m) for path, m in module.named_modules()},

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorgraft.codegen.trace import Step
+from tensorgraft.codegen.trace import SourceStep
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub import registry
 from tensorgraft.hub.recorded.block import Block, Var, leaves, variables
@@ -48,11 +48,11 @@ def values_of(recording: SourceRecording, x: Var, given: dict[Var, np.ndarray] |
     return x.value if x.value is not None else known[x]
 
 
-def _has_blocks(step: Step) -> bool:
+def _has_blocks(step: SourceStep) -> bool:
     return any(type(a) is Block for a in leaves([step.args, step.kwargs]))
 
 
-def _compute(step: Step, known: dict[Var, np.ndarray | None]) -> None:
+def _compute(step: SourceStep, known: dict[Var, np.ndarray | None]) -> None:
     def plain(a: Any) -> Any:
         if type(a) is Var:
             return a.value if a.value is not None else known[a]

@@ -83,7 +83,7 @@ _HOSTED = frozenset(
 _DETACHING = frozenset({Tensor.detach, torch.detach, vars(torch._C.TensorBase)["data"].__get__})
 
 
-class Watching(TorchFunctionMode):
+class WordWatch(TorchFunctionMode):
     def __init__(self, xp: SourceBackend, slot: Slot) -> None:
         super().__init__()
         self.xp, self.slot = xp, slot
