@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import keyword
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -195,9 +196,8 @@ class _Builder:
                 self.splice(call, below, counts)
                 self.absorb(call)
                 if not self.worthy(call, own, path, counts):
-                    last = call.calls[-1] if call.calls else calls[-1] if calls and _gives(calls[-1], call) else None
-                    if last is not None and call.names and not _named(last):
-                        last.names = call.names
+                    if call.calls and call.names and not _named(call.calls[-1]):
+                        call.calls[-1].names = call.names
                     calls += call.calls
                     continue
             calls.append(call)
@@ -340,7 +340,7 @@ class _Builder:
         is_module = first.frame.is_module or (is_root and self.modules is not None and bool(first.parameters))
         is_class = is_module and self.modules is not None
         function = Function(
-            "" if first.layer else self.name(first.frame.kind, is_class),
+            "" if first.layer else self.name(first.frame.kind, is_class, [b.frame.name for b in bodies]),
             first.frame.kind,
             first.frame.doc,
             is_module,
@@ -382,6 +382,10 @@ class _Builder:
     def outcome_names(self, frame: Frame, outputs: list[Var]) -> tuple[str, ...]:
         results = list(variables(frame.result))
         names = dict(zip(results, frame.names, strict=False)) if len(results) == len(frame.names) else {}
+        if isinstance(frame.result, tuple | list) and 1 < len(frame.result) == len(frame.names) < len(results):
+            for part, name in zip(frame.result, frame.names, strict=True):  # output, state = lstm(x)
+                arrays = list(variables(part))
+                names |= {v: name if len(arrays) == 1 else name and f"{name}_{i}" for i, v in enumerate(arrays)}
         if len(frame.names) == 1 and results:
             names = {results[0]: frame.names[0]}
         return tuple(names.get(v) or self.hints.get(v, "") for v in outputs)
@@ -459,8 +463,13 @@ class _Builder:
                 seen += [(_values(d, n), None) for d in v.shape if d is not Ellipsis]
         return statics
 
-    def name(self, kind: str, is_class: bool = False) -> str:
+    def name(self, kind: str, is_class: bool = False, attributes: Sequence[str] = ()) -> str:
+        """Of a class's name; where that is taken, of what the modules have in common in theirs (`norm1`, `norm2`)."""
         base = kind if is_class and kind.isidentifier() else snake(kind)
+        if base in self.names and not is_class:
+            stems = {a.rsplit(".", 1)[-1].rstrip("0123456789_") for a in attributes}
+            stem = os.path.commonprefix(sorted(stems)).rstrip("_")
+            base = stem if len(stem) > 1 and stem.isidentifier() and not keyword.iskeyword(stem) else base
         for candidate in itertools.chain([base], (f"{base}{'' if is_class else '_'}{i}" for i in itertools.count(2))):
             if candidate not in self.names:
                 self.names.add(candidate)
@@ -597,12 +606,6 @@ def _said(tree: Any, sizes: Sizes) -> bool:
 
 def _named(call: Step | Frame) -> bool:
     return any(call.names)
-
-
-def _gives(call: Step | Frame, nothing: Frame) -> bool:
-    """What a frame without calls gives (a dropout that is off) is what this call gives."""
-    outcome = call.result if isinstance(call, Frame) else call.outcome
-    return isinstance(outcome, Var) and outcome is nothing.result
 
 
 def _frames(frame: Frame) -> Iterator[Frame]:

@@ -30,13 +30,14 @@ from tensorgraft.source.trace import Block, Step, Var, variables
 from tensorgraft.source.words import WORDS
 
 LONGEST = 76  # characters of an expression that is written inside another one
-_RESERVED = frozenset({*keyword.kwlist, *dir(builtins), "p", "b", "key", "_"})
+_RESERVED = frozenset({*keyword.kwlist, *dir(builtins), "_"})
 _NOUNS = {"matmul": "product", "sum": "total", "add": "total", "subtract": "difference", "multiply": "product"}
 _NAMES = {
     **dict.fromkeys(["layer_norm", "rms_norm", "batch_norm", "group_norm"], "normed"),
     **dict.fromkeys(["matmul", "linear"], "projected"),
     "softmax": "weights",
 }
+_PARTS = {"lstm": ("output", "h", "c"), "gru": ("output", "h"), "rnn": ("output", "h")}
 _MOVING = frozenset({"reshape", "permute_dims", "split", "getitem", "concat", "conv", "einsum", "flatten", "attend"})
 
 
@@ -121,6 +122,7 @@ class FunctionWriter:
         self.current: Step | None = None
         self.used_labels: dict[str, tuple[Var, int]] = {}
         self.reserved = {*style.taken, *function.statics}
+        self.never = _RESERVED | style.roots_of(function) | ({"key"} if style.trace.key is not None else set())
         self.argument_names: list[str] = []
         self.depth = 0
 
@@ -174,7 +176,7 @@ class FunctionWriter:
     # ---- names -----------------------------------------------------------------------------------------------------
 
     def free(self, candidate: str) -> bool:
-        if candidate in self.reserved or candidate in _RESERVED:
+        if candidate in self.reserved or candidate in self.never:
             return False
         v = self.holder.get(candidate)
         return v is None or (
@@ -183,14 +185,14 @@ class FunctionWriter:
 
     def fresh(self, *candidates: str) -> str:
         """The first of these names that nothing has."""
-        return next(c for c in candidates if c not in self.reserved and c not in self.holder and c not in _RESERVED)
+        return next(c for c in candidates if c not in self.reserved and c not in self.holder and c not in self.never)
 
     def bind(self, v: Var, base: str) -> str:
         base = base.strip("_") or "x"
         base = "x" if base == "input" else base
         if not base.isidentifier():
             base = "x"
-        if base in self.style.taken or base in _RESERVED or base in self.function.statics:
+        if base in self.style.taken or base in self.never or base in self.function.statics:
             base = f"{base}_out" if base in self.style.taken else f"{base}_"
         for candidate in itertools.chain([base], (f"{base}{i}" for i in itertools.count(2))):
             if self.free(candidate):
@@ -211,6 +213,8 @@ class FunctionWriter:
     def base_name(self, v: Var, call: Step, position: int) -> str:
         if position < len(call.names) and call.names[position]:
             return call.names[position]
+        if call.method in _PARTS:
+            return _PARTS[call.method][position]
         for u in variables([call.args, call.kwargs]):
             at = self.names.get(u)
             if at is not None and self.free(at) and u.ndim == v.ndim and u not in self.function.parameters:

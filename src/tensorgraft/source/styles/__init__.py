@@ -74,6 +74,10 @@ class Style:
         """An argument that is no array."""
         return ast.Name(value.name)
 
+    def roots_of(self, function: Function) -> set[str]:
+        """The names by which a function has its parameters."""
+        return {"p", "b"}
+
     def assignment(self, writer: FunctionWriter, call: Step) -> ast.stmt:
         """A step "assign"."""
         raise NotImplementedError
