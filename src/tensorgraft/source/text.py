@@ -32,6 +32,7 @@ def write(trace: Trace, functions: list[Function], style: Style, header: str) ->
         used |= _names(e)
     loading = style.loading(trace)
     helpers = helpers_of(target, [*constants, *bodies, *loading])
+    bodies = _plainly_named(functions, bodies, helpers)
     for part in [*helpers, *bodies, *loading]:
         used |= _names(ast.parse(part))
     available = {
@@ -69,6 +70,23 @@ def _function(f: Function, style: Style, trace: Trace | None, used: set[str]) ->
         body.insert(0, text(fill(target.prelude.partition("=")[2], x=name(names[0]))))
         body[0] = f"{given} = {body[0]}"
     return style.definition(f, Definition(parameters, returns, _doc(f, style, names), body, trace is not None))
+
+
+def _plainly_named(functions: list[Function], bodies: list[str], helpers: list[str]) -> list[str]:
+    """`rms_norm_2` as `rms_norm`, where the helper of that name is not in the file."""
+    known = {n for part in [*bodies, *helpers] for n in _identifiers(part)}
+    for f in functions:
+        base = re.sub(r"_\d+$", "", f.name)
+        if base not in known and base != f.name:
+            bodies = [re.sub(rf"(?<![\w.\"']){f.name}(?=\()", base, body) for body in bodies]
+            f.name = base
+            known.add(base)
+    return bodies
+
+
+def _identifiers(source: str) -> set[str]:
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return {token.string for token in tokens if token.type == tokenize.NAME}
 
 
 def _type(v: Any) -> str:

@@ -38,7 +38,7 @@ _NAMES = {
     "softmax": "weights",
 }
 _PARTS = {"lstm": ("output", "h", "c"), "gru": ("output", "h"), "rnn": ("output", "h")}
-_MOVING = frozenset({"reshape", "permute_dims", "split", "getitem", "concat", "conv", "einsum", "flatten", "attend"})
+_MOVING = frozenset({"permute_dims", "split", "getitem", "concat", "conv", "einsum", "flatten", "attend"})
 
 
 class CannotBeSaidError(NotImplementedError):
@@ -170,6 +170,8 @@ class FunctionWriter:
                     yield from variables(x)
 
     def emit(self, node: ast.stmt, comment: str = "") -> None:
+        said = next((s.comment for s in reversed(self.statements) if s.comment), "")
+        comment = "" if comment == said else comment
         self.statements.append(Statement(node, comment))
         self.refs = set()
 
@@ -457,6 +459,8 @@ class FunctionWriter:
             return False
         if self.returned[v]:
             return len(text(expression)) <= 2 * LONGEST
+        if isinstance(call, Invoke) and call.path and call.path[-1].isdigit() and len(call.path) > 1:
+            return len(text(expression)) <= LONGEST // 2  # a row of modules is one after another
         return not any(call.names) and len(text(expression)) <= LONGEST
 
     def shapes(self, call: Step) -> str:
