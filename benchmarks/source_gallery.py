@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft.source.api import Source, source
+from tensorgraft.codegen.api import Source, source
 
 ROOT = Path(__file__).parent.parent
 NETWORKS = {"gpt2": "GPT2", "resnet": "ResNet", "vit": "ViT", "llama": "Llama", "lstm": "LSTMModel", "unet": "UNet"}

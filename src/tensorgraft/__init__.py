@@ -47,6 +47,7 @@ _HOMES = {
     "lazy": "tensorgraft.transforms.lazy",
     "load": "tensorgraft.transforms.load",
     "scan": "tensorgraft.transforms.control_flow",
+    "source": "tensorgraft.codegen.api",
     "scatter_update": "tensorgraft.updates",
     "set_compile_cache": "tensorgraft.hub.compile_cache",
     "set_default_device": "tensorgraft.devices",
@@ -106,6 +107,7 @@ __all__ = [
     "scatter_update",
     "set_compile_cache",
     "set_default_device",
+    "source",
     "to_backend_array",
     "torch",
     "transforms",
@@ -117,6 +119,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tensorgraft import array_api, backends, nn, operators, parallel, precision, random, transforms
+    from tensorgraft.codegen.api import source
     from tensorgraft.devices import device, from_backend_array, set_default_device, to_backend_array
     from tensorgraft.errors import (
         BackendNotAvailableError,

@@ -30,7 +30,7 @@ TORCH = rooms(
     "core dispatch kernels quantized device compiled graph setup",
     f"{UNDER_FRONT_ENDS} frontends.torch_entry",
 )
-TORCH["frontends.torch.sourced"] = " ".join([UNDER_FRONT_ENDS, "frontends.torch_entry source", *TORCH])
+TORCH["frontends.torch.codegen"] = " ".join([UNDER_FRONT_ENDS, "frontends.torch_entry codegen", *TORCH])
 ARRAYS = rooms("frontends.array_api", "core standard transforms", UNDER_FRONT_ENDS)
 FRONT_ENDS = " ".join(
     [*TORCH, *ARRAYS, "array_api frontends.array_api.extensions frontends.jax frontends.jax.among frontends.tensorflow"]
@@ -52,7 +52,7 @@ LAYERS = {
     "arrays": "hub",
     "compiled": "errors hub arrays",
     "quantization": "warned hub storage views",
-    "source": "errors hub",
+    "codegen": "errors hub",
     "frontends()": "",
     "frontends.torch_entry": "warned importing hub",
     **TORCH,
@@ -61,11 +61,11 @@ LAYERS = {
     "array_api": " ".join([UNDER_FRONT_ENDS, *ARRAYS]),
     "frontends.array_api.extensions": " ".join([UNDER_FRONT_ENDS, *ARRAYS, "array_api"]),
     "frontends.array_api": " ".join([*ARRAYS, "array_api", "frontends.array_api.extensions"]),
-    "frontends.jax": f"{UNDER_FRONT_ENDS} source",
+    "frontends.jax": f"{UNDER_FRONT_ENDS} codegen",
     "frontends.jax.among": f"{UNDER_FRONT_ENDS} frontends.jax frontends.torch.core",
     **dict.fromkeys(["frontends.jax.among_tensors", "frontends.jax.among_keras"], "frontends.jax.among"),
     "frontends.tensorflow": "errors hub precision compiled",
-    "source.api": "source frontends.torch.sourced frontends.jax",
+    "codegen.api": "codegen frontends.torch.codegen frontends.jax",
     "random": "frontends.array_api.extensions",
     "devices": "hub storage frontends.torch.core",
     "updates": f"hub arrays {FRONT_ENDS}",
@@ -76,7 +76,7 @@ LAYERS = {
     "nn": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "operators": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "parallel": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} devices",
-    "()": " ".join(["errors hub precision quantization() random devices updates transforms nn operators parallel",
+    "()": " ".join(["errors hub precision quantization() random devices updates transforms codegen.api nn operators parallel",
                     "array_api backends() frontends.torch frontends.array_api.extensions"]),
     "cli": "errors importing hub frontends.torch_entry frontends.torch.device frontends.torch"
     " frontends.tensorflow array_api transforms ()",
@@ -85,7 +85,9 @@ LAYERS = {
     "__main__": "cli",
 }  # fmt: skip
 # Backends are entry points, those of this package as those of others: names in a table.
-ENTRY_POINTS = {"hub.registry": "backends", "source.targets": "source.targets"}
+ENTRY_POINTS = {
+    "hub.registry": "backends", "codegen.targets": "codegen.targets", "codegen.styles": "codegen.styles",
+}  # fmt: skip
 
 
 # What is built on the core and what nothing in it imports: other packages hand out its names, and no more.

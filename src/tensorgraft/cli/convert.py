@@ -85,7 +85,8 @@ def _inputs(model: Any, program: str, inputs: list[str]) -> tuple[tuple[Any, ...
         example = getattr(model, "example_inputs", None) or getattr(module, "example_inputs", None)
         if example is None:
             raise ValueError(
-                f"{program} needs an example of its arguments: --input 2x3x32x32, --input ids=2x8:int64<99, or a function"
+                f"{program} needs an example of its arguments: --input 2x3x32x32, --input ids=2x8:int64<99, or a"
+                " function"
                 " example_inputs() beside it, which returns them (a tuple, or a dictionary by name)"
             )
         given = example()

@@ -222,7 +222,8 @@ def _number(x: Any) -> Any:
 
 
 class Traces:
-    """The traces of a function, one for all calls that look the same and are in one region of autocast. `name`: what traces, to its users."""
+    """The traces of a function, one for all calls that look the same and are in one region of autocast. `name`: what
+    traces, to its users."""
 
     def __init__(self, fn: Callable[..., Any], name: str = "tg.graft") -> None:
         self.fn, self.name = fn, name

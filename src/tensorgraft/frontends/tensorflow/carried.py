@@ -12,6 +12,8 @@ import numpy as np
 from tensorgraft.errors import ShapeError
 from tensorgraft.frontends.tensorflow.tables import LookupTable
 from tensorgraft.frontends.tensorflow.values import (
+    CountedRows,
+    CountedSizes,
     EitherOptional,
     OptionalValue,
     TensorList,
@@ -175,6 +177,10 @@ def abstractly(
 def _spec(xp: Backend, x: Any, moves: bool) -> Any:
     if isinstance(x, LookupTable):
         return x
+    if isinstance(x, CountedRows):
+        return CountedRows(_spec(xp, x.array, moves), _spec(xp, x.count, moves))
+    if isinstance(x, CountedSizes):
+        return replace(x, array=_spec(xp, x.array, moves))
     if isinstance(x, OptionalValue):
         return OptionalValue(None if x.values is None else tuple(_spec(xp, v, moves) for v in x.values))
     if isinstance(x, EitherOptional):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,16 +12,18 @@ import numpy as np
 
 from tensorgraft.compiled.steps import RuleStep, StepsPlan
 from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.tensorflow.counted import run_counted
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
 from tensorgraft.frontends.tensorflow.reasons import reason_of
 from tensorgraft.frontends.tensorflow.rule import EVERY, REASONS, RULES, OperationRule
-from tensorgraft.frontends.tensorflow.values import is_known, lifted
+from tensorgraft.frontends.tensorflow.values import CountedRows, CountedSizes, is_known, lifted
 from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall", "RemoteCall")
 HANDED_ON = ("Identity", "StopGradient", "PreventGradient", "Snapshot", "ReadVariableXlaSplitND")
 _SMALL = 1 << 14  # elements: what is known and no larger is computed on the host
+_BRANCHES = ("If", "StatelessIf")  # which hand on what they are given
 _NO_STEPS = ("NoOp", "ControlTrigger")
 
 
@@ -196,24 +199,25 @@ def _resolved(node: GraphNode, row: OperationRule) -> Callable[..., Any]:
     folds, single = row.folds and _is_small(node), len(node.dtypes) == 1
     host = registry.get("numpy")
 
+    def plain(xp: Backend, *operands: Any) -> Any:
+        if folds and host is not getattr(xp, "inner", xp) and all(is_known(x) and x.size <= _SMALL for x in operands):
+            with host.scope():
+                return _known(fn(host, *operands, **named))
+        given = list(operands)
+        for i, x in enumerate(operands):
+            if is_known(x):
+                if i not in asked and i not in either:
+                    given[i] = lifted(xp, x)
+            elif i in asked:
+                given[i] = _number(xp, node, i, x)
+        results = fn(xp, *given, **named)
+        return results[0] if single and isinstance(results, list) else results
+
     def run(xp: Backend, *operands: Any) -> Any:
         try:
-            if (
-                folds
-                and host is not getattr(xp, "inner", xp)
-                and all(is_known(x) and x.size <= _SMALL for x in operands)
-            ):
-                with host.scope():
-                    return _known(fn(host, *operands, **named))
-            given = list(operands)
-            for i, x in enumerate(operands):
-                if is_known(x):
-                    if i not in asked and i not in either:
-                        given[i] = lifted(xp, x)
-                elif i in asked:
-                    given[i] = _number(xp, node, i, x)
-            results = fn(xp, *given, **named)
-            return results[0] if single and isinstance(results, list) else results
+            if node.op not in _BRANCHES and any(isinstance(x, CountedRows | CountedSizes) for x in operands):
+                return run_counted(xp, functools.partial(plain, xp), operands, node)
+            return plain(xp, *operands)
         except Exception as error:
             if not hasattr(error, "__notes__"):
                 error.add_note(f"computing TensorFlow's {node}")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.compiled.steps import CompiledPart
-from tensorgraft.errors import DerivativeError
+from tensorgraft.errors import DerivativeError, TracedValueError
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.tensorflow.batches import Batched
 from tensorgraft.frontends.tensorflow.cells import written
@@ -18,7 +18,7 @@ from tensorgraft.frontends.tensorflow.graph import FunctionGraph
 from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError, plan
 from tensorgraft.frontends.tensorflow.residuals import Residuals
 from tensorgraft.frontends.tensorflow.tables import LookupTable
-from tensorgraft.frontends.tensorflow.values import VariableCell, lifted
+from tensorgraft.frontends.tensorflow.values import CountedRows, VariableCell, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.precision import Region, within
@@ -93,6 +93,14 @@ class GraphProgram:
     def _evaluate(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         n = len(self.variables)
         results, held = self.captured.run(within(xp, self.region), self.variables, arrays[:n], arrays[n:])
+        graph = self.captured.graph
+        for x, value in zip(results, graph.outputs, strict=True):
+            if isinstance(x, CountedRows):
+                node = graph.nodes[graph.source(value)[0]]
+                raise TracedValueError(
+                    f"the program gives what TensorFlow's {node} does, whose shape depends on values that are being"
+                    " traced: call it without compiling it, or give what has a known shape"
+                )
         return [lifted(xp, x) for x in (*results, *(held[name] for name in self.written))]
 
     def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:

@@ -11,6 +11,8 @@ import numpy as np
 from tensorgraft.frontends.tensorflow.carried import traced
 from tensorgraft.frontends.tensorflow.tables import LookupTable
 from tensorgraft.frontends.tensorflow.values import (
+    CountedRows,
+    CountedSizes,
     EitherOptional,
     OptionalValue,
     TensorList,
@@ -108,6 +110,16 @@ class _Parts:
         return OptionalValue(None if self.like.values is None else values)
 
 
+@dataclass(frozen=True)
+class _Counted:
+    like: CountedRows | CountedSizes
+
+    def value(self, arrays: Any) -> CountedRows | CountedSizes:
+        if isinstance(self.like, CountedSizes):
+            return replace(self.like, array=next(arrays))
+        return CountedRows(next(arrays), next(arrays))
+
+
 def taken_apart(xp: Backend, x: Any) -> tuple[Any, list[Array]]:
     """(what puts it together again, arrays)."""
     if isinstance(x, OptionalValue | EitherOptional):
@@ -124,6 +136,10 @@ def taken_apart(xp: Backend, x: Any) -> tuple[Any, list[Array]]:
         items = None if x.items is None else tuple(None if p is None else p[0] for p in parts)
         bare = replace(x, items=None, stack=None, length=None if x.length is None else np.int32(0))
         return _List(bare, items, x.stack is not None, length), arrays
+    if isinstance(x, CountedRows):
+        return _Counted(CountedRows(None, None)), [x.array, x.count]
+    if isinstance(x, CountedSizes):
+        return _Counted(replace(x, array=None)), [x.array]
     is_cell = isinstance(x, VariableCell)
     held = x.value if is_cell else x
     if is_known(held) or isinstance(held, LookupTable):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.errors import ShapeError
+from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.tensorflow.graph import GraphNode, Shape
 from tensorgraft.hub.backend import Backend
 
@@ -27,8 +27,35 @@ def is_known(x: Any) -> bool:
     return isinstance(x, np.ndarray | np.generic)
 
 
+@dataclass(frozen=True, eq=False)
+class CountedRows:
+    """An array of which a traced program finds out how many rows it has: those of `array` before `count` (an int64),
+    whatever lies behind them. What no rule of `counted` takes is an error."""
+
+    array: Any
+    count: Any
+
+
+@dataclass(frozen=True, eq=False)
+class CountedSizes:
+    """Integers that a traced program finds out, extents of `CountedRows` among them: what each is `at_most`, which is
+    what it is where it is not `open`."""
+
+    array: Any
+    at_most: np.ndarray
+    open: np.ndarray
+
+
 def lifted(xp: Backend, x: Any) -> Any:
-    """A known value as an array of the backend."""
+    """A known value as an array of the backend. Raises TracedValueError for rows of which it is not known how many
+    there are."""
+    if isinstance(x, CountedRows):
+        raise TracedValueError(
+            "an array whose shape depends on values that are being traced leaves what is compiled, or is carried by a"
+            " loop: call the program without compiling it, or give what has a known shape (a sum, a scatter, a mask)"
+        )
+    if isinstance(x, CountedSizes):
+        return x.array
     return xp.asarray(np.asarray(x)) if is_known(x) else x
 
 

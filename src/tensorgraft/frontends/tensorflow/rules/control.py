@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.tensorflow.carried import Carried, traced
+from tensorgraft.errors import ShapeError, TracedValueError
+from tensorgraft.frontends.tensorflow.carried import Carried, abstractly, traced
 from tensorgraft.frontends.tensorflow.cells import written
+from tensorgraft.frontends.tensorflow.counted import of_both, of_counts, with_counts
 from tensorgraft.frontends.tensorflow.counting import counted
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Shape
 from tensorgraft.frontends.tensorflow.kept import KeptOfBranches, of_side
 from tensorgraft.frontends.tensorflow.planning import plan
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
 from tensorgraft.frontends.tensorflow.rules.by_tensorflow import failed
-from tensorgraft.frontends.tensorflow.values import VariableCell, is_known, lifted
+from tensorgraft.frontends.tensorflow.values import CountedRows, VariableCell, all_the_same, is_known, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -27,6 +29,7 @@ _UNROLLED = 64  # steps, at most, of a loop whose body asks for the value of its
 
 def _truth(xp: Backend, x: Any) -> Any:
     """A bool, or an array of one where it is traced. Of arrays with axes: whether there are elements."""
+    x = x if is_known(x) else lifted(xp, x)
     if is_known(x):
         return bool(np.asarray(x)) if x.ndim == 0 else x.size > 0
     if xp.ndim(x):
@@ -66,6 +69,15 @@ def _branch(
     places = sorted(frozenset().union(*(written(graph) for graph in (*yes, *no))))
     opaque = any(yes[0].nodes[place].dtypes[k] is None for place, k in yes[0].outputs)
     branches = [functools.partial(_of_specs, graphs) for graphs in (yes, no)] if opaque else []
+    most: dict[int, int] = {}
+    same: dict[int, Any] = {}  # results that are one known value
+    if _may_be_counted(yes[0], operands):
+        with contextlib.suppress(TracedValueError, ShapeError):  # as a shape it cannot be computed: nor is it counted
+            sides = [functools.partial(_of_specs, graphs) for graphs in (yes, no)]
+            both = [*operands, np.asarray(0) if which is None else which]
+            specs = [abstractly(xp, side, [of_side(x, k) for x in both])[1] for k, side in enumerate(sides)]
+            most = of_both(specs)
+            same = {k: x for k, pair in enumerate(zip(*specs, strict=True)) if (x := all_the_same(pair)) is not None}
     kept = KeptOfBranches(xp, branches, [*operands, np.asarray(0) if which is None else which])
     carried: list[Carried] = []
 
@@ -75,6 +87,7 @@ def _branch(
             for i in places:
                 own[i] = VariableCell(operands[i].value, operands[i].name)
             outputs = [_passed(x, own, operands) for x in _outputs((yes, no)[side], which, xp, own)]
+            outputs = with_counts(xp, outputs, most)
             arrays = kept.arrays(side, outputs)
             carried.append(Carried(xp, [*kept.others(outputs), *(own[i].value for i in places)]))
             return [*carried[-1].arrays, *arrays]
@@ -85,7 +98,15 @@ def _branch(
     values = carried[0].values(arrays)
     for i, value in zip(places, values[len(values) - len(places) :], strict=True):
         operands[i].value = value
-    return kept.together(values[: len(values) - len(places)], arrays[len(carried[0].arrays) :])
+    results = of_counts(kept.together(values[: len(values) - len(places)], arrays[len(carried[0].arrays) :]), most)
+    return [same.get(k, x) for k, x in enumerate(results)]
+
+
+def _may_be_counted(graph: FunctionGraph, operands: Sequence[Any]) -> bool:
+    if any(isinstance(x, CountedRows) for x in operands):
+        return True
+    shapes = [graph.nodes[place].shapes[k] for place, k in graph.outputs if graph.nodes[place].dtypes[k] is not None]
+    return any(shape is None or None in shape[:1] for shape in shapes)
 
 
 def _outputs(graphs: list[FunctionGraph], which: Any, xp: Backend, operands: list[Any]) -> list[Any]:

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.frontends.tensorflow.graph import GraphNode
 from tensorgraft.frontends.tensorflow.rule import rule
+from tensorgraft.frontends.tensorflow.rules.by_tensorflow import computed
 from tensorgraft.frontends.tensorflow.rules.products import adjoint
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -45,24 +47,29 @@ def self_adjoint_eig_v1(xp: Backend, x: Array) -> Array:
 
 
 @rule("MatrixSquareRoot")
-def matrix_square_root(xp: Backend, x: Array) -> Array:
-    return _by_eigenvalues(xp, x, "sqrt")
+def matrix_square_root(xp: Backend, x: Array, *, node: GraphNode) -> Array:
+    return _by_eigenvalues(xp, x, "sqrt", node)
 
 
 @rule("MatrixLogarithm")
-def matrix_logarithm(xp: Backend, x: Array) -> Array:
-    return _by_eigenvalues(xp, x, "log")
+def matrix_logarithm(xp: Backend, x: Array, *, node: GraphNode) -> Array:
+    return _by_eigenvalues(xp, x, "log", node)
 
 
-def _by_eigenvalues(xp: Backend, x: Array, name: str) -> Array:
-    """NaN for a matrix that has not enough eigenvectors, or nearly so: their condition is what digits are lost by."""
+def _by_eigenvalues(xp: Backend, x: Array, name: str, node: GraphNode) -> Array:
+    """A matrix that has not enough eigenvectors, or nearly so (their condition is what digits are lost by), is
+    TensorFlow's, on the host; NaN where it is being traced."""
     dtype = xp.dtype_of(x)
     values, vectors = xp.eig(xp.astype(x, dtypes.complex128 if dtypes.is_complex(dtype) else dtypes.float64))
     inverse = xp.inv(vectors)
     out = xp.matmul(xp.multiply(vectors, xp.expand_dims(getattr(xp, name)(values), -2)), inverse)
     condition = xp.multiply(_frobenius(xp, vectors), _frobenius(xp, inverse))
-    out = xp.where(xp.less(condition, _WORST_CONDITION), out, xp.full_like(out, float("nan")))
-    return xp.astype(out if dtypes.is_complex(dtype) else xp.real(out), dtype)
+    good = xp.less(condition, _WORST_CONDITION)
+    out = xp.where(good, out, xp.full_like(out, float("nan")))
+    out = xp.astype(out if dtypes.is_complex(dtype) else xp.real(out), dtype)
+    if xp.is_traced(x) or bool(xp.to_numpy(xp.all(good))):
+        return out
+    return xp.where(good, out, xp.asarray(computed(node, [xp.to_numpy(x)])[0]))
 
 
 def _frobenius(xp: Backend, x: Array) -> Array:

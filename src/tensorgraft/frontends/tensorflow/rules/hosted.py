@@ -20,9 +20,10 @@ Array = Any
 ON_HOST: set[str] = set()  # operations that this says of
 
 
-def on_host(*names: str) -> Callable[[F], F]:
+def on_host(*names: str, traced: Callable[..., Any] | None = None) -> Callable[[F], F]:
     """The rule of operations is a function of `numpy.ndarray`s (and of attributes), and gives such. It is called as if
-    it had a backend, too, so that what it is given says which arguments there are: `fn(operands..., *, attributes)`."""
+    it had a backend, too, so that what it is given says which arguments there are: `fn(operands..., *, attributes)`.
+    `traced`: the rule where operands are being traced, which may say that there is none (None)."""
 
     def register(fn: F) -> F:
         asks = "node" in inspect.signature(fn).parameters
@@ -35,6 +36,9 @@ def on_host(*names: str) -> Callable[[F], F]:
                 return list(results) if isinstance(results, list | tuple) else [results]
 
             if any(map(xp.is_traced, arrays_among(operands))):
+                found = None if traced is None else traced(xp, *operands, **attributes)
+                if found is not None:
+                    return found
                 return called(xp, node, on_arrays, operands, specs_of(node))
             return fn(*(on_the_host(xp, x) for x in operands), **named)
 

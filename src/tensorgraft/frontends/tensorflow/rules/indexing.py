@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.frontends.tensorflow.counted import compacted
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.elementwise import div
 from tensorgraft.frontends.tensorflow.rules.shape import ints
-from tensorgraft.frontends.tensorflow.values import VariableCell
+from tensorgraft.frontends.tensorflow.values import CountedRows, VariableCell
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -214,13 +215,28 @@ def one_hot(xp: Backend, indices: Array, depth: np.ndarray, on: Array, off: Arra
 
 
 @rule("Where", folds=False)
-def where(xp: Backend, x: Array) -> Array:
-    """Raises TracedValueError in a trace: how many there are depends on values."""
+def where(xp: Backend, x: Array) -> Any:
+    """In a trace rows that are counted: how many there are depends on values."""
     dtype = xp.dtype_of(x)
-    places = xp.nonzero(x if dtypes.is_bool(dtype) else xp.not_equal(x, 0))
+    chosen = x if dtypes.is_bool(dtype) else xp.not_equal(x, xp.zeros_like(x))
+    if xp.is_traced(x) and xp.size(x):
+        return _counted_places(xp, chosen)
+    places = xp.nonzero(chosen)
     if not places:
         return xp.zeros((int(bool(xp.to_numpy(x))), 0), dtypes.int64)
     return xp.stack(places, axis=1)
+
+
+def _counted_places(xp: Backend, chosen: Array) -> CountedRows:
+    flat = compacted(xp, xp.reshape(chosen, (xp.size(chosen),)))
+    columns, rest = [], flat.array
+    for n in reversed(xp.shape(chosen)):
+        extent = xp.full_like(rest, n)
+        before = xp.integer_floor_divide(rest, extent)
+        columns.append(xp.subtract(rest, xp.multiply(before, extent)))
+        rest = before
+    rows = xp.stack(columns[::-1], axis=1) if columns else xp.zeros((1, 0), dtypes.int64)
+    return CountedRows(rows, flat.count)
 
 
 @rule("TopKV2", known=("k",))

@@ -9,8 +9,8 @@ import numpy as np
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.rule import rule
-from tensorgraft.frontends.tensorflow.rules.elementwise import div
 from tensorgraft.frontends.tensorflow.rules.by_tensorflow import FailedCheckError
+from tensorgraft.frontends.tensorflow.rules.elementwise import div
 from tensorgraft.frontends.tensorflow.rules.hosted import on_host
 from tensorgraft.frontends.tensorflow.rules.indexing import gather, scattered
 from tensorgraft.hub import dtypes

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.frontends.tensorflow.counted import compacted
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
 from tensorgraft.frontends.tensorflow.rules.hosted import on_host
 from tensorgraft.frontends.tensorflow.rules.shape import batch_to_space_nd, ints, space_to_batch_nd
-from tensorgraft.frontends.tensorflow.values import is_known, lifted
+from tensorgraft.frontends.tensorflow.values import CountedRows, is_known, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -31,7 +32,28 @@ def _unique(x: np.ndarray, axis: int = 0) -> tuple[np.ndarray, np.ndarray, np.nd
     return np.take(x, first[order], axis), rank[np.ravel(inverse)], counts[order]
 
 
-@on_host("Unique", "UniqueWithCounts")
+def _counted_unique(xp: Backend, x: Array, *, out_idx: np.dtype = dtypes.int32, node: Any) -> list[Any] | None:
+    """The same of integers that are being traced, where values and counts are rows that are counted."""
+    n = xp.size(x)
+    if not n or not dtypes.is_integer(xp.dtype_of(x)):
+        return None
+    order = xp.argsort(x, axis=0)
+    ordered = xp.take(x, order, 0)
+    differ = xp.not_equal(xp.take_slice(ordered, 0, 1, n), xp.take_slice(ordered, 0, 0, n - 1))
+    begins = xp.concat([xp.full((1,), True, dtypes.bool_), differ], axis=0)
+    groups = xp.subtract(xp.cumsum(xp.astype(begins, dtypes.int64), 0), xp.full((n,), 1, dtypes.int64))
+    firsts = xp.take(order, xp.take(compacted(xp, begins).array, groups, 0), 0)  # equal ones are in order
+    firsts = xp.scatter(xp.zeros((n,), dtypes.int64), (order,), firsts, mode="set")
+    is_first = xp.equal(firsts, xp.iota(n, dtypes.int64))
+    ranks = xp.subtract(xp.cumsum(xp.astype(is_first, dtypes.int64), 0), xp.full((n,), 1, dtypes.int64))
+    inverse = xp.take(ranks, firsts, 0)
+    places = compacted(xp, is_first)
+    counts = xp.scatter(xp.zeros((n,), dtypes.int64), (inverse,), xp.full((n,), 1, dtypes.int64), mode="add")
+    rows = [CountedRows(y, places.count) for y in (xp.take(x, places.array, 0), xp.astype(counts, out_idx))]
+    return [rows[0], xp.astype(inverse, out_idx), rows[1]][: len(node.dtypes)]
+
+
+@on_host("Unique", "UniqueWithCounts", traced=_counted_unique)
 def unique(x: np.ndarray, *, out_idx: np.dtype = dtypes.int32, node: Any) -> list[np.ndarray]:
     values, inverse, counts = _unique(x)
     return [values, inverse.astype(out_idx), counts.astype(out_idx)][: len(node.dtypes)]

@@ -1,0 +1,200 @@
+"""What `tg.source` asks of a program of a front end, and at which sizes it is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from tensorgraft.codegen.merging import PartingError, merge
+from tensorgraft.codegen.trace import SourceTrace
+
+
+class SourceProgram(Protocol):
+    """A program of a framework."""
+
+    framework: str
+    name: str
+    origin: str  # "transformers.models.gpt2.modeling_gpt2.GPT2Model (PyTorch 2.13.0)"
+
+    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SourceTrace: ...
+
+    def flatten(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[Any], Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]]:
+        """(the arrays among the arguments, in the order of those in `SourceTrace.arguments`; what puts others there)"""
+
+    def resized(self, x: Any, shape: tuple[int, ...]) -> Any:
+        """An array of this shape, of the values of `x` again and again."""
+
+    def numpy(self, x: Any) -> np.ndarray: ...
+
+    def evaluate(self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool) -> Evaluation: ...
+
+
+@dataclass
+class Evaluation:
+    """What the program itself gives: arrays by where they are in the results ("logits", "0.1"), gradients of the sum of
+    all inexact results, each times its `cosines`, by the names of parameters, and buffers that were written."""
+
+    outputs: dict[str, np.ndarray]
+    gradients: dict[str, np.ndarray]
+    buffers: dict[str, np.ndarray]
+
+
+def by_path(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """The leaves of tuples, lists and dictionaries, None left out."""
+    if isinstance(tree, dict):
+        return {k: v for name, child in tree.items() for k, v in by_path(child, f"{prefix}{name}.").items()}
+    if isinstance(tree, list | tuple):
+        return {k: v for i, child in enumerate(tree) for k, v in by_path(child, f"{prefix}{i}.").items()}
+    return {} if tree is None else {prefix[:-1] or "result": tree}
+
+
+def cosines(shape: Sequence[int]) -> np.ndarray:
+    """Weights for the elements of a result, so that a gradient looks at each of them."""
+    n = int(np.prod(shape, dtype=np.int64))
+    return np.cos(np.arange(n, dtype=np.float64) * 0.7 + 0.3).reshape(tuple(shape))
+
+
+@dataclass
+class SizeGroup:
+    """Extents of arguments that change together."""
+
+    size: int
+    places: list[tuple[int, int]]  # (which array, axis)
+    title: str
+    tried: list[int] = field(default_factory=list)  # sizes at which the program is the same
+    reason: str = ""  # why it stays as it is
+
+
+@dataclass
+class TracedSizes:
+    """A program traced at several sizes."""
+
+    traces: list[SourceTrace]
+    owners: list[int]  # of each trace: the group of which it has another size; -1 for the first
+    groups: list[SizeGroup]
+    arguments: Callable[[Mapping[int, int]], tuple[tuple[Any, ...], dict[str, Any]]]  # group number -> size
+
+    def without(self, fixed: Container[int], reason: str) -> None:
+        """Leave the sizes of these groups as they are in the example."""
+        kept = [(t, g) for t, g in zip(self.traces, self.owners, strict=True) if g not in fixed]
+        self.traces, self.owners = [t for t, _ in kept], [g for _, g in kept]
+        for g, group in enumerate(self.groups):
+            if g in fixed and group.tried:
+                group.tried, group.reason = [], reason
+
+
+def trace_at_sizes(
+    program: SourceProgram,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic: bool,
+    prepare: Callable[[SourceTrace], None],
+) -> TracedSizes:
+    """The traces of the program at sizes near that of the example, of which a merge is possible. `prepare` is done to
+    each trace. A size at which the program fails, or has another structure, is left as it is.
+
+    Raises what the program raises at the size of the example.
+    """
+    arrays, rebuild = program.flatten(args, kwargs)
+    groups = _groups([tuple(x.shape) for x in arrays]) if dynamic else []
+
+    def arguments(sizes: Mapping[int, int]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        new = []
+        for k, x in enumerate(arrays):
+            shape = list(x.shape)
+            for g, size in sizes.items():
+                for array, axis in groups[g].places:
+                    if array == k:
+                        shape[axis] = size
+            new.append(x if tuple(shape) == tuple(x.shape) else program.resized(x, tuple(shape)))
+        return rebuild(new)
+
+    def trace(sizes: Mapping[int, int]) -> SourceTrace:
+        positional, named = arguments(sizes)
+        t = program.trace(positional, named)
+        prepare(t)
+        return t
+
+    base = {g: 2 for g, group in enumerate(groups) if group.size == 1}
+    first: SourceTrace | None = None
+    if base:
+        try:
+            first = trace(base)
+        except Exception as error:
+            for g in base:
+                groups[g].reason = _said(error)
+            base = {}
+    first = first or trace({})
+    traces, owners = [first], [-1]
+
+    def attempt(g: int) -> None:
+        group = groups[g]
+        size = base.get(g, group.size)
+        for candidate in _candidates(size, group):
+            at = {**base, g: candidate}
+            try:
+                other = trace(at)
+                merge([first, other])
+            except PartingError as error:
+                group.reason = group.reason or f"the program is another one at {candidate}: {error}"
+                continue
+            except Exception as error:
+                group.reason = group.reason or f"at {candidate}: {_said(error)}"
+                continue
+            group.tried.append(candidate)
+            traces.append(other)
+            owners.append(g)
+            if len(group.tried) == (1 if group.title == "batch" else 2):
+                break
+        if group.tried:
+            group.reason = ""
+
+    for g, group in enumerate(groups):
+        if not group.reason:
+            attempt(g)
+    for g, group in enumerate(groups):  # equal extents that change only together: the second axis of a recurrent state
+        peers = [h for h in range(g + 1, len(groups)) if groups[h].size == group.size and groups[h].places
+                 and not groups[h].tried and h not in base]  # fmt: skip
+        if group.tried or g in base or not group.places or not peers:
+            continue
+        alone = group.places, group.reason
+        group.places, group.reason = [*group.places, *(at for h in peers for at in groups[h].places)], ""
+        attempt(g)
+        if group.tried:
+            for h in peers:
+                groups[h].places = []
+        else:
+            group.places, group.reason = alone
+    left = [g for g, group in enumerate(groups) if group.places]
+    owners = [left.index(g) if g >= 0 else g for g in owners]
+    groups[:] = [groups[g] for g in left]
+    return TracedSizes(traces, owners, groups, arguments)
+
+
+def _candidates(size: int, group: SizeGroup) -> list[int]:
+    return [size + 1, size + 2] if group.title == "batch" else [2 * size, size + 1, size + 4]
+
+
+def _groups(shapes: Sequence[tuple[int, ...]]) -> list[SizeGroup]:
+    """Extents that are likely to be one: the first axis, and equal extents of other axes. What has one axis (labels)
+    goes with the first axis of the others, where that has its extent and no other axis has."""
+    groups: dict[tuple[bool, int], SizeGroup] = {}
+    batches, others = {s[0] for s in shapes if len(s) > 1}, {n for s in shapes for n in s[1:]}
+    for k, shape in enumerate(shapes):
+        for axis, size in enumerate(shape):
+            if size == 0:
+                continue
+            first = axis == 0 and (len(shape) > 1 or (size in batches and size not in others))
+            group = groups.setdefault((first, size), SizeGroup(size, [], "batch" if first else f"axis {axis}"))
+            group.places.append((k, axis))
+    return list(groups.values())
+
+
+def _said(error: BaseException) -> str:
+    text = str(error).strip().split("\n")[0]
+    return f"{type(error).__name__}: {text[:120]}"

@@ -1,0 +1,67 @@
+"""Runs a generated TensorFlow file: python -I tensorflow.py model.py model.safetensors FUNCTION JOB."""
+
+import importlib.util
+import os
+import sys
+
+sys.path = [p for p in sys.path if not p.endswith("runners")]  # this file is not TensorFlow
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+for _name in ("torch", "tensorgraft", "jax"):
+    sys.modules[_name] = None  # type: ignore[assignment]
+import glob  # noqa: E402
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+
+def main() -> None:
+    source, weights, function, job = sys.argv[1:]
+    spec = importlib.util.spec_from_file_location("model", source)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    state: tuple = ()
+    if hasattr(module, "load_weights"):
+        state = module.load_weights(weights)
+        state = state if isinstance(state, tuple) else (state,)
+    run = getattr(module, function)
+    for path in sorted(glob.glob(os.path.join(job, "inputs_*.npz"))):
+        data = np.load(path)
+        arrays = [tf.constant(data[f"a{i}"]) for i in range(sum(k[0] == "a" for k in data))]
+        with tf.GradientTape() as tape:
+            params: dict = {k: x for k, x in module.flat(state[0]).items() if inexact(x)} if state else {}
+            tape.watch(params)
+            out = {k: x for k, x in flat(run(*state, *arrays)).items() if hasattr(x, "dtype")}
+            buffers = "buffers" in data
+            smooth = [x for k, x in out.items() if inexact(x) and not (buffers and k.startswith("1."))]
+            total = sum(tf.reduce_sum(tf.cast(tf.math.real(x), tf.float32) * cosines(x)) for x in smooth)
+        found = {f"o:{k}": widened(x) for k, x in out.items()}
+        if params and "gradients" in data and smooth:
+            for name, g in tape.gradient(total, params, unconnected_gradients="zero").items():
+                found[f"g:{name}"] = widened(tf.convert_to_tensor(g))
+        np.savez(path.replace("inputs_", "outputs_"), **found)
+
+
+def inexact(x):
+    return x.dtype.is_floating or x.dtype.is_complex
+
+
+def cosines(x):
+    return np.cos(np.arange(tf.size(x).numpy()) * 0.7 + 0.3).reshape(x.shape).astype(np.float32)
+
+
+def flat(tree, prefix=""):
+    """The leaves of tuples, lists and dictionaries by their places, None left out."""
+    if isinstance(tree, dict):
+        return {k: v for name, child in tree.items() for k, v in flat(child, f"{prefix}{name}.").items()}
+    if isinstance(tree, list | tuple):
+        return {k: v for i, child in enumerate(tree) for k, v in flat(child, f"{prefix}{i}.").items()}
+    return {} if tree is None else {prefix[:-1] or "result": tree}
+
+
+def widened(x):
+    x = x.numpy()
+    return x if x.dtype.isbuiltin == 1 else x.astype(np.float32)
+
+
+main()

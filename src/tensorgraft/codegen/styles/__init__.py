@@ -1,0 +1,136 @@
+"""Styles: how functions, their parameters and their state are written in a target.
+
+`functions`: functions of nested dictionaries of parameters. A style answers what the writer of a function asks (where a
+parameter is, how another function is called, how a row of modules is gone through), and writes the definition.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tensorgraft.codegen.functions import Invoke, ModuleRules, Repeat, SourceFunction, Static
+from tensorgraft.codegen.merging import Extent, same
+from tensorgraft.codegen.targets import Target
+from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var, variables
+
+if TYPE_CHECKING:
+    from tensorgraft.codegen.writing import FunctionWriter
+
+
+@dataclass
+class Definition:
+    """A function that is written: annotated arguments ("x: jax.Array"), the type of what it returns ("" for none), what
+    it is, the lines of its body."""
+
+    arguments: list[str]
+    returns: str
+    doc: str
+    body: list[str]
+    is_root: bool
+
+    def docstring(self, indent: str = "    ") -> list[str]:
+        if not self.doc:
+            return []
+        lines = self.doc.split("\n")
+        if len(lines) == 1 and len(lines[0]) < 88:
+            return [f'{indent}"""{lines[0]}"""']
+        return [f'{indent}"""{lines[0]}', *(indent + line if line else "" for line in lines[1:]), f'{indent}"""']
+
+
+class Style:
+    """What styles have in common; the rest is to be written."""
+
+    runner: str | None = None  # of the file, where it is not that of the target
+
+    def __init__(self, target: Target, trace: SourceTrace, functions: list[SourceFunction]) -> None:
+        self.target, self.trace = target, trace
+        self.labels = labels_of(trace)
+        self.taken = {*target.imports, *(f.name for f in functions)}  # names at the top of the file
+        self.constants: dict[Any, tuple[str, ast.expr]] = {}
+        # what constants are called, by what is in them
+        self.titles = {contents(x): path.rsplit(".", 1)[-1].upper() for path, x in trace.constants.items()}
+        self.imports: dict[str, str] = {}  # beside those of the target: name -> statement
+
+    @classmethod
+    def prepare(cls, trace: SourceTrace) -> None:
+        """What is done to a trace before it is taken apart."""
+
+    @classmethod
+    def modules(cls) -> ModuleRules | None:
+        """For styles that write classes."""
+        return None
+
+    def written(self, functions: list[SourceFunction]) -> list[SourceFunction]:
+        """Those that have a text of their own."""
+        return functions
+
+    def static(self, writer: FunctionWriter, value: Static) -> ast.expr:
+        """An argument that is no array."""
+        return ast.Name(value.name)
+
+    def roots_of(self, function: SourceFunction) -> set[str]:
+        """The names by which a function has its parameters."""
+        return {"p", "b"}
+
+    def assignment(self, writer: FunctionWriter, call: SourceStep) -> ast.stmt:
+        """A step "assign"."""
+        raise NotImplementedError
+
+    def parameter(self, writer: FunctionWriter, v: Var) -> ast.expr:
+        """A parameter or buffer of the function's module."""
+        raise NotImplementedError
+
+    def callee(self, writer: FunctionWriter, call: Invoke) -> tuple[ast.expr, list[ast.expr]]:
+        """(what is called, its arguments before the arrays)"""
+        raise NotImplementedError
+
+    def passed(self, call: Invoke, arrays: list[ast.expr]) -> list[ast.expr]:
+        """The arrays of a call, as what is called takes them."""
+        takes = call.function.layer and call.function.layer.takes
+
+        def of(place: Any) -> ast.expr:
+            return arrays[place] if isinstance(place, int) else ast.Tuple([of(p) for p in place])
+
+        return [of(place) for place in takes] if takes else arrays
+
+    def row(self, writer: FunctionWriter, row: Repeat) -> tuple[tuple[ast.expr, ast.expr], ast.expr, list[ast.expr]]:
+        """((target, iterable) of the loop, what is called in it, its arguments before the arrays)"""
+        raise NotImplementedError
+
+    def stateful_result(self, trace: SourceTrace) -> Any:
+        """What a program returns that writes buffers: a tree of Vars."""
+        raise NotImplementedError
+
+    def definition(self, f: SourceFunction, d: Definition) -> str:
+        """The text of a function or class."""
+        raise NotImplementedError
+
+    def loading(self, trace: SourceTrace) -> list[str]:
+        """The text of what loads and saves weights."""
+        raise NotImplementedError
+
+
+def contents(x: np.ndarray) -> Any:
+    """Equal for arrays of the same shape, dtype and elements."""
+    return x.shape, x.dtype.str, x.tobytes()
+
+
+def labels_of(trace: SourceTrace) -> dict[tuple[int, ...], str]:
+    """Names of the sizes that may change: by their values in all traces."""
+    labels: dict[tuple[int, ...], str] = {}
+    usual = {2: ["batch", "length"], 3: ["batch", "length", "width"], 4: ["batch", "channels", "height", "width"]}
+    for v in variables([tree for _, tree in trace.arguments]):
+        names = usual.get(v.ndim, ["batch"])
+        if v.ndim == 4 and same(v.shape[2], v.shape[3]):
+            names = ["batch", "channels", "size", "size"]
+        for axis, extent in enumerate(v.shape):
+            if isinstance(extent, Extent) and extent.values not in labels:
+                base = names[axis] if axis < len(names) else "size"
+                numbered = itertools.chain([base], (f"{base}{i}" for i in itertools.count(2)))
+                labels[extent.values] = next(c for c in numbered if c not in labels.values())
+    return labels

@@ -1,0 +1,29 @@
+"""Which styles a target has."""
+
+from __future__ import annotations
+
+import importlib
+
+from tensorgraft.codegen.styles import Style
+from tensorgraft.codegen.targets import Target
+
+
+def style_of(name: str | None, target: Target) -> type[Style]:
+    """Raises ValueError for what is no style of the target."""
+    styles = STYLES.get(target.name, {"functions": "nested.Nested"})
+    place = next(iter(styles.values())) if name is None else styles.get(name)
+    if place is None:
+        raise ValueError(f"style={name!r}: {target.name} has {', '.join(map(repr, styles))}")
+    module, cls = place.split(".")
+    return getattr(importlib.import_module(f"tensorgraft.codegen.styles.{module}"), cls)
+
+
+STYLES = {
+    "torch": {"modules": "torch.TorchModules"},
+    "jax": {"functions": "nested.Nested", "equinox": "jax.Equinox", "flax": "jax.Flax"},
+    "tensorflow": {
+        "modules": "tensorflow.TensorFlowModules",
+        "keras": "tensorflow.Keras",
+        "functions": "nested.Nested",
+    },
+}  # of each target; the first one is the usual one

@@ -1,0 +1,403 @@
+"""Classes of modules: what styles of classes have in common.
+
+A class has what its module has: parameters, modules, lists of them, under the names that they have in the source, so
+that the names of a checkpoint are theirs. What is in a class is a tree of `Member`s.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tensorgraft.codegen.calls import CannotBeSaidError
+from tensorgraft.codegen.expressions import fill, literal, name, text
+from tensorgraft.codegen.functions import Invoke, Path, Repeat, SourceFunction, Static
+from tensorgraft.codegen.styles import Definition, Style
+from tensorgraft.codegen.styles.modules import Multiple
+from tensorgraft.codegen.targets import Target
+from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var
+
+if TYPE_CHECKING:
+    from tensorgraft.codegen.writing import FunctionWriter
+
+Scope = dict[str, ast.expr]  # what arguments of a constructor are written as
+
+
+@dataclass
+class Member:
+    """A parameter, a module that is called, or what holds others."""
+
+    path: Path
+    children: dict[str, Member] = field(default_factory=dict)
+    invoke: Invoke | None = None
+    parameter: Var | None = None
+
+    @property
+    def is_list(self) -> bool:
+        return bool(self.children) and all(k.isdigit() for k in self.children)
+
+    @property
+    def is_holder(self) -> bool:
+        return self.invoke is None and self.parameter is None and not self.is_list
+
+
+class Classes(Style):
+    base = "nn.Module"
+    method = "forward"
+    first_line = "super().__init__()"  # of a constructor; "" for none
+    missing = "None"  # in the place of a module of a list that is not used
+    holder = "nn.Module()"  # an object that holds others
+    indexed = False  # classes of modules in a row have these by number
+    dictionaries = False  # these are dictionaries instead
+    clashing: frozenset[str] = frozenset()  # names that the base class has: modules under them get an underscore
+
+    def __init__(self, target: Target, trace: SourceTrace, functions: list[SourceFunction]) -> None:
+        super().__init__(target, trace, functions)
+        self.taken |= {"self"}
+        self.functions = functions
+        self.told: dict[SourceFunction, set[str]] = {f: set() for f in functions}  # what methods ask of constructors
+        self.trees = {f: _tree(f) for f in functions}
+        self.order = {p: i for i, p in enumerate([*trace.parameters, *trace.buffers, *trace.containers])}
+        self.check_paths()
+
+    def check_paths(self) -> None:
+        homes: dict[tuple[str, ...], SourceFunction] = {}
+        for f in self.functions:
+            for path in f.paths if f.is_module else ():
+                other = homes.setdefault(path, f)
+                if other is not f and not (f.layer and other.layer):
+                    raise CannotBeSaidError(
+                        f"{f.kind} ({f.place}): the module {'.'.join(path)} is called in two ways, which one method"
+                        " cannot say"
+                    )
+
+    # ---- what the writer of a function asks -----------------------------------------------------------------------
+
+    def written(self, functions: list[SourceFunction]) -> list[SourceFunction]:
+        return [f for f in functions if f.layer is None]
+
+    def parameter(self, writer: FunctionWriter, v: Var) -> ast.expr:
+        return self.at(writer.function.parameters[v], writer.function)
+
+    def at(self, path: Iterable[str], f: SourceFunction) -> ast.expr:
+        """What is at a path from the module of a function."""
+        expression: ast.expr = ast.Name("self")
+        node: Member | None = self.trees[f]
+        for k, part in enumerate(path):
+            if part.isdigit() and (k or self.indexed):
+                expression = ast.Subscript(expression, ast.Constant(int(part)))
+            elif k and self.dictionaries and node is not None and node.is_holder:
+                expression = ast.Subscript(expression, ast.Constant(part))
+            else:
+                expression = ast.Attribute(expression, self.attribute(part))
+            node = None if node is None or node.invoke is not None else node.children.get(part)
+        return expression
+
+    def attribute(self, part: str) -> str:
+        if part.isdigit():
+            return f"layer{part}"
+        return f"{part}_" if part in self.clashing or keyword.iskeyword(part) else part
+
+    def clashes(self) -> bool:
+        def inside(node: Member) -> bool:
+            return any(self.attribute(k) != k or inside(n) for k, n in node.children.items() if not k.isdigit())
+
+        return any(map(inside, self.trees.values()))
+
+    def base_of(self, d: Definition) -> str:
+        return self.base
+
+    def callee(self, writer: FunctionWriter, call: Invoke) -> tuple[ast.expr, list[ast.expr]]:
+        if not call.function.is_module or call.path is None:
+            return ast.Name(call.function.name), []
+        return self.at(call.path, writer.function), []
+
+    def row(self, writer: FunctionWriter, row: Repeat) -> tuple[tuple[ast.expr, ast.expr], ast.expr, list[ast.expr]]:
+        whole = self.at(row.path, writer.function)
+        stop = row.first + len(row.invokes)
+        node = self.trees[writer.function]
+        for part in row.path:
+            node = node.children[part]
+        if row.first or stop != 1 + max(map(int, node.children)):
+            whole = ast.Subscript(whole, ast.Slice(literal(row.first) if row.first else None, literal(stop)))
+        last = row.path[-1] if row.path else "blocks"
+        title = last[:-1] if last.endswith("s") and len(last) > 2 else "block"
+        each = ast.Name(writer.fresh(title, "block", "layer", f"{title}_"))
+        return (each, whole), each, []
+
+    def static(self, writer: FunctionWriter, value: Static) -> ast.expr:
+        if value.name in writer.function.config:
+            self.told[writer.function].add(value.name)
+            return ast.Attribute(ast.Name("self"), value.name)
+        return ast.Name(value.name)
+
+    def stateful_result(self, trace: SourceTrace) -> Any:
+        return trace.result
+
+    # ---- constructors ---------------------------------------------------------------------------------------------
+
+    def made(self, invoke: Invoke, scope: Scope | None = None) -> ast.expr:
+        """The expression that makes a module."""
+        f = invoke.function
+        values = {k: self.value(v, scope) for k, v in invoke.config.items()}
+        if f.layer is None:
+            positional = [values[k] for k in f.config] if len(f.config) == 1 else []
+            keywords = [] if positional else [ast.keyword(k, values[k]) for k in f.config]
+            return ast.Call(ast.Name(f.name), positional, [*keywords, *self.given(f)])
+        if not f.layer.callee:
+            return self.sequence([self.element(n, values) for n in filled(self.trees[f])])
+        args = [values[k] for k in values if k.isdigit()]
+        keywords = [
+            ast.keyword(k, v) for k, v in values.items()
+            if not k.isdigit() and (k not in f.layer.defaults or text(v) != text(self.value(f.layer.defaults[k], None)))
+        ]  # fmt: skip
+        return ast.Call(name(f.layer.callee), args, keywords)
+
+    def given(self, f: SourceFunction) -> list[ast.keyword]:
+        """What constructors of classes take beside their sizes."""
+        return []
+
+    def sequence(self, parts: list[ast.expr]) -> ast.expr:
+        return ast.Call(name("nn.Sequential"), parts, [])
+
+    def element(self, node: Member | None, scope: Scope | None) -> ast.expr:
+        if node is None:
+            return name(self.missing)
+        if node.invoke is not None:
+            return self.made(node.invoke, scope)
+        if node.parameter is not None:
+            return self.new_parameter(node, scope)
+        if node.is_list:
+            return self.listed([self.element(n, scope) for n in filled(node)], node)
+        if self.dictionaries:
+            return ast.Dict(
+                [literal(k) for k in node.children], [self.element(n, scope) for n in node.children.values()]
+            )
+        return name(self.holder)
+
+    def listed(self, parts: list[ast.expr], node: Member) -> ast.expr:
+        """A list of modules or parameters."""
+        return self.plain_list(parts)
+
+    def plain_list(self, parts: list[ast.expr]) -> ast.expr:
+        texts = {text(p) for p in parts}
+        if len(parts) > 1 and len(texts) == 1:
+            return fill("[part for _ in range(n)]", part=parts[0], n=literal(len(parts)))
+        return ast.List(parts)
+
+    def new_parameter(self, node: Member, scope: Scope | None) -> ast.expr:
+        raise NotImplementedError
+
+    def value(self, x: Any, scope: Scope | None) -> ast.expr:
+        if isinstance(x, Static):
+            return scope[x.name] if scope is not None else ast.Name(x.name)
+        if isinstance(x, Multiple):
+            size = self.value(x.size, scope)
+            if isinstance(size, ast.Constant) and isinstance(size.value, int):
+                return literal(x.times * size.value)
+            return fill("times * size", times=literal(x.times), size=size)
+        if isinstance(x, tuple):
+            if len(x) and all(text(self.value(e, scope)) == text(self.value(x[0], scope)) for e in x):
+                return self.value(x[0], scope)
+            return ast.Tuple([self.value(e, scope) for e in x])
+        return literal(x)
+
+    def shape(self, node: Member, scope: Scope | None) -> list[ast.expr]:
+        f = self.current
+        v = node.parameter
+        assert v is not None
+        return [self.value(d, scope) for d in f.shapes.get(node.path, v.shape)]
+
+    # ---- text -----------------------------------------------------------------------------------------------------
+
+    def definition(self, f: SourceFunction, d: Definition) -> str:
+        if not f.is_module:
+            returns = f" -> {d.returns}" if d.returns else ""
+            head = f"def {f.name}({', '.join(d.arguments)}){returns}:"
+            return "\n".join([head, *d.docstring(), *("    " + line for line in d.body)])
+        self.current = f
+        what, _, shapes = d.doc.rpartition("\n\n")
+        if f.doc and not what:
+            what, shapes = d.doc, ""
+        lines = [f"class {f.name}({self.base_of(d)}):"]
+        lines += Definition([], "", what, [], False).docstring() + [""] * bool(what)
+        fields = self.fields(f)
+        if fields:
+            lines += [*fields, ""]
+        constructor = self.constructor(f, d)
+        if constructor:
+            sizes = [f"{k}: {type(v).__name__ if not isinstance(v, int) else 'int'}" for k, v in f.config.items()]
+            lines += [f"    def __init__({', '.join(['self', *sizes, *self.constructor_arguments(f)])}) -> None:"]
+            lines += ["        " + line for line in constructor] + [""]
+        returns = f" -> {d.returns}" if d.returns else ""
+        lines += [
+            *(f"    @{x}" for x in self.decorators(d)),
+            f"    def {self.method}({', '.join(['self', *d.arguments])}){returns}:",
+        ]
+        lines += Definition([], "", shapes, [], False).docstring("        ")
+        lines += ["        " + line for line in d.body]
+        return "\n".join(lines)
+
+    def constructor_arguments(self, f: SourceFunction) -> list[str]:
+        return []
+
+    def decorators(self, d: Definition) -> list[str]:
+        return []
+
+    def fields(self, f: SourceFunction) -> list[str]:
+        """Annotations in the class."""
+        return []
+
+    def constructor(self, f: SourceFunction, d: Definition) -> list[str]:
+        """The lines of `__init__`."""
+        lines = [f"self.{k} = {k}" for k in f.config if k in self.told[f]]
+        for key, node in self.ordered(f, self.trees[f]):
+            lines += self.declared(ast.Attribute(ast.Name("self"), self.attribute(key)), node)
+        if d.is_root:
+            lines += self.ties()
+        return [self.first_line, *lines] if lines and self.first_line else lines
+
+    def declared(self, at: ast.expr, node: Member) -> list[str]:
+        """Statements that make what is at a place."""
+        return [f"{text(at)} = {text(self.element(node, None))}", *self.later(at, node)]
+
+    def later(self, at: ast.expr, node: Member) -> list[str]:
+        """What is put into holders that are made."""
+        lines: list[str] = []
+        if node.invoke is not None or node.parameter is not None or self.dictionaries:
+            return lines
+        for key, child in node.children.items():
+            inner = (
+                ast.Subscript(at, ast.Constant(int(key))) if node.is_list else ast.Attribute(at, self.attribute(key))
+            )
+            lines += self.later(inner, child) if node.is_list else self.declared(inner, child)
+        return lines
+
+    def ordered(self, f: SourceFunction, tree: Member) -> Iterator[tuple[str, Member]]:
+        """As they are in the source: parameters, then modules, as these were made."""
+        prefix = ".".join(f.paths[0]) if f.paths else ""
+
+        def place(item: tuple[str, Member]) -> tuple[int, int]:
+            path = f"{prefix}.{item[0]}" if prefix else item[0]
+            return item[1].parameter is None, self.order.get(path, len(self.order))
+
+        yield from sorted(tree.children.items(), key=place)
+
+    # ---- what is made at random -----------------------------------------------------------------------------------
+
+    def is_random(self, node: Member) -> bool:
+        """A parameter that random numbers are put into."""
+        v = node.parameter
+        return v is not None and v.ndim > 1 and v.dtype.kind in "fcV" and v not in self.current.buffers
+
+    def draws(self, node: Member) -> int:
+        """How many keys the making of what is here takes."""
+        if node.invoke is not None:
+            return int(self.takes_key(node.invoke.function))
+        return int(self.is_random(node)) + sum(map(self.draws, node.children.values()))
+
+    def takes_key(self, f: SourceFunction) -> bool:
+        outer, self.current = getattr(self, "current", f), f
+        try:
+            return any(map(self.draws, self.trees[f].children.values()))
+        finally:
+            self.current = outer
+
+    def initial_kind(self, node: Member) -> str:
+        """What a new parameter has in it: "zeros", "ones", "normal"."""
+        v = node.parameter
+        assert v is not None
+        if self.is_random(node):
+            return "normal"
+        return (
+            "ones"
+            if v.ndim == 1 and v.dtype.kind in "fV" and node.path[-1] in ("weight", "scale", "running_var")
+            else "zeros"
+        )
+
+    # ---- names of checkpoints -------------------------------------------------------------------------------------
+
+    def declares(self, path: Iterable[str], f: SourceFunction | None = None) -> bool:
+        """There is such a parameter in the classes."""
+        node = self.trees[f or self.functions[-1]]
+        parts = list(path)
+        while parts:
+            if node.invoke is not None:
+                inner = node.invoke.function
+                return (inner.layer is not None and bool(inner.layer.callee)) or self.declares(parts, inner)
+            if parts[0] not in node.children:
+                return False
+            node = node.children[parts.pop(0)]
+        return node.parameter is not None
+
+    def names(self) -> tuple[dict[str, str], dict[str, str], list[str]]:
+        """Of arrays of the checkpoint: (other names that they have too, names that they have instead, those without a
+        place)."""
+        trace = self.trace
+        ties: dict[str, str] = {}
+        instead: dict[str, str] = {}
+        unused: list[str] = []
+        for path in trace.weights:
+            others = [a for a, c in trace.aliases.items() if c == path and self.declares(a.split("."))]
+            if self.declares(path.split(".")):
+                ties.update(dict.fromkeys(others, path))
+            elif others:
+                instead[path] = others[0]
+                ties.update(dict.fromkeys(others[1:], others[0]))
+            else:
+                unused.append(path)
+        return ties, instead, unused
+
+    def spelled(self, path: str) -> str:
+        """The name of a parameter in the classes: numbers are no names of attributes."""
+        f: SourceFunction = self.functions[-1]
+        node, first, parts = self.trees[f], True, []
+        for part in path.split("."):
+            if node.invoke is not None:
+                f = node.invoke.function
+                node, first = self.trees[f], True
+            parts.append(self.attribute(part) if first and part.isdigit() else part)
+            node, first = node.children.get(part, Member(())), False
+        return ".".join(parts)
+
+    def ties(self) -> list[str]:
+        root = self.functions[-1]
+        pairs = [(self.at(a.split("."), root), self.at(c.split("."), root)) for a, c in self.names()[0].items()]
+        return [f"{text(alias)} = {text(canonical)}" for alias, canonical in pairs]
+
+
+def _tree(f: SourceFunction) -> Member:
+    root = Member(())
+
+    def at(path: Path) -> tuple[Member, bool]:
+        node = root
+        for i, part in enumerate(path):
+            if node.invoke is not None:
+                return node, False
+            node = node.children.setdefault(part, Member(path[: i + 1]))
+        return node, True
+
+    for call in f.calls:
+        for invoke in call.invokes if isinstance(call, Repeat) else [call]:
+            if isinstance(invoke, Invoke) and invoke.function.is_module and invoke.path is not None:
+                if not invoke.path:
+                    raise CannotBeSaidError(f"{f.kind} ({f.place}): a module calls itself")
+                node, whole = at(invoke.path)
+                if whole and node.invoke is None:
+                    node.invoke = invoke
+    for v, path in f.parameters.items():
+        node, whole = at(path)
+        if whole:
+            node.parameter = v
+    return root
+
+
+def filled(node: Member) -> list[Member | None]:
+    last = max(map(int, node.children))
+    return [node.children.get(str(i)) for i in range(last + 1)]
+
+
+__all__ = ["Classes", "Member", "SourceStep"]

@@ -1,0 +1,84 @@
+"""Targets: the words in which a program is written, a file for each framework.
+
+A target is a table: operation of the hub, or word (`codegen.words`) -> how it is written.
+
+    WORDS = {
+        "exp": "jnp.exp(x)",                                        # names are the parameters of the operation
+        "sum": "jnp.sum(x, axis=axis, keepdims=keepdims)",          # keywords are left out where the call has defaults
+        "linear": linear,                                           # def linear(w, x, weight, bias): -> ast.expr
+    }
+
+A function gets a `Writing` and the call's arguments by name, as they are in the trace (`Var`s, numbers, dtypes, tuples)
+with the operation's defaults: `w(x)` writes one, `w.fill(template, **arguments)` a template of them. In a template that
+stands in the table, arguments with the operation's defaults are left out: where the target has another default, it
+takes a function. What a table lacks is written as what it means: an operation or word that is made of others as these
+(`expanding`), and a primitive is an error that names it.
+
+Helpers are functions of the generated file: Python in `helpers`, of which those that are named in the text are copied
+into it, with those that they name.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+
+from tensorgraft.hub.recorded.block import Block, Var
+
+
+class Writing(Protocol):
+    """What rules of a target write with."""
+
+    def __call__(self, value: Any) -> ast.expr:
+        """A `Var`, a size, a number, a dtype, or a container of them, as an expression."""
+
+    def fill(self, template: str, /, **arguments: Any) -> ast.expr:
+        """A template, of arguments that are written as by calling; keywords whose argument is None are left out."""
+
+    def body(self, block: Block, name: str, star: bool = False) -> ast.expr:
+        """The name of a function that does a `Block` (of a loop or branch), which is written before the statement."""
+
+    def call_outcome(self) -> Any:
+        """The outcome (Vars) of the call that is being written: its shape and dtype."""
+
+
+Rule = str | Callable[..., ast.expr]
+
+
+@dataclass
+class Target:
+    """How programs are written for one framework."""
+
+    name: str  # "jax"
+    imports: dict[str, str]  # the name in the text -> the statement: {"jnp": "import jax.numpy as jnp"}
+    words: dict[str, Rule]
+    dtype: Callable[[np.dtype], str]  # "jnp.float32"; raises ValueError for what the framework lacks
+    array: str  # the type of an array, in hints: "jax.Array"
+    constant: str  # a template of a NumPy-like literal (`x`) with its dtype (`dtype`): "jnp.array(x, dtype)"
+    helpers: ModuleType | None = None
+    prelude: str = ""  # the first line of a function, of its first array `x`, that gives the name before its `=`
+    shape: str = "x.shape"  # of an array, as a tuple of numbers
+    infinity: str = 'float("inf")'
+    nan: str = 'float("nan")'
+    load: str = "x"  # an array of NumPy as one of the framework, and back
+    save: str = "np.asarray(x)"
+    trains: bool = True  # the framework has derivatives
+    title: str = "JAX"
+    runner: str = "jax"
+
+
+def target(name: str) -> Target:
+    """Raises ValueError for what is no target."""
+    known = ("jax", "torch", "tensorflow", "numpy", "array_api")
+    if name not in known:
+        raise ValueError(f"onto={name!r}: source is written for {', '.join(map(repr, known))}")
+    return importlib.import_module(f"tensorgraft.codegen.targets.{name}").TARGET
+
+
+__all__ = ["Block", "Rule", "Target", "Var", "Writing", "target"]

@@ -1,0 +1,128 @@
+"""What a front end tells of a program that is to be written down: a `SourceTrace`.
+
+It is a recorded program (`hub.recorded`) that has kept its structure: `Frame`s for the modules and functions that were
+called, in them `SourceStep`s, calls of operations of the hub or of `words`, with the names that the user gave to results and
+the places in the user's program. A front end records one at each of several sizes; `merging` makes one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tensorgraft.hub.recorded.block import Block, Call, Tree, Var, variables
+
+
+@dataclass(eq=False)
+class SourceStep(Call):
+    """`outcome = method(*args, **kwargs)`: an operation of the hub, or one of `words.WORDS`."""
+
+    names: tuple[str, ...] = ()  # what the user's program calls the arrays of the outcome: "" for one without a name
+    place: str = ""  # in the user's program: "model.py:12"
+
+
+@dataclass(eq=False)
+class Frame:
+    """A call of a module or a function of the user's program: what was done in it, in order."""
+
+    kind: str  # the name of the class or function: "Block", "gelu"
+    name: str  # in the module around it: "h.0", "ln_1"; "" for what is no module
+    calls: list[SourceStep | Frame] = field(default_factory=list)
+    arguments: list[tuple[str, Tree]] = field(default_factory=list)  # (name in its signature, arrays and static values)
+    result: Tree = ()
+    names: tuple[str, ...] = ()  # as of a step
+    place: str = ""
+    doc: str = ""  # the first sentence of its docstring, if it has one
+    path: str = ""  # of a module, from the program: "transformer.h.0"
+    is_module: bool = False  # it may have parameters of its own, under its path
+    attributes: dict[str, int | float] = field(default_factory=dict)  # numbers that the module holds, by their names
+    left: tuple[Var, ...] = ()  # what was made in it and is used outside, beside its result: state, entries of a cache
+
+
+@dataclass(eq=False)
+class SourceTrace:
+    """A program at one size of its arguments. Arrays in it are `Var`s; constants have their values."""
+
+    framework: str  # "torch", "jax", "tensorflow", "array_api"
+    name: str  # of the class or function
+    root: Frame
+    arguments: list[tuple[str, Tree]]  # (name, Vars and static values), as the program takes them
+    result: Tree  # Vars and static values in tuples, lists and dictionaries, as the program returns them
+    parameters: dict[str, Var]  # trainable, by path
+    buffers: dict[str, Var]  # not trainable, by path
+    written: dict[str, Var]  # what buffers (or parameters) are afterwards, by path
+    aliases: dict[str, str]  # ties: path -> the path under which the array is
+    weights: dict[str, np.ndarray]  # the values of parameters and buffers
+    key: Var | None = None  # where the random numbers come from, if there are some
+    training: bool = False
+    constants: dict[str, np.ndarray] = field(default_factory=dict)  # buffers that no checkpoint has, by path
+    notes: list[str] = field(default_factory=list)  # what is to be said of it in the report, a sentence each
+    containers: dict[str, str] = field(default_factory=dict)  # path of a module -> its class; "list" for lists of them
+
+
+def steps(frame: Frame) -> Iterator[SourceStep]:
+    """All in a frame and in the frames in it, in order."""
+    for call in frame.calls:
+        if isinstance(call, Frame):
+            yield from steps(call)
+        else:
+            yield call
+
+
+def taken(call: SourceStep | Frame) -> Iterator[Var]:
+    """The arrays that a call takes from around it (with repeats)."""
+    if isinstance(call, Frame):
+        own: set[Var] = set()
+        for inner in call.calls:
+            yield from (v for v in taken(inner) if v not in own)
+            own.update(given(inner))
+        yield from (v for v in variables([call.result, call.left]) if v not in own)
+    else:
+        yield from variables([call.args, call.kwargs])
+
+
+def given(call: SourceStep | Frame) -> Iterator[Var]:
+    """The arrays that a call makes for those around it."""
+    return variables([call.result, call.left] if isinstance(call, Frame) else call.outcome)
+
+
+def prune(trace: SourceTrace) -> None:
+    """Leave out calls whose results nobody uses: all operations are pure."""
+    _prune(trace.root, {*variables(trace.result), *variables(trace.written)})
+
+
+def _prune(frame: Frame, needed: set[Var]) -> None:
+    """Without calls whose results nobody uses; `needed` grows by what the rest uses."""
+    kept: list[SourceStep | Frame] = []
+    names: dict[Var, tuple[str, ...]] = {}  # of what frames that do nothing (a dropout that is off) were given
+    for call in reversed(frame.calls):
+        result = call.result if isinstance(call, Frame) else call.outcome
+        if isinstance(result, Var) and not any(call.names):
+            call.names = names.get(result, call.names)
+        if isinstance(call, Frame):
+            _prune(call, needed)
+            if call.calls:
+                kept.append(call)
+            elif isinstance(result, Var) and any(call.names):
+                names.setdefault(result, call.names)
+        elif call.method == "assign" or not needed.isdisjoint(variables(call.outcome)):
+            needed.update(variables([call.args, call.kwargs]))
+            kept.append(call)
+    frame.calls = kept[::-1]
+
+
+__all__ = [
+    "Block",
+    "Frame",
+    "SourceStep",
+    "SourceTrace",
+    "Tree",
+    "Var",
+    "given",
+    "prune",
+    "steps",
+    "taken",
+    "variables",
+]

@@ -1,0 +1,110 @@
+"""How a generated file gets its weights: from a checkpoint with the names of the source, and back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from tensorgraft.codegen.targets import Target
+from tensorgraft.codegen.trace import SourceTrace
+
+NAMES = ("nested", "flat", "load_weights", "save_weights", "load_file", "save_file", "TIES", "BUFFERS")
+NESTED = '''
+def nested(flat: dict) -> dict:
+    """{"h.0.w": x} as {"h": [{"w": x}]}: numbers that count from 0 are places in a list."""
+    tree: dict = {}
+    for path, value in flat.items():
+        *parts, last = path.split(".")
+        node = tree
+        for part in parts:
+            node = node.setdefault(part, {})
+        node[last] = value
+
+    def listed(node):
+        if not isinstance(node, dict):
+            return node
+        node = {int(k) if k.isdigit() else k: listed(v) for k, v in node.items()}
+        return [node[i] for i in range(len(node))] if set(node) == set(range(len(node))) else node
+
+    return listed(tree)
+'''
+
+FLAT = '''
+def flat(tree, prefix: str = "") -> dict:
+    """The opposite of `nested`."""
+    if not isinstance(tree, dict | list):
+        return {prefix[:-1]: tree}
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return {k: v for name, child in items for k, v in flat(child, f"{prefix}{name}.").items()}
+'''
+
+
+def functions(trace: SourceTrace, target: Target, stateful: bool) -> list[str]:
+    """The text of `load_weights` and `save_weights`; empty for a program without weights. `stateful`: the program takes
+    buffers."""
+    if not trace.weights:
+        return []
+    array = target.load
+    ties = dict(trace.aliases)
+    parts = []
+    if ties:
+        parts.append(f"# names of one array, and the name that it has here\nTIES = {ties!r}")
+    last = sorted({path.rsplit(".", 1)[-1] for path in trace.buffers})
+    among = "name.rsplit('.', 1)[-1] in BUFFERS"
+    if any(path.rsplit(".", 1)[-1] in last for path in trace.parameters):
+        last, among = list(trace.buffers), "name in BUFFERS"
+    if trace.buffers:
+        parts.append(f"# arrays that are not trained\nBUFFERS = {{{', '.join(map(repr, last))}}}")
+    parts += [NESTED, FLAT]
+    kept = " if name not in TIES" if ties else ""
+    if stateful:
+        parts.append(f'''
+def load_weights(path: str) -> tuple[dict, dict]:
+    """(parameters, buffers) of a safetensors file with the names of the original."""
+    weights = {{name: {array} for name, x in load_file(path).items(){kept}}}
+    buffers = {{name: x for name, x in weights.items() if {among}}}
+    params = {{name: x for name, x in weights.items() if name not in buffers}}
+    return nested(params), nested(buffers)
+''')
+    else:
+        only = f"{{name: x for name, x in weights.items() if not {among}}}" if trace.buffers else "weights"
+        only = only.replace("not name in", "name not in").replace(
+            "not name.rsplit('.', 1)[-1] in", "name.rsplit('.', 1)[-1] not in"
+        )
+        parts.append(f'''
+def load_weights(path: str) -> dict:
+    """The parameters of a safetensors file with the names of the original."""
+    weights = {{name: {array} for name, x in load_file(path).items(){kept}}}
+    return nested({only})
+''')
+    tied = "    weights |= {name: weights[source] for name, source in TIES.items()}\n" if ties else ""
+    signature = "params: dict, buffers: dict" if stateful else "params: dict"
+    everything = "{**flat(params), **flat(buffers)}" if stateful else "flat(params)"
+    parts.append(f'''
+def save_weights({signature}, path: str) -> None:
+    """Write a file that the original loads."""
+    weights = {everything}
+{tied}    save_file({{name: {target.save} for name, x in weights.items()}}, path)
+''')
+    return [p.strip() for p in parts]
+
+
+def write_weights(weights: Mapping[str, np.ndarray], path: str) -> None:
+    """A safetensors file."""
+    from safetensors.numpy import save
+
+    replace_file(path, save({name: np.array(w, order="C") for name, w in weights.items()}))
+
+
+def replace_file(path: str, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        with open(part, "wb") as file:
+            file.write(data)
+        os.replace(part, path)
+    finally:
+        if os.path.exists(part):
+            os.unlink(part)

@@ -1,0 +1,192 @@
+"""Models of Equinox, Flax and Haiku while they are traced: their calls, as the `CallWatch` notes them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+
+from tensorgraft.frontends.jax.codegen.watching import Called, CallWatch, first_sentence, variable_of
+
+Path = Callable[[Any], str | None]
+
+
+def is_module(x: Any) -> bool:
+    """A model that holds its arrays: Equinox's, nnx's."""
+    return any(isinstance(x, base) for base in _bases())
+
+
+def _bases() -> list[type]:
+    bases = []
+    for name, attribute in (("equinox", "Module"), ("flax.nnx", "Module")):
+        module = sys.modules.get(name)
+        if module is not None:
+            bases.append(getattr(module, attribute))
+    return bases
+
+
+@contextlib.contextmanager
+def watched(watch: CallWatch, paths: dict[Any, str], classes: set[type]) -> Iterator[None]:
+    """Calls of modules are noted. `paths`: of an array (by `id`), or a variable that stands for it, its path."""
+    with contextlib.ExitStack() as stack:
+        for cls in classes:
+            _wrap(stack, watch, cls, paths)
+        linen = sys.modules.get("flax.linen")
+        if linen is not None:
+            stack.enter_context(linen.intercept_methods(functools.partial(_linen, watch)))
+        haiku = sys.modules.get("haiku")
+        if haiku is not None:
+            stack.enter_context(haiku.intercept_methods(functools.partial(_haiku, watch)))
+        yield
+
+
+# ---- modules that hold their arrays ----------------------------------------------------------------------------------
+
+
+def _wrap(stack: contextlib.ExitStack, watch: CallWatch, cls: type, paths: dict[Any, str]) -> None:
+    """While the program is traced, the class's `__call__` notes that it is called."""
+    own = cls.__dict__.get("__call__")
+    if own is None:
+        return
+    plain = getattr(own, "method", own)  # Equinox's, as the class body has it
+
+    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(self).__call__ is not noted:  # super().__call__
+            return plain(self, *args, **kwargs)
+        parent = watch.around()
+        path, name = _place(self, parent, paths)
+        called = Called(
+            type(self).__name__,
+            path,
+            name,
+            first_sentence(cls.__doc__, cls.__name__),
+            arguments=watch.saw(functools.partial(plain, self), args, kwargs),
+            is_module=True,
+            model=self,
+        )
+        with watch.call(called):
+            return plain(self, *args, **kwargs)
+
+    functools.update_wrapper(noted, plain)
+    type.__setattr__(cls, "__call__", noted)
+    stack.callback(type.__setattr__, cls, "__call__", own)
+
+
+def _place(model: Any, parent: Called | None, paths: dict[Any, str]) -> tuple[str, str]:
+    """(path from the program, path from the module around it) of a module that is called."""
+    inside = _within(parent.model, model) if parent is not None and parent.model is not None else None
+    if inside is not None and parent is not None:
+        return f"{parent.path}.{inside}".strip("."), inside
+    path = ""
+    for keys, leaf in named_leaves(model):
+        whole = paths.get(variable_of(leaf)) or paths.get(id(leaf))
+        if whole is not None and (whole == keys or whole.endswith("." + keys)):
+            path = whole[: len(whole) - len(keys)].rstrip(".")
+            break
+    around = parent.path if parent is not None else ""
+    name = path[len(around) :].lstrip(".") if path.startswith(around) else path
+    return path, name
+
+
+def _within(parent: Any, child: Any, depth: int = 4) -> str | None:
+    """The path of an object in what a module has: attributes, items of lists and dictionaries."""
+    for name, value in _items(parent):
+        if value is child:
+            return name
+    if depth:
+        for name, value in _items(parent):
+            if isinstance(value, list | tuple | dict) or is_module(value):
+                inner = _within(value, child, depth - 1)
+                if inner is not None:
+                    return f"{name}.{inner}"
+    return None
+
+
+def _items(x: Any) -> list[tuple[str, Any]]:
+    if isinstance(x, dict):
+        return [(str(k), v) for k, v in x.items()]
+    if isinstance(x, list | tuple):
+        return [(str(i), v) for i, v in enumerate(x)]
+    if dataclasses.is_dataclass(x):
+        return [(f.name, getattr(x, f.name, None)) for f in dataclasses.fields(x)]
+    if is_module(x):
+        return [(k, v) for k, v in vars(x).items() if not k.startswith("_pytree")]
+    return []
+
+
+def named_leaves(tree: Any) -> list[tuple[str, Any]]:
+    """(path, leaf) of a pytree."""
+    return [(path_said(path), x) for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]]
+
+
+def path_said(path: Any) -> str:
+    parts = []
+    for key in path:
+        part = next((getattr(key, n) for n in ("name", "idx", "key") if hasattr(key, n)), str(key))
+        parts.append(str(part))
+    return ".".join(parts)
+
+
+def classes_in(tree: Any, found: set[type] | None = None, depth: int = 12) -> set[type]:
+    """The classes of modules in a tree that have a `__call__`."""
+    found = set() if found is None else found
+    if is_module(tree):
+        found.update(c for c in type(tree).__mro__ if "__call__" in c.__dict__ and is_module_class(c))
+    if depth:
+        for _, value in _items(tree):
+            if isinstance(value, list | tuple | dict) or is_module(value):
+                classes_in(value, found, depth - 1)
+    return found
+
+
+def is_module_class(cls: type) -> bool:
+    return any(issubclass(cls, base) for base in _bases())
+
+
+def containers(tree: Any, path: str = "", found: dict[str, str] | None = None) -> dict[str, str]:
+    """Path of each module and list in a tree -> its class, or "list"."""
+    found = {} if found is None else found
+    for name, value in _items(tree):
+        here = f"{path}.{name}".strip(".")
+        if is_module(value):
+            found[here] = type(value).__name__
+            containers(value, here, found)
+        elif isinstance(value, list | tuple) and any(is_module(v) for v in value):
+            found[here] = "list"
+            containers(value, here, found)
+        elif isinstance(value, dict):
+            containers(value, here, found)
+    return found
+
+
+# ---- modules that are given their arrays -----------------------------------------------------------------------------
+
+
+def _linen(watch: CallWatch, method: Any, args: Any, kwargs: Any, context: Any) -> Any:
+    if context.method_name != "__call__":
+        return method(*args, **kwargs)
+    path = ".".join(context.module.path)
+    return _noted(watch, type(context.module), path, method, args, kwargs)
+
+
+def _haiku(watch: CallWatch, method: Any, args: Any, kwargs: Any, context: Any) -> Any:
+    if context.method_name != "__call__":
+        return method(*args, **kwargs)
+    path = context.module.module_name.replace("/~/", ".").replace("/", ".")
+    return _noted(watch, type(context.module), path, method, args, kwargs)
+
+
+def _noted(watch: CallWatch, cls: type, path: str, method: Any, args: Any, kwargs: Any) -> Any:
+    parent = watch.around()
+    around = parent.path if parent is not None else ""
+    name = path[len(around) :].lstrip(".") if path.startswith(around) else path
+    doc = first_sentence(cls.__doc__, cls.__name__)
+    own = functools.partial(cls.__call__, None)  # whose signature tells the names; the method takes anything
+    called = Called(cls.__name__, path, name, doc, arguments=watch.saw(own, args, kwargs), is_module=True)
+    with watch.call(called):
+        return method(*args, **kwargs)

@@ -1,0 +1,145 @@
+"""A function or model of JAX as a program that `tg.source` writes down."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from tensorgraft.codegen.program import Evaluation, by_path, cosines
+from tensorgraft.codegen.trace import SourceTrace
+from tensorgraft.frontends.jax.codegen import models
+from tensorgraft.frontends.jax.codegen.programs import TakenApart, closed_arrays, host, is_array, trace_function
+from tensorgraft.frontends.jax.keys import is_key_dtype
+from tensorgraft.frontends.jax.objects import is_object
+
+
+class FunctionProgram:
+    """A function of JAX, or a model of Equinox, Flax or Haiku."""
+
+    framework = "jax"
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn = fn
+        owner = fn if hasattr(fn, "__qualname__") else type(fn)
+        self.name = getattr(owner, "__name__", type(fn).__name__)
+        said = f"{getattr(owner, '__module__', '')}.{getattr(owner, '__qualname__', self.name)}"
+        self.origin = f"{said.removeprefix('__main__.')} of {_library(fn)}"
+
+    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SourceTrace:
+        return trace_function(self.fn, args, kwargs)
+
+    def flatten(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[Any], Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]]:
+        values = [*args, *kwargs.values()]
+        held = TakenApart(self.fn, args, kwargs).held
+        apart = [jax.tree.flatten(x) for x in values]
+        places = [
+            (i, k) for i, (flat, _) in enumerate(apart) if i not in held for k, x in enumerate(flat) if is_array(x)
+        ]
+
+        def rebuild(new: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            changed = [list(flat) for flat, _ in apart]
+            for (i, k), x in zip(places, new, strict=True):
+                changed[i][k] = x
+            trees = [
+                x if i in held else jax.tree.unflatten(structure, flat)
+                for i, (x, flat, (_, structure)) in enumerate(zip(values, changed, apart, strict=True))
+            ]
+            return tuple(trees[: len(args)]), dict(zip(kwargs, trees[len(args) :], strict=True))
+
+        return [apart[i][0][k] for i, k in places], rebuild
+
+    def resized(self, x: Any, shape: tuple[int, ...]) -> Any:
+        for axis, n in enumerate(shape):
+            if x.shape[axis] != n:
+                x = jnp.take(x, np.arange(n) % x.shape[axis], axis=axis)
+        return x
+
+    def numpy(self, x: Any) -> np.ndarray:
+        return host(x)
+
+    def evaluate(self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool) -> Evaluation:
+        apart = TakenApart(self.fn, args, kwargs)
+        closed = jax.make_jaxpr(lambda *arrays: apart.call(arrays))(*apart.inputs.values)
+        around = {n: x for n, x in closed_arrays(self.fn)[0].items() if _is_inexact(x)} if apart.model is None else {}
+        trained = {n: apart.inputs.values[i] for n, i in apart.inputs.parameters.items()} | around
+
+        def run(parameters: dict[str, Any]) -> list[Any]:
+            operands = list(apart.inputs.values)
+            for n, i in apart.inputs.parameters.items():
+                operands[i] = parameters[n]
+            return _evaluated(closed, {id(x): parameters[n] for n, x in around.items()}, operands)
+
+        results = run(trained)
+        tree, written = apart.results(list(range(len(results))))  # type: ignore[arg-type]
+        numbers = by_path(tree)
+        outputs = {n: results[k] for n, k in numbers.items() if type(k) is int}
+        outputs = {n: x for n, x in outputs.items() if hasattr(x, "dtype")}
+        buffers = {n: apart.inputs.values[i] for n, i in apart.inputs.buffers.items()}
+        buffers |= {n: results[k] for n, k in written.items()}  # type: ignore[call-overload]
+        pulled: dict[str, Any] = {}
+        smooth = [numbers[n] for n, x in outputs.items() if _is_inexact(x)]
+        if gradients and smooth and trained:
+
+            def total(parameters: dict[str, Any]) -> Any:
+                after = run(parameters)
+                return sum((jnp.real(after[k]) * cosines(after[k].shape).astype(np.float32)).sum() for k in smooth)
+
+            pulled = jax.grad(total)(trained)
+        return Evaluation(
+            {n: host(x) for n, x in outputs.items()},
+            {n: host(x) for n, x in pulled.items()},
+            {n: host(x) for n, x in buffers.items()},
+        )
+
+
+def _is_inexact(x: Any) -> bool:
+    return not is_key_dtype(x.dtype) and bool(jnp.issubdtype(x.dtype, np.inexact))
+
+
+def _library(fn: Any) -> str:
+    name = next(
+        (n for n in ("equinox", "flax", "haiku") if n in sys.modules and type(fn).__module__ and _is_of(fn, n)),
+        "jax",
+    )
+    said = {"equinox": "Equinox", "flax": "Flax", "haiku": "Haiku", "jax": "JAX"}[name]
+    return f"{said} {sys.modules[name].__version__}"
+
+
+def _is_of(fn: Any, library: str) -> bool:
+    if library == "equinox":
+        return models.is_module(fn) and not is_object(fn)
+    if library == "flax":
+        linen = sys.modules.get("flax.linen")
+        return is_object(fn) or (linen is not None and isinstance(getattr(fn, "__self__", fn), linen.Module))
+    return getattr(fn, "__module__", "").startswith("haiku")
+
+
+def _evaluated(closed: core.ClosedJaxpr, instead: dict[int, Any], operands: Sequence[Any]) -> list[Any]:
+    """The results of a jaxpr, with other values for constants (by `id`), those of functions that it calls too."""
+    jaxpr = closed.jaxpr
+    env = dict(zip(jaxpr.constvars, [instead.get(id(c), c) for c in closed.consts], strict=True))
+    env.update(zip(jaxpr.invars, operands, strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, core.Literal) else env[atom]
+
+    for equation in jaxpr.eqns:
+        values = [read(a) for a in equation.invars]
+        if equation.primitive.name in ("jit", "pjit", "closed_call"):
+            results = _evaluated(equation.params.get("jaxpr") or equation.params["call_jaxpr"], instead, values)
+        else:
+            results = equation.primitive.bind(*values, **equation.primitive.get_bind_params(equation.params))
+            results = results if equation.primitive.multiple_results else [results]
+        env.update(zip(equation.outvars, results, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+__all__ = ["FunctionProgram"]

@@ -1,0 +1,274 @@
+"""Jaxprs as steps: each equation by the rule of its primitive, on a backend that records, or as a word.
+
+It is `evaluate` with what is to be read kept: equations that come from calls of modules and of the user's compiled
+functions stay in them (`scope`), and each step knows the line that it comes from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import source_info_util
+from jax.extend import core
+from jax.interpreters import partial_eval
+
+from tensorgraft.codegen.rewriting import say
+from tensorgraft.codegen.trace import SourceStep
+from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
+from tensorgraft.frontends.jax.codegen import said
+from tensorgraft.frontends.jax.codegen.watching import Called, CallWatch, is_users, scopes
+from tensorgraft.frontends.jax.decomposition import decomposed, without_references
+from tensorgraft.frontends.jax.evaluate import CALLS, UnsupportedPrimitiveError, folded, resolved
+from tensorgraft.frontends.jax.keys import is_key_dtype
+from tensorgraft.frontends.jax.rule import REASONS, RULES
+from tensorgraft.hub import registry
+from tensorgraft.hub.recorded.block import Call, Var
+from tensorgraft.hub.recorded.tracing import ProgramBackend
+
+Value = Any
+Scope = tuple[int, ...]  # numbers of the calls around a step, from outside
+
+
+@dataclass(eq=False)
+class ScopedStep(SourceStep):
+    scope: Scope = ()
+
+
+class JaxprRecorder(ProgramBackend):
+    """Records steps, and words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_place = ""
+        self.at_scope: Scope = ()
+        self.notes: list[str] = []
+        self.jaxpr_evaluator: Callable[[core.ClosedJaxpr], Callable[..., list[Any]]] | None = None
+
+    def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        outcome = super()._append(method, args, kwargs, result)
+        calls: list[Call] = self._local.calls
+        calls[-1] = ScopedStep(method, args, kwargs, outcome, place=self.at_place, scope=self.at_scope)
+        return outcome
+
+    def note(self, sentence: str) -> None:
+        """Something for the report, once, with the place."""
+        sentence = f"{self.at_place}: {sentence}" if self.at_place else sentence
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+    def word(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Record a word of `tensorgraft.codegen.words`."""
+        return say(self, name, *args, **kwargs)
+
+
+class Recording:
+    """A jaxpr on a recorder.
+
+    Arguments:
+        watch: what was seen while it was traced; calls of compiled functions are added.
+        held: arrays that the program has from around it (by `id`) -> the Vars that stand for them.
+    """
+
+    def __init__(self, watch: CallWatch, held: dict[int, Var]) -> None:
+        self.watch, self.held = watch, held
+        self.xp = JaxprRecorder()
+        self.xp.jaxpr_evaluator = lambda closed: lambda *operands: self.run(closed, operands, self.xp.at_scope)
+        self.seen: list[tuple[core.Var, Value]] = []  # what variables of jaxprs became, each time that they did
+        self.used: set[Var] = set()  # by what is left of it
+
+    def run(self, closed: core.ClosedJaxpr, operands: Sequence[Value], scope: Scope = ()) -> list[Value]:
+        """The results of a jaxpr, recorded."""
+        closed = without_references(closed)
+        jaxpr = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)[0]
+        env: dict[core.Var, Value] = {}
+
+        def bind(variables: Sequence[core.Var], values: Sequence[Value]) -> None:
+            for variable, value in zip(variables, values, strict=True):
+                env[variable] = value
+                self.seen.append((variable, value))
+
+        def read(atom: Any) -> Value:
+            if isinstance(atom, core.Literal):
+                return self.constant(np.asarray(atom.val, atom.aval.dtype))  # type: ignore[attr-defined]
+            return env[atom]
+
+        bind(jaxpr.constvars, [self.constant(x) for x in closed.consts])
+        bind(jaxpr.invars, operands)
+        for equation in jaxpr.eqns:
+            numbers, derived = scopes(equation.source_info.name_stack)
+            inside = scope if derived else (*scope, *numbers)
+            with self._at(equation, inside):
+                bind(equation.outvars, self._equation(equation, [read(a) for a in equation.invars], inside))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    @contextlib.contextmanager
+    def _at(self, equation: Any, scope: Scope) -> Iterator[None]:
+        before = self.xp.at_place, self.xp.at_scope
+        self.xp.at_place, self.xp.at_scope = place_of(equation) or before[0], scope
+        try:
+            yield
+        except NotImplementedError as error:
+            if self.xp.at_place and not getattr(error, "__notes__", None):
+                error.add_note(f"{self.xp.at_place}: here the program asks for it")
+            raise
+        finally:
+            self.xp.at_place, self.xp.at_scope = before
+
+    def constant(self, x: Any) -> Value:
+        if id(x) in self.held:
+            return self.held[id(x)]
+        if is_key_dtype(getattr(x, "dtype", None) or np.asarray(x).dtype):
+            return said.KeyData(self.xp, self.xp.asarray(np.array(jax.random.key_data(x))))
+        return self.xp.asarray(np.array(x))
+
+    def _equation(self, equation: Any, operands: list[Value], scope: Scope) -> list[Value]:
+        name = equation.primitive.name
+        word = said.PRIMITIVES.get(name)
+        result = None if word is None else word(self.xp, equation, *operands)
+        if result is None and name in ("jit", "pjit"):
+            word = said.FUNCTIONS.get(equation.params["name"])
+            if word is not None and not _is_of_user(equation):
+                result = word(self.xp, equation, *operands)
+        if result is not None:
+            return (
+                list(result) if equation.primitive.multiple_results and isinstance(result, list | tuple) else [result]
+            )
+        inner = self._called(equation)
+        if inner is not None:
+            if name in ("custom_jvp_call", "custom_vjp_call") and _is_of_user(equation):
+                self._compare_derivatives(equation, inner)
+            return self.run(inner, operands, self._into(equation, scope))
+        known = tuple(x.value if type(x) is Var else None for x in operands)
+        if _folds(equation) and (values := folded_numbers(equation, known)) is not None:
+            return [self.xp.asarray(np.array(v)) for v in values]
+        results = resolved(equation, known)(self.xp, *operands)
+        return list(results) if equation.primitive.multiple_results else [results]
+
+    def _called(self, equation: Any) -> core.ClosedJaxpr | None:
+        name = equation.primitive.name
+        if name in CALLS:
+            inner = equation.params[CALLS[name]]
+            return inner if isinstance(inner, core.ClosedJaxpr) else core.ClosedJaxpr(inner, ())
+        if name in RULES:
+            return None
+        inner = None if name in REASONS else decomposed(equation)
+        if inner is None:
+            because = f": {REASONS[name]}" if name in REASONS else ""
+            raise UnsupportedPrimitiveError(f"the JAX primitive {name} has no rule here{because}")
+        return inner
+
+    def _compare_derivatives(self, equation: Any, inner: core.ClosedJaxpr) -> None:
+        """Note a derivative of the user's own that is not that of what the function computes: the target differentiates
+        what is written."""
+        found = derivatives_differ(equation, inner)
+        if found is not False:
+            name = (_function_of(equation) or ("a function", ""))[0]
+            why = (
+                "differs from that of what it computes"
+                if found
+                else "could not be compared with that of what it computes"
+            )
+            self.xp.note(f"the derivative that {name} has of its own {why}; the file's is that of what is written")
+
+    def _into(self, equation: Any, scope: Scope) -> Scope:
+        """The scope of a function that an equation calls: its own where it is the user's and has a name."""
+        found = _function_of(equation)
+        if found is None:
+            return scope
+        name, place = found
+        inner = equation.params["jaxpr" if "jaxpr" in equation.params else "call_jaxpr"]
+        info = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
+        names = getattr(info, "arg_names", None) or ()  # constants come before them
+        arguments = [
+            (n, atom)
+            for n, atom in zip(reversed(names), reversed(equation.invars), strict=False)
+            if n and n.isidentifier() and not isinstance(atom, core.Literal)
+        ][::-1]
+        self.watch.called.append(Called(name, place=place, arguments=arguments))
+        return (*scope, len(self.watch.called) - 1)
+
+
+def _function_of(equation: Any) -> tuple[str, str] | None:
+    """(name, place) of the user's function that an equation calls."""
+    if equation.primitive.name not in ("jit", "pjit", "custom_jvp_call", "custom_vjp_call"):
+        return None
+    inner = equation.params["jaxpr" if "jaxpr" in equation.params else "call_jaxpr"]
+    info = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
+    name, _, place = (getattr(info, "func_src_info", None) or "").partition(" at ")
+    file, _, line = place.rpartition(":")
+    if not file or not name.isidentifier() or not is_users(file) or "/site-packages/" in file:
+        return None
+    return name, f"{file.rpartition('/')[2]}:{line}"
+
+
+def _is_of_user(equation: Any) -> bool:
+    return _function_of(equation) is not None
+
+
+def derivatives_differ(equation: Any, inner: core.ClosedJaxpr) -> bool | None:
+    """Whether a custom derivative is not that of the function itself, at a point; None where that is not known."""
+    smooth = [i for i, a in enumerate(equation.invars) if jax.numpy.issubdtype(a.aval.dtype, np.floating)]
+    rng = np.random.default_rng(0)
+    point = [
+        jax.numpy.asarray(rng.uniform(0.3, 0.7, a.aval.shape), a.aval.dtype)
+        if i in smooth
+        else jax.numpy.zeros(a.aval.shape, a.aval.dtype)
+        for i, a in enumerate(equation.invars)
+    ]
+
+    def pulled(fn: Callable[..., Any]) -> list[np.ndarray]:
+        def of_smooth(*some: Any) -> list[Any]:
+            operands = list(point)
+            for i, x in zip(smooth, some, strict=True):
+                operands[i] = x
+            return [r for r in fn(*operands) if jax.numpy.issubdtype(r.dtype, np.floating)]
+
+        results, pullback = jax.vjp(of_smooth, *[point[i] for i in smooth])
+        return [np.asarray(x, np.float64) for x in pullback([jax.numpy.ones_like(r) for r in results])]
+
+    if any(is_key_dtype(a.aval.dtype) for a in equation.invars):
+        return None
+    try:
+        own = pulled(lambda *xs: equation.primitive.bind(*xs, **equation.primitive.get_bind_params(equation.params)))
+        plain = pulled(core.jaxpr_as_fun(inner))
+    except Exception:  # whatever a rule of the user's raises out of its program
+        return None
+    return not all(np.allclose(a, b, 1e-3, 1e-4, equal_nan=True) for a, b in zip(own, plain, strict=True))
+
+
+def _folds(equation: Any) -> bool:
+    """What is computed of constants is a constant, unless it is made to a size."""
+    return bool(equation.invars) and (
+        equation.primitive.name not in ("broadcast_in_dim", "iota") or not equation.outvars[0].aval.shape
+    )
+
+
+def folded_numbers(equation: Any, known: Sequence[Any]) -> list[np.ndarray] | None:
+    if any(v is None for v in known):
+        return None
+    plain = all(not atom.aval.shape for atom in (*equation.invars, *equation.outvars)) and not equation.effects
+    if not plain or equation.primitive.name not in RULES or any(is_key_dtype(a.aval.dtype) for a in equation.outvars):
+        return folded(equation, known)
+    host = registry.get("numpy")
+    with host.scope():
+        results = resolved(equation, known)(host, *[host.asarray(np.array(v)) for v in known])
+        results = results if equation.primitive.multiple_results else [results]
+        return [np.asarray(host.to_numpy(x)) for x in results]
+
+
+def place_of(equation: Any) -> str:
+    """The line of the user's program that an equation comes from."""
+    traceback = equation.source_info.traceback
+    if traceback is None:
+        return ""
+    for frame in traceback.frames:
+        file = frame.file_name
+        if "/site-packages/" not in file and is_users(file):
+            return f"{file.rpartition('/')[2]}:{frame.line_num}"
+    frame = source_info_util.user_frame(traceback)
+    return f"{frame.file_name.rpartition('/')[2]}:{frame.start_line}" if frame is not None else ""

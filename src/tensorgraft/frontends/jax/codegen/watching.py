@@ -1,0 +1,163 @@
+"""What is seen of a program while JAX traces it: which modules are called, and what its variables are called.
+
+JAX's equations know little of the program that made them. So a module's call is a scope of names (`jax.named_scope`)
+with a number, which JAX keeps through `vmap` and derivatives, and the variables of the user's functions are looked at,
+line by line, for tracers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.extend import core
+
+_TAG = "tensorgraft:"
+_OURS = f"{Path(__file__).parents[3]}/"
+_STANDARD = (sysconfig.get_path("stdlib"), "<frozen")
+# Packages whose functions have nothing to say of a user's program; layers of libraries do.
+_MACHINERY = ("jax", "jaxlib", "numpy", "jaxtyping", "beartype", "tensorgraft", "optree", "wadler_lindig", "ml_dtypes")
+_LAYERS = ("/equinox/nn/", "/flax/linen/", "/flax/nnx/nn/", "/haiku/_src/")
+_HALF = ("equinox", "flax", "haiku")
+
+
+@dataclass
+class Called:
+    """A call of a module, or of a function that is compiled by itself."""
+
+    kind: str
+    path: str = ""
+    name: str = ""
+    doc: str = ""
+    place: str = ""
+    arguments: list[tuple[str, Any]] = field(
+        default_factory=list
+    )  # names and pytrees, whose arrays are jaxpr variables
+    is_module: bool = False
+    model: Any = None  # the object itself, while it is called
+
+
+@dataclass
+class CallWatch:
+    """What was seen."""
+
+    called: list[Called] = field(default_factory=list)
+    names: dict[core.Var, dict[int, str]] = field(
+        default_factory=dict
+    )  # -> in which call (its number, -1: none) -> name
+    _around: list[int] = field(default_factory=list)
+
+    # ---- calls -----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def call(self, called: Called) -> Iterator[None]:
+        number = len(self.called)
+        self.called.append(called)
+        self._around.append(number)
+        try:
+            with jax.named_scope(f"{_TAG}{number}"):
+                yield
+        finally:
+            self._around.pop()
+            called.model = None
+
+    def around(self) -> Called | None:
+        """The call that is going on."""
+        return self.called[self._around[-1]] if self._around else None
+
+    def saw(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+        """The arguments of a call by name, tracers as the variables that they are."""
+        try:
+            signature = inspect.signature(fn).bind(*args, **kwargs).arguments
+        except (TypeError, ValueError):
+            return []
+        flat: list[tuple[str, Any]] = []
+        for name, value in signature.items():
+            if name == "kwargs" and isinstance(value, dict):
+                flat.extend(value.items())
+            else:
+                flat.append((name, value))
+        return [(name, jax.tree.map(lambda x: variable_of(x) or x, value)) for name, value in flat]
+
+    # ---- names -----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def of_variables(self) -> Iterator[None]:
+        """Looks at the variables of the user's functions."""
+        before = sys.gettrace()
+        sys.settrace(self._entered)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+    def _entered(self, frame: Any, event: str, arg: Any) -> Any:
+        if not is_users(frame.f_code.co_filename):
+            return None
+        seen = {name: id(x) for name, x in frame.f_locals.items()}
+
+        def line(frame: Any, event: str, arg: Any) -> Any:
+            for name, x in frame.f_locals.items():
+                if seen.get(name) != id(x):
+                    seen[name] = id(x)
+                    variable = variable_of(x) if isinstance(x, jax.core.Tracer) else None
+                    if variable is not None and not name.startswith((".", "__")):
+                        here = self._around[-1] if self._around else -1
+                        self.names.setdefault(variable, {}).setdefault(here, name)
+            return line
+
+        return line
+
+
+@functools.cache
+def is_users(path: str) -> bool:
+    """Whether a file is a program's, or has layers of a library, rather than machinery."""
+    if path.startswith(_STANDARD[1]) or path == "<string>":
+        return False
+    _, of_packages, rest = path.rpartition("/site-packages/")
+    if of_packages:
+        package = rest.partition("/")[0]
+        if package in _MACHINERY:
+            return False
+        return package not in _HALF or any(layers in path for layers in _LAYERS)
+    return not path.startswith((_STANDARD[0], _OURS))
+
+
+def variable_of(x: Any) -> core.Var | None:
+    """The variable of the jaxpr that is being made, which a tracer (of a batch, of a derivative) stands for."""
+    for _ in range(20):
+        if not isinstance(x, jax.core.Tracer):
+            return None
+        value = getattr(x, "val", None)
+        if isinstance(value, core.Var):
+            return value
+        x = value if value is not None else getattr(x, "primal", None)
+    return None
+
+
+def scopes(stack: Any) -> tuple[tuple[int, ...], bool]:
+    """(the numbers of the calls around an equation, whether it is of their derivative)."""
+    numbers, derived = [], False
+    for part in stack.stack:
+        name = part.name
+        if type(part).__name__ == "Transform":
+            derived = derived or name not in ("vmap",)
+        elif name.startswith(_TAG):
+            numbers.append(int(name[len(_TAG) :]))
+    return tuple(numbers), derived
+
+
+def first_sentence(doc: str | None, name: str = "") -> str:
+    """Of a docstring; of one that a dataclass made, nothing."""
+    if not doc or doc.startswith(f"{name}("):
+        return ""
+    said = " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
+    return said.partition(". ")[0].rstrip(".") + "." if said else ""

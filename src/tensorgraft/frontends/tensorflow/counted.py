@@ -1,0 +1,106 @@
+"""Rows that a traced program counts: which operations take them, and how rows of several counts meet.
+
+Compiled programs have arrays of known shapes. What is as long as something is true has as many rows as it may have at
+most, and a count; each operation that takes such an array says here what it does with the rows behind the count: leaves
+them there, or leaves them out. Any other operation is an error that names it.
+
+Counts that do not fit together are an error of TensorFlow's, and not looked at in compiled programs (nor by XLA).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.tensorflow.graph import GraphNode
+from tensorgraft.frontends.tensorflow.values import CountedRows, CountedSizes, lifted
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+# (backend, the plain rule, operands, the node) -> what the rule gives
+CountedRule = Callable[[Backend, Callable[..., Any], list[Any], GraphNode], Any]
+COUNTED: dict[str, CountedRule] = {}
+
+
+def run_counted(xp: Backend, plain: Callable[..., Any], operands: Sequence[Any], node: GraphNode) -> Any:
+    """A node, some of whose operands are counted. Raises TracedValueError where there is no way."""
+    known = COUNTED.get(node.op)
+    result = None if known is None else known(xp, plain, list(operands), node)
+    if result is None and not any(isinstance(x, CountedRows) for x in operands):
+        return plain(*(lifted(xp, x) if isinstance(x, CountedSizes) else x for x in operands))
+    if result is None:
+        raise TracedValueError(
+            f"TensorFlow's {node} takes an array whose shape depends on values that are being traced: call the program"
+            " without compiling it, or do with a mask of known shape what it does with some rows"
+        )
+    return result
+
+
+def padded(xp: Backend, x: Array, rows: int) -> Array:
+    n = xp.shape(x)[0]
+    return x if n == rows else xp.pad(x, 0, [(0, rows - n, 0), *[(0, 0, 0)] * (xp.ndim(x) - 1)])
+
+
+def count_of(xp: Backend, x: Any) -> Array:
+    return x.count if isinstance(x, CountedRows) else xp.full((), xp.shape(x)[0], dtypes.int64)
+
+
+def aligned(xp: Backend, operands: Sequence[Any]) -> tuple[list[Array], Array]:
+    """(arrays of equally many rows, how many count), for operands with rows; one row is every row."""
+    counts = list({id(c): c for c in (count_of(xp, x) for x in operands)}.values())
+    arrays = [x.array if isinstance(x, CountedRows) else x for x in operands]
+    most = max(xp.shape(x)[0] for x in arrays)
+    if len(counts) == 1 and all(xp.shape(x)[0] == most for x in arrays):
+        return arrays, counts[0]
+    total = counts[0]
+    for c in counts[1:]:
+        total = xp.where(xp.equal(total, 1), c, total)
+    places = xp.iota(most, dtypes.int64)
+    return [
+        xp.take(padded(xp, a, most), xp.where(xp.equal(count_of(xp, x), 1), xp.zeros_like(places), places), 0)
+        for a, x in zip(arrays, operands, strict=True)
+    ], total
+
+
+def is_counted(xp: Backend, x: CountedRows) -> Array:
+    """Of each row whether it counts."""
+    return xp.less(xp.iota(xp.shape(x.array)[0], dtypes.int64), x.count)
+
+
+def compacted(xp: Backend, chosen: Array) -> CountedRows:
+    """The places of what is true of a vector, in order."""
+    n = xp.size(chosen)
+    ranks = xp.cumsum(xp.astype(chosen, dtypes.int64), 0)
+    behind = xp.full((n,), n, dtypes.int64)
+    rows = xp.where(chosen, xp.subtract(ranks, xp.ones_like(ranks)), behind)
+    places = xp.scatter(xp.zeros((n + 1,), dtypes.int64), (rows,), xp.iota(n, dtypes.int64), mode="set")
+    return CountedRows(xp.take_slice(places, 0, 0, n), xp.squeeze(xp.take_slice(ranks, 0, n - 1, n), 0))
+
+
+def of_both(sides: Sequence[Sequence[Any]]) -> dict[int, int]:
+    """Of the results of two branches, as shapes, those that are counted in one of them, and how many rows they have at
+    most."""
+    places = [k for k, pair in enumerate(zip(*sides, strict=True)) if any(isinstance(x, CountedRows) for x in pair)]
+    arrays = [[x.array if isinstance(x, CountedRows) else x for x in side] for side in sides]
+    return {k: max(side[k].shape[0] for side in arrays) for k in places}
+
+
+def with_counts(xp: Backend, outputs: Sequence[Any], most: dict[int, int]) -> list[Any]:
+    """Results of a branch as arrays, the counts of those that have one behind them."""
+    flat = list(outputs)
+    for k, rows in most.items():
+        x = outputs[k] if isinstance(outputs[k], CountedRows) else lifted(xp, outputs[k])
+        flat[k] = padded(xp, x.array if isinstance(x, CountedRows) else x, rows)
+        flat.append(count_of(xp, x))
+    return flat
+
+
+def of_counts(values: Sequence[Any], most: dict[int, int]) -> list[Any]:
+    """The results again."""
+    n = len(values) - len(most)
+    results = list(values[:n])
+    for k, count in zip(most, values[n:], strict=True):
+        results[k] = CountedRows(results[k], count)
+    return results

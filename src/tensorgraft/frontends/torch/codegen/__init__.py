@@ -1,0 +1,1 @@
+"""PyTorch modules as traces of which source is written (`tensorgraft.codegen`)."""

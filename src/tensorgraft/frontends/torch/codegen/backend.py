@@ -1,0 +1,384 @@
+"""`SourceBackend`: the recording backend whose calls are steps of a `SourceTrace`, words among them, in frames."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from tensorgraft.codegen.trace import Frame, SourceStep
+from tensorgraft.codegen.words import WORDS
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.codegen.values import values_of
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.abstract import ShapeDtype
+from tensorgraft.hub.operations.elementwise import COMPARISONS, ELEMENTWISE
+from tensorgraft.hub.recorded.block import Block, Call, Var, leaves, variables
+from tensorgraft.hub.recorded.tracing import ProgramBackend
+from tensorgraft.storage import Geometry
+
+_NUMBERS = frozenset({*ELEMENTWISE, *COMPARISONS, "where", "floor_divide", "remainder", "maximum", "minimum"})
+_PRODUCTS = frozenset({"matmul", "dot_general"})
+_GRADIENTLESS = frozenset({"stop_gradient"})
+
+
+class Scope:
+    """What is known while a frame (or the body of a loop) is recorded, and is gone with it."""
+
+    def __init__(self, frame: Frame | None, calls: list[Any], around: Scope | None) -> None:
+        self.frame, self.calls, self.around = frame, calls, around
+        self.seen: dict[Any, Var] = {}  # what a geometry sees of an array, what is a constant, what stops gradients
+        self.own: set[Var] = set()  # what was made in it
+        self.key: Var | None = None  # where its random numbers come from now
+
+
+class SourceRecording:
+    """One trace that is under way."""
+
+    def __init__(self, root: Frame) -> None:
+        self.scope = Scope(root, root.calls, None)
+        self.makers: dict[Var, SourceStep] = {}
+        self.values: dict[Var, np.ndarray | None] = {}  # known ones, of what was asked for
+        self.scalars: dict[Var, Any] = {}
+        self.smooth: set[Var] = set()  # arrays that have a derivative in what is trained or given
+        self.halted: set[Var] = set()  # that would have one, and were computed where gradients are off
+        self.key: Var | None = None  # that of the whole trace, if one was asked for
+        self.place: str = ""
+        self.given: dict[Var, np.ndarray] = {}  # the values of arguments and weights, for checks alone
+        self.notes: dict[str, None] = {}
+
+    def scopes(self) -> Iterator[Scope]:
+        scope: Scope | None = self.scope
+        while scope is not None:
+            yield scope
+            scope = scope.around
+
+    def recall(self, about: Any) -> Var | None:
+        for scope in self.scopes():
+            known = scope.seen.get(about)
+            if known is not None:
+                return known
+        return None
+
+
+class SourceBackend(ProgramBackend):
+    """Each thread records a trace of its own."""
+
+    name = "source"
+    recalls = True
+
+    # ---- recordings ------------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> SourceRecording | None:
+        return getattr(self._local, "recording", None)
+
+    @property
+    def here(self) -> SourceRecording:
+        recording = self.now
+        if recording is None:
+            raise RuntimeError("nothing is being recorded (tensorgraft.codegen)")
+        return recording
+
+    @contextlib.contextmanager
+    def tracing(self, root: Frame) -> Iterator[SourceRecording]:
+        if self.now is not None:
+            raise RuntimeError("a program is being recorded for its source already")
+        recording = self._local.recording = SourceRecording(root)
+        self._local.calls, self._local.small = root.calls, {}
+        try:
+            yield recording
+        finally:
+            self._local.recording = self._local.calls = None
+
+    @contextlib.contextmanager
+    def frame(self, frame: Frame) -> Iterator[Frame]:
+        """Record into a frame, which is a call of the frame around it."""
+        scope = self.begin(frame)
+        try:
+            yield frame
+        finally:
+            self.end(scope)
+
+    def begin(self, frame: Frame) -> Scope:
+        recording = self.here
+        recording.scope.calls.append(frame)
+        recording.scope = Scope(frame, frame.calls, recording.scope)
+        return recording.scope
+
+    def end(self, scope: Scope) -> None:
+        around = self._around(scope)
+        assert scope.frame is not None
+        around.own.update(v for v in variables(scope.frame.result) if v in scope.own)
+
+    def dissolve(self, scope: Scope) -> None:
+        """What was recorded in a frame belongs to the one around it."""
+        around = self._around(scope)
+        at = next(i for i in reversed(range(len(around.calls))) if around.calls[i] is scope.frame)
+        around.calls[at : at + 1] = scope.calls
+        around.seen.update(scope.seen)
+        around.own |= scope.own
+        if scope.key is not None:
+            around.key = scope.key
+
+    def _around(self, scope: Scope) -> Scope:
+        recording = self.here
+        assert recording.scope is scope
+        assert scope.around is not None
+        recording.scope = scope.around
+        return scope.around
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[list[Call]]:
+        """A body of a loop or a branch."""
+        recording = self.here
+        around = recording.scope
+        recording.scope = Scope(None, [], around)
+        try:
+            yield recording.scope.calls
+        finally:
+            recording.scope = around
+
+    @property
+    def in_body(self) -> bool:
+        return any(scope.frame is None for scope in self.here.scopes())
+
+    # ---- steps -----------------------------------------------------------------------------------------------------
+
+    def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        recording = self.here
+        outcome = _mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, result)
+        smooth = halted = False
+        for v in variables([args, kwargs]):
+            smooth = smooth or v in recording.smooth
+            halted = halted or v in recording.halted
+        if method in _GRADIENTLESS:
+            smooth = halted = False
+        if (smooth or halted) and method not in _GRADIENTLESS:
+            if torch.is_grad_enabled():
+                if halted:
+                    args, kwargs = _mapped(self._stopped, (args, kwargs))
+            else:
+                smooth, halted = False, True
+        step = SourceStep(method, args, kwargs, outcome, (), recording.place)
+        recording.scope.calls.append(step)
+        for v in variables(outcome):
+            recording.makers[v] = step
+            recording.scope.own.add(v)
+            if (smooth or halted) and dtypes.is_inexact(v.dtype):
+                (recording.smooth if smooth else recording.halted).add(v)
+        return outcome
+
+    def _stopped(self, x: Any) -> Any:
+        return self.stopped(x) if type(x) is Var and x in self.here.halted else x
+
+    def stopped(self, x: Var) -> Var:
+        """`x`, which is a constant to derivatives."""
+        recording = self.here
+        if x not in recording.smooth and x not in recording.halted:
+            return x
+        about = "stop_gradient", x
+        known = recording.recall(about)
+        if known is None:
+            known = recording.scope.seen[about] = self.word("stop_gradient", x)
+        return known
+
+    def result(self, x: Var) -> Var:
+        """`x` as a result of a region where gradients are on."""
+        return self.stopped(x) if x in self.here.halted and torch.is_grad_enabled() else x
+
+    def word(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Record a word of `codegen.words`."""
+        args, kwargs = _mapped(lambda x: self._argument(name, x), (args, kwargs))
+        plain_args, plain_kwargs = _mapped(_spec, (args, kwargs))
+        return self._append(name, args, kwargs, WORDS[name](self._rules, *plain_args, **plain_kwargs))
+
+    def _argument(self, name: str, x: Any) -> Any:
+        return x if isinstance(x, slice) or x is Ellipsis else super()._argument(name, x)
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        simplify = _SIMPLER.get(name)
+        if simplify is not None:
+            simple = simplify(self, *args, **kwargs)
+            if simple is not None:
+                return simple
+        if name in _NUMBERS:
+            args = self._with_numbers(name, args)
+        elif name == "pad" and args[1] in self.here.scalars:
+            args = (args[0], self.here.scalars[args[1]], *args[2:])
+        elif name in _PRODUCTS:
+            args, kwargs = _without_dtype(args, kwargs)
+        return super().call(name, args, kwargs)
+
+    def _with_numbers(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Numbers stay numbers beside arrays."""
+        scalars = self.here.scalars
+        operands = args[1:] if name == "where" else args
+        arrays = [x for x in operands if type(x) is Var]
+        if len(operands) < 2 or all(x in scalars for x in arrays) or not any(x in scalars for x in arrays):
+            return args
+        return (
+            *args[: len(args) - len(operands)],
+            *(scalars[x] if type(x) is Var and x in scalars else x for x in operands),
+        )
+
+    # ---- what is known ---------------------------------------------------------------------------------------------
+
+    def recall(self, array: Var, geometry: Geometry, read: Callable[..., Var]) -> Var:
+        about = array, geometry
+        recording = self.here
+        known = recording.recall(about)
+        if known is None:
+            known = read(self, array, geometry)
+            if known is not array:
+                recording.scope.seen[about] = known
+        return known
+
+    def remember(self, array: Var, geometry: Geometry, seen: Var) -> None:
+        self.here.scope.seen[array, geometry] = seen
+
+    def to_numpy(self, x: Var, /) -> np.ndarray:
+        known = None if x.value is not None or self.now is None else values_of(self.here, x)
+        return x.known() if known is None else known
+
+    # ---- random numbers --------------------------------------------------------------------------------------------
+
+    def draw(self) -> Var:
+        """A key for one draw: each frame that draws has a key of its own, which it splits."""
+        if self.in_body:
+            raise TracedValueError("random numbers in the body of a loop or a branch have no words in source")
+        scope = self.here.scope
+        scope.key, key = self._split(scope, len(scope.calls))
+        return key
+
+    def _split(self, scope: Scope, at: int) -> tuple[Var, Var]:
+        recording = self.here
+        if scope.key is None:
+            if scope.around is None:
+                scope.key = recording.key = Var((2,), dtypes.uint32)
+            else:
+                before = next(
+                    i for i in reversed(range(len(scope.around.calls))) if scope.around.calls[i] is scope.frame
+                )
+                scope.around.key, scope.key = self._split(scope.around, before)
+                assert scope.frame is not None
+                scope.frame.arguments.append(("key", scope.key))
+        rest, key = Var((2,), dtypes.uint32), Var((2,), dtypes.uint32)
+        step = SourceStep("split_key", (scope.key,), {}, (rest, key), ("key", "subkey"), recording.place)
+        scope.calls.insert(at, step)
+        recording.makers[rest] = recording.makers[key] = step
+        scope.own |= {rest, key}
+        return rest, key
+
+
+@functools.cache
+def source_backend() -> SourceBackend:
+    return SourceBackend()
+
+
+# ---- what is said more simply ----------------------------------------------------------------------------------------
+
+
+def _permute(xp: SourceBackend, x: Var, axes: tuple[int, ...]) -> Var | None:
+    """There and back is nothing: PyTorch lays results out in memory as their operands are."""
+    nothing = tuple(range(x.ndim))
+    if tuple(axes) == nothing:
+        return x
+    step = xp.here.makers.get(x)
+    if step is not None and step.method == "permute_dims" and x in xp.here.scope.own:
+        inner, before = step.args
+        if tuple(before[a] for a in axes) == nothing:
+            return inner
+    return None
+
+
+def _reshape(xp: SourceBackend, x: Var, shape: tuple[int, ...]) -> Var | None:
+    step = xp.here.makers.get(x)
+    if step is None or step.method != "reshape" or x not in xp.here.scope.own:
+        return None
+    return xp.reshape(step.args[0], shape)
+
+
+def _unchanged(neutral: Any) -> Callable[..., Var | None]:
+    """What an operation with a number leaves as it is."""
+
+    def simple(xp: SourceBackend, x: Any, y: Any) -> Var | None:
+        for a, b in ((x, y), (y, x)):
+            number = xp.here.scalars.get(b) if type(b) is Var else b
+            if type(a) is Var and type(number) is type(neutral) and number == neutral and a not in xp.here.scalars:
+                return a
+        return None
+
+    return simple
+
+
+def _full(xp: SourceBackend, shape: tuple[int, ...], value: Any, dtype: np.dtype) -> Var | None:
+    recording = xp.here
+    if type(value) is Var:
+        if value not in recording.scalars or value.dtype != dtype:
+            return None
+        value = recording.scalars[value]
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.item()
+    about = "full", tuple(shape), type(value), repr(value), dtype
+    known = recording.recall(about)
+    if known is None:
+        known = ProgramBackend.call(xp, "full", (tuple(shape), value, dtype), {})
+        recording.scope.seen[about] = known
+        if not shape:
+            recording.scalars[known] = value
+    return known
+
+
+def _slice(xp: SourceBackend, x: Var, start: Any, stop: Any, step: Any) -> Var | None:
+    if tuple(stop) == x.shape and not any(start) and all(s == 1 for s in step):
+        return x
+    index = []
+    for a, b, c, n in zip(start, stop, step, x.shape, strict=True):
+        index.append(slice(None if a == 0 else a, None if b == n else b, None if c == 1 else c))
+    while index and index[-1] == slice(None):
+        index.pop()
+    return xp.word("getitem", x, tuple(index))
+
+
+def _copy(xp: SourceBackend, x: Var) -> Var:
+    return x
+
+
+def _concat(xp: SourceBackend, arrays: Any, axis: int) -> Var | None:
+    arrays = [x for x in arrays if x.shape[axis]] or arrays[:1]
+    return arrays[0] if len(arrays) == 1 else None
+
+
+_SIMPLER: dict[str, Callable[..., Any]] = {
+    "permute_dims": _permute, "reshape": _reshape, "full": _full, "slice": _slice, "copy": _copy,
+    "concat": _concat, "multiply": _unchanged(1.0), "bitwise_and": _unchanged(True), "add": _unchanged(0),
+}  # fmt: skip
+
+
+def _without_dtype(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A product's dtype is said where it is not that of its operands."""
+    same = {x.dtype for x in args if type(x) is Var}
+    plain = tuple(a for a in args if not (isinstance(a, np.dtype) and same == {a}))
+    return plain, {k: v for k, v in kwargs.items() if not (k == "dtype" and (v is None or same == {v}))}
+
+
+def _spec(x: Any) -> Any:
+    return ShapeDtype(x.shape, x.dtype) if type(x) is Var else x
+
+
+def _mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
+    if isinstance(tree, tuple | range) and not isinstance(tree, ShapeDtype):
+        return tuple([_mapped(fn, x) for x in tree])
+    if type(tree) is list:
+        return [_mapped(fn, x) for x in tree]
+    if type(tree) is dict:
+        return {name: _mapped(fn, x) for name, x in tree.items()}
+    return fn(tree)
+
+
+__all__ = ["Block", "SourceBackend", "SourceRecording", "leaves", "source_backend"]

@@ -1,0 +1,40 @@
+"""Keys of random numbers: who draws once needs no split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorgraft.codegen.trace import Frame, SourceStep, SourceTrace, steps
+from tensorgraft.hub.recorded.block import Var, variables
+
+
+def join_keys(trace: SourceTrace) -> None:
+    """Use a key itself where nothing else comes of it than the one that is split off. (That of the last of several
+    draws is split, too: calls that are alike stay alike.)"""
+    used = {v for step in steps(trace.root) for v in variables([step.args, step.kwargs])}
+    rests = {step.outcome[0] for step in steps(trace.root) if step.method == "split_key"}
+    same: dict[Var, Var] = {}
+    for step in steps(trace.root):
+        if step.method == "split_key" and step.outcome[0] not in used and step.args[0] not in rests:
+            same[step.outcome[1]] = step.args[0]
+    if same:
+        _replace(trace.root, same)
+
+
+def _replace(frame: Frame, same: dict[Var, Var]) -> None:
+    def now(x: Any) -> Any:
+        while type(x) is Var and x in same:
+            x = same[x]
+        return type(x)(map(now, x)) if type(x) in (tuple, list) else x
+
+    calls: list[SourceStep | Frame] = []
+    for call in frame.calls:
+        if isinstance(call, Frame):
+            call.arguments = [(name, now(value)) for name, value in call.arguments]
+            _replace(call, same)
+        elif call.method == "split_key" and call.outcome[1] in same:
+            continue
+        else:
+            call.args, call.kwargs = now(call.args), {name: now(x) for name, x in call.kwargs.items()}
+        calls.append(call)
+    frame.calls = calls

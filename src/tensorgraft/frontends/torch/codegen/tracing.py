@@ -1,0 +1,240 @@
+"""`trace_module`: a module at one size of its arguments, as a `SourceTrace`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.func import functional_call
+from torch.utils._pytree import tree_map
+
+from tensorgraft.codegen.trace import Frame, SourceTrace, prune, steps
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.codegen import composites, functions
+from tensorgraft.frontends.torch.codegen.backend import SourceBackend, SourceRecording, source_backend
+from tensorgraft.frontends.torch.codegen.calls import Calls
+from tensorgraft.frontends.torch.codegen.checks import checked
+from tensorgraft.frontends.torch.codegen.kernels import KERNELS
+from tensorgraft.frontends.torch.codegen.keys import join_keys
+from tensorgraft.frontends.torch.codegen.leaving import note_left
+from tensorgraft.frontends.torch.codegen.modules import DROPPED, Frames, arguments, doc_of, kept, pairs, tree
+from tensorgraft.frontends.torch.codegen.values import values_of
+from tensorgraft.frontends.torch.codegen.watching import WordWatch
+from tensorgraft.frontends.torch.compiled.capture import active
+from tensorgraft.frontends.torch.compiled.host import HostWatch
+from tensorgraft.frontends.torch.core.devices import TYPE, recording_slot
+from tensorgraft.frontends.torch.core.spec import OWN
+from tensorgraft.frontends.torch.core.state import RandomState
+from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
+from tensorgraft.frontends.torch.core.values import array_now, looked_up
+from tensorgraft.frontends.torch.graph.pure import PureCapture
+from tensorgraft.frontends.torch.setup import install
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.recorded.block import Var, variables
+
+Tensor = torch.Tensor
+
+
+class KnownValues:
+    """What may be asked for: what depends on constants and sizes alone, and what is only checked."""
+
+    def of(self, xp: SourceBackend, array: Var) -> np.ndarray | None:
+        recording = xp.here
+        values = values_of(recording, array)
+        if values is None and (check := checked()) is not None:
+            values = values_of(recording, array, recording.given)
+            recording.notes[f"left out: {check}"] = None
+        return values
+
+
+_one_at_a_time = threading.RLock()  # what is exchanged in PyTorch for the time is the process's
+MOST = 1024  # elements of a buffer that is written as a constant
+
+
+class SourceCapture(PureCapture):
+    """What a module may do while it is recorded: as in a pure function, with a key for its random numbers."""
+
+    def __init__(self, xp: SourceBackend) -> None:
+        super().__init__(xp, None, "a key")
+        self.values = KnownValues()  # type: ignore[assignment]
+
+    def draw(self, source: RandomState) -> Any:
+        return source_backend().draw()
+
+
+def trace_module(
+    module: torch.nn.Module,
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    training: bool | None = None,
+) -> SourceTrace:
+    """The trace of `module(*args, **kwargs)`, whose arguments may be tensors, NumPy arrays, numbers, strings, and
+    containers of them. `training`: in that mode, None: in the one it is in. The module is left as it is.
+
+    Raises TracedValueError where the module asks for values that only running gives, what the module itself raises, and
+    TypeError for arguments and results that have no place in a trace.
+    """
+    install()
+    xp = source_backend()
+    slot = recording_slot(xp)
+    OWN.setdefault(xp, KERNELS)
+    with _one_at_a_time, kept(module), _surroundings(), _asked_for_values():
+        if training is not None:
+            module.train(training)
+        return _trace(module, tuple(args), kwargs or {}, xp, slot)
+
+
+def _trace(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], xp: SourceBackend, slot: Any
+) -> SourceTrace:
+    root = Frame(type(module).__name__, "", is_module=True, doc=doc_of(module))
+    parameters, buffers, aliases, weights = _state(module)
+    capture = SourceCapture(xp)
+    frames = Frames(xp, module)
+    with xp.tracing(root) as recording:
+        try:
+            with active(capture), HostWatch(capture), composites.installed(slot):
+                state = {name: from_array(v, slot) for name, v in {**parameters, **buffers}.items()}
+                recording.smooth.update(v for v in parameters.values() if dtypes.is_inexact(v.dtype))
+                recording.given.update((v, weights[name]) for name, v in {**parameters, **buffers}.items())
+
+                def given(x: Any) -> Any:
+                    if isinstance(x, np.ndarray):
+                        x = torch.from_numpy(x)
+                    if not isinstance(x, Tensor):
+                        return x
+                    v = Var(tuple(x.shape), numpy_dtype(x.dtype))
+                    recording.given[v] = np.array(cpu_to_numpy(x.detach().cpu()))
+                    if dtypes.is_inexact(v.dtype):
+                        recording.smooth.add(v)
+                    return from_array(v, slot)
+
+                args, kwargs = tree_map(given, (args, kwargs))
+                root.arguments = arguments(module, args, kwargs)
+                before = {name: cell_of(state[name]).array for name in state}
+                tied = {**state, **{alias: state[name] for alias, name in aliases.items()}}
+                calls = Calls(xp, {*parameters.values(), *buffers.values()})
+                watching = WordWatch(xp, slot)
+                with watching, frames.watched(), functions.traced(recording), calls.watched():
+                    out = functional_call(module, tied, args, kwargs)
+                watching.refuse_written()
+                with torch.enable_grad():
+                    result = _result(xp, out, type(module).__name__)
+                    written = {
+                        name: xp.result(to_array(t.detach()))
+                        for name, t in state.items()
+                        if cell_of(t).array is not before[name]
+                    }
+        finally:
+            capture.restore()
+        root.result = result
+        for name in written:
+            if name in buffers:
+                buffers[name].value = None  # it is state
+        constants = {name: weights.pop(name) for name, v in buffers.items() if v.value is not None}
+        buffers = {name: v for name, v in buffers.items() if name not in constants}
+        trace = SourceTrace(
+            "torch", type(module).__name__, root, root.arguments, result, parameters, buffers, written, aliases,
+            weights, recording.key, module.training, constants, list(recording.notes),
+            containers={path: _container(m) for path, m in module.named_modules()},
+        )  # fmt: skip
+        prune(trace)
+        join_keys(trace)
+        if trace.key is not None and all(trace.key not in step.args for step in steps(root)):
+            trace.key = None
+        note_left(root, written.values())
+        return trace
+
+
+def _container(module: torch.nn.Module) -> str:
+    return "list" if isinstance(module, torch.nn.ModuleList) else type(module).__name__
+
+
+def _result(xp: SourceBackend, out: Any, name: str) -> Any:
+    result = tree(out)
+    if result is DROPPED:
+        raise TypeError(
+            f"{name} returns a {type(out).__module__}.{type(out).__qualname__}, which has no place in source"
+        )
+
+    def stopped(x: Any) -> Any:
+        if type(x) is Var:
+            return xp.result(x)
+        if type(x) is dict:
+            return {k: stopped(v) for k, v in x.items()}
+        return type(x)(map(stopped, x)) if type(x) in (tuple, list) else x
+
+    return stopped(result)
+
+
+def _state(
+    module: torch.nn.Module,
+) -> tuple[dict[str, Var], dict[str, Var], dict[str, str], dict[str, np.ndarray]]:
+    """(parameters, buffers, ties, values). Buffers that are in no checkpoint, and are small, are constants."""
+    passing = {
+        f"{path}.{name}" if path else name
+        for path, m in module.named_modules(remove_duplicate=False)
+        for name in m._non_persistent_buffers_set
+    }
+    first: dict[int, str] = {}
+    parameters: dict[str, Var] = {}
+    buffers: dict[str, Var] = {}
+    aliases: dict[str, str] = {}
+    weights: dict[str, np.ndarray] = {}
+    named: list[tuple[bool, str, Tensor]] = [(True, *item) for item in module.named_parameters(remove_duplicate=False)]
+    named += [(False, *item) for item in module.named_buffers(remove_duplicate=False)]
+    for trained, name, t in named:
+        if id(t) in first:
+            aliases[name] = first[id(t)]
+            continue
+        first[id(t)] = name
+        value = np.array(cpu_to_numpy(t.detach().cpu()))
+        v = Var(tuple(t.shape), numpy_dtype(t.dtype), value if name in passing and t.numel() <= MOST else None)
+        (parameters if trained and t.requires_grad else buffers)[name] = v
+        weights[name] = value
+    return parameters, buffers, aliases, weights
+
+
+@contextlib.contextmanager
+def _surroundings() -> Iterator[None]:
+    """PyTorch's fused kernel for `nn.TransformerEncoderLayer` in evaluation is left out: it is no other function."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextlib.contextmanager
+def _asked_for_values() -> Iterator[None]:
+    """Libraries ask whether a tensor has a value before they look at it (transformers, of masks): one that depends on
+    sizes alone has, and others are as in a trace."""
+    original = torch.cuda.is_current_stream_capturing
+
+    def capturing() -> bool:
+        frame: Any = sys._getframe(1)
+        for _ in range(3):  # a function that is asked about one tensor calls one that knows of the trace
+            if frame is None:
+                break
+            t = frame.f_locals.get("tensor")
+            if isinstance(t, Tensor) and t.device.type == TYPE:
+                return (
+                    cell_of(t).backend.is_traced(array_now(t)) and looked_up(cell_of(t).backend, array_now(t)) is None
+                )
+            frame = frame.f_back
+        return original()
+
+    torch.cuda.is_current_stream_capturing = capturing
+    try:
+        yield
+    finally:
+        torch.cuda.is_current_stream_capturing = original
+
+
+__all__ = ["TYPE", "SourceRecording", "TracedValueError", "pairs", "trace_module", "variables"]

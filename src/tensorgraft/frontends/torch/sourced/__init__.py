@@ -1,1 +1,0 @@
-"""PyTorch modules as traces of which source is written (`tensorgraft.source`)."""
