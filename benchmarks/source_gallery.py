@@ -28,9 +28,10 @@ SHOWN = {
 PAGE = ROOT / "docs" / "source_gallery.md"
 HEAD = """# Gallery: six networks, written for JAX
 
-Made by `python -m benchmarks.source_gallery`; not written by hand. Each file on the right is what `tg.source` writes for
-the program on the left: it imports JAX, NumPy and safetensors alone. How long and how fast they are, beside the same
-networks written by hand ([benchmarks/source_twins](../benchmarks/source_twins)), says `python -m benchmarks.run source`.
+Made by `python -m benchmarks.source_gallery`; not written by hand. Each file on the right is what `tg.source` writes
+for the program on the left: it imports JAX, NumPy and safetensors alone. How long and how fast they are, beside the
+same networks written by hand ([benchmarks/source_twins](../benchmarks/source_twins)), says
+`python -m benchmarks.run source`.
 
 | network | PyTorch | JAX, generated | JAX, by hand | lines | hand / generated |
 | --- | --- | --- | --- | --: | --: |
@@ -70,7 +71,8 @@ def page(texts: dict[str, str]) -> str:
         twin = (ROOT / "benchmarks" / "source_twins" / f"{name}.py").read_text()
         ours, hand = lines_of_code(text), lines_of_code(twin)
         rows.append(
-            f"| {NETWORKS[name]} | [{name}.py](../examples/networks/{name}.py) | [{name}_jax.py](examples/{name}_jax.py)"
+            f"| {NETWORKS[name]} | [{name}.py](../examples/networks/{name}.py)"
+            f" | [{name}_jax.py](examples/{name}_jax.py)"
             f" | [{name}.py](../benchmarks/source_twins/{name}.py) | {ours} | {ours / hand:.2f} |"
         )
         parts.append(f"\n## {NETWORKS[name]}\n")

@@ -11,7 +11,7 @@ pytest.importorskip("ruff")
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
-from tensorgraft.codegen.api import Source, source  # noqa: E402
+from tensorgraft.codegen.api import GeneratedSource, source  # noqa: E402
 
 
 class Block(nn.Module):
@@ -80,13 +80,13 @@ def image() -> torch.Tensor:
     return torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0))
 
 
-def structure(s: Source) -> dict[str, ast.ClassDef]:
+def structure(s: GeneratedSource) -> dict[str, ast.ClassDef]:
     classes = [n for n in ast.parse(s.text).body if isinstance(n, ast.ClassDef)]
     assert len({c.name for c in classes}) == len(classes)
     return {c.name: c for c in classes}
 
 
-def helpers(s: Source) -> set[str]:
+def helpers(s: GeneratedSource) -> set[str]:
     return {n.name for n in ast.parse(s.text).body if isinstance(n, ast.FunctionDef)}
 
 

@@ -76,7 +76,8 @@ LAYERS = {
     "nn": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "operators": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "parallel": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} devices",
-    "()": " ".join(["errors hub precision quantization() random devices updates transforms codegen.api nn operators parallel",
+    "()": " ".join(["errors hub precision quantization() random devices updates transforms nn operators parallel",
+                    "codegen.api",
                     "array_api backends() frontends.torch frontends.array_api.extensions"]),
     "cli": "errors importing hub frontends.torch_entry frontends.torch.device frontends.torch"
     " frontends.tensorflow array_api transforms ()",

@@ -151,7 +151,7 @@ def convert(
     train: Annotated[bool, typer.Option("--train", help="The model in training mode, not in evaluation.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Write a test beside FILE.py, too.")] = False,
 ) -> None:
-    """Write a program down as readable source of another framework, with its weights, and say how far the two differ."""
+    """Write a program down as readable source of another framework, with its weights, and say how far they differ."""
     from tensorgraft.cli.convert import convert as run_convert
 
     raise typer.Exit(

@@ -81,7 +81,7 @@ def check(
             wide |= any(x.dtype in (np.float64, np.complex128) for x in arrays)
             more: dict[str, Any] = {"gradients": 1} if not k and target.trains else {}
             more |= {"buffers": 1} if stateful else {}
-            np.savez(os.path.join(folder, f"inputs_{k}.npz"), **{f"a{i}": x for i, x in enumerate(arrays)}, **more)
+            np.savez(os.path.join(folder, f"inputs_{k}.npz"), **{**{f"a{i}": x for i, x in enumerate(arrays)}, **more})
             expected.append(program.evaluate(args, kwargs, gradients=not k and target.trains))
         if wide:
             open(os.path.join(folder, "wide"), "w").close()

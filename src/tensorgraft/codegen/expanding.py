@@ -60,7 +60,7 @@ class _Expander:
             if len(expanded) > MOST:
                 arguments = [(n, self.substituted(v)) for n, v in bound(call.method, call.args, call.kwargs).items()]
                 result = self.substituted(call.outcome)
-                calls.append(Frame(call.method, "", expanded, arguments, result, call.names, call.place))
+                calls.append(Frame(call.method, "", [*expanded], arguments, result, call.names, call.place))
             else:
                 if expanded and call.names and len(expanded) == 1:
                     expanded[0].names = call.names

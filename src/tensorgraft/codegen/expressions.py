@@ -48,8 +48,7 @@ class _Fill(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         node.keywords = [k for k in node.keywords if not self._left_out(k.value)]
-        node = self.generic_visit(node)
-        assert isinstance(node, ast.Call)
+        self.generic_visit(node)
         args: list[ast.expr] = []
         for a in node.args:  # f(*(1, 2)) is f(1, 2)
             args += a.value.elts if isinstance(a, ast.Starred) and isinstance(a.value, ast.Tuple) else [a]

@@ -58,16 +58,16 @@ class _Simplifier:
             self.replaced.instead.update(replaced.instead)
             results = tuple(tuple_of_arrays(xp, replaced(t)) for t in results)
         frame.calls = []
-        for call in calls:
-            inner = opaque.get(id(call))
+        for c in calls:
+            inner = opaque.get(id(c))
             if inner is not None:
                 self.substitute(inner)
                 frame.calls.append(inner)
-            elif isinstance(call, SourceStep):
-                frame.calls.append(call)
+            elif isinstance(c, SourceStep):
+                frame.calls.append(c)
             else:
-                place = getattr(call, "place", "")
-                frame.calls.append(SourceStep(call.method, call.args, call.kwargs, call.outcome, (), place))
+                place = getattr(c, "place", "")
+                frame.calls.append(SourceStep(c.method, c.args, c.kwargs, c.outcome, (), place))
         frame.result, frame.left = self.replaced(frame.result), self.replaced(frame.left)
 
     def substitute(self, call: SourceStep | Frame) -> None:

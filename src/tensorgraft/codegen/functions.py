@@ -355,7 +355,7 @@ class _Builder:
             first.names,
             parameters,
             buffers,
-            calls,
+            [*calls],
             results,
             place=first.frame.place,
             uses=len(bodies),

@@ -272,8 +272,12 @@ def _used(body: list[ast.stmt]) -> list[ast.stmt]:
     """Without assignments of names that nobody looks at."""
     while True:
         loads = {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-        kept = [s for s in body if not (isinstance(s, ast.Assign) and len(s.targets) == 1
-                                        and isinstance(s.targets[0], ast.Name) and s.targets[0].id not in loads)]  # fmt: skip
+
+        def unused(s: ast.stmt, loads: set[str] = loads) -> bool:
+            target = s.targets[0] if isinstance(s, ast.Assign) and len(s.targets) == 1 else None
+            return isinstance(target, ast.Name) and target.id not in loads
+
+        kept = [s for s in body if not unused(s)]
         if len(kept) == len(body):
             break
         body = kept

@@ -74,8 +74,8 @@ class Merger:
     """Walks along several trees at once, and makes one of them, with arrays of its own."""
 
     def __init__(self, each: int = 1, ranks: bool = False) -> None:
-        """`each`: how many values a number of one tree has already. `ranks`: arrays may have other numbers of axes; that
-        of the merged one does not count."""
+        """`each`: how many values a number of one tree has already. `ranks`: arrays may have other numbers of axes;
+        that of the merged one does not count."""
         self.each, self.ranks = each, ranks
         self.counterparts: dict[Var, tuple[Var, ...]] = {}
         self.merged: dict[Var, Var] = {}

@@ -57,14 +57,14 @@ class Sizes:
             form = _with_number(v, a)
             if form is not None:
                 template, numbers = form
-                yield lambda w=write, t=template, n=numbers: fill(t, a=w(), **{k: literal(x) for k, x in n.items()})
+                yield lambda w=write, t=template, n=numbers: fill(t, a=w(), **{k: literal(x) for k, x in n.items()})  # type: ignore[misc]
                 return
         for i, (a, write) in enumerate(atoms):
             for b, other in atoms[i:]:
                 for template, f in _PAIRS.items():
                     for (x, first), (y, second) in (((a, write), (b, other)), ((b, other), (a, write))):
                         if all(f(p, q) == r for p, q, r in zip(x, y, v, strict=True)):
-                            yield lambda t=template, p=first, q=second: fill(t, a=p(), b=q())
+                            yield lambda t=template, p=first, q=second: fill(t, a=p(), b=q())  # type: ignore[misc]
                             return
         for i, (a, write) in enumerate(atoms):
             for b, other in atoms[i:]:
@@ -72,13 +72,13 @@ class Sizes:
                 form = _with_number(v, product)
                 if form is not None:
                     template, numbers = form
-                    yield lambda w=write, o=other, t=template, n=numbers: fill(
+                    yield lambda w=write, o=other, t=template, n=numbers: fill(  # type: ignore[misc]
                         t, a=fill("a * b", a=w(), b=o()), **{k: literal(x) for k, x in n.items()}
                     )
                     return
                 for c, third in atoms:
                     if all(p * q == r for p, q, r in zip(product, c, v, strict=True)):
-                        yield lambda p=write, q=other, r=third: fill("a * b * c", a=p(), b=q(), c=r())
+                        yield lambda p=write, q=other, r=third: fill("a * b * c", a=p(), b=q(), c=r())  # type: ignore[misc]
                         return
 
     def _float(self, v: Values) -> ast.expr | None:

@@ -1,8 +1,9 @@
 """What a front end tells of a program that is to be written down: a `SourceTrace`.
 
 It is a recorded program (`hub.recorded`) that has kept its structure: `Frame`s for the modules and functions that were
-called, in them `SourceStep`s, calls of operations of the hub or of `words`, with the names that the user gave to results and
-the places in the user's program. A front end records one at each of several sizes; `merging` makes one of them.
+called, in them `SourceStep`s, calls of operations of the hub or of `words`, with the names that the user gave to
+results and the places in the user's program. A front end records one at each of several sizes; `merging` makes
+one of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Words: what a front end may write in a `SourceTrace` beside operations of the hub, so that source reads as people write.
+"""Words: what a front end may write in a `SourceTrace` beside operations of the hub, as people write.
 
 A word is a function of a backend, which says what it means in operations of the hub (a target that has no name for it
 writes these), and of arrays and static values. Layouts are PyTorch's: channels first, weights (out, in). A front end

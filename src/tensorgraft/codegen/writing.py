@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import itertools
 import keyword
 from collections import Counter
@@ -216,7 +217,9 @@ class FunctionWriter:
     def label(self, v: Var, axis: int, extent: Extent) -> ast.expr:
         n = len(next(iter(self.style.labels), ()))
         text_of = self.style.labels.get(extent.values[:n]) or ("width" if axis == v.ndim - 1 else "size")
-        known = next((k for k, (u, i) in self.used_labels.items() if u.shape[i].values == extent.values), None)
+        known = next(
+            (k for k, (u, i) in self.used_labels.items() if getattr(u.shape[i], "values", None) == extent.values), None
+        )
         if known is not None:
             return ast.Name(known)
         while text_of in self.used_labels:
@@ -256,7 +259,7 @@ class FunctionWriter:
                 targets = [ast.Name(axes.get(i, "_")) for i in range(max(axes) + 1)]
                 if len(targets) < v.ndim:
                     shape = fill("shape[:n]", shape=shape, n=literal(len(targets)))
-                lines.append(Statement(ast.Assign([ast.Tuple(targets)], shape)))
+                lines.append(Statement(ast.Assign([ast.Tuple([*targets])], shape)))
             else:
                 ((i, label),) = axes.items()
                 lines.append(Statement(ast.Assign([ast.Name(label)], fill("s[i]", s=shape, i=literal(i)))))
@@ -381,7 +384,7 @@ class FunctionWriter:
             arguments.append(whole)
             if parameter:
                 targets = [ast.Name(self.bind(v, "x")) for v in parameter]
-                self.emit(ast.Assign([ast.Tuple(targets)], ast.Name(whole)))
+                self.emit(ast.Assign([ast.Tuple([*targets])], ast.Name(whole)))
         for call in block.calls:
             self.statement(
                 call if isinstance(call, SourceStep) else SourceStep(call.method, call.args, call.kwargs, call.outcome)
@@ -463,9 +466,8 @@ class FunctionWriter:
         label = self.style.labels.get(d.values[:n])
         if label is not None:
             return label
-        expression = Sizes([(v, lambda k=k: ast.Name(k)) for v, k in self.style.labels.items()]).expression(
-            Extent(d.values[:n])
-        )
+        labels = [(v, functools.partial(ast.Name, k)) for v, k in self.style.labels.items()]
+        expression = Sizes(labels).expression(Extent(d.values[:n]))
         return text(expression) if expression is not None else "?"
 
     def operation(self, call: SourceStep) -> ast.expr:

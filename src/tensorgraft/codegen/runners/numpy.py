@@ -6,10 +6,10 @@ import sys
 sys.path = [p for p in sys.path if not p.endswith("runners")]  # this file is not NumPy
 for _name in ("torch", "tensorgraft", "tensorflow", "jax"):
     sys.modules[_name] = None  # type: ignore[assignment]
-import glob  # noqa: E402
-import os  # noqa: E402
+import glob
+import os
 
-import numpy as np  # noqa: E402
+import numpy as np
 
 
 def main() -> None:

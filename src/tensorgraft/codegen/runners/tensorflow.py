@@ -8,10 +8,10 @@ sys.path = [p for p in sys.path if not p.endswith("runners")]  # this file is no
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 for _name in ("torch", "tensorgraft", "jax"):
     sys.modules[_name] = None  # type: ignore[assignment]
-import glob  # noqa: E402
+import glob
 
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
+import numpy as np
+import tensorflow as tf
 
 
 def main() -> None:

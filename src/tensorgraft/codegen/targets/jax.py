@@ -156,7 +156,7 @@ def _dynamic_update_slice(w: Writing, x: Var, update: Var, start: Any) -> ast.ex
 def _scatter(w: Writing, x: Var, indices: Any, updates: Any, mode: str = "set") -> ast.expr:
     if x.dtype == np.bool_ and mode != "set":
         mode = {"add": "max", "multiply": "min"}.get(mode, mode)
-        wide = _updated(w, w.fill("x.astype(jnp.uint8)", x=x), list(indices), w.fill("y.astype(jnp.uint8)", y=updates),
+        wide = _updated(w, w.fill("x.astype(jnp.uint8)", x=x), list(indices), w.fill("y.astype(jnp.uint8)", y=updates),  # type: ignore[arg-type]
                         mode)  # fmt: skip
         return w.fill("x.astype(bool)", x=wide)
     return _updated(w, x, list(indices), updates, mode)

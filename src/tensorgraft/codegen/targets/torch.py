@@ -575,7 +575,8 @@ def _attend(
     w: Writing, q: Var, k: Var, v: Var, mask: Any = None, causal: bool = False, scale: float | None = None
 ) -> ast.expr:
     if mask is not None and causal:  # of which PyTorch takes one
-        return worded.called("attend", "dot_product_attention")(w, q=q, k=k, v=v, mask=mask, causal=causal, scale=scale)
+        rule: Any = worded.called("attend", "dot_product_attention")
+        return rule(w, q=q, k=k, v=v, mask=mask, causal=causal, scale=scale)
     return w.fill(
         "F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=shared)",
         q=q, k=k, v=v, mask=mask, causal=causal or None, scale=scale,
