@@ -62,6 +62,7 @@ CASES: list[Case] = [
     ("getitem", lambda x, i: x[i], (IMAGE, (0, Ellipsis, slice(1, 5, 2), None)), {}),
     ("getitem", lambda x, i: x[i], (IMAGE, (Ellipsis, -1)), {}),
     ("flatten", lambda x, **k: x.flatten(1, 2), (IMAGE,), {"start": 1, "end": 2}),
+    ("repeat", lambda x, n, axis: x.repeat_interleave(n, axis), (IMAGE, 3, 1), {}),
     ("index", lambda x, i: x[i[0], :, i[2]], (IMAGE, (ints(2, 3, 1), None, ints(7, 3, 2))), {}),
     ("index", lambda x, i: x[:, i[1]], (IMAGE, (None, ints(4, 3, 2))), {}),
     ("index", lambda x, i: x[i[0], i[1]], (IMAGE, (ints(2, 3), ints(4, 3))), {}),

@@ -161,6 +161,7 @@ def _resized(d: Draw) -> tuple[Any, ...]:
 CASES: dict[str, Operands] = {
     "getitem": _getitem,
     "flatten": lambda d: (x := d.array(d.shape(2, smallest=1)), d.int(0, x.ndim - 2), -1),
+    "repeat": lambda d: (x := d.array(d.shape(2, smallest=1)), d.int(2, 3), d.int(0, x.ndim - 1)),
     "index": _indexed,
     "index_update": _index_updated("set"),
     "index_update add": _index_updated("add"),

@@ -198,9 +198,8 @@ class _Builder:
                 self.splice(call, below, counts)
                 self.absorb(call)
                 if not self.worthy(call, own, path, counts):
-                    last = call.calls[-1] if call.calls else calls[-1] if calls and _gives(calls[-1], call) else None
-                    if last is not None and call.names and not _named(last):
-                        last.names = call.names
+                    if call.calls and call.names and not _named(call.calls[-1]):
+                        call.calls[-1].names = call.names
                     calls += call.calls
                     continue
             calls.append(call)
@@ -390,6 +389,10 @@ class _Builder:
     def outcome_names(self, frame: Frame, outputs: list[Var]) -> tuple[str, ...]:
         results = list(variables(frame.result))
         names = dict(zip(results, frame.names, strict=False)) if len(results) == len(frame.names) else {}
+        if isinstance(frame.result, tuple | list) and 1 < len(frame.result) == len(frame.names) < len(results):
+            for part, name in zip(frame.result, frame.names, strict=True):  # output, state = lstm(x)
+                arrays = list(variables(part))
+                names |= {v: name if len(arrays) == 1 else name and f"{name}_{i}" for i, v in enumerate(arrays)}
         if len(frame.names) == 1 and results:
             names = {results[0]: frame.names[0]}
         return tuple(names.get(v) or self.hints.get(v, "") for v in outputs)
@@ -605,12 +608,6 @@ def _said(tree: Any, sizes: Sizes) -> bool:
 
 def _named(call: SourceStep | Frame) -> bool:
     return any(call.names)
-
-
-def _gives(call: SourceStep | Frame, nothing: Frame) -> bool:
-    """What a frame without calls gives (a dropout that is off) is what this call gives."""
-    outcome = call.result if isinstance(call, Frame) else call.outcome
-    return isinstance(outcome, Var) and outcome is nothing.result
 
 
 def _frames(frame: Frame) -> Iterator[Frame]:

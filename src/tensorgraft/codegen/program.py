@@ -131,9 +131,9 @@ def trace_at_sizes(
             base = {}
     first = first or trace({})
     traces, owners = [first], [-1]
-    for g, group in enumerate(groups):
-        if group.reason:
-            continue
+
+    def attempt(g: int) -> None:
+        group = groups[g]
         size = base.get(g, group.size)
         for candidate in _candidates(size, group):
             at = {**base, g: candidate}
@@ -153,6 +153,26 @@ def trace_at_sizes(
                 break
         if group.tried:
             group.reason = ""
+
+    for g, group in enumerate(groups):
+        if not group.reason:
+            attempt(g)
+    for g, group in enumerate(groups):  # equal extents that change only together: the second axis of a recurrent state
+        peers = [h for h in range(g + 1, len(groups)) if groups[h].size == group.size and groups[h].places
+                 and not groups[h].tried and h not in base]  # fmt: skip
+        if group.tried or g in base or not group.places or not peers:
+            continue
+        alone = group.places, group.reason
+        group.places, group.reason = [*group.places, *(at for h in peers for at in groups[h].places)], ""
+        attempt(g)
+        if group.tried:
+            for h in peers:
+                groups[h].places = []
+        else:
+            group.places, group.reason = alone
+    left = [g for g, group in enumerate(groups) if group.places]
+    owners = [left.index(g) if g >= 0 else g for g in owners]
+    groups[:] = [groups[g] for g in left]
     return TracedSizes(traces, owners, groups, arguments)
 
 

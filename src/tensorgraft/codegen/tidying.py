@@ -95,6 +95,8 @@ class _Simplifier:
                 call.args = (maker.args[0], *call.args[1:])
                 if same(maker.args[0].shape, out.shape):
                     self.stands[out] = maker.args[0]
+            else:
+                self.repeated(call, out)
         elif call.method == "permute_dims":
             maker = self.beside(call.args[0])
             axes = tuple(call.args[1])
@@ -103,12 +105,42 @@ class _Simplifier:
                 call.args = (maker.args[0], axes)
             if axes == tuple(range(len(axes))):
                 self.stands[out] = call.args[0]
+                return
+            maker = self.makers.get(call.args[0])
+            if maker is not None and maker.method == "permute_dims":  # in another frame, which gives what it had before
+                if tuple(maker.args[1][a] for a in axes) == tuple(range(len(axes))):
+                    self.stands[out] = maker.args[0]
         elif call.method in ("getitem", "slice", "take_slice") and same(call.args[0].shape, out.shape):
             if not (call.method == "slice" and any(map(_is_not_one, call.args[3]))):
                 self.stands[out] = call.args[0]
         elif call.method in _BROADCASTING and not call.kwargs:
             self.elementwise(call, out)
             self.logic(call, out)
+
+    def repeated(self, call: SourceStep, out: Var) -> None:
+        """Each element some times: a new axis that goes into the one before it."""
+        broadcast = self.makers.get(call.args[0])
+        if broadcast is None or broadcast.method != "broadcast_to":
+            return
+        unit = self.makers.get(broadcast.args[0])
+        if unit is None or unit.method not in ("reshape", "expand_dims"):
+            return
+        x, wide = unit.args[0], list(call.args[0].shape)
+        for axis in range(x.ndim):
+            one = [*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]]
+            if len(wide) != len(one) or type(wide[axis + 1]) is not int or not same(unit.outcome.shape, tuple(one)):
+                continue
+            n = wide[axis + 1]
+            rest = [*x.shape[:axis], *x.shape[axis + 1 :]]
+            if (
+                n > 1
+                and same(tuple(wide), (*one[: axis + 1], n, *one[axis + 2 :]))
+                and out.ndim == x.ndim
+                and same((*out.shape[:axis], *out.shape[axis + 1 :]), tuple(rest))
+            ):
+                call.method, call.args, call.kwargs = "repeat", (x, n, axis), {}
+                call.names = call.names or broadcast.names
+                return
 
     def beside(self, v: Any) -> SourceStep | None:
         """What made an array in this frame, which the user has not named."""

@@ -97,11 +97,17 @@ def prune(trace: SourceTrace) -> None:
 def _prune(frame: Frame, needed: set[Var]) -> None:
     """Without calls whose results nobody uses; `needed` grows by what the rest uses."""
     kept: list[SourceStep | Frame] = []
+    names: dict[Var, tuple[str, ...]] = {}  # of what frames that do nothing (a dropout that is off) were given
     for call in reversed(frame.calls):
+        result = call.result if isinstance(call, Frame) else call.outcome
+        if isinstance(result, Var) and not any(call.names):
+            call.names = names.get(result, call.names)
         if isinstance(call, Frame):
             _prune(call, needed)
             if call.calls:
                 kept.append(call)
+            elif isinstance(result, Var) and any(call.names):
+                names.setdefault(result, call.names)
         elif call.method == "assign" or not needed.isdisjoint(variables(call.outcome)):
             needed.update(variables([call.args, call.kwargs]))
             kept.append(call)

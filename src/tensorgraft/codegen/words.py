@@ -78,6 +78,15 @@ def flatten(xp: Any, x: Array, start: int = 0, end: int = -1) -> Array:
 
 
 @word
+def repeat(xp: Any, x: Array, times: int, axis: int) -> Array:
+    """Each element along an axis `times` times, one beside the other."""
+    shape = xp.shape(x)
+    before, after = shape[: axis + 1], shape[axis + 1 :]
+    y = xp.broadcast_to(xp.reshape(x, (*before, 1, *after)), (*before, times, *after))
+    return xp.reshape(y, (*shape[:axis], times * shape[axis], *after))
+
+
+@word
 def index(xp: Any, x: Array, indices: tuple[Array | None, ...]) -> Array:
     """`x[indices]` with arrays of integers that are within the axes or negative, and None for `:`; as in NumPy."""
     order, arrays, place = _indexed(xp, x, indices)

@@ -29,14 +29,15 @@ from tensorgraft.codegen.trace import Block, SourceStep, Var, variables
 from tensorgraft.hub.recorded.block import leaves
 
 LONGEST = 76  # characters of an expression that is written inside another one
-_RESERVED = frozenset({*keyword.kwlist, *dir(builtins), "p", "b", "_"})
+_RESERVED = frozenset({*keyword.kwlist, *dir(builtins), "_"})
 _NOUNS = {"matmul": "product", "sum": "total", "add": "total", "subtract": "difference", "multiply": "product"}
 _NAMES = {
     **dict.fromkeys(["layer_norm", "rms_norm", "batch_norm", "group_norm"], "normed"),
     **dict.fromkeys(["matmul", "linear"], "projected"),
     "softmax": "weights",
 }
-_MOVING = frozenset({"reshape", "permute_dims", "split", "getitem", "concat", "conv", "einsum", "flatten", "attend"})
+_PARTS = {"lstm": ("output", "h", "c"), "gru": ("output", "h"), "rnn": ("output", "h")}
+_MOVING = frozenset({"permute_dims", "split", "getitem", "concat", "conv", "einsum", "flatten", "attend"})
 
 
 class SizeError(CannotBeSaidError):
@@ -99,6 +100,7 @@ class FunctionWriter:
         self.current: SourceStep | None = None
         self.used_labels: dict[str, tuple[Var, int]] = {}
         self.reserved = {*style.taken, *function.statics}
+        self.never = _RESERVED | style.roots_of(function) | ({"key"} if style.trace.key is not None else set())
         self.argument_names: list[str] = []
         self.depth = 0
 
@@ -146,13 +148,15 @@ class FunctionWriter:
                     yield from variables(x)
 
     def emit(self, node: ast.stmt, comment: str = "") -> None:
+        said = next((s.comment for s in reversed(self.statements) if s.comment), "")
+        comment = "" if comment == said else comment
         self.statements.append(Statement(node, comment))
         self.refs = set()
 
     # ---- names -----------------------------------------------------------------------------------------------------
 
     def free(self, candidate: str) -> bool:
-        if candidate in self.reserved or candidate in _RESERVED:
+        if candidate in self.reserved or candidate in self.never:
             return False
         v = self.holder.get(candidate)
         return v is None or (
@@ -161,14 +165,14 @@ class FunctionWriter:
 
     def fresh(self, *candidates: str) -> str:
         """The first of these names that nothing has."""
-        return next(c for c in candidates if c not in self.reserved and c not in self.holder and c not in _RESERVED)
+        return next(c for c in candidates if c not in self.reserved and c not in self.holder and c not in self.never)
 
     def bind(self, v: Var, base: str) -> str:
         base = base.strip("_") or "x"
         base = "x" if base == "input" else base
         if not base.isidentifier():
             base = "x"
-        if base in self.style.taken or base in _RESERVED or base in self.function.statics:
+        if base in self.style.taken or base in self.never or base in self.function.statics:
             base = f"{base}_out" if base in self.style.taken else f"{base}_"
         for candidate in itertools.chain([base], (f"{base}{i}" for i in itertools.count(2))):
             if self.free(candidate):
@@ -189,6 +193,8 @@ class FunctionWriter:
     def base_name(self, v: Var, call: SourceStep, position: int) -> str:
         if position < len(call.names) and call.names[position]:
             return call.names[position]
+        if call.method in _PARTS:
+            return _PARTS[call.method][position]
         for u in variables([call.args, call.kwargs]):
             at = self.names.get(u)
             if at is not None and self.free(at) and u.ndim == v.ndim and u not in self.function.parameters:
@@ -444,6 +450,8 @@ class FunctionWriter:
             return False
         if self.returned[v]:
             return len(text(expression)) <= 2 * LONGEST
+        if isinstance(call, Invoke) and call.path and call.path[-1].isdigit() and len(call.path) > 1:
+            return len(text(expression)) <= LONGEST // 2  # a row of modules is one after another
         return not any(call.names) and len(text(expression)) <= LONGEST
 
     def shapes(self, call: SourceStep) -> str:

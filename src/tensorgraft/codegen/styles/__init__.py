@@ -73,6 +73,10 @@ class Style:
         """An argument that is no array."""
         return ast.Name(value.name)
 
+    def roots_of(self, function: SourceFunction) -> set[str]:
+        """The names by which a function has its parameters."""
+        return {"p", "b"}
+
     def assignment(self, writer: FunctionWriter, call: SourceStep) -> ast.stmt:
         """A step "assign"."""
         raise NotImplementedError

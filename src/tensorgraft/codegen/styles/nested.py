@@ -39,6 +39,12 @@ class Nested(Style):
     def parameter(self, writer: FunctionWriter, v: Var) -> ast.expr:
         return _at(self.roots(writer.is_root)[v in writer.function.buffers], writer.function.parameters[v])
 
+    def roots_of(self, function: SourceFunction) -> set[str]:
+        needs = self.needs[function]
+        names = {*self.roots(True)} if function is next(reversed(self.needs)) else set()
+        wanted = (needs.parameters, needs.buffers)
+        return names | {r for r, needed in zip(self.roots(False), wanted, strict=True) if needed}
+
     def roots(self, is_root: bool) -> tuple[str, str]:
         return ("params", "buffers") if is_root else ("p", "b")
 

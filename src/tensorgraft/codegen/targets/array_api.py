@@ -283,6 +283,7 @@ WORDS: dict[str, Rule] = {
     "moveaxis": "xp.moveaxis(x, source, target)",
     "flip": lambda w, x, axes: w.fill("xp.flip(x, axis=axes)", x=x, axes=tuple(axes)) if axes else w(x),
     "roll": "xp.roll(x, shift, axis=axis)",
+    "repeat": "xp.repeat(x, times, axis=axis)",
     "tile": lambda w, x, repeats: w.fill("xp.tile(x, repeats)", x=x, repeats=tuple(repeats)),
     "unstack": "xp.unstack(x, axis=axis)",
     "tril": _tri("tril"),

@@ -42,6 +42,7 @@ _TEMPLATES: dict[str, str] = {
     "unstack": "np.unstack(x, axis=axis)",
     "roll": "np.roll(x, shift, axis=axis)",
     "tile": "np.tile(x, repeats)",
+    "repeat": "np.repeat(x, times, axis=axis)",
     "diagonal": "np.diagonal(x, offset=offset, axis1=-2, axis2=-1)",
     "nonzero": "np.nonzero(x)",
     "solve": "np.linalg.solve(a, b)",

@@ -692,6 +692,7 @@ WORDS: dict[str, Rule] = {
     "split": _split,
     "unstack": "tf.unstack(x, axis=axis)",
     "roll": "tf.roll(x, shift, axis)",
+    "repeat": "tf.repeat(x, times, axis=axis)",
     "tile": lambda w, x, repeats: w.fill("tf.tile(x, repeats)", x=x, repeats=tuple(repeats)) if x.ndim else w(x),
     "tril": _tri("tril"),
     "triu": _tri("triu"),

@@ -732,6 +732,7 @@ WORDS: dict[str, Rule] = {
     "split": _split,
     "unstack": "x.unbind(dim=axis)",
     "roll": "torch.roll(x, shift, axis)",
+    "repeat": "x.repeat_interleave(times, dim=axis)",
     "tile": rules.spread("x.repeat(repeats)"),
     "tril": _tri("tril"),
     "triu": _tri("triu"),

@@ -72,6 +72,13 @@ def _names(node: ast.AST | None) -> tuple[str, ...]:
     if node is None:
         return ()
     parent = getattr(node, "parent", None)
+    outer = getattr(parent, "parent", None)
+    if isinstance(parent, ast.Tuple) and isinstance(outer, ast.Assign) and outer.value is parent:
+        target = outer.targets[0]  # q, k = rotate(q), rotate(k)
+        if isinstance(target, ast.Tuple | ast.List) and len(target.elts) == len(parent.elts):
+            at = target.elts[parent.elts.index(node)]  # type: ignore[arg-type]
+            return tuple(_name(part) for part in (at.elts if isinstance(at, ast.Tuple | ast.List) else [at]))
+        return ()
     if isinstance(node, ast.AugAssign):
         targets: list[ast.expr] = [node.target]
     elif isinstance(parent, ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and parent.value is node:
