@@ -107,9 +107,11 @@ class _Simplifier:
                 self.stands[out] = call.args[0]
                 return
             maker = self.makers.get(call.args[0])
-            # in another frame, which gives what it had before
-            back = maker is not None and maker.method == "permute_dims"
-            if back and tuple(maker.args[1][a] for a in axes) == tuple(range(len(axes))):
+            if (  # in another frame, which gives what it had before
+                maker is not None
+                and maker.method == "permute_dims"
+                and tuple(maker.args[1][a] for a in axes) == tuple(range(len(axes)))
+            ):
                 self.stands[out] = maker.args[0]
         elif call.method in ("getitem", "slice", "take_slice") and same(call.args[0].shape, out.shape):
             if not (call.method == "slice" and any(map(_is_not_one, call.args[3]))):
