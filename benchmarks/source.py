@@ -21,7 +21,7 @@ import torch
 from benchmarks.measure import Row, interleaved
 from benchmarks.source_gallery import NETWORKS, ROOT, lines_of_code, network, written
 
-from tensorgraft.codegen.api import Source, source
+from tensorgraft.codegen.api import GeneratedSource, source
 
 TWINS = {"lstm": "lstm_model"}  # the function of a twin, where it is not the file's name
 LONGER, SLOWER, CONVERTED = 2.0, 1.05, 10.0
@@ -43,7 +43,7 @@ def measure() -> Iterator[Row]:
     yield conversion()
 
 
-def speed(name: str, s: Source) -> Iterator[Row]:
+def speed(name: str, s: GeneratedSource) -> Iterator[Row]:
     """Under `jax.jit`, and how far both are from PyTorch."""
     net, example = network(name)
     with torch.no_grad():

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft.codegen.api import Source, source
+from tensorgraft.codegen.api import GeneratedSource, source
 
 ROOT = Path(__file__).parent.parent
 NETWORKS = {"gpt2": "GPT2", "resnet": "ResNet", "vit": "ViT", "llama": "Llama", "lstm": "LSTMModel", "unet": "UNet"}
@@ -33,7 +33,7 @@ for the program on the left: it imports JAX, NumPy and safetensors alone. How lo
 same networks written by hand ([benchmarks/source_twins](../benchmarks/source_twins)), says
 `python -m benchmarks.run source`.
 
-| network | PyTorch | JAX, generated | JAX, by hand | lines | hand / generated |
+| network | PyTorch | JAX, generated | JAX, by hand | lines | generated / by hand |
 | --- | --- | --- | --- | --: | --: |
 """
 
@@ -45,7 +45,7 @@ def network(name: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     return getattr(module, NETWORKS[name])().eval(), module.example_inputs()
 
 
-def written(name: str, check: bool = False) -> Source:
+def written(name: str, check: bool = False) -> GeneratedSource:
     net, example = network(name)
     return source(net, *example, onto="jax", check=check)
 
@@ -81,8 +81,7 @@ def page(texts: dict[str, str]) -> str:
             doc = ast.get_docstring(before[0])
             after = "\n\n\n".join(_functions(text, doc))
             parts.append(f"```python\n{before[1]}\n```\n\nbecomes\n\n```python\n{after}\n```\n")
-    head = HEAD.replace("hand / generated", "generated / hand")
-    return head + "\n".join(rows) + "\n" + "\n".join(parts)
+    return HEAD + "\n".join(rows) + "\n" + "\n".join(parts)
 
 
 def _class(text: str, title: str) -> tuple[ast.ClassDef, str]:

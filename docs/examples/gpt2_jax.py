@@ -6,60 +6,38 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 
-def layer_norm(
-    x: jax.Array,
-    weight: jax.Array | None = None,
-    bias: jax.Array | None = None,
-    axes: int = 1,
-    eps: float = 1e-5,
+def _layer_norm(
+    x: jax.Array, weight: jax.Array, bias: jax.Array, axes: int = 1, eps: float = 1e-5
 ) -> jax.Array:
     """Over the last `axes` axes (Ba, Kiros, Hinton 2016)."""
     over = tuple(range(-axes, 0))
     y = (x - x.mean(over, keepdims=True)) * jax.lax.rsqrt(x.var(over, keepdims=True) + eps)
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
+    y = y * weight
+    return y + bias
 
 
-def attention_weights(
-    q: jax.Array,
-    k: jax.Array,
-    mask: jax.Array | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-) -> jax.Array:
+def attention_weights(q: jax.Array, k: jax.Array, causal: bool = False) -> jax.Array:
     """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E); zeros where nothing is seen."""
-    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    scores = q @ k.mT * q.shape[-1] ** (-0.5)
     hidden = jnp.finfo(scores.dtype).min
     if causal:
         scores = jnp.where(jnp.tri(*scores.shape[-2:], dtype=bool), scores, hidden)
-    if mask is None:
-        return jax.nn.softmax(scores, axis=-1)
-    scores = (
-        jnp.where(mask, scores, hidden)
-        if mask.dtype == bool
-        else jnp.maximum(scores + mask, hidden)
-    )
-    return jax.nn.softmax(scores, axis=-1) * (scores > hidden)
+    return jax.nn.softmax(scores, axis=-1)
 
 
-def attention(
-    q: jax.Array,
-    k: jax.Array,
-    v: jax.Array,
-    mask: jax.Array | None = None,
-    causal: bool = False,
-    scale: float | None = None,
+def dot_product_attention(
+    q: jax.Array, k: jax.Array, v: jax.Array, causal: bool = False
 ) -> jax.Array:
     """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F)."""
     shared = q.shape[1] // k.shape[1]
     if shared > 1:
-        k, v = jnp.repeat(k, shared, axis=1), jnp.repeat(v, shared, axis=1)
-    return attention_weights(q, k, mask, causal, scale) @ v
+        k, v = (jnp.repeat(k, shared, axis=1), jnp.repeat(v, shared, axis=1))
+    return attention_weights(q, k, causal=causal) @ v
 
 
-def layer_norm_2(p: dict, x: jax.Array) -> jax.Array:
+def layer_norm(p: dict, x: jax.Array) -> jax.Array:
     """x: (batch, length, 64)"""
-    return layer_norm(x, p["weight"], p["bias"])
+    return _layer_norm(x, p["weight"], p["bias"])
 
 
 def linear(p: dict, x: jax.Array) -> jax.Array:
@@ -75,10 +53,10 @@ def causal_self_attention(p: dict, x: jax.Array) -> jax.Array:
     batch, length = x.shape[:2]
     q, k, v = jnp.split(linear(p["qkv"], x), 3, axis=-1)
     q = q.reshape(batch, length, 4, 16).transpose(0, 2, 1, 3)  # (batch, 4, length, 16)
-    k = k.reshape(batch, length, 4, 16).transpose(0, 2, 1, 3)  # (batch, 4, length, 16)
-    v = v.reshape(batch, length, 4, 16).transpose(0, 2, 1, 3)  # (batch, 4, length, 16)
-    y = attention(q, k, v, causal=True)  # (batch, 4, length, 16)
-    y = y.transpose(0, 2, 1, 3).reshape(batch, length, 64)  # (batch, length, 64)
+    k = k.reshape(batch, length, 4, 16).transpose(0, 2, 1, 3)
+    v = v.reshape(batch, length, 4, 16).transpose(0, 2, 1, 3)
+    y = dot_product_attention(q, k, v, causal=True)
+    y = y.transpose(0, 2, 1, 3).reshape(batch, length, 64)
     return linear(p["proj"], y)
 
 
@@ -95,21 +73,21 @@ def block(p: dict, x: jax.Array) -> jax.Array:
 
     x: (batch, length, 64)
     """
-    x = x + causal_self_attention(p["attn"], layer_norm_2(p["ln_1"], x))
-    return x + mlp(p["mlp"], layer_norm_2(p["ln_2"], x))
+    x = x + causal_self_attention(p["attn"], layer_norm(p["ln_1"], x))
+    return x + mlp(p["mlp"], layer_norm(p["ln_2"], x))
 
 
-def gpt2(params: dict, ids: jax.Array):
+def gpt2(params: dict, ids: jax.Array) -> jax.Array:
     """A language model: token ids to the logits of the next token.
 
     ids: (batch, length)
     """
     length = ids.shape[1]
     positions = jnp.arange(length)
-    total = params["wte"]["weight"][ids] + params["wpe"]["weight"][positions]
+    x = params["wte"]["weight"][ids] + params["wpe"]["weight"][positions]
     for block_p in params["h"]:
-        total = block(block_p, total)
-    return layer_norm_2(params["ln_f"], total) @ params["wte"]["weight"].T
+        x = block(block_p, x)
+    return layer_norm(params["ln_f"], x) @ params["wte"]["weight"].T
 
 
 # names of one array, and the name that it has here

@@ -6,67 +6,40 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 
-def attention_weights(
-    q: jax.Array,
-    k: jax.Array,
-    mask: jax.Array | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-) -> jax.Array:
+def attention_weights(q: jax.Array, k: jax.Array, causal: bool = False) -> jax.Array:
     """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E); zeros where nothing is seen."""
-    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    scores = q @ k.mT * q.shape[-1] ** (-0.5)
     hidden = jnp.finfo(scores.dtype).min
     if causal:
         scores = jnp.where(jnp.tri(*scores.shape[-2:], dtype=bool), scores, hidden)
-    if mask is None:
-        return jax.nn.softmax(scores, axis=-1)
-    scores = (
-        jnp.where(mask, scores, hidden)
-        if mask.dtype == bool
-        else jnp.maximum(scores + mask, hidden)
-    )
-    return jax.nn.softmax(scores, axis=-1) * (scores > hidden)
+    return jax.nn.softmax(scores, axis=-1)
 
 
-def attention(
-    q: jax.Array,
-    k: jax.Array,
-    v: jax.Array,
-    mask: jax.Array | None = None,
-    causal: bool = False,
-    scale: float | None = None,
+def dot_product_attention(
+    q: jax.Array, k: jax.Array, v: jax.Array, causal: bool = False
 ) -> jax.Array:
     """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F)."""
     shared = q.shape[1] // k.shape[1]
     if shared > 1:
-        k, v = jnp.repeat(k, shared, axis=1), jnp.repeat(v, shared, axis=1)
-    return attention_weights(q, k, mask, causal, scale) @ v
+        k, v = (jnp.repeat(k, shared, axis=1), jnp.repeat(v, shared, axis=1))
+    return attention_weights(q, k, causal=causal) @ v
 
 
-def rmsnorm(p: dict, x: jax.Array) -> jax.Array:
+def rms_norm(p: dict, x: jax.Array) -> jax.Array:
     """Scaled by the root of the mean of the squares.
 
     x: (batch, length, 64)
     """
-    return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + 1e-05) * p["weight"]
+    return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + 1e-5) * p["weight"]
 
 
 def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
     """Rotary position embeddings of x (batch, heads, length, size).
 
-    x: (batch, 4, length, 16), cos: (length, 16), sin: (length, 16)
+    x: (batch, n, length, 16), cos: (length, 16), sin: (length, 16)
     """
-    a, b_ = jnp.split(x, 2, axis=-1)
-    return x * cos + jnp.concatenate([-b_, a], axis=-1) * sin
-
-
-def rotate_2(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-    """Rotary position embeddings of x (batch, heads, length, size).
-
-    x: (batch, 2, length, 16), cos: (length, 16), sin: (length, 16)
-    """
-    a, b_ = jnp.split(x, 2, axis=-1)
-    return (x * cos + jnp.concatenate([-b_, a], axis=-1) * sin).transpose(0, 2, 1, 3)
+    a, b = jnp.split(x, 2, axis=-1)
+    return x * cos + jnp.concatenate([-b, a], axis=-1) * sin
 
 
 def feed_forward(p: dict, x: jax.Array) -> jax.Array:
@@ -77,7 +50,7 @@ def feed_forward(p: dict, x: jax.Array) -> jax.Array:
     return jax.nn.silu(x @ p["w1"]["weight"].T) * (x @ p["w3"]["weight"].T) @ p["w2"]["weight"].T
 
 
-def attention_2(p: dict, x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
+def attention(p: dict, x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
     """Causal attention, in which groups of queries share keys and values.
 
     x: (batch, length, 64), cos: (length, 16), sin: (length, 16)
@@ -85,17 +58,12 @@ def attention_2(p: dict, x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Ar
     batch, length = x.shape[:2]
     q = (x @ p["wq"]["weight"].T).reshape(batch, length, 4, 16).transpose(0, 2, 1, 3)
     k = (x @ p["wk"]["weight"].T).reshape(batch, length, 2, 16).transpose(0, 2, 1, 3)
-    k = jnp.broadcast_to(
-        jnp.expand_dims(rotate_2(k, cos, sin).transpose(0, 2, 1, 3), 2), (batch, 2, 2, length, 16)
-    )
+    q = rotate(q, cos, sin)
+    k = rotate(k, cos, sin)
     x = (x @ p["wv"]["weight"].T).reshape(batch, length, 2, 16).transpose(0, 2, 1, 3)
-    v = jnp.broadcast_to(jnp.expand_dims(x, 2), (batch, 2, 2, length, 16))
-    y = attention(
-        rotate(q, cos, sin),
-        k.reshape(batch, 4, length, 16),
-        v.reshape(batch, 4, length, 16),
-        causal=True,
-    )
+    k = jnp.repeat(k, 2, axis=1)
+    v = jnp.repeat(x, 2, axis=1)
+    y = dot_product_attention(q, k, v, causal=True)  # (batch, 4, length, 16)
     return y.transpose(0, 2, 1, 3).reshape(batch, length, 64) @ p["wo"]["weight"].T
 
 
@@ -104,11 +72,11 @@ def block(p: dict, x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
 
     x: (batch, length, 64), cos: (length, 16), sin: (length, 16)
     """
-    h = x + attention_2(p["attention"], rmsnorm(p["attention_norm"], x), cos, sin)
-    return h + feed_forward(p["feed_forward"], rmsnorm(p["ffn_norm"], h))
+    h = x + attention(p["attention"], rms_norm(p["attention_norm"], x), cos, sin)
+    return h + feed_forward(p["feed_forward"], rms_norm(p["ffn_norm"], h))
 
 
-def llama(params: dict, tokens: jax.Array):
+def llama(params: dict, tokens: jax.Array) -> jax.Array:
     """A language model: token ids to the logits of the next token.
 
     tokens: (batch, length)
@@ -117,12 +85,12 @@ def llama(params: dict, tokens: jax.Array):
     frequencies = 10000.0 ** ((-jnp.arange(0, 16, 2)).astype(jnp.float32) / 16.0)
     angles = jnp.arange(length)[..., None].astype(jnp.float32) * frequencies
     angles = jnp.concatenate([angles, angles], axis=-1)  # (length, 16)
-    x = jnp.cos(angles)
-    angles = jnp.sin(angles)
+    cos = jnp.cos(angles)
+    sin = jnp.sin(angles)
     h = params["tok_embeddings"]["weight"][tokens]
     for block_p in params["layers"]:
-        h = block(block_p, h, x, angles)
-    return rmsnorm(params["norm"], h) @ params["output"]["weight"].T
+        h = block(block_p, h, cos, sin)
+    return rms_norm(params["norm"], h) @ params["output"]["weight"].T
 
 
 def nested(flat: dict) -> dict:

@@ -6,16 +6,14 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 
-def lstm(
+def _lstm(
     x: jax.Array,
     h: jax.Array,
     c: jax.Array,
     w_ih: jax.Array,
     w_hh: jax.Array,
-    b_ih: jax.Array | None = None,
-    b_hh: jax.Array | None = None,
-    w_hr: jax.Array | None = None,
-    reverse: bool = False,
+    b_ih: jax.Array,
+    b_hh: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h,
     the last c)."""
@@ -24,21 +22,20 @@ def lstm(
         carry: tuple[jax.Array, jax.Array], gates: jax.Array
     ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
         h, c = carry
-        gates = gates + h @ w_hh.T if b_hh is None else gates + h @ w_hh.T + b_hh
+        gates = gates + h @ w_hh.T + b_hh
         i, f, g, o = jnp.split(gates, 4, axis=-1)
         c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
         h = jax.nn.sigmoid(o) * jnp.tanh(c)
-        h = h if w_hr is None else h @ w_hr.T
         return (h, c), h
 
-    gates = x @ w_ih.T if b_ih is None else x @ w_ih.T + b_ih
-    (h, c), ys = jax.lax.scan(step, (h, c), gates, reverse=reverse)
+    gates = x @ w_ih.T + b_ih
+    (h, c), ys = jax.lax.scan(step, (h, c), gates)
     return ys, h, c
 
 
-def lstm_2(p: dict, x: jax.Array, hx_0: jax.Array, hx_1: jax.Array):
-    """x: (3, length, 64), hx_0: (2, 3, 96), hx_1: (2, 3, 96)"""
-    x, x2, x3 = lstm(
+def lstm(p: dict, x: jax.Array, hx_0: jax.Array, hx_1: jax.Array):
+    """x: (batch, length, 64), hx_0: (2, batch, 96), hx_1: (2, batch, 96)"""
+    output, h, c = _lstm(
         x.transpose(1, 0, 2),
         hx_0[0],
         hx_1[0],
@@ -47,19 +44,26 @@ def lstm_2(p: dict, x: jax.Array, hx_0: jax.Array, hx_1: jax.Array):
         p["bias_ih_l0"],
         p["bias_hh_l0"],
     )
-    x, x4, x5 = lstm(
-        x, hx_0[1], hx_1[1], p["weight_ih_l1"], p["weight_hh_l1"], p["bias_ih_l1"], p["bias_hh_l1"]
+    output, h2, c2 = _lstm(
+        output,
+        hx_0[1],
+        hx_1[1],
+        p["weight_ih_l1"],
+        p["weight_hh_l1"],
+        p["bias_ih_l1"],
+        p["bias_hh_l1"],
     )
-    return (x.transpose(1, 0, 2), jnp.stack([x2, x4]), jnp.stack([x3, x5]))
+    return output.transpose(1, 0, 2), jnp.stack([h, h2]), jnp.stack([c, c2])
 
 
-def lstmmodel(params: dict, ids: jax.Array, state_0: jax.Array, state_1: jax.Array):
+def lstm_model(params: dict, ids: jax.Array, state_0: jax.Array, state_1: jax.Array):
     """Token ids to the logits of the next token, and the state after the last one.
 
-    ids: (3, length), state_0: (2, 3, 96), state_1: (2, 3, 96)
+    ids: (batch, length), state_0: (2, batch, 96), state_1: (2, batch, 96)
     """
-    state_0, state_1, x = lstm_2(params["rnn"], params["encoder"]["weight"][ids], state_0, state_1)
-    return (state_0 @ params["decoder"]["weight"].T + params["decoder"]["bias"], (state_1, x))
+    embedded = params["encoder"]["weight"][ids]
+    output, state_0, state_1 = lstm(params["rnn"], embedded, state_0, state_1)
+    return output @ params["decoder"]["weight"].T + params["decoder"]["bias"], (state_0, state_1)
 
 
 def nested(flat: dict) -> dict:

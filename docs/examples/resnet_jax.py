@@ -9,11 +9,9 @@ from safetensors.numpy import load_file, save_file
 def conv(
     x: jax.Array,
     weight: jax.Array,
-    bias: jax.Array | None = None,
     stride: int | tuple[int, ...] = 1,
     padding: int | tuple[int | tuple[int, int], ...] = 0,
     dilation: int | tuple[int, ...] = 1,
-    groups: int = 1,
 ) -> jax.Array:
     """x (N, C, spatial...) with weight (O, C / groups, spatial...) and bias (O)."""
     n = weight.ndim - 2
@@ -21,18 +19,14 @@ def conv(
         v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation)
     )
     pads = [p if isinstance(p, tuple) else (p, p) for p in pads]
-    y = jax.lax.conv_general_dilated(
-        x, weight, strides, pads, rhs_dilation=gaps, feature_group_count=groups
-    )
-    return y if bias is None else y + bias.reshape(-1, *[1] * n)
+    return jax.lax.conv_general_dilated(x, weight, strides, pads, rhs_dilation=gaps)
 
 
 def max_pool(
     x: jax.Array,
     window: tuple[int, ...],
     stride: tuple[int, ...],
-    padding: tuple[tuple[int, int], ...] | None = None,
-    dilation: tuple[int, ...] | None = None,
+    padding: tuple[tuple[int, int], ...],
 ) -> jax.Array:
     """The largest in each window over the last axes of x."""
     lead = x.ndim - len(window)
@@ -44,7 +38,6 @@ def max_pool(
         (1,) * lead + window,
         (1,) * lead + stride,
         ((0, 0),) * lead + (padding or ((0, 0),) * len(window)),
-        window_dilation=(1,) * lead + (dilation or (1,) * len(window)),
     )
 
 
@@ -57,14 +50,14 @@ def batch_norm(
     x: jax.Array,
     mean: jax.Array,
     variance: jax.Array,
-    weight: jax.Array | None = None,
-    bias: jax.Array | None = None,
+    weight: jax.Array,
+    bias: jax.Array,
     eps: float = 1e-5,
 ) -> jax.Array:
     """x (N, C, ...) by the statistics of each channel (Ioffe, Szegedy 2015)."""
     y = (x - per_channel(mean, x)) * per_channel(jax.lax.rsqrt(variance + eps), x)
-    y = y if weight is None else y * per_channel(weight, x)
-    return y if bias is None else y + per_channel(bias, x)
+    y = y * per_channel(weight, x)
+    return y + per_channel(bias, x)
 
 
 def batch_norm2d(p: dict, b: dict, x: jax.Array) -> jax.Array:
@@ -96,7 +89,7 @@ def basic_block_2(p: dict, b: dict, x: jax.Array) -> jax.Array:
     return jax.nn.relu(out + x2)
 
 
-def res_net(params: dict, buffers: dict, x: jax.Array):
+def resnet(params: dict, buffers: dict, x: jax.Array) -> jax.Array:
     """Images to class logits, by four stages of blocks.
 
     x: (batch, 3, size, size)
@@ -107,16 +100,10 @@ def res_net(params: dict, buffers: dict, x: jax.Array):
     x = max_pool(jax.nn.relu(x), (3, 3), (2, 2), padding=((1, 1), (1, 1)))
     for block, state in zip(params["layer1"], buffers["layer1"], strict=True):
         x = basic_block(block, state, x)
-    x = basic_block(
-        params["layer2"][1],
-        buffers["layer2"][1],
-        basic_block_2(params["layer2"][0], buffers["layer2"][0], x),
-    )
-    x = basic_block(
-        params["layer3"][1],
-        buffers["layer3"][1],
-        basic_block_2(params["layer3"][0], buffers["layer3"][0], x),
-    )
+    x = basic_block_2(params["layer2"][0], buffers["layer2"][0], x)
+    x = basic_block(params["layer2"][1], buffers["layer2"][1], x)
+    x = basic_block_2(params["layer3"][0], buffers["layer3"][0], x)
+    x = basic_block(params["layer3"][1], buffers["layer3"][1], x)
     x = basic_block_2(params["layer4"][0], buffers["layer4"][0], x)
     x = basic_block(params["layer4"][1], buffers["layer4"][1], x)
     return jnp.mean(x, axis=(-2, -1)) @ params["fc"]["weight"].T + params["fc"]["bias"]

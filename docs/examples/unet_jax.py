@@ -9,11 +9,10 @@ from safetensors.numpy import load_file, save_file
 def conv(
     x: jax.Array,
     weight: jax.Array,
-    bias: jax.Array | None = None,
+    bias: jax.Array,
     stride: int | tuple[int, ...] = 1,
     padding: int | tuple[int | tuple[int, int], ...] = 0,
     dilation: int | tuple[int, ...] = 1,
-    groups: int = 1,
 ) -> jax.Array:
     """x (N, C, spatial...) with weight (O, C / groups, spatial...) and bias (O)."""
     n = weight.ndim - 2
@@ -21,33 +20,26 @@ def conv(
         v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation)
     )
     pads = [p if isinstance(p, tuple) else (p, p) for p in pads]
-    y = jax.lax.conv_general_dilated(
-        x, weight, strides, pads, rhs_dilation=gaps, feature_group_count=groups
-    )
-    return y if bias is None else y + bias.reshape(-1, *[1] * n)
+    y = jax.lax.conv_general_dilated(x, weight, strides, pads, rhs_dilation=gaps)
+    return y + bias.reshape(-1, *[1] * n)
 
 
 def conv_transpose(
     x: jax.Array,
     weight: jax.Array,
-    bias: jax.Array | None = None,
+    bias: jax.Array,
     stride: int | tuple[int, ...] = 1,
     padding: int | tuple[int, ...] = 0,
     output_padding: int | tuple[int, ...] = 0,
     dilation: int | tuple[int, ...] = 1,
-    groups: int = 1,
 ) -> jax.Array:
     """The transpose of `conv` in its images: x (N, C, spatial...), weight (C, O / groups, spatial...), bias (O)."""
-    c, o, *taps = weight.shape
+    taps = weight.shape[2:]
     n = len(taps)
     strides, pads, extra, gaps = (
         v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, output_padding, dilation)
     )
-    weight = (
-        weight.reshape(groups, c // groups, o, *taps)
-        .swapaxes(1, 2)
-        .reshape(groups * o, c // groups, *taps)
-    )
+    weight = weight.swapaxes(0, 1)
     reach = [d * (k - 1) - p for k, d, p in zip(taps, gaps, pads, strict=True)]
     y = jax.lax.conv_general_dilated(
         x,
@@ -56,18 +48,11 @@ def conv_transpose(
         [(r, r + e) for r, e in zip(reach, extra, strict=True)],
         lhs_dilation=strides,
         rhs_dilation=gaps,
-        feature_group_count=groups,
     )
-    return y if bias is None else y + bias.reshape(-1, *[1] * n)
+    return y + bias.reshape(-1, *[1] * n)
 
 
-def max_pool(
-    x: jax.Array,
-    window: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[tuple[int, int], ...] | None = None,
-    dilation: tuple[int, ...] | None = None,
-) -> jax.Array:
+def max_pool(x: jax.Array, window: tuple[int, ...], stride: tuple[int, ...]) -> jax.Array:
     """The largest in each window over the last axes of x."""
     lead = x.ndim - len(window)
     least = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
@@ -77,8 +62,7 @@ def max_pool(
         jax.lax.max,
         (1,) * lead + window,
         (1,) * lead + stride,
-        ((0, 0),) * lead + (padding or ((0, 0),) * len(window)),
-        window_dilation=(1,) * lead + (dilation or (1,) * len(window)),
+        ((0, 0),) * lead + ((0, 0),) * len(window),
     )
 
 
@@ -87,12 +71,8 @@ def per_channel(v: jax.Array, x: jax.Array) -> jax.Array:
     return v.reshape(-1, *[1] * (x.ndim - 2))
 
 
-def group_norm(
-    x: jax.Array,
-    groups: int,
-    weight: jax.Array | None = None,
-    bias: jax.Array | None = None,
-    eps: float = 1e-5,
+def _group_norm(
+    x: jax.Array, groups: int, weight: jax.Array, bias: jax.Array, eps: float = 1e-5
 ) -> jax.Array:
     """Over the channels of a group of x (N, C, ...) and all that follows (Wu, He 2018)."""
     parts = x.reshape(x.shape[0], groups, -1)
@@ -100,25 +80,8 @@ def group_norm(
         parts.var(-1, keepdims=True) + eps
     )
     y = parts.reshape(x.shape)
-    y = y if weight is None else y * per_channel(weight, x)
-    return y if bias is None else y + per_channel(bias, x)
-
-
-def taps(n: int, m: int, method: str, corners: bool) -> np.ndarray:
-    """(m, n): how much of each old place is in each new one."""
-    at = np.arange(m) * ((n - 1) / max(m - 1, 1)) if corners else (np.arange(m) + 0.5) * n / m - 0.5
-    at = np.maximum(at, 0) if method == "linear" else at
-    left = np.floor(at)
-    table = np.zeros((m, n))
-    for tap in range(-1, 3):
-        t = np.abs(at - left - tap)
-        if method == "linear":
-            weight = np.maximum(1 - t, 0)
-        else:
-            near, far = (1.25 * t - 2.25) * t * t + 1, -0.75 * (((t - 5) * t + 8) * t - 4)
-            weight = np.where(t <= 1, near, np.where(t < 2, far, 0))
-        np.add.at(table, (np.arange(m), np.clip(left + tap, 0, n - 1).astype(int)), weight)
-    return table
+    y = y * per_channel(weight, x)
+    return y + per_channel(bias, x)
 
 
 def conv2d(p: dict, x: jax.Array, padding: int) -> jax.Array:
@@ -126,9 +89,9 @@ def conv2d(p: dict, x: jax.Array, padding: int) -> jax.Array:
     return conv(x, p["weight"], p["bias"], padding=padding)
 
 
-def group_norm_2(p: dict, x: jax.Array) -> jax.Array:
+def group_norm(p: dict, x: jax.Array) -> jax.Array:
     """x: (batch, n, size, size)"""
-    return group_norm(x, 8, p["weight"], p["bias"])
+    return _group_norm(x, 8, p["weight"], p["bias"])
 
 
 def conv_transpose2d(p: dict, x: jax.Array) -> jax.Array:
@@ -141,8 +104,8 @@ def double_conv(p: dict, x: jax.Array) -> jax.Array:
 
     x: (batch, n, size, size)
     """
-    x = jax.nn.silu(group_norm_2(p["norm1"], conv2d(p["conv1"], x, padding=1)))
-    return jax.nn.silu(group_norm_2(p["norm2"], conv2d(p["conv2"], x, padding=1)))
+    x = jax.nn.silu(group_norm(p["norm1"], conv2d(p["conv1"], x, padding=1)))
+    return jax.nn.silu(group_norm(p["norm2"], conv2d(p["conv2"], x, padding=1)))
 
 
 def down(p: dict, x: jax.Array) -> jax.Array:
@@ -161,7 +124,7 @@ def up(p: dict, x: jax.Array, skip: jax.Array) -> jax.Array:
     return double_conv(p["conv"], jnp.concatenate([skip, conv_transpose2d(p["up"], x)], axis=1))
 
 
-def unet(params: dict, image: jax.Array):
+def unet(params: dict, image: jax.Array) -> jax.Array:
     """Images to a map of logits of the same size.
 
     image: (batch, 3, size, size)

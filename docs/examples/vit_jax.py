@@ -9,11 +9,10 @@ from safetensors.numpy import load_file, save_file
 def conv(
     x: jax.Array,
     weight: jax.Array,
-    bias: jax.Array | None = None,
+    bias: jax.Array,
     stride: int | tuple[int, ...] = 1,
     padding: int | tuple[int | tuple[int, int], ...] = 0,
     dilation: int | tuple[int, ...] = 1,
-    groups: int = 1,
 ) -> jax.Array:
     """x (N, C, spatial...) with weight (O, C / groups, spatial...) and bias (O)."""
     n = weight.ndim - 2
@@ -21,29 +20,23 @@ def conv(
         v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation)
     )
     pads = [p if isinstance(p, tuple) else (p, p) for p in pads]
-    y = jax.lax.conv_general_dilated(
-        x, weight, strides, pads, rhs_dilation=gaps, feature_group_count=groups
-    )
-    return y if bias is None else y + bias.reshape(-1, *[1] * n)
+    y = jax.lax.conv_general_dilated(x, weight, strides, pads, rhs_dilation=gaps)
+    return y + bias.reshape(-1, *[1] * n)
 
 
-def layer_norm(
-    x: jax.Array,
-    weight: jax.Array | None = None,
-    bias: jax.Array | None = None,
-    axes: int = 1,
-    eps: float = 1e-5,
+def _layer_norm(
+    x: jax.Array, weight: jax.Array, bias: jax.Array, axes: int = 1, eps: float = 1e-5
 ) -> jax.Array:
     """Over the last `axes` axes (Ba, Kiros, Hinton 2016)."""
     over = tuple(range(-axes, 0))
     y = (x - x.mean(over, keepdims=True)) * jax.lax.rsqrt(x.var(over, keepdims=True) + eps)
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
+    y = y * weight
+    return y + bias
 
 
-def layer_norm_2(p: dict, x: jax.Array) -> jax.Array:
+def layer_norm(p: dict, x: jax.Array) -> jax.Array:
     """x: (batch, 65, 64)"""
-    return layer_norm(x, p["weight"], p["bias"], eps=1e-06)
+    return _layer_norm(x, p["weight"], p["bias"], eps=1e-6)
 
 
 def linear(p: dict, x: jax.Array) -> jax.Array:
@@ -51,7 +44,7 @@ def linear(p: dict, x: jax.Array) -> jax.Array:
     return x @ p["weight"].T + p["bias"]
 
 
-def attention_2(p: dict, x: jax.Array) -> jax.Array:
+def attention(p: dict, x: jax.Array) -> jax.Array:
     """Attention of all patches to all patches, written out.
 
     x: (batch, 65, 64)
@@ -69,12 +62,13 @@ def block(p: dict, x: jax.Array) -> jax.Array:
 
     x: (batch, 65, 64)
     """
-    x = x + attention_2(p["attn"], layer_norm_2(p["norm1"], x))
-    x2 = jax.nn.gelu(linear(p["mlp"][0], layer_norm_2(p["norm2"], x)), approximate=False)
-    return x + linear(p["mlp"][2], x2)
+    x = x + attention(p["attn"], layer_norm(p["norm1"], x))
+    x2 = linear(p["mlp"][0], layer_norm(p["norm2"], x))
+    x2 = linear(p["mlp"][2], jax.nn.gelu(x2, approximate=False))
+    return x + x2
 
 
-def vi_t(params: dict, images: jax.Array):
+def vit(params: dict, images: jax.Array) -> jax.Array:
     """Images to class logits, by a class token before the patches.
 
     images: (batch, 3, size, size)
@@ -88,7 +82,7 @@ def vi_t(params: dict, images: jax.Array):
     x = x + params["pos"]
     for block_p in params["blocks"]:
         x = block(block_p, x)
-    x = layer_norm_2(params["norm"], x)
+    x = layer_norm(params["norm"], x)
     return linear(params["head"], x[:, 0])
 
 

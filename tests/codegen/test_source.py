@@ -90,7 +90,7 @@ def test_a_row_of_blocks_is_one_function_and_a_loop(network):
     written = source(network, IDS, onto="jax")
     assert written.report.ok, str(written.report)
     assert written.text.count("def block(") == 1 and written.text.count("def linear(") == 1
-    assert '    for block_p in params["blocks"]:\n        x = block(block_p, x)\n' in written.text
+    assert '    for p in params["blocks"]:\n        x = block(p, x)\n' in written.text
     assert "hidden = " not in body(written.text, "network") and "jax.nn.gelu" in body(written.text, "block")
     assert {g.title for g in written.report.groups if g.tried} == {"batch", "axis 1"}
     assert [row.what for row in written.report.rows] == ["results", "gradients", "results", "results"]
@@ -124,6 +124,43 @@ def test_what_differs_between_modules_is_an_argument():
     assert written.report.ok, str(written.report)
     assert written.text.count("def conv2d(") == 1
     assert "padding=1" in body(written.text, "convolutions")
+
+
+def turned(x, by):
+    first, second = x.chunk(2, -1)
+    return x * by + torch.cat([-second, first], -1)
+
+
+class Shared(nn.Module):
+    """Heads in groups, and a state of layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.LSTM(8, 8, 2, batch_first=True)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x, state):
+        batch, length, _ = x.shape
+        k = x.view(batch, length, 2, 4).transpose(1, 2)
+        near, far = turned(k, 2.0), turned(k, 3.0)
+        wide = near.repeat_interleave(3, dim=1)
+        start = x if batch == 0 else far.transpose(1, 2).reshape(batch, length, 8)
+        noisy = self.drop(start * 2)
+        output, state = self.rnn(noisy, state)
+        return wide, noisy.sum(), output, state
+
+
+def test_names_are_those_of_the_program():
+    torch.manual_seed(0)
+    state = torch.randn(2, 3, 8), torch.randn(2, 3, 8)
+    written = source(Shared().eval(), torch.randn(3, 5, 8), state, onto="jax")
+    assert written.report.ok, str(written.report)
+    assert [g.size for g in written.report.groups if g.tried] == [3, 5]  # the state's second axis is the batch
+    said = body(written.text, "shared")
+    assert "near = turned(" in said
+    assert "jnp.repeat(" in said and "3, axis=1)" in said and "noisy = " in said
+    assert "output, state_0, state_1 = lstm(" in said
+    assert written.text.count("def turned") == 1 and "transpose" not in body(written.text, "turned")
 
 
 def test_statistics_that_are_written_come_out():

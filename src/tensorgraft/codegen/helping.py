@@ -22,6 +22,10 @@ from tensorgraft.codegen.targets import Target
 _TESTS: dict[type, Any] = {ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Lt: operator.lt, ast.LtE: operator.le,
                            ast.Eq: operator.eq, ast.NotEq: operator.ne}  # fmt: skip
 
+# what functions of the targets take where they are told nothing
+_USUAL = {"feature_group_count": 1, "lhs_dilation": None, "rhs_dilation": None, "window_dilation": None,
+          "reverse": False}  # fmt: skip
+
 
 def helper_sources(target: Target) -> dict[str, str]:
     """The text of each helper of a target."""
@@ -222,6 +226,12 @@ class _Folder(ast.NodeTransformer):
         left, right = node.left, node.comparators[0]
         if test and len(node.ops) == 1 and isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
             return ast.Constant(test(left.value, right.value))
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        node.keywords = [k for k in node.keywords if not (k.arg in _USUAL and isinstance(k.value, ast.Constant)
+                                                          and k.value.value is _USUAL[k.arg])]  # fmt: skip
         return node
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:

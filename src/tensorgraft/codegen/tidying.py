@@ -106,19 +106,22 @@ class _Simplifier:
             if axes == tuple(range(len(axes))):
                 self.stands[out] = call.args[0]
                 return
-            maker = self.makers.get(call.args[0])
-            if (  # in another frame, which gives what it had before
-                maker is not None
-                and maker.method == "permute_dims"
-                and tuple(maker.args[1][a] for a in axes) == tuple(range(len(axes)))
-            ):
-                self.stands[out] = maker.args[0]
+            self.undone(call.args[0], axes, out)
         elif call.method in ("getitem", "slice", "take_slice") and same(call.args[0].shape, out.shape):
             if not (call.method == "slice" and any(map(_is_not_one, call.args[3]))):
                 self.stands[out] = call.args[0]
         elif call.method in _BROADCASTING and not call.kwargs:
             self.elementwise(call, out)
             self.logic(call, out)
+
+    def undone(self, x: Any, axes: tuple[int, ...], out: Var) -> None:
+        """A transpose of what another function has transposed: it gives what it had before. Not that of a module, which
+        may be a layer of the target."""
+        maker = self.makers.get(x)
+        if maker is None or maker.method != "permute_dims" or self.homes[x].is_module:
+            return
+        if tuple(maker.args[1][a] for a in axes) == tuple(range(len(axes))):
+            self.stands[out] = maker.args[0]
 
     def repeated(self, call: SourceStep, out: Var) -> None:
         """Each element some times: a new axis that goes into the one before it."""

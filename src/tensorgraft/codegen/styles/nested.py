@@ -41,9 +41,10 @@ class Nested(Style):
 
     def roots_of(self, function: SourceFunction) -> set[str]:
         needs = self.needs[function]
-        names = {*self.roots(True)} if function is next(reversed(self.needs)) else set()
+        if function is next(reversed(self.needs)):
+            return {*self.roots(True)}
         wanted = (needs.parameters, needs.buffers)
-        return names | {r for r, needed in zip(self.roots(False), wanted, strict=True) if needed}
+        return {r for r, needed in zip(self.roots(False), wanted, strict=True) if needed}
 
     def roots(self, is_root: bool) -> tuple[str, str]:
         return ("params", "buffers") if is_root else ("p", "b")
@@ -61,7 +62,8 @@ class Nested(Style):
         f = row.invokes[0].function
         stop = row.first + len(row.invokes)
         iterables, names = [], []
-        for root, title in zip(self.given(writer, f), ("block", "state"), strict=False):
+        titles = self.roots(False) if writer.is_root else ("block", "state")
+        for root, title in zip(self.given(writer, f), titles, strict=False):
             whole = _at(root, row.path)
             if row.first or stop != _length(writer.function, row.path):
                 whole = ast.Subscript(whole, ast.Slice(literal(row.first) if row.first else None, literal(stop)))

@@ -106,12 +106,16 @@ def conv_transpose(
     groups: int = 1,
 ) -> jax.Array:
     """The transpose of `conv` in its images: x (N, C, spatial...), weight (C, O / groups, spatial...), bias (O)."""
-    c, o, *taps = weight.shape
+    taps = weight.shape[2:]
     n = len(taps)
     strides, pads, extra, gaps = (
         v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, output_padding, dilation)
     )
-    weight = weight.reshape(groups, c // groups, o, *taps).swapaxes(1, 2).reshape(groups * o, c // groups, *taps)
+    weight = (
+        weight.swapaxes(0, 1)
+        if groups == 1
+        else weight.reshape(groups, -1, *weight.shape[1:]).swapaxes(1, 2).reshape(groups * weight.shape[1], -1, *taps)
+    )
     reach = [d * (k - 1) - p for k, d, p in zip(taps, gaps, pads, strict=True)]
     y = jax.lax.conv_general_dilated(
         x,
@@ -142,7 +146,7 @@ def max_pool(
         (1,) * lead + window,
         (1,) * lead + stride,
         ((0, 0),) * lead + (padding or ((0, 0),) * len(window)),
-        window_dilation=(1,) * lead + (dilation or (1,) * len(window)),
+        window_dilation=None if dilation is None else (1,) * lead + dilation,
     )
 
 

@@ -72,6 +72,8 @@ def _names(node: ast.AST | None) -> tuple[str, ...]:
     if node is None:
         return ()
     parent = getattr(node, "parent", None)
+    while isinstance(parent, ast.IfExp) and node is not parent.test:
+        node, parent = parent, getattr(parent, "parent", None)  # y = x if plain else f(x)
     outer = getattr(parent, "parent", None)
     if isinstance(parent, ast.Tuple) and isinstance(outer, ast.Assign) and outer.value is parent:
         target = outer.targets[0]  # q, k = rotate(q), rotate(k)
