@@ -425,6 +425,7 @@ ELSEWHERE = {
     "operand",
     "seed_words",
     "stand_in",
+    "followed",
     "strided_view",
     "assign",
     "own",

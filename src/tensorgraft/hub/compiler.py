@@ -83,6 +83,10 @@ class Compiler:
         """Another object for the same array, without a copy: `trace` tells captured arrays apart by identity."""
         raise TypeError(f"the backend {self.name} does not trace")
 
+    def followed(self, x: Array, /) -> Array:
+        """In a trace, `x` as what the trace computes: `is_traced`, whatever value a stand-in has when it is traced."""
+        return x
+
     def eval_shape(self, fn: Callable[..., Any], /, *operands: Any) -> tuple[tuple[tuple[int, ...], np.dtype], ...]:
         """Shapes and dtypes of what `fn`, a `compile`d function, returns for operands given as (shape, dtype) or as
         Python scalars. Raises what `fn` raises while it is traced."""

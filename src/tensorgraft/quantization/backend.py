@@ -185,6 +185,11 @@ class QuantizingBackend(_Operations):
             return x.with_parts(tuple(map(self.inner.stand_in, x.parts)))
         return self.inner.stand_in(x)
 
+    def followed(self, x: Array, /) -> Array:
+        if isinstance(x, Quantized):
+            return x.with_parts(tuple(map(self.inner.followed, x.parts)))
+        return self.inner.followed(x)
+
     def eagerly(self) -> contextlib.AbstractContextManager[None]:
         return self.inner.eagerly()
 

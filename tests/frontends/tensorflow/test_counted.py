@@ -89,7 +89,10 @@ def test_derivatives_of_counted_rows_are_refused() -> None:
         jax.grad(tg.graft(program, onto="jax"), 1)(X, ROWS)
 
 
-@pytest.mark.parametrize("zeros", [[], [1], [1, 3, 4, 7], list(range(8))])
+ZEROS = [[1, 3, 4, 7], *(pytest.param(z, marks=pytest.mark.slow) for z in ([], [1], list(range(8))))]
+
+
+@pytest.mark.parametrize("zeros", ZEROS)
 def test_keras_divides_slices(zeros: list[int]) -> None:
     """Where the divisor is 0 or NaN there are more rows than before."""
     divisor = np.ones((8, 3), np.float32) * 2
@@ -106,10 +109,10 @@ def test_keras_divides_slices(zeros: list[int]) -> None:
         assert not difference(on_host(backend, compiled(native(backend, ROWS[:3]), native(backend, divisor))), want)
 
 
-SPARSE = ["RMSprop", "Adagrad", "Adadelta", "Adafactor", "ScheduleFreeAdamW"]
+SPARSE = ["RMSprop", "Adagrad", "Adadelta", "Adafactor"]
 
 
-@pytest.mark.parametrize("name", SPARSE)
+@pytest.mark.parametrize("name", ["ScheduleFreeAdamW", *(pytest.param(n, marks=pytest.mark.slow) for n in SPARSE)])
 def test_steps_on_the_sparse_gradient_of_an_embedding(name: str) -> None:
     def make() -> tuple[Callable[..., Any], list[tf.Variable]]:
         keras.utils.set_random_seed(0)

@@ -171,6 +171,9 @@ class TensorFlowBackend(
         with tf.init_scope():
             return raw.Identity(input=x)
 
+    def followed(self, x: Array, /) -> Array:
+        return raw.Identity(input=x) if isinstance(x, EagerTensor) else x
+
     # ---- native callables of TensorFlow's own users ----------------------------------------------------------------
 
     def is_watched(self, arrays: Sequence[Array], /) -> bool:

@@ -59,6 +59,13 @@ class CapturedGraph:
 Derive = Callable[[str, tuple[int | None, ...]], tuple[CapturedGraph, "Derive"]]
 
 
+class GraphPart(CompiledPart):
+    """Rules of operations ask for values where there are some: in a compiled program arguments have none."""
+
+    def _given(self, xp: Backend, stand_ins: Sequence[Array]) -> Sequence[Array]:
+        return [xp.followed(x) for x in stand_ins]
+
+
 class GraphProgram:
     """A function of flat arrays (`hub.interchange.Differentiable`): the values of variables, then the arguments. It
     gives the results, then the values of those variables that it writes, by which nothing is differentiated.
@@ -88,7 +95,7 @@ class GraphProgram:
         self._derive, self.region = derive, region
         self._derived: dict[Any, Any] = {}
         self._vectorised: dict[Any, GraphProgram | None] = {}
-        self.main = CompiledPart(self._evaluate, compiled)
+        self.main = GraphPart(self._evaluate, compiled)
 
     def _evaluate(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         n = len(self.variables)
@@ -178,8 +185,8 @@ class ForwardAndBackward:
         plan(early), plan(self._late)
         self.results = self._plain + len(program.written)
         self._residuals = Residuals()
-        self.first = CompiledPart(self._forward, program.is_compiled)
-        self.second = CompiledPart(self._backward, program.is_compiled)
+        self.first = GraphPart(self._forward, program.is_compiled)
+        self.second = GraphPart(self._backward, program.is_compiled)
 
     def _forward(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         program = self._program

@@ -23,7 +23,8 @@ ON_HOST: set[str] = set()  # operations that this says of
 def on_host(*names: str, traced: Callable[..., Any] | None = None) -> Callable[[F], F]:
     """The rule of operations is a function of `numpy.ndarray`s (and of attributes), and gives such. It is called as if
     it had a backend, too, so that what it is given says which arguments there are: `fn(operands..., *, attributes)`.
-    `traced`: the rule where operands are being traced, which may say that there is none (None)."""
+    `traced`: the rule where operands are being traced, with the same attributes, which may say that there is
+    none (None)."""
 
     def register(fn: F) -> F:
         asks = "node" in inspect.signature(fn).parameters
@@ -36,7 +37,7 @@ def on_host(*names: str, traced: Callable[..., Any] | None = None) -> Callable[[
                 return list(results) if isinstance(results, list | tuple) else [results]
 
             if any(map(xp.is_traced, arrays_among(operands))):
-                found = None if traced is None else traced(xp, *operands, **attributes)
+                found = None if traced is None else traced(xp, *operands, **named)
                 if found is not None:
                     return found
                 return called(xp, node, on_arrays, operands, specs_of(node))
