@@ -37,7 +37,8 @@ class SourceProgram(Protocol):
 @dataclass
 class Evaluation:
     """What the program itself gives: arrays by where they are in the results ("logits", "0.1"), gradients of the sum of
-    all inexact results, each times its `cosines`, by the names of parameters, and buffers that were written."""
+    all inexact results, each times its `cosines`, by the names of parameters (of complex ones the direction in which it
+    grows, as PyTorch has it), and buffers that were written."""
 
     outputs: dict[str, np.ndarray]
     gradients: dict[str, np.ndarray]

@@ -47,7 +47,12 @@ def main() -> None:
 
             buffers = "buffers" in data
             gradients = jax.grad(objective, allow_int=True)(state[0])
-            found |= {f"g:{k}": widened(v) for k, v in module.flat(gradients).items() if v.dtype != jax.dtypes.float0}
+            # of complex parameters JAX gives the conjugate of what is gone along
+            found |= {
+                f"g:{k}": widened(jnp.conj(v))
+                for k, v in module.flat(gradients).items()
+                if v.dtype != jax.dtypes.float0
+            }
         np.savez(path.replace("inputs_", "outputs_"), **found)
 
 

@@ -52,7 +52,8 @@ def main() -> None:
                 return total
 
             gradients = jax.grad(objective, allow_int=True)(parameters)
-            found |= {f"g:{k}": widened(g) for k, g in gradients.items() if g.dtype != jax.dtypes.float0}
+            # of complex parameters JAX gives the conjugate of what is gone along
+            found |= {f"g:{k}": widened(jnp.conj(g)) for k, g in gradients.items() if g.dtype != jax.dtypes.float0}
         np.savez(path.replace("inputs_", "outputs_"), **found)
 
 

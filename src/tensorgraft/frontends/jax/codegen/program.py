@@ -95,7 +95,7 @@ class FunctionProgram:
             pulled = jax.grad(total)(trained)
         return Evaluation(
             {n: host(x) for n, x in outputs.items()},
-            {n: host(x) for n, x in pulled.items()},
+            {n: host(jnp.conj(x)) for n, x in pulled.items()},  # the direction, as other frameworks have it
             {n: host(x) for n, x in buffers.items()},
         )
 
