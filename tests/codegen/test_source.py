@@ -183,6 +183,16 @@ def test_other_targets(network, onto):
     assert written.report.ok, str(written.report)
 
 
+def test_axes_behind_an_ellipsis_count():
+    class Parts(nn.Module):
+        def forward(self, x):
+            parts = x.view(*x.shape[:-1], 4, 3, 2)
+            return parts[..., 0, :] * parts[..., 1, :] - parts[:, :, :, 2]
+
+    written = source(Parts(), torch.arange(2 * 5 * 24.0).reshape(2, 5, 24), onto="jax")
+    assert written.report.ok, str(written.report)
+
+
 def test_a_loop_over_time_stays_at_its_length():
     class Loop(nn.Module):
         def forward(self, x):

@@ -73,6 +73,10 @@ def _positions(code: CodeType) -> tuple[Any, ...]:
     return tuple(code.co_positions())
 
 
+# Python's parser has one object of each of these for all trees, which a `parent` would hold on to
+_OF_ALL_TREES = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
+
+
 @functools.lru_cache(maxsize=64)
 def _nodes(file: str, version: Any, length: int) -> dict[tuple[int, int, int, int], ast.AST]:
     """The expressions of a file by their position; each has its `parent`."""
@@ -83,6 +87,8 @@ def _nodes(file: str, version: Any, length: int) -> dict[tuple[int, int, int, in
     nodes: dict[tuple[int, int, int, int], ast.AST] = {}
     for parent in ast.walk(tree):
         for node in ast.iter_child_nodes(parent):
+            if isinstance(node, _OF_ALL_TREES):
+                continue
             node.parent = parent  # type: ignore[attr-defined]
             if isinstance(node, ast.expr | ast.stmt):
                 nodes.setdefault((node.lineno, node.end_lineno, node.col_offset, node.end_col_offset), node)  # type: ignore[arg-type]

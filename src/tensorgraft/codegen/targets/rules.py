@@ -98,9 +98,9 @@ def minus(number: Any, *others: Any) -> Any:
 
 
 def indexed(w: Writing, x: Any, index: Sequence[Any]) -> ast.expr:
-    """`x[index]`, without the full slices behind; many in front are an Ellipsis where all axes are named."""
+    """`x[index]`, without the full slices behind, which count where there is an Ellipsis before them."""
     index = list(index)
-    while index and index[-1] == slice(None):
+    while index and index[-1] == slice(None) and not any(i is Ellipsis for i in index):
         index.pop()
     if not index:
         return w(x)
