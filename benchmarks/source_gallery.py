@@ -42,7 +42,12 @@ def network(name: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     """(the network in evaluation mode, an example of its arguments)"""
     torch.manual_seed(0)
     module = importlib.import_module(f"examples.networks.{name}")
-    return getattr(module, NETWORKS[name])().eval(), module.example_inputs()
+    net = getattr(module, NETWORKS[name])().eval()
+    for part in net.modules():
+        if isinstance(part, torch.nn.BatchNorm2d):  # as after training
+            torch.nn.init.normal_(part.running_mean)
+            torch.nn.init.uniform_(part.running_var, 0.5, 2.0)
+    return net, module.example_inputs()
 
 
 def written(name: str, check: bool = False) -> GeneratedSource:

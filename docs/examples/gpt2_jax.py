@@ -85,8 +85,8 @@ def gpt2(params: dict, ids: jax.Array) -> jax.Array:
     length = ids.shape[1]
     positions = jnp.arange(length)
     x = params["wte"]["weight"][ids] + params["wpe"]["weight"][positions]
-    for block_p in params["h"]:
-        x = block(block_p, x)
+    for p in params["h"]:
+        x = block(p, x)
     return layer_norm(params["ln_f"], x) @ params["wte"]["weight"].T
 
 

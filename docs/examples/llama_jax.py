@@ -88,8 +88,8 @@ def llama(params: dict, tokens: jax.Array) -> jax.Array:
     cos = jnp.cos(angles)
     sin = jnp.sin(angles)
     h = params["tok_embeddings"]["weight"][tokens]
-    for block_p in params["layers"]:
-        h = block(block_p, h, cos, sin)
+    for p in params["layers"]:
+        h = block(p, h, cos, sin)
     return rms_norm(params["norm"], h) @ params["output"]["weight"].T
 
 

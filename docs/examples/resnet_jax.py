@@ -80,13 +80,12 @@ def basic_block_2(p: dict, b: dict, x: jax.Array) -> jax.Array:
 
     x: (batch, n, n, n)
     """
-    x2 = batch_norm2d(
-        p["downsample"][1], b["downsample"][1], conv(x, p["downsample"][0]["weight"], stride=2)
-    )
+    identity = conv(x, p["downsample"][0]["weight"], stride=2)
+    identity = batch_norm2d(p["downsample"][1], b["downsample"][1], identity)
     x = batch_norm2d(p["bn1"], b["bn1"], conv(x, p["conv1"]["weight"], stride=2, padding=1))
     out = jax.nn.relu(x)
     out = batch_norm2d(p["bn2"], b["bn2"], conv(out, p["conv2"]["weight"], padding=1))
-    return jax.nn.relu(out + x2)
+    return jax.nn.relu(out + identity)
 
 
 def resnet(params: dict, buffers: dict, x: jax.Array) -> jax.Array:
@@ -98,8 +97,8 @@ def resnet(params: dict, buffers: dict, x: jax.Array) -> jax.Array:
         params["bn1"], buffers["bn1"], conv(x, params["conv1"]["weight"], stride=2, padding=3)
     )
     x = max_pool(jax.nn.relu(x), (3, 3), (2, 2), padding=((1, 1), (1, 1)))
-    for block, state in zip(params["layer1"], buffers["layer1"], strict=True):
-        x = basic_block(block, state, x)
+    for p, b in zip(params["layer1"], buffers["layer1"], strict=True):
+        x = basic_block(p, b, x)
     x = basic_block_2(params["layer2"][0], buffers["layer2"][0], x)
     x = basic_block(params["layer2"][1], buffers["layer2"][1], x)
     x = basic_block_2(params["layer3"][0], buffers["layer3"][0], x)

@@ -80,8 +80,8 @@ def vit(params: dict, images: jax.Array) -> jax.Array:
     x = x.transpose(0, 2, 1)  # (batch, 64, 64)
     x = jnp.concatenate([jnp.broadcast_to(params["cls"], (batch, 1, 64)), x], axis=1)
     x = x + params["pos"]
-    for block_p in params["blocks"]:
-        x = block(block_p, x)
+    for p in params["blocks"]:
+        x = block(p, x)
     x = layer_norm(params["norm"], x)
     return linear(params["head"], x[:, 0])
 
