@@ -281,3 +281,14 @@ def test_what_a_target_lacks_names_the_place():
 
     with pytest.raises(CannotBeSaidError, match=r"test_source\.py"):
         source(Inverse(), torch.eye(3), onto="array_api")
+
+
+def test_what_is_left_out_is_noted_and_the_file_says_how_it_was_checked():
+    class Asserts(nn.Module):
+        def forward(self, x):
+            assert torch.isfinite(x).all()
+            return x.exp()
+
+    written = source(Asserts(), torch.ones(3, 2), onto="jax")
+    assert any("test_source.py" in note for note in written.report.notes), written.report.notes
+    assert "Checked against it (as the example, batch of 5" in written.text.split('"""')[1]

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import os
 import sys
+import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +47,8 @@ class SourceReport:
     def __str__(self) -> str:
         lines = [f"{self.program} in {self.onto}: {self.lines} lines, {self.functions} functions"]
         for g in self.groups:
-            said = "any" if g.tried else f"{g.size} only ({g.reason})"
+            tried = ", ".join(map(str, g.tried))
+            said = f"others, too (traced at {tried})" if g.tried else f"{g.size} only ({g.reason})"
             lines.append(f"  size {g.size} ({g.title}): {said}")
         for row in self.rows:
             verdict = "equal" if row.ok else f"DIFFERS: {row.detail}"
@@ -150,6 +152,7 @@ def source(
                 raise
             sized.without(fixed, str(error))
     report = SourceReport(trace.name, onto, written.count("\n"), len(formed.written(functions)), sized.groups)
+    report.notes = list(dict.fromkeys(trace.notes))
     result = GeneratedSource(written, trace.weights, report, functions[-1].name)
     if check:
         examples = [("as the example", args, kwargs)]
@@ -160,7 +163,20 @@ def source(
         runs = dataclasses.replace(target, runner=formed.runner or target.runner)
         result.checked = _compared(result, runs, read, examples, stateful, not random, trace.key is not None)
         report.rows = result.checked.rows
+        result.text = _with_check(written, header, report.rows)
+        report.lines = result.text.count("\n")
     return result
+
+
+def _with_check(text_of: str, header: str, rows: list[Row]) -> str:
+    """The file's docstring says how it was checked, where it was and is equal."""
+    if not rows or not all(row.ok for row in rows):
+        return text_of
+    worst = {what: max(row.error for row in rows if row.what == what) for what in dict.fromkeys(r.what for r in rows)}
+    sizes = ", ".join(row.sizes for row in rows if row.what == "results")
+    said = ", ".join(f"{what} differ by {error:.0e} at most" for what, error in worst.items())
+    about = textwrap.fill(f"Checked against it ({sizes}): {said}, relative to the largest entry of an array.", 99)
+    return text_of.replace(f'"""{header}"""', f'"""{header}\n\n{about}\n"""', 1)
 
 
 def _compared(
