@@ -439,6 +439,7 @@ ELSEWHERE = {
     "processes",
     "parts_fed",
     "assembled",
+    "capsules",  # test_arrays
     "collective",
     "joined_as",
     "same_everywhere",

@@ -29,6 +29,20 @@ def test_to_a_backend_and_back(name: str, dtype: np.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", BACKENDS)
+def test_capsules_are_of_the_arrays_own_memory(name: str) -> None:
+    xp, host = backend(name), np.arange(6, dtype=np.float32).reshape(2, 3)
+    with xp.scope():
+        capsules = xp.capsules([xp.asarray(host), xp.asarray(host + 1)])
+        assert (capsules is not None) == (name == "jax")
+        for capsule, expected in zip(capsules or [], (host, host + 1), strict=False):
+            assert type(capsule).__name__ == "PyCapsule"
+            holder = type(
+                "Holder", (), {"__dlpack__": lambda self, c=capsule, **_: c, "__dlpack_device__": lambda _: (1, 0)}
+            )
+            np.testing.assert_array_equal(np.from_dlpack(holder()), expected)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
 def test_memory_is_the_backends_own(name: str) -> None:
     xp, host = backend(name), np.zeros(1000, np.float32)
     with xp.scope():
