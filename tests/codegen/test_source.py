@@ -163,6 +163,17 @@ def test_names_are_those_of_the_program():
     assert written.text.count("def turned") == 1 and "transpose" not in body(written.text, "turned")
 
 
+def test_modules_of_other_widths_at_sizes_that_are_kept():
+    torch.manual_seed(0)
+    net = nn.Sequential(*(nn.Sequential(nn.Linear(n, n), nn.Unflatten(1, (2, -1)), nn.Flatten()) for n in (4, 4)))
+    written = source(
+        nn.Sequential(net, nn.Linear(4, 6), Block(6), Block(6)), torch.ones(3, 4), onto="jax", dynamic=False
+    )
+    assert written.report.ok and not written.report.groups
+    written = source(Convolutions().eval(), IMAGES, onto="jax", dynamic=False, check=False)
+    assert "def conv2d(" in written.text
+
+
 def test_statistics_that_are_written_come_out():
     torch.manual_seed(0)
     written = source(Convolutions().train(), IMAGES, onto="jax")

@@ -462,6 +462,8 @@ class FunctionWriter:
     def dimension(self, d: Any) -> str:
         if not isinstance(d, Extent):
             return str(d)
+        if not self.style.labels:  # it differs between the modules of one function alone
+            return "n"
         n = len(next(iter(self.style.labels), ()))
         label = self.style.labels.get(d.values[:n])
         if label is not None:
