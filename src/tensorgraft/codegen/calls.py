@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -14,18 +15,29 @@ class CannotBeSaidError(NotImplementedError):
     """What the program does has no words in the target."""
 
 
-def bound(method: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The call's arguments by the names of the operation; those with the operation's defaults are None."""
+@functools.cache
+def parameters(method: str) -> tuple[inspect.Parameter, ...]:
+    """Of an operation of the hub or a word, without the backend."""
     fn = WORDS.get(method) or operations()[method]
-    signature = inspect.signature(fn)
-    parameters = list(signature.parameters.values())[1:]
-    values = inspect.Signature([p.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
-                                if p.kind is not inspect.Parameter.VAR_POSITIONAL else p
-                                for p in parameters]).bind(*args, **kwargs)  # fmt: skip
-    values.apply_defaults()
-    return dict(values.arguments)
+    return tuple(inspect.signature(fn).parameters.values())[1:]
+
+
+def bound(method: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by the names of the operation, with its defaults."""
+    named: dict[str, Any] = {}
+    remaining = list(args)
+    for p in parameters(method):
+        if p.kind is p.VAR_POSITIONAL:
+            named[p.name] = tuple(remaining)
+            remaining = []
+        elif remaining:
+            named[p.name] = remaining.pop(0)
+        elif p.name in kwargs:
+            named[p.name] = kwargs[p.name]
+        else:
+            named[p.name] = p.default
+    return named
 
 
 def defaults(method: str) -> dict[str, Any]:
-    fn = WORDS.get(method) or operations()[method]
-    return {p.name: p.default for p in inspect.signature(fn).parameters.values() if p.default is not p.empty}
+    return {p.name: p.default for p in parameters(method) if p.default is not p.empty}

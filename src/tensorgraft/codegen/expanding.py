@@ -7,7 +7,7 @@ from typing import Any
 
 from tensorgraft.codegen.calls import CannotBeSaidError, bound
 from tensorgraft.codegen.targets import Target
-from tensorgraft.codegen.trace import Block, Call, Frame, SourceStep, SourceTrace, Tree, Var, prune, variables
+from tensorgraft.codegen.trace import Block, Frame, SourceStep, SourceTrace, Tree, Var, prune, variables
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.tracing import program_backend
@@ -42,11 +42,8 @@ class _Expander:
             return {k: self.substituted(x) for k, x in tree.items()}
         if isinstance(tree, Block):
             calls = list(self.calls(tree.calls, ""))
-            return Block(tree.parameters, [self.flat(c) for c in calls], self.substituted(tree.result))
+            return Block(tree.parameters, [*calls], self.substituted(tree.result))
         return tree
-
-    def flat(self, call: Any) -> Call:
-        return call
 
     def frame(self, frame: Frame) -> None:
         calls: list[SourceStep | Frame] = []

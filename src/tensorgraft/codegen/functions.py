@@ -560,14 +560,10 @@ def _merged(m: Merger, calls: Sequence[SourceStep]) -> SourceStep:
             first,
             args=m.tree([c.args for c in calls]),
             outcome=m.tree([c.outcome for c in calls]),
-            statics={k: _loosely(m, [c.statics[k] for c in calls]) for k in first.statics},  # type: ignore[attr-defined]
+            statics={k: m.tree([c.statics[k] for c in calls]) for k in first.statics},  # type: ignore[attr-defined]
             config={k: m.tree([c.config[k] for c in calls]) for k in first.config},  # type: ignore[attr-defined]
         )
     return m.call(calls)
-
-
-def _loosely(m: Merger, trees: list[Any]) -> Any:
-    return m.tree(trees)
 
 
 def _with(call: SourceStep, **changes: Any) -> Any:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import inspect
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -23,10 +22,11 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.codegen.calls import bound as bound_arguments
+from tensorgraft.codegen.calls import parameters
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract import AbstractBackend
-from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.block import Block, Call, Var, leaves, variables
 from tensorgraft.hub.recorded.tracing import ProgramBackend, _mapped, _spec
 
@@ -60,28 +60,9 @@ class New:
 Rule = Callable[["Rewriting", Call], "New | Var | Number | None"]
 
 
-@functools.cache
-def parameters(method: str) -> tuple[inspect.Parameter, ...]:
-    """Of an operation of the hub or a word, without the backend."""
-    fn = WORDS.get(method) or operations()[method]
-    return tuple(inspect.signature(fn).parameters.values())[1:]
-
-
 def bound(call: Call) -> dict[str, Any]:
     """The arguments of a call by name, with defaults."""
-    named: dict[str, Any] = {}
-    remaining = list(call.args)
-    for p in parameters(call.method):
-        if p.kind is p.VAR_POSITIONAL:
-            named[p.name] = tuple(remaining)
-            remaining = []
-        elif remaining:
-            named[p.name] = remaining.pop(0)
-        elif p.name in call.kwargs:
-            named[p.name] = call.kwargs[p.name]
-        else:
-            named[p.name] = p.default
-    return named
+    return bound_arguments(call.method, call.args, call.kwargs)
 
 
 def unbound(method: str, named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -102,7 +102,6 @@ class FunctionWriter:
         self.reserved = {*style.taken, *function.statics}
         self.never = _RESERVED | style.roots_of(function) | ({"key"} if style.trace.key is not None else set())
         self.argument_names: list[str] = []
-        self.depth = 0
 
     # ---- the whole -------------------------------------------------------------------------------------------------
 
