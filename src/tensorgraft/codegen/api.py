@@ -20,12 +20,13 @@ from tensorgraft.codegen.functions import functions_of
 from tensorgraft.codegen.merging import merge
 from tensorgraft.codegen.program import SizeGroup, SourceProgram, trace_at_sizes
 from tensorgraft.codegen.styles.choosing import style_of
-from tensorgraft.codegen.targets import Target
+from tensorgraft.codegen.styles.classes import TwoWaysError
 from tensorgraft.codegen.targets import target as target_of
 from tensorgraft.codegen.tidying import tidy
-from tensorgraft.codegen.trace import SourceTrace
+from tensorgraft.codegen.trace import SourceTrace, frames, steps, variables
 from tensorgraft.codegen.weights import replace_file, write_weights
 from tensorgraft.codegen.writing import SizeError, UnsettledError
+from tensorgraft.hub import dtypes
 
 
 @dataclass
@@ -130,13 +131,22 @@ def source(
 
     sized = trace_at_sizes(read, args, kwargs, dynamic, prepare)
     apart: set[str] = set()
+    opened: frozenset[str] = frozenset()  # modules that are no class of their own
     while True:
         trace = merge(sized.traces)
         tidy(trace)
+        for frame in frames(trace.root):
+            frame.is_module &= frame.path not in opened
         stateful, random = bool(trace.written), trace.key is not None
         form.prepare(trace)
         functions = functions_of(trace, len(sized.traces), form.modules(), text.names_of(target), apart)
-        formed = form(target, trace, functions)
+        try:
+            formed = form(target, trace, functions)
+        except TwoWaysError as error:
+            if error.paths <= opened:
+                raise
+            opened |= error.paths
+            continue
         header = f"{trace.name}: {read.origin}, written for {target.title} by tensorgraft."
         try:
             written = text.write(trace, functions, formed, header)
@@ -161,7 +171,18 @@ def source(
                 size = group.tried[-1] + 1 if group.title == "batch" else group.tried[0]
                 examples.append((f"{group.title} of {size}", *sized.arguments({g: size})))
         runs = dataclasses.replace(target, runner=formed.runner or target.runner)
-        result.checked = _compared(result, runs, read, examples, stateful, not random, trace.key is not None)
+        result.checked = checking.check(
+            result.text,
+            result.weights,
+            result.function,
+            runs,
+            read,
+            examples,
+            stateful,
+            compare_values=not random,
+            key=trace.key is not None,
+            epsilon=_epsilon(trace),
+        )
         report.rows = result.checked.rows
         result.text = _with_check(written, header, report.rows)
         report.lines = result.text.count("\n")
@@ -179,18 +200,11 @@ def _with_check(text_of: str, header: str, rows: list[Row]) -> str:
     return text_of.replace(f'"""{header}"""', f'"""{header}\n\n{about}\n"""', 1)
 
 
-def _compared(
-    result: GeneratedSource,
-    target: Target,
-    program: SourceProgram,
-    examples: list[tuple[str, tuple[Any, ...], dict[str, Any]]],
-    stateful: bool,
-    values: bool,
-    key: bool,
-) -> Checked:
-    return checking.check(
-        result.text, result.weights, result.function, target, program, examples, stateful, values, key
-    )
+def _epsilon(trace: SourceTrace) -> float:
+    """Of the narrowest float of 16 bits that is computed with; 0 where there is none."""
+    computed = (v.dtype for step in steps(trace.root) for v in variables(step.outcome))
+    narrow = {dtype for dtype in computed if dtypes.is_floating(dtype) and dtype.itemsize == 2}
+    return max((float(dtypes.finfo(dtype).eps) for dtype in narrow), default=0.0)
 
 
 def _program(program: Any) -> SourceProgram:

@@ -18,6 +18,10 @@ from tensorgraft.codegen.testing import test_of
 from tensorgraft.codegen.weights import write_weights
 
 FORWARD, GRADIENT = 1e-5, 1e-4  # relative to the largest entry of an array
+ROUNDINGS = (
+    2,
+    8,
+)  # of a 16-bit float that is computed with: frameworks round in other places, and sums of derivatives add up
 LEAST = 2e-2  # of the largest gradient: below it gradients are rounding (a bias before a normalisation has none)
 
 
@@ -46,10 +50,11 @@ class Checked:
     runner: str
     function: str
     wide: bool
+    limits: tuple[float, float]
 
     def test(self, model: str) -> str:
         """The text of a test of the file `MODEL.py`."""
-        return test_of(model, self.function, self.runner, self.wide, FORWARD, GRADIENT)
+        return test_of(model, self.function, self.runner, self.wide, *self.limits)
 
 
 def check(
@@ -62,11 +67,16 @@ def check(
     stateful: bool,
     compare_values: bool,
     key: bool = False,
+    epsilon: float = 0.0,
 ) -> Checked:
     """A row for the results at each of the `examples` (sizes in words, arguments), and for the gradients of the first.
 
+    `epsilon` is that of the narrowest float that the program computes with: results that went through bfloat16 are as
+    far apart as its roundings, whatever their own dtype is.
+
     Raises RuntimeError with what the file printed, where it does not run.
     """
+    forward, gradient = (max(least, n * epsilon) for least, n in zip((FORWARD, GRADIENT), ROUNDINGS, strict=True))
     with tempfile.TemporaryDirectory() as folder:
         model, checkpoint = os.path.join(folder, "model.py"), os.path.join(folder, "model.safetensors")
         with open(model, "w") as file:
@@ -77,7 +87,7 @@ def check(
         for k, (_, args, kwargs) in enumerate(examples):
             arrays = [program.numpy(x) for x in program.flatten(args, kwargs)[0]]
             if key:  # the last argument of what is written: where its random numbers come from
-                arrays.append(np.array([0, 1], np.uint32))
+                arrays.append(np.array([0, 1], target.key))
             wide |= any(x.dtype in (np.float64, np.complex128) for x in arrays)
             more: dict[str, Any] = {"gradients": 1} if not k and target.trains else {}
             more |= {"buffers": 1} if stateful else {}
@@ -104,12 +114,12 @@ def check(
             if compare_values:
                 data |= {f"{k}/o:{n}": v for n, v in wanted.items()}
                 data |= {f"{k}/g:{n}": v for n, v in expected[k].gradients.items()}
-                rows.append(_row("results", sizes, wanted, outputs, FORWARD, 0.0))
+                rows.append(_row("results", sizes, wanted, outputs, forward, 0.0))
                 if not k and expected[k].gradients:
                     gradients = {n[2:]: v for n, v in found.items() if n.startswith("g:")}
                     top = max((float(np.abs(g).max(initial=0)) for g in expected[k].gradients.values()), default=0.0)
-                    rows.append(_row("gradients", sizes, expected[k].gradients, gradients, GRADIENT, LEAST * top))
-        return Checked(rows, data, target.runner, function, wide)
+                    rows.append(_row("gradients", sizes, expected[k].gradients, gradients, gradient, LEAST * top))
+        return Checked(rows, data, target.runner, function, wide, (forward, gradient))
 
 
 def _row(
