@@ -155,14 +155,15 @@ def source(
     report.notes = list(dict.fromkeys(trace.notes))
     result = GeneratedSource(written, trace.weights, report, functions[-1].name)
     if check:
-        examples = [("as the example", args, kwargs)]
+        examples: list[list[checking.Example]] = [[("as the example", args, kwargs)]]
         for g, group in enumerate(sized.groups):
             if group.tried:
-                size = group.tried[-1] + 1 if group.title == "batch" else group.tried[0]
-                examples.append((f"{group.title} of {size}", *sized.arguments({g: size})))
+                sizes = [group.tried[-1] + 1] if group.title == "batch" else [*group.tried, group.size - 1]
+                examples.append([(f"{group.title} of {n}", *sized.arguments({g: n})) for n in sizes if n > 0])
         runs = dataclasses.replace(target, runner=formed.runner or target.runner)
         result.checked = _compared(result, runs, read, examples, stateful, not random, trace.key is not None)
         report.rows = result.checked.rows
+        report.notes += result.checked.notes
         result.text = _with_check(written, header, report.rows)
         report.lines = result.text.count("\n")
     return result
@@ -183,7 +184,7 @@ def _compared(
     result: GeneratedSource,
     target: Target,
     program: SourceProgram,
-    examples: list[tuple[str, tuple[Any, ...], dict[str, Any]]],
+    examples: list[list[checking.Example]],
     stateful: bool,
     values: bool,
     key: bool,
