@@ -142,8 +142,8 @@ def converted(case: Any, onto: str, stem: Path) -> dict[str, Any]:
         made = tg.source(module, onto=onto, **case.inputs())
     except BaseException as error:  # whatever it is, it is a row
         where = [f"{os.path.basename(f.filename)}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)][-3:]
-        said = re.sub(r"\s+", " ", str(error).strip())
-        said = said if len(said) < 500 else f"{said[:200]} ... {said[-300:]}"
+        first, _, rest = str(error).strip().partition("\n")  # and the exception that a file ended with
+        said = f"{first} ... {rest.splitlines()[-1]}" if "does not run" in first else first
         return {"converted": False, "reason": f"{type(error).__name__}: {said}", "where": where}
     stem.with_suffix(".py").write_text(made.text)
     report, example = made.report, "as the example"

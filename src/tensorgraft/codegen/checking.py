@@ -94,7 +94,8 @@ def check(
             [sys.executable, "-I", runner, model, checkpoint, function, folder], capture_output=True, text=True
         )
         if done.returncode:
-            raise RuntimeError(f"the generated file does not run:\n{done.stderr[-3000:]}")
+            _, trace, rest = done.stderr.partition("Traceback (most recent call last)")  # not what frameworks log
+            raise RuntimeError(f"the generated file does not run:\n{(trace + rest or done.stderr)[-3000:]}")
         rows: list[Row] = []
         data: dict[str, np.ndarray] = {}
         for k, ((sizes, _, _), _) in enumerate(chosen):
