@@ -165,11 +165,11 @@ def source(
     report.notes = list(dict.fromkeys(trace.notes))
     result = GeneratedSource(written, trace.weights, report, functions[-1].name)
     if check:
-        examples = [("as the example", args, kwargs)]
+        examples: list[list[checking.Example]] = [[("as the example", args, kwargs)]]
         for g, group in enumerate(sized.groups):
             if group.tried:
-                size = group.tried[-1] + 1 if group.title == "batch" else group.tried[0]
-                examples.append((f"{group.title} of {size}", *sized.arguments({g: size})))
+                sizes = [group.tried[-1] + 1] if group.title == "batch" else [*group.tried, group.size - 1]
+                examples.append([(f"{group.title} of {n}", *sized.arguments({g: n})) for n in sizes if n > 0])
         runs = dataclasses.replace(target, runner=formed.runner or target.runner)
         result.checked = checking.check(
             result.text,
@@ -184,6 +184,7 @@ def source(
             epsilon=_epsilon(trace),
         )
         report.rows = result.checked.rows
+        report.notes += result.checked.notes
         result.text = _with_check(written, header, report.rows)
         report.lines = result.text.count("\n")
     return result

@@ -441,7 +441,12 @@ class _Builder:
                 return tree
             if name in _EXTENTS and isinstance(tree, tuple) and all(d in sizes for d in tree):
                 return tree
-            if name == "shape" and isinstance(tree, tuple) and sum(isinstance(d, Extent) for d in tree) == 1:
+            if (
+                name == "shape"
+                and getattr(call, "method", "") == "reshape"
+                and isinstance(tree, tuple)
+                and sum(isinstance(d, Extent) for d in tree) == 1
+            ):
                 return tree  # -1
             if isinstance(tree, dict):
                 return {k: tell(tree[k], [t[k] for t in trees], k) for k in tree}

@@ -43,6 +43,7 @@ class Evaluation:
     outputs: dict[str, np.ndarray]
     gradients: dict[str, np.ndarray]
     buffers: dict[str, np.ndarray]
+    note: str = ""  # why there are no gradients, where the program itself fails to give them
 
 
 def by_path(tree: Any, prefix: str = "") -> dict[str, Any]:
@@ -128,7 +129,7 @@ def trace_at_sizes(
             first = trace(base)
         except Exception as error:
             for g in base:
-                groups[g].reason = _said(error)
+                groups[g].reason = said(error)
             base = {}
     first = first or trace({})
     traces, owners = [first], [-1]
@@ -145,7 +146,7 @@ def trace_at_sizes(
                 group.reason = group.reason or f"the program is another one at {candidate}: {error}"
                 continue
             except Exception as error:
-                group.reason = group.reason or f"at {candidate}: {_said(error)}"
+                group.reason = group.reason or f"at {candidate}: {said(error)}"
                 continue
             group.tried.append(candidate)
             traces.append(other)
@@ -196,6 +197,7 @@ def _groups(shapes: Sequence[tuple[int, ...]]) -> list[SizeGroup]:
     return list(groups.values())
 
 
-def _said(error: BaseException) -> str:
+def said(error: BaseException) -> str:
+    """An error in a line."""
     text = str(error).strip().split("\n")[0]
     return f"{type(error).__name__}: {text[:120]}"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from tensorgraft.codegen.program import Evaluation, by_path, cosines
+from tensorgraft.codegen.program import Evaluation, by_path, cosines, said
 from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.torch.codegen.modules import bound_arguments, tree
 from tensorgraft.frontends.torch.codegen.tracing import trace_module
@@ -67,16 +67,21 @@ class ModuleProgram:
             out = by_path(tree(module(*args, **kwargs), of=lambda t: t))
         outputs = {k: t for k, t in out.items() if isinstance(t, Tensor)}
         pulled: dict[str, np.ndarray] = {}
+        note = ""
         smooth = [t for t in outputs.values() if t.requires_grad]
         if gradients and smooth:
             total = sum((t.real.float() * torch.from_numpy(cosines(t.shape)).float()).sum() for t in smooth)
             names = {name: p for name, p in module.named_parameters() if p.requires_grad}
-            found = torch.autograd.grad(total, list(names.values()), allow_unused=True)  # type: ignore[arg-type]
-            pulled = {n: self.numpy(g) for n, g in zip(names, found, strict=True) if g is not None}
+            try:
+                found = torch.autograd.grad(total, list(names.values()), allow_unused=True)  # type: ignore[arg-type]
+                pulled = {n: self.numpy(g) for n, g in zip(names, found, strict=True) if g is not None}
+            except RuntimeError as error:  # of a tensor, say, that was written after autograd kept it
+                note = f"gradients are not compared, the program's own fail: {said(error)}"
         return Evaluation(
             {k: self.numpy(t) for k, t in outputs.items()},
             pulled,
             {name: self.numpy(b) for name, b in module.named_buffers()},
+            note,
         )
 
 
