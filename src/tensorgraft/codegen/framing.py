@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorgraft.codegen import idioms, simplifying
+from tensorgraft.codegen import idioms, shaped, simplifying
 from tensorgraft.codegen.recording import ScopedRecorder
 from tensorgraft.codegen.rewriting import Rewritten, live, rewrite
 from tensorgraft.codegen.trace import Frame, SourceStep, given, taken
@@ -58,7 +58,8 @@ def framed(
     name: str,
 ) -> tuple[Frame, Tree, set[Var]]:
     """(the program's frame, the results after what became of them, the arrays that are used by what is left)."""
-    rules = {m: [*simplifying.RULES.get(m, []), *idioms.RULES.get(m, [])] for m in (*simplifying.RULES, *idioms.RULES)}
+    tables = (simplifying.RULES, idioms.RULES, shaped.RULES)
+    rules = {m: [rule for t in tables for rule in t.get(m, [])] for t in tables for m in t}
     replaced = []
     for table in (rules, idioms.SAID | {"add": [*simplifying.RULES["add"], *idioms.RULES["add"]]}, simplifying.LAST):
         calls, some = rewrite(xp, calls, results, table)
