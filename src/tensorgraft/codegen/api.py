@@ -15,6 +15,7 @@ import numpy as np
 from tensorgraft.codegen import checking, text
 from tensorgraft.codegen.checking import Checked, Row
 from tensorgraft.codegen.expanding import expand
+from tensorgraft.codegen.frameworks import framework_of
 from tensorgraft.codegen.framewise import simplify
 from tensorgraft.codegen.functions import functions_of
 from tensorgraft.codegen.merging import merge
@@ -123,7 +124,7 @@ def source(
     """
     target = target_of(onto)
     form = style_of(style, target)
-    read = _program(program)
+    read = _program(program, (args, kwargs))
 
     def prepare(trace: SourceTrace) -> None:
         expand(trace, target)
@@ -208,16 +209,22 @@ def _epsilon(trace: SourceTrace) -> float:
     return max((float(dtypes.finfo(dtype).eps) for dtype in narrow), default=0.0)
 
 
-def _program(program: Any) -> SourceProgram:
+def _program(program: Any, examples: Any) -> SourceProgram:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(program, torch.nn.Module):
         from tensorgraft.frontends.torch.codegen.program import ModuleProgram
 
         return ModuleProgram(program)
-    if "jax" in sys.modules and callable(program):
+    found = framework_of(program, examples)
+    if found == "tensorflow":
+        from tensorgraft.frontends.tensorflow.codegen.program import GraphFunctionProgram
+
+        return GraphFunctionProgram(program)
+    if found == "jax":
         from tensorgraft.frontends.jax.codegen.program import FunctionProgram
 
         return FunctionProgram(program)
     raise TypeError(
-        f"tg.source takes a torch.nn.Module, or a function or model of JAX, not a {type(program).__qualname__}"
+        "tg.source takes a torch.nn.Module, or a function or model of JAX or TensorFlow, not a"
+        f" {type(program).__qualname__}"
     )

@@ -199,5 +199,6 @@ def _groups(shapes: Sequence[tuple[int, ...]]) -> list[SizeGroup]:
 
 def said(error: BaseException) -> str:
     """An error in a line."""
-    text = str(error).strip().split("\n")[0]
+    lines = [line.strip() for line in str(error).strip().split("\n")] or [""]
+    text = lines[-1] if lines[0] == "in user code:" else lines[0]  # as TensorFlow begins them
     return f"{type(error).__name__}: {text[:120]}"
