@@ -17,7 +17,7 @@ from tensorgraft.frontends.torch.core.modes import below_modes, traced_in_parts
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.spec import SPECS, Spec
 from tensorgraft.frontends.torch.core.tensors import CPU_KEY
-from tensorgraft.frontends.torch.dispatch import decomposed, fallback, transfer
+from tensorgraft.frontends.torch.dispatch import decomposed, fallback, lists, transfer
 from tensorgraft.frontends.torch.dispatch.entry import entry
 from tensorgraft.frontends.torch.dispatch.outcome import copied_out
 from tensorgraft.frontends.torch.kernels.decomposed import DECOMPOSED
@@ -183,6 +183,8 @@ def _register(operator: Operator, done: set[str]) -> Callable[..., Any]:
 
 def _call(operator: Operator) -> Callable[..., Any]:
     call = entry(operator)
+    if lists.written_in_turn(operator):
+        return lists.in_turn(operator, call)
     if operator.name == "clone":
         return below_modes(transfer.resolving(call))
     if operator.name == "convolution":

@@ -33,7 +33,7 @@ def check_overlap(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, A
                 "unsupported operation: more than one element of the written-to tensor refers to a single memory"
                 " location. Please clone() the tensor before performing the operation."
             )
-    if _meet(written, tensors_in(args, kwargs), grows=operator.kind == "out"):
+    if meet(written, tensors_in(args, kwargs), grows=operator.kind == "out"):
         refuse(operator, args, kwargs, "unsupported operation: ")
 
 
@@ -44,7 +44,7 @@ def _span(t: Tensor) -> tuple[int, int]:
     return begin * t.itemsize, end * t.itemsize
 
 
-def _meet(written: list[Tensor], everything: list[Tensor], grows: bool) -> bool:
+def meet(written: list[Tensor], everything: list[Tensor], grows: bool) -> bool:
     """An argument that is written and another one have memory in common.
 
     `grows`: what is written may be resized, within its storage too.

@@ -47,6 +47,8 @@ def _touch(*tensors: Tensor) -> None:
 @direct("copy_")
 def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     """Between any two devices; converts the dtype, broadcasts into the target."""
+    if not isinstance(source, Tensor):  # a number, which PyTorch takes for a tensor
+        source = torch.tensor(source, dtype=torch.float64 if isinstance(source, float) else None, device="cpu")
     if target.is_conj():  # what a lazy view is to show, written through the view of the same memory without it
         copy_(torch.ops.aten._conj(target), torch.ops.aten._conj(source) if source.is_complex() else source)
         return target

@@ -84,7 +84,15 @@ def _unique_consecutive(
 def _unique_dim_consecutive(
     xp: Any, x: Array, dim: int, return_inverse: bool = False, return_counts: bool = False
 ) -> Triple:
+    if not xp.size(x):
+        return _nothing_unique(xp, x, dim)
     return _consecutive_along(xp, x, dim, return_inverse, return_counts)
+
+
+def _nothing_unique(xp: Any, x: Array, dim: int) -> Triple:
+    if xp.shape(x)[dim]:
+        raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
+    return x, xp.zeros((0,), dtypes.int64), xp.zeros((0,), dtypes.int64)
 
 
 @kernel("unique_dim", concrete=True, meta=False)
@@ -96,9 +104,7 @@ def _unique_dim(
     rows = xp.moveaxis(x, dim, 0)
     n = xp.shape(rows)[0]
     if not xp.size(x):
-        if n:
-            raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
-        return x, xp.zeros((0,), dtypes.int64), xp.zeros((0,), dtypes.int64)
+        return _nothing_unique(xp, x, dim)
     keys = np.reshape(xp.to_numpy(rows), (n, -1))
     keys = keys.astype(np.float32) if keys.dtype.kind == "V" or keys.dtype == dtypes.bfloat16 else keys
     order = xp.asarray(np.lexsort(keys.T[::-1]).astype(np.int64))
