@@ -14,6 +14,10 @@ from typing import Any, ClassVar
 REFERENCE = "reference"
 
 
+class Undefined(Exception):
+    """The reference raises it for what is left open: no program has such a statement."""
+
+
 @dataclass(frozen=True)
 class Program:
     """`statements` are played in order in one namespace, which `Kind.names` has begun."""
@@ -83,6 +87,8 @@ class Kind(ABC):
             text = self.statement(rng, names)
             try:
                 exec(compile(text, f"<{self.name} {len(statements)}>", "exec"), names)
+            except Undefined:
+                continue
             except Exception:
                 if rng.random() >= self.raising:
                     continue
