@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -46,9 +47,25 @@ class Kind(ABC):
     """
 
     name: ClassVar[str]
-    subjects: ClassVar[tuple[str, ...]]
+    shares: ClassVar[dict[str, int]]  # subject -> it plays one of so many programs
     length: ClassVar[tuple[int, int]] = (4, 14)  # statements of a program
     raising: ClassVar[float] = 0.05  # the share of statements refused by the reference that stay in the program
+
+    def __init__(self) -> None:
+        self.excused: Counter[str] = Counter()  # differences that say nothing, by reason
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        return tuple(self.shares)
+
+    def chosen(self, seed: int) -> tuple[str, ...]:
+        """The subjects on which the program of a seed is played when none are named."""
+        rng = random.Random(f"subjects {seed}")
+        return tuple([subject for subject, share in self.shares.items() if rng.randrange(share) == 0])
+
+    def reference(self, subject: str) -> str:
+        """With whose outcome that of the subject is compared: the source framework, or a transformation of it."""
+        return REFERENCE
 
     @abstractmethod
     def names(self, subject: str) -> dict[str, Any]:
@@ -65,6 +82,11 @@ class Kind(ABC):
     @abstractmethod
     def differences(self, expected: Outcome, found: Outcome, program: Program) -> list[str]:
         """A line for each thing that differs; empty where the subject did as the reference."""
+
+    def excuse(self, program: Program, subject: str, expected: Outcome, found: Outcome) -> str | None:
+        """The reason why a difference says nothing: a program whose result the source framework leaves open, or which
+        rounding decides. Asked only where there is one; the reasons are counted."""
+        return None
 
     def play(self, program: Program, subject: str) -> Outcome:
         """Overridden for subjects that take a program as a whole (a compiled function)."""
@@ -83,20 +105,36 @@ class Kind(ABC):
         rng = random.Random(seed)
         names = self.names(REFERENCE)
         statements: list[str] = []
-        for _ in range(rng.randint(*self.length)):
+        wanted = rng.randint(*self.length)
+        for _ in range(8 * wanted):
+            if len(statements) == wanted:
+                break
             text = self.statement(rng, names)
             try:
                 exec(compile(text, f"<{self.name} {len(statements)}>", "exec"), names)
-            except Undefined:
-                continue
-            except Exception:
-                if rng.random() >= self.raising:
+            except Exception as error:
+                if rng.random() >= self.raising or not self.kept(error):
                     continue
             statements.append(text)
         return Program(self.name, tuple(statements), seed)
 
+    def kept(self, error: Exception) -> bool:
+        """Whether a subject has to raise this, too."""
+        return not isinstance(error, Undefined)
+
     def failures(self, program: Program, subjects: tuple[str, ...]) -> dict[str, list[str]]:
         """subject -> what differs, for those where something does."""
-        expected = self.play(program, REFERENCE)
-        found = {subject: self.differences(expected, self.play(program, subject), program) for subject in subjects}
-        return {subject: lines for subject, lines in found.items() if lines}
+        expected: dict[str, Outcome] = {}
+        failed = {}
+        for subject in subjects:
+            judge = self.reference(subject)
+            if judge not in expected:
+                expected[judge] = self.play(program, judge)
+            found = self.play(program, subject)
+            lines = self.differences(expected[judge], found, program)
+            reason = self.excuse(program, subject, expected[judge], found) if lines else None
+            if reason is not None:
+                self.excused[reason] += 1
+            elif lines:
+                failed[subject] = lines
+        return failed

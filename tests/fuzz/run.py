@@ -1,21 +1,26 @@
 """`python -m tests.fuzz KIND -n 1000 --seed 7 --on jax,numpy --jobs 2`: random programs, what they find made small.
 
 A program's seed is printed with what it finds, and draws it again (`--seed S -n 1`). Findings are written to
-`out/fuzz/`; once mended they move to `tests/fuzz/found/`, where each is a test. Counts go to `tests/fuzz/runs/`, from
-which docs/fuzzing.md is made.
+`out/fuzz/`; once mended they move to `tests/fuzz/found/`, where each is a test. Counts of a run with `--count` go to
+`tests/fuzz/runs/`, from which docs/fuzzing.md is made.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
+import importlib.metadata
 import json
 import multiprocessing
 import signal
+import subprocess
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +30,15 @@ from tests.fuzz.shrink import shrink
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "out" / "fuzz"
 FOUND = Path(__file__).parent / "found"
-KINDS = sorted(path.stem for path in (Path(__file__).parent / "kinds").glob("[a-z]*.py"))
+RUNS = Path(__file__).parent / "runs"
+KINDS = sorted(
+    path.parent.stem if path.stem == "__init__" else path.stem
+    for pattern in ("[a-z]*.py", "*/__init__.py")
+    for path in (Path(__file__).parent / "kinds").glob(pattern)
+)
 
 
+@functools.cache
 def kind_named(name: str) -> Kind:
     made = importlib.import_module(f"tests.fuzz.kinds.{name}").KIND
     assert isinstance(made, Kind)
@@ -42,33 +53,46 @@ def _alarm(*_: Any) -> None:
     raise _Hangs("longer than its limit")
 
 
-def one(kind: Kind, seed: int, subjects: tuple[str, ...], limit: int = 120) -> list[dict[str, Any]]:
-    """What the program of a seed finds: a row for each subject that differs."""
-    signal.signal(signal.SIGALRM, _alarm)
-    signal.alarm(limit)
+@dataclass
+class Found:
+    """What became of the program of a seed."""
+
+    seed: int
+    subjects: tuple[str, ...]
+    rows: list[dict[str, Any]]  # one for each subject that differs
+    excused: Counter[str]
+
+
+def one(kind: Kind, seed: int, subjects: tuple[str, ...] = (), limit: int = 120) -> Found:
+    """The program of a seed on these subjects, or on those that the seed chooses."""
+    subjects = subjects or kind.chosen(seed)
+    kind.excused.clear()
     program: Program | None = None
+    before = signal.signal(signal.SIGALRM, _alarm)
+    signal.alarm(limit)
     try:
         program = kind.draw(seed)
-        failures = kind.failures(program, subjects)
-    except Exception:
-        rows = [{"seed": seed, "subject": "-", "lines": [traceback.format_exc()], "program": str(program)}]
-        return rows
+        failed = kind.failures(program, subjects)
+    except Exception:  # of the fuzzer itself, or one that an observation raises
+        failed = {"-": [traceback.format_exc()]}
     finally:
         signal.alarm(0)
-    return [{"seed": seed, "subject": s, "lines": lines, "program": str(program)} for s, lines in failures.items()]
+        signal.signal(signal.SIGALRM, before)
+    rows = [{"seed": seed, "subject": s, "lines": lines, "program": str(program)} for s, lines in failed.items()]
+    return Found(seed, subjects, rows, kind.excused.copy())
 
 
-def _task(args: tuple[str, int, tuple[str, ...]]) -> list[dict[str, Any]]:
+def _task(args: tuple[str, int, tuple[str, ...]]) -> Found:
     name, seed, subjects = args
     return one(kind_named(name), seed, subjects)
 
 
-def findings(name: str, seeds: range, subjects: tuple[str, ...], jobs: int) -> Iterator[list[dict[str, Any]]]:
+def findings(name: str, seeds: range, subjects: tuple[str, ...], jobs: int) -> Iterator[Found]:
     tasks = ((name, seed, subjects) for seed in seeds)
     if jobs == 1:
         yield from map(_task, tasks)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=5000) as pool:
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=250) as pool:  # of 20 tasks
         yield from pool.imap_unordered(_task, tasks, chunksize=20)
 
 
@@ -81,40 +105,56 @@ def small(kind: Kind, row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "program": str(program), "lines": lines}
 
 
+def written(kind: Kind, row: dict[str, Any]) -> str:
+    said = "".join(f"#   {line}\n" for entry in row["lines"] for line in entry.splitlines())
+    return f"# {kind.name} seed {row['seed']} on {row['subject']}\n{said}{row['program']}\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("kind", choices=[*KINDS, "all"])
     parser.add_argument("-n", type=int, default=1000, help="programs")
     parser.add_argument("--seed", type=int, default=None, help="of the first program (default: from the clock)")
-    parser.add_argument("--on", default="", help="subjects, separated by commas (default: all of the kind)")
+    parser.add_argument("--on", default="", help="subjects, separated by commas (default: those that a seed chooses)")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--most", type=int, default=20, help="stop after so many findings")
+    parser.add_argument("--count", action="store_true", help="the run counts: it is written to tests/fuzz/runs/")
     args = parser.parse_args()
-    kind = kind_named(args.kind)
-    subjects = tuple(args.on.split(",")) if args.on else kind.subjects
     first = args.seed if args.seed is not None else int(time.time()) % 10**8 * 1000
-    print(f"{args.kind}: seeds {first} to {first + args.n - 1}, on {', '.join(subjects)}", flush=True)
-    ran, bad, started = 0, 0, time.monotonic()
-    for rows in findings(args.kind, range(first, first + args.n), subjects, args.jobs):
+    kinds = KINDS if args.kind == "all" else [args.kind]
+    return max(_run(kind_named(name), first, args) for name in kinds)
+
+
+def _run(kind: Kind, first: int, args: argparse.Namespace) -> int:
+    subjects = tuple(args.on.split(",")) if args.on else ()
+    print(f"{kind.name}: seeds {first} to {first + args.n - 1}, on {', '.join(subjects or kind.subjects)}", flush=True)
+    played, excused, bad = Counter[str](), Counter[str](), list[int]()
+    ran, started = 0, time.monotonic()
+    for found in findings(kind.name, range(first, first + args.n), subjects, args.jobs):
         ran += 1
-        for row in rows:
-            bad += 1
-            shown = small(kind, row)
-            text = f"# {kind.name} seed {shown['seed']} on {shown['subject']}\n" + "".join(
-                f"#   {line}\n" for entry in shown["lines"] for line in entry.splitlines()
-            )
-            text += shown["program"] + "\n"
+        played.update(found.subjects)
+        excused.update(found.excused)
+        for row in found.rows:
+            bad.append(found.seed)
             OUT.mkdir(parents=True, exist_ok=True)
-            (OUT / f"{kind.name}_{shown['seed']}_{shown['subject'].replace(' ', '_')}.py").write_text(text)
-            print(text, flush=True)
-        if bad >= args.most:
+            path = OUT / f"{kind.name}_{row['seed']}_{row['subject'].replace(' ', '_')}.py"
+            path.write_text(written(kind, row))  # a crash of what makes it small loses nothing
+            path.write_text(written(kind, small(kind, row)))
+            print(path.read_text(), flush=True)
+        if len(bad) >= args.most:
             break
-    print(f"{ran} programs, {bad} differences, {time.monotonic() - started:.0f} s", flush=True)
-    record = {"first": first, "programs": ran, "differences": bad, "subjects": subjects}
-    OUT.mkdir(parents=True, exist_ok=True)
-    with (OUT / f"{kind.name}.jsonl").open("a") as file:
-        file.write(json.dumps(record) + "\n")
+    print(f"{ran} programs, {len(bad)} differences, {dict(excused)}, {time.monotonic() - started:.0f} s", flush=True)
+    if args.count:
+        RUNS.mkdir(exist_ok=True)
+        record = {"kind": kind.name, "first": first, "programs": ran, "played": played, "excused": excused}
+        record |= {"differed": sorted(set(bad)), "commit": commit()}
+        (RUNS / f"{kind.name}_{first}.json").write_text(json.dumps(record, indent=1) + "\n")
     return 1 if bad else 0
+
+
+def commit() -> str:
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return asked.stdout.strip() if asked.returncode == 0 else importlib.metadata.version("tensorgraft")
 
 
 if __name__ == "__main__":

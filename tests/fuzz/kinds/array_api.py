@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from tests.fuzz import numpy_reference as ref
@@ -698,7 +698,8 @@ def repeated(d: Drawing) -> str:
 
 class ArrayAPI(Kind):
     name = "array_api"
-    subjects = ("numpy", "jax", "torch", "tensorflow")
+    shares: ClassVar[dict[str, int]] = {"numpy": 1, "jax": 1, "torch": 1, "tensorflow": 1}
+    raising = 0.3
     length = (4, 16)
     everywhere = False  # whether all of the subjects' arithmetic may round otherwise
     dynamic = True
