@@ -343,7 +343,7 @@ def writable(x: Any) -> bool:
 
 
 def overlaps(x: Any) -> bool:
-    return any(s == 0 and n > 1 for s, n in zip(x.strides, x.shape, strict=True))
+    return x.size > 0 and any(s == 0 and n > 1 for s, n in zip(x.strides, x.shape, strict=True))
 
 
 def to_write(d: Drawing) -> str:
