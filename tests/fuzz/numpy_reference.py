@@ -149,6 +149,8 @@ def defined(name: str, given: list[Any], out: Any) -> None:
         bits = min(x.dtype.itemsize * 8 for x in arrays)
         if np.any((np.asarray(given[1]) < 0) | (np.asarray(given[1]) >= bits)):
             raise Undefined("a shift beyond the bits")
+    if name in ("signbit", "copysign") and any(np.isnan(x).any() for x in given[-1:]):
+        raise Undefined("the sign of NaN")
     if "c" in kinds and name in ("floor_divide", "remainder", "maximum", "minimum", "less", "greater"):
         raise Undefined("an order of complex numbers")
 

@@ -733,15 +733,20 @@ class ArrayAPI(Kind):
         return seen
 
     def play(self, program: Program, subject: str) -> Outcome:
-        if subject != REFERENCE:
-            return self.on(program, subject)
+        return self.judged(program, 3) if subject == REFERENCE else self.on(program, subject)
+
+    def excuse(self, program: Program, subject: str, expected: Outcome, found: Outcome) -> str | None:
+        return None if self.differences(self.judged(program, 40), found, program) else "rounding decides"
+
+    def judged(self, program: Program, shakes: int) -> Outcome:
+        """On the reference, and so many times with other roundings."""
         ref.Reference.everywhere = self.everywhere
-        found = super().play(program, subject)
+        found = super().play(program, REFERENCE)
         others = []
-        for seed in (1, 2, 3):
+        for seed in range(shakes):
             ref.Reference.rng = np.random.default_rng(seed)
             try:
-                others.append(super().play(program, subject))
+                others.append(super().play(program, REFERENCE))
             finally:
                 ref.Reference.rng = None
         unstable = any(o.raised != found.raised for o in others)

@@ -241,7 +241,7 @@ SQUARE = lambda x: x.ndim == 2 and x.shape[0] == x.shape[1] and x.size > 0 and x
 
 UNARY = templates(
     "f", ANY,
-    *(f"jnp.{f}({{n}})" for f in "sin cos tan tanh exp log1p sqrt arctan arcsinh floor ceil rint square sign abs expm1 exp2 cbrt isfinite signbit trunc reciprocal sinc deg2rad i0 spacing frexp".split() if f not in ("frexp", "spacing")),
+    *(f"jnp.{f}({{n}})" for f in "sin cos tan tanh exp log1p sqrt arctan arcsinh floor ceil rint square sign abs expm1 exp2 cbrt isfinite trunc reciprocal sinc deg2rad i0 spacing frexp".split() if f not in ("frexp", "spacing")),
     *(f"jax.nn.{f}({{n}})" for f in "relu gelu sigmoid softplus silu elu leaky_relu log_sigmoid relu6 celu selu hard_tanh soft_sign mish".split()),
     *(f"lax.{f}({{n}})" for f in "erf erf_inv lgamma digamma rsqrt logistic is_finite neg".split()),
     "jax.scipy.special.erfc({n})", "jax.scipy.special.gammaln({n})", "jax.scipy.special.xlogy({n}, {n})", "lax.reduce_precision({n}, 5, 7)", "jnp.nan_to_num({n} / 0)", "jnp.frexp({n})[0]", "jnp.modf({n})[0]",
@@ -250,7 +250,7 @@ INTEGERS = templates(
     "iu", ANY, "{n} + {c}", "{n} // {c}", "{n} % {c}", "{n} << {k}", "{n} >> {k}", "~{n}", "lax.population_count({n})", "lax.clz({n})", "jnp.abs({n})", "-{n}", "lax.shift_right_logical({n}, {n}.dtype.type({k}))", "{n} ** 2", "{n} / {c}", "jnp.sqrt({n})", "{n} // {n}", "{n} % {n}", "jnp.bitwise_count({n})", "jnp.gcd({n}, {n}.dtype.type(6))", "lax.rem({n}, {n})", "lax.div({n}, {n})", "jnp.unpackbits({n}.astype(jnp.uint8), axis=None)", "{n} > {c}",
 )  # fmt: skip
 CONVERTED = templates("fiubc", lambda x: True, "{n}.astype(jnp.{t})", "lax.convert_element_type({n}, jnp.{t})", "jnp.asarray({n}, jnp.{t})", "({n} * 1).astype(jnp.{t})", "{n}.view({n}.dtype)")  # fmt: skip
-BITS = templates("fiu", lambda x: np.dtype(x.dtype).itemsize in (1, 2, 4), "lax.bitcast_convert_type({n}, jnp.uint8)", "lax.bitcast_convert_type({n}, {{1: jnp.int8, 2: jnp.int16, 4: jnp.int32}}[{n}.dtype.itemsize])")  # fmt: skip
+BITS = templates("iu", lambda x: np.dtype(x.dtype).itemsize in (1, 2, 4), "lax.bitcast_convert_type(jnp.nan_to_num({n}), jnp.uint8)", "lax.bitcast_convert_type(jnp.nan_to_num({n}), {{1: jnp.int8, 2: jnp.int16, 4: jnp.int32}}[{n}.dtype.itemsize])")  # fmt: skip
 REDUCED = templates(
     "fiu", FULL, *(f"jnp.{f}({{n}}, axis={{a}})" for f in "sum max min prod argmax argmin cumsum cumprod mean var std median ptp sort argsort any all flip count_nonzero nansum nanmax nanmean cummax".split() if hasattr(jnp, f)),
     "{n}.sum()", "{n}.max(keepdims=True)", "jnp.mean({n}, {a}, keepdims=True)", "jax.nn.logsumexp({n}, axis={a})", "jax.nn.softmax({n}, {a})", "jax.nn.log_softmax({n}, {a})", "jnp.linalg.norm({n}.ravel())", "jnp.quantile({n}, 0.3, axis={a})",
@@ -303,7 +303,7 @@ def combined(d: Drawing) -> str:
     m = d.find("fiubc", lambda y: broadcasts(x, y)) if d.maybe(0.7) else d.num(kind(x))
     if d.maybe(0.7):
         return f"{n} {d.rng.choice('+ - * / // % == < >= !='.split() if kind(x) != 'c' else '+ - * == !='.split())} {m}"
-    return f"jnp.{d.one('maximum', 'minimum', 'arctan2', 'logaddexp', 'hypot', 'power', 'copysign', 'fmod', 'heaviside', 'nextafter', 'float_power', 'floor_divide', 'divmod')}({n}, {m})"
+    return f"jnp.{d.one('maximum', 'minimum', 'arctan2', 'logaddexp', 'hypot', 'power', 'fmod', 'heaviside', 'nextafter', 'float_power', 'floor_divide', 'divmod')}({n}, {m})"
 
 
 def broadcasts(x: Any, y: Any) -> bool:
@@ -349,6 +349,17 @@ class Jax(Kind):
         return program
 
     raising = 0.0
+    shakes = 3
+
+    def excuse(self, program: Program, subject: str, expected: Outcome, found: Outcome) -> str | None:
+        if "JaxRuntimeError" in expected.raised.values():
+            return "XLA refuses"
+        self.shakes = 40
+        try:
+            return None if self.differences(self.play(program, REFERENCE), found, program) else "rounding decides"
+        finally:
+            self.shakes = 3
+
 
     def function(self, program: Program) -> tuple[Callable[..., Any], list[Any]]:
         """The program as a function of its data, and the data."""
@@ -381,7 +392,7 @@ class Jax(Kind):
                     found = tg.graft(f, onto=subject)(*[native(x, subject) for x in given])
                     outcome.observed = {n: flat(x) for n, x in found.items()}
                     return outcome
-                runs = self.rounded(f, given)
+                runs = self.rounded(f, given, self.shakes)
             except Exception as error:
                 outcome.raised[0] = type(error).__name__
                 return outcome
@@ -389,9 +400,9 @@ class Jax(Kind):
             outcome.observed[n] = [Seen(x, slack(x, [r[n][i] for r in runs[1:]])) for i, x in enumerate(leaves)]
         return outcome
 
-    def rounded(self, f: Callable[..., Any], given: list[Any]) -> list[dict[str, list[np.ndarray]]]:
+    def rounded(self, f: Callable[..., Any], given: list[Any], shakes: int) -> list[dict[str, list[np.ndarray]]]:
         """Of the data, and of what is a few eps off."""
-        shaken = [[moved(x, np.random.default_rng(seed)) for x in given] for seed in (1, 2, 3)]
+        shaken = [[moved(x, np.random.default_rng(seed)) for x in given] for seed in range(shakes)]
         options: dict[str, Any] = {"xla_backend_optimization_level": 0}
         lowered = jax.jit(f).lower(*given)
         if "stablehlo.reverse" in lowered.as_text():  # a check of XLA's simplifier there ends the process
