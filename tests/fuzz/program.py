@@ -15,6 +15,10 @@ from typing import Any, ClassVar
 REFERENCE = "reference"
 
 
+class Undefined(Exception):
+    """The reference raises it for what is left open: no program has such a statement."""
+
+
 @dataclass(frozen=True)
 class Program:
     """`statements` are played in order in one namespace, which `Kind.names` has begun."""
@@ -116,7 +120,7 @@ class Kind(ABC):
 
     def kept(self, error: Exception) -> bool:
         """Whether a subject has to raise this, too."""
-        return True
+        return not isinstance(error, Undefined)
 
     def failures(self, program: Program, subjects: tuple[str, ...]) -> dict[str, list[str]]:
         """subject -> what differs, for those where something does."""
