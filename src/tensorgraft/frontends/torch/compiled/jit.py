@@ -144,12 +144,20 @@ class Compiled(TracedFunction):
                 trace = self._trace(backend, leaves, structure, home.sure)
         except OnlyTheHost:
             return self._on_cpu(quick, leaves, structure, objects)
-        known.append(trace)
-        self.history.calls.append(call)
-        self.report.reasons.append(why)
         start = time.perf_counter()
-        with uncollected(), patience.told(self.report.name):
-            out = trace(leaves, first=True)
+        try:
+            with uncollected(), patience.told(self.report.name):
+                out = trace(leaves, first=True)
+            trace.ran = True
+        finally:
+            undo, trace.undo = trace.undo, None
+            if trace.ran:
+                known.append(trace)
+                self.history.calls.append(call)
+                self.report.reasons.append(why)
+            elif undo is not None:  # no program, or none that ran: as if it had not been called
+                self.leaves = []
+                undo()
         self.report.compile_seconds += time.perf_counter() - start
         return out
 
@@ -299,6 +307,7 @@ class Compiled(TracedFunction):
             raise
         finally:
             capture.restore()
+        trace.undo = capture.restore_gradients
         self.leaves = [leaf.tensor for leaf in capture.leaves.values()]
         self.report.traces += 1
         self.report.operations.append(program.size)

@@ -89,11 +89,13 @@ class ColdOperator:
     def __init__(self, operator: Operator, returned: Callable[..., Any] | None, draw: Callable[..., Any]) -> None:
         self.name = operator.name
         self.calls = 0
+        self.wrote = False  # the CPU's kernel has run, and the call has not ended
         self._operator, self._returned, self._draw = operator, returned, draw
         self._signatures: dict[Any, ColdSignature] = {}
         instead, meta = _INSTEAD.get(operator.name), operator.spec.meta
         self._run = _lying(instead, meta) if instead and callable(meta) else instead or operator.op._op
         self._out = torch.Tag.out in operator.op.tags
+        self._writes = bool(operator.writes)
         sig = operator.signature
         places = [sig.positional.index(n) for n in operator.writes if n in sig.positional]
         # of an operator that does nothing but write arguments, which; of such a call nothing has to be known
@@ -163,6 +165,7 @@ class ColdOperator:
             return MISS
         if self._run_on_cpu(lowered, named) is MISS:
             return MISS
+        self.wrote = False
         self.calls += 1
         assert self._returned is not None
         return self._returned(args, kwargs)
@@ -202,6 +205,7 @@ class ColdOperator:
             for high, low in outs if self._out else ():
                 if high.size() != low.size():
                     _resized(high, low)
+            self.wrote = False
             return self._returned(args, kwargs)
         if known.make is not None:
             return known.make(out)
@@ -215,8 +219,11 @@ class ColdOperator:
         try:
             if _autocast() and torch.is_autocast_enabled("cpu"):
                 with torch._C._DisableAutocast():
-                    return self._run(*lowered, **named)
-            return self._run(*lowered, **named)
+                    out = self._run(*lowered, **named)
+            else:
+                out = self._run(*lowered, **named)
+            self.wrote = self._writes
+            return out
         except NotImplementedError:
             return MISS
         except RuntimeError as error:

@@ -63,6 +63,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
         if function_mode() or tracing():
             with suspended():
                 return call(*args, **kwargs)
+        plan = None
         try:
             if check is not None:
                 check(*args, **kwargs)
@@ -145,18 +146,42 @@ def entry(operator: Operator) -> Callable[..., Any]:
             new = plan.run(*arrays, *inputs) if inputs else plan.run(*arrays)
             if plan.make is not None:  # nothing but one new tensor comes of it
                 return plan.make(new[0])
-            n = 0
-            for at in plan.written:
-                cells[at].array = new[n]
-                n += 1
+            if plan.written:
+                put(plan, cells, new)
+            n = len(plan.written)
             if returned is not None:
                 return returned(args, kwargs)
             results = [None if make is None else make(new[n + k]) for k, make in plan.makers]
             return results[0] if plan.structure is None else plan.structure(results)
-        except Exception as error:
-            if now.scripted:  # C++ loses it
+        except BaseException as error:
+            if now.scripted and isinstance(error, Exception):  # C++ loses it
                 now.raised = error
+            if writes and now.capture is None:
+                cut_short(error, plan, args, kwargs)
             raise
+
+    def put(plan: Plan, cells: list[Storage], arrays: Sequence[Any]) -> None:
+        """What a plan has given becomes what the written storages hold."""
+        try:
+            for n, at in enumerate(plan.written):
+                cells[at].array = arrays[n]
+        except BaseException:  # an interrupt: all of them, or none
+            for n, at in enumerate(plan.written):
+                cells[at].array = arrays[n]
+            raise
+        plan.writing = False
+
+    def cut_short(error: BaseException, plan: Plan | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Tell autograd of tensors that may have been written before something was raised: PyTorch counts their
+        versions after the call. Of an interrupt nobody knows where it came."""
+        if cold.wrote or (plan is not None and plan.writing) or not isinstance(error, Exception):
+            cold.wrote = False
+            if plan is not None:
+                plan.writing = False
+            bound = sig.bind(args, kwargs)
+            for t in tensors_in([bound[name] for name in operator.writes if name in bound], {}):
+                if not t.is_inference():
+                    torch.autograd.graph.increment_version(t)
 
     def look_up(
         key: list[Any], cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -220,10 +245,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 checks.settle(plan.slot.backend, arrays, plan.judges)
         elif plan.prepare is None and plan.makers is None and plan.xp is None:
             plan.settle()
-        n = 0
-        for at in plan.written:
-            cells[at].array = arrays[n]
-            n += 1
+        put(plan, cells, arrays)
+        n = len(plan.written)
         if returned is not None:
             return returned(args, kwargs)
         results: list[Any] = []

@@ -45,6 +45,7 @@ class Plan:
     judges: tuple[checks.Judge, ...] = ()  # of the values that `run` returns last
     xp: Backend | None = None  # where operands are quantised, the backend that knows of such
     familiar: bool = False  # its like has run before, at other sizes: nothing is imported for it
+    writing: bool = False  # memory that is written in place may have been, and nobody has been told
     makers: list[tuple[int, Maker | None]] | None = None  # of its results, once it has run and nothing else is to do
     make: Maker | None = None  # of its only result, where nothing else comes of it
 
