@@ -16,7 +16,9 @@ import tensorgraft
 
 ROOT = Path(tensorgraft.__file__).parent
 FRAMEWORKS = {"jax", "torch", "tensorflow"}
-UNDER_FRONT_ENDS = "errors warned importing hub boxes storage views anywhere precision arrays compiled quantization"
+UNDER_FRONT_ENDS = (
+    "errors private warned importing hub boxes storage views anywhere precision arrays compiled quantization"
+)
 
 
 def rooms(package: str, names: str, below: str) -> dict[str, str]:
@@ -39,11 +41,12 @@ FRONT_ENDS = " ".join(
 # where that is above what is in the package.
 LAYERS = {
     "errors": "",
+    "private": "errors",
     "warned": "",
     "importing": "",
     "hub": "errors warned importing",
     **dict.fromkeys([f"backends.{n}" for n in ("jax", "numpy", "torch", "tensorflow")], "errors warned importing hub"),
-    "backends()": "hub",
+    "backends()": "hub private",
     "boxes": "hub",
     "storage": "hub boxes",
     "views": "storage",
@@ -53,8 +56,8 @@ LAYERS = {
     "compiled": "errors hub arrays",
     "quantization": "warned hub storage views",
     "codegen": "errors hub",
-    "frontends()": "",
-    "frontends.torch_entry": "warned importing hub",
+    "frontends()": "private",
+    "frontends.torch_entry": "errors private warned importing hub",
     **TORCH,
     "frontends.torch": " ".join(["frontends.torch_entry", *TORCH]),
     **ARRAYS,
@@ -82,7 +85,7 @@ LAYERS = {
     "cli": "errors importing hub frontends.torch_entry frontends.torch.device frontends.torch"
     " frontends.tensorflow array_api transforms ()",
     # by name: PyTorch's import loads the front end, and the command in processes that `tensorgraft run` has started
-    "frontends.torch_entry()": "frontends.torch_entry frontends.torch cli",
+    "frontends.torch_entry()": "errors frontends.torch_entry frontends.torch cli",
     "__main__": "cli",
 }  # fmt: skip
 # Backends are entry points, those of this package as those of others: names in a table.
