@@ -17,7 +17,7 @@ import tensorgraft
 ROOT = Path(tensorgraft.__file__).parent
 FRAMEWORKS = {"jax", "torch", "tensorflow"}
 UNDER_FRONT_ENDS = (
-    "errors private warned importing hub boxes storage views anywhere precision arrays compiled quantization"
+    "errors files private warned importing hub boxes storage views anywhere precision arrays compiled quantization"
 )
 
 
@@ -42,9 +42,10 @@ FRONT_ENDS = " ".join(
 LAYERS = {
     "errors": "",
     "private": "errors",
+    "files": "",
     "warned": "",
     "importing": "",
-    "hub": "errors warned importing",
+    "hub": "errors files warned importing",
     **dict.fromkeys([f"backends.{n}" for n in ("jax", "numpy", "torch", "tensorflow")], "errors warned importing hub"),
     "backends()": "hub private",
     "boxes": "hub",
@@ -55,7 +56,7 @@ LAYERS = {
     "arrays": "hub",
     "compiled": "errors hub arrays",
     "quantization": "warned hub storage views",
-    "codegen": "errors hub",
+    "codegen": "errors files hub",
     "frontends()": "private",
     "frontends.torch_entry": "errors private warned importing hub",
     **TORCH,
@@ -68,7 +69,7 @@ LAYERS = {
     "frontends.jax.among": f"{UNDER_FRONT_ENDS} frontends.jax frontends.torch.core",
     **dict.fromkeys(["frontends.jax.among_tensors", "frontends.jax.among_keras"], "frontends.jax.among"),
     "frontends.tensorflow": "errors hub precision compiled",
-    "codegen.api": "codegen frontends.torch.codegen frontends.jax",
+    "codegen.api": "files codegen frontends.torch.codegen frontends.jax",
     "random": "frontends.array_api.extensions",
     "devices": "hub storage frontends.torch.core",
     "updates": f"hub arrays {FRONT_ENDS}",
@@ -82,7 +83,7 @@ LAYERS = {
     "()": " ".join(["errors hub precision quantization() random devices updates transforms nn operators parallel",
                     "codegen.api",
                     "array_api backends() frontends.torch frontends.array_api.extensions"]),
-    "cli": "errors importing hub frontends.torch_entry frontends.torch.device frontends.torch"
+    "cli": "errors files private importing hub frontends.torch_entry frontends.torch.device frontends.torch"
     " frontends.tensorflow array_api transforms ()",
     # by name: PyTorch's import loads the front end, and the command in processes that `tensorgraft run` has started
     "frontends.torch_entry()": "errors frontends.torch_entry frontends.torch cli",
