@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft import files
 from tensorgraft.codegen import checking, text
 from tensorgraft.codegen.checking import Checked, Row
 from tensorgraft.codegen.expanding import expand
@@ -25,7 +26,7 @@ from tensorgraft.codegen.styles.classes import TwoWaysError
 from tensorgraft.codegen.targets import target as target_of
 from tensorgraft.codegen.tidying import tidy
 from tensorgraft.codegen.trace import SourceTrace, frames, steps, variables
-from tensorgraft.codegen.weights import replace_file, write_weights
+from tensorgraft.codegen.weights import write_weights
 from tensorgraft.codegen.writing import SizeError, UnsettledError
 from tensorgraft.hub import dtypes
 
@@ -86,10 +87,10 @@ class GeneratedSource:
         if check and self.checked is not None:
             data = io.BytesIO()
             np.savez(data, **self.checked.data)  # type: ignore[arg-type]
-            replace_file(f"{root}_check.npz", data.getvalue())
+            files.write(f"{root}_check.npz", data.getvalue())
             test = text.formatted(self.checked.test(title))
-            replace_file(os.path.join(folder, f"test_{title}.py"), test.encode())
-        replace_file(path, self.text.encode())
+            files.write(os.path.join(folder, f"test_{title}.py"), test.encode())
+        files.write(path, self.text.encode())
 
 
 def source(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 import numpy as np
 
+from tensorgraft import files
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import SourceTrace
 
@@ -95,16 +95,4 @@ def write_weights(weights: Mapping[str, np.ndarray], path: str) -> None:
     """A safetensors file."""
     from safetensors.numpy import save
 
-    replace_file(path, save({name: np.array(w, order="C") for name, w in weights.items()}))
-
-
-def replace_file(path: str, data: bytes) -> None:
-    """Write a file whole or not at all."""
-    part = f"{path}.{os.getpid()}.part"
-    try:
-        with open(part, "wb") as file:
-            file.write(data)
-        os.replace(part, path)
-    finally:
-        if os.path.exists(part):
-            os.unlink(part)
+    files.write(path, save({name: np.array(w, order="C") for name, w in weights.items()}))

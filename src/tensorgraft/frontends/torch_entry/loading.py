@@ -36,7 +36,12 @@ def load() -> None:
 
 def part(name: str) -> Any:
     """A module of the front end."""
-    return importlib.import_module(f"{_package}.{name}")
+    return importlib.import_module(module(name))
+
+
+def module(name: str) -> str:
+    """The whole name of a module of the front end."""
+    return f"{_package}.{name}"
 
 
 def when_loaded(function: Callable[[], object]) -> None:
