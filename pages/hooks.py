@@ -13,7 +13,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from pages import coverage, reference
+from pages import coverage, messages, reference
 from pages.blocks import blocks
 from pages.running import Output, PageError, run
 
@@ -58,6 +58,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     uri = page.file.src_uri
     try:
         outputs = _outputs[uri].result() if uri in _outputs else None
+        if uri == "troubleshooting.md":
+            messages.check(markdown, outputs or ())
     except PageError as e:
         raise PluginError(str(e)) from None
     return _without_links_outside(_shown(markdown, outputs), page)
