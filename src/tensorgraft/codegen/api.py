@@ -25,10 +25,9 @@ from tensorgraft.codegen.styles.choosing import style_of
 from tensorgraft.codegen.styles.classes import TwoWaysError
 from tensorgraft.codegen.targets import target as target_of
 from tensorgraft.codegen.tidying import tidy
-from tensorgraft.codegen.trace import SourceTrace, frames, steps, variables
+from tensorgraft.codegen.trace import SourceTrace, frames
 from tensorgraft.codegen.weights import write_weights
 from tensorgraft.codegen.writing import SizeError, UnsettledError
-from tensorgraft.hub import dtypes
 
 
 @dataclass
@@ -183,7 +182,7 @@ def source(
             stateful,
             compare_values=not random,
             key=trace.key is not None,
-            epsilon=_epsilon(trace),
+            epsilon=checking.epsilon_of(trace),
         )
         report.rows = result.checked.rows
         report.notes += result.checked.notes
@@ -201,13 +200,6 @@ def _with_check(text_of: str, header: str, rows: list[Row]) -> str:
     said = ", ".join(f"{what} differ by {error:.0e} at most" for what, error in worst.items())
     about = textwrap.fill(f"Checked against it ({sizes}): {said}, relative to the largest entry of an array.", 99)
     return text_of.replace(f'"""{header}"""', f'"""{header}\n\n{about}\n"""', 1)
-
-
-def _epsilon(trace: SourceTrace) -> float:
-    """Of the narrowest float of 16 bits that is computed with; 0 where there is none."""
-    computed = (v.dtype for step in steps(trace.root) for v in variables(step.outcome))
-    narrow = {dtype for dtype in computed if dtypes.is_floating(dtype) and dtype.itemsize == 2}
-    return max((float(dtypes.finfo(dtype).eps) for dtype in narrow), default=0.0)
 
 
 def _program(program: Any, examples: Any) -> SourceProgram:

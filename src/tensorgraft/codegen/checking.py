@@ -15,7 +15,9 @@ import numpy as np
 from tensorgraft.codegen.program import Evaluation, SourceProgram, said
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.testing import test_of
+from tensorgraft.codegen.trace import SourceTrace, steps, variables
 from tensorgraft.codegen.weights import write_weights
+from tensorgraft.hub import dtypes
 
 FORWARD, GRADIENT = 1e-5, 1e-4  # relative to the largest entry of an array
 ROUNDINGS = 2, 8  # of a 16-bit float: frameworks round in other places, and sums of derivatives add up
@@ -145,6 +147,13 @@ def _evaluated(
         else:
             notes.append(reason)
     return chosen, notes + [evaluation.note for _, evaluation in chosen if evaluation.note]
+
+
+def epsilon_of(trace: SourceTrace) -> float:
+    """Of the narrowest float of 16 bits that is computed with; 0 where there is none."""
+    computed = (v.dtype for step in steps(trace.root) for v in variables(step.outcome))
+    narrow = {dtype for dtype in computed if dtypes.is_floating(dtype) and dtype.itemsize == 2}
+    return max((float(dtypes.finfo(dtype).eps) for dtype in narrow), default=0.0)
 
 
 def _row(
