@@ -6,12 +6,12 @@ differs as much as it does on the device is decided by rounding. The same pass l
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-import torch
 from tests.fuzz.kinds.torch import observed
-from tests.fuzz.program import REFERENCE, Outcome, Program
+from tests.fuzz.program import Outcome, Program
+
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -41,12 +41,25 @@ class Noise(TorchDispatchMode):
         schema = func._schema
         aliased = any(a.alias_info is not None for a in schema.arguments)
         moves = func.namespace != "aten" or func.is_view or torch.Tag.view_copy in func.tags
-        if moves or func.name() in ("aten::clone", "aten::copy_", "aten::_to_copy", "aten::zero_", "aten::fill_.Scalar"):
+        if moves or func.name() in (
+            "aten::clone",
+            "aten::copy_",
+            "aten::_to_copy",
+            "aten::zero_",
+            "aten::fill_.Scalar",
+        ):
             return func(*args, **kwargs)
         if aliased:
-            written = {id(t) for a, t in zip(schema.arguments, args, strict=False) if a.alias_info for t in tree_leaves(t)}
+            outs = [t for a, t in kwargs.items() if isinstance(t, Tensor) and a.startswith("out")]
+            before = [t.untyped_storage().nbytes() for t in outs]
+            written = {
+                id(t) for a, t in zip(schema.arguments, args, strict=False) if a.alias_info for t in tree_leaves(t)
+            }
             args = tree_map(lambda t: t if id(t) in written else self.noisy(t), args)
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            if any(0 < n < t.untyped_storage().nbytes() for n, t in zip(before, outs, strict=True)):
+                self.open = self.open or "a tensor that grows beyond its storage, which others see"
+            return result
         result = func(*args, **kwargs)
         if any(isinstance(t, Tensor) and t.dtype in _STEP for t in tree_leaves(result)):
             try:
@@ -78,7 +91,12 @@ def _one_memory(a: Any, b: Any) -> bool:
 
 
 def _beyond(t: Tensor, target: torch.dtype) -> bool:
-    if not (t.is_floating_point() or t.is_complex()) or target.is_floating_point or target.is_complex or target is torch.bool:
+    if (
+        not (t.is_floating_point() or t.is_complex())
+        or target.is_floating_point
+        or target.is_complex
+        or target is torch.bool
+    ):
         return False
     info = torch.iinfo(target)
     wide = (t.real if t.is_complex() else t).double()
