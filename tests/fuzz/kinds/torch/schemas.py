@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 # a part of a name between underscores, or a name -> why it is not drawn
 _WHY = {
     "unspecified values": "empty resize new_empty resize_as_",
-    "internal": "backward native slow thnn convolution batch_norm_ wrapper conv_tbc int_repr alias_copy lift glu_jvp log_sigmoid_forward",
+    "internal": "stats backward native slow thnn convolution batch_norm_ wrapper conv_tbc int_repr alias_copy lift glu_jvp log_sigmoid_forward",
     "layouts": "sparse coo csr csc bsr bsc mkldnn nested padded smm hspmm sspaddmm crow ccol col row values indices coalesce "
     "to_dense dense_dim sparse_dim to_padded_tensor to_mkldnn",
     "dtypes": "quantize quantized fake dequantize q qscheme chalf choose segment_reduce histogramdd dequantize_self",
@@ -27,6 +27,7 @@ _WHY = {
     "drawn elsewhere": "set_ set data as_strided requires retain detach",
     "nothing to compare": "_assert gradient is_set_to",
     "wrong on the CPU": "matrix_exp",
+    "PyTorch crashes": "_foreach_copy",
     "open": "mode embedding_bag unique",
     "lengths": "ctc_loss stft istft",
 }
