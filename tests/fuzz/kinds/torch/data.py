@@ -94,7 +94,9 @@ def prepared(module: torch.nn.Module, seed: int, device: torch.device) -> Any:
     count = itertools.count(seed)
 
     def fresh(t: Tensor) -> Tensor:
-        numbers = (values(t.numel(), t.dtype, 2 * next(count) + 1).view(t.shape) / 4).abs() if t.is_floating_point() else t
+        numbers = (
+            (values(t.numel(), t.dtype, 2 * next(count) + 1).view(t.shape) / 4).abs() if t.is_floating_point() else t
+        )
         return numbers.clone().to(device)
 
     before = torch.__future__.get_overwrite_module_params_on_conversion()

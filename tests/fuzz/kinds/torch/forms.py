@@ -7,8 +7,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from tests.fuzz.kinds.torch.schemas import SCALARS, Pool
+
+import torch
 
 Tensor = torch.Tensor
 
@@ -150,9 +151,17 @@ def layer(pool: Pool, rng: random.Random) -> str:
     cc = pool.fresh((c,), dtype)
     flat = pool.fresh((batch, 3, 4), dtype)
     q, kv = (pool.fresh((batch, 2, m, 4), dtype) for m in (3, 5))
-    labels, low, bools = f"I(({batch},), {max(c, 1)}, {pool.seed()})", rng.choice(("mean", "sum", "none")), ("True", "False")
+    labels, low, bools = (
+        f"I(({batch},), {max(c, 1)}, {pool.seed()})",
+        rng.choice(("mean", "sum", "none")),
+        ("True", "False"),
+    )
     two = f"I(({batch}, {', '.join(map(str, spatial))}), {max(c, 1)}, {pool.seed()})"
-    modes = {1: ("linear", "nearest", "nearest-exact"), 2: ("bilinear", "bicubic", "nearest", "area"), 3: ("trilinear", "nearest")}
+    modes = {
+        1: ("linear", "nearest", "nearest-exact"),
+        2: ("bilinear", "bicubic", "nearest", "area"),
+        3: ("trilinear", "nearest"),
+    }
     mode = rng.choice(modes[n])
     corners = ", align_corners=True" if mode.endswith(("linear", "cubic")) and rng.random() < 0.5 else ""
     return "{new} = " + rng.choice((
@@ -192,6 +201,8 @@ def layer(pool: Pool, rng: random.Random) -> str:
         f"torch.linalg.solve({pool.fresh((3, 3), 'float64')} + 9 * torch.eye(3, dtype=torch.float64, device=D), {pool.fresh((3, 2), 'float64')})",
         f"torch.linalg.cholesky({pool.fresh((3, 3), 'float64')} * 0.1 + 9 * torch.eye(3, dtype=torch.float64, device=D))",
         f"torch.linalg.inv({pool.fresh((2, 3, 3), 'float64')} + 9 * torch.eye(3, dtype=torch.float64, device=D))",
+        f"torch.unique({flat}, return_inverse=True, return_counts=True)", f"torch.unique({flat}.round(), dim={rng.randint(-1, 1)})",
+        f"torch.unique_consecutive({flat}.round(), return_counts=True, dim={rng.choice(('None', '0', '1'))})",
         f"torch.fft.rfft({flat}.float())", f"torch.where({flat} > 0, {flat}, {rng.choice(SCALARS)})",
         f"torch.arange({rng.randint(0, 6)}, device=D)", f"torch.full({pool.shape()}, {rng.choice(SCALARS)}, device=D)",
         f"torch.linspace(0, 1, {rng.randint(1, 6)}, device=D)", f"torch.zeros({pool.shape()}, dtype=torch.{pool.dtype()}, device=D)",
@@ -209,7 +220,7 @@ MODULES: dict[str, tuple[str, tuple[int, ...]]] = {  # what makes it -> the shap
     "nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)": ("M", (2, 3, 4)), "nn.PReLU(4)": ("M", (2, 4)),
     "nn.Bilinear(4, 4, 3)": ("twice", (2, 4)), "nn.ConvTranspose2d(2, 3, 2, stride=2)": ("M", (1, 2, 3, 3)),
     "nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))": ("M", (2, 4)), "nn.InstanceNorm2d(2, affine=True, track_running_stats=True)": ("M", (2, 2, 3, 3)),
-    "nn.RMSNorm(4)": ("M", (2, 4)), "nn.Conv3d(1, 2, 2)": ("M", (1, 1, 3, 3, 3)), "nn.LSTMCell(4, 3)": ("M", (2, 4)),
+    "nn.RMSNorm(4)": ("M", (2, 4)), "nn.Conv3d(1, 2, 2)": ("M", (1, 1, 3, 3, 3)),
 }  # fmt: skip
 OPTIMIZERS = (
     "SGD({p}, lr=0.1, momentum=0.9, nesterov=True)", "SGD({p}, lr=0.1, weight_decay=0.1)", "Adam({p}, lr=0.01)",
@@ -238,7 +249,13 @@ def module(pool: Pool, rng: random.Random, names: dict[str, Any]) -> str:
     first = f"first({called})"
     cast = rng.choice(("", "", f"with torch.autocast(D.type, dtype=torch.bfloat16, enabled={rng.random() < 0.8}): "))
     if optimizers and rng.random() < 0.6:
-        return rng.choice((f"o.zero_grad(); {first}.square().mean().backward(); o.step()", "o.step()", "o.zero_grad(set_to_none=False)"))
+        return rng.choice(
+            (
+                f"o.zero_grad(); {first}.square().mean().backward(); o.step()",
+                "o.step()",
+                "o.zero_grad(set_to_none=False)",
+            )
+        )
     return rng.choice((
         f"{cast}{{new}} = {called}", f"{cast}{{new}} = {called}", f"{{new}} = {called}", f"{first}.sum().backward()",
         "m.train()", "m.eval()", "m.eval()", "m.zero_grad()", "m.requires_grad_(False)", f"with torch.no_grad(): {{new}} = {called}",

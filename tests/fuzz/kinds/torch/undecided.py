@@ -6,12 +6,12 @@ differs as much as it does on the device is decided by rounding. The same pass l
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-import torch
 from tests.fuzz.kinds.torch import observed
-from tests.fuzz.program import REFERENCE, Outcome, Program
+from tests.fuzz.program import Outcome, Program
+
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -41,12 +41,28 @@ class Noise(TorchDispatchMode):
         schema = func._schema
         aliased = any(a.alias_info is not None for a in schema.arguments)
         moves = func.namespace != "aten" or func.is_view or torch.Tag.view_copy in func.tags
-        if moves or func.name() in ("aten::clone", "aten::copy_", "aten::_to_copy", "aten::zero_", "aten::fill_.Scalar"):
+        if moves or func.name() in (
+            "aten::clone",
+            "aten::copy_",
+            "aten::_to_copy",
+            "aten::zero_",
+            "aten::fill_.Scalar",
+        ):
             return func(*args, **kwargs)
         if aliased:
-            written = {id(t) for a, t in zip(schema.arguments, args, strict=False) if a.alias_info for t in tree_leaves(t)}
+            outs = [t for a, t in kwargs.items() if isinstance(t, Tensor) and a.startswith("out")]
+            before = [t.untyped_storage().nbytes() for t in outs]
+            written = {
+                id(t) for a, t in zip(schema.arguments, args, strict=False) if a.alias_info for t in tree_leaves(t)
+            }
             args = tree_map(lambda t: t if id(t) in written else self.noisy(t), args)
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            for t in tree_leaves(result):
+                if isinstance(t, Tensor) and t.dtype in _STEP and torch._debug_has_internal_overlap(t) == 0:
+                    t.copy_(self.noisy(t))
+            if any(0 < n < t.untyped_storage().nbytes() for n, t in zip(before, outs, strict=True)):
+                self.open = self.open or "a tensor that grows beyond its storage, which others see"
+            return result
         result = func(*args, **kwargs)
         if any(isinstance(t, Tensor) and t.dtype in _STEP for t in tree_leaves(result)):
             try:
@@ -68,6 +84,20 @@ def unspecified(func: Any, args: Any, kwargs: Any) -> str:
         target = args[0].dtype if name in ("copy_", "copy") else kwargs.get("dtype", source.dtype) or source.dtype
         if isinstance(source, Tensor) and _beyond(source, target):
             return "a float beyond the range of the integer that it becomes"
+    outs = [t for a, t in kwargs.items() if a.startswith("out") and isinstance(t, Tensor)]
+    if outs and torch.Tag.pointwise not in func.tags:
+        read = [t for t in tree_leaves(args) if isinstance(t, Tensor)]
+        if any(_one_memory(out, t) for out in outs for t in read):
+            return "an operator that is not elementwise reads what it writes"
+    if "linalg" in name or "cholesky" in name or "triangular" in name or "lu_" in name or name == "inverse":
+        numbers = [t for t in tree_leaves(args) if isinstance(t, Tensor) and t.dtype in _STEP]
+        if any(not torch.isfinite(t).all() for t in numbers):
+            return "a factorisation of a matrix that is not finite"
+    if name == "linalg_cholesky_ex" and bool(torch.linalg.cholesky_ex(args[0])[1].any()):
+        return "the columns of a factorisation that failed"
+    complex_ones = [t for t in tree_leaves(args) if isinstance(t, Tensor) and t.is_complex()]
+    if torch.Tag.pointwise in func.tags and any(not torch.isfinite(torch.view_as_real(t.resolve_conj())).all() for t in complex_ones):
+        return "complex arithmetic with infinities and NaN"
     if name in ("masked_scatter_", "masked_scatter", "put_", "index_copy_") and _one_memory(args[0], args[-1]):
         return "an operator that is not elementwise reads what it writes"
     return ""
@@ -78,7 +108,12 @@ def _one_memory(a: Any, b: Any) -> bool:
 
 
 def _beyond(t: Tensor, target: torch.dtype) -> bool:
-    if not (t.is_floating_point() or t.is_complex()) or target.is_floating_point or target.is_complex or target is torch.bool:
+    if (
+        not (t.is_floating_point() or t.is_complex())
+        or target.is_floating_point
+        or target.is_complex
+        or target is torch.bool
+    ):
         return False
     info = torch.iinfo(target)
     wide = (t.real if t.is_complex() else t).double()

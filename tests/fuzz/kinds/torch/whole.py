@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from tests.fuzz.kinds.torch import observed
 from tests.fuzz.program import REFERENCE, Outcome, Program
 
 import tensorgraft as tg
+import torch
 
 Tensor = torch.Tensor
 WAYS = ("jit", "dynamo", "grad", "vmap", "jvp")
@@ -72,7 +72,9 @@ def _transformed(fn: Callable[..., Any], inputs: list[Any], backend: str, way: s
         return [t for t in made if t.is_floating_point()]
 
     def total(*args: Any) -> Tensor:
-        return sum((t.double().sum() for t in floats(*args)), torch.zeros((), dtype=torch.float64, device=inputs[0].device))
+        return sum(
+            (t.double().sum() for t in floats(*args)), torch.zeros((), dtype=torch.float64, device=inputs[0].device)
+        )
 
     at = tuple([i for i, t in enumerate(inputs) if t.is_floating_point()])
     if way == "grad":

@@ -26,6 +26,7 @@ from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_to_c
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
 from tensorgraft.frontends.torch.dispatch.memory import NotLent, copied, hosted, memory, own, rows, seen
+from tensorgraft.frontends.torch.dispatch.outcome import has_room
 from tensorgraft.frontends.torch.dispatch.plan import Plan, make_plan
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend
@@ -248,8 +249,12 @@ class ColdOperator:
         outs = {}
         for name in self._operator.signature.written:
             low = named.get(name)
-            if isinstance(low, Tensor):  # one without elements gets memory that is nobody else's
-                apart = low.as_strided(low.size(), low.stride()) if low.numel() else torch.empty_like(low)
+            if isinstance(low, Tensor):  # one without memory gets some that is nobody else's
+                apart = (
+                    low.as_strided(low.size(), low.stride())
+                    if low.untyped_storage().nbytes()
+                    else torch.empty_like(low)
+                )
                 outs[id(kwargs[name])] = kwargs[name], apart
 
         def separate(a: Any, b: Any) -> Any:
@@ -346,7 +351,11 @@ def _lying(compute: Callable[..., Any], meta: Callable[..., Any]) -> Callable[..
 
 
 def _resized(high: Tensor, low: Tensor) -> None:
-    """CPU PyTorch has resized `low`, which stands for an `out=` tensor: that gets a storage of its new size."""
+    """CPU PyTorch has resized `low`, which stands for an `out=` tensor: that gets a storage of its new size, if its own
+    has no room."""
+    if has_room(high, tuple(low.shape), low.stride()):  # and is what CPU PyTorch has written
+        set_storage(high, high.untyped_storage(), int(high.storage_offset()), tuple(low.shape), low.stride())
+        return
     fresh = (copied if high.numel() or not _fills(low) else hosted)(slot_of_backend(cell_of(high).backend), low)
     set_storage(high, fresh.untyped_storage(), 0, tuple(fresh.shape), fresh.stride())
 

@@ -193,9 +193,6 @@ def entry(operator: Operator) -> Callable[..., Any]:
             anywhere.append(relation(operator, args, kwargs))
         full = tuple(anywhere)
         plan = plans.get(full)
-        if plan is not None and together and plan.prepare is not None:  # what grows may meet what it was apart from
-            full = (*full, *key)
-            plan = plans.get(full)
         if plan is None:
             if len(plans) >= _MOST_CALLS:
                 plans.pop(next(iter(plans)), None)
@@ -212,13 +209,13 @@ def entry(operator: Operator) -> Callable[..., Any]:
         plan: Plan, cells: list[Storage], inputs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """A plan's first call, every call in a trace, and those with more to do than to compute and to write."""
+        if plan.prepare is not None:  # `out=` tensors are resized, and written as those of their size
+            plan.prepare(args, kwargs)
+            return call(*args, **kwargs)
         if plan.run is None:
             if plan.concrete:
                 return concrete(*args, **kwargs)
             return fallback.on_cpu(operator.op, args, kwargs)
-        if plan.prepare is not None:  # `out=` tensors are resized: their storages change
-            plan.prepare(args, kwargs)
-            cells = [cell_of(t) for t in tensors_in(args, kwargs) if t.device.type == TYPE]
         if now.capture is not None:
             now.capture.loops.issued(operator.name)
             now.capture.touch(cells)
@@ -243,7 +240,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
         if plan.judges:
             if now.capture is None:
                 checks.settle(plan.slot.backend, arrays, plan.judges)
-        elif plan.prepare is None and plan.makers is None and plan.xp is None:
+        elif plan.makers is None and plan.xp is None:
             plan.settle()
         put(plan, cells, arrays)
         n = len(plan.written)

@@ -8,14 +8,13 @@ one program; the writes are counted, and where a tensor that is written is met a
 from __future__ import annotations
 
 import functools
-from collections import Counter
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.autograd.graph import increment_version
 
-from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.dispatch.overlap import meet
 
@@ -31,9 +30,10 @@ def written_in_turn(operator: Operator) -> bool:
 
 def in_turn(operator: Operator, at_once: Callable[..., Any]) -> Callable[..., Any]:
     singly = functools.partial(operator.op._op_dk, torch._C.DispatchKey.CompositeExplicitAutograd)
+    elementwise = not operator.op.name().startswith("aten::_foreach_copy_")  # which does nothing to itself
 
     def call(written: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
-        if _met_again(written, args):
+        if _met_again(written, [*args, *kwargs.values()], elementwise):
             return singly(written, *args, **kwargs)
         result = at_once(written, *args, **kwargs)
         counted = [t for t in written if not t.is_inference()]
@@ -44,16 +44,16 @@ def in_turn(operator: Operator, at_once: Callable[..., Any]) -> Callable[..., An
     return call
 
 
-def _met_again(written: list[torch.Tensor], args: tuple[Any, ...]) -> bool:
-    """A tensor that is written shares memory with one at another place of the lists."""
-    storages = Counter(t.untyped_storage()._cdata for t in written)
-    beside = [a for a in args if isinstance(a, list | tuple) and a and isinstance(a[0], torch.Tensor)]
-    alone = [a for a in args if isinstance(a, torch.Tensor)]
-    if len(storages) == len(written) and not any(
-        t.untyped_storage()._cdata in storages and (i >= len(written) or t is not written[i])
-        for row in (*beside, alone)
-        for i, t in (enumerate(row) if row is not alone else ((len(written), t) for t in row))
-    ):
+def _met_again(written: list[torch.Tensor], args: list[Any], elementwise: bool) -> bool:
+    """A tensor that is written shares memory with another of the call: with any but itself in another list."""
+    storages = {t.untyped_storage()._cdata for t in written}
+    others: list[torch.Tensor] = []
+    for a in args:
+        if isinstance(a, list | tuple):
+            pairs = itertools.zip_longest(a, written)
+            others += [t for t, own in pairs if isinstance(t, torch.Tensor) and not (elementwise and t is own)]
+        elif isinstance(a, torch.Tensor):
+            others.append(a)
+    if len(storages) == len(written) and storages.isdisjoint(t.untyped_storage()._cdata for t in others):
         return False
-    others = [t for row in beside for i, t in enumerate(row) if i >= len(written) or t is not written[i]]
-    return meet(written, [*written, *others, *tensors_in(alone, {})], grows=False)
+    return meet(written, [*written, *others], grows=False)

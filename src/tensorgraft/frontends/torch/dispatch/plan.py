@@ -105,8 +105,8 @@ def _make_plan(
         _check_dim(operator, args, kwargs)
         if outcome is None and operator.kind == "out":  # only the results say how large the `out=` tensors must be
             return Plan(None, slot, concrete=True)
-        if prepare is not None:
-            prepare(args, kwargs)
+        if prepare is not None:  # what is resized has another plan
+            return Plan(None, slot, prepare=prepare)
         results = []
         if operator.signature.returns and not operator.signature.returns_written:
             results, structure = describe(outcome)

@@ -61,6 +61,7 @@ REASONS = {
         floor_divide floor_divide.Scalar native_batch_norm_backward native_dropout_backward pixel_shuffle rsub.Scalar
         rsub.Tensor std.correction std_mean.correction sum
     """,
+    "the decomposition refuses complex numbers, which the CPU takes": "nan_to_num",
     "one operator has one derivative, and one product of quantised weights": "linear",
     "in place there is no decomposition, and it would run on the CPU": """
         fill.Tensor masked_fill.Scalar masked_fill.Tensor
