@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import gc
-import itertools
+import math
 import sys
 import threading
 import warnings
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-
-import tensorgraft as tg
 from tests.faults.injection import KINDS, Injector, Kind, raised
 from tests.faults.scenarios import SCENARIOS, Scenario
 from tests.faults.states import Steps, copied, difference, snapshot, tensors_in
+
+import tensorgraft as tg
 
 
 @dataclass
@@ -110,7 +109,7 @@ class Oracle:
             try:
                 self.scenario.act(state)
                 self._next[k] = snapshot(state)
-            except Exception as error:  # PyTorch itself cannot go on: Adam's first step, cut short as it makes its state
+            except Exception as error:  # nor can PyTorch itself: Adam's first step, cut short as it makes its state
                 self._next[k] = {"raises": type(error)}
         return self._next[k]
 
@@ -154,6 +153,7 @@ def surroundings() -> dict[str, Any]:
     }
     if "jax" in sys.modules:
         import jax
+
         from tensorgraft.backends.jax.operation import is_tracing
 
         seen["64 bits"] = jax.config.jax_enable_x64
@@ -279,37 +279,48 @@ def places(count: int, most: int) -> Sequence[int]:
     return sorted({1 + round(i * (count - 1) / (most - 1)) for i in range(most)})
 
 
-def campaign(
-    injector: Injector,
-    backends: Sequence[str],
-    most: int,
-    scenarios: Sequence[Scenario] = SCENARIOS,
-    kinds: Sequence[Kind] = KINDS,
-    progress: bool = False,
-) -> dict[tuple[str, str, str, str], Cell]:
-    """`most` places for each kind in each scenario on each backend."""
-    table: dict[tuple[str, str, str, str], Cell] = {}
-    for scenario, backend in itertools.product(scenarios, backends):
-        if backend not in scenario.backends:
-            continue
-        for mode in scenario.modes if backend == "jax" else scenario.modes[:1]:
-            trial = Trial(injector, scenario, backend, mode)
+Key = tuple[str, str, str, str]  # scenario, backend, mode, kind
+
+
+class Faults:
+    """All scenarios on some backends."""
+
+    def __init__(self, injector: Injector, backends: Sequence[str], scenarios: Sequence[Scenario] = SCENARIOS) -> None:
+        self.injector = injector
+        self.cells = [
+            (scenario, backend, mode)
+            for backend in backends
+            for scenario in scenarios
+            if backend in scenario.backends
+            for mode in (scenario.modes if backend == "jax" else scenario.modes[:1])
+        ]
+
+    def most(self, faults: int, shares: Mapping[str, float]) -> dict[str, int]:
+        """How many places of each kind in each scenario make so many faults in all, by backend."""
+        counts = [(backend, len(Trial(self.injector, s, backend, mode).count())) for s, backend, mode in self.cells]
+        n = 1
+        while True:
+            most = {backend: math.ceil(n * share) for backend, share in shares.items()}
+            if sum(len(places(count, most[b])) for b, count in counts) * len(KINDS) >= faults or n > 10000:
+                return most
+            n += 1
+
+    def inject(self, most: Mapping[str, int]) -> dict[Key, Cell]:
+        """That many, and a line of each cell."""
+        table: dict[Key, Cell] = {}
+        for scenario, backend, mode in self.cells:
+            trial = Trial(self.injector, scenario, backend, mode)
             names = trial.count()
-            for kind in kinds:
-                label = f"{kind.name}{', after' if kind.after else ''}"
-                cell = table[scenario.name, backend, mode, label] = Cell()
-                for at in places(len(names), most):
+            for kind in KINDS:
+                cell = table[scenario.name, backend, mode, str(kind)] = Cell()
+                for at in places(len(names), most[backend]):
                     injected, absorbed, where, what = trial.fault(at, kind)
                     cell.injected += injected
                     cell.absorbed += absorbed
                     if what:
-                        cell.wrong.append(Wrong(scenario.name, backend, mode, label, at, where, what))
-                if progress:
-                    print(f"{scenario.name:45} {backend:10} {mode:9} {label:16} {len(names):5} things,"
-                          f" {cell.injected:4} faults, {cell.absorbed:3} absorbed, {len(cell.wrong):3} wrong", flush=True)  # fmt: skip
-                    shown: Counter[str] = Counter()
-                    for wrong in cell.wrong:
-                        if shown[wrong.what[:40]] < 1:
-                            print("   ", str(wrong)[:400], flush=True)
-                        shown[wrong.what[:40]] += 1
-    return table
+                        cell.wrong.append(Wrong(scenario.name, backend, mode, str(kind), at, where, what))
+                shown = f"{scenario.name:45} {backend:10} {mode:9} {kind!s:16} {len(names):5} things"
+                print(f"{shown}, {cell.injected:4} faults, {len(cell.wrong):3} wrong", flush=True)
+                for wrong in cell.wrong[:2]:
+                    print("   ", str(wrong)[:400], flush=True)
+        return table

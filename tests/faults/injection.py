@@ -32,6 +32,9 @@ class Kind:
     name: str
     after: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.name}{', after' if self.after else ''}"
+
 
 KINDS = (Kind("error"), Kind("error", after=True), Kind("memory"), Kind("interrupt"), Kind("interrupt", after=True))
 

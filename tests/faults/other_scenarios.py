@@ -9,10 +9,10 @@ import tempfile
 from typing import Any
 
 import numpy as np
+from tests.faults.scenarios import ALL, SCENARIOS, TRACES, Scenario, State, _scenario
 
 import tensorgraft as tg
 from tensorgraft.transforms.serialisation import tree_serialise_leaves
-from tests.faults.scenarios import ALL, SCENARIOS, TRACES, Scenario, State, _scenario
 
 
 def _on_host(device: Any) -> bool:

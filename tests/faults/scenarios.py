@@ -175,7 +175,9 @@ def _backward_twice(s: State) -> None:
     _backward(s)
 
 
-@_scenario("backward, compiled eagerly", _training(lambda ps: torch.optim.SGD(ps, 0.1)), modes=("compiled",), parts=True)
+@_scenario(
+    "backward, compiled eagerly", _training(lambda ps: torch.optim.SGD(ps, 0.1)), modes=("compiled",), parts=True
+)
 def _backward_compiled(s: State) -> None:
     _backward(s)
 

@@ -65,7 +65,19 @@ def copied(state: Any) -> Any:
     for (_, a), (_, b) in zip(tensors_in("", state), tensors_in("", new), strict=True):
         if a.is_leaf and a.grad is not None:
             b.grad = a.grad.detach().clone()
+    for x in new.values() if isinstance(new, dict) else ():
+        if isinstance(x, torch.optim.Optimizer):
+            x.step = _stepping(x)  # a schedule has put its own there, which is still that of the optimizer before
     return new
+
+
+def _stepping(optimizer: torch.optim.Optimizer) -> Any:
+    def step(*args: Any, **kwargs: Any) -> Any:
+        optimizer._opt_called = True  # type: ignore[attr-defined]
+        return type(optimizer).step(optimizer, *args, **kwargs)
+
+    step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+    return step
 
 
 def tensors_in(path: str, x: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -88,6 +100,8 @@ def difference(a: dict[str, Any], b: dict[str, Any]) -> str | None:
         return f"{sorted(a.keys() ^ b.keys())[:4]} are in one only"
     for path, x in a.items():
         y = b[path]
+        if isinstance(x, np.ndarray) != isinstance(y, np.ndarray):
+            return f"{path}: {x} and {y}"
         if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
             if x.dtype != y.dtype or x.shape != y.shape:
                 return f"{path}: {x.dtype}{x.shape} and {y.dtype}{y.shape}"

@@ -20,7 +20,7 @@ from tensorgraft.frontends.tensorflow.program import GraphProgram
 from tensorgraft.frontends.tensorflow.reading import plain
 from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.interrupts import together
+from tensorgraft.interrupts import together
 from tensorgraft.precision import current
 
 Array = Any

@@ -12,12 +12,12 @@ import numpy as np
 import optree
 
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.interrupts import held_back
 from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.recorded.graph import Figures, Graph, Node
 from tensorgraft.hub.recorded.pieces import Pieces
 from tensorgraft.hub.tape import ByTape
 from tensorgraft.hub.wrapper import Wrapper
+from tensorgraft.interrupts import held_back
 
 Array = Any
 _SCALARS = (bool, int, float, complex)

@@ -13,7 +13,7 @@ from tensorgraft.frontends.array_api.core.array import Array, made
 from tensorgraft.frontends.array_api.core.checks import check
 from tensorgraft.frontends.array_api.core.tracing import capturing
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.interrupts import together
+from tensorgraft.interrupts import together
 from tensorgraft.storage import Storage
 
 

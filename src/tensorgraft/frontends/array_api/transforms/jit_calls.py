@@ -15,7 +15,7 @@ from tensorgraft.compiled.values import exact
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.checks import unless
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.interrupts import held_back, together
+from tensorgraft.interrupts import held_back, together
 from tensorgraft.storage import Geometry, Storage
 
 

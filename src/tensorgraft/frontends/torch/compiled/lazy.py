@@ -15,9 +15,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from tensorgraft.frontends.torch.core import devices, state
 from tensorgraft.frontends.torch.core.devices import Slot
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.interrupts import held_back
 from tensorgraft.hub.recorded import Figures, RecordedBackend
 from tensorgraft.hub.tiers import When, tiered
+from tensorgraft.interrupts import held_back
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.storage import Placed, Storage, put_array

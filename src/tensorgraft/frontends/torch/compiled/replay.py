@@ -17,7 +17,7 @@ from tensorgraft.frontends.torch.core.devices import slot_of_backend
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.interrupts import held_back
+from tensorgraft.interrupts import held_back
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
 

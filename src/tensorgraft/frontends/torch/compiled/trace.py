@@ -20,7 +20,7 @@ from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.trees import Structure, unflatten
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.interrupts import held_back
+from tensorgraft.interrupts import held_back
 from tensorgraft.storage import Storage
 
 Array = Any

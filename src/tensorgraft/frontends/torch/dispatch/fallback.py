@@ -17,7 +17,7 @@ from tensorgraft.frontends.torch.core import schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.core.located import refused
 from tensorgraft.frontends.torch.dispatch.memory import from_cpu, to_cpu
-from tensorgraft.hub.interrupts import together
+from tensorgraft.interrupts import together
 
 _counts: Counter[str] = Counter()
 _forbidden = os.environ.get("TENSORGRAFT_FALLBACK", "") == "error"

@@ -28,7 +28,7 @@ from tensorgraft.frontends.torch.dispatch.outcome import Result, Structure, desc
 from tensorgraft.frontends.torch.dispatch.outline import Leaf, Outline, leaves
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.interrupts import together
+from tensorgraft.interrupts import together
 from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense, write
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ _held = False  # by the main thread, where alone handlers run
 
 
 class held_back:
-    """Inside, signals for which Python has a handler wait: it runs at the end."""
+    """Inside, signals for which Python has a handler wait: it runs at the end. The second of a kind does not wait: what
+    is inside may never end."""
 
     __slots__ = ("_handlers", "_waiting")
 
@@ -34,15 +35,19 @@ class held_back:
         global _held
         if _held or get_ident() != threading.main_thread().ident:
             return
-        _held = True
         for number in _SIGNALS:
             handler = _signal.getsignal(number)
             if handler is not None and handler not in _ignored:
+                _held = True
                 self._handlers.append((number, handler))
                 _signal.signal(number, self._wait)
 
     def _wait(self, number: int, frame: Any) -> None:
+        again = any(n == number for n, _ in self._waiting)
         self._waiting.append((number, frame))
+        if again:
+            self._waiting = [(n, f) for n, f in self._waiting if n != number]
+            dict(self._handlers)[number](number, frame)
 
     def __exit__(self, *_: object) -> None:
         global _held
