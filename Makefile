@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # What a test's processes import is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-parallel test test-all lint format bench conformance ecosystem harness setup clean
+.PHONY: demo demo-parallel test test-all lint format bench conformance ecosystem harness versions dist dist-check setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -60,6 +60,22 @@ ecosystem: $(STAMP)
 harness: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group conformance
 	$(BIN)/python tests/conformance/harness.py --harness $(CONFORMANCE)
+
+# A sample of the tests in fresh environments: Pythons, and releases of each framework. Writes docs/versions.md; an hour,
+# and 20 GB of disk while it runs. VERSIONS_ARGS="--only torch" for a part of it: what was run before stays.
+versions: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group release
+	$(BIN)/python -m tests.versions $(VERSIONS_ARGS)
+
+# The wheel and the source distribution, in dist/, looked through.
+dist: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group release
+	$(BIN)/python -m tests.distribution --build
+
+# The wheel in an empty environment with each extra, README's programs there, and mypy and pyright on a user's program.
+dist-check: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group release
+	$(BIN)/python -m tests.distribution $(DIST_ARGS)
 
 setup: $(STAMP)
 

@@ -60,7 +60,7 @@ LAYERS = {
     "frontends()": "private",
     "frontends.torch_entry": "errors private warned importing hub",
     **TORCH,
-    "frontends.torch": " ".join(["frontends.torch_entry", *TORCH]),
+    "frontends.torch": " ".join(["importing frontends.torch_entry", *TORCH]),
     **ARRAYS,
     "array_api": " ".join([UNDER_FRONT_ENDS, *ARRAYS]),
     "frontends.array_api.extensions": " ".join([UNDER_FRONT_ENDS, *ARRAYS, "array_api"]),
