@@ -161,7 +161,7 @@ def source(
                 sizes = [group.tried[-1] + 1] if group.title == "batch" else [*group.tried, group.size - 1]
                 examples.append([(f"{group.title} of {n}", *sized.arguments({g: n})) for n in sizes if n > 0])
         runs = dataclasses.replace(target, runner=formed.runner or target.runner)
-        result.checked = _compared(result, runs, read, examples, stateful, not random, trace.key is not None)
+        result.checked = _compared(result, runs, read, examples, stateful, random, trace.key is not None)
         report.rows = result.checked.rows
         report.notes += result.checked.notes
         result.text = _with_check(written, header, report.rows)
@@ -186,11 +186,11 @@ def _compared(
     program: SourceProgram,
     examples: list[list[checking.Example]],
     stateful: bool,
-    values: bool,
+    random: bool,
     key: bool,
 ) -> Checked:
     return checking.check(
-        result.text, result.weights, result.function, target, program, examples, stateful, values, key
+        result.text, result.weights, result.function, target, program, examples, stateful, random, key
     )
 
 
