@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # What a test's processes import is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-parallel test test-all lint format bench conformance ecosystem harness versions dist dist-check setup clean
+.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance ecosystem harness versions dist dist-check setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -49,6 +49,14 @@ conformance: $(STAMP)
 	$(BIN)/python -m pytest tests/conformance tests/hub/test_primitives.py --conformance=full -q --no-header --tb=no -r fE $(PYTEST_ARGS) $(CONFORMANCE_ARGS); \
 	  status=$$?; $(BIN)/python -m tests.frontends.tensorflow.raw_operations >/dev/null; $(BIN)/python -m tests.conformance.page; \
 	  exit $$status
+
+# Models of the harness as source of other frameworks, each converted and compared. Writes docs/conformance.md; an hour for
+# each target. SOURCE_ARGS="--onto numpy --every 3" for a part of it: what was run before stays.
+source-conformance: export JAX_PLATFORMS = cpu
+source-conformance: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group conformance
+	$(BIN)/python -m tests.conformance.source_models --harness $(CONFORMANCE) $(SOURCE_ARGS)
+	$(BIN)/python -m tests.conformance.page
 
 # Other people's programs and test suites, unmodified, natively and on devices. Writes docs/ecosystem.md; hours on JAX.
 # ECOSYSTEM_ARGS="--areas torch --suites timm --on numpy --every 10" for a part of it.

@@ -180,7 +180,7 @@ def source(
             read,
             examples,
             stateful,
-            compare_values=not random,
+            random=random,
             key=trace.key is not None,
             epsilon=checking.epsilon_of(trace),
         )

@@ -31,7 +31,10 @@ class SourceProgram(Protocol):
 
     def numpy(self, x: Any) -> np.ndarray: ...
 
-    def evaluate(self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool) -> Evaluation: ...
+    def evaluate(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool, same_numbers: bool = False
+    ) -> Evaluation:
+        """`same_numbers`: random numbers are those that `runners` give to generated files."""
 
 
 @dataclass
@@ -43,7 +46,7 @@ class Evaluation:
     outputs: dict[str, np.ndarray]
     gradients: dict[str, np.ndarray]
     buffers: dict[str, np.ndarray]
-    note: str = ""  # why there are no gradients, where the program itself fails to give them
+    note: str = ""  # why there are no gradients, or no results, to compare with
 
 
 def by_path(tree: Any, prefix: str = "") -> dict[str, Any]:
